@@ -1,0 +1,26 @@
+"""Randomness that leaves no trace: a seed for a block of code, and the state put back."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+
+RandomState = int | np.random.RandomState | np.random.Generator | None
+
+
+def draw_seed(random_state: RandomState) -> int:
+    """A seed drawn from anything that scikit-learn takes as ``random_state``."""
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31 - 1))
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Run the block with torch's and Pyro's generators seeded; restore them afterwards."""
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield

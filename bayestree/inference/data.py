@@ -1,0 +1,54 @@
+"""Training rows as tensors, and minibatches of them."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Data(NamedTuple):
+    """Rows to fit: X (n, d), y (n,) as class numbers or real values, weights (n,)."""
+
+    X: Tensor
+    y: Tensor
+    weights: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        y: Any,
+        weights: Any = None,
+        *,
+        dtype: torch.dtype = torch.float64,
+        device: str | torch.device = "cpu",
+    ) -> "Data":
+        """Rows from arrays or tensors; integer y are class numbers."""
+        rows = torch.as_tensor(X, dtype=dtype, device=device)
+        target = torch.as_tensor(y, device=device)
+        target = target.to(dtype if target.is_floating_point() else torch.long)
+        if weights is None:
+            weight = rows.new_ones(len(rows))
+        else:
+            weight = torch.as_tensor(weights, dtype=dtype, device=device)
+        if not len(rows) == len(target) == len(weight):
+            raise ValueError(
+                f"X, y and weights must have as many rows, got {len(rows)}, {len(target)} and "
+                f"{len(weight)}."
+            )
+        return cls(rows, target, weight)
+
+    def take(self, rows: Tensor) -> "Data":
+        """Some of the rows."""
+        return Data(self.X[rows], self.y[rows], self.weights[rows])
+
+    def batches(self, size: int) -> Iterator["Data"]:
+        """One epoch of shuffled minibatches of nearly equal size."""
+        n = len(self.X)
+        if size >= n:
+            yield self
+            return
+        order = torch.randperm(n, device=self.X.device)
+        for rows in order.chunk(-(-n // size)):
+            yield self.take(rows)

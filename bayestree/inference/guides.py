@@ -1,0 +1,260 @@
+"""The package's own guide: Weibull weights, normal hyperplanes, conjugate leaves."""
+
+import math
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor, nn
+from torch.distributions import kl_divergence
+
+from bayestree import routing
+from bayestree.distributions import LogWeibull, inverse_gamma_scale
+from bayestree.inference.data import Data
+from bayestree.inference.training import expert_size
+from bayestree.models import likelihoods
+from bayestree.models.leaves import LeafPosterior
+from bayestree.models.priors import Flat, GammaProcess, InverseGammaScale, Plates
+from bayestree.models.sites import Sites
+from bayestree.models.soft_tree import SoftTree
+
+LOG_2PI = math.log(2 * math.pi)
+SPREAD = 0.1  # starting standard deviation of a coefficient, in units of its node's rms
+SHARPNESS = 5.0  # starting concentration of the Weibulls
+
+
+class PolytopeGuide(nn.Module):
+    """Variational posterior of a soft tree: a Pyro guide that also knows its own ELBO.
+
+    log_weight is log-Weibull (closed KL to the log-gamma prior, and its left tail); hyperplanes
+    and intercepts are normal. Given these, the best scales, shrinkages and leaves are conjugate
+    and have no parameters of their own. As a Pyro guide it belongs to the model with
+    ``InverseGammaScale(form="explicit")``.
+
+    Parameters
+    ----------
+    model : SoftTree
+        With likelihood ``mixture``, a ``GammaProcess`` without hyper-priors where weights are
+        free, and ``InverseGammaScale`` or ``Flat`` hyperplanes.
+    sites : mapping of Tensor
+        Where to start: ``hyperplane``, ``intercept`` and, where weights are free, ``log_weight``.
+    leaf_sums : Tensor, shape (L, c)
+        Sums of the leaves' statistics at the start.
+
+    Raises
+    ------
+    ValueError
+        For other priors or likelihoods: name a Pyro autoguide instead.
+    """
+
+    shrinkage_rate: Tensor
+    leaf_sums: Tensor
+    size: Tensor
+
+    def __init__(self, model: SoftTree, sites: Sites, leaf_sums: Tensor) -> None:
+        super().__init__()
+        _check_supported(model)
+        self.model = model
+        self.register_buffer("size", expert_size(sites["hyperplane"], sites["intercept"]))
+        coefficient = torch.cat((sites["hyperplane"], sites["intercept"].unsqueeze(-1)), dim=-1)
+        # Coefficients are in units of ``size``, so that one step suits every node.
+        self.unit_mean = nn.Parameter(coefficient / self.size)
+        self.log_unit_scale = nn.Parameter(torch.full_like(coefficient, math.log(SPREAD)))
+        if model.split.weighted:
+            concentration = torch.full_like(sites["log_weight"], math.log(SHARPNESS))
+            self.log_concentration = nn.Parameter(concentration)
+            # the mean of r, not its scale, is what the start says
+            self.loc = nn.Parameter(sites["log_weight"] - math.lgamma(1 + 1 / SHARPNESS))
+        self.register_buffer("leaf_sums", leaf_sums.clone())
+        self.register_buffer("shrinkage_rate", torch.ones_like(sites["intercept"]))
+        self.refresh(steps=50)
+
+    # The factors.
+
+    @property
+    def log_weight_law(self) -> LogWeibull:
+        """Factor of ``log_weight``, shape (V, K)."""
+        return LogWeibull(self.log_concentration.exp(), self.loc, validate_args=False)
+
+    @property
+    def mean(self) -> Tensor:
+        """Means of the coefficients, shape (V, K, d + 1); the intercept is the last."""
+        return self.unit_mean * self.size
+
+    @property
+    def variance(self) -> Tensor:
+        """Variances of the coefficients, shape (V, K, d + 1)."""
+        return (2 * self.log_unit_scale).exp() * self.size**2
+
+    @property
+    def shrinkage_law(self) -> dist.Gamma:
+        """Factor of ``shrinkage``, shape (V, K)."""
+        shape = self.shrinkage_rate.new_tensor(self._shrinkage_shape)
+        return dist.Gamma(shape, self.shrinkage_rate, validate_args=False)
+
+    @property
+    def leaf_law(self) -> LeafPosterior:
+        """Factor of the leaves."""
+        return self.model.leaf.posterior(self.leaf_sums)
+
+    def scale_rate(self) -> Tensor:
+        """Rates of the inverse-gamma factors of the squared scales, shape (V, K, d + 1)."""
+        second_moment = self.mean.square() + self.variance
+        return self.shrinkage_law.mean.unsqueeze(-1) + second_moment / 2
+
+    @property
+    def _scale_prior(self) -> InverseGammaScale | None:
+        prior = self.model.priors.hyperplane
+        return prior if isinstance(prior, InverseGammaScale) else None
+
+    @property
+    def _shrinkage_shape(self) -> float:
+        prior = self._scale_prior
+        assert prior is not None
+        return prior.shrinkage_shape + self.unit_mean.shape[-1] * prior.shape
+
+    @torch.no_grad()
+    def refresh(self, steps: int = 1) -> None:
+        """Bring the factor of ``shrinkage`` nearer its optimum given the coefficients."""
+        prior = self._scale_prior
+        if prior is None:
+            return
+        half_square = (self.mean.square() + self.variance) / 2
+        for _ in range(steps):
+            b = self._shrinkage_shape / self.shrinkage_rate
+            inverse = ((prior.shape + 0.5) / (b.unsqueeze(-1) + half_square)).sum(-1)
+            self.shrinkage_rate.copy_(prior.shrinkage_rate + inverse)
+
+    # The bound.
+
+    def split_kl(self) -> Tensor:
+        """KL divergence from the prior of all factors but the leaves', a scalar."""
+        entropy = (self.log_unit_scale + self.size.log() + (1 + LOG_2PI) / 2).sum()
+        total = -entropy
+        if self.model.split.weighted:
+            prior = self.model.priors.weight
+            assert isinstance(prior, GammaProcess)
+            law = prior.law(self.model.split.n_experts, self.loc)
+            total = total + kl_divergence(self.log_weight_law, law).sum()
+        return total - self._expected_log_prior()
+
+    def kl(self) -> Tensor:
+        """KL divergence of the guide from the prior, a scalar."""
+        return self.split_kl() + self.leaf_law.kl()
+
+    def _expected_log_prior(self) -> Tensor:
+        """E log-density of coefficients, scales and shrinkages, plus the latters' entropies."""
+        prior = self._scale_prior
+        if prior is None:
+            return self.unit_mean.new_zeros(())
+        a, width = prior.shape, self.unit_mean.shape[-1]
+        shrinkage = self.shrinkage_law
+        log_b = torch.digamma(shrinkage.concentration) - shrinkage.rate.log()
+        constant = math.lgamma(a + 0.5) - math.lgamma(a) - LOG_2PI / 2
+        scales = self.scale_rate().log().sum()
+        own = kl_divergence(shrinkage, prior.shrinkage_law(log_b)).sum()
+        return width * (a * log_b + constant).sum() - (a + 0.5) * scales - own
+
+    def leaf_log_probs(self, X: Tensor, steepness: float) -> Tensor:
+        """log P(leaf | x) under one draw, with fresh coefficients for every row, shape (n, L).
+
+        The noise is drawn on the pre-activations, whose law given the rows is normal: each row's
+        expectation is that of noise on the coefficients, with less variance over a batch (local
+        reparameterisation).
+        """
+        n_nodes, n_experts, width = self.unit_mean.shape
+        mean, variance = self.mean.view(-1, width), self.variance.view(-1, width)
+        center = torch.addmm(mean[:, -1:], mean[:, :-1], X.T)
+        spread = torch.addmm(variance[:, -1:], variance[:, :-1], X.T.square())
+        activation = routing.jitter(center, spread, torch.randn_like(center))
+        if self.model.split.weighted:
+            log_weight = self.log_weight_law.rsample()
+        else:
+            log_weight = center.new_zeros(n_nodes, n_experts)
+        score = routing.vote(activation.view(n_nodes, n_experts, len(X)), log_weight)
+        left, right = routing.branch_log_probs(score, steepness)
+        paths = routing.path_matrix(self.model.topology, dtype=X.dtype, device=X.device)
+        return routing.leaf_log_probs(left, right, paths)
+
+    def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor]:
+        """One-draw bound on E log p(y | X) with the leaves integrated, and memberships (n, L).
+
+        The row's leaf is given its best factor, which moves the expectation over the leaves
+        inside the sum: log sum P(leaf | x) exp(E log p(y | leaf)).
+        """
+        log_prob = self.leaf_log_probs(batch.X, steepness)
+        joint = log_prob + self.leaf_law.expected_log_density(batch.y)
+        return likelihoods.mixture(joint) @ batch.weights, joint.detach().softmax(-1)
+
+    @torch.no_grad()
+    def expected_log_likelihood(self, data: Data) -> Tensor:
+        """One-draw estimate of E log p(y | X), leaves drawn too, at the model's steepness."""
+        log_prob = self.leaf_log_probs(data.X, self.model.steepness)
+        density = self.model.leaf.log_density(self.leaf_law.sample(), data.y)
+        return likelihoods.mixture(log_prob + density) @ data.weights
+
+    # Draws.
+
+    def __call__(self, X: Tensor, *_: Any, **__: Any) -> None:
+        """State the guide's Pyro sites."""
+        plates = Plates.of(self.model.size(X.shape[-1]))
+        prior = self._scale_prior
+        law = dist.Normal(self.mean, self.variance.sqrt())
+        with plates.node, plates.expert:
+            if self.model.split.weighted:
+                pyro.sample("log_weight", self.log_weight_law)
+            if prior is not None:
+                pyro.sample("shrinkage", self.shrinkage_law)
+                rate = self.scale_rate()
+                wide = inverse_gamma_scale(prior.shape + 0.5, rate[..., :-1]).to_event(1)
+                pyro.sample("hyperplane_scale", wide)
+                pyro.sample(
+                    "intercept_scale", inverse_gamma_scale(prior.shape + 0.5, rate[..., -1])
+                )
+            wide = dist.Normal(law.loc[..., :-1], law.scale[..., :-1]).to_event(1)
+            pyro.sample("hyperplane", wide)
+            pyro.sample("intercept", dist.Normal(law.loc[..., -1], law.scale[..., -1]))
+        with pyro.plate("leaf", self.model.topology.n_leaves, dim=-1):
+            self.leaf_law.state()
+
+    @torch.no_grad()
+    def sample(self) -> dict[str, Tensor]:
+        """One draw of all sites but the scales, which are integrated out."""
+        coefficient = self.mean + self.variance.sqrt() * torch.randn_like(self.unit_mean)
+        draw = {"hyperplane": coefficient[..., :-1], "intercept": coefficient[..., -1]}
+        if self.model.split.weighted:
+            draw["log_weight"] = self.log_weight_law.rsample()
+        if self._scale_prior is not None:
+            draw["shrinkage"] = self.shrinkage_law.sample()
+        return draw | self.leaf_law.sample()
+
+    @torch.no_grad()
+    def point(self) -> dict[str, Tensor]:
+        """Posterior means; of the weights themselves, not of their logarithms."""
+        point = {"hyperplane": self.mean[..., :-1], "intercept": self.mean[..., -1]}
+        if self.model.split.weighted:
+            point["log_weight"] = self.log_weight_law.mean_exp().log()
+        if self._scale_prior is not None:
+            point["shrinkage"] = self.shrinkage_law.mean
+        return point | self.leaf_law.mean()
+
+
+def _check_supported(model: SoftTree) -> None:
+    weight, hyperplane = model.priors.weight, model.priors.hyperplane
+    weights_known = isinstance(weight, GammaProcess) and not weight.hyper_priors
+    faults = {
+        f"likelihood 'mixture', got {model.likelihood!r}": model.likelihood == "mixture",
+        f"a GammaProcess without hyper-priors, got {weight}": (
+            weights_known or not model.split.weighted
+        ),
+        f"InverseGammaScale or Flat hyperplanes, got {hyperplane}": (
+            isinstance(hyperplane, InverseGammaScale | Flat)
+        ),
+    }
+    for what, fine in faults.items():
+        if not fine:
+            raise ValueError(
+                f"The polytope guide needs {what}: name a Pyro autoguide instead, such as "
+                "guide='AutoNormal'."
+            )

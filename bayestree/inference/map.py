@@ -1,0 +1,229 @@
+"""Maximum a posteriori: joint refinement of all splits and leaves with soft routing."""
+
+import copy
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bayestree._progress import Track
+from bayestree._seed import RandomState, draw_seed, seeded
+from bayestree.inference.data import Data
+from bayestree.inference.posterior import Posterior
+from bayestree.inference.training import RunningSums, Schedule, expert_size
+from bayestree.models import likelihoods
+from bayestree.models.priors import InverseGammaScale
+from bayestree.models.soft_tree import SoftTree
+
+
+def map(  # noqa: A001 - the name of the method
+    model: SoftTree,
+    data: Data,
+    *,
+    init: Posterior,
+    optimiser: Literal["adam", "lbfgs"] = "adam",
+    epochs: int = 60,
+    batch_size: int = 500,
+    learning_rate: float = 0.03,
+    steepness: tuple[float, float] = (1.0, 6.0),
+    validation: Data | None = None,
+    patience: int = 10,
+    random_state: RandomState = None,
+    progress: bool = False,
+) -> Posterior:
+    """Climb the log-joint from a grown tree, all nodes and leaves together.
+
+    Weights are optimised on the log scale, where the gamma prior's density is bounded. Leaves
+    take their conjugate estimate from the soft memberships, kept up to date over the minibatches.
+    The shrinkages b of ``InverseGammaScale`` are held at their prior mean, as in eq. 15: their
+    joint mode with the hyperplanes is a pole at zero.
+
+    Parameters
+    ----------
+    model : SoftTree
+        Its topology must be that of ``init``.
+    data : Data
+    init : Posterior
+        From ``grow``, or any other with the same sites.
+    optimiser : {"adam", "lbfgs"}
+        Minibatches with Adam, or all rows with L-BFGS.
+    epochs : int
+        Passes over the rows; for L-BFGS, rounds of 20 iterations.
+    batch_size : int
+        Rows per step of Adam.
+    learning_rate : float
+        Of Adam at its highest, in units of each node's root mean square coefficient.
+    steepness : (float, float)
+        Of the splits at the start and at the end, annealed in between. The result has the last.
+    validation : Data, optional
+        Keep the state that gives these rows the highest likelihood, and stop when it has not
+        risen for ``patience`` epochs (once the annealing is over).
+    patience : int
+    random_state : int, RandomState or Generator, optional
+    progress : bool
+
+    Returns
+    -------
+    Posterior
+        One draw; ``stats["log_joint"]`` holds the objective by epoch.
+
+    Raises
+    ------
+    ValueError
+        If ``init`` has another topology, or ``optimiser`` is not known.
+    """
+    if init.model.topology != model.topology:
+        raise ValueError("init has another topology than model.")
+    if optimiser not in ("adam", "lbfgs"):
+        raise ValueError(f"optimiser must be 'adam' or 'lbfgs', got {optimiser!r}.")
+    settings = {
+        "optimiser": optimiser,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "steepness": steepness,
+    }
+    climb = _adam if optimiser == "adam" else _lbfgs
+    with seeded(draw_seed(random_state)):
+        point = Point(model, init, data)
+        keep = _Best(validation, patience)
+        trace = climb(point, data, settings, keep, progress)
+    point = keep.best or point
+    final = model.with_(steepness=steepness[1])
+    recorded = {"stats": {"log_joint": np.array(trace)}, "settings": settings}
+    return Posterior.from_point(final, point.sites(), "map", **recorded)
+
+
+class Point(nn.Module):
+    """The parameters of all splits, and leaves that follow from soft memberships."""
+
+    def __init__(self, model: SoftTree, init: Posterior, data: Data) -> None:
+        super().__init__()
+        self.model = model
+        sites = {name: value.to(data.X) for name, value in init.point_sites().items()}
+        self.size = expert_size(sites["hyperplane"], sites["intercept"])
+        coefficient = torch.cat((sites["hyperplane"], sites["intercept"].unsqueeze(-1)), dim=-1)
+        self.unit = nn.Parameter(coefficient / self.size)
+        if model.split.weighted:
+            self.log_weight = nn.Parameter(sites["log_weight"].clone())
+        with torch.no_grad():
+            member = model.with_(steepness=init.model.steepness).leaf_log_probs(sites, data.X)
+            self.sums = member.exp().T @ model.leaf.statistics(data.y, data.weights)
+
+    def splits(self) -> dict[str, Tensor]:
+        """The sites of the splits."""
+        coefficient = self.unit * self.size
+        sites = {"hyperplane": coefficient[..., :-1], "intercept": coefficient[..., -1]}
+        if self.model.split.weighted:
+            sites["log_weight"] = self.log_weight
+        prior = self.model.priors.hyperplane
+        if isinstance(prior, InverseGammaScale):
+            sites["shrinkage"] = torch.full_like(
+                sites["intercept"], prior.shrinkage_shape / prior.shrinkage_rate
+            )
+        return sites
+
+    def sites(self) -> dict[str, Tensor]:
+        """All sites, the leaves at their conjugate estimates."""
+        return self.splits() | self.model.leaf.estimate(self.sums)
+
+    def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor]:
+        """Log-likelihood of a batch, and the memberships (n, L) that it implies."""
+        model = self.model.with_(steepness=steepness)
+        sites = self.sites()
+        log_prob = model.leaf_log_probs(sites, batch.X)
+        if model.likelihood == "mixture":
+            joint = log_prob + model.leaf.log_density(sites, batch.y)
+            value = likelihoods.mixture(joint) @ batch.weights
+            return value, joint.detach().softmax(-1)
+        return model.objective(log_prob, batch.y, batch.weights), log_prob.detach().exp()
+
+    def log_prior(self) -> Tensor:
+        """Log-density of the parameters."""
+        return self.model.log_prior(self.sites())
+
+
+class _Best:
+    """The state that predicts held-out rows best."""
+
+    def __init__(self, validation: Data | None, patience: int) -> None:
+        self.validation = validation
+        self.patience = patience
+        self.best: Point | None = None
+        self.score = -np.inf
+        self.age = 0
+
+    def stop(self, point: Point, steepness: float, *, ready: bool) -> bool:
+        """Look at the state after an epoch; states before ``ready`` do not count."""
+        if self.validation is None or not ready:
+            return False
+        with torch.no_grad():
+            score = float(point.fit(self.validation, steepness)[0])
+        self.age += 1
+        if score > self.score:
+            self.best, self.score, self.age = copy.deepcopy(point), score, 0
+        return self.age >= self.patience
+
+
+def _adam(
+    point: Point, data: Data, settings: dict[str, Any], keep: _Best, progress: bool
+) -> list[float]:
+    epochs, size = settings["epochs"], settings["batch_size"]
+    per_epoch = -(-len(data.X) // size)
+    schedule = Schedule(epochs * per_epoch, settings["steepness"])
+    optimiser = torch.optim.Adam(point.parameters(), betas=(0.9, 0.99))
+    running = RunningSums(point.model.leaf, point.sums, per_epoch)
+    total = float(data.weights.sum())
+    trace: list[float] = []
+    step = 0
+    track = Track(range(epochs), "map", show=progress)
+    for epoch in track:
+        value = 0.0
+        for batch in data.batches(size):
+            share = float(batch.weights.sum()) / total
+            optimiser.param_groups[0]["lr"] = settings["learning_rate"] * schedule.rate(step)
+            optimiser.zero_grad(set_to_none=True)
+            likelihood, member = point.fit(batch, schedule.gamma(step))
+            prior = point.log_prior()
+            (-(likelihood / share + schedule.prior(step) * prior) / total).backward()
+            optimiser.step()
+            running.update(member, batch, share)
+            value += float(likelihood.detach() + share * prior.detach())
+            step += 1
+        trace.append(value)
+        track.note(f"log joint {value:,.0f}")
+        ready = epoch >= schedule.annealed * epochs
+        if keep.stop(point, schedule.gamma(step), ready=ready):
+            break
+    return trace
+
+
+def _lbfgs(
+    point: Point, data: Data, settings: dict[str, Any], keep: _Best, progress: bool
+) -> list[float]:
+    """Rounds of L-BFGS on the splits, the leaves brought up to date after each."""
+    epochs = settings["epochs"]
+    schedule = Schedule(epochs, settings["steepness"])
+    running = RunningSums(point.model.leaf, point.sums, batches=1)
+    total = float(data.weights.sum())
+    trace: list[float] = []
+    track = Track(range(epochs), "map", show=progress)
+    for epoch in track:
+        gamma = schedule.gamma(epoch)
+        optimiser = torch.optim.LBFGS(point.parameters(), line_search_fn="strong_wolfe")
+
+        def closure(gamma: float = gamma, optimiser: torch.optim.LBFGS = optimiser) -> Tensor:
+            optimiser.zero_grad()
+            loss = -(point.fit(data, gamma)[0] + point.log_prior()) / total
+            loss.backward()
+            return loss
+
+        loss = optimiser.step(closure)
+        with torch.no_grad():
+            running.update(point.fit(data, gamma)[1], data, 1.0)
+        trace.append(-float(loss) * total)
+        track.note(f"log joint {trace[-1]:,.0f}")
+        if keep.stop(point, gamma, ready=epoch >= schedule.annealed * epochs):
+            break
+    return trace

@@ -1,0 +1,112 @@
+"""What every inference returns: named draws of one soft tree's parameters."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bayestree.models.sites import Sites
+from bayestree.models.soft_tree import SoftTree
+
+Arrays = Mapping[str, NDArray[Any]]
+ROWS = 8_192
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Draws of the parameters of a soft tree; a point estimate is one draw.
+
+    Parameters
+    ----------
+    model : SoftTree
+        What was believed, with the topology that was found.
+    draws : mapping of arrays, each of shape (chain, draw, ...)
+        By site name (see ``bayestree.models.sites``).
+    point : mapping of arrays
+        One value of each site, from which the deterministic tree is made: the MAP, or the
+        posterior mean.
+    inference : str
+        Which inference made it.
+    stats : mapping of arrays
+        What was recorded: ``elbo`` by step, ``log_p`` and ``log_q`` by draw, ``loss`` by epoch.
+    settings : mapping
+        The settings that the inference ran with, for reports.
+    """
+
+    model: SoftTree
+    draws: Arrays
+    point: Arrays
+    inference: str
+    stats: Arrays = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_point(
+        cls, model: SoftTree, sites: Sites, inference: str, **recorded: Any
+    ) -> "Posterior":
+        """A posterior of one draw."""
+        point = {name: value.detach().cpu().numpy() for name, value in sites.items()}
+        draws = {name: value[None, None] for name, value in point.items()}
+        return cls(model, draws, point, inference, **recorded)
+
+    @property
+    def n_chains(self) -> int:
+        """Number of chains."""
+        return int(self.draws["intercept"].shape[0])
+
+    @property
+    def n_draws(self) -> int:
+        """Number of draws of each chain."""
+        return int(self.draws["intercept"].shape[1])
+
+    def sites(self, chain: int, draw: int) -> dict[str, Tensor]:
+        """One draw, as tensors."""
+        return {name: torch.from_numpy(values[chain, draw]) for name, values in self.draws.items()}
+
+    def point_sites(self) -> dict[str, Tensor]:
+        """The point estimate, as tensors."""
+        return {name: torch.from_numpy(values) for name, values in self.point.items()}
+
+    def each(self) -> Iterator[dict[str, Tensor]]:
+        """Every draw of every chain, as tensors."""
+        for chain in range(self.n_chains):
+            for draw in range(self.n_draws):
+                yield self.sites(chain, draw)
+
+    def weight(self) -> NDArray[Any]:
+        """Weights of the experts of the point estimate, shape (V, K)."""
+        if self.model.split.weighted:
+            return np.exp(self.point["log_weight"])
+        return np.ones_like(self.point["intercept"])
+
+    def leaf_probs(self, X: NDArray[Any], sites: Sites) -> NDArray[Any]:
+        """P(leaf | x) of one draw, shape (n, L)."""
+        rows = torch.as_tensor(X, dtype=sites["intercept"].dtype)
+        with torch.no_grad():
+            parts = [self.model.leaf_log_probs(sites, part).exp() for part in rows.split(ROWS)]
+        return torch.cat(parts).numpy()
+
+    def predictive(self, X: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Mean and standard deviation over the draws of E(y | x, parameters).
+
+        Returns
+        -------
+        mean, sd : arrays, shape (n, C) for categorical leaves, (n,) for Gaussian ones
+        """
+        total = square = np.zeros(1)
+        for sites in self.each():
+            value = self.leaf_probs(X, sites) @ self._leaf_value(sites)
+            total = total + value
+            square = square + value.astype(np.float64) ** 2
+        count = self.n_chains * self.n_draws
+        mean = total / count
+        # Rounding can leave a difference of squares just below zero.
+        sd = np.sqrt(np.maximum(square / count - mean**2, 0.0))
+        return mean.astype(np.float64), sd
+
+    def _leaf_value(self, sites: Sites) -> NDArray[Any]:
+        return sites["leaf_probs" if "leaf_probs" in sites else "leaf_mean"].numpy()

@@ -1,0 +1,264 @@
+"""Many stumps at once: V nodes x R restarts x K experts in one batched problem."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from bayestree.inference.criteria import Criterion, criterion_of
+from bayestree.inference.data import Data
+from bayestree.models.leaves import Leaf
+from bayestree.models.sites import Sites
+from bayestree.models.splits import Split
+from bayestree.routing import score
+
+LOG2 = math.log(2.0)
+SHARPNESS = 3.0  # slope of a starting facet across one standard deviation of its projection
+SCREEN = 40  # steps after which the best restart is kept
+REDRAW = 20  # steps after which a node with more rows than fit sees other ones
+
+
+class FittedSplit(NamedTuple):
+    """One node's split at 1/2, and what it is worth."""
+
+    sites: Sites
+    right: Tensor
+    gain: float
+
+
+class Batch(NamedTuple):
+    """m rows of each of V nodes; rows of weight 0 pad the smaller nodes."""
+
+    X: Tensor
+    statistics: Tensor
+    present: Tensor
+
+
+class Experts(NamedTuple):
+    """Parameters of V x R stumps of K experts; coefficients in units of ``size`` (V,)."""
+
+    coefficient: Tensor
+    offset: Tensor
+    log_weight: Tensor
+    size: Tensor
+
+    def score(self, X: Tensor) -> Tensor:
+        """Scores of rows X (V, m, d), shape (V, R, m)."""
+        n_nodes, n_restarts, n_experts, width = self.coefficient.shape
+        size = self.size.view(-1, 1, 1)
+        plane = self.coefficient.reshape(n_nodes, -1, width) * size
+        offset = self.offset.reshape(n_nodes, -1, 1) * size
+        vote = softplus(torch.baddbmm(offset, plane, X.transpose(1, 2)))
+        vote = vote.view(n_nodes * n_restarts, n_experts, -1)
+        weight = self.log_weight.exp().view(n_nodes * n_restarts, 1, n_experts)
+        return torch.bmm(weight, vote).view(n_nodes, n_restarts, -1)
+
+
+@dataclass(frozen=True)
+class StumpFitter:
+    """Fits all stumps of a level.
+
+    Parameters
+    ----------
+    split : Polytope or Oblique
+    leaf : Categorical or Gaussian
+    steps, n_restarts, rows_per_node, learning_rate
+        See :func:`bayestree.inference.grow`.
+    min_leaf : int
+        Least number of rows on each side.
+    """
+
+    split: Split
+    leaf: Leaf
+    steps: int
+    n_restarts: int
+    rows_per_node: int
+    learning_rate: float
+    min_leaf: int
+
+    @property
+    def criterion(self) -> Criterion:
+        """What a split is worth."""
+        return criterion_of(self.leaf)
+
+    def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
+        """The best split of each node, or None where no split separates anything."""
+        batch = self._draw(data, rows)
+        experts = self._start(batch)
+        experts = self._descend(data, rows, batch, experts, SCREEN, cosine=False)
+        experts = self._best_restart(batch, experts)
+        experts = self._descend(data, rows, batch, experts, self.steps, cosine=True)
+        return [self._finish(data, rows[v], experts, v) for v in range(len(rows))]
+
+    def _draw(self, data: Data, rows: list[Tensor]) -> Batch:
+        most = min(self.rows_per_node, max(len(r) for r in rows))
+        index = torch.zeros(len(rows), most, dtype=torch.long, device=data.X.device)
+        present = data.X.new_zeros(len(rows), most)
+        for v, own in enumerate(rows):
+            if len(own) > most:
+                own = own[torch.randint(len(own), (most,), device=own.device)]
+            index[v, : len(own)] = own
+            present[v, : len(own)] = 1
+        flat = data.take(index.flatten())
+        statistics = self.leaf.statistics(flat.y, flat.weights)
+        return Batch(
+            flat.X.view(*index.shape, -1),
+            statistics.view(*index.shape, -1) * present.unsqueeze(-1),
+            present,
+        )
+
+    def _start(self, batch: Batch) -> Experts:
+        """Directions uniform on the sphere; every facet cuts off an outer part of the rows.
+
+        The weights are such that half the rows go right.
+        """
+        n_nodes, _, width = batch.X.shape
+        n_experts = self.split.n_experts
+        count = self.n_restarts * n_experts
+        direction = torch.randn(n_nodes, count, width, dtype=batch.X.dtype, device=batch.X.device)
+        direction = direction / direction.norm(dim=-1, keepdim=True)
+        projection = torch.bmm(direction, batch.X.transpose(1, 2))
+        total = batch.present.sum(1).view(-1, 1)
+        present = batch.present.unsqueeze(1)
+        mean = (projection * present).sum(-1) / total
+        square = ((projection - mean.unsqueeze(-1)) ** 2 * present).sum(-1) / total
+        # A direction in which the node's rows are all alike keeps a finite slope.
+        steep = SHARPNESS / square.sqrt().clamp_min(1e-4)
+        absent = present == 0
+        # One expert alone halves the rows; of several, each leaves at least half inside.
+        lowest = 0.5 if n_experts > 1 else 0.25
+        outer = lowest + 0.5 * torch.rand_like(mean)
+        cut = _quantile(projection.masked_fill(absent, math.inf), outer, total)
+        size = steep.mean(1) / math.sqrt(width)
+        shape = (n_nodes, self.n_restarts, n_experts)
+        relative = (steep / size.unsqueeze(-1)).unsqueeze(-1)
+        experts = Experts(
+            coefficient=(direction * relative).view(*shape, width),
+            offset=(-cut.unsqueeze(-1) * relative).view(shape),
+            log_weight=cut.new_zeros(shape),
+            size=size,
+        )
+        if not self.split.weighted:
+            return experts
+        scores = experts.score(batch.X).masked_fill(absent, math.inf)
+        half = scores.new_full(scores.shape[:2], 0.5)
+        log_weight = (LOG2 / _quantile(scores, half, total)).log()
+        return experts._replace(log_weight=log_weight.unsqueeze(-1).expand(shape).contiguous())
+
+    def _descend(
+        self,
+        data: Data,
+        rows: list[Tensor],
+        batch: Batch,
+        experts: Experts,
+        steps: int,
+        *,
+        cosine: bool,
+    ) -> Experts:
+        free = ["coefficient", "offset"] + ["log_weight"] * self.split.weighted
+        leaves = {name: getattr(experts, name).detach().requires_grad_() for name in free}
+        experts = experts._replace(**leaves)
+        optimiser = torch.optim.Adam(leaves.values(), lr=self.learning_rate, betas=(0.9, 0.99))
+        larger = max(len(r) for r in rows) > self.rows_per_node
+        for step in range(steps):
+            if larger and step and step % REDRAW == 0:
+                batch = self._draw(data, rows)
+            if cosine:
+                rate = 0.02 + 0.5 * (1 + math.cos(math.pi * step / steps))
+                optimiser.param_groups[0]["lr"] = self.learning_rate * rate
+            optimiser.zero_grad(set_to_none=True)
+            (-self._objective(batch, experts).sum()).backward()
+            optimiser.step()
+        return Experts(*(value.detach() for value in experts))
+
+    def _objective(self, batch: Batch, experts: Experts) -> Tensor:
+        """Value of each soft split per unit of its node's value, shape (V, R)."""
+        right = -torch.expm1(-experts.score(batch.X))
+        sums = torch.bmm(right, batch.statistics)
+        whole = batch.statistics.sum(1, keepdim=True)
+        value = self.criterion.value(sums) + self.criterion.value(whole - sums)
+        unit = self.criterion.value(whole).abs().clamp_min(torch.finfo(value.dtype).tiny)
+        return value / unit
+
+    @torch.no_grad()
+    def _best_restart(self, batch: Batch, experts: Experts) -> Experts:
+        """The restart of each node whose split at 1/2 is best."""
+        right = (experts.score(batch.X) > LOG2).to(batch.X.dtype)
+        sums = torch.bmm(right, batch.statistics)
+        whole = batch.statistics.sum(1, keepdim=True)
+        value = self.criterion.value(sums) + self.criterion.value(whole - sums)
+        best = value.argmax(1)
+        node = torch.arange(len(best), device=best.device)
+        kept = (part[node, best].unsqueeze(1) for part in experts[:3])
+        return Experts(*kept, size=experts.size)
+
+    @torch.no_grad()
+    def _finish(self, data: Data, rows: Tensor, experts: Experts, node: int) -> FittedSplit | None:
+        size = experts.size[node]
+        sites = {
+            "hyperplane": experts.coefficient[node, 0] * size,
+            "intercept": experts.offset[node, 0] * size,
+            "log_weight": experts.log_weight[node, 0],
+        }
+        own = data.take(rows)
+        single = [sites[name].unsqueeze(0) for name in ("log_weight", "hyperplane", "intercept")]
+        scores = score(own.X, *single)[:, 0]
+        found = best_threshold(
+            scores, self.criterion, self.leaf.statistics(own.y, own.weights), self.min_leaf
+        )
+        if found is None:
+            return None
+        threshold, gain = found
+        # Absorbed, so that the node splits at 1/2 whatever threshold the search found.
+        if self.split.weighted:
+            sites["log_weight"] = sites["log_weight"] + math.log(LOG2 / threshold)
+        else:
+            sites["intercept"] = sites["intercept"] - math.log(math.expm1(threshold))
+            del sites["log_weight"]
+        return FittedSplit(sites, scores > threshold, gain)
+
+
+def best_threshold(
+    scores: Tensor, criterion: Criterion, statistics: Tensor, min_leaf: int
+) -> tuple[float, float] | None:
+    """The threshold of greatest gain, by exact search over the sorted scores.
+
+    Parameters
+    ----------
+    scores : Tensor, shape (n,)
+    criterion : Criterion
+    statistics : Tensor, shape (n, c)
+    min_leaf : int
+        Least number of rows on each side.
+
+    Returns
+    -------
+    threshold, gain : float
+        Gain in nats; None if no threshold separates the rows.
+    """
+    n = len(scores)
+    value, order = scores.sort()
+    left = statistics[order].double().cumsum(0)
+    whole = left[-1]
+    low, high = max(min_leaf, 1) - 1, n - max(min_leaf, 1) - 1
+    position = torch.arange(n - 1, device=scores.device)
+    middle = (value[:-1].double() + value[1:].double()) / 2
+    # Rounded to the precision of the scores, the middle must still lie between the two.
+    rounded = middle.to(value.dtype)
+    allowed = (position >= low) & (position <= high)
+    allowed &= (value[:-1] <= rounded) & (rounded < value[1:]) & (rounded > 0)
+    if not allowed.any():
+        return None
+    split = criterion.value(left[:-1]) + criterion.value(whole - left[:-1])
+    best = int(split.masked_fill(~allowed, -math.inf).argmax())
+    gain = criterion.nats(split[best], whole) - criterion.nats(criterion.value(whole), whole)
+    return float(rounded[best]), float(gain)
+
+
+def _quantile(values: Tensor, level: Tensor, total: Tensor) -> Tensor:
+    """Quantile of each row of ``values`` (V, r, m), whose absent entries are infinite."""
+    position = (level * (total - 1)).long().unsqueeze(-1)
+    return values.sort(-1).values.gather(-1, position).squeeze(-1)

@@ -1,0 +1,243 @@
+"""Stochastic variational inference."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyro
+import torch
+from pyro import poutine
+from pyro.infer import Trace_ELBO, autoguide
+from pyro.infer import SVI as PyroSVI
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from bayestree._progress import Track
+from bayestree._seed import RandomState, draw_seed, seeded
+from bayestree.inference.data import Data
+from bayestree.inference.guides import PolytopeGuide
+from bayestree.inference.posterior import Posterior
+from bayestree.inference.training import RunningSums, Schedule
+from bayestree.models.sites import DIMENSIONS
+from bayestree.models.soft_tree import SoftTree
+
+FINAL_RATE = 0.01
+ELBO_DRAWS = 16
+
+
+def svi(
+    model: SoftTree,
+    data: Data,
+    *,
+    init: Posterior,
+    guide: str = "polytope",
+    epochs: int = 60,
+    batch_size: int = 500,
+    learning_rate: float = 0.03,
+    steepness: float | None = None,
+    kl_weight: float = 1.0,
+    n_restarts: int = 1,
+    n_draws: int = 50,
+    random_state: RandomState = None,
+    progress: bool = False,
+) -> Posterior:
+    """Fit a variational posterior, started from a point estimate.
+
+    Parameters
+    ----------
+    model : SoftTree
+        Its topology must be that of ``init``.
+    data : Data
+        n rows.
+    init : Posterior
+        From ``grow`` or ``map``.
+    guide : str
+        ``"polytope"`` is the package's own (see :class:`PolytopeGuide`); any other name is a
+        class of ``pyro.infer.autoguide``.
+    epochs, batch_size : int
+        Passes over the rows, and rows per step.
+    learning_rate : float
+        Of Adam at its highest, hyperplanes in units of each node's root mean square coefficient;
+        it falls along a cosine.
+    steepness : float, optional
+        Where the steepness of the splits starts; it is annealed to that of ``model``.
+    kl_weight : float
+        Multiplies the divergence from the prior. 1 is the posterior; less is a tempered
+        ("cold") one and is recorded as such.
+    n_restarts : int
+        Fits with different noise, of which the one with the best ELBO is kept.
+    n_draws : int
+        Draws taken from the fitted guide.
+    random_state : int, RandomState or Generator, optional
+    progress : bool
+        Draw progress bars, on a terminal.
+
+    Returns
+    -------
+    Posterior
+        One chain of ``n_draws`` draws; ``stats`` holds ``elbo`` (by epoch, of the untempered
+        bound) and ``final_elbo``.
+    """
+    if init.model.topology != model.topology:
+        raise ValueError("init has another topology than model.")
+    if not (math.isfinite(kl_weight) and kl_weight > 0):
+        raise ValueError(f"kl_weight must be positive, got {kl_weight}.")
+    settings = {
+        "guide": guide,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "steepness": steepness,
+        "kl_weight": kl_weight,
+    }
+    run = _fit_polytope if guide == "polytope" else _fit_autoguide
+    fits = []
+    generator = check_random_state(draw_seed(random_state))
+    for _ in range(n_restarts):
+        with seeded(draw_seed(generator)):
+            fits.append(run(model, data, init, settings, n_draws, progress))
+    best = max(fits, key=lambda fit: float(fit.stats["final_elbo"]))
+    return replace(best, settings=settings | {"n_restarts": n_restarts})
+
+
+def _fit_polytope(
+    model: SoftTree,
+    data: Data,
+    init: Posterior,
+    settings: dict[str, Any],
+    n_draws: int,
+    progress: bool,
+) -> Posterior:
+    sites = _on(data, init.point_sites())
+    with torch.no_grad():
+        member = init.model.leaf_log_probs(sites, data.X).exp()
+        sums = member.T @ model.leaf.statistics(data.y, data.weights)
+    guide = PolytopeGuide(model, sites, sums)
+    trace = _climb(guide, data, settings, progress)
+    guide.refresh(steps=50)
+    bound = float(evaluate_elbo(guide, data, settings["batch_size"]))
+    draws = [guide.sample() for _ in range(n_draws)]
+    return _posterior(model, draws, guide.point(), trace, bound)
+
+
+def _climb(
+    guide: PolytopeGuide, data: Data, settings: dict[str, Any], progress: bool
+) -> list[float]:
+    epochs, size = settings["epochs"], settings["batch_size"]
+    per_epoch = -(-len(data.X) // size)
+    first = settings["steepness"] or guide.model.steepness
+    schedule = Schedule(epochs * per_epoch, (first, guide.model.steepness))
+    optimiser = torch.optim.Adam(guide.parameters(), betas=(0.9, 0.99))
+    running = RunningSums(guide.model.leaf, guide.leaf_sums, per_epoch)
+    total = float(data.weights.sum())
+    trace: list[float] = []
+    step = 0
+    track = Track(range(epochs), "svi", show=progress)
+    for _ in track:
+        elbo = -float(guide.leaf_law.kl())
+        for batch in data.batches(size):
+            share = float(batch.weights.sum()) / total
+            optimiser.param_groups[0]["lr"] = settings["learning_rate"] * schedule.rate(step)
+            optimiser.zero_grad(set_to_none=True)
+            likelihood, member = guide.fit(batch, schedule.gamma(step))
+            divergence = guide.split_kl()
+            weight = settings["kl_weight"] * schedule.prior(step)
+            ((weight * divergence - likelihood / share) / total).backward()
+            optimiser.step()
+            guide.refresh()
+            running.update(member, batch, share)
+            elbo += float(likelihood.detach() - share * divergence.detach())
+            step += 1
+        trace.append(elbo)
+        track.note(f"ELBO {elbo:,.0f}")
+    return trace
+
+
+@torch.no_grad()
+def evaluate_elbo(
+    guide: PolytopeGuide, data: Data, batch_size: int = 1000, n_draws: int = ELBO_DRAWS
+) -> Tensor:
+    """ELBO on all rows, the mean of ``n_draws`` one-draw estimates, untempered."""
+    total = data.X.new_zeros(())
+    for _ in range(n_draws):
+        for start in range(0, len(data.X), batch_size):
+            part = Data(*(column[start : start + batch_size] for column in data))
+            total = total + guide.expected_log_likelihood(part)
+    return total / n_draws - guide.kl()
+
+
+def _fit_autoguide(
+    model: SoftTree,
+    data: Data,
+    init: Posterior,
+    settings: dict[str, Any],
+    n_draws: int,
+    progress: bool,
+) -> Posterior:
+    """Fit one of Pyro's guides to the model as it is stated, in a parameter store of its own."""
+    start = _on(data, init.point_sites())
+    kind = getattr(autoguide, settings["guide"], None)
+    if not (isinstance(kind, type) and issubclass(kind, autoguide.AutoGuide)):
+        raise ValueError(
+            f"guide must be 'polytope' or a class of pyro.infer.autoguide, got "
+            f"{settings['guide']!r}."
+        )
+    values = autoguide.initialization.init_to_value(
+        values=start, fallback=autoguide.initialization.init_to_median
+    )
+    size = min(settings["batch_size"], len(data.X))
+    per_epoch = -(-len(data.X) // size)
+    n_steps = settings["epochs"] * per_epoch
+    optimiser = pyro.optim.ClippedAdam(
+        {"lr": settings["learning_rate"], "lrd": FINAL_RATE ** (1 / n_steps)}
+    )
+    # A tempered posterior is the posterior of rows that count 1 / kl_weight times.
+    arguments = (data.X, data.y, data.weights / settings["kl_weight"], size)
+    loss = Trace_ELBO()
+    with pyro.get_param_store().scope():
+        guide = kind(poutine.block(model, hide=["obs"]), init_loc_fn=values)
+        fit = PyroSVI(model, guide, optimiser, loss)
+        trace = []
+        track = Track(range(settings["epochs"]), settings["guide"], show=progress)
+        for _ in track:
+            trace.append(-sum(fit.step(*arguments) for _ in range(per_epoch)) / per_epoch)
+            track.note(f"ELBO {trace[-1]:,.0f}")
+        with torch.no_grad():
+            bounds = [-loss.loss(model, guide, *data) for _ in range(ELBO_DRAWS)]
+            draws = [_one_draw(model, guide, arguments) for _ in range(n_draws)]
+    point = {name: torch.stack([draw[name] for draw in draws]).mean(0) for name in draws[0]}
+    return _posterior(model, draws, point, trace, float(np.mean(bounds)))
+
+
+def _one_draw(
+    model: SoftTree, guide: Callable[..., Any], arguments: tuple[Any, ...]
+) -> dict[str, Tensor]:
+    """Values of the model's sites under one draw of the guide."""
+    drawn = poutine.trace(guide).get_trace(*arguments)
+    stated = poutine.trace(poutine.replay(model, drawn)).get_trace(*arguments)
+    return {name: stated.nodes[name]["value"] for name in DIMENSIONS if name in stated.nodes}
+
+
+def _posterior(
+    model: SoftTree,
+    draws: list[dict[str, Tensor]],
+    point: dict[str, Tensor],
+    trace: list[float],
+    final_elbo: float,
+) -> Posterior:
+    stacked = {
+        name: torch.stack([draw[name] for draw in draws])[None].cpu().numpy() for name in draws[0]
+    }
+    return Posterior(
+        model=model,
+        draws=stacked,
+        point={name: value.cpu().numpy() for name, value in point.items()},
+        inference="svi",
+        stats={"elbo": np.array(trace), "final_elbo": np.array(final_elbo)},
+    )
+
+
+def _on(data: Data, sites: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.to(data.X) for name, value in sites.items()}

@@ -1,0 +1,25 @@
+"""What is believed: splits, priors, leaves, likelihoods, and the soft tree they make."""
+
+from bayestree.models.leaves import Categorical, Gaussian
+from bayestree.models.priors import (
+    Flat,
+    GammaProcess,
+    InverseGammaScale,
+    LiteralGammaProcess,
+    Priors,
+)
+from bayestree.models.soft_tree import SoftTree
+from bayestree.models.splits import Oblique, Polytope
+
+__all__ = [
+    "Categorical",
+    "Flat",
+    "GammaProcess",
+    "Gaussian",
+    "InverseGammaScale",
+    "LiteralGammaProcess",
+    "Oblique",
+    "Polytope",
+    "Priors",
+    "SoftTree",
+]

@@ -1,0 +1,256 @@
+"""Leaves: what a leaf says of y, its prior, and its estimate from soft counts."""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import kl_divergence
+
+from bayestree.distributions import inverse_gamma_scale
+from bayestree.models.priors import _positive
+from bayestree.models.sites import Sites
+
+
+class LeafPosterior(Protocol):
+    """Conjugate posterior of all leaves."""
+
+    def expected_log_density(self, y: Tensor) -> Tensor:
+        """E log p(y_n | leaf), shape (n, L)."""
+
+    def kl(self) -> Tensor:
+        """Divergence from the prior, a scalar."""
+
+    def state(self) -> None:
+        """Sample the sites in Pyro."""
+
+    def sample(self) -> dict[str, Tensor]:
+        """One draw of the sites."""
+
+    def mean(self) -> dict[str, Tensor]:
+        """Posterior means of the sites."""
+
+
+class Leaf(Protocol):
+    """A family of leaf distributions with a conjugate prior."""
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites of the leaves."""
+
+    def state(self, n_leaves: int, like: Tensor) -> dict[str, Tensor]:
+        """Sample the sites of the leaves and return them by name."""
+
+    def log_prob(self, sites: Sites) -> Tensor:
+        """Log prior density of the sites, a scalar."""
+
+    def log_density(self, sites: Sites, y: Tensor) -> Tensor:
+        """log p(y_n | leaf), shape (n, L)."""
+
+    def observe(self, sites: Sites, log_prob: Tensor) -> dist.TorchDistribution:
+        """Law of y given the log-probabilities of the leaves, shape (n, L)."""
+
+    def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
+        """Sufficient statistics of each row, shape (n, c)."""
+
+    def estimate(self, sums: Tensor) -> dict[str, Tensor]:
+        """Sites given sums (L, c) of the statistics over the leaves (CPT, eq. 12, 17)."""
+
+    def posterior(self, sums: Tensor) -> "LeafPosterior":
+        """Conjugate posterior of the leaves given such sums."""
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """Class probabilities with a symmetric Dirichlet prior; y holds class numbers.
+
+    Parameters
+    ----------
+    n_classes : int
+    concentration : float
+        Of the Dirichlet; each class of each leaf starts with so many pseudo-rows.
+    """
+
+    n_classes: int
+    concentration: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.n_classes < 2:
+            raise ValueError(f"n_classes must be 2 or more, got {self.n_classes}.")
+        _positive(concentration=self.concentration)
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return ("leaf_probs",)
+
+    def law(self, like: Tensor) -> dist.Dirichlet:
+        """Prior of one leaf."""
+        return dist.Dirichlet(like.new_full((self.n_classes,), self.concentration))
+
+    def state(self, n_leaves: int, like: Tensor) -> dict[str, Tensor]:
+        with pyro.plate("leaf", n_leaves, dim=-1):
+            return {"leaf_probs": pyro.sample("leaf_probs", self.law(like))}
+
+    def log_prob(self, sites: Sites) -> Tensor:
+        probs = sites["leaf_probs"]
+        return self.law(probs).log_prob(probs).sum()
+
+    def log_density(self, sites: Sites, y: Tensor) -> Tensor:
+        return sites["leaf_probs"].log().T[y]
+
+    def observe(self, sites: Sites, log_prob: Tensor) -> dist.TorchDistribution:
+        joint = log_prob.unsqueeze(-1) + sites["leaf_probs"].log()
+        return dist.Categorical(logits=joint.logsumexp(-2))
+
+    def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
+        onehot = torch.nn.functional.one_hot(y, self.n_classes).to(weights.dtype)
+        return onehot * weights.unsqueeze(-1)
+
+    def estimate(self, sums: Tensor) -> dict[str, Tensor]:
+        counts = sums + self.concentration
+        return {"leaf_probs": counts / counts.sum(-1, keepdim=True)}
+
+    def posterior(self, sums: Tensor) -> "DirichletPosterior":
+        return DirichletPosterior(self, sums + self.concentration)
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Normal leaves with conjugate priors; meant for y of mean 0 and variance 1.
+
+    leaf_scale^2 ~ InverseGamma(shape, rate), leaf_mean ~ Normal(mean, leaf_scale^2 / strength).
+
+    Parameters
+    ----------
+    mean, strength : float
+        Prior mean of a leaf, and the pseudo-rows it is worth.
+    shape, rate : float
+        Of the inverse-gamma prior of a leaf's variance.
+    """
+
+    mean: float = 0.0
+    strength: float = 0.1
+    shape: float = 2.0
+    rate: float = 0.2
+
+    def __post_init__(self) -> None:
+        _positive(strength=self.strength, shape=self.shape, rate=self.rate)
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return ("leaf_scale", "leaf_mean")
+
+    def state(self, n_leaves: int, like: Tensor) -> dict[str, Tensor]:
+        with pyro.plate("leaf", n_leaves, dim=-1):
+            scale = pyro.sample("leaf_scale", self._scale_law(like))
+            mean = pyro.sample("leaf_mean", self._mean_law(scale))
+        return {"leaf_scale": scale, "leaf_mean": mean}
+
+    def log_prob(self, sites: Sites) -> Tensor:
+        scale, mean = sites["leaf_scale"], sites["leaf_mean"]
+        total = self._scale_law(scale).log_prob(scale) + self._mean_law(scale).log_prob(mean)
+        return total.sum()
+
+    def log_density(self, sites: Sites, y: Tensor) -> Tensor:
+        return dist.Normal(sites["leaf_mean"], sites["leaf_scale"]).log_prob(y.unsqueeze(-1))
+
+    def observe(self, sites: Sites, log_prob: Tensor) -> dist.TorchDistribution:
+        mean, scale = (sites[name].expand(log_prob.shape) for name in ("leaf_mean", "leaf_scale"))
+        return dist.MixtureSameFamily(dist.Categorical(logits=log_prob), dist.Normal(mean, scale))
+
+    def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
+        return torch.stack((weights, weights * y, weights * y**2), dim=-1)
+
+    def estimate(self, sums: Tensor) -> dict[str, Tensor]:
+        return self.posterior(sums).mean()
+
+    def posterior(self, sums: Tensor) -> "NormalInverseGammaPosterior":
+        mass, first, second = sums.unbind(-1)
+        strength = mass + self.strength
+        loc = (first + self.strength * self.mean) / strength
+        spread = second + self.strength * self.mean**2 - strength * loc**2
+        # Rounding can leave the spread of equal values just below zero.
+        rate = self.rate + spread.clamp_min(0.0) / 2
+        return NormalInverseGammaPosterior(self, loc, strength, self.shape + mass / 2, rate)
+
+    def _scale_law(self, like: Tensor) -> dist.TorchDistribution:
+        return inverse_gamma_scale(like.new_tensor(self.shape), like.new_tensor(self.rate))
+
+    def _mean_law(self, scale: Tensor) -> dist.Normal:
+        return dist.Normal(self.mean, scale / self.strength**0.5)
+
+
+@dataclass(frozen=True)
+class DirichletPosterior:
+    """Dirichlet of each leaf's class probabilities; ``concentration`` is (L, C)."""
+
+    prior: Categorical
+    concentration: Tensor
+
+    @property
+    def law(self) -> dist.Dirichlet:
+        """All leaves at once."""
+        return dist.Dirichlet(self.concentration, validate_args=False)
+
+    def expected_log_density(self, y: Tensor) -> Tensor:
+        total = self.concentration.sum(-1, keepdim=True)
+        return (torch.digamma(self.concentration) - torch.digamma(total)).T[y]
+
+    def kl(self) -> Tensor:
+        prior = self.prior.law(self.concentration).expand(self.law.batch_shape)
+        return kl_divergence(self.law, prior).sum()
+
+    def state(self) -> None:
+        pyro.sample("leaf_probs", self.law)
+
+    def sample(self) -> dict[str, Tensor]:
+        # A float32 draw of a small-shape Dirichlet can hold an exact 0, whose log is infinite.
+        probs = self.law.sample()
+        return {"leaf_probs": probs.clamp_min(torch.finfo(probs.dtype).tiny)}
+
+    def mean(self) -> dict[str, Tensor]:
+        return {"leaf_probs": self.law.mean}
+
+
+@dataclass(frozen=True)
+class NormalInverseGammaPosterior:
+    """Normal-inverse-gamma of each leaf's mean and variance; all parameters are (L,)."""
+
+    prior: Gaussian
+    loc: Tensor
+    strength: Tensor
+    shape: Tensor
+    rate: Tensor
+
+    def expected_log_density(self, y: Tensor) -> Tensor:
+        precision = self.shape / self.rate
+        log_precision = torch.digamma(self.shape) - self.rate.log()
+        square = (y.unsqueeze(-1) - self.loc) ** 2 * precision + 1 / self.strength
+        return (log_precision - math.log(2 * math.pi) - square) / 2
+
+    def kl(self) -> Tensor:
+        prior, like = self.prior, self.shape
+        variances = kl_divergence(
+            dist.Gamma(self.shape, self.rate),
+            dist.Gamma(like.new_tensor(prior.shape), like.new_tensor(prior.rate)),
+        )
+        ratio = prior.strength / self.strength
+        shift = prior.strength * (self.loc - prior.mean) ** 2 * self.shape / self.rate
+        return (variances + (ratio - 1 - ratio.log() + shift) / 2).sum()
+
+    def state(self) -> None:
+        scale = pyro.sample("leaf_scale", inverse_gamma_scale(self.shape, self.rate))
+        pyro.sample("leaf_mean", dist.Normal(self.loc, scale / self.strength.sqrt()))
+
+    def sample(self) -> dict[str, Tensor]:
+        scale = inverse_gamma_scale(self.shape, self.rate).sample()
+        return {
+            "leaf_scale": scale,
+            "leaf_mean": dist.Normal(self.loc, scale / self.strength.sqrt()).sample(),
+        }
+
+    def mean(self) -> dict[str, Tensor]:
+        return {"leaf_scale": (self.rate / self.shape).sqrt(), "leaf_mean": self.loc}

@@ -1,0 +1,167 @@
+"""The soft tree: a Pyro model, and the same log-density as a pure function of its sites."""
+
+from dataclasses import dataclass, field, replace
+
+import pyro
+import torch
+from pyro import poutine
+from torch import Tensor
+
+from bayestree import routing
+from bayestree.models import likelihoods
+from bayestree.models.leaves import Categorical, Leaf
+from bayestree.models.likelihoods import Likelihood
+from bayestree.models.priors import Plates, Priors
+from bayestree.models.sites import Sites, Size
+from bayestree.models.splits import Polytope, Split, log_weight
+from bayestree.topology import Topology
+
+
+@dataclass(frozen=True)
+class SoftTree:
+    """Bayesian decision tree with soft routing; callable as a Pyro model.
+
+    Parameters
+    ----------
+    topology : Topology
+    split : Polytope or Oblique
+    priors : Priors
+    leaf : Categorical or Gaussian
+    likelihood : {"mixture", "mutual-information", "variance"}
+        ``mixture`` is the proper likelihood. The other two are objectives of the CPT paper with
+        plug-in leaves (eq. 14, 16), stated as a factor: the model then has no leaf sites, and
+        called without y it states where each row goes (``leaf_log_prob``) and nothing else.
+    steepness : float
+        Multiplies the log-odds of every split.
+
+    Examples
+    --------
+    >>> import pyro.infer, torch
+    >>> from bayestree.models import Categorical, Polytope, SoftTree
+    >>> from bayestree.topology import Topology
+    >>> model = SoftTree(Topology.stump(), split=Polytope(5), leaf=Categorical(2))
+    >>> X, y = torch.randn(100, 2), torch.randint(2, (100,))
+    >>> guide = pyro.infer.autoguide.AutoNormal(model)
+    >>> svi = pyro.infer.SVI(model, guide, pyro.optim.Adam({"lr": 0.01}),
+    ...                      pyro.infer.Trace_ELBO())
+    >>> loss = svi.step(X, y)
+    """
+
+    topology: Topology
+    split: Split = field(default_factory=Polytope)
+    priors: Priors = field(default_factory=Priors)
+    leaf: Leaf = field(default_factory=lambda: Categorical(2))
+    likelihood: Likelihood = "mixture"
+    steepness: float = 1.0
+
+    def __post_init__(self) -> None:
+        known = ("mixture", "mutual-information", "variance")
+        if self.likelihood not in known:
+            raise ValueError(f"likelihood must be one of {known}, got {self.likelihood!r}.")
+        categorical = isinstance(self.leaf, Categorical)
+        if self.likelihood == "mutual-information" and not categorical:
+            raise ValueError("likelihood 'mutual-information' needs Categorical leaves.")
+        if self.likelihood == "variance" and categorical:
+            raise ValueError("likelihood 'variance' needs Gaussian leaves.")
+        if not self.steepness > 0:
+            raise ValueError(f"steepness must be positive, got {self.steepness}.")
+
+    def __call__(
+        self,
+        X: Tensor,
+        y: Tensor | None = None,
+        weights: Tensor | None = None,
+        subsample_size: int | None = None,
+    ) -> Tensor:
+        """State the model.
+
+        Parameters
+        ----------
+        X : Tensor, shape (n, d)
+        y : Tensor, shape (n,), optional
+            Class numbers (long) or real values; sampled where absent.
+        weights : Tensor, shape (n,), optional
+            Each row counts so many times.
+        subsample_size : int, optional
+            Rows drawn by the ``data`` plate, for minibatches.
+
+        Returns
+        -------
+        Tensor
+            The observations, or the log-probabilities of the leaves with plug-in leaves and no y.
+        """
+        size = self.size(X.shape[-1])
+        plates = Plates.of(size)
+        sites: dict[str, Tensor] = {}
+        if self.split.weighted:
+            sites["log_weight"] = self.priors.weight.state(size, X, plates)
+            pyro.deterministic("weight", sites["log_weight"].exp())
+        sites["hyperplane"], sites["intercept"] = self.priors.hyperplane.state(size, X, plates)
+        if self.likelihood == "mixture":
+            sites |= self.leaf.state(size.n_leaves, X)
+        with pyro.plate("data", len(X), subsample_size=subsample_size, dim=-1) as rows:
+            log_prob = self.leaf_log_probs(sites, X[rows])
+            observed = None if y is None else y[rows]
+            weight = X.new_ones(len(log_prob)) if weights is None else weights[rows]
+            if self.likelihood == "mixture":
+                with poutine.scale(scale=weight):
+                    result: Tensor = pyro.sample(
+                        "obs", self.leaf.observe(sites, log_prob), obs=observed
+                    )
+                return result
+        if observed is None:
+            return pyro.deterministic("leaf_log_prob", log_prob)
+        scale = len(X) / len(log_prob)
+        pyro.factor("obs", scale * self.objective(log_prob, observed, weight))
+        return observed
+
+    def size(self, n_features: int) -> Size:
+        """Lengths of the dimensions of the sites."""
+        return Size(self.topology.n_nodes, self.split.n_experts, n_features, self.topology.n_leaves)
+
+    def scores(self, sites: Sites, X: Tensor) -> Tensor:
+        """Score of each row at each node, shape (n, V)."""
+        return routing.score(
+            X, log_weight(self.split, sites), sites["hyperplane"], sites["intercept"]
+        )
+
+    def leaf_log_probs(self, sites: Sites, X: Tensor) -> Tensor:
+        """log P(leaf | x), shape (n, L)."""
+        left, right = routing.branch_log_probs(self.scores(sites, X), self.steepness)
+        paths = routing.path_matrix(self.topology, dtype=X.dtype, device=X.device)
+        return routing.leaf_log_probs(left, right, paths)
+
+    def log_prior(self, sites: Sites) -> Tensor:
+        """Log-density of the parameters, a scalar."""
+        total = self.priors.hyperplane.log_prob(sites)
+        if self.split.weighted:
+            total = total + self.priors.weight.log_prob(sites)
+        if self.likelihood == "mixture":
+            total = total + self.leaf.log_prob(sites)
+        return total
+
+    def log_likelihood(
+        self, sites: Sites, X: Tensor, y: Tensor, weights: Tensor | None = None
+    ) -> Tensor:
+        """Log-likelihood (or objective) of the rows, a scalar."""
+        weight = X.new_ones(len(X)) if weights is None else weights
+        log_prob = self.leaf_log_probs(sites, X)
+        if self.likelihood == "mixture":
+            return likelihoods.mixture(log_prob + self.leaf.log_density(sites, y)) @ weight
+        return self.objective(log_prob, y, weight)
+
+    def log_joint(
+        self, sites: Sites, X: Tensor, y: Tensor, weights: Tensor | None = None
+    ) -> Tensor:
+        """Log-density of parameters and data: what ``poutine.trace`` of the model sums to."""
+        return self.log_prior(sites) + self.log_likelihood(sites, X, y, weights)
+
+    def with_(self, **changes: object) -> "SoftTree":
+        """The same model with other parts."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def objective(self, log_prob: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """What stands for the log-likelihood where leaves are plug-in, a scalar."""
+        if isinstance(self.leaf, Categorical):
+            return likelihoods.mutual_information(log_prob, y, weight, self.leaf)
+        return likelihoods.variance(log_prob, y, weight)

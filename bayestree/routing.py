@@ -1,0 +1,133 @@
+"""From the scores of the nodes to the probabilities of the leaves, in log space.
+
+Pure tensor functions. A score s >= 0 is the rate of a node's noisy-OR:
+P(right) = q = 1 - exp(-s) (CPT paper, eq. 2). Shapes: rows n, nodes V, leaves L.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import logsigmoid, softplus
+
+from bayestree.topology import Topology
+
+
+def score(X: Tensor, log_weight: Tensor, hyperplane: Tensor, intercept: Tensor) -> Tensor:
+    """Score of each row at each node: s = sum_k r_k softplus(beta_k . x + b_k).
+
+    Parameters
+    ----------
+    X : Tensor, shape (n, d)
+    log_weight, intercept : Tensor, shape (V, K)
+    hyperplane : Tensor, shape (V, K, d)
+
+    Returns
+    -------
+    Tensor, shape (n, V)
+        Positive, so that its logarithm and its log-odds are finite.
+    """
+    n_nodes, n_experts, n_features = hyperplane.shape
+    plane = hyperplane.reshape(n_nodes * n_experts, n_features)
+    activation = torch.addmm(intercept.reshape(-1, 1), plane, X.T)
+    return vote(activation.view(n_nodes, n_experts, len(X)), log_weight)
+
+
+def vote(activation: Tensor, log_weight: Tensor) -> Tensor:
+    """Noisy-OR rate of committees: the sum over experts of r softplus(activation).
+
+    Parameters
+    ----------
+    activation : Tensor, shape (V, K, n)
+    log_weight : Tensor, shape (V, K)
+
+    Returns
+    -------
+    Tensor, shape (n, V)
+    """
+    rate: Tensor = _Vote.apply(activation, log_weight.exp())  # type: ignore[no-untyped-call]
+    # The least normal number keeps the log-odds of an underflowed score finite.
+    return rate.T + torch.finfo(rate.dtype).tiny
+
+
+class _Vote(torch.autograd.Function):
+    """sum_k weight_k softplus(activation_k), (V, K, n) -> (V, n), in few passes over memory."""
+
+    @staticmethod
+    def forward(ctx: Any, activation: Tensor, weight: Tensor) -> Tensor:
+        votes = softplus(activation)
+        ctx.save_for_backward(votes, weight)
+        return torch.bmm(weight.unsqueeze(1), votes).squeeze(1)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[no-untyped-call]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        votes, weight = ctx.saved_tensors
+        grad_weight = torch.bmm(votes, grad.unsqueeze(-1)).squeeze(-1)
+        # The slope of softplus is 1 - exp(-softplus).
+        slope = torch.neg(votes).expm1_().neg_()
+        return slope.mul_(grad.unsqueeze(1)).mul_(weight.unsqueeze(-1)), grad_weight
+
+
+def jitter(center: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
+    """center + sqrt(variance) * noise; all of one shape, differentiable in the first two."""
+    result: Tensor = _Jitter.apply(center, variance, noise)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Jitter(torch.autograd.Function):
+    """Gaussian noise on pre-activations, in few passes over memory."""
+
+    @staticmethod
+    def forward(ctx: Any, center: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
+        scale = variance.sqrt()
+        ctx.save_for_backward(scale, noise)
+        return torch.addcmul(center, scale, noise)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[no-untyped-call]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        scale, noise = ctx.saved_tensors
+        return grad, torch.mul(grad, noise).div_(scale).mul_(0.5), None
+
+
+def log_odds(score: Tensor) -> Tensor:
+    """Log-odds of going right: log(exp(s) - 1), for small and for large s."""
+    return score + torch.log(-torch.expm1(-score))
+
+
+def branch_log_probs(score: Tensor, steepness: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of going left and right, each of the shape of ``score``.
+
+    ``steepness`` multiplies the log-odds (E2EDT, section 3.3): 1 is the model itself,
+    infinity the deterministic tree.
+    """
+    if isinstance(steepness, float | int) and steepness == 1:
+        return -score, torch.log(-torch.expm1(-score))
+    odds = steepness * log_odds(score)
+    return logsigmoid(-odds), logsigmoid(odds)
+
+
+@lru_cache(maxsize=32)
+def path_matrix(topology: Topology, *, dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    """Zeros and ones, shape (2V, L): the left turns, then the right turns, of each leaf."""
+    turns = topology.turns.reshape(2 * topology.n_nodes, topology.n_leaves)
+    return torch.as_tensor(turns, dtype=dtype, device=device)
+
+
+def leaf_log_probs(log_left: Tensor, log_right: Tensor, paths: Tensor) -> Tensor:
+    """Log P(leaf | x): the sum of the branch log-probabilities on the path (CPT, eq. 8).
+
+    Parameters
+    ----------
+    log_left, log_right : Tensor, shape (..., V)
+    paths : Tensor, shape (2V, L)
+        From :func:`path_matrix`.
+
+    Returns
+    -------
+    Tensor, shape (..., L)
+    """
+    return torch.cat((log_left, log_right), dim=-1) @ paths

@@ -1,0 +1,273 @@
+"""The deterministic tree: what a person reads and what is deployed. NumPy only."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from bayestree.topology import BoolArray, IntArray, Topology
+
+LOG2 = float(np.log(2.0))
+CHUNK = 32_768
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A deterministic convex polytope tree.
+
+    A row goes left at node v iff sum_k weight_k softplus(hyperplane_k . x + intercept_k)
+    <= log 2, summed over the experts ``expert_start[v]:expert_start[v + 1]``.
+
+    Parameters
+    ----------
+    topology : Topology
+    expert_start : array of int, shape (V + 1,)
+        Where each node's experts begin in the three arrays that follow.
+    weight, intercept : arrays, shape (E,)
+    hyperplane : array, shape (E, d)
+        In the units of the data, as ``intercept``.
+    value : array, shape (L, C) or (L,)
+        Class probabilities, or means, of the leaves.
+    leaf_rows : array, shape (L,)
+        Weighted training rows in each leaf.
+    center, scale : arrays, shape (d,)
+        Mean and standard deviation of the features in training (1 where constant).
+    feature_names : sequence of str, optional
+    class_names : sequence of str, optional
+    """
+
+    topology: Topology
+    expert_start: IntArray
+    weight: FloatArray
+    hyperplane: FloatArray
+    intercept: FloatArray
+    value: FloatArray
+    leaf_rows: FloatArray
+    center: FloatArray
+    scale: FloatArray
+    feature_names: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
+
+    @classmethod
+    def from_standardised(
+        cls,
+        topology: Topology,
+        weight: FloatArray,
+        hyperplane: FloatArray,
+        intercept: FloatArray,
+        *,
+        center: FloatArray,
+        scale: FloatArray,
+        feature_names: Sequence[str] = (),
+        class_names: Sequence[str] = (),
+    ) -> "Tree":
+        """A tree without leaf values from splits on standardised features.
+
+        Parameters
+        ----------
+        weight, intercept : arrays, shape (V, K)
+        hyperplane : array, shape (V, K, d)
+            On (x - center) / scale.
+        """
+        n_nodes, n_experts, n_features = hyperplane.shape
+        raw = hyperplane.reshape(-1, n_features) / scale
+        return cls(
+            topology=topology,
+            expert_start=np.arange(n_nodes + 1) * n_experts,
+            weight=weight.reshape(-1).astype(np.float64),
+            hyperplane=raw,
+            intercept=intercept.reshape(-1) - raw @ center,
+            value=np.zeros((topology.n_leaves,)),
+            leaf_rows=np.zeros(topology.n_leaves),
+            center=center,
+            scale=scale,
+            feature_names=tuple(feature_names),
+            class_names=tuple(class_names),
+        )
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of internal nodes."""
+        return self.topology.n_nodes
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of leaves."""
+        return self.topology.n_leaves
+
+    @property
+    def depth(self) -> int:
+        """Depth of the deepest leaf."""
+        return self.topology.depth
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return self.hyperplane.shape[1]
+
+    @property
+    def n_facets(self) -> IntArray:
+        """Number of experts of each node, shape (V,)."""
+        return np.diff(self.expert_start)
+
+    @property
+    def standardised_hyperplane(self) -> FloatArray:
+        """Coefficients per standard deviation of each feature, shape (E, d)."""
+        return self.hyperplane * self.scale
+
+    def experts(self, node: int) -> slice:
+        """Where the experts of a node lie."""
+        return slice(int(self.expert_start[node]), int(self.expert_start[node + 1]))
+
+    def score(self, node: int, X: FloatArray) -> FloatArray:
+        """Noisy-OR rate of a node, shape (n,); the split is at log 2."""
+        own = self.experts(node)
+        activation = X @ self.hyperplane[own].T + self.intercept[own]
+        return np.logaddexp(0.0, activation) @ self.weight[own]
+
+    def goes_right(self, node: int, X: FloatArray) -> BoolArray:
+        """Side of each row at a node, shape (n,)."""
+        own = self.experts(node)
+        weight = self.weight[own]
+        activation = X @ self.hyperplane[own].T + self.intercept[own]
+        if len(weight) == 1:
+            return activation[:, 0] > facet_threshold(weight)[0]
+        # max(z, 0) <= softplus(z) <= max(z, 0) + log 2 settles most rows without a logarithm.
+        lower = np.maximum(activation, 0.0) @ weight
+        right = lower > LOG2
+        open_rows = np.flatnonzero(~right & (lower > LOG2 * (1 - weight.sum())))
+        if len(open_rows):
+            right[open_rows] = np.logaddexp(0.0, activation[open_rows]) @ weight > LOG2
+        return right
+
+    def walk(self, X: FloatArray) -> Iterator[tuple[int, IntArray, BoolArray]]:
+        """Every node reached, with the rows that reach it and the side of each."""
+        waiting: dict[int, IntArray] = {0: np.arange(len(X))} if self.n_nodes else {}
+        for node in range(self.n_nodes):
+            rows = waiting.pop(node, None)
+            if rows is None or len(rows) == 0:
+                continue
+            right = self.goes_right(node, X if len(rows) == len(X) else X[rows])
+            for child, taken in zip(self.topology.children[node], (~right, right), strict=True):
+                if child >= 0:
+                    waiting[int(child)] = rows[taken]
+            yield node, rows, right
+
+    def apply(self, X: FloatArray) -> IntArray:
+        """Number of the leaf that each row reaches, shape (n,)."""
+        leaf = np.zeros(len(X), dtype=np.int64)
+        for start in range(0, len(X), CHUNK):
+            part = leaf[start : start + CHUNK]
+            for node, rows, right in self.walk(X[start : start + CHUNK]):
+                child = self.topology.children[node, right.astype(np.int64)]
+                ends = child < 0
+                part[rows[ends]] = ~child[ends]
+        return leaf
+
+    def predict(self, X: FloatArray) -> FloatArray:
+        """Value of the leaf that each row reaches, shape (n, C) or (n,)."""
+        return self.value[self.apply(X)]
+
+    def decision_path(self, X: FloatArray) -> csr_matrix:
+        """Which nodes each row passes, shape (n, V + L): node v, and leaf l as V + l."""
+        leaf = self.apply(X)
+        member = np.zeros((self.n_leaves, self.n_nodes + self.n_leaves), dtype=bool)
+        member[:, : self.n_nodes] = self.topology.turns.any(axis=0).T
+        member[np.arange(self.n_leaves), self.n_nodes + np.arange(self.n_leaves)] = True
+        return csr_matrix(member)[leaf]
+
+    def fill(self, X: FloatArray, y: NDArray[Any], weights: FloatArray, n_classes: int) -> "Tree":
+        """The tree with leaves from the rows that reach them (CPT, Algorithm 1, last lines).
+
+        ``y`` holds class numbers if ``n_classes`` > 0, else real values. A leaf without rows
+        takes the value of all rows.
+        """
+        leaf = self.apply(X)
+        rows = np.bincount(leaf, weights, self.n_leaves)
+        columns = [weights * (y == c) for c in range(n_classes)] or [weights * y]
+        sums = np.stack([np.bincount(leaf, c, self.n_leaves) for c in columns], axis=1)
+        overall = sums.sum(axis=0) / weights.sum()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            value = np.where(rows[:, None] > 0, sums / rows[:, None], overall)
+        return self._with(value=value if n_classes else value[:, 0], leaf_rows=rows)
+
+    def prune(self, X: FloatArray) -> "Tree":
+        """The tree without the nodes at which all rows of ``X`` go one way."""
+        taken = np.zeros((self.n_nodes, 2), dtype=bool)
+        for node, _, right in self._walk_chunks(X):
+            taken[node] |= (not right.all(), bool(right.any()))
+        # A node that no row reaches lies below one that is removed, and goes with it.
+        return self.collapse(np.where(taken.all(axis=1), -1, np.where(taken[:, 1], 1, 0)))
+
+    def collapse(self, bypass: IntArray) -> "Tree":
+        """The tree without the nodes marked (see :meth:`Topology.collapse`)."""
+        topology, nodes, leaves = self.topology.collapse(bypass)
+        keep = np.concatenate(
+            [np.arange(self.n_experts_total)[self.experts(v)] for v in nodes]
+            or [np.empty(0, dtype=np.int64)]
+        )
+        start = np.concatenate([[0], np.cumsum(self.n_facets[nodes])]).astype(np.int64)
+        return self._with(
+            topology=topology,
+            expert_start=start,
+            weight=self.weight[keep],
+            hyperplane=self.hyperplane[keep],
+            intercept=self.intercept[keep],
+            value=self.value[leaves],
+            leaf_rows=self.leaf_rows[leaves],
+        )
+
+    @property
+    def n_experts_total(self) -> int:
+        """Number of experts of all nodes."""
+        return len(self.weight)
+
+    def contributions(self, X: FloatArray) -> FloatArray:
+        """Largest vote weight * softplus(activation) of each expert over its node's rows, (E,)."""
+        largest = np.zeros(self.n_experts_total)
+        for node, rows, _ in self._walk_chunks(X):
+            own = self.experts(node)
+            activation = X[rows] @ self.hyperplane[own].T + self.intercept[own]
+            top = np.logaddexp(0.0, activation.max(axis=0)) * self.weight[own]
+            largest[own] = np.maximum(largest[own], top)
+        return largest
+
+    def drop_experts(self, X: FloatArray, tolerance: float = 0.01) -> "Tree":
+        """The tree without experts whose votes, added up, stay below ``tolerance`` log 2.
+
+        Every node keeps at least its most influential expert.
+        """
+        largest = self.contributions(X)
+        keep = np.zeros(self.n_experts_total, dtype=bool)
+        for node in range(self.n_nodes):
+            own = self.experts(node)
+            order = np.argsort(largest[own], kind="stable")
+            lost = np.cumsum(largest[own][order])
+            kept = order[lost > tolerance * LOG2]
+            keep[own.start + (kept if len(kept) else order[-1:])] = True
+        counts = [int(keep[self.experts(v)].sum()) for v in range(self.n_nodes)]
+        return self._with(
+            expert_start=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            weight=self.weight[keep],
+            hyperplane=self.hyperplane[keep],
+            intercept=self.intercept[keep],
+        )
+
+    def _walk_chunks(self, X: FloatArray) -> Iterator[tuple[int, IntArray, BoolArray]]:
+        for start in range(0, len(X), CHUNK):
+            for node, rows, right in self.walk(X[start : start + CHUNK]):
+                yield node, rows + start, right
+
+    def _with(self, **changes: Any) -> "Tree":
+        return replace(self, **changes)
+
+
+def facet_threshold(weight: FloatArray) -> FloatArray:
+    """softplus^-1(log 2 / r): an expert alone sends a row right when its activation is above."""
+    rate = LOG2 / weight
+    return rate + np.log(-np.expm1(-rate))
