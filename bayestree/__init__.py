@@ -1,0 +1,28 @@
+"""Bayesian decision trees: convex polytope trees as Pyro models, and their deterministic form."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bayestree.estimators import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+    from bayestree.report.text import export_text
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ConvexPolytopeTreeClassifier": "bayestree.estimators",
+    "ConvexPolytopeTreeRegressor": "bayestree.estimators",
+    "export_text": "bayestree.report.text",
+}
+__all__ = ["ConvexPolytopeTreeClassifier", "ConvexPolytopeTreeRegressor", "export_text"]
+
+
+def __getattr__(name: str) -> Any:
+    # Importing torch takes seconds; `bayestree --help` should not.
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'bayestree' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -258,6 +258,12 @@ class Tree:
             intercept=self.intercept[keep],
         )
 
+    def with_value(self, value: FloatArray) -> "Tree":
+        """The tree with other values in its leaves."""
+        if len(value) != self.n_leaves:
+            raise ValueError(f"value must have {self.n_leaves} rows, got {len(value)}.")
+        return self._with(value=value)
+
     def _walk_chunks(self, X: FloatArray) -> Iterator[tuple[int, IntArray, BoolArray]]:
         for start in range(0, len(X), CHUNK):
             for node, rows, right in self.walk(X[start : start + CHUNK]):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import ndtr
 from torch import Tensor
 
 from bayestree.models.sites import Sites
@@ -14,6 +15,7 @@ from bayestree.models.soft_tree import SoftTree
 
 Arrays = Mapping[str, NDArray[Any]]
 ROWS = 8_192
+BISECTIONS = 40  # halvings: the interval ends 1e-12 of its start
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,5 +110,38 @@ class Posterior:
         sd = np.sqrt(np.maximum(square / count - mean**2, 0.0))
         return mean.astype(np.float64), sd
 
+    def quantiles(self, X: NDArray[Any], levels: NDArray[Any]) -> NDArray[Any]:
+        """Quantiles of y | x for Gaussian leaves, shape (levels, n), by bisection.
+
+        The distribution function is that of the mixture of all draws and leaves.
+        """
+        parts = []
+        for start in range(0, len(X), ROWS):
+            rows = X[start : start + ROWS]
+            draws = [
+                (self.leaf_probs(rows, s), s["leaf_mean"].numpy(), s["leaf_scale"].numpy())
+                for s in self.each()
+            ]
+            parts.append(np.stack([_mixture_quantile(draws, level) for level in levels]))
+        return np.concatenate(parts, axis=1)
+
     def _leaf_value(self, sites: Sites) -> NDArray[Any]:
         return sites["leaf_probs" if "leaf_probs" in sites else "leaf_mean"].numpy()
+
+
+def _mixture_quantile(
+    draws: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]], level: float
+) -> NDArray[np.float64]:
+    """Quantile of each row's mixture of normals; draws hold (n, L), (L,), (L,) arrays."""
+    n = len(draws[0][0])
+    reach = 10 * max(scale.max() for _, _, scale in draws)
+    low = np.full(n, min(mean.min() for _, mean, _ in draws) - reach)
+    high = np.full(n, max(mean.max() for _, mean, _ in draws) + reach)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        below = np.zeros(n)
+        for probs, mean, scale in draws:
+            below += (probs * ndtr((middle[:, None] - mean) / scale)).sum(axis=1)
+        right = below / len(draws) < level
+        low, high = np.where(right, middle, low), np.where(right, high, middle)
+    return (low + high) / 2

@@ -1,0 +1,254 @@
+"""What the scikit-learn faces share: checked input, the fit in stages, the fitted results."""
+
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_matrix
+from sklearn.base import BaseEstimator
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from bayestree._seed import RandomState, draw_seed
+from bayestree import inference
+from bayestree.inference import Data, GrowthLimits, Posterior
+from bayestree.models import GammaProcess, InverseGammaScale, Oblique, Polytope, Priors, SoftTree
+from bayestree.models.leaves import Leaf
+from bayestree.topology import Topology
+from bayestree.tree import Tree
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+class BasePolytopeTree(BaseEstimator):
+    """Fit, route and describe a convex polytope tree; classifier and regressor add y."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "max_depth": [Interval(Integral, 0, None, closed="left")],
+        "n_experts": [Interval(Integral, 1, None, closed="left")],
+        "inference": [StrOptions({"grow", "map", "svi"})],
+        "max_leaves": [Interval(Integral, 1, None, closed="left"), None],
+        "min_rows": [Interval(Real, 0, None, closed="left")],
+        "min_gain": [Interval(Real, 0, None, closed="left")],
+        "concentration": [Interval(Real, 0, None, closed="neither")],
+        "rate": [Interval(Real, 0, None, closed="neither")],
+        "scale_shape": [Interval(Real, 0, None, closed="neither")],
+        "shrinkage_shape": [Interval(Real, 0, None, closed="neither")],
+        "shrinkage_rate": [Interval(Real, 0, None, closed="neither")],
+        "steepness": [Interval(Real, 0, None, closed="neither")],
+        "epochs": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "kl_weight": [Interval(Real, 0, None, closed="neither")],
+        "guide": [str],
+        "n_restarts": [Interval(Integral, 1, None, closed="left")],
+        "n_draws": [Interval(Integral, 1, None, closed="left")],
+        "validation_fraction": [Interval(Real, 0, 1, closed="left")],
+        "prediction": [StrOptions({"auto", "tree", "posterior"})],
+        "dtype": [StrOptions(set(DTYPES))],
+        "device": [str],
+        "random_state": ["random_state"],
+        "verbose": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        *,
+        max_depth: int = 4,
+        n_experts: int = 20,
+        inference: str = "svi",
+        max_leaves: int | None = None,
+        min_rows: float = 10,
+        min_gain: float = 2.0,
+        concentration: float = 1.0,
+        rate: float = 1.0,
+        scale_shape: float = 0.5,
+        shrinkage_shape: float = 0.1,
+        shrinkage_rate: float = 0.1,
+        steepness: float = 6.0,
+        epochs: int = 60,
+        batch_size: int = 500,
+        learning_rate: float = 0.03,
+        kl_weight: float = 1.0,
+        guide: str = "polytope",
+        n_restarts: int = 1,
+        n_draws: int = 50,
+        validation_fraction: float = 0.0,
+        prediction: str = "auto",
+        dtype: str = "float64",
+        device: str = "cpu",
+        random_state: RandomState = None,
+        verbose: bool = False,
+    ) -> None:
+        self.max_depth = max_depth
+        self.n_experts = n_experts
+        self.inference = inference
+        self.max_leaves = max_leaves
+        self.min_rows = min_rows
+        self.min_gain = min_gain
+        self.concentration = concentration
+        self.rate = rate
+        self.scale_shape = scale_shape
+        self.shrinkage_shape = shrinkage_shape
+        self.shrinkage_rate = shrinkage_rate
+        self.steepness = steepness
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.kl_weight = kl_weight
+        self.guide = guide
+        self.n_restarts = n_restarts
+        self.n_draws = n_draws
+        self.validation_fraction = validation_fraction
+        self.prediction = prediction
+        self.dtype = dtype
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # Fitting.
+
+    def _fit(
+        self,
+        X: NDArray[np.float64],
+        y: NDArray[Any],
+        weights: NDArray[np.float64],
+        leaf: Leaf,
+        class_names: tuple[str, ...] = (),
+    ) -> Self:
+        """Standardise, infer, and read off the deterministic tree. y is encoded."""
+        self._center, self._scale = _moments(X, weights)
+        rows = self._standardise(X)
+        data = Data.of(rows, y, weights, dtype=DTYPES[self.dtype], device=self.device)
+        self.posterior_ = self._infer(self._model(leaf), data)
+        posterior = self.posterior_
+        tree = Tree.from_standardised(
+            posterior.model.topology,
+            posterior.weight(),
+            posterior.point["hyperplane"],
+            posterior.point["intercept"],
+            center=self._center,
+            scale=self._scale,
+            feature_names=tuple(getattr(self, "feature_names_in_", ())),
+            class_names=class_names,
+        )
+        tree = tree.drop_experts(X[weights > 0]).prune(X[weights > 0])
+        self.tree_ = tree.fill(X, y, weights, len(class_names))
+        return self
+
+    def _model(self, leaf: Leaf) -> SoftTree:
+        """What is believed, before its topology is known."""
+        return SoftTree(
+            Topology.leaf(),
+            split=Oblique() if self.n_experts == 1 else Polytope(self.n_experts),
+            priors=Priors(
+                GammaProcess(self.concentration, self.rate),
+                InverseGammaScale(self.scale_shape, self.shrinkage_shape, self.shrinkage_rate),
+            ),
+            leaf=leaf,
+        )
+
+    def _infer(self, model: SoftTree, data: Data) -> Posterior:
+        """Grow, and refine as far as ``inference`` says."""
+        seeds = check_random_state(draw_seed(self.random_state))
+        common = {"random_state": seeds, "progress": self.verbose}
+        training, validation = self._hold_out(data, seeds)
+        limits = GrowthLimits(
+            self.max_depth, self.max_leaves, min_rows=self.min_rows, min_gain=self.min_gain
+        )
+        found = inference.grow(model, training, limits=limits, validation=validation, **common)
+        grown = found.model
+        if self.inference == "grow" or grown.topology.n_nodes == 0:
+            return found
+        rates = {
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "learning_rate": self.learning_rate,
+        }
+        annealed = (1.0, float(self.steepness))
+        if self.inference == "map":
+            return inference.map(
+                grown,
+                training,
+                init=found,
+                steepness=annealed,
+                validation=validation,
+                **rates,
+                **common,
+            )
+        return inference.svi(
+            grown.with_(steepness=annealed[1]),
+            training,
+            init=found,
+            steepness=annealed[0],
+            guide=self.guide,
+            kl_weight=self.kl_weight,
+            n_restarts=self.n_restarts,
+            n_draws=self.n_draws,
+            **rates,
+            **common,
+        )
+
+    def _hold_out(self, data: Data, seeds: np.random.RandomState) -> tuple[Data, Data | None]:
+        """Training and validation rows; a stratified draw for classes."""
+        if self.validation_fraction == 0:
+            return data, None
+        classes = None if data.y.is_floating_point() else data.y.numpy(force=True)
+        parts = train_test_split(
+            np.arange(len(data.X)),
+            test_size=self.validation_fraction,
+            stratify=classes,
+            random_state=seeds,
+        )
+        kept, held = (torch.as_tensor(np.sort(part), device=data.X.device) for part in parts)
+        return data.take(kept), data.take(held)
+
+    def _standardise(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        return (X - self._center) / self._scale
+
+    # Fitted.
+
+    def apply(self, X: ArrayLike) -> NDArray[np.int64]:
+        """Number of the leaf of ``tree_`` that each row reaches, shape (n,)."""
+        return self.tree_.apply(self._check_rows(X))
+
+    def decision_path(self, X: ArrayLike) -> csr_matrix:
+        """Nodes of ``tree_`` that each row passes, shape (n, nodes + leaves), leaves last."""
+        return self.tree_.decision_path(self._check_rows(X))
+
+    def get_depth(self) -> int:
+        """Depth of the deterministic tree."""
+        check_is_fitted(self)
+        return self.tree_.depth
+
+    def get_n_leaves(self) -> int:
+        """Number of leaves of the deterministic tree."""
+        check_is_fitted(self)
+        return self.tree_.n_leaves
+
+    def _check_rows(self, X: ArrayLike) -> NDArray[np.float64]:
+        check_is_fitted(self)
+        rows: NDArray[np.float64] = validate_data(self, X, reset=False, dtype=np.float64)
+        return rows
+
+    def _averages(self) -> bool:
+        """Whether predictions average over draws."""
+        if self.prediction == "auto":
+            return self.posterior_.n_chains * self.posterior_.n_draws > 1
+        return self.prediction == "posterior"
+
+
+def _moments(
+    X: NDArray[np.float64], weights: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Weighted mean and standard deviation of each column; 1 for a constant one."""
+    center = np.average(X, axis=0, weights=weights)
+    variance = np.average((X - center) ** 2, axis=0, weights=weights)
+    # Rounding leaves a constant column of large values a spread far below its last digit.
+    tiny = np.finfo(np.float64).eps * np.maximum(np.abs(center), 1.0)
+    scale = np.sqrt(variance)
+    return center, np.where(scale > 10 * tiny, scale, 1.0)

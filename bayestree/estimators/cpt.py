@@ -1,0 +1,314 @@
+"""Convex polytope trees with the face of scikit-learn."""
+
+from typing import Any, ClassVar, Literal, Self, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin, RegressorMixin, _fit_context
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from bayestree._seed import RandomState
+from bayestree.estimators._base import BasePolytopeTree
+from bayestree.models import Categorical, Gaussian
+
+Floats = NDArray[np.float64]
+
+
+class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
+    """Decision tree whose splits are convex polytopes, with a posterior.
+
+    Armandpour, Sadeghian and Zhou, "Convex Polytope Trees" (2021). Every internal node is a
+    noisy-OR committee of linear experts; a truncated gamma process decides how many of them
+    count (the facets of the polytope), and inverse-gamma scales keep each facet sparse.
+
+    Parameters
+    ----------
+    max_depth : int, default=4
+        Most splits on a path from the root to a leaf.
+    n_experts : int, default=20
+        Most facets of a split. 1 is the oblique tree CPT (K = 1): one expert of weight 1.
+    inference : {"svi", "map", "grow"}, default="svi"
+        ``"grow"`` stops at the greedy tree; ``"map"`` refines all nodes jointly; ``"svi"`` gives
+        a variational posterior.
+    max_leaves : int, optional
+        Splits of the least gain are dropped until so many leaves are left.
+    min_rows : float, default=10
+        Least weight of rows in a node that is split.
+    min_gain : float, default=2.0
+        Least gain of a split in nats of log-likelihood.
+    concentration, rate : float, default=1.0
+        gamma_0 and c_0 of the gamma process.
+    scale_shape : float, default=0.5
+        a_beta of the inverse-gamma scales of the hyperplanes (CPT, eq. 6).
+    shrinkage_shape, shrinkage_rate : float, default=0.1
+        e_0 and f_0 (a rate) of the gamma prior of b_beta.
+    steepness : float, default=6.0
+        Final factor of the log-odds of every split; 1 is the paper's model, more makes the
+        soft tree close to its deterministic form.
+    epochs, batch_size, learning_rate : int, int, float
+        Of the refinement (see ``bayestree.inference.map`` and ``svi``).
+    kl_weight : float, default=1.0
+        Tempering of the prior under SVI; 1 is the posterior.
+    guide : str, default="polytope"
+        The package's own guide, or the name of a Pyro autoguide.
+    n_restarts : int, default=1
+        SVI fits, of which the one of the best ELBO is kept.
+    n_draws : int, default=50
+        Posterior draws kept.
+    validation_fraction : float, default=0.0
+        Share of the rows held out, to choose the depth and (``"map"``) when to stop.
+    prediction : {"auto", "tree", "posterior"}, default="auto"
+        Predict by the deterministic tree, by the average over the draws, or (``"auto"``) by the
+        latter where there is more than one draw.
+    class_weight : dict or "balanced", optional
+        Factors of the row weights by class.
+    dtype : {"float64", "float32"}, default="float64"
+        Precision of the inference; float32 is some four times as fast.
+    device : str, default="cpu"
+        Where the inference runs, as torch names it.
+    random_state : int or RandomState, optional
+    verbose : bool, default=False
+        Show progress bars on a terminal.
+
+    Attributes
+    ----------
+    classes_ : array, shape (C,)
+    tree_ : Tree
+        The deterministic tree, in the units of the data.
+    posterior_ : Posterior
+        Named draws, on the standardised features.
+    n_features_in_, feature_names_in_
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from bayestree import ConvexPolytopeTreeClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = ConvexPolytopeTreeClassifier(max_depth=2, epochs=30, random_state=0).fit(X, y)
+    >>> bool(clf.score(X, y) > 0.9)
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **BasePolytopeTree._parameter_constraints,
+        "class_weight": [dict, str, None],
+    }
+
+    def __init__(
+        self,
+        *,
+        max_depth: int = 4,
+        n_experts: int = 20,
+        inference: str = "svi",
+        max_leaves: int | None = None,
+        min_rows: float = 10,
+        min_gain: float = 2.0,
+        concentration: float = 1.0,
+        rate: float = 1.0,
+        scale_shape: float = 0.5,
+        shrinkage_shape: float = 0.1,
+        shrinkage_rate: float = 0.1,
+        steepness: float = 6.0,
+        epochs: int = 60,
+        batch_size: int = 500,
+        learning_rate: float = 0.03,
+        kl_weight: float = 1.0,
+        guide: str = "polytope",
+        n_restarts: int = 1,
+        n_draws: int = 50,
+        validation_fraction: float = 0.0,
+        prediction: str = "auto",
+        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
+        dtype: str = "float64",
+        device: str = "cpu",
+        random_state: RandomState = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            max_depth=max_depth,
+            n_experts=n_experts,
+            inference=inference,
+            max_leaves=max_leaves,
+            min_rows=min_rows,
+            min_gain=min_gain,
+            concentration=concentration,
+            rate=rate,
+            scale_shape=scale_shape,
+            shrinkage_shape=shrinkage_shape,
+            shrinkage_rate=shrinkage_rate,
+            steepness=steepness,
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            kl_weight=kl_weight,
+            guide=guide,
+            n_restarts=n_restarts,
+            n_draws=n_draws,
+            validation_fraction=validation_fraction,
+            prediction=prediction,
+            dtype=dtype,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the tree.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+        y : array, shape (n,)
+            Labels of any kind, two or more of them.
+        sample_weight : array, shape (n,), optional
+            Each row counts so many times.
+
+        Raises
+        ------
+        ValueError
+            For missing or infinite values, other shapes, or a single class.
+        """
+        rows, labels = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(labels)
+        weights = _check_sample_weight(
+            sample_weight, rows, dtype=np.float64, ensure_non_negative=True
+        )
+        if self.class_weight is not None:
+            weights = weights * compute_sample_weight(self.class_weight, labels)
+        self.classes_, encoded = np.unique(labels, return_inverse=True)
+        if len(np.unique(encoded[weights > 0])) < 2:
+            raise ValueError(
+                f"y has one class, {self.classes_[0]!r}, among the rows with positive weight; "
+                "a classifier needs two classes or more."
+            )
+        names = tuple(str(label) for label in self.classes_)
+        return self._fit(rows, encoded, weights, Categorical(len(names)), names)
+
+    @overload
+    def predict_proba(self, X: ArrayLike, *, return_std: Literal[False] = ...) -> Floats: ...
+    @overload
+    def predict_proba(
+        self, X: ArrayLike, *, return_std: Literal[True]
+    ) -> tuple[Floats, Floats]: ...
+    def predict_proba(
+        self, X: ArrayLike, *, return_std: bool = False
+    ) -> Floats | tuple[Floats, Floats]:
+        """Probability of each class, shape (n, C).
+
+        With ``return_std`` also its standard deviation over the posterior draws: zero for a
+        point estimate and for ``prediction="tree"``.
+        """
+        rows = self._check_rows(X)
+        if self._averages():
+            mean, sd = self.posterior_.predictive(self._standardise(rows))
+            # the draws of float32 fits sum to 1 in float32 only
+            mean = mean / mean.sum(axis=1, keepdims=True)
+        else:
+            mean = self.tree_.predict(rows)
+            sd = np.zeros_like(mean)
+        return (mean, sd) if return_std else mean
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Most probable class, shape (n,)."""
+        probability = self.predict_proba(X)
+        return self.classes_[probability.argmax(axis=1)]
+
+
+class ConvexPolytopeTreeRegressor(RegressorMixin, BasePolytopeTree):
+    """Regression tree whose splits are convex polytopes, with a posterior.
+
+    Leaves are normal with conjugate priors. Parameters are those of
+    :class:`ConvexPolytopeTreeClassifier` without ``class_weight``.
+
+    Attributes
+    ----------
+    tree_ : Tree
+        The deterministic tree; its values are means in the units of y.
+    posterior_ : Posterior
+        Named draws, on standardised features and standardised y.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from bayestree import ConvexPolytopeTreeRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> reg = ConvexPolytopeTreeRegressor(max_depth=2, epochs=30, random_state=0).fit(X, y)
+    >>> low, high = reg.predict_interval(X, 0.9)
+    """
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the tree.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+        y : array, shape (n,)
+            Real values.
+        sample_weight : array, shape (n,), optional
+            Each row counts so many times.
+
+        Raises
+        ------
+        ValueError
+            For missing or infinite values, or other shapes.
+        """
+        rows, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        target = target.astype(np.float64)
+        weights = _check_sample_weight(
+            sample_weight, rows, dtype=np.float64, ensure_non_negative=True
+        )
+        if not weights.sum() > 0:
+            raise ValueError("sample_weight is zero everywhere; some row must count.")
+        self._y_mean = float(np.average(target, weights=weights))
+        spread = float(np.sqrt(np.average((target - self._y_mean) ** 2, weights=weights)))
+        self._y_scale = spread if spread > 0 else 1.0
+        standard = (target - self._y_mean) / self._y_scale
+        self._fit(rows, standard, weights, Gaussian())
+        self.tree_ = self.tree_.with_value(self.tree_.value * self._y_scale + self._y_mean)
+        return self
+
+    @overload
+    def predict(self, X: ArrayLike, *, return_std: Literal[False] = ...) -> Floats: ...
+    @overload
+    def predict(self, X: ArrayLike, *, return_std: Literal[True]) -> tuple[Floats, Floats]: ...
+    def predict(self, X: ArrayLike, *, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
+        """Expected value, shape (n,).
+
+        With ``return_std`` also its standard deviation over the posterior draws (of the
+        expectation, not of y): zero for a point estimate and for ``prediction="tree"``.
+        """
+        rows = self._check_rows(X)
+        if self._averages():
+            mean, sd = self.posterior_.predictive(self._standardise(rows))
+            mean, sd = mean * self._y_scale + self._y_mean, sd * self._y_scale
+        else:
+            mean = self.tree_.predict(rows)
+            sd = np.zeros_like(mean)
+        return (mean, sd) if return_std else mean
+
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[Floats, Floats]:
+        """Central interval that holds y with probability ``level``, by the posterior.
+
+        The quantiles of the mixture of all draws and leaves.
+
+        Returns
+        -------
+        low, high : arrays, shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If ``level`` is not between 0 and 1.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1, got {level}.")
+        standard = self._standardise(self._check_rows(X))
+        tail = (1 - level) / 2
+        bounds = self.posterior_.quantiles(standard, np.array([tail, 1 - tail]))
+        low, high = bounds * self._y_scale + self._y_mean
+        return low, high

@@ -1,0 +1,1 @@
+"""Pages and texts that a person reads."""
