@@ -35,6 +35,16 @@ def score(X: Tensor, log_weight: Tensor, hyperplane: Tensor, intercept: Tensor) 
     return vote(activation.view(n_nodes, n_experts, len(X)), log_weight)
 
 
+def joint_score(X: Tensor, log_weight: Tensor, coefficient: Tensor) -> Tensor:
+    """:func:`score` with the intercepts as last coefficients (V, K, d + 1).
+
+    ``X`` (n, d + 1) ends with a column of ones.
+    """
+    n_nodes, n_experts, width = coefficient.shape
+    activation = coefficient.view(-1, width) @ X.T
+    return vote(activation.view(n_nodes, n_experts, len(X)), log_weight)
+
+
 def vote(activation: Tensor, log_weight: Tensor) -> Tensor:
     """Noisy-OR rate of committees: the sum over experts of r softplus(activation).
 
@@ -47,7 +57,7 @@ def vote(activation: Tensor, log_weight: Tensor) -> Tensor:
     -------
     Tensor, shape (n, V)
     """
-    rate: Tensor = _Vote.apply(activation, log_weight.exp())  # type: ignore[no-untyped-call]
+    rate: Tensor = _Vote.apply(activation, log_weight.exp())
     # The least normal number keeps the log-odds of an underflowed score finite.
     return rate.T + torch.finfo(rate.dtype).tiny
 
@@ -62,7 +72,7 @@ class _Vote(torch.autograd.Function):
         return torch.bmm(weight.unsqueeze(1), votes).squeeze(1)
 
     @staticmethod
-    @once_differentiable  # type: ignore[no-untyped-call]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         votes, weight = ctx.saved_tensors
         grad_weight = torch.bmm(votes, grad.unsqueeze(-1)).squeeze(-1)
@@ -73,7 +83,7 @@ class _Vote(torch.autograd.Function):
 
 def jitter(center: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
     """center + sqrt(variance) * noise; all of one shape, differentiable in the first two."""
-    result: Tensor = _Jitter.apply(center, variance, noise)  # type: ignore[no-untyped-call]
+    result: Tensor = _Jitter.apply(center, variance, noise)
     return result
 
 
@@ -87,7 +97,7 @@ class _Jitter(torch.autograd.Function):
         return torch.addcmul(center, scale, noise)
 
     @staticmethod
-    @once_differentiable  # type: ignore[no-untyped-call]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         scale, noise = ctx.saved_tensors
         return grad, torch.mul(grad, noise).div_(scale).mul_(0.5), None
@@ -131,3 +141,9 @@ def leaf_log_probs(log_left: Tensor, log_right: Tensor, paths: Tensor) -> Tensor
     Tensor, shape (..., L)
     """
     return torch.cat((log_left, log_right), dim=-1) @ paths
+
+
+def tree_log_probs(score: Tensor, steepness: float, topology: Topology) -> Tensor:
+    """log P(leaf | x), shape (n, L), from the scores (n, V) of all nodes."""
+    left, right = branch_log_probs(score, steepness)
+    return leaf_log_probs(left, right, path_matrix(topology, dtype=score.dtype, device=score.device))

@@ -7,6 +7,9 @@ import torch
 from torch import Tensor
 
 
+PART = 2_048
+
+
 class Data(NamedTuple):
     """Rows to fit: X (n, d), y (n,) as class numbers or real values, weights (n,)."""
 
@@ -39,9 +42,19 @@ class Data(NamedTuple):
             )
         return cls(rows, target, weight)
 
+    def with_ones(self) -> "Data":
+        """The rows with a last column of ones, the feature of the intercepts."""
+        ones = self.X.new_ones(len(self.X), 1)
+        return self._replace(X=torch.cat((self.X, ones), dim=1))
+
     def take(self, rows: Tensor) -> "Data":
         """Some of the rows."""
         return Data(self.X[rows], self.y[rows], self.weights[rows])
+
+    def parts(self, size: int = PART) -> Iterator["Data"]:
+        """All rows in order, some at a time, so that memory does not grow with them."""
+        for start in range(0, len(self.X), size):
+            yield Data(*(column[start : start + size] for column in self))
 
     def batches(self, size: int) -> Iterator["Data"]:
         """One epoch of shuffled minibatches of nearly equal size."""

@@ -158,8 +158,8 @@ def _branch(nodes: list[_Node], i: int, split: FittedSplit) -> None:
     node = nodes[i]
     node.split = split
     node.children = (len(nodes), len(nodes) + 1)
-    for rows in (node.rows[~split.right], node.rows[split.right]):
-        nodes.append(_Node(rows, node.depth + 1))
+    sides = (node.rows[~split.right], node.rows[split.right])
+    nodes.extend(_Node(rows, node.depth + 1) for rows in sides)
 
 
 def _cut_to(nodes: list[_Node], max_leaves: int | None) -> set[int]:
@@ -212,8 +212,10 @@ def _assemble(model: SoftTree, nodes: list[_Node], kept: set[int], data: Data) -
         else data.X.new_zeros(size.shape(name))
         for name in names
     }
-    member = data.X.new_zeros(len(data.X), len(leaves))
-    for leaf, i in enumerate(leaves):
-        member[nodes[i].rows, leaf] = 1
-    sites |= model.leaf.estimate(member.T @ model.leaf.statistics(data.y, data.weights))
+    leaf = torch.empty(len(data.X), dtype=torch.long, device=data.X.device)
+    for number, i in enumerate(leaves):
+        leaf[nodes[i].rows] = number
+    statistics = model.leaf.statistics(data.y, data.weights)
+    sums = statistics.new_zeros(len(leaves), statistics.shape[1]).index_add_(0, leaf, statistics)
+    sites |= model.leaf.estimate(sums)
     return Posterior.from_point(grown, sites, "grow")

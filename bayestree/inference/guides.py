@@ -7,12 +7,13 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.distributions import kl_divergence
 
 from bayestree import routing
 from bayestree.distributions import LogWeibull, inverse_gamma_scale
 from bayestree.inference.data import Data
-from bayestree.inference.training import expert_size
+from bayestree.inference.training import expert_size, joined
 from bayestree.models import likelihoods
 from bayestree.models.leaves import LeafPosterior
 from bayestree.models.priors import Flat, GammaProcess, InverseGammaScale, Plates
@@ -57,7 +58,7 @@ class PolytopeGuide(nn.Module):
         _check_supported(model)
         self.model = model
         self.register_buffer("size", expert_size(sites["hyperplane"], sites["intercept"]))
-        coefficient = torch.cat((sites["hyperplane"], sites["intercept"].unsqueeze(-1)), dim=-1)
+        coefficient = joined(sites)
         # Coefficients are in units of ``size``, so that one step suits every node.
         self.unit_mean = nn.Parameter(coefficient / self.size)
         self.log_unit_scale = nn.Parameter(torch.full_like(coefficient, math.log(SPREAD)))
@@ -130,69 +131,84 @@ class PolytopeGuide(nn.Module):
 
     def split_kl(self) -> Tensor:
         """KL divergence from the prior of all factors but the leaves', a scalar."""
-        entropy = (self.log_unit_scale + self.size.log() + (1 + LOG_2PI) / 2).sum()
-        total = -entropy
+        return self._split_kl(self.mean, self.variance)
+
+    def _split_kl(self, mean: Tensor, variance: Tensor) -> Tensor:
+        width = mean.shape[-1]
+        entropy = self.log_unit_scale.sum() + mean.numel() * (1 + LOG_2PI) / 2
+        entropy = entropy + width * mean.shape[1] * self.size.log().sum()
+        total = -entropy - self._expected_log_prior(mean, variance)
         if self.model.split.weighted:
             prior = self.model.priors.weight
             assert isinstance(prior, GammaProcess)
             law = prior.law(self.model.split.n_experts, self.loc)
             total = total + kl_divergence(self.log_weight_law, law).sum()
-        return total - self._expected_log_prior()
+        return total
 
     def kl(self) -> Tensor:
         """KL divergence of the guide from the prior, a scalar."""
         return self.split_kl() + self.leaf_law.kl()
 
-    def _expected_log_prior(self) -> Tensor:
+    def _expected_log_prior(self, mean: Tensor, variance: Tensor) -> Tensor:
         """E log-density of coefficients, scales and shrinkages, plus the latters' entropies."""
         prior = self._scale_prior
         if prior is None:
-            return self.unit_mean.new_zeros(())
-        a, width = prior.shape, self.unit_mean.shape[-1]
+            return mean.new_zeros(())
+        a, width = prior.shape, mean.shape[-1]
         shrinkage = self.shrinkage_law
         log_b = torch.digamma(shrinkage.concentration) - shrinkage.rate.log()
         constant = math.lgamma(a + 0.5) - math.lgamma(a) - LOG_2PI / 2
-        scales = self.scale_rate().log().sum()
+        scales = _LogScaleRate.apply(mean, variance, shrinkage.mean)
         own = kl_divergence(shrinkage, prior.shrinkage_law(log_b)).sum()
-        return width * (a * log_b + constant).sum() - (a + 0.5) * scales - own
+        return width * (a * log_b + constant).sum() - (a + 0.5) * scales.sum() - own
 
     def leaf_log_probs(self, X: Tensor, steepness: float) -> Tensor:
         """log P(leaf | x) under one draw, with fresh coefficients for every row, shape (n, L).
 
-        The noise is drawn on the pre-activations, whose law given the rows is normal: each row's
-        expectation is that of noise on the coefficients, with less variance over a batch (local
-        reparameterisation).
+        ``X`` ends with a column of ones.
         """
-        n_nodes, n_experts, width = self.unit_mean.shape
-        mean, variance = self.mean.view(-1, width), self.variance.view(-1, width)
-        center = torch.addmm(mean[:, -1:], mean[:, :-1], X.T)
-        spread = torch.addmm(variance[:, -1:], variance[:, :-1], X.T.square())
+        return self._leaf_log_probs(X, steepness, self.mean, self.variance)
+
+    def _leaf_log_probs(
+        self, X: Tensor, steepness: float, mean: Tensor, variance: Tensor
+    ) -> Tensor:
+        # The noise is drawn on the pre-activations, whose law given the rows is normal: each
+        # row's expectation is that of noise on the coefficients, with less variance over a batch
+        # (local reparameterisation).
+        n_nodes, n_experts, width = mean.shape
+        center = mean.view(-1, width) @ X.T
+        spread = variance.view(-1, width) @ X.T.square()
         activation = routing.jitter(center, spread, torch.randn_like(center))
         if self.model.split.weighted:
             log_weight = self.log_weight_law.rsample()
         else:
             log_weight = center.new_zeros(n_nodes, n_experts)
         score = routing.vote(activation.view(n_nodes, n_experts, len(X)), log_weight)
-        left, right = routing.branch_log_probs(score, steepness)
-        paths = routing.path_matrix(self.model.topology, dtype=X.dtype, device=X.device)
-        return routing.leaf_log_probs(left, right, paths)
+        return routing.tree_log_probs(score, steepness, self.model.topology)
 
-    def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor]:
-        """One-draw bound on E log p(y | X) with the leaves integrated, and memberships (n, L).
+    def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor, Tensor]:
+        """One-draw bound on E log p(y | X), divergence of the splits, memberships (n, L).
 
-        The row's leaf is given its best factor, which moves the expectation over the leaves
-        inside the sum: log sum P(leaf | x) exp(E log p(y | leaf)).
+        The bound integrates the leaves: each row's leaf is given its best factor, which moves
+        the expectation over the leaves inside the sum, log sum P(leaf | x) exp(E log p(y | leaf)).
+        ``batch.X`` ends with a column of ones.
         """
-        log_prob = self.leaf_log_probs(batch.X, steepness)
+        mean, variance = self.mean, self.variance
+        log_prob = self._leaf_log_probs(batch.X, steepness, mean, variance)
         joint = log_prob + self.leaf_law.expected_log_density(batch.y)
-        return likelihoods.mixture(joint) @ batch.weights, joint.detach().softmax(-1)
+        value = likelihoods.mixture(joint) @ batch.weights
+        return value, self._split_kl(mean, variance), joint.detach().softmax(-1)
 
     @torch.no_grad()
     def expected_log_likelihood(self, data: Data) -> Tensor:
         """One-draw estimate of E log p(y | X), leaves drawn too, at the model's steepness."""
-        log_prob = self.leaf_log_probs(data.X, self.model.steepness)
-        density = self.model.leaf.log_density(self.leaf_law.sample(), data.y)
-        return likelihoods.mixture(log_prob + density) @ data.weights
+        leaves = self.leaf_law.sample()
+        total = data.X.new_zeros(())
+        for part in data.with_ones().parts():
+            log_prob = self.leaf_log_probs(part.X, self.model.steepness)
+            density = self.model.leaf.log_density(leaves, part.y)
+            total = total + likelihoods.mixture(log_prob + density) @ part.weights
+        return total
 
     # Draws.
 
@@ -238,6 +254,24 @@ class PolytopeGuide(nn.Module):
         if self._scale_prior is not None:
             point["shrinkage"] = self.shrinkage_law.mean
         return point | self.leaf_law.mean()
+
+
+class _LogScaleRate(torch.autograd.Function):
+    """Sum over coefficients of log(b + (mean^2 + variance) / 2), (V, K), in few passes."""
+
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, variance: Tensor, b: Tensor) -> Tensor:
+        rate = torch.addcmul(variance, mean, mean).mul_(0.5).add_(b.unsqueeze(-1))
+        ctx.save_for_backward(mean, rate)
+        return rate.log().sum(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        # b has no gradient: it stands at its optimum, where the bound is flat in it.
+        mean, rate = ctx.saved_tensors
+        slope = rate.reciprocal().mul_(grad.unsqueeze(-1))
+        return mean * slope, slope.mul(0.5), None
 
 
 def _check_supported(model: SoftTree) -> None:

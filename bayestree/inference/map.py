@@ -11,8 +11,16 @@ from bayestree._progress import Track
 from bayestree._seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.training import RunningSums, Schedule, expert_size
-from bayestree.models import likelihoods
+from bayestree.inference.training import (
+    RunningSums,
+    Schedule,
+    adam,
+    expert_size,
+    joined,
+    leaf_sums,
+)
+from bayestree import routing
+from bayestree.models import likelihoods, splits
 from bayestree.models.priors import InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 
@@ -87,8 +95,8 @@ def map(  # noqa: A001 - the name of the method
     climb = _adam if optimiser == "adam" else _lbfgs
     with seeded(draw_seed(random_state)):
         point = Point(model, init, data)
-        keep = _Best(validation, patience)
-        trace = climb(point, data, settings, keep, progress)
+        keep = _Best(validation and validation.with_ones(), patience)
+        trace = climb(point, data.with_ones(), settings, keep, progress)
     point = keep.best or point
     final = model.with_(steepness=steepness[1])
     recorded = {"stats": {"log_joint": np.array(trace)}, "settings": settings}
@@ -96,52 +104,55 @@ def map(  # noqa: A001 - the name of the method
 
 
 class Point(nn.Module):
-    """The parameters of all splits, and leaves that follow from soft memberships."""
+    """The parameters of all splits, and leaves that follow from soft memberships.
+
+    Coefficients (V, K, d + 1), the intercept last, are in units of their node's size, so that
+    one learning rate suits every node.
+    """
 
     def __init__(self, model: SoftTree, init: Posterior, data: Data) -> None:
         super().__init__()
         self.model = model
         sites = {name: value.to(data.X) for name, value in init.point_sites().items()}
         self.size = expert_size(sites["hyperplane"], sites["intercept"])
-        coefficient = torch.cat((sites["hyperplane"], sites["intercept"].unsqueeze(-1)), dim=-1)
-        self.unit = nn.Parameter(coefficient / self.size)
+        self.unit = nn.Parameter(joined(sites) / self.size)
         if model.split.weighted:
             self.log_weight = nn.Parameter(sites["log_weight"].clone())
-        with torch.no_grad():
-            member = model.with_(steepness=init.model.steepness).leaf_log_probs(sites, data.X)
-            self.sums = member.exp().T @ model.leaf.statistics(data.y, data.weights)
+        self.sums = leaf_sums(init.model, sites, data)
 
-    def splits(self) -> dict[str, Tensor]:
-        """The sites of the splits."""
+    def sites(self) -> dict[str, Tensor]:
+        """All sites, the leaves at their conjugate estimates."""
+        return self._splits(self.unit * self.size) | self.model.leaf.estimate(self.sums)
+
+    def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-likelihood of a batch, log prior, and the memberships (n, L) that follow.
+
+        ``batch.X`` ends with a column of ones.
+        """
         coefficient = self.unit * self.size
+        sites = self._splits(coefficient)
+        log_weight = splits.log_weight(self.model.split, sites)
+        score = routing.joint_score(batch.X, log_weight, coefficient)
+        log_prob = routing.tree_log_probs(score, steepness, self.model.topology)
+        leaves = self.model.leaf.estimate(self.sums)
+        prior = self.model.log_prior(sites | leaves)
+        if self.model.likelihood == "mixture":
+            joint = log_prob + self.model.leaf.log_density(leaves, batch.y)
+            value = likelihoods.mixture(joint) @ batch.weights
+            return value, prior, joint.detach().softmax(-1)
+        value = self.model.objective(log_prob, batch.y, batch.weights)
+        return value, prior, log_prob.detach().exp()
+
+    def _splits(self, coefficient: Tensor) -> dict[str, Tensor]:
         sites = {"hyperplane": coefficient[..., :-1], "intercept": coefficient[..., -1]}
         if self.model.split.weighted:
             sites["log_weight"] = self.log_weight
         prior = self.model.priors.hyperplane
         if isinstance(prior, InverseGammaScale):
-            sites["shrinkage"] = torch.full_like(
-                sites["intercept"], prior.shrinkage_shape / prior.shrinkage_rate
-            )
+            sites["shrinkage"] = coefficient.new_tensor(
+                prior.shrinkage_shape / prior.shrinkage_rate
+            ).expand(coefficient.shape[:2])
         return sites
-
-    def sites(self) -> dict[str, Tensor]:
-        """All sites, the leaves at their conjugate estimates."""
-        return self.splits() | self.model.leaf.estimate(self.sums)
-
-    def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor]:
-        """Log-likelihood of a batch, and the memberships (n, L) that it implies."""
-        model = self.model.with_(steepness=steepness)
-        sites = self.sites()
-        log_prob = model.leaf_log_probs(sites, batch.X)
-        if model.likelihood == "mixture":
-            joint = log_prob + model.leaf.log_density(sites, batch.y)
-            value = likelihoods.mixture(joint) @ batch.weights
-            return value, joint.detach().softmax(-1)
-        return model.objective(log_prob, batch.y, batch.weights), log_prob.detach().exp()
-
-    def log_prior(self) -> Tensor:
-        """Log-density of the parameters."""
-        return self.model.log_prior(self.sites())
 
 
 class _Best:
@@ -172,7 +183,7 @@ def _adam(
     epochs, size = settings["epochs"], settings["batch_size"]
     per_epoch = -(-len(data.X) // size)
     schedule = Schedule(epochs * per_epoch, settings["steepness"])
-    optimiser = torch.optim.Adam(point.parameters(), betas=(0.9, 0.99))
+    optimiser = adam(point)
     running = RunningSums(point.model.leaf, point.sums, per_epoch)
     total = float(data.weights.sum())
     trace: list[float] = []
@@ -184,8 +195,7 @@ def _adam(
             share = float(batch.weights.sum()) / total
             optimiser.param_groups[0]["lr"] = settings["learning_rate"] * schedule.rate(step)
             optimiser.zero_grad(set_to_none=True)
-            likelihood, member = point.fit(batch, schedule.gamma(step))
-            prior = point.log_prior()
+            likelihood, prior, member = point.fit(batch, schedule.gamma(step))
             (-(likelihood / share + schedule.prior(step) * prior) / total).backward()
             optimiser.step()
             running.update(member, batch, share)
@@ -215,14 +225,15 @@ def _lbfgs(
 
         def closure(gamma: float = gamma, optimiser: torch.optim.LBFGS = optimiser) -> Tensor:
             optimiser.zero_grad()
-            loss = -(point.fit(data, gamma)[0] + point.log_prior()) / total
+            likelihood, prior, _ = point.fit(data, gamma)
+            loss = -(likelihood + prior) / total
             loss.backward()
             return loss
 
         loss = optimiser.step(closure)
         with torch.no_grad():
-            running.update(point.fit(data, gamma)[1], data, 1.0)
-        trace.append(-float(loss) * total)
+            running.update(point.fit(data, gamma)[2], data, 1.0)
+        trace.append(-float(loss.detach()) * total)
         track.note(f"log joint {trace[-1]:,.0f}")
         if keep.stop(point, gamma, ready=epoch >= schedule.annealed * epochs):
             break

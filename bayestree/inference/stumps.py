@@ -97,7 +97,8 @@ class StumpFitter:
         most = min(self.rows_per_node, max(len(r) for r in rows))
         index = torch.zeros(len(rows), most, dtype=torch.long, device=data.X.device)
         present = data.X.new_zeros(len(rows), most)
-        for v, own in enumerate(rows):
+        for v, every in enumerate(rows):
+            own = every
             if len(own) > most:
                 own = own[torch.randint(len(own), (most,), device=own.device)]
             index[v, : len(own)] = own
@@ -192,8 +193,8 @@ class StumpFitter:
         value = self.criterion.value(sums) + self.criterion.value(whole - sums)
         best = value.argmax(1)
         node = torch.arange(len(best), device=best.device)
-        kept = (part[node, best].unsqueeze(1) for part in experts[:3])
-        return Experts(*kept, size=experts.size)
+        coefficient, offset, log_weight = (part[node, best].unsqueeze(1) for part in experts[:3])
+        return Experts(coefficient, offset, log_weight, experts.size)
 
     @torch.no_grad()
     def _finish(self, data: Data, rows: Tensor, experts: Experts, node: int) -> FittedSplit | None:

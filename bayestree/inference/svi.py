@@ -9,8 +9,8 @@ import numpy as np
 import pyro
 import torch
 from pyro import poutine
+from pyro.infer import SVI as PyroSVI  # noqa: N811 - a class, whose name is an acronym
 from pyro.infer import Trace_ELBO, autoguide
-from pyro.infer import SVI as PyroSVI
 from sklearn.utils import check_random_state
 from torch import Tensor
 
@@ -19,7 +19,7 @@ from bayestree._seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
 from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.training import RunningSums, Schedule
+from bayestree.inference.training import RunningSums, Schedule, adam, leaf_sums
 from bayestree.models.sites import DIMENSIONS
 from bayestree.models.soft_tree import SoftTree
 
@@ -111,13 +111,10 @@ def _fit_polytope(
     progress: bool,
 ) -> Posterior:
     sites = _on(data, init.point_sites())
-    with torch.no_grad():
-        member = init.model.leaf_log_probs(sites, data.X).exp()
-        sums = member.T @ model.leaf.statistics(data.y, data.weights)
-    guide = PolytopeGuide(model, sites, sums)
-    trace = _climb(guide, data, settings, progress)
+    guide = PolytopeGuide(model, sites, leaf_sums(init.model, sites, data))
+    trace = _climb(guide, data.with_ones(), settings, progress)
     guide.refresh(steps=50)
-    bound = float(evaluate_elbo(guide, data, settings["batch_size"]))
+    bound = float(evaluate_elbo(guide, data))
     draws = [guide.sample() for _ in range(n_draws)]
     return _posterior(model, draws, guide.point(), trace, bound)
 
@@ -129,7 +126,7 @@ def _climb(
     per_epoch = -(-len(data.X) // size)
     first = settings["steepness"] or guide.model.steepness
     schedule = Schedule(epochs * per_epoch, (first, guide.model.steepness))
-    optimiser = torch.optim.Adam(guide.parameters(), betas=(0.9, 0.99))
+    optimiser = adam(guide)
     running = RunningSums(guide.model.leaf, guide.leaf_sums, per_epoch)
     total = float(data.weights.sum())
     trace: list[float] = []
@@ -141,8 +138,7 @@ def _climb(
             share = float(batch.weights.sum()) / total
             optimiser.param_groups[0]["lr"] = settings["learning_rate"] * schedule.rate(step)
             optimiser.zero_grad(set_to_none=True)
-            likelihood, member = guide.fit(batch, schedule.gamma(step))
-            divergence = guide.split_kl()
+            likelihood, divergence, member = guide.fit(batch, schedule.gamma(step))
             weight = settings["kl_weight"] * schedule.prior(step)
             ((weight * divergence - likelihood / share) / total).backward()
             optimiser.step()
@@ -156,16 +152,10 @@ def _climb(
 
 
 @torch.no_grad()
-def evaluate_elbo(
-    guide: PolytopeGuide, data: Data, batch_size: int = 1000, n_draws: int = ELBO_DRAWS
-) -> Tensor:
-    """ELBO on all rows, the mean of ``n_draws`` one-draw estimates, untempered."""
-    total = data.X.new_zeros(())
-    for _ in range(n_draws):
-        for start in range(0, len(data.X), batch_size):
-            part = Data(*(column[start : start + batch_size] for column in data))
-            total = total + guide.expected_log_likelihood(part)
-    return total / n_draws - guide.kl()
+def evaluate_elbo(guide: PolytopeGuide, data: Data, n_draws: int = ELBO_DRAWS) -> Tensor:
+    """ELBO on all rows, untempered: the mean of ``n_draws`` one-draw estimates."""
+    draws = [guide.expected_log_likelihood(data) for _ in range(n_draws)]
+    return torch.stack(draws).mean() - guide.kl()
 
 
 def _fit_autoguide(
@@ -178,8 +168,9 @@ def _fit_autoguide(
 ) -> Posterior:
     """Fit one of Pyro's guides to the model as it is stated, in a parameter store of its own."""
     start = _on(data, init.point_sites())
-    kind = getattr(autoguide, settings["guide"], None)
-    if not (isinstance(kind, type) and issubclass(kind, autoguide.AutoGuide)):
+    kind: Any = getattr(autoguide, settings["guide"], None)
+    known = isinstance(kind, type) and issubclass(kind, autoguide.AutoGuide)
+    if not known:
         raise ValueError(
             f"guide must be 'polytope' or a class of pyro.infer.autoguide, got "
             f"{settings['guide']!r}."
@@ -197,7 +188,7 @@ def _fit_autoguide(
     arguments = (data.X, data.y, data.weights / settings["kl_weight"], size)
     loss = Trace_ELBO()
     with pyro.get_param_store().scope():
-        guide = kind(poutine.block(model, hide=["obs"]), init_loc_fn=values)
+        guide: Any = kind(poutine.block(model, hide=["obs"]), init_loc_fn=values)
         fit = PyroSVI(model, guide, optimiser, loss)
         trace = []
         track = Track(range(settings["epochs"]), settings["guide"], show=progress)
@@ -216,8 +207,8 @@ def _one_draw(
 ) -> dict[str, Tensor]:
     """Values of the model's sites under one draw of the guide."""
     drawn = poutine.trace(guide).get_trace(*arguments)
-    stated = poutine.trace(poutine.replay(model, drawn)).get_trace(*arguments)
-    return {name: stated.nodes[name]["value"] for name in DIMENSIONS if name in stated.nodes}
+    nodes: dict[str, Any] = poutine.trace(poutine.replay(model, drawn)).get_trace(*arguments).nodes
+    return {name: nodes[name]["value"] for name in DIMENSIONS if name in nodes}
 
 
 def _posterior(

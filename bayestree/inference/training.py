@@ -4,10 +4,12 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bayestree.inference.data import Data
 from bayestree.models.leaves import Leaf
+from bayestree.models.sites import Sites
+from bayestree.models.soft_tree import SoftTree
 
 START_RATE, FINAL_RATE = 0.02, 0.02  # shares of a run spent warming up, of the rate at its end
 
@@ -75,6 +77,27 @@ class RunningSums:
         """Take in a batch of ``share`` of all rows with memberships (n, L)."""
         fresh = member.T @ self.leaf.statistics(batch.y, batch.weights) / share
         self.sums.lerp_(fresh, self.rate)
+
+
+def adam(module: nn.Module) -> torch.optim.Adam:
+    """Adam with a short memory of squares, because the steepness moves the optimum."""
+    return torch.optim.Adam(module.parameters(), betas=(0.9, 0.99), fused=True)
+
+
+def joined(sites: Sites) -> Tensor:
+    """Hyperplanes with their intercepts as last coefficients, shape (V, K, d + 1)."""
+    return torch.cat((sites["hyperplane"], sites["intercept"].unsqueeze(-1)), dim=-1)
+
+
+@torch.no_grad()
+def leaf_sums(model: SoftTree, sites: Sites, data: Data) -> Tensor:
+    """Sums (L, c) of the leaves' statistics over soft memberships, in parts of the rows."""
+    total = 0.0
+    for part in data.parts():
+        member = model.leaf_log_probs(sites, part.X).exp()
+        total = total + member.T @ model.leaf.statistics(part.y, part.weights)
+    assert isinstance(total, Tensor)
+    return total
 
 
 def expert_size(hyperplane: Tensor, intercept: Tensor) -> Tensor:

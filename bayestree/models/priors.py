@@ -219,8 +219,15 @@ class InverseGammaScale:
                 total = total + inverse_gamma_scale(self.shape, b).log_prob(scale).sum()
                 total = total + dist.Normal(0.0, scale).log_prob(value).sum()
             else:
-                total = total + self._coefficient(b).log_prob(value).sum()
+                total = total + self._collapsed_log_prob(value, b).sum()
         return total
+
+    def _collapsed_log_prob(self, value: Tensor, shrinkage: Tensor) -> Tensor:
+        """The Student-t density as in eq. 15, in a third of the passes over memory."""
+        a = self.shape
+        constant = math.lgamma(a + 0.5) - math.lgamma(a) - 0.5 * math.log(2 * math.pi)
+        penalty = (a + 0.5) * torch.log1p(value.square() / (2 * shrinkage))
+        return constant - 0.5 * shrinkage.log() - penalty
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field, replace
 
 import pyro
-import torch
 from pyro import poutine
 from torch import Tensor
 
@@ -127,9 +126,7 @@ class SoftTree:
 
     def leaf_log_probs(self, sites: Sites, X: Tensor) -> Tensor:
         """log P(leaf | x), shape (n, L)."""
-        left, right = routing.branch_log_probs(self.scores(sites, X), self.steepness)
-        paths = routing.path_matrix(self.topology, dtype=X.dtype, device=X.device)
-        return routing.leaf_log_probs(left, right, paths)
+        return routing.tree_log_probs(self.scores(sites, X), self.steepness, self.topology)
 
     def log_prior(self, sites: Sites) -> Tensor:
         """Log-density of the parameters, a scalar."""
