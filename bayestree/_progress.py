@@ -1,7 +1,7 @@
 """Progress bars on a terminal, silence elsewhere."""
 
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 Item = TypeVar("Item")
 
 
-class Track:
+class Track(Generic[Item]):
     """Iterate over steps and show how far they are.
 
     Parameters

@@ -166,7 +166,7 @@ class Constant(TorchDistribution):
 
 def inverse_gamma_scale(concentration: Any, rate: Any) -> TransformedDistribution:
     """Law of a standard deviation whose square is InverseGamma(concentration, rate)."""
-    return TransformedDistribution(Gamma(concentration, rate), [PowerTransform(-0.5)])
+    return TransformedDistribution(Gamma(concentration, rate), [PowerTransform(torch.tensor(-0.5))])
 
 
 @register_kl(LogGamma, LogGamma)

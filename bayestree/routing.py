@@ -14,6 +14,8 @@ from torch.nn.functional import logsigmoid, softplus
 
 from bayestree.topology import Topology
 
+FLOOR = 1e6  # least score, in least normal numbers of its precision
+
 
 def score(X: Tensor, log_weight: Tensor, hyperplane: Tensor, intercept: Tensor) -> Tensor:
     """Score of each row at each node: s = sum_k r_k softplus(beta_k . x + b_k).
@@ -58,8 +60,8 @@ def vote(activation: Tensor, log_weight: Tensor) -> Tensor:
     Tensor, shape (n, V)
     """
     rate: Tensor = _Vote.apply(activation, log_weight.exp())
-    # The least normal number keeps the log-odds of an underflowed score finite.
-    return rate.T + torch.finfo(rate.dtype).tiny
+    # Keeps the log-odds of an underflowed score finite, and their slope, steepness / s, too.
+    return rate.T + FLOOR * torch.finfo(rate.dtype).tiny
 
 
 class _Vote(torch.autograd.Function):

@@ -158,7 +158,8 @@ class Topology:
                 return ~(len(leaves) - 1)
             nodes.append(child)
             children.append([0, 0])
-            queue.append((len(nodes) - 1, *(int(c) for c in self.children[child])))
+            left, right = (int(c) for c in self.children[child])
+            queue.append((len(nodes) - 1, left, right))
             return len(nodes) - 1
 
         place(0 if self.n_nodes else ~0)

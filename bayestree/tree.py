@@ -16,7 +16,7 @@ CHUNK = 32_768
 FloatArray = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Tree:
     """A deterministic convex polytope tree.
 
@@ -119,6 +119,12 @@ class Tree:
     def standardised_hyperplane(self) -> FloatArray:
         """Coefficients per standard deviation of each feature, shape (E, d)."""
         return self.hyperplane * self.scale
+
+    def __repr__(self) -> str:
+        return (
+            f"Tree(n_leaves={self.n_leaves}, depth={self.depth}, n_features={self.n_features}, "
+            f"n_facets={self.n_facets.tolist()})"
+        )
 
     def experts(self, node: int) -> slice:
         """Where the experts of a node lie."""

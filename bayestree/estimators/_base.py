@@ -13,8 +13,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bayestree._seed import RandomState, draw_seed
 from bayestree import inference
+from bayestree._seed import RandomState, draw_seed
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.models import GammaProcess, InverseGammaScale, Oblique, Polytope, Priors, SoftTree
 from bayestree.models.leaves import Leaf
@@ -155,7 +155,7 @@ class BasePolytopeTree(BaseEstimator):
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
         """Grow, and refine as far as ``inference`` says."""
         seeds = check_random_state(draw_seed(self.random_state))
-        common = {"random_state": seeds, "progress": self.verbose}
+        common: dict[str, Any] = {"random_state": seeds, "progress": self.verbose}
         training, validation = self._hold_out(data, seeds)
         limits = GrowthLimits(
             self.max_depth, self.max_leaves, min_rows=self.min_rows, min_gain=self.min_gain
@@ -164,7 +164,7 @@ class BasePolytopeTree(BaseEstimator):
         grown = found.model
         if self.inference == "grow" or grown.topology.n_nodes == 0:
             return found
-        rates = {
+        rates: dict[str, Any] = {
             "epochs": self.epochs,
             "batch_size": self.batch_size,
             "learning_rate": self.learning_rate,
