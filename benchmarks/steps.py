@@ -21,7 +21,7 @@ from bayestree.topology import Topology
 
 SHAPES = {  # nodes, experts, features, classes, rows per step
     "Letter": (299, 20, 16, 26, 500),
-    "MNIST": (97, 16, 784, 10, 500),
+    "MNIST": (97, 16, 784, 10, 1000),
 }
 STEEPNESS = 3.0
 
@@ -101,7 +101,6 @@ def svi_step(model: SoftTree, start: Posterior, data: Data):
         value, divergence, _ = guide.fit(rows, STEEPNESS)
         (divergence - value).backward()
         optimiser.step()
-        guide.refresh()
 
     return step
 

@@ -59,14 +59,16 @@ class PolytopeGuide(nn.Module):
         self.model = model
         self.register_buffer("size", expert_size(sites["hyperplane"], sites["intercept"]))
         coefficient = joined(sites)
-        # Coefficients are in units of ``size``, so that one step suits every node.
+        # Means are in units of ``size``, so that one step suits every node.
         self.unit_mean = nn.Parameter(coefficient / self.size)
-        self.log_unit_scale = nn.Parameter(torch.full_like(coefficient, math.log(SPREAD)))
+        spread = (SPREAD * self.size).log().expand_as(coefficient)
+        self.log_scale = nn.Parameter(spread.clone())
         if model.split.weighted:
             concentration = torch.full_like(sites["log_weight"], math.log(SHARPNESS))
             self.log_concentration = nn.Parameter(concentration)
             # the mean of r, not its scale, is what the start says
             self.loc = nn.Parameter(sites["log_weight"] - math.lgamma(1 + 1 / SHARPNESS))
+        self._tape: Tensor | None = None
         self.register_buffer("leaf_sums", leaf_sums.clone())
         self.register_buffer("shrinkage_rate", torch.ones_like(sites["intercept"]))
         self.refresh(steps=50)
@@ -86,7 +88,7 @@ class PolytopeGuide(nn.Module):
     @property
     def variance(self) -> Tensor:
         """Variances of the coefficients, shape (V, K, d + 1)."""
-        return (2 * self.log_unit_scale).exp() * self.size**2
+        return (2 * self.log_scale).exp()
 
     @property
     def shrinkage_law(self) -> dist.Gamma:
@@ -118,14 +120,14 @@ class PolytopeGuide(nn.Module):
     @torch.no_grad()
     def refresh(self, steps: int = 1) -> None:
         """Bring the factor of ``shrinkage`` nearer its optimum given the coefficients."""
+        if self._scale_prior is not None:
+            for _ in range(steps):
+                self._update_shrinkage(self.scale_rate().reciprocal().sum(-1))
+
+    def _update_shrinkage(self, expected_precision: Tensor) -> None:
         prior = self._scale_prior
-        if prior is None:
-            return
-        half_square = (self.mean.square() + self.variance) / 2
-        for _ in range(steps):
-            b = self._shrinkage_shape / self.shrinkage_rate
-            inverse = ((prior.shape + 0.5) / (b.unsqueeze(-1) + half_square)).sum(-1)
-            self.shrinkage_rate.copy_(prior.shrinkage_rate + inverse)
+        assert prior is not None
+        self.shrinkage_rate.copy_(prior.shrinkage_rate + (prior.shape + 0.5) * expected_precision)
 
     # The bound.
 
@@ -134,9 +136,7 @@ class PolytopeGuide(nn.Module):
         return self._split_kl(self.mean, self.variance)
 
     def _split_kl(self, mean: Tensor, variance: Tensor) -> Tensor:
-        width = mean.shape[-1]
-        entropy = self.log_unit_scale.sum() + mean.numel() * (1 + LOG_2PI) / 2
-        entropy = entropy + width * mean.shape[1] * self.size.log().sum()
+        entropy = self.log_scale.sum() + mean.numel() * (1 + LOG_2PI) / 2
         total = -entropy - self._expected_log_prior(mean, variance)
         if self.model.split.weighted:
             prior = self.model.priors.weight
@@ -158,9 +158,13 @@ class PolytopeGuide(nn.Module):
         shrinkage = self.shrinkage_law
         log_b = torch.digamma(shrinkage.concentration) - shrinkage.rate.log()
         constant = math.lgamma(a + 0.5) - math.lgamma(a) - LOG_2PI / 2
-        scales = _LogScaleRate.apply(mean, variance, shrinkage.mean)
+        scales, precision = _LogScaleRate.apply(mean, variance, shrinkage.mean)
         own = kl_divergence(shrinkage, prior.shrinkage_law(log_b)).sum()
-        return width * (a * log_b + constant).sum() - (a + 0.5) * scales.sum() - own
+        value = width * (a * log_b + constant).sum() - (a + 0.5) * scales.sum() - own
+        if self.training:
+            # One coordinate step, at no further pass over the coefficients.
+            self._update_shrinkage(precision)
+        return value
 
     def leaf_log_probs(self, X: Tensor, steepness: float) -> Tensor:
         """log P(leaf | x) under one draw, with fresh coefficients for every row, shape (n, L).
@@ -178,13 +182,25 @@ class PolytopeGuide(nn.Module):
         n_nodes, n_experts, width = mean.shape
         center = mean.view(-1, width) @ X.T
         spread = variance.view(-1, width) @ X.T.square()
-        activation = routing.jitter(center, spread, torch.randn_like(center))
+        activation = routing.jitter(center, spread, self._noise(center))
         if self.model.split.weighted:
             log_weight = self.log_weight_law.rsample()
         else:
             log_weight = center.new_zeros(n_nodes, n_experts)
         score = routing.vote(activation.view(n_nodes, n_experts, len(X)), log_weight)
         return routing.tree_log_probs(score, steepness, self.model.topology)
+
+    def _noise(self, like: Tensor) -> Tensor:
+        """Standard normals; in training, a stretch of a tape at a random place.
+
+        Drawing them anew would be a sixth of a step; each stretch alone is a fair draw.
+        """
+        if not self.training:
+            return torch.randn_like(like)
+        if self._tape is None or len(self._tape) < 2 * like.numel():
+            self._tape = like.new_empty(2 * like.numel()).normal_()
+        start = int(torch.randint(len(self._tape) - like.numel() + 1, ()))
+        return self._tape[start : start + like.numel()].view_as(like)
 
     def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor, Tensor]:
         """One-draw bound on E log p(y | X), divergence of the splits, memberships (n, L).
@@ -257,21 +273,25 @@ class PolytopeGuide(nn.Module):
 
 
 class _LogScaleRate(torch.autograd.Function):
-    """Sum over coefficients of log(b + (mean^2 + variance) / 2), (V, K), in few passes."""
+    """Sums over coefficients of log(rate) and 1 / rate, rate = b + (mean^2 + variance) / 2."""
 
     @staticmethod
-    def forward(ctx: Any, mean: Tensor, variance: Tensor, b: Tensor) -> Tensor:
+    def forward(ctx: Any, mean: Tensor, variance: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         rate = torch.addcmul(variance, mean, mean).mul_(0.5).add_(b.unsqueeze(-1))
-        ctx.save_for_backward(mean, rate)
-        return rate.log().sum(-1)
+        total = rate.log().sum(-1)
+        inverse = rate.reciprocal_()
+        precision = inverse.sum(-1)
+        ctx.save_for_backward(mean, inverse)
+        ctx.mark_non_differentiable(precision)
+        return total, precision
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
         # b has no gradient: it stands at its optimum, where the bound is flat in it.
-        mean, rate = ctx.saved_tensors
-        slope = rate.reciprocal().mul_(grad.unsqueeze(-1))
-        return mean * slope, slope.mul(0.5), None
+        mean, inverse = ctx.saved_tensors
+        slope = inverse * grad.unsqueeze(-1)
+        return mean * slope, slope.mul_(0.5), None
 
 
 def _check_supported(model: SoftTree) -> None:

@@ -113,7 +113,7 @@ def _fit_polytope(
     sites = _on(data, init.point_sites())
     guide = PolytopeGuide(model, sites, leaf_sums(init.model, sites, data))
     trace = _climb(guide, data.with_ones(), settings, progress)
-    guide.refresh(steps=50)
+    guide.eval().refresh(steps=50)
     bound = float(evaluate_elbo(guide, data))
     draws = [guide.sample() for _ in range(n_draws)]
     return _posterior(model, draws, guide.point(), trace, bound)
@@ -142,7 +142,6 @@ def _climb(
             weight = settings["kl_weight"] * schedule.prior(step)
             ((weight * divergence - likelihood / share) / total).backward()
             optimiser.step()
-            guide.refresh()
             running.update(member, batch, share)
             elbo += float(likelihood.detach() - share * divergence.detach())
             step += 1
