@@ -1,0 +1,222 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bayestree.topology import Topology
+from bayestree.tree import LOG2, Tree, facet_threshold
+from tests.strategies import path_of, seeds, topologies
+
+
+def random_tree(topology, seed, *, n_experts=4, n_features=3, spread=1.0, log_weight=-1.5):
+    """Splits near the origin on standardised features; centers and scales are not trivial."""
+    generator = np.random.default_rng(seed)
+    shape = (topology.n_nodes, n_experts)
+    center, scale = generator.normal(5, 2, n_features), generator.uniform(0.1, 10, n_features)
+    standard = (
+        np.exp(log_weight + spread * generator.normal(size=shape)),
+        2 * generator.normal(size=(*shape, n_features)),
+        generator.normal(size=shape),
+    )
+    tree = Tree.from_standardised(topology, *standard, center=center, scale=scale)
+    return tree.with_value(generator.normal(size=topology.n_leaves)), standard
+
+
+def rows_for(tree, seed, n=60):
+    return tree.center + tree.scale * np.random.default_rng(seed).normal(size=(n, tree.n_features))
+
+
+def naive_sides(tree, row):
+    """Side of one row at every node, by the full sum of eq. 2 in long double."""
+    sides = []
+    for node in range(tree.n_nodes):
+        own = slice(tree.expert_start[node], tree.expert_start[node + 1])
+        activation = tree.hyperplane[own] @ row + tree.intercept[own]
+        votes = np.logaddexp(np.longdouble(0), activation.astype(np.longdouble))
+        sides.append(int((votes * tree.weight[own]).sum() > LOG2))
+    return sides
+
+
+@settings(max_examples=200)
+@given(st.data(), seeds(), st.integers(1, 6))
+def test_shortcut_takes_the_side_of_the_exact_score(data, seed, n_experts):
+    generator = np.random.default_rng(seed)
+    log_weight = data.draw(st.lists(st.floats(-40, 300), min_size=n_experts, max_size=n_experts))
+    spread = data.draw(st.sampled_from([1e-3, 1.0, 1e3]))
+    activation_shift = data.draw(st.sampled_from([0.0, -1.0, -30.0, -300.0]))
+    tree = Tree.from_standardised(
+        Topology.stump(),
+        np.exp([log_weight]),
+        spread * generator.normal(size=(1, n_experts, 2)),
+        activation_shift + spread * generator.normal(size=(1, n_experts)),
+        center=np.zeros(2),
+        scale=np.ones(2),
+    )
+    X = generator.normal(size=(50, 2))
+    score = tree.score(0, X)
+    # Rows within rounding of the boundary may go either way.
+    clear = np.abs(score / LOG2 - 1) > 1e-9
+    assert np.array_equal(tree.goes_right(0, X)[clear], (score > LOG2)[clear])
+
+
+@given(st.floats(-30, 30))
+def test_facet_threshold_is_where_one_expert_alone_votes_log_2(log_weight):
+    weight = np.exp(np.array([log_weight]))
+    threshold = facet_threshold(weight)[0]
+    vote = weight[0] * np.logaddexp(0, threshold)
+    assert vote == pytest.approx(LOG2, rel=1e-8)
+
+
+@settings(max_examples=50)
+@given(topologies(), seeds())
+def test_apply_walks_every_row_from_the_root(topology, seed):
+    tree, _ = random_tree(topology, seed)
+    X = rows_for(tree, seed)
+    expected = [path_of(topology, naive_sides(tree, row)) for row in X]
+    assert tree.apply(X).tolist() == [leaf for _, leaf in expected]
+    path = tree.decision_path(X).toarray()
+    for marked, (nodes, leaf) in zip(path, expected, strict=True):
+        assert np.flatnonzero(marked).tolist() == [*sorted(nodes), tree.n_nodes + leaf]
+    assert np.array_equal(tree.predict(X), tree.value[tree.apply(X)])
+
+
+def test_rows_beyond_one_chunk_are_routed_alike():
+    tree, _ = random_tree(Topology.complete(2), seed=0)
+    X = rows_for(tree, 0, n=997)
+    many = np.tile(X, (40, 1))
+    assert np.array_equal(tree.apply(many), np.tile(tree.apply(X), 40))
+    assert np.array_equal(tree.contributions(many), tree.contributions(X))
+    assert tree.prune(many).topology == tree.prune(X).topology
+
+
+def test_no_rows_reach_no_leaf():
+    tree, _ = random_tree(Topology.complete(2), seed=0)
+    assert tree.apply(np.empty((0, 3))).shape == (0,)
+    assert tree.decision_path(np.empty((0, 3))).shape == (0, 7)
+
+
+@settings(max_examples=50)
+@given(topologies(min_nodes=1, max_nodes=5), seeds())
+def test_splits_in_data_units_are_those_of_standardised_rows(topology, seed):
+    tree, (weight, hyperplane, intercept) = random_tree(topology, seed)
+    X = rows_for(tree, seed)
+    Z = (X - tree.center) / tree.scale
+    for node in range(tree.n_nodes):
+        votes = np.logaddexp(0, Z @ hyperplane[node].T + intercept[node])
+        np.testing.assert_allclose(tree.score(node, X), votes @ weight[node], rtol=1e-9)
+    assert np.allclose(tree.standardised_hyperplane, hyperplane.reshape(-1, 3), rtol=1e-12)
+    assert tree.n_facets.tolist() == [4] * tree.n_nodes
+
+
+@settings(max_examples=50)
+@given(topologies(), seeds())
+def test_prune_keeps_the_prediction_of_its_rows_and_only_nodes_that_separate(topology, seed):
+    tree, _ = random_tree(topology, seed, log_weight=0.0)
+    X = rows_for(tree, seed)
+    pruned = tree.prune(X)
+    assert np.array_equal(pruned.predict(X), tree.predict(X))
+    # What is left separates rows at every node: no leaf is empty.
+    assert set(pruned.apply(X)) == set(range(pruned.n_leaves))
+    assert pruned.n_leaves == len(set(tree.apply(X)))
+
+
+@settings(max_examples=50)
+@given(st.data(), topologies(), seeds())
+def test_collapse_keeps_the_splits_of_the_nodes_that_stay(data, topology, seed):
+    tree, _ = random_tree(topology, seed)
+    X = rows_for(tree, seed)
+    bypass = np.array(
+        data.draw(
+            st.lists(st.integers(-1, 1), min_size=topology.n_nodes, max_size=topology.n_nodes)
+        ),
+        dtype=int,
+    )
+    small = tree.collapse(bypass)
+    expected = [
+        path_of(topology, np.where(bypass >= 0, bypass, naive_sides(tree, row)))[1] for row in X
+    ]
+    assert np.array_equal(small.predict(X), tree.value[expected])
+    assert small.n_facets.tolist() == [4] * small.n_nodes
+
+
+@settings(max_examples=50)
+@given(topologies(), seeds(), st.sampled_from([0.01, 0.1]))
+def test_dropped_experts_change_no_score_by_more_than_the_tolerance(topology, seed, tolerance):
+    tree, _ = random_tree(topology, seed, n_experts=8, spread=4.0, log_weight=-4.0)
+    X = rows_for(tree, seed)
+    small = tree.drop_experts(X, tolerance)
+    assert (small.n_facets >= 1).all()
+    assert (small.n_facets <= tree.n_facets).all()
+    for node, rows, _ in tree.walk(X):
+        lost = tree.score(node, X[rows]) - small.score(node, X[rows])
+        assert lost.min() >= -1e-12
+        alone = small.n_facets[node] == 1
+        assert alone or lost.max() <= tolerance * LOG2 * (1 + 1e-9)
+
+
+def test_experts_without_influence_are_dropped_and_the_largest_stays():
+    tree = Tree.from_standardised(
+        Topology.stump(),
+        np.array([[1e-9, 1.0, 1e-9]]),
+        np.ones((1, 3, 1)),
+        np.zeros((1, 3)),
+        center=np.zeros(1),
+        scale=np.ones(1),
+    )
+    X = np.linspace(-1, 1, 9)[:, None]
+    assert tree.drop_experts(X).weight.tolist() == [1.0]
+    assert tree.drop_experts(X - 100).weight.tolist() == [1.0]
+
+
+def test_contributions_are_the_largest_votes_of_the_rows_at_the_node():
+    tree, _ = random_tree(Topology.complete(2), seed=3)
+    X = rows_for(tree, 3)
+    reached = {node: rows for node, rows, _ in tree.walk(X)}
+    for node, rows in reached.items():
+        own = tree.experts(node)
+        activation = X[rows] @ tree.hyperplane[own].T + tree.intercept[own]
+        votes = tree.weight[own] * np.logaddexp(0, activation)
+        np.testing.assert_allclose(tree.contributions(X)[own], votes.max(axis=0), rtol=1e-12)
+
+
+@settings(max_examples=50)
+@given(topologies(), seeds())
+def test_leaves_are_filled_with_weighted_shares_and_means(topology, seed):
+    tree, _ = random_tree(topology, seed)
+    X = rows_for(tree, seed)
+    generator = np.random.default_rng(seed)
+    classes, y = generator.integers(3, size=len(X)), generator.normal(size=len(X))
+    weights = generator.integers(0, 4, len(X)).astype(float) + (np.arange(len(X)) == 0)
+    shares = tree.fill(X, classes, weights, 3)
+    means = tree.fill(X, y, weights, 0)
+    leaf = np.repeat(tree.apply(X), weights.astype(int))
+    classes, y = np.repeat(classes, weights.astype(int)), np.repeat(y, weights.astype(int))
+    for i in range(tree.n_leaves):
+        own = leaf == i if (leaf == i).any() else np.ones(len(leaf), bool)
+        expected = [np.mean(classes[own] == c) for c in range(3)]
+        np.testing.assert_allclose(shares.value[i], expected, atol=1e-12)
+        assert means.value[i] == pytest.approx(y[own].mean(), abs=1e-12)
+        assert shares.leaf_rows[i] == (leaf == i).sum()
+
+
+def test_with_value_needs_a_row_for_each_leaf():
+    tree, _ = random_tree(Topology.stump(), seed=0)
+    with pytest.raises(ValueError, match="value must have 2 rows, got 3"):
+        tree.with_value(np.zeros(3))
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0, 3.0])
+def test_one_expert_of_any_weight_splits_where_its_vote_is_log_2(weight):
+    tree = Tree.from_standardised(
+        Topology.stump(),
+        np.array([[weight]]),
+        np.ones((1, 1, 1)),
+        np.zeros((1, 1)),
+        center=np.zeros(1),
+        scale=np.ones(1),
+    )
+    boundary = math.log(math.expm1(LOG2 / weight))
+    X = boundary + np.array([[-1e-6], [1e-6]])
+    assert tree.goes_right(0, X).tolist() == [False, True]
