@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bayestree import plots
     from bayestree.estimators import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
     from bayestree.report.text import export_text
 
@@ -14,15 +15,18 @@ _HOMES = {
     "ConvexPolytopeTreeRegressor": "bayestree.estimators",
     "export_text": "bayestree.report.text",
 }
-__all__ = ["ConvexPolytopeTreeClassifier", "ConvexPolytopeTreeRegressor", "export_text"]
+_ROOMS = ("plots",)
+__all__ = ["ConvexPolytopeTreeClassifier", "ConvexPolytopeTreeRegressor", "export_text", "plots"]
 
 
 def __getattr__(name: str) -> Any:
     # Importing torch takes seconds; `bayestree --help` should not.
+    if name in _ROOMS:
+        return importlib.import_module(f"bayestree.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'bayestree' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *_HOMES, *_ROOMS])

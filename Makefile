@@ -1,0 +1,62 @@
+# Everything here runs from a fresh clone: `make demo` shows the package at work, `make test`
+# checks it. Paths are relative, so that the name of the directory may hold spaces.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+# One thread for each test process: more only wait for each other on the small problems here.
+TEST := OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-statistical lint bench clean
+
+help:
+	@echo "make demo              fit, score and draw a tree on real data; results in results/demo"
+	@echo "make test              formatting, lint, types, layers and the fast tests"
+	@echo "make test-statistical  the long tests of the inference"
+	@echo "make lint              formatting, lint, types and layers only"
+	@echo "make bench             time the steps of the inference"
+	@echo "make clean             remove .venv, caches and results"
+
+demo: .venv/runtime.stamp
+	@MPLBACKEND=Agg $(BIN)/python examples/demo.py
+
+test: lint
+	$(TEST) -n 2 -m "not statistical"
+
+test-statistical: .venv/test.stamp
+	$(TEST) -n 2 -m statistical
+
+lint: .venv/test.stamp
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports
+
+bench: .venv/runtime.stamp
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/steps.py
+
+clean:
+	rm -rf .venv results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	    .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps keep a second run from installing again.
+
+.venv/created.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "bayestree needs Python 3.11 or later, but $(PYTHON) is:" \
+	        "$$($(PYTHON) --version 2>&1)." \
+	        "Name another one, as in: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv --clear .venv
+	@touch $@
+
+.venv/runtime.stamp: .venv/created.stamp pyproject.toml constraints.txt
+	$(PIP) --editable .
+	@touch $@
+
+.venv/test.stamp: .venv/runtime.stamp
+	$(PIP) --editable ".[test]"
+	@touch $@

@@ -1,0 +1,199 @@
+"""A tree as nodes and links."""
+
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+
+from bayestree.plots import _style
+from bayestree.topology import Topology
+from bayestree.tree import Tree
+
+Floats = NDArray[np.float64]
+
+BAR_WIDTH, BAR_HEIGHT = 0.8, 0.16  # of a leaf, in units of leaves and of levels
+MANY = 16  # leaves above which the text is small
+NAMED = 10  # classes in the legend, at most
+
+
+def tree(estimator: Any, ax: Axes | None = None) -> Axes:
+    """Drawing of the deterministic tree.
+
+    A node says how many facets its polytope has and how many training rows reach it; rows inside
+    the polytope go left. The width of a link grows with its rows. A leaf shows the probabilities
+    of the classes as a bar, or its mean.
+
+    Parameters
+    ----------
+    estimator : fitted estimator, or Tree
+    ax : Axes, optional
+        A new figure is as wide as the tree needs.
+
+    Returns
+    -------
+    Axes
+    """
+    found = _style.tree_of(estimator)
+    n_leaves, depth = found.n_leaves, found.depth
+    if ax is None:
+        width = float(np.clip(1.15 * n_leaves, 3.2, 22.0))
+        ax = _style.new_axes(width, 1.1 + 0.95 * (depth + 1))
+    size = 9.0 if n_leaves <= MANY else 6.0
+    node_at, leaf_at = _places(found.topology)
+    _links(ax, found, node_at, leaf_at, size)
+    _nodes(ax, found, node_at, size)
+    if found.value.ndim == 2:
+        _class_leaves(ax, found, leaf_at, size)
+    else:
+        _value_leaves(ax, found, leaf_at, size)
+    ax.set(xlim=(-0.6, n_leaves - 0.4), ylim=(-depth - 0.62, 0.35))
+    ax.set_axis_off()
+    return ax
+
+
+def _places(topology: Topology) -> tuple[Floats, Floats]:
+    """Where nodes (V, 2) and leaves (L, 2) are: leaves side by side, parents above the middle."""
+    node_at = np.zeros((topology.n_nodes, 2))
+    leaf_at = np.zeros((topology.n_leaves, 2))
+    node_at[:, 1] = -topology.node_depth
+    leaf_at[:, 1] = -topology.leaf_depth
+    # Read from left to right, paths are in the order of their words.
+    order = np.argsort([label.replace("root", "") for label in topology.leaf_labels])
+    leaf_at[order, 0] = np.arange(topology.n_leaves)
+    for node in range(topology.n_nodes - 1, -1, -1):
+        ends = [node_at[c] if c >= 0 else leaf_at[~c] for c in topology.children[node]]
+        node_at[node, 0] = (ends[0][0] + ends[1][0]) / 2
+    return node_at, leaf_at
+
+
+def _rows_below(tree: Tree, child: int) -> float:
+    """Training rows that reach a node, or a leaf ``~child``."""
+    if child < 0:
+        return float(tree.leaf_rows[~child])
+    return float(tree.leaf_rows[tree.topology.subtree_leaves(child)].sum())
+
+
+def _links(ax: Axes, tree: Tree, node_at: Floats, leaf_at: Floats, size: float) -> None:
+    total = max(float(tree.leaf_rows.sum()), 1.0)
+    for node, pair in enumerate(tree.topology.children):
+        for word, child in zip(("inside", "outside"), pair, strict=True):
+            end = node_at[child] if child >= 0 else leaf_at[~child]
+            width = 0.6 + 5.0 * _rows_below(tree, int(child)) / total
+            ax.plot(
+                *zip(node_at[node], end, strict=True),
+                color="#B8B8B8",
+                linewidth=width,
+                solid_capstyle="round",
+                zorder=1,
+            )
+            if node == 0:
+                middle = (node_at[node] + end) / 2
+                side = {"inside": "right", "outside": "left"}[word]
+                gap = -0.08 if side == "right" else 0.08
+                ax.text(
+                    middle[0] + gap,
+                    middle[1] + 0.08,
+                    word,
+                    ha=side,
+                    va="bottom",
+                    fontsize=size - 1,
+                    style="italic",
+                    color=_style.INK,
+                )
+
+
+def _nodes(ax: Axes, tree: Tree, node_at: Floats, size: float) -> None:
+    box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": _style.INK}
+    for node, (x, y) in enumerate(node_at):
+        count = int(tree.n_facets[node])
+        text = f"{count} facet{'s' * (count != 1)}\n{_rows_below(tree, node):,.0f} rows"
+        ax.text(
+            x,
+            y,
+            text,
+            ha="center",
+            va="center",
+            fontsize=size,
+            color=_style.INK,
+            bbox={**box, "linewidth": 0.9},
+            zorder=3,
+        )
+
+
+def _class_leaves(ax: Axes, tree: Tree, leaf_at: Floats, size: float) -> None:
+    names = _style.class_names(tree)
+    colours = _style.class_colours(len(names))
+    for leaf, (x, y) in enumerate(leaf_at):
+        start = x - BAR_WIDTH / 2
+        for share, colour in zip(tree.value[leaf], colours, strict=True):
+            bar = Rectangle(
+                (start, y - BAR_HEIGHT / 2),
+                BAR_WIDTH * share,
+                BAR_HEIGHT,
+                facecolor=colour,
+                linewidth=0,
+                zorder=3,
+            )
+            ax.add_patch(bar)
+            start += BAR_WIDTH * share
+        best = int(tree.value[leaf].argmax())
+        text = f"{names[best]} {tree.value[leaf, best]:.2f}"
+        _leaf_frame(ax, x, y)
+        _leaf_text(ax, x, y, text, tree.leaf_rows[leaf], size)
+    if len(names) <= NAMED:
+        handles = [
+            Rectangle((0, 0), 1, 1, facecolor=colour, label=name)
+            for name, colour in zip(names, colours, strict=True)
+        ]
+        ax.legend(
+            handles=handles,
+            loc="upper center",
+            bbox_to_anchor=(0.5, 0.02),
+            ncols=min(len(names), 5),
+            frameon=False,
+            fontsize=size,
+            handlelength=1.0,
+            handleheight=1.0,
+        )
+
+
+def _value_leaves(ax: Axes, tree: Tree, leaf_at: Floats, size: float) -> None:
+    low, high = float(tree.value.min()), float(tree.value.max())
+    scale = Normalize(low, high if high > low else low + 1.0)
+    colours = mpl.colormaps[_style.VALUES]
+    for leaf, (x, y) in enumerate(leaf_at):
+        bar = Rectangle(
+            (x - BAR_WIDTH / 2, y - BAR_HEIGHT / 2),
+            BAR_WIDTH,
+            BAR_HEIGHT,
+            facecolor=colours(scale(tree.value[leaf])),
+            linewidth=0,
+            zorder=3,
+        )
+        ax.add_patch(bar)
+        _leaf_frame(ax, x, y)
+        _leaf_text(ax, x, y, f"{tree.value[leaf]:.4g}", tree.leaf_rows[leaf], size)
+
+
+def _leaf_frame(ax: Axes, x: float, y: float) -> None:
+    corner = (x - BAR_WIDTH / 2, y - BAR_HEIGHT / 2)
+    frame = Rectangle(corner, BAR_WIDTH, BAR_HEIGHT, facecolor="none", edgecolor=_style.INK)
+    frame.set(linewidth=0.9, zorder=4)
+    ax.add_patch(frame)
+
+
+def _leaf_text(ax: Axes, x: float, y: float, text: str, rows: float, size: float) -> None:
+    ax.text(
+        x,
+        y - BAR_HEIGHT / 2 - 0.06,
+        f"{text}\n{rows:,.0f} rows",
+        ha="center",
+        va="top",
+        fontsize=size,
+        color=_style.INK,
+        zorder=4,
+    )
