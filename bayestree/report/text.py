@@ -1,13 +1,13 @@
 """The deterministic tree as text."""
 
+import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
-from bayestree.tree import Tree, facet_threshold
+from bayestree.tree import FloatArray, Tree, facet_threshold
 
-INDENT = "|   "
+TINY = float(np.finfo(np.float64).tiny)
 
 
 def export_text(
@@ -15,88 +15,161 @@ def export_text(
 ) -> str:
     """A tree as text: each facet by its largest weights, in the units of the data.
 
-    A row goes left where it is inside the polytope of a node. Each facet is written as the
-    half-space outside which its expert alone sends a row right; where several experts vote, the
-    left side is somewhat smaller than the intersection of these half-spaces.
+    A facet is divided by the coefficient of its first term, so that the others are relative to
+    it. The inequality of a node with one facet is the split itself; where there are more, every
+    one holds on the left side, and their votes, added up, decide (see
+    :class:`bayestree.tree.Tree`).
 
     Parameters
     ----------
     tree : Tree, or a fitted estimator
     max_features : int
-        Terms shown of each facet: those of the largest weight per standard deviation.
+        Terms shown of each facet, those of the largest weight per standard deviation; and
+        classes shown of each leaf, the most frequent.
     max_facets : int
-        Facets shown of each node: those nearest to the mean of the rows, which cut off most.
+        Facets shown of each node: those nearest to the mean of the data, which cut off most.
     decimals : int
-        Significant digits.
+        Significant digits; of a threshold, relative to the standard deviation of the first term.
 
     Returns
     -------
     str
+        One line or more for each node and leaf, left branches first.
+
+    Raises
+    ------
+    TypeError
+        If ``tree`` is neither a Tree nor a fitted estimator.
+    ValueError
+        If ``max_features``, ``max_facets`` or ``decimals`` is less than 1.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from bayestree import ConvexPolytopeTreeClassifier, export_text
+    >>> iris = load_iris(as_frame=True)
+    >>> clf = ConvexPolytopeTreeClassifier(max_depth=1, inference="map", random_state=0)
+    >>> text = export_text(clf.fit(iris.data, iris.target))
     """
+    given = {"max_features": max_features, "max_facets": max_facets, "decimals": decimals}
+    for name, value in given.items():
+        if value < 1:
+            raise ValueError(f"{name} must be 1 or more, got {value}.")
     found = getattr(tree, "tree_", tree)
     if not isinstance(found, Tree):
-        raise TypeError(f"tree must be a Tree or a fitted estimator, got {type(tree).__name__}.")
-    root = 0 if found.n_nodes else ~0
-    style = _Style(max_features, max_facets, decimals)
-    return "\n".join(_lines(found, root, 0, style)) + "\n"
+        raise TypeError(
+            f"tree must be a Tree or a fitted estimator, got {type(tree).__name__}; call fit first."
+        )
+    return "\n".join(_Writer(found, max_features, max_facets, decimals).lines()) + "\n"
 
 
-class _Style(NamedTuple):
-    features: int
-    facets: int
-    decimals: int
+class _Writer:
+    """Writes one tree."""
+
+    def __init__(self, tree: Tree, max_features: int, max_facets: int, decimals: int) -> None:
+        self.tree = tree
+        self.max_features = max_features
+        self.max_facets = max_facets
+        self.decimals = decimals
+        self.names = tree.feature_names or tuple(f"x{j}" for j in range(tree.n_features))
+        self.threshold = facet_threshold(tree.weight) - tree.intercept
+        self.strength = np.abs(tree.standardised_hyperplane)
+        # how far each facet lies from the mean of the data: the nearest cuts off the most
+        norm = np.maximum(np.linalg.norm(tree.standardised_hyperplane, axis=1), TINY)
+        self.distance = (self.threshold - tree.hyperplane @ tree.center) / norm
+        self.node_rows = tree.topology.turns.any(axis=0) @ tree.leaf_rows
+
+    def lines(self) -> Iterator[str]:
+        tree = self.tree
+        yield (
+            f"{_count(tree.n_nodes, 'node')}, {_count(tree.n_leaves, 'leaf')}, depth {tree.depth}, "
+            f"{_rows(tree.leaf_rows.sum())}"
+        )
+        if tree.n_nodes:
+            yield "L (left) lies inside the polytope of a node, R (right) outside."
+        yield ""
+        yield from self.branch(0 if tree.n_nodes else ~0, "", "")
+
+    def branch(self, child: int, first: str, rest: str) -> Iterator[str]:
+        """A node or leaf and all below; ``first`` and ``rest`` begin its lines."""
+        if child < 0:
+            yield first + self.leaf(~child)
+            return
+        head, *facets = self.node(child)
+        yield first + head
+        yield from (f"{rest}│    {line}" for line in facets)
+        left, right = (int(c) for c in self.tree.topology.children[child])
+        yield from self.branch(left, rest + "├─ ", rest + "│  ")
+        yield from self.branch(right, rest + "└─ ", rest + "   ")
+
+    def node(self, node: int) -> Iterator[str]:
+        own = self.tree.experts(node)
+        n_facets = own.stop - own.start
+        yield (
+            f"{self.tree.topology.node_labels[node]}: {_rows(self.node_rows[node])}, "
+            f"{_count(n_facets, 'facet')}"
+        )
+        if n_facets == 1:
+            yield f"left if  {self.facet(own.start)}"
+            return
+        yield "left if the votes of these add up to at most log 2 (each facet is necessary)"
+        nearest = own.start + np.argsort(self.distance[own], kind="stable")
+        yield from (f"  {self.facet(int(expert))}" for expert in nearest[: self.max_facets])
+        if n_facets > self.max_facets:
+            yield f"  … {n_facets - self.max_facets} more, farther out"
+
+    def facet(self, expert: int) -> str:
+        """A half-space, scaled so that its first coefficient is 1."""
+        strength = self.strength[expert]
+        order = np.argsort(-strength, kind="stable")[: np.count_nonzero(strength)]
+        threshold = float(self.threshold[expert])
+        if len(order) == 0:
+            return "always" if threshold >= 0 else "never"
+        plane = self.tree.hyperplane[expert]
+        lead = plane[order[0]]
+        shown = order[: self.max_features]
+        terms = " ".join(
+            [self.names[shown[0]], *(self.term(plane[j] / lead, self.names[j]) for j in shown[1:])]
+        )
+        hidden = f" + … {len(order) - len(shown)} more" if len(order) > len(shown) else ""
+        sign = "<=" if lead > 0 else ">="
+        bound = self.bound(threshold / lead, float(self.tree.scale[order[0]]))
+        return f"{terms}{hidden} {sign} {bound}"
+
+    def term(self, coefficient: float, name: str) -> str:
+        """A term after the first, with its sign."""
+        sign = "-" if coefficient < 0 else "+"
+        return f"{sign} {abs(coefficient):.{self.decimals}g} {name}"
+
+    def bound(self, value: float, spread: float) -> str:
+        """A threshold, as fine as the spread of its feature asks."""
+        places = self.decimals - 1 - math.floor(math.log10(spread))
+        if not math.isfinite(value) or not abs(places) <= 12:
+            return f"{value:.{self.decimals}g}"
+        return f"{round(value, places):.{max(places, 0)}f}"
+
+    def leaf(self, leaf: int) -> str:
+        """A leaf: its rows, and shares of the classes or mean."""
+        tree = self.tree
+        label = tree.topology.leaf_labels[leaf]
+        value = tree.value[leaf]
+        says = self.shares(value) if tree.value.ndim == 2 else f"mean {value:.{self.decimals}g}"
+        return f"{label}: leaf, {_rows(tree.leaf_rows[leaf])}, {says}"
+
+    def shares(self, value: FloatArray) -> str:
+        """The most frequent classes of a leaf."""
+        names = self.tree.class_names or tuple(f"class {c}" for c in range(len(value)))
+        order = np.argsort(-value, kind="stable")[: np.count_nonzero(value)]
+        shown = order[: self.max_features]
+        text = ", ".join(f"{names[c]} {100 * value[c]:.1f} %" for c in shown)
+        return text + (f", … {len(order) - len(shown)} more" if len(order) > len(shown) else "")
 
 
-def _lines(tree: Tree, child: int, level: int, style: _Style) -> Iterator[str]:
-    """The subtree below a child: a node's number, or ``~leaf``."""
-    margin = INDENT * level
-    if child < 0:
-        yield margin + _leaf(tree, ~child, style.decimals)
-        return
-    rows = tree.leaf_rows[tree.topology.subtree_leaves(child)].sum()
-    count = int(tree.n_facets[child])
-    yield f"{margin}node {child} ({rows:g} rows): {count} facet{'s' * (count != 1)}"
-    for expert, bound in _nearest(tree, child)[: style.facets]:
-        yield f"{margin}  {_half_space(tree, expert, bound, style)}"
-    if count > style.facets:
-        yield f"{margin}  and {count - style.facets} farther out"
-    for word, below in zip(("inside", "outside"), tree.topology.children[child], strict=True):
-        yield f"{margin}{word}:"
-        yield from _lines(tree, int(below), level + 1, style)
+def _count(number: int, noun: str) -> str:
+    plural = "leaves" if noun == "leaf" else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
-def _nearest(tree: Tree, node: int) -> list[tuple[int, float]]:
-    """Experts of a node and the bounds of their half-spaces, from the mean of the rows outwards."""
-    own = tree.experts(node)
-    bound = facet_threshold(tree.weight[own]) - tree.intercept[own]
-    slope = np.linalg.norm(tree.standardised_hyperplane[own], axis=1)
-    tiny = np.finfo(np.float64).tiny
-    distance = (bound - tree.hyperplane[own] @ tree.center) / np.maximum(slope, tiny)
-    order = np.argsort(distance, kind="stable")
-    return [(own.start + int(k), float(bound[k])) for k in order]
-
-
-def _half_space(tree: Tree, expert: int, bound: float, style: _Style) -> str:
-    coefficient = tree.hyperplane[expert]
-    influence = np.abs(tree.standardised_hyperplane[expert])
-    order = np.argsort(-influence, kind="stable")
-    shown = [int(j) for j in order[: style.features] if influence[j] > 0]
-    digits = style.decimals
-    parts = [f"{coefficient[j]:+.{digits}g} {_feature(tree, j)}" for j in shown]
-    hidden = int(np.count_nonzero(influence)) - len(shown)
-    more = f" (+ {hidden} more)" if hidden else ""
-    return f"{' '.join(parts) or '0'}{more} <= {bound:.{digits}g}"
-
-
-def _feature(tree: Tree, number: int) -> str:
-    return tree.feature_names[number] if tree.feature_names else f"x{number}"
-
-
-def _leaf(tree: Tree, leaf: int, decimals: int) -> str:
-    value = tree.value[leaf]
-    head = f"leaf {leaf} ({tree.leaf_rows[leaf]:g} rows): "
-    if value.ndim == 0:
-        return head + f"{value:.{decimals}g}"
-    names = tree.class_names or tuple(f"class {c}" for c in range(len(value)))
-    order = [c for c in np.argsort(-value, kind="stable") if value[c] > 0]
-    return head + ", ".join(f"{names[c]} {value[c]:.{decimals}g}" for c in order)
+def _rows(weight: float) -> str:
+    """Weighted rows: whole numbers as such."""
+    return f"{round(weight, 1):,.10g} {'row' if weight == 1 else 'rows'}"
