@@ -1,0 +1,176 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from pyro import poutine
+from scipy import special, stats
+
+from bayestree.models import Categorical, Gaussian
+
+LEAVES = [Categorical(3, 0.8), Gaussian(0.3, 0.5, 3.0, 0.7)]
+N_LEAVES = 2
+
+
+def observed(leaf, n=9, seed=0):
+    """y, hard memberships (n, L), and the summed statistics."""
+    generator = torch.Generator().manual_seed(seed)
+    if isinstance(leaf, Categorical):
+        y = torch.randint(3, (n,), generator=generator)
+    else:
+        y = 2 * torch.randn(n, generator=generator, dtype=torch.float64)
+    member = torch.zeros(n, N_LEAVES, dtype=torch.float64)
+    member[torch.arange(n), torch.arange(n) % N_LEAVES] = 1
+    weights = torch.ones(n, dtype=torch.float64)
+    return y, member, member.T @ leaf.statistics(y, weights)
+
+
+def drawn(posterior, seed):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return posterior.sample()
+
+
+def log_posterior(posterior, sites):
+    """Log-density of the sites under what the posterior states in Pyro."""
+    trace = poutine.trace(poutine.condition(posterior.state, sites)).get_trace()
+    return float(trace.log_prob_sum())
+
+
+def many(posterior, n):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return [posterior.sample() for _ in range(n)]
+
+
+def assert_mean(values, expected):
+    values = np.asarray(values)
+    assert abs(values.mean() - expected) < 4 * values.std() / math.sqrt(len(values))
+
+
+def log_evidence(leaf, y):
+    """Closed forms of the marginal likelihood of the rows of one leaf, by NumPy and SciPy."""
+    if isinstance(leaf, Categorical):
+        alpha = np.full(leaf.n_classes, leaf.concentration)
+        counts = np.bincount(y, minlength=leaf.n_classes)
+        terms = special.gammaln(alpha + counts) - special.gammaln(alpha)
+        return (
+            terms.sum() + special.gammaln(alpha.sum()) - special.gammaln(alpha.sum() + counts.sum())
+        )
+    shape = np.eye(len(y)) + 1 / leaf.strength
+    scale = leaf.rate / leaf.shape * shape
+    law = stats.multivariate_t(np.full(len(y), leaf.mean), scale, df=2 * leaf.shape)
+    return law.logpdf(y)
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=str)
+def test_posterior_is_bayes_theorem(leaf):
+    """prior x likelihood / posterior is the marginal likelihood, at any value of the sites."""
+    y, member, sums = observed(leaf)
+    posterior = leaf.posterior(sums)
+    owner = member.argmax(1).numpy()
+    expected = sum(log_evidence(leaf, y.numpy()[owner == i]) for i in range(N_LEAVES))
+    for seed in range(5):
+        sites = drawn(posterior, seed)
+        joint = leaf.log_prob(sites) + (leaf.log_density(sites, y) * member).sum()
+        assert float(joint) - log_posterior(posterior, sites) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=str)
+def test_divergence_from_the_prior_is_the_mean_log_ratio(leaf):
+    posterior = leaf.posterior(observed(leaf)[2])
+    ratios = [
+        log_posterior(posterior, sites) - float(leaf.log_prob(sites))
+        for sites in many(posterior, 2000)
+    ]
+    assert_mean(ratios, float(posterior.kl()))
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=str)
+def test_the_posterior_without_rows_is_the_prior(leaf):
+    sums = torch.zeros_like(observed(leaf)[2])
+    posterior = leaf.posterior(sums)
+    assert float(posterior.kl()) == pytest.approx(0, abs=1e-12)
+    sites = drawn(posterior, 0)
+    assert log_posterior(posterior, sites) == pytest.approx(float(leaf.log_prob(sites)), rel=1e-10)
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=str)
+def test_expected_log_density_is_the_mean_over_the_posterior(leaf):
+    y, _, sums = observed(leaf)
+    posterior = leaf.posterior(sums)
+    values = torch.stack([leaf.log_density(sites, y) for sites in many(posterior, 4000)])
+    error = 4 * values.std(0) / math.sqrt(len(values))
+    assert ((values.mean(0) - posterior.expected_log_density(y)).abs() < error).all()
+
+
+def test_dirichlet_draws_and_mean():
+    leaf = LEAVES[0]
+    posterior = leaf.posterior(observed(leaf)[2])
+    alpha = observed(leaf)[2].numpy() + 0.8
+    draws = torch.stack([sites["leaf_probs"] for sites in many(posterior, 3000)]).numpy()
+    for i in range(N_LEAVES):
+        first = stats.beta(alpha[i, 0], alpha[i].sum() - alpha[i, 0])
+        assert stats.kstest(draws[:, i, 0], first.cdf).pvalue > 2 * stats.norm.sf(4)
+    expected = alpha / alpha.sum(1, keepdims=True)
+    np.testing.assert_allclose(posterior.mean()["leaf_probs"], expected, rtol=1e-12)
+
+
+def test_normal_inverse_gamma_draws_and_mean():
+    leaf = LEAVES[1]
+    y, member, sums = observed(leaf)
+    posterior = leaf.posterior(sums)
+    draws = many(posterior, 3000)
+    for i in range(N_LEAVES):
+        own = y[member[:, i] == 1].numpy()
+        # Normal-inverse-gamma updates as in the textbooks, with centred squares.
+        strength, shape = 0.5 + len(own), 3.0 + len(own) / 2
+        loc = (0.5 * 0.3 + own.sum()) / strength
+        rate = 0.7 + ((own - own.mean()) ** 2).sum() / 2
+        rate += 0.5 * len(own) / strength * (own.mean() - 0.3) ** 2 / 2
+        means = np.array([float(sites["leaf_mean"][i]) for sites in draws])
+        law = stats.t(2 * shape, loc, math.sqrt(rate / shape / strength))
+        assert stats.kstest(means, law.cdf).pvalue > 2 * stats.norm.sf(4)
+        squares = np.array([float(sites["leaf_scale"][i]) for sites in draws]) ** 2
+        law = stats.invgamma(shape, scale=rate)
+        assert stats.kstest(squares, law.cdf).pvalue > 2 * stats.norm.sf(4)
+        assert float(posterior.mean()["leaf_mean"][i]) == pytest.approx(loc, rel=1e-10)
+
+
+def test_estimates_are_smoothed_shares_and_shrunk_means():
+    leaf = Categorical(2, concentration=1.0)
+    estimate = leaf.estimate(torch.tensor([[3.0, 0.0], [0.0, 0.0]], dtype=torch.float64))
+    assert estimate["leaf_probs"].tolist() == [[0.8, 0.2], [0.5, 0.5]]
+    leaf = Gaussian(mean=0.0, strength=1.0)
+    statistics = leaf.statistics(torch.tensor([4.0, 4.0, 4.0]), torch.ones(3))
+    assert leaf.estimate(statistics.sum(0, keepdim=True))["leaf_mean"].tolist() == [3.0]
+
+
+def test_equal_values_give_a_finite_scale():
+    leaf = Gaussian()
+    y = torch.full((50,), 1e8 / 3, dtype=torch.float64)
+    sums = leaf.statistics(y, torch.ones(50, dtype=torch.float64)).sum(0, keepdim=True)
+    scale = leaf.estimate(sums)["leaf_scale"]
+    assert torch.isfinite(scale).all()
+    assert (scale > 0).all()
+
+
+def test_float32_draws_of_sure_leaves_keep_a_finite_logarithm():
+    posterior = Categorical(3, 0.01).posterior(torch.tensor([[1e6, 0.0, 0.0]]))
+    for sites in many(posterior, 500):
+        assert torch.isfinite(sites["leaf_probs"].log()).all()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda: Categorical(1),
+        lambda: Categorical(2, concentration=0.0),
+        lambda: Gaussian(strength=-1.0),
+        lambda: Gaussian(shape=math.nan),
+        lambda: Gaussian(rate=0.0),
+    ],
+)
+def test_bad_parameters_are_rejected(bad):
+    with pytest.raises(ValueError, match="must be"):
+        bad()
