@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 MARGIN = 0.06  # of the range of the rows, on every side
 REACH = 2.5  # standard deviations shown where there are no rows
 SHADE = 0.55  # strength of the colour of a certain class
-POINT: dict[str, Any] = {"s": 14, "edgecolors": "white", "linewidths": 0.4, "zorder": 4}
+POINT: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.4, "zorder": 4}
 FACET: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2.5)), "alpha": 0.75, "zorder": 2}
 STEPS = 600  # points of a facet, to find where its node is reached
 
@@ -222,11 +222,16 @@ def _points(
     ax: Axes, estimator: Any, tree: Tree, rows: Floats, target: NDArray[Any] | None
 ) -> None:
     if target is None:
-        ax.scatter(rows[:, 0], rows[:, 1], color=_style.INK, **POINT)
+        ax.scatter(rows[:, 0], rows[:, 1], color=_style.INK, s=_point_size(rows), **POINT)
     elif tree.value.ndim == 2:
         _class_points(ax, estimator, tree, rows, target)
     else:
         _value_points(ax, rows, target)
+
+
+def _point_size(rows: Floats) -> float:
+    """Area of a point: less where there are many."""
+    return float(np.clip(14 * (500 / max(len(rows), 1)) ** 0.5, 3.0, 18.0))
 
 
 def _class_points(ax: Axes, estimator: Any, tree: Tree, rows: Floats, target: NDArray[Any]) -> None:
@@ -235,11 +240,12 @@ def _class_points(ax: Axes, estimator: Any, tree: Tree, rows: Floats, target: ND
     colours = _style.class_colours(len(names))
     for label, name, colour in zip(labels, names, colours, strict=True):
         own = rows[target == label]
-        ax.scatter(own[:, 0], own[:, 1], color=colour, label=name, **POINT)
+        ax.scatter(own[:, 0], own[:, 1], color=colour, label=name, s=_point_size(rows), **POINT)
     ax.legend(
         loc="lower center",
         bbox_to_anchor=(0.5, 1.0),
         ncols=min(len(names), 5),
+        markerscale=1.4,
         frameon=False,
         handletextpad=0.1,
     )
@@ -248,7 +254,7 @@ def _class_points(ax: Axes, estimator: Any, tree: Tree, rows: Floats, target: ND
 def _value_points(ax: Axes, rows: Floats, target: NDArray[Any]) -> None:
     # On the scale of the shade, so that a point that vanishes is one that is predicted well.
     shade = ax.images[-1]
-    ax.scatter(rows[:, 0], rows[:, 1], c=shade.to_rgba(target), **POINT)
+    ax.scatter(rows[:, 0], rows[:, 1], c=shade.to_rgba(target), s=_point_size(rows), **POINT)
 
 
 def _frame(ax: Axes, tree: Tree, window: _Window) -> None:

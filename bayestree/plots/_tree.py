@@ -9,6 +9,7 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
+from bayestree.diagnostics.size import n_facets
 from bayestree.plots import _style
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -17,15 +18,17 @@ Floats = NDArray[np.float64]
 
 BAR_WIDTH, BAR_HEIGHT = 0.8, 0.16  # of a leaf, in units of leaves and of levels
 MANY = 16  # leaves above which the text is small
+NEAR = 3.0  # standard deviations
 NAMED = 10  # classes in the legend, at most
 
 
 def tree(estimator: Any, ax: Axes | None = None) -> Axes:
     """Drawing of the deterministic tree.
 
-    A node says how many facets its polytope has and how many training rows reach it; rows inside
-    the polytope go left. The width of a link grows with its rows. A leaf shows the probabilities
-    of the classes as a bar, or its mean.
+    A node says how many training rows reach it and how many facets its polytope has within three
+    standard deviations of the mean of each feature; rows inside the polytope go left. The width
+    of a link grows with its rows. A leaf shows the probabilities of the classes as a bar, or its
+    mean.
 
     Parameters
     ----------
@@ -41,7 +44,7 @@ def tree(estimator: Any, ax: Axes | None = None) -> Axes:
     n_leaves, depth = found.n_leaves, found.depth
     if ax is None:
         width = float(np.clip(1.15 * n_leaves, 3.2, 22.0))
-        ax = _style.new_axes(width, 1.1 + 0.95 * (depth + 1))
+        ax = _style.new_axes(width, 1.0 + 0.85 * (depth + 1))
     size = 9.0 if n_leaves <= MANY else 6.0
     node_at, leaf_at = _places(found.topology)
     _links(ax, found, node_at, leaf_at, size)
@@ -77,6 +80,14 @@ def _rows_below(tree: Tree, child: int) -> float:
     return float(tree.leaf_rows[tree.topology.subtree_leaves(child)].sum())
 
 
+def _facets_near(tree: Tree, node: int) -> int:
+    """Facets that bound a node's polytope where rows are to be expected."""
+    own = tree.experts(node)
+    low, high = tree.center - NEAR * tree.scale, tree.center + NEAR * tree.scale
+    planes = (tree.weight[own], tree.hyperplane[own], tree.intercept[own])
+    return max(n_facets(*planes, low, high), 1)
+
+
 def _links(ax: Axes, tree: Tree, node_at: Floats, leaf_at: Floats, size: float) -> None:
     total = max(float(tree.leaf_rows.sum()), 1.0)
     for node, pair in enumerate(tree.topology.children):
@@ -109,7 +120,7 @@ def _links(ax: Axes, tree: Tree, node_at: Floats, leaf_at: Floats, size: float) 
 def _nodes(ax: Axes, tree: Tree, node_at: Floats, size: float) -> None:
     box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": _style.INK}
     for node, (x, y) in enumerate(node_at):
-        count = int(tree.n_facets[node])
+        count = _facets_near(tree, node)
         text = f"{count} facet{'s' * (count != 1)}\n{_rows_below(tree, node):,.0f} rows"
         ax.text(
             x,
