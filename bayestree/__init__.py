@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bayestree import plots
     from bayestree.estimators import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+    from bayestree.estimators.files import load
     from bayestree.report.text import export_text
 
 __version__ = "0.1.0"
@@ -14,9 +15,16 @@ _HOMES = {
     "ConvexPolytopeTreeClassifier": "bayestree.estimators",
     "ConvexPolytopeTreeRegressor": "bayestree.estimators",
     "export_text": "bayestree.report.text",
+    "load": "bayestree.estimators.files",
 }
 _ROOMS = ("plots",)
-__all__ = ["ConvexPolytopeTreeClassifier", "ConvexPolytopeTreeRegressor", "export_text", "plots"]
+__all__ = [
+    "ConvexPolytopeTreeClassifier",
+    "ConvexPolytopeTreeRegressor",
+    "export_text",
+    "load",
+    "plots",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -204,11 +204,15 @@ class Tree:
 
     def prune(self, X: FloatArray) -> "Tree":
         """The tree without the nodes at which all rows of ``X`` go one way."""
+        return self.collapse(self.one_way(X))
+
+    def one_way(self, X: FloatArray) -> IntArray:
+        """The side to which all rows that reach a node go, or -1 if they part, shape (V,)."""
         taken = np.zeros((self.n_nodes, 2), dtype=bool)
         for node, _, right in self._walk_chunks(X):
             taken[node] |= (not right.all(), bool(right.any()))
         # A node that no row reaches lies below one that is removed, and goes with it.
-        return self.collapse(np.where(taken.all(axis=1), -1, np.where(taken[:, 1], 1, 0)))
+        return np.where(taken.all(axis=1), -1, np.where(taken[:, 1], 1, 0))
 
     def collapse(self, bypass: IntArray) -> "Tree":
         """The tree without the nodes marked (see :meth:`Topology.collapse`)."""

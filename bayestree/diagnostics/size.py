@@ -172,7 +172,14 @@ def polytope_size(
     return size_of(draws, reach, names, max_draws=max_draws)
 
 
-def node_reach(draws: Draws, X: FloatArray, rows: Sequence[IntArray], nodes: IntArray) -> Reach:
+def node_reach(
+    draws: Draws,
+    X: FloatArray,
+    rows: Sequence[IntArray],
+    nodes: IntArray,
+    *,
+    max_rows: int | None = None,
+) -> Reach:
     """Boxes and largest votes of some nodes, for :func:`size_of`.
 
     Parameters
@@ -183,6 +190,8 @@ def node_reach(draws: Draws, X: FloatArray, rows: Sequence[IntArray], nodes: Int
         Rows of ``X`` that reach each of ``nodes``.
     nodes : array of int
         Numbers of these nodes in the draws.
+    max_rows : int, optional
+        Most rows of each node on which votes are measured, evenly spread; boxes are exact.
 
     Raises
     ------
@@ -201,7 +210,8 @@ def node_reach(draws: Draws, X: FloatArray, rows: Sequence[IntArray], nodes: Int
     for place, (node, own) in enumerate(zip(nodes, rows, strict=True)):
         part = X[own]
         low[place], high[place] = part.min(axis=0), part.max(axis=0)
-        largest[:, :, place] = _largest_votes(draws, int(node), part)
+        some = part if max_rows is None else part[_spread(len(part), max_rows)]
+        largest[:, :, place] = _largest_votes(draws, int(node), some)
     return Reach(nodes, np.array([float(len(own)) for own in rows]), low, high, largest)
 
 
@@ -319,6 +329,6 @@ def _weight(draws: Draws, one: Any) -> FloatArray:
     return np.exp(draws["log_weight"][one].astype(np.float64))
 
 
-def _spread(n_draws: int, most: int) -> IntArray:
-    """Numbers of at most so many draws, evenly spread."""
-    return np.unique(np.linspace(0, n_draws - 1, min(most, n_draws)).round().astype(np.int64))
+def _spread(length: int, most: int) -> IntArray:
+    """At most so many of 0..length - 1, evenly spread."""
+    return np.unique(np.linspace(0, length - 1, min(most, length)).round().astype(np.int64))

@@ -1,6 +1,7 @@
 """What the scikit-learn faces share: checked input, the fit in stages, the fitted results."""
 
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,12 +16,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bayestree import inference
 from bayestree._seed import RandomState, draw_seed
+from bayestree.diagnostics.size import PolytopeSize, node_reach, size_of
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.models import GammaProcess, InverseGammaScale, Oblique, Polytope, Priors, SoftTree
 from bayestree.models.leaves import Leaf
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
+SIZE_ROWS = 1000  # rows of each node on which the votes of its experts are measured
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -136,9 +139,28 @@ class BasePolytopeTree(BaseEstimator):
             feature_names=tuple(getattr(self, "feature_names_in_", ())),
             class_names=class_names,
         )
-        tree = tree.drop_experts(X[weights > 0]).prune(X[weights > 0])
-        self.tree_ = tree.fill(X, y, weights, len(class_names))
+        counted = weights > 0
+        tree = tree.drop_experts(X[counted])
+        bypass = tree.one_way(X[counted])
+        self.tree_ = tree.collapse(bypass).fill(X, y, weights, len(class_names))
+        _, kept, _ = tree.topology.collapse(bypass)
+        self._measure_nodes(X[counted], rows[counted], kept)
         return self
+
+    def _measure_nodes(
+        self, X: NDArray[np.float64], standardised: NDArray[np.float64], nodes: NDArray[np.int64]
+    ) -> None:
+        """Keep what :meth:`polytope_size` needs of the rows; ``nodes`` numbers those of tree_."""
+        tree = self.tree_
+        reach = node_reach(
+            self.posterior_.draws,
+            standardised,
+            [rows for _, rows, _ in tree.walk(X)],
+            nodes,
+            max_rows=SIZE_ROWS,
+        )
+        weight = tree.topology.turns.any(axis=0) @ tree.leaf_rows
+        self._reach = reach._replace(rows=weight)
 
     def _model(self, leaf: Leaf) -> SoftTree:
         """What is believed, before its topology is known."""
@@ -229,6 +251,29 @@ class BasePolytopeTree(BaseEstimator):
         """Number of leaves of the deterministic tree."""
         check_is_fitted(self)
         return self.tree_.n_leaves
+
+    def polytope_size(self, max_draws: int = 50) -> PolytopeSize:
+        """Posterior of the number of facets of each node of ``tree_``, by three measures.
+
+        Parameters
+        ----------
+        max_draws : int
+            Most draws that are measured; fewer make it faster on large trees.
+
+        Returns
+        -------
+        PolytopeSize
+            ``print`` shows it; see ``mode``, ``interval``, ``probabilities`` and ``to_frame``.
+        """
+        check_is_fitted(self)
+        labels = self.tree_.topology.node_labels
+        return size_of(self.posterior_.draws, self._reach, labels, max_draws=max_draws)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted tree and its posterior to a file (see :func:`bayestree.load`)."""
+        from bayestree.estimators.files import save  # noqa: PLC0415 - it knows all estimators
+
+        save(self, path)
 
     def _check_rows(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self)
