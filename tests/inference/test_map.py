@@ -1,0 +1,165 @@
+import numpy as np
+import pytest
+import torch
+
+from bayestree.inference import Data, GrowthLimits, grow
+from bayestree.inference import map as fit_map
+from bayestree.models import (
+    Categorical,
+    Flat,
+    Gaussian,
+    InverseGammaScale,
+    LiteralGammaProcess,
+    Oblique,
+    Priors,
+)
+from tests.inference.problems import normal, ring, soft_tree, step
+
+FITS = {
+    "mixture": (Categorical(2), "mixture"),
+    "gaussian": (Gaussian(), "mixture"),
+    "mutual-information": (Categorical(2), "mutual-information"),
+    "variance": (Gaussian(), "variance"),
+}
+PRIORS = {
+    "default": Priors(),
+    "flat": Priors(hyperplane=Flat()),
+    "literal": Priors(weight=LiteralGammaProcess()),
+}
+PLAIN = (1.0, 1.0)  # no annealing
+
+
+def grown(model, data, depth=2):
+    return grow(model, data, limits=GrowthLimits(depth, min_gain=1.0), steps=40, random_state=0)
+
+
+def log_joint(posterior, model, data):
+    """Of the point at steepness 1, shrinkages at their prior mean, as ``map`` holds them."""
+    sites = dict(posterior.point_sites())
+    prior = model.priors.hyperplane
+    if isinstance(prior, InverseGammaScale):
+        mean = prior.shrinkage_shape / prior.shrinkage_rate
+        sites["shrinkage"] = torch.full_like(sites["intercept"], mean)
+    return float(model.with_(topology=posterior.model.topology).log_joint(sites, *data))
+
+
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("optimiser", ["adam", "lbfgs"])
+def test_the_log_joint_rises(fit, prior, optimiser):
+    leaf, likelihood = FITS[fit]
+    data = ring(200, noise=0.1) if isinstance(leaf, Categorical) else step(200)
+    model = soft_tree(leaf, likelihood=likelihood, priors=PRIORS[prior])
+    init = grown(model, data)
+    assert init.model.topology.n_nodes > 0
+    epochs = 40 if optimiser == "adam" else 5
+    found = fit_map(
+        init.model,
+        data,
+        init=init,
+        optimiser=optimiser,
+        epochs=epochs,
+        batch_size=100,
+        steepness=PLAIN,
+        random_state=0,
+    )
+    assert log_joint(found, model, data) > log_joint(init, model, data)
+    assert len(found.stats["log_joint"]) == epochs
+    assert all(np.isfinite(value).all() for value in found.point.values())
+
+
+def overlap(n=400):
+    """Two normals on a line, half of whose labels follow a logistic law."""
+    X = normal(n, 1)
+    return Data.of(X, (X[:, 0] + normal(n, seed=1) > 0).long())
+
+
+def test_adam_and_lbfgs_agree_where_one_optimum_is():
+    data = overlap()
+    model = soft_tree().with_(split=Oblique())
+    init = grown(model, data, depth=1)
+    adam = fit_map(
+        init.model, data, init=init, epochs=600, batch_size=400, steepness=PLAIN, random_state=0
+    )
+    lbfgs = fit_map(
+        init.model, data, init=init, optimiser="lbfgs", epochs=60, steepness=PLAIN, random_state=0
+    )
+    # A hundredth of a nat is far below what the data can tell (two log-likelihoods differ by
+    # about 1/2 per parameter between the optimum and the truth).
+    difference = log_joint(adam, model, data) - log_joint(lbfgs, model, data)
+    assert abs(difference) < 0.05
+    sides = [
+        np.sign(point.point["hyperplane"][0, 0, 0]) * point.point["intercept"][0, 0]
+        for point in (adam, lbfgs)
+    ]
+    assert sides[0] == pytest.approx(sides[1], abs=0.1)
+
+
+def test_the_end_of_the_annealing_is_in_the_result():
+    data = ring(100)
+    init = grown(soft_tree(), data)
+    found = fit_map(init.model, data, init=init, epochs=3, steepness=(1.0, 4.0), random_state=0)
+    assert found.model.steepness == 4.0
+    assert found.inference == "map"
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "lbfgs"])
+def test_validation_keeps_the_state_that_predicts_held_out_rows_best(optimiser):
+    data, held_out = ring(80, noise=0.3), ring(400, seed=7, noise=0.3)
+    model = soft_tree(n_experts=8, priors=Priors(hyperplane=Flat()))
+    init = grown(model, data, depth=3)
+    shared = {
+        "init": init,
+        "optimiser": optimiser,
+        "epochs": 40 if optimiser == "adam" else 10,
+        "learning_rate": 0.1,
+        "steepness": PLAIN,
+        "random_state": 0,
+    }
+    last = fit_map(init.model, data, **shared)
+    best = fit_map(init.model, data, validation=held_out, patience=1000, **shared)
+
+    def likelihood(posterior):
+        return float(posterior.model.log_likelihood(posterior.point_sites(), *held_out))
+
+    # The same path with and without a look at held-out rows; it goes on to over-fit.
+    assert np.array_equal(last.stats["log_joint"], best.stats["log_joint"])
+    assert likelihood(best) > likelihood(last)
+
+
+def test_patience_ends_the_run():
+    data, held_out = ring(80, noise=0.3), ring(400, seed=7, noise=0.3)
+    model = soft_tree(n_experts=8, priors=Priors(hyperplane=Flat()))
+    init = grown(model, data, depth=3)
+    found = fit_map(
+        init.model,
+        data,
+        init=init,
+        epochs=60,
+        learning_rate=0.1,
+        validation=held_out,
+        patience=1,
+        random_state=0,
+    )
+    assert len(found.stats["log_joint"]) < 60
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "lbfgs"])
+def test_rows_of_weight_zero_do_no_harm(optimiser):
+    """Even where a minibatch holds nothing else."""
+    data = ring(60)
+    data = data._replace(weights=(torch.arange(60) < 12).double())
+    init = grown(soft_tree(), ring(60))
+    found = fit_map(
+        init.model, data, init=init, optimiser=optimiser, epochs=3, batch_size=4, random_state=0
+    )
+    assert all(np.isfinite(value).all() for value in found.point.values())
+
+
+def test_wrong_arguments_are_rejected():
+    data = ring(60)
+    init = grown(soft_tree(), data)
+    with pytest.raises(ValueError, match="optimiser must be 'adam' or 'lbfgs', got 'sgd'"):
+        fit_map(init.model, data, init=init, optimiser="sgd")
+    with pytest.raises(ValueError, match="another topology"):
+        fit_map(soft_tree(), data, init=init)

@@ -1,0 +1,158 @@
+import numpy as np
+import pytest
+import torch
+
+from bayestree.inference import Data, GrowthLimits, grow, svi
+from bayestree.models import (
+    Categorical,
+    Flat,
+    GammaProcess,
+    Gaussian,
+    InverseGammaScale,
+    Oblique,
+    Priors,
+)
+from tests.inference.problems import ring, soft_tree, step
+
+FITS = {"classes": Categorical(2), "reals": Gaussian()}
+
+
+def problem(leaf=None, n=200, **others):
+    leaf = leaf or Categorical(2)
+    data = ring(n, noise=0.1) if isinstance(leaf, Categorical) else step(n)
+    model = soft_tree(leaf, steepness=3.0, **others)
+    limits = GrowthLimits(2, min_gain=1.0)
+    return grow(model, data, limits=limits, steps=40, random_state=0), data
+
+
+def fit(init, data, **options):
+    settings = {"epochs": 30, "batch_size": 100, "n_draws": 10, "random_state": 0} | options
+    return svi(init.model, data, init=init, **settings)
+
+
+@pytest.mark.parametrize("leaf", FITS)
+@pytest.mark.parametrize("split", ["polytope", "oblique"])
+@pytest.mark.parametrize("hyperplane", [InverseGammaScale(), Flat()], ids=["scales", "flat"])
+def test_the_bound_rises_from_the_start(leaf, split, hyperplane):
+    init, data = problem(FITS[leaf])
+    if split == "oblique":
+        model = soft_tree(FITS[leaf], steepness=3.0).with_(split=Oblique())
+        init = grow(model, data, limits=GrowthLimits(2, min_gain=0.5), steps=40, random_state=0)
+    assert init.model.topology.n_nodes > 0
+    model = init.model.with_(priors=Priors(GammaProcess(), hyperplane))
+    shared = {"init": init, "n_draws": 2, "batch_size": 100, "random_state": 0}
+    start = svi(model, data, epochs=1, learning_rate=1e-12, **shared)
+    found = svi(model, data, epochs=40, **shared)
+    assert found.stats["final_elbo"] > start.stats["final_elbo"]
+    assert len(found.stats["elbo"]) == 40
+
+
+def test_draws_have_the_names_and_shapes_of_the_sites():
+    init, data = problem()
+    found = fit(init, data, epochs=2)
+    assert (found.n_chains, found.n_draws) == (1, 10)
+    size = found.model.size(2)
+    names = {"hyperplane", "intercept", "log_weight", "shrinkage", "leaf_probs"}
+    assert set(found.draws) == set(found.point) == names
+    for name in names:
+        assert found.draws[name].shape == (1, 10, *size.shape(name, n_classes=2))
+        assert found.point[name].shape == size.shape(name, n_classes=2)
+        assert len(np.unique(found.draws[name][0, :, 0])) >= 10  # draws differ
+
+
+def test_settings_are_recorded():
+    init, data = problem(n=80)
+    found = fit(init, data, epochs=2, kl_weight=0.25, steepness=1.5, n_restarts=2)
+    assert found.inference == "svi"
+    expected = {"kl_weight": 0.25, "steepness": 1.5, "n_restarts": 2, "guide": "polytope"}
+    assert expected.items() <= dict(found.settings).items()
+
+
+def test_a_cold_posterior_fits_the_rows_better_and_is_bounded_worse():
+    init, data = problem()
+    exact, cold = (
+        fit(init, data, epochs=60, kl_weight=weight, n_draws=40) for weight in (1.0, 0.05)
+    )
+
+    def likelihood(posterior):
+        return np.mean([float(posterior.model.log_likelihood(s, *data)) for s in posterior.each()])
+
+    assert likelihood(cold) > likelihood(exact)
+    assert cold.stats["final_elbo"] < exact.stats["final_elbo"]
+
+
+def test_the_best_of_several_restarts_is_kept():
+    init, data = problem(n=100)
+    gains = []
+    for seed in range(3):
+        shared = {"epochs": 5, "n_draws": 2, "random_state": seed}
+        first, best = (fit(init, data, n_restarts=n, **shared) for n in (1, 3))
+        # The first of the three is the one fit of the same seed.
+        gains.append(float(best.stats["final_elbo"] - first.stats["final_elbo"]))
+    assert min(gains) >= 0
+    assert max(gains) > 0
+
+
+@pytest.mark.parametrize("guide", ["AutoNormal", "AutoDiagonalNormal"])
+@pytest.mark.parametrize("leaf", FITS)
+def test_pyro_autoguides_are_named(guide, leaf):
+    init, data = problem(FITS[leaf], n=60)
+    found = fit(init, data, guide=guide, epochs=3, batch_size=40, n_draws=4)
+    assert {"log_weight", "hyperplane", "intercept", "shrinkage"} < set(found.draws)
+    for value in found.draws.values():
+        assert value.shape[:2] == (1, 4)
+        assert np.isfinite(value).all()
+    assert np.isfinite(found.stats["final_elbo"])
+    assert len(found.stats["elbo"]) == 3
+    mean, sd = found.predictive(data.X.numpy())
+    assert np.isfinite(mean).all()
+    assert (sd > 0).any()
+
+
+def test_hyper_priors_run_under_an_autoguide():
+    priors = Priors(GammaProcess(concentration_prior=(2.0, 1.0), rate_prior=(2.0, 1.0)))
+    init, data = problem(n=60)
+    init_model = init.model.with_(priors=priors)
+    found = svi(
+        init_model, data, init=init, guide="AutoNormal", epochs=2, n_draws=4, random_state=0
+    )
+    assert found.draws["concentration"].shape == (1, 4)
+    assert (found.draws["rate"] > 0).all()
+
+
+@pytest.mark.parametrize("name", ["AutoNothing", "Trace_ELBO", "torch", "AutoGuideList_"])
+def test_an_unknown_guide_is_named_in_the_error(name):
+    init, data = problem(n=60)
+    with pytest.raises(ValueError, match=f"got '{name}'"):
+        fit(init, data, guide=name)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, np.nan, np.inf])
+def test_a_kl_weight_that_is_not_positive_is_rejected(weight):
+    init, data = problem(n=60)
+    with pytest.raises(ValueError, match="kl_weight must be positive"):
+        fit(init, data, kl_weight=weight)
+
+
+def test_another_topology_is_rejected():
+    init, data = problem(n=60)
+    with pytest.raises(ValueError, match="another topology"):
+        svi(soft_tree(), data, init=init)
+
+
+def test_rows_of_weight_zero_do_no_harm():
+    """Even where a minibatch holds nothing else."""
+    init, data = problem(n=60)
+    data = data._replace(weights=(torch.arange(60) < 12).double())
+    found = fit(init, data, epochs=3, batch_size=4)
+    assert all(np.isfinite(value).all() for value in found.draws.values())
+    assert np.isfinite(found.stats["elbo"]).all()
+
+
+def test_float32_runs_as_float64_does():
+    init, data = problem(n=100)
+    double = fit(init, data, epochs=20)
+    single = fit(init, Data.of(*data, dtype=torch.float32), epochs=20)
+    assert all(value.dtype == np.float32 for value in single.draws.values())
+    rows = data.X.numpy()
+    assert np.abs(single.predictive(rows)[0] - double.predictive(rows)[0]).mean() < 0.1
