@@ -5,8 +5,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-# One thread for each test process: more only wait for each other on the small problems here.
-TEST := OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest
+# On problems as small as the demo and the tests, more threads only wait for each other.
+export OMP_NUM_THREADS := 1
+export MPLBACKEND := Agg
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -21,13 +22,13 @@ help:
 	@echo "make clean             remove .venv, caches and results"
 
 demo: .venv/runtime.stamp
-	@MPLBACKEND=Agg $(BIN)/python examples/demo.py
+	@$(BIN)/python examples/demo.py
 
 test: lint
-	$(TEST) -n 2 -m "not statistical"
+	$(BIN)/python -m pytest -n 2 -m "not statistical"
 
 test-statistical: .venv/test.stamp
-	$(TEST) -n 2 -m statistical
+	$(BIN)/python -m pytest -n 2 -m statistical
 
 lint: .venv/test.stamp
 	$(BIN)/python -m ruff format --check .
@@ -36,7 +37,7 @@ lint: .venv/test.stamp
 	$(BIN)/lint-imports
 
 bench: .venv/runtime.stamp
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/steps.py
+	$(BIN)/python benchmarks/steps.py
 
 clean:
 	rm -rf .venv results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
@@ -54,6 +55,7 @@ clean:
 	@touch $@
 
 .venv/runtime.stamp: .venv/created.stamp pyproject.toml constraints.txt
+	@echo "Installing bayestree and what it needs into .venv; this takes a few minutes once."
 	$(PIP) --editable .
 	@touch $@
 

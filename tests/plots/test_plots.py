@@ -1,0 +1,171 @@
+"""The pictures: what they draw, what they refuse, and that pyplot never hears of them."""
+
+from types import SimpleNamespace
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import _pylab_helpers
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from bayestree import plots
+from bayestree.plots._boundary import _clip
+from bayestree.topology import Topology
+from bayestree.tree import LOG2, Tree
+
+
+def make_tree(*, topology=None, n_experts=1, n_features=2, n_classes=2, seed=0, **changes):
+    rng = np.random.default_rng(seed)
+    topology = topology or Topology.complete(2)
+    n_nodes = topology.n_nodes
+    tree = Tree.from_standardised(
+        topology,
+        np.full((n_nodes, n_experts), LOG2),
+        3 * rng.normal(size=(n_nodes, n_experts, n_features)),
+        rng.normal(size=(n_nodes, n_experts)),
+        center=np.zeros(n_features),
+        scale=np.ones(n_features),
+        **changes,
+    )
+    X = rng.normal(size=(200, n_features))
+    y = rng.integers(n_classes, size=200) if n_classes else rng.normal(size=200)
+    return tree.fill(X, y, np.ones(200), n_classes)
+
+
+def estimator_of(tree):
+    """The least that a fitted estimator has."""
+    return SimpleNamespace(tree_=tree, predict_proba=tree.predict, predict=tree.predict)
+
+
+def texts(ax):
+    return [found.get_text() for found in ax.findobj(Text) if found.get_text()]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind():
+    settings = dict(mpl.rcParams)
+    yield
+    assert _pylab_helpers.Gcf.get_all_fig_managers() == []
+    assert dict(mpl.rcParams) == settings
+
+
+@pytest.mark.parametrize("draw", [plots.boundary, plots.tree])
+@pytest.mark.parametrize("n_classes", [0, 2, 3, 12])
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_draws_trees_of_any_kind(draw, n_classes, depth):
+    tree = make_tree(topology=Topology.complete(depth), n_classes=n_classes, n_experts=3)
+    ax = draw(estimator_of(tree))
+    ax.figure.canvas.draw()
+
+
+@pytest.mark.parametrize("draw", [plots.boundary, plots.tree])
+def test_a_tree_will_do_for_an_estimator(draw):
+    assert draw(make_tree()).figure is not None
+
+
+@pytest.mark.parametrize("draw", [plots.boundary, plots.tree])
+def test_draws_on_the_axes_given(draw):
+    ax = Figure().subplots()
+    assert draw(make_tree(), ax=ax) is ax
+
+
+@pytest.mark.parametrize("draw", [plots.boundary, plots.tree])
+def test_refuses_what_is_not_fitted(draw):
+    with pytest.raises(TypeError, match="call fit first"):
+        draw(object())
+
+
+def test_boundary_refuses_other_widths():
+    with pytest.raises(ValueError, match="trees of 2 features, this one has 3"):
+        plots.boundary(make_tree(n_features=3))
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (None, [1, 0], "without X"),
+        (np.ones((4, 3)), None, "shape \\(n, 2\\)"),
+        (np.ones((4, 2)), np.ones(3), "shape \\(4,\\)"),
+    ],
+)
+def test_boundary_refuses_rows_that_do_not_fit(X, y, message):
+    with pytest.raises(ValueError, match=message):
+        plots.boundary(make_tree(), X, y)
+
+
+def test_boundary_names_classes_and_features():
+    tree = make_tree(class_names=("low", "high"), feature_names=("height", "mass"))
+    X = np.random.default_rng(1).normal(size=(30, 2))
+    ax = plots.boundary(tree, X, np.arange(30) % 2)
+    assert {"low", "high", "height", "mass"} <= set(texts(ax))
+
+
+def test_boundary_window_holds_the_rows():
+    X = np.array([[-7.0, 2.0], [9.0, 3.0]])
+    ax = plots.boundary(make_tree(), X)
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    assert left < -7 < 9 < right
+    assert bottom < 2 < 3 < top
+
+
+def test_boundary_hands_names_back_to_the_estimator():
+    tree = make_tree(feature_names=("a", "b"))
+    seen = []
+
+    def predict_proba(X):
+        seen.append(X)
+        return tree.predict(np.asarray(X))
+
+    estimator = SimpleNamespace(
+        tree_=tree, predict_proba=predict_proba, feature_names_in_=np.array(["a", "b"])
+    )
+    plots.boundary(estimator)
+    assert isinstance(seen[0], pd.DataFrame)
+    assert list(seen[0].columns) == ["a", "b"]
+
+
+def test_facets_are_clipped_to_where_they_bound():
+    # A square of side 2, and a fifth half-space that cuts nothing of it.
+    normals = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1], [1, 1]])
+    bounds = np.array([1.0, 1, 1, 1, 5])
+    ends = _clip(normals, bounds, 0)
+    assert ends is not None
+    np.testing.assert_allclose(sorted(end[1] for end in ends), [-1, 1])
+    np.testing.assert_allclose([end[0] for end in ends], 1)
+    assert _clip(normals, bounds, 4) is None
+
+
+def test_a_half_plane_is_drawn_with_its_border_and_one_facet():
+    stump = Tree.from_standardised(
+        Topology.stump(),
+        np.ones((1, 1)),
+        np.array([[[2.0, 0.0]]]),
+        np.zeros((1, 1)),
+        center=np.zeros(2),
+        scale=np.ones(2),
+    ).with_value(np.eye(2))
+    ax = plots.boundary(stump)
+    (facet,) = ax.lines
+    np.testing.assert_allclose(facet.get_xdata(), 0, atol=1e-12)
+    np.testing.assert_allclose(facet.get_ydata()[[0, -1]], [-2.5, 2.5])
+    (border,) = ax.collections
+    np.testing.assert_allclose(border.get_paths()[0].vertices[:, 0], 0, atol=1e-2)
+
+
+def test_tree_says_facets_rows_and_classes():
+    tree = make_tree(topology=Topology.stump(), class_names=("no", "yes"))
+    said = texts(plots.tree(tree))
+    assert "1 facet\n200 rows" in said
+    assert {"inside", "outside", "no", "yes"} <= set(said)
+    assert sum(text.endswith(" rows") for text in said) == 3
+
+
+def test_leaves_do_not_overlap_and_parents_lie_between_their_children():
+    topology = make_tree(topology=Topology.complete(4)).topology
+    tree = make_tree(topology=topology, n_classes=0)
+    ax = plots.tree(tree)
+    lefts = sorted({round(bar.get_x(), 6) for bar in ax.patches})
+    assert len(lefts) == 16
+    assert min(np.diff(lefts)) >= 0.8

@@ -1,0 +1,97 @@
+"""Every example runs, and what the README says can be typed."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sklearn.datasets import load_breast_cancer
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+
+# Why a command of the README is not run here.
+LEFT_OUT = {
+    "make ": "these run the tests themselves, or install from the network",
+    "pip ": "installs from the network",
+}
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def commands():
+    lines = [line.split("  #")[0] for block in blocks("sh") for line in block.splitlines()]
+    return [line.strip() for line in lines if line.strip()]
+
+
+def run(arguments, folder):
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = os.environ | {
+        "PATH": path,
+        "PYTHONPATH": str(ROOT),
+        "MPLBACKEND": "Agg",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        arguments,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+OTHERS = sorted(set(ROOT.glob("examples/*.py")) - {ROOT / "examples/demo.py"})
+
+
+@pytest.mark.parametrize("script", OTHERS, ids=lambda path: path.name)
+def test_example_runs(script, tmp_path):
+    assert run([sys.executable, str(script), "--quick"], tmp_path)
+
+
+def test_demo_says_where_its_results_are(tmp_path):
+    said = run([sys.executable, str(ROOT / "examples/demo.py"), "--quick"], tmp_path)
+    folder = tmp_path / "results" / "demo"
+    assert str(folder) in said
+    for name in ("scores.txt", "tree.txt", "tree.png", "boundary.png"):
+        assert (folder / name).stat().st_size > 0
+
+
+def test_python_of_the_readme_runs(tmp_path):
+    # One after the other in one process, as a reader would type them.
+    code = "\n".join(blocks("python"))
+    assert "leaves, accuracy" in run([sys.executable, "-c", code], tmp_path)
+
+
+def test_commands_of_the_readme_run(tmp_path):
+    load = load_breast_cancer(as_frame=True)
+    rows = load.data.iloc[:, :4].assign(diagnosis=load.target_names[load.target])
+    rows.to_csv(tmp_path / "tumours.csv", index=False)
+    found = [line for line in commands() if not line.startswith(tuple(LEFT_OUT))]
+    assert any(line.startswith("bayestree fit") for line in found)
+    main = "from bayestree.cli import main; main()"
+    for line in found:
+        program, *arguments = line.split()
+        assert program == "bayestree"
+        run([sys.executable, "-c", main, *arguments], tmp_path)
+
+
+def test_pictures_of_the_readme_are_there_and_small():
+    pictures = re.findall(r"!\[.*?\]\((.*?)\)", README.read_text(), re.DOTALL)
+    assert pictures
+    for name in pictures:
+        assert 0 < (ROOT / name).stat().st_size < 200_000
+
+
+def test_links_of_the_pages_lead_somewhere():
+    for page in [README, *sorted((ROOT / "docs").glob("*.md"))]:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
