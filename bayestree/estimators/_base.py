@@ -36,6 +36,7 @@ class BasePolytopeTree(BaseEstimator):
         "inference": [StrOptions({"grow", "map", "svi"})],
         "max_leaves": [Interval(Integral, 1, None, closed="left"), None],
         "min_rows": [Interval(Real, 0, None, closed="left")],
+        "min_leaf": [Interval(Integral, 1, None, closed="left")],
         "min_gain": [Interval(Real, 0, None, closed="left")],
         "concentration": [Interval(Real, 0, None, closed="neither")],
         "rate": [Interval(Real, 0, None, closed="neither")],
@@ -43,7 +44,7 @@ class BasePolytopeTree(BaseEstimator):
         "shrinkage_shape": [Interval(Real, 0, None, closed="neither")],
         "shrinkage_rate": [Interval(Real, 0, None, closed="neither")],
         "steepness": [Interval(Real, 0, None, closed="neither")],
-        "epochs": [Interval(Integral, 1, None, closed="left")],
+        "epochs": [Interval(Integral, 1, None, closed="left"), None],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "kl_weight": [Interval(Real, 0, None, closed="neither")],
@@ -65,15 +66,16 @@ class BasePolytopeTree(BaseEstimator):
         n_experts: int = 20,
         inference: str = "svi",
         max_leaves: int | None = None,
-        min_rows: float = 10,
-        min_gain: float = 2.0,
+        min_rows: float = 20,
+        min_leaf: int = 10,
+        min_gain: float = 10.0,
         concentration: float = 1.0,
         rate: float = 1.0,
         scale_shape: float = 0.5,
         shrinkage_shape: float = 0.1,
         shrinkage_rate: float = 0.1,
         steepness: float = 6.0,
-        epochs: int = 60,
+        epochs: int | None = None,
         batch_size: int = 500,
         learning_rate: float = 0.03,
         kl_weight: float = 1.0,
@@ -92,6 +94,7 @@ class BasePolytopeTree(BaseEstimator):
         self.inference = inference
         self.max_leaves = max_leaves
         self.min_rows = min_rows
+        self.min_leaf = min_leaf
         self.min_gain = min_gain
         self.concentration = concentration
         self.rate = rate
@@ -124,6 +127,8 @@ class BasePolytopeTree(BaseEstimator):
         class_names: tuple[str, ...] = (),
     ) -> Self:
         """Standardise, infer, and read off the deterministic tree. y is encoded."""
+        counted = weights > 0  # a row of weight 0 is no row
+        X, y, weights = X[counted], y[counted], weights[counted]
         self._center, self._scale = _moments(X, weights)
         rows = self._standardise(X)
         data = Data.of(rows, y, weights, dtype=DTYPES[self.dtype], device=self.device)
@@ -139,12 +144,11 @@ class BasePolytopeTree(BaseEstimator):
             feature_names=tuple(getattr(self, "feature_names_in_", ())),
             class_names=class_names,
         )
-        counted = weights > 0
-        tree = tree.drop_experts(X[counted])
-        bypass = tree.one_way(X[counted])
+        tree = tree.drop_experts(X)
+        bypass = tree.one_way(X)
         self.tree_ = tree.collapse(bypass).fill(X, y, weights, len(class_names))
         _, kept, _ = tree.topology.collapse(bypass)
-        self._measure_nodes(X[counted], rows[counted], kept)
+        self._measure_nodes(X, rows, kept)
         return self
 
     def _measure_nodes(
@@ -180,9 +184,11 @@ class BasePolytopeTree(BaseEstimator):
         common: dict[str, Any] = {"random_state": seeds, "progress": self.verbose}
         training, validation = self._hold_out(data, seeds)
         limits = GrowthLimits(
-            self.max_depth, self.max_leaves, min_rows=self.min_rows, min_gain=self.min_gain
+            self.max_depth, self.max_leaves, self.min_rows, self.min_leaf, self.min_gain
         )
-        found = inference.grow(model, training, limits=limits, validation=validation, **common)
+        found = inference.grow(
+            model, training, limits=limits, validation=validation, learning_rate=0.015, **common
+        )
         grown = found.model
         if self.inference == "grow" or grown.topology.n_nodes == 0:
             return found

@@ -34,9 +34,11 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         a variational posterior.
     max_leaves : int, optional
         Splits of the least gain are dropped until so many leaves are left.
-    min_rows : float, default=10
+    min_rows : float, default=20
         Least weight of rows in a node that is split.
-    min_gain : float, default=2.0
+    min_leaf : int, default=10
+        Least number of rows on each side of a split.
+    min_gain : float, default=10.0
         Least gain of a split in nats of log-likelihood.
     concentration, rate : float, default=1.0
         gamma_0 and c_0 of the gamma process.
@@ -47,7 +49,7 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
     steepness : float, default=6.0
         Final factor of the log-odds of every split; 1 is the paper's model, more makes the
         soft tree close to its deterministic form.
-    epochs, batch_size, learning_rate : int, int, float
+    epochs, batch_size, learning_rate : int (optional), int, float
         Of the refinement (see ``bayestree.inference.map`` and ``svi``).
     kl_weight : float, default=1.0
         Tempering of the prior under SVI; 1 is the posterior.
@@ -103,15 +105,16 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         n_experts: int = 20,
         inference: str = "svi",
         max_leaves: int | None = None,
-        min_rows: float = 10,
-        min_gain: float = 2.0,
+        min_rows: float = 20,
+        min_leaf: int = 10,
+        min_gain: float = 10.0,
         concentration: float = 1.0,
         rate: float = 1.0,
         scale_shape: float = 0.5,
         shrinkage_shape: float = 0.1,
         shrinkage_rate: float = 0.1,
         steepness: float = 6.0,
-        epochs: int = 60,
+        epochs: int | None = None,
         batch_size: int = 500,
         learning_rate: float = 0.03,
         kl_weight: float = 1.0,
@@ -132,6 +135,7 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
             inference=inference,
             max_leaves=max_leaves,
             min_rows=min_rows,
+            min_leaf=min_leaf,
             min_gain=min_gain,
             concentration=concentration,
             rate=rate,

@@ -40,9 +40,9 @@ class GrowthLimits:
 
     max_depth: int = 4
     max_leaves: int | None = None
-    min_rows: float = 10.0
-    min_leaf: int = 3
-    min_gain: float = 2.0
+    min_rows: float = 20.0
+    min_leaf: int = 10
+    min_gain: float = 10.0
 
 
 @dataclass

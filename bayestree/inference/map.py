@@ -15,6 +15,7 @@ from bayestree.inference.training import (
     RunningSums,
     Schedule,
     adam,
+    default_epochs,
     expert_size,
     joined,
     leaf_sums,
@@ -31,7 +32,7 @@ def map(  # noqa: A001 - the name of the method
     *,
     init: Posterior,
     optimiser: Literal["adam", "lbfgs"] = "adam",
-    epochs: int = 60,
+    epochs: int | None = None,
     batch_size: int = 500,
     learning_rate: float = 0.03,
     steepness: tuple[float, float] = (1.0, 6.0),
@@ -56,8 +57,9 @@ def map(  # noqa: A001 - the name of the method
         From ``grow``, or any other with the same sites.
     optimiser : {"adam", "lbfgs"}
         Minibatches with Adam, or all rows with L-BFGS.
-    epochs : int
-        Passes over the rows; for L-BFGS, rounds of 20 iterations.
+    epochs : int, optional
+        Passes over the rows, by default 60, but from 1,000 to 10,000 steps; for L-BFGS, rounds
+        of 20 iterations, by default 30.
     batch_size : int
         Rows per step of Adam.
     learning_rate : float
@@ -85,6 +87,8 @@ def map(  # noqa: A001 - the name of the method
         raise ValueError("init has another topology than model.")
     if optimiser not in ("adam", "lbfgs"):
         raise ValueError(f"optimiser must be 'adam' or 'lbfgs', got {optimiser!r}.")
+    if epochs is None:
+        epochs = default_epochs(len(data.X), batch_size) if optimiser == "adam" else 30
     settings = {
         "optimiser": optimiser,
         "epochs": epochs,

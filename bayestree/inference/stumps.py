@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from bayestree.inference.criteria import Criterion, criterion_of
-from bayestree.inference.data import Data
+from bayestree.inference.data import PART, Data
 from bayestree.models.leaves import Leaf
 from bayestree.models.sites import Sites
 from bayestree.models.splits import Split
@@ -204,12 +204,10 @@ class StumpFitter:
             "intercept": experts.offset[node, 0] * size,
             "log_weight": experts.log_weight[node, 0],
         }
-        own = data.take(rows)
         single = [sites[name].unsqueeze(0) for name in ("log_weight", "hyperplane", "intercept")]
-        scores = score(own.X, *single)[:, 0]
-        found = best_threshold(
-            scores, self.criterion, self.leaf.statistics(own.y, own.weights), self.min_leaf
-        )
+        scores = torch.cat([score(data.X[part], *single)[:, 0] for part in rows.split(PART)])
+        statistics = self.leaf.statistics(data.y[rows], data.weights[rows])
+        found = best_threshold(scores, self.criterion, statistics, self.min_leaf)
         if found is None:
             return None
         threshold, gain = found

@@ -14,6 +14,13 @@ from bayestree.models.soft_tree import SoftTree
 START_RATE, FINAL_RATE = 0.02, 0.02  # shares of a run spent warming up, of the rate at its end
 
 
+def default_epochs(n_rows: int, batch_size: int) -> int:
+    """Sixty passes, but no fewer than 1,000 steps and no more than 10,000."""
+    per_epoch = max(1, -(-n_rows // batch_size))
+    steps = min(max(60 * per_epoch, 1_000), 10_000)
+    return max(1, round(steps / per_epoch))
+
+
 @dataclass(frozen=True)
 class Schedule:
     """How learning rate, steepness and divergence change over a run of ``n_steps`` steps.
@@ -92,12 +99,11 @@ def joined(sites: Sites) -> Tensor:
 @torch.no_grad()
 def leaf_sums(model: SoftTree, sites: Sites, data: Data) -> Tensor:
     """Sums (L, c) of the leaves' statistics over soft memberships, in parts of the rows."""
-    total = 0.0
-    for part in data.parts():
-        member = model.leaf_log_probs(sites, part.X).exp()
-        total = total + member.T @ model.leaf.statistics(part.y, part.weights)
-    assert isinstance(total, Tensor)
-    return total
+    parts = [
+        model.leaf_log_probs(sites, part.X).exp().T @ model.leaf.statistics(part.y, part.weights)
+        for part in data.parts()
+    ]
+    return torch.stack(parts).sum(0)
 
 
 def expert_size(hyperplane: Tensor, intercept: Tensor) -> Tensor:

@@ -71,7 +71,8 @@ class Categorical:
     ----------
     n_classes : int
     concentration : float
-        Of the Dirichlet; each class of each leaf starts with so many pseudo-rows.
+        Pseudo-rows that each leaf starts with, spread evenly over the classes: the Dirichlet has
+        ``concentration / n_classes`` for each (Perks' prior at 1).
     """
 
     n_classes: int
@@ -83,12 +84,17 @@ class Categorical:
         _positive(concentration=self.concentration)
 
     @property
+    def pseudo_count(self) -> float:
+        """Of each class in each leaf."""
+        return self.concentration / self.n_classes
+
+    @property
     def sites(self) -> tuple[str, ...]:
         return ("leaf_probs",)
 
     def law(self, like: Tensor) -> dist.Dirichlet:
         """Prior of one leaf."""
-        return dist.Dirichlet(like.new_full((self.n_classes,), self.concentration))
+        return dist.Dirichlet(like.new_full((self.n_classes,), self.pseudo_count))
 
     def state(self, n_leaves: int, like: Tensor) -> dict[str, Tensor]:
         with pyro.plate("leaf", n_leaves, dim=-1):
@@ -110,11 +116,11 @@ class Categorical:
         return onehot * weights.unsqueeze(-1)
 
     def estimate(self, sums: Tensor) -> dict[str, Tensor]:
-        counts = sums + self.concentration
+        counts = sums + self.pseudo_count
         return {"leaf_probs": counts / counts.sum(-1, keepdim=True)}
 
     def posterior(self, sums: Tensor) -> "DirichletPosterior":
-        return DirichletPosterior(self, sums + self.concentration)
+        return DirichletPosterior(self, sums + self.pseudo_count)
 
 
 @dataclass(frozen=True)
