@@ -1,0 +1,321 @@
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, export_text
+from bayestree.models import Oblique, Polytope
+
+CHEAP = {"max_depth": 2, "n_experts": 4, "min_gain": 1.0, "random_state": 0}
+INFERENCES = {
+    "grow": {"inference": "grow"},
+    "map": {"inference": "map", "epochs": 10, "batch_size": 100},
+    "svi": {"inference": "svi", "epochs": 10, "batch_size": 100, "n_draws": 6},
+}
+
+
+def classifier(inference="grow", **options):
+    return ConvexPolytopeTreeClassifier(**CHEAP | INFERENCES[inference] | options)
+
+
+def regressor(inference="grow", **options):
+    return ConvexPolytopeTreeRegressor(**CHEAP | INFERENCES[inference] | options)
+
+
+def ring(n=300, seed=0, noise=0.0):
+    generator = np.random.default_rng(seed)
+    # Columns of unlike units, so that the scaling inside is at work.
+    Z = generator.normal(size=(n, 2))
+    y = (np.hypot(*Z.T) > 1.1).astype(int)
+    return Z * [100.0, 0.01] + [5000.0, 0.3], np.where(generator.random(n) < noise, 1 - y, y)
+
+
+def jump(n=300, seed=0, noise=0.3):
+    generator = np.random.default_rng(seed)
+    X = generator.normal(size=(n, 2))
+    return X, 50 + 10 * (np.sign(X[:, 0]) + noise * generator.normal(size=n))
+
+
+@pytest.fixture(scope="module", params=list(INFERENCES))
+def fitted_classifier(request):
+    X, y = ring(noise=0.1)
+    return classifier(request.param).fit(X, y), X, y
+
+
+@pytest.fixture(scope="module", params=list(INFERENCES))
+def fitted_regressor(request):
+    X, y = jump()
+    return regressor(request.param).fit(X, y), X, y
+
+
+def test_a_ring_is_learned(fitted_classifier):
+    model, _, _ = fitted_classifier
+    X, y = ring(2000, seed=9)
+    # A quarter of the rows lie within 0.2 of the circle; elsewhere errors are those of chance.
+    clear = np.abs(np.hypot((X[:, 0] - 5000) / 100, (X[:, 1] - 0.3) / 0.01) - 1.1) > 0.4
+    assert model.score(X[clear], y[clear]) > 0.95
+
+
+def test_predict_is_the_argmax_of_predict_proba(fitted_classifier):
+    model, X, _ = fitted_classifier
+    for how in ("auto", "tree", "posterior"):
+        same = clone(model).set_params(prediction=how)
+        same.__dict__ |= {k: v for k, v in vars(model).items() if k.endswith("_") or k[0] == "_"}
+        probability = same.predict_proba(X)
+        np.testing.assert_allclose(probability.sum(1), 1, rtol=1e-9)
+        assert np.array_equal(same.predict(X), same.classes_[probability.argmax(1)])
+
+
+def test_spread_is_that_of_the_draws(fitted_classifier):
+    model, X, _ = fitted_classifier
+    mean, sd = model.predict_proba(X, return_std=True)
+    np.testing.assert_allclose(mean, model.predict_proba(X))
+    assert sd.shape == mean.shape
+    assert (sd >= 0).all()
+    assert (sd > 0.001).any() == (model.inference == "svi")
+
+
+def test_routes_are_those_of_the_tree(fitted_classifier):
+    model, X, _ = fitted_classifier
+    leaf = model.apply(X)
+    assert set(leaf) == set(range(model.get_n_leaves()))
+    path = model.decision_path(X)
+    assert path.shape == (len(X), 2 * model.get_n_leaves() - 1)
+    assert np.asarray(path.sum(1)).max() - 1 == model.get_depth()
+    np.testing.assert_allclose(model.tree_.leaf_rows, np.bincount(leaf))
+
+
+def test_one_draw_predicts_as_its_deterministic_tree():
+    X, y = ring()
+    model = classifier(prediction="tree").fit(X, y)
+    shares = np.array([np.bincount(y[model.apply(X) == i], minlength=2) for i in model.apply(X)])
+    np.testing.assert_allclose(model.predict_proba(X), shares / shares.sum(1, keepdims=True))
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [["no", "yes"], [-1, 1], [0.0, 2.0], [False, True], ["b", "a"]],
+    ids=str,
+)
+def test_labels_of_any_kind(labels):
+    X, y = ring(150)
+    labels = np.array(labels)
+    named = classifier().fit(X, labels[y])
+    plain = classifier().fit(X, np.unique(labels, return_inverse=True)[1][y])
+    assert named.classes_.tolist() == sorted(labels.tolist())
+    np.testing.assert_allclose(named.predict_proba(X), plain.predict_proba(X))
+    assert np.mean(named.predict(X) == labels[y]) > 0.9
+
+
+def test_data_frames_name_the_features():
+    X, y = ring(150)
+    frame = pd.DataFrame(X, columns=["income", "rate"])
+    model = classifier().fit(frame, pd.Series(y))
+    assert model.feature_names_in_.tolist() == ["income", "rate"]
+    assert "income" in export_text(model)
+    np.testing.assert_array_equal(model.predict(frame), classifier().fit(X, y).predict(X))
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame[["rate", "income"]])
+
+
+def test_pipelines_grids_and_clones():
+    X, y = ring(150)
+    pipeline = make_pipeline(StandardScaler(), classifier())
+    search = GridSearchCV(pipeline, {"convexpolytopetreeclassifier__max_depth": [0, 2]}, cv=2).fit(
+        X, y
+    )
+    assert search.best_params_ == {"convexpolytopetreeclassifier__max_depth": 2}
+    model = classifier("svi", scale_shape=0.7)
+    assert clone(model).get_params() == model.get_params()
+
+
+@pytest.mark.parametrize("inference", INFERENCES)
+def test_a_fit_is_that_of_its_random_state(inference):
+    X, y = ring(120)
+    one, again, other = (
+        classifier(inference, random_state=seed).fit(X, y).predict_proba(X) for seed in (1, 1, 2)
+    )
+    assert np.array_equal(one, again)
+    assert not np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("make", [classifier, regressor])
+@pytest.mark.parametrize("inference", INFERENCES)
+def test_one_expert_is_the_oblique_tree(make, inference):
+    X, y = ring(150)
+    model = make(inference, n_experts=1).fit(X, y)
+    assert model.posterior_.model.split == Oblique()
+    assert "log_weight" not in model.posterior_.draws
+    assert (model.tree_.weight == 1).all()
+    assert (model.tree_.n_facets == 1).all()
+    assert make(inference, n_experts=2).fit(X, y).posterior_.model.split == Polytope(2)
+
+
+def test_weights_act_as_repeated_rows_on_average():
+    """Over seeds, the accuracy on fresh rows is that of the repeated rows."""
+    X, y = ring(120, noise=0.1)
+    times = np.random.default_rng(0).integers(0, 4, len(X))
+    fresh = ring(1000, seed=5)
+    scores = np.array(
+        [
+            [
+                classifier(random_state=seed).fit(X, y, times).score(*fresh),
+                classifier(random_state=seed)
+                .fit(np.repeat(X, times, 0), np.repeat(y, times))
+                .score(*fresh),
+            ]
+            for seed in range(8)
+        ]
+    )
+    difference = scores[:, 0] - scores[:, 1]
+    assert abs(difference.mean()) < 4 * max(difference.std(), 0.01) / np.sqrt(8)
+
+
+@pytest.mark.parametrize("make", [classifier, regressor])
+@pytest.mark.parametrize("inference", INFERENCES)
+def test_rows_of_weight_zero_are_as_absent(make, inference):
+    X, y = ring(120)
+    outlier = np.concatenate([X, [[1e9, -1e9]] * 30]), np.concatenate([y, [1] * 30])
+    weights = np.repeat([1.0, 0.0], [120, 30])  # far enough to spoil means and quantiles
+    with_them = make(inference, batch_size=20).fit(*outlier, sample_weight=weights)
+    without = make(inference, batch_size=20).fit(X, y)
+    name = "predict_proba" if make is classifier else "predict"
+    np.testing.assert_allclose(getattr(with_them, name)(X), getattr(without, name)(X))
+
+
+def test_class_weight_multiplies_row_weights():
+    X, y = ring(150, noise=0.1)
+    named = classifier(class_weight={0: 1.0, 1: 5.0}).fit(X, y)
+    given = classifier().fit(X, y, sample_weight=np.where(y == 1, 5.0, 1.0))
+    np.testing.assert_allclose(named.predict_proba(X), given.predict_proba(X))
+    balanced = classifier(class_weight="balanced", max_depth=0).fit(X, y)
+    np.testing.assert_allclose(balanced.predict_proba(X), 0.5, atol=1e-9)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("make", [classifier, regressor])
+def test_missing_and_infinite_values_are_refused_with_a_remedy(make, bad):
+    X, y = ring(60)
+    X[3, 1] = bad
+    with pytest.raises(ValueError, match=r"NaN|infinity") as caught:
+        make().fit(X, y)
+    if np.isnan(bad):
+        assert "impute" in str(caught.value).lower()
+
+
+@pytest.mark.parametrize("inference", INFERENCES)
+def test_one_class_is_refused(inference):
+    X, y = ring(60)
+    with pytest.raises(ValueError, match="one class"):
+        classifier(inference).fit(X, np.zeros(60))
+    with pytest.raises(ValueError, match="one class"):
+        classifier(inference).fit(X, y, sample_weight=(y == 1).astype(float))
+
+
+@pytest.mark.parametrize("make", [classifier, regressor])
+@pytest.mark.parametrize("inference", INFERENCES)
+def test_constant_columns_change_nothing_and_all_constant_is_one_leaf(make, inference):
+    X, y = ring(100)
+    wide = np.column_stack((X, np.full(100, 1e8 / 3)))
+    model = make(inference).fit(wide, y)
+    assert model.get_n_leaves() > 1
+    assert np.isfinite(model.predict(wide)).all()
+    alone = make(inference).fit(np.ones((100, 2)), y)
+    assert alone.get_n_leaves() == 1
+    if make is classifier:
+        np.testing.assert_allclose(
+            alone.set_params(prediction="tree").predict_proba(np.ones((1, 2)))[0],
+            np.bincount(y) / 100,
+        )
+
+
+@pytest.mark.parametrize("inference", INFERENCES)
+def test_y_without_variance_is_predicted_exactly(inference):
+    X, _ = jump(80)
+    model = regressor(inference).fit(X, np.full(80, 7.25))
+    np.testing.assert_allclose(model.predict(X), 7.25, rtol=1e-12)
+    low, high = model.predict_interval(X)
+    assert (low <= 7.25).all()
+    assert (high >= 7.25).all()
+
+
+def test_a_jump_is_learned(fitted_regressor):
+    model, _, _ = fitted_regressor
+    X, y = jump(2000, seed=9)
+    clear = np.abs(X[:, 0]) > 0.3
+    # The noise alone leaves 1 - 0.09 / 1.09 of the variance explained.
+    assert model.score(X[clear], y[clear]) > 0.85
+
+
+def test_the_mean_and_its_spread(fitted_regressor):
+    model, X, _ = fitted_regressor
+    mean, sd = model.predict(X, return_std=True)
+    np.testing.assert_allclose(mean, model.predict(X))
+    assert (sd >= 0).all()
+    assert (sd > 0.001).any() == (model.inference == "svi")
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_intervals_cover(level):
+    """As often as they say, on fresh rows away from the jump, whose place is uncertain."""
+    model = regressor("svi", epochs=60).fit(*jump(1000))
+    X, y = jump(3000, seed=4)
+    clear = np.abs(X[:, 0]) > 0.5
+    low, high = model.predict_interval(X[clear], level)
+    covered = np.mean((low <= y[clear]) & (y[clear] <= high))
+    error = np.sqrt(level * (1 - level) * (1 / clear.sum() + 1 / 1000))
+    assert abs(covered - level) < 4 * error
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -1, np.nan])
+def test_levels_outside_zero_and_one_are_refused(level):
+    model = regressor(max_depth=0).fit(*jump(60))
+    with pytest.raises(ValueError, match="level must lie between 0 and 1"):
+        model.predict_interval(jump(60)[0], level)
+
+
+def test_units_of_y_do_not_matter():
+    X, y = jump(200)
+    plain, scaled = regressor().fit(X, y), regressor().fit(X, 1e6 * y - 3e8)
+    np.testing.assert_allclose(scaled.predict(X), 1e6 * plain.predict(X) - 3e8, rtol=1e-6)
+
+
+def test_a_held_out_share_chooses_the_depth():
+    generator = np.random.default_rng(0)
+    X, y = generator.normal(size=(200, 2)), generator.integers(2, size=200)
+    free = classifier(min_gain=0.0, max_depth=4).fit(X, y)
+    chosen = classifier(min_gain=0.0, max_depth=4, validation_fraction=0.3).fit(X, y)
+    assert chosen.get_depth() < free.get_depth()
+
+
+def test_float32_is_nearly_float64():
+    X, y = ring(200)
+    double, single = (classifier(dtype=name).fit(X, y) for name in ("float64", "float32"))
+    assert single.posterior_.point["hyperplane"].dtype == np.float32
+    assert np.mean(double.predict(X) == single.predict(X)) > 0.9
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"max_depth": -1},
+        {"n_experts": 0},
+        {"inference": "gibbs"},
+        {"rate": 0.0},
+        {"validation_fraction": 1.0},
+        {"dtype": "float16"},
+        {"prediction": "mean"},
+    ],
+)
+def test_bad_parameters_are_named(bad):
+    name = next(iter(bad))
+    with pytest.raises(ValueError, match=f"The '{name}' parameter"):
+        classifier().set_params(**bad).fit(*ring(60))
+
+
+def test_an_unknown_guide_is_refused():
+    with pytest.raises(ValueError, match="guide must be"):
+        classifier("svi", guide="AutoNothing").fit(*ring(100))

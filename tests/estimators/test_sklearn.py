@@ -1,0 +1,33 @@
+"""The rules of scikit-learn, by its own checks."""
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+
+CHEAP = {"max_depth": 2, "n_experts": 3, "random_state": 0}
+REFINED = {"epochs": 3, "n_draws": 4, "batch_size": 50}
+
+# A fit starts from random facets placed at quantiles of a node's rows, and draws minibatches of
+# rows: with rows repeated instead of weighted, the same seed starts elsewhere and ends in another
+# of many optima. That weights count as repeats is tested where nothing is random
+# (test_stumps.py, test_soft_tree.py, test_tree.py), and on average (test_cpt.py).
+STOCHASTIC = "a seed does not place the same facets on repeated rows as on weighted ones"
+
+
+def estimators():
+    """Each face with each inference, as cheap as they go."""
+    for kind in (ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor):
+        yield kind(inference="grow", **CHEAP)
+        yield kind(inference="map", **CHEAP, **REFINED)
+        yield kind(inference="svi", **CHEAP, **REFINED)
+
+
+@parametrize_with_checks(
+    list(estimators()),
+    expected_failed_checks=lambda _: {
+        "check_sample_weight_equivalence_on_dense_data": STOCHASTIC,
+        "check_sample_weight_equivalence_on_sparse_data": STOCHASTIC,
+    },
+)
+def test_rules_of_scikit_learn(estimator, check):
+    check(estimator)
