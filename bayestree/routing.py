@@ -148,4 +148,6 @@ def leaf_log_probs(log_left: Tensor, log_right: Tensor, paths: Tensor) -> Tensor
 def tree_log_probs(score: Tensor, steepness: float, topology: Topology) -> Tensor:
     """log P(leaf | x), shape (n, L), from the scores (n, V) of all nodes."""
     left, right = branch_log_probs(score, steepness)
-    return leaf_log_probs(left, right, path_matrix(topology, dtype=score.dtype, device=score.device))
+    return leaf_log_probs(
+        left, right, path_matrix(topology, dtype=score.dtype, device=score.device)
+    )

@@ -1,7 +1,7 @@
 """The package's own guide: Weibull weights, normal hyperplanes, conjugate leaves."""
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import pyro
 import pyro.distributions as dist
@@ -42,6 +42,9 @@ class PolytopeGuide(nn.Module):
         Where to start: ``hyperplane``, ``intercept`` and, where weights are free, ``log_weight``.
     leaf_sums : Tensor, shape (L, c)
         Sums of the leaves' statistics at the start.
+    covariance : {"diagonal", "expert"}
+        Of the normal factors: none between coefficients, or full within each expert and with
+        its log-weight. The latter costs (d + 1)^2 numbers an expert.
 
     Raises
     ------
@@ -53,10 +56,18 @@ class PolytopeGuide(nn.Module):
     leaf_sums: Tensor
     size: Tensor
 
-    def __init__(self, model: SoftTree, sites: Sites, leaf_sums: Tensor) -> None:
+    def __init__(
+        self,
+        model: SoftTree,
+        sites: Sites,
+        leaf_sums: Tensor,
+        *,
+        covariance: Literal["diagonal", "expert"] = "diagonal",
+    ) -> None:
         super().__init__()
         _check_supported(model)
         self.model = model
+        self.full = covariance == "expert"
         self.register_buffer("size", expert_size(sites["hyperplane"], sites["intercept"]))
         coefficient = joined(sites)
         # Means are in units of ``size``, so that one step suits every node.
@@ -68,6 +79,12 @@ class PolytopeGuide(nn.Module):
             self.log_concentration = nn.Parameter(concentration)
             # the mean of r, not its scale, is what the start says
             self.loc = nn.Parameter(sites["log_weight"] - math.lgamma(1 + 1 / SHARPNESS))
+        if self.full:
+            # Both relative to the scales: below the diagonal of the Cholesky factor, and the
+            # shift of the coefficients with one standard deviation of the log-weight.
+            width = coefficient.shape[-1]
+            self.unit_lower = nn.Parameter(coefficient.new_zeros(*coefficient.shape, width))
+            self.unit_tilt = nn.Parameter(torch.zeros_like(coefficient))
         self._tape: Tensor | None = None
         self.register_buffer("leaf_sums", leaf_sums.clone())
         self.register_buffer("shrinkage_rate", torch.ones_like(sites["intercept"]))
@@ -88,7 +105,22 @@ class PolytopeGuide(nn.Module):
     @property
     def variance(self) -> Tensor:
         """Variances of the coefficients, shape (V, K, d + 1)."""
-        return (2 * self.log_scale).exp()
+        variance = (2 * self.log_scale).exp()
+        if not self.full:
+            return variance
+        return self.factor.square().sum(-1) + self.tilt.square()
+
+    @property
+    def factor(self) -> Tensor:
+        """Cholesky factors given the log-weights, shape (V, K, d + 1, d + 1)."""
+        width = self.log_scale.shape[-1]
+        unit = self.unit_lower.tril(-1) + torch.eye(width).to(self.unit_lower)
+        return self.log_scale.exp().unsqueeze(-1) * unit
+
+    @property
+    def tilt(self) -> Tensor:
+        """Shift of the coefficients with one sd of the log-weight, shape (V, K, d + 1)."""
+        return self.unit_tilt * self.log_scale.exp()
 
     @property
     def shrinkage_law(self) -> dist.Gamma:
@@ -180,15 +212,27 @@ class PolytopeGuide(nn.Module):
         # row's expectation is that of noise on the coefficients, with less variance over a batch
         # (local reparameterisation).
         n_nodes, n_experts, width = mean.shape
-        center = mean.view(-1, width) @ X.T
-        spread = variance.view(-1, width) @ X.T.square()
-        activation = routing.jitter(center, spread, self._noise(center))
-        if self.model.split.weighted:
-            log_weight = self.log_weight_law.rsample()
+        log_weight, standard = self._draw_log_weight()
+        if self.full:
+            factor = self.factor
+            spread = (factor @ factor.mT).view(-1, width**2)
+            squares = (X.unsqueeze(2) * X.unsqueeze(1)).flatten(1)
+            mean = mean + self.tilt * standard.unsqueeze(-1)
         else:
-            log_weight = center.new_zeros(n_nodes, n_experts)
+            spread, squares = variance.view(-1, width), X.square()
+        center = mean.view(-1, width) @ X.T
+        activation = routing.jitter(center, spread @ squares.T, self._noise(center))
         score = routing.vote(activation.view(n_nodes, n_experts, len(X)), log_weight)
         return routing.tree_log_probs(score, steepness, self.model.topology)
+
+    def _draw_log_weight(self) -> tuple[Tensor, Tensor]:
+        """A draw of the log-weights, and the same in standard deviations from their mean."""
+        if not self.model.split.weighted:
+            zero = torch.zeros_like(self.unit_mean[..., 0])
+            return zero, zero
+        law = self.log_weight_law
+        value = law.rsample()
+        return value, (value - law.mean) / law.stddev
 
     def _noise(self, like: Tensor) -> Tensor:
         """Standard normals; in training, a stretch of a tape at a random place.
@@ -232,10 +276,10 @@ class PolytopeGuide(nn.Module):
         """State the guide's Pyro sites."""
         plates = Plates.of(self.model.size(X.shape[-1]))
         prior = self._scale_prior
-        law = dist.Normal(self.mean, self.variance.sqrt())
+        log_weight = None
         with plates.node, plates.expert:
             if self.model.split.weighted:
-                pyro.sample("log_weight", self.log_weight_law)
+                log_weight = pyro.sample("log_weight", self.log_weight_law)
             if prior is not None:
                 pyro.sample("shrinkage", self.shrinkage_law)
                 rate = self.scale_rate()
@@ -244,19 +288,39 @@ class PolytopeGuide(nn.Module):
                 pyro.sample(
                     "intercept_scale", inverse_gamma_scale(prior.shape + 0.5, rate[..., -1])
                 )
-            wide = dist.Normal(law.loc[..., :-1], law.scale[..., :-1]).to_event(1)
-            pyro.sample("hyperplane", wide)
-            pyro.sample("intercept", dist.Normal(law.loc[..., -1], law.scale[..., -1]))
+            self._state_coefficients(log_weight)
         with pyro.plate("leaf", self.model.topology.n_leaves, dim=-1):
             self.leaf_law.state()
+
+    def _state_coefficients(self, log_weight: Tensor | None) -> None:
+        law = self._coefficient_law(log_weight)
+        if isinstance(law, dist.MultivariateNormal):
+            joint = pyro.sample("coefficient", law, infer={"is_auxiliary": True})
+            pyro.sample("hyperplane", dist.Delta(joint[..., :-1], event_dim=1))
+            pyro.sample("intercept", dist.Delta(joint[..., -1]))
+        else:
+            loc, scale = law.loc, law.scale
+            pyro.sample("hyperplane", dist.Normal(loc[..., :-1], scale[..., :-1]).to_event(1))
+            pyro.sample("intercept", dist.Normal(loc[..., -1], scale[..., -1]))
+
+    def _coefficient_law(self, log_weight: Tensor | None) -> dist.Normal | dist.MultivariateNormal:
+        """Factor of the coefficients given the log-weights, shape (V, K, d + 1)."""
+        if not self.full:
+            return dist.Normal(self.mean, self.log_scale.exp())
+        mean = self.mean
+        if log_weight is not None:
+            law = self.log_weight_law
+            mean = mean + self.tilt * ((log_weight - law.mean) / law.stddev).unsqueeze(-1)
+        return dist.MultivariateNormal(mean, scale_tril=self.factor)
 
     @torch.no_grad()
     def sample(self) -> dict[str, Tensor]:
         """One draw of all sites but the scales, which are integrated out."""
-        coefficient = self.mean + self.variance.sqrt() * torch.randn_like(self.unit_mean)
+        log_weight = self.log_weight_law.rsample() if self.model.split.weighted else None
+        coefficient = self._coefficient_law(log_weight).sample()
         draw = {"hyperplane": coefficient[..., :-1], "intercept": coefficient[..., -1]}
-        if self.model.split.weighted:
-            draw["log_weight"] = self.log_weight_law.rsample()
+        if log_weight is not None:
+            draw["log_weight"] = log_weight
         if self._scale_prior is not None:
             draw["shrinkage"] = self.shrinkage_law.sample()
         return draw | self.leaf_law.sample()

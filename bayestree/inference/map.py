@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bayestree import routing
 from bayestree._progress import Track
 from bayestree._seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
@@ -20,7 +21,6 @@ from bayestree.inference.training import (
     joined,
     leaf_sums,
 )
-from bayestree import routing
 from bayestree.models import likelihoods, splits
 from bayestree.models.priors import InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
@@ -116,7 +116,7 @@ class Point(nn.Module):
 
     def __init__(self, model: SoftTree, init: Posterior, data: Data) -> None:
         super().__init__()
-        self.model = model
+        self.model = model.collapsed()
         sites = {name: value.to(data.X) for name, value in init.point_sites().items()}
         self.size = expert_size(sites["hyperplane"], sites["intercept"])
         self.unit = nn.Parameter(joined(sites) / self.size)

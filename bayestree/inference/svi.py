@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyro
@@ -33,6 +33,7 @@ def svi(
     *,
     init: Posterior,
     guide: str = "polytope",
+    covariance: Literal["diagonal", "expert"] = "diagonal",
     epochs: int | None = None,
     batch_size: int = 500,
     learning_rate: float = 0.03,
@@ -56,6 +57,8 @@ def svi(
     guide : str
         ``"polytope"`` is the package's own (see :class:`PolytopeGuide`); any other name is a
         class of ``pyro.infer.autoguide``.
+    covariance : {"diagonal", "expert"}
+        Of the package's own guide: "expert" has full covariance within each expert.
     epochs : int, optional
         Passes over the rows; by default 60, but from 1,000 to 10,000 steps.
     batch_size : int
@@ -88,6 +91,7 @@ def svi(
         raise ValueError(f"kl_weight must be positive, got {kl_weight}.")
     settings = {
         "guide": guide,
+        "covariance": covariance,
         "epochs": epochs or default_epochs(len(data.X), batch_size),
         "batch_size": batch_size,
         "learning_rate": learning_rate,
@@ -113,7 +117,8 @@ def _fit_polytope(
     progress: bool,
 ) -> Posterior:
     sites = _on(data, init.point_sites())
-    guide = PolytopeGuide(model, sites, leaf_sums(init.model, sites, data))
+    sums = leaf_sums(init.model, sites, data)
+    guide = PolytopeGuide(model, sites, sums, covariance=settings["covariance"])
     trace = _climb(guide, data.with_ones(), settings, progress)
     guide.eval().refresh(steps=50)
     bound = float(evaluate_elbo(guide, data))

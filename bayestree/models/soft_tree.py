@@ -10,7 +10,7 @@ from bayestree import routing
 from bayestree.models import likelihoods
 from bayestree.models.leaves import Categorical, Leaf
 from bayestree.models.likelihoods import Likelihood
-from bayestree.models.priors import Plates, Priors
+from bayestree.models.priors import InverseGammaScale, Plates, Priors
 from bayestree.models.sites import Sites, Size
 from bayestree.models.splits import Polytope, Split, log_weight
 from bayestree.topology import Topology
@@ -152,6 +152,14 @@ class SoftTree:
     ) -> Tensor:
         """Log-density of parameters and data: what ``poutine.trace`` of the model sums to."""
         return self.log_prior(sites) + self.log_likelihood(sites, X, y, weights)
+
+    def collapsed(self) -> "SoftTree":
+        """The same model with the scales of the hyperplanes integrated out."""
+        prior = self.priors.hyperplane
+        if not isinstance(prior, InverseGammaScale):
+            return self
+        priors = replace(self.priors, hyperplane=replace(prior, form="collapsed"))
+        return self.with_(priors=priors)
 
     def with_(self, **changes: object) -> "SoftTree":
         """The same model with other parts."""
