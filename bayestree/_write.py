@@ -2,6 +2,8 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -27,3 +29,23 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A draft folder to write to, moved into place when the block ends without an error.
+
+    Files that are already in ``folder`` stay, but for those of the same name.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as name:
+        draft = Path(name) / folder.name
+        draft.mkdir()
+        yield draft
+        if folder.is_dir() and any(folder.iterdir()):
+            for file in sorted(draft.iterdir()):
+                file.replace(folder / file.name)
+        else:
+            if folder.is_dir():
+                folder.rmdir()
+            draft.rename(folder)

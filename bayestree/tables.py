@@ -1,0 +1,361 @@
+"""Tables of a person's own: reading them, and turning columns into features and a target."""
+
+import warnings
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Task = Literal["classification", "regression"]
+
+MOST_CATEGORIES = 100  # a text column of more holds names or numbers of rows
+MOST_CLASSES = 20  # a numeric target of more different whole numbers is a quantity
+PARQUET = (".parquet", ".pq")
+CSV = (".csv", ".csv.gz")
+
+
+class InputError(ValueError):
+    """Input that cannot be used; the message is one line that says what to change."""
+
+
+def read_table(path: str | Path, text: Collection[str] = ()) -> pd.DataFrame:
+    """Read a CSV or Parquet file.
+
+    Parameters
+    ----------
+    path : path ending in .csv, .csv.gz, .parquet or .pq
+    text : collection of str
+        Columns of a CSV file that are kept as text, even where they look like numbers.
+
+    Returns
+    -------
+    DataFrame
+        One row or more; names of columns are text, and no two are the same.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, empty, without rows, or no table of the kind its name says.
+    """
+    source = Path(path)
+    if not source.is_file():
+        what = "is a folder" if source.is_dir() else "does not exist"
+        raise InputError(f"{str(source)!r} {what}; give a CSV or Parquet file.")
+    if source.stat().st_size == 0:
+        raise InputError(f"{str(source)!r} is empty; it needs a line of column names and rows.")
+    frame = _read_any(source, text)
+    if len(frame) == 0:
+        raise InputError(f"{str(source)!r} has column names but no rows.")
+    return frame.set_axis([str(name) for name in frame.columns], axis=1).reset_index(drop=True)
+
+
+def _read_any(source: Path, text: Collection[str]) -> pd.DataFrame:
+    name = source.name.lower()
+    try:
+        if name.endswith(PARQUET):
+            return pd.read_parquet(source)
+        if name.endswith(CSV):
+            return _read_csv(source, text)
+    except InputError:
+        raise
+    except (ValueError, OSError, EOFError, pd.errors.ParserWarning) as error:
+        kind = "a Parquet file" if name.endswith(PARQUET) else "a CSV file with commas, in UTF-8"
+        reason = " ".join(str(error).split())
+        raise InputError(f"{str(source)!r} cannot be read as {kind}: {reason}") from error
+    raise InputError(f"{str(source)!r} must end in one of {', '.join(CSV + PARQUET)}.")
+
+
+def _read_csv(source: Path, text: Collection[str]) -> pd.DataFrame:
+    header = pd.read_csv(source, header=None, nrows=1, dtype=str, encoding="utf-8-sig").iloc[0]
+    twice = header[header.duplicated() & header.notna()]
+    if len(twice):
+        raise InputError(f"{str(source)!r} has more than one column named {twice.iloc[0]!r}.")
+    with warnings.catch_warnings():
+        # Rows longer than the header would otherwise lose their last fields without a word.
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        return pd.read_csv(
+            source,
+            dtype=dict.fromkeys(text, str),
+            index_col=False,
+            encoding="utf-8-sig",
+            low_memory=False,
+        )
+
+
+class Column(NamedTuple):
+    """A column and, for text, its categories; numbers (and true and false) have none."""
+
+    name: str
+    categories: tuple[str, ...] | None = None
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features that it becomes."""
+        if self.categories is None:
+            return (self.name,)
+        return tuple(f"{self.name}={category}" for category in self.categories)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How columns become features: numbers as they are, text one-hot.
+
+    Parameters
+    ----------
+    columns : tuple of Column
+    """
+
+    columns: tuple[Column, ...]
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame) -> "Encoding":
+        """The encoding of a table's columns, with the categories that occur in it.
+
+        Raises
+        ------
+        InputError
+            If there is no column, or one is neither numbers nor text, holds more than 100
+            categories, or would give a feature the name of another.
+        """
+        if frame.shape[1] == 0:
+            raise InputError("no column is left to predict from.")
+        encoding = cls(tuple(_describe(str(name), column) for name, column in frame.items()))
+        names = pd.Series(encoding.feature_names)
+        if names.duplicated().any():
+            raise InputError(
+                f"two features would be named {names[names.duplicated()].iloc[0]!r}; rename a "
+                "column."
+            )
+        return encoding
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the features, in order."""
+        return [name for column in self.columns for name in column.features]
+
+    @property
+    def text(self) -> list[str]:
+        """Names of the text columns."""
+        return [column.name for column in self.columns if column.categories is not None]
+
+    def encode(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+        """Features of a table's rows, and remarks on categories that are not known.
+
+        Columns may be in any order, and others are ignored. A category that is not known
+        becomes zeros.
+
+        Returns
+        -------
+        features : DataFrame of float, shape (n, features)
+        remarks : list of str
+
+        Raises
+        ------
+        InputError
+            If a column is absent, has missing or infinite values, or holds text for numbers.
+        """
+        absent = [column.name for column in self.columns if column.name not in frame]
+        if absent:
+            raise InputError(f"{_named(absent)} missing; the table has {_named(frame.columns)}.")
+        own = frame[[column.name for column in self.columns]]
+        check_complete(own)
+        parts, remarks = [], []
+        for column in self.columns:
+            values = own[column.name]
+            if column.categories is None:
+                parts.append(numbers(values).to_numpy()[:, None])
+                continue
+            label = values.astype(str)
+            parts.append((label.to_numpy()[:, None] == np.array(column.categories)).astype(float))
+            unknown = label[~label.isin(column.categories)]
+            if len(unknown):
+                remarks.append(
+                    f"column {column.name!r}: {len(unknown)} rows hold a category that training "
+                    f"did not ({_some(unknown.unique())}); it counts as none."
+                )
+        return pd.DataFrame(np.hstack(parts), columns=self.feature_names), remarks
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The encoding as plain JSON."""
+        return [
+            {"name": c.name, "categories": None if c.categories is None else list(c.categories)}
+            for c in self.columns
+        ]
+
+    @classmethod
+    def from_json(cls, columns: list[dict[str, Any]]) -> "Encoding":
+        """The inverse of :meth:`to_json`."""
+        return cls(
+            tuple(
+                Column(c["name"], None if c["categories"] is None else tuple(c["categories"]))
+                for c in columns
+            )
+        )
+
+
+def check_complete(frame: pd.DataFrame) -> None:
+    """Refuse missing and infinite values.
+
+    Raises
+    ------
+    InputError
+        With the number of such values and their columns.
+    """
+    missing = frame.isna().sum()
+    infinite = pd.Series(
+        {
+            name: int(np.isinf(column.to_numpy(dtype=float, na_value=np.nan)).sum())
+            for name, column in frame.items()
+            if pd.api.types.is_float_dtype(column)
+        },
+        dtype=int,
+    )
+    for word, counts in (("missing", missing), ("infinite", infinite)):
+        found = counts[counts > 0]
+        if len(found):
+            listed = _some([f"{name!r}: {count}" for name, count in found.items()], quote=False)
+            noun = "value" if found.sum() == 1 else "values"
+            raise InputError(
+                f"{found.sum()} {word} {noun} ({listed}); fill them in, or drop the rows or "
+                "columns."
+            )
+
+
+def numbers(column: pd.Series) -> pd.Series:
+    """A column of numbers, or of true and false, as float.
+
+    Raises
+    ------
+    InputError
+        If it holds text or anything else.
+    """
+    if is_text(column):
+        value = next(v for v in column.dropna() if not _is_number(v))
+        raise InputError(f"column {column.name!r} should hold numbers, but holds {value!r}.")
+    return column.astype(float)
+
+
+def is_text(column: pd.Series) -> bool:
+    """Whether a column holds text; False for numbers, and for true and false.
+
+    Raises
+    ------
+    InputError
+        If it holds anything else, such as dates.
+    """
+    kind = pd.api.types.infer_dtype(column, skipna=True)
+    if kind == "categorical":
+        return is_text(pd.Series(column.cat.categories, name=column.name))
+    if kind in ("string", "empty") and not pd.api.types.is_numeric_dtype(column):
+        return bool(kind == "string")
+    if kind in ("integer", "floating", "boolean", "mixed-integer-float", "decimal"):
+        return False
+    raise InputError(
+        f"column {column.name!r} holds {kind} values; turn them into numbers or text, or drop it."
+    )
+
+
+def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, NDArray[Any]]:
+    """What is to be predicted.
+
+    Parameters
+    ----------
+    column : Series of length n, without missing values
+    task : {"auto", "classification", "regression"}
+        ``"auto"``: classification for text, true and false, and at most 20 different whole
+        numbers.
+
+    Returns
+    -------
+    task : {"classification", "regression"}
+    y : array, shape (n,)
+        Text, integers or booleans; or float.
+
+    Raises
+    ------
+    InputError
+        If the values do not suit the task, or have one class only.
+    """
+    name = column.name
+    if is_text(column):
+        if task == "regression":
+            numbers(column)
+        labels = column.astype(str).to_numpy(dtype=str)
+        n_classes = len(np.unique(labels))
+        if n_classes == len(labels) > 1:
+            raise InputError(
+                f"target {name!r} holds a different text in each of {len(labels)} rows; no class "
+                "occurs twice."
+            )
+        return "classification", _two_classes(labels, name)
+    values = column.astype(float).to_numpy()
+    whole = bool((values == np.round(values)).all())
+    if task == "auto":
+        few = whole and len(np.unique(values)) <= MOST_CLASSES
+        task = "classification" if few else "regression"
+    if task == "regression":
+        return "regression", values
+    if not whole:
+        value = values[values != np.round(values)][0]
+        raise InputError(f"target {name!r} holds {value:g}, which is no class; use regression.")
+    boolean = pd.api.types.is_bool_dtype(column)
+    return "classification", _two_classes(values.astype(bool if boolean else np.int64), name)
+
+
+def read_weights(column: pd.Series) -> NDArray[np.float64]:
+    """Weights of the rows, shape (n,).
+
+    Raises
+    ------
+    InputError
+        If one is negative, or all are zero.
+    """
+    values = numbers(column).to_numpy()
+    if (values < 0).any() or not values.any():
+        raise InputError(
+            f"weights {column.name!r} must be zero or more and not all zero, got a least value of "
+            f"{values.min():g}."
+        )
+    return values
+
+
+def _two_classes(labels: NDArray[Any], name: Any) -> NDArray[Any]:
+    if len(np.unique(labels)) < 2:
+        raise InputError(f"target {name!r} has one class, {labels[0].item()!r}; two are needed.")
+    return labels
+
+
+def _describe(name: str, column: pd.Series) -> Column:
+    if not is_text(column):
+        return Column(name)
+    categories = tuple(sorted(column.dropna().astype(str).unique()))
+    if len(categories) > MOST_CATEGORIES:
+        raise InputError(
+            f"column {name!r} holds {len(categories)} different texts, and at most "
+            f"{MOST_CATEGORIES} become categories; drop it or group them."
+        )
+    return Column(name, categories)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _named(names: Iterable[Any]) -> str:
+    listed = list(names)
+    return f"{'column' if len(listed) == 1 else 'columns'} {_some(listed)}"
+
+
+def _some(items: Iterable[Any], most: int = 8, *, quote: bool = True) -> str:
+    """The first few, as a list for a person."""
+    listed = [repr(str(item)) if quote else str(item) for item in items]
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more

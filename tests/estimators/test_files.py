@@ -1,0 +1,324 @@
+"""Model files: what comes back is what was saved, and nothing else is read."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
+from sklearn.exceptions import NotFittedError
+
+import bayestree
+from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+from bayestree.estimators import files
+from bayestree.estimators._codec import plain, plain_model, unplain, unplain_model
+from bayestree.estimators.files import ModelFileError
+from bayestree.models import (
+    Flat,
+    GammaProcess,
+    Gaussian,
+    InverseGammaScale,
+    LiteralGammaProcess,
+    Oblique,
+    Polytope,
+    Priors,
+    SoftTree,
+)
+from bayestree.topology import Topology
+
+DATA = Path(__file__).parents[1] / "data"
+FAST = {"epochs": 2, "n_draws": 3, "n_experts": 4, "max_depth": 2, "random_state": 0}
+
+
+def rows(n=60, d=3):
+    X = np.random.default_rng(0).normal(size=(n, d))
+    return X, (X[:, 0] + X[:, 1] > 0).astype(int)
+
+
+def classifier(y=None, **changes):
+    X, sides = rows()
+    y = sides if y is None else np.asarray(y)[sides]
+    return ConvexPolytopeTreeClassifier(**FAST | changes).fit(X, y)
+
+
+def regressor(**changes):
+    X, _ = rows()
+    return ConvexPolytopeTreeRegressor(**FAST | changes).fit(X, 100 + 5 * X[:, 0] ** 2)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "model.safetensors"
+    classifier().save(path)
+    return path.read_bytes()
+
+
+def there_and_back(estimator, folder):
+    path = folder / "model.safetensors"
+    estimator.save(path)
+    assert [p.name for p in folder.iterdir()] == ["model.safetensors"]
+    return bayestree.load(path)
+
+
+def assert_same_arrays(one, other):
+    assert one.keys() == other.keys()
+    for name, values in one.items():
+        assert values.dtype == other[name].dtype
+        np.testing.assert_array_equal(values, other[name])
+
+
+class TestRoundTrip:
+    @pytest.mark.parametrize("inference", ["grow", "map", "svi"])
+    @pytest.mark.parametrize("prediction", ["auto", "tree"])
+    def test_classifier(self, inference, prediction, tmp_path):
+        one = classifier(inference=inference, prediction=prediction)
+        two = there_and_back(one, tmp_path)
+        X, _ = rows()
+        for a, b in zip(
+            one.predict_proba(X, return_std=True),
+            two.predict_proba(X, return_std=True),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(one.apply(X), two.apply(X))
+        np.testing.assert_array_equal(one.classes_, two.classes_)
+        assert two.get_params() == one.get_params()
+        assert two.n_features_in_ == 3
+        assert not hasattr(two, "feature_names_in_")
+
+    def test_regressor(self, tmp_path):
+        one = regressor(dtype="float32")
+        two = there_and_back(one, tmp_path)
+        X, _ = rows()
+        np.testing.assert_array_equal(one.predict(X), two.predict(X))
+        np.testing.assert_array_equal(one.predict_interval(X), two.predict_interval(X))
+        assert not hasattr(two, "classes_")
+
+    def test_posterior(self, tmp_path):
+        one = classifier(n_restarts=2)
+        before, after = one.posterior_, there_and_back(one, tmp_path).posterior_
+        for part in ("draws", "point", "stats"):
+            assert_same_arrays(getattr(before, part), getattr(after, part))
+        assert after.model == before.model
+        assert after.settings == before.settings
+        assert after.inference == "svi"
+
+    def test_tree_and_sizes(self, tmp_path):
+        one = classifier()
+        two = there_and_back(one, tmp_path)
+        assert bayestree.export_text(one) == bayestree.export_text(two)
+        assert one.tree_.topology == two.tree_.topology
+        pd.testing.assert_frame_equal(
+            one.polytope_size().to_frame(), two.polytope_size().to_frame()
+        )
+
+    @pytest.mark.parametrize(
+        "labels",
+        [
+            ["no", "yes"],
+            np.array(["nein", "ja"], dtype=object),
+            [True, False],
+            [0.5, 2.0],
+            np.array([3, 7], dtype=np.int8),
+        ],
+        ids=["text", "objects", "booleans", "floats", "small integers"],
+    )
+    def test_classes(self, labels, tmp_path):
+        labels = np.asarray(labels)
+        if labels.dtype == float:
+            labels = labels.round()
+        one = classifier(labels)
+        two = there_and_back(one, tmp_path)
+        assert two.classes_.dtype == one.classes_.dtype
+        np.testing.assert_array_equal(one.predict(rows()[0]), two.predict(rows()[0]))
+
+    def test_feature_names(self, tmp_path):
+        X, y = rows()
+        frame = pd.DataFrame(X, columns=["größe", "age", "a b"])
+        one = ConvexPolytopeTreeClassifier(**FAST).fit(frame, y)
+        two = there_and_back(one, tmp_path)
+        np.testing.assert_array_equal(one.feature_names_in_, two.feature_names_in_)
+        np.testing.assert_array_equal(one.predict(frame), two.predict(frame))
+        assert "größe" in bayestree.export_text(two)
+        with pytest.raises(ValueError, match="feature names should match"):
+            two.predict(frame[["age", "größe", "a b"]])
+
+    def test_class_weight(self, tmp_path):
+        one = classifier(class_weight={0: 1.0, 1: 2.5}, random_state=np.int64(3))
+        assert there_and_back(one, tmp_path).get_params() == one.get_params()
+
+    def test_a_random_state_goes_on_where_it_was(self, tmp_path):
+        one = classifier(random_state=np.random.RandomState(5))
+        two = there_and_back(one, tmp_path)
+        np.testing.assert_array_equal(one.random_state.rand(3), two.random_state.rand(3))
+
+    def test_a_tree_without_a_split(self, tmp_path):
+        two = there_and_back(classifier(max_depth=0), tmp_path)
+        assert two.get_n_leaves() == 1
+        assert two.predict_proba(rows()[0]).shape == (60, 2)
+        assert len(two.polytope_size().to_frame()) == 0
+
+    def test_oblique(self, tmp_path):
+        two = there_and_back(classifier(n_experts=1), tmp_path)
+        assert two.posterior_.model.split == Oblique()
+        assert (two.polytope_size().facets <= 1).all()
+
+    def test_the_same_fit_gives_the_same_bytes(self, saved, tmp_path):
+        there_and_back(classifier(), tmp_path)
+        assert (tmp_path / "model.safetensors").read_bytes() == saved
+
+    def test_the_rows_are_not_in_the_file(self, tmp_path):
+        there_and_back(classifier(), tmp_path)
+        held = load_file(tmp_path / "model.safetensors")
+        X = rows()[0]
+        assert all(values.shape[:1] != (len(X),) for values in held.values())
+
+
+class TestModels:
+    @pytest.mark.parametrize(
+        "model",
+        [
+            SoftTree(Topology.stump(), split=Polytope(7), steepness=2.5),
+            SoftTree(
+                Topology.leaf(),
+                split=Oblique(),
+                priors=Priors(LiteralGammaProcess(floor=0.1), Flat()),
+                leaf=Gaussian(strength=3.0),
+                likelihood="variance",
+            ),
+            SoftTree(
+                Topology.complete(2),
+                priors=Priors(
+                    GammaProcess(2.0, rate_prior=(1.0, 2.0)), InverseGammaScale(form="explicit")
+                ),
+            ),
+        ],
+    )
+    def test_every_part(self, model):
+        spec = json.loads(json.dumps(plain_model(model)))
+        assert unplain_model(spec, model.topology) == model
+
+    def test_a_part_of_somebody_else(self):
+        class Oblique(bayestree.models.Oblique):
+            pass
+
+        with pytest.raises(TypeError, match=r"'Oblique' cannot be written"):
+            plain_model(SoftTree(Topology.leaf(), split=Oblique()))
+
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+            lambda inner: (
+                st.lists(inner)
+                | st.lists(inner).map(tuple)
+                | st.dictionaries(st.text() | st.integers(), inner)
+            ),
+            max_leaves=8,
+        )
+    )
+    def test_settings(self, value):
+        assert unplain(json.loads(json.dumps(plain(value)))) == value
+
+
+class TestRefusals:
+    def test_not_fitted(self, tmp_path):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            ConvexPolytopeTreeClassifier().save(tmp_path / "model.safetensors")
+        assert not list(tmp_path.iterdir())
+
+    def test_another_class(self, tmp_path):
+        class Mine(ConvexPolytopeTreeClassifier):
+            pass
+
+        with pytest.raises(TypeError, match=r"estimator must be one of .*, got Mine"):
+            files.save(Mine(), tmp_path / "model.safetensors")
+
+    def test_what_cannot_be_written_leaves_the_old_file(self, tmp_path):
+        path = tmp_path / "model.safetensors"
+        path.write_bytes(b"old")
+        one = classifier()
+        one.random_state = object()
+        with pytest.raises(TypeError, match="cannot be written to a model file"):
+            one.save(path)
+        assert path.read_bytes() == b"old"
+        assert len(list(tmp_path.iterdir())) == 1
+
+    def test_folders(self, tmp_path):
+        with pytest.raises(IsADirectoryError, match="give the name of a file"):
+            classifier(inference="grow").save(tmp_path)
+        with pytest.raises(FileNotFoundError, match="does not exist"):
+            classifier(inference="grow").save(tmp_path / "absent" / "model.safetensors")
+        with pytest.raises(ModelFileError, match="is a folder"):
+            bayestree.load(tmp_path)
+
+    def test_missing(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match="no model file"):
+            bayestree.load(tmp_path / "absent.safetensors")
+
+    def test_foreign(self, tmp_path):
+        path = tmp_path / "foreign.safetensors"
+        save_file({"a": np.zeros(3)}, path)
+        with pytest.raises(ModelFileError, match="bayestree did not write it"):
+            bayestree.load(path)
+        path.write_bytes(pickle.dumps({"a": 1}))
+        with pytest.raises(ModelFileError, match="not a safetensors file"):
+            bayestree.load(path)
+        path.write_bytes(b"")
+        with pytest.raises(ModelFileError, match="not a safetensors file"):
+            bayestree.load(path)
+
+    def test_newer(self, saved, tmp_path):
+        path = tmp_path / "newer.safetensors"
+        path.write_bytes(saved.replace(rb"\"version\": 1,", rb"\"version\": 2,"))
+        with pytest.raises(ModelFileError, match=r"version 2, and bayestree .* upgrade bayestree"):
+            bayestree.load(path)
+
+    def test_a_class_outside_the_table(self, tmp_path):
+        described, arrays = files._describe(classifier()), files._arrays(classifier())
+        path = tmp_path / "odd.safetensors"
+        path.write_bytes(files._to_bytes(described | {"class": "Popen"}, arrays))
+        with pytest.raises(ModelFileError, match="Popen"):
+            bayestree.load(path)
+
+    @settings(max_examples=200, deadline=None)
+    @given(data=st.data())
+    def test_any_changed_byte_is_noticed(self, saved, tmp_path_factory, data):
+        # half of the time in the header, where a change is most likely to be read
+        header = int.from_bytes(saved[:8], "little") + 8
+        place = data.draw(st.integers(0, header - 1) | st.integers(0, len(saved) - 1))
+        changed = bytearray(saved)
+        changed[place] ^= data.draw(st.integers(1, 255))
+        path = tmp_path_factory.getbasetemp() / "changed.safetensors"
+        path.write_bytes(changed)
+        with pytest.raises(ModelFileError):
+            bayestree.load(path)
+
+    @settings(max_examples=50, deadline=None)
+    @given(data=st.data())
+    def test_any_cut_is_noticed(self, saved, tmp_path_factory, data):
+        path = tmp_path_factory.getbasetemp() / "cut.safetensors"
+        path.write_bytes(saved[: data.draw(st.integers(0, len(saved) - 1))])
+        with pytest.raises(ModelFileError):
+            bayestree.load(path)
+
+    @settings(max_examples=100, deadline=None)
+    @given(content=st.binary(max_size=200), length=st.none() | st.integers(0, 2**64 - 1))
+    def test_any_other_file_is_refused(self, content, length, tmp_path_factory):
+        path = tmp_path_factory.getbasetemp() / "other.safetensors"
+        path.write_bytes(content if length is None else length.to_bytes(8, "little") + content)
+        with pytest.raises(ModelFileError):
+            bayestree.load(path)
+
+
+def test_version_1_stays_readable():
+    """tests/data/iris-v1.*: iris, depth 2, 4 experts, 3 epochs of SVI, 4 draws, seed 0."""
+    recorded = json.loads((DATA / "iris-v1.json").read_text())
+    clf = bayestree.load(DATA / "iris-v1.safetensors")
+    X = pd.DataFrame(recorded["X"], columns=recorded["columns"])
+    np.testing.assert_allclose(clf.predict_proba(X), recorded["predict_proba"], rtol=1e-9)
+    assert clf.predict(X).tolist() == recorded["predict"]
+    assert recorded["params"].items() <= clf.get_params().items()
