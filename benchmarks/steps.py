@@ -48,8 +48,9 @@ def random_tree(n_nodes: int, rng: np.random.Generator) -> Topology:
 def problem(name: str) -> tuple[SoftTree, Posterior, Data]:
     n_nodes, n_experts, width, n_classes, rows = SHAPES[name]
     topology = random_tree(n_nodes, np.random.default_rng(0))
-    model = SoftTree(topology, Polytope(n_experts), leaf=Categorical(n_classes),
-                     steepness=STEEPNESS)
+    model = SoftTree(
+        topology, Polytope(n_experts), leaf=Categorical(n_classes), steepness=STEEPNESS
+    )
     torch.manual_seed(0)
     sites = {
         "hyperplane": torch.randn(n_nodes, n_experts, width) / width**0.5,
@@ -57,8 +58,7 @@ def problem(name: str) -> tuple[SoftTree, Posterior, Data]:
         "log_weight": torch.randn(n_nodes, n_experts) - 3,
         "leaf_probs": torch.full((n_nodes + 1, n_classes), 1 / n_classes),
     }
-    data = Data.of(torch.randn(rows, width), torch.randint(n_classes, (rows,)),
-                   dtype=torch.float32)
+    data = Data.of(torch.randn(rows, width), torch.randint(n_classes, (rows,)), dtype=torch.float32)
     return model, Posterior.from_point(model, sites, "random"), data
 
 
@@ -119,12 +119,15 @@ def milliseconds(step, repeats: int) -> float:
 def main() -> None:
     print(f"threads {torch.get_num_threads()}, torch {torch.__version__}")
     print("| shapes | arithmetic ms | MAP ms | ratio | SVI ms | ratio |\n|---|---|---|---|---|---|")
-    for name in SHAPES:
+    for name, shape in SHAPES.items():
         parts = problem(name)
-        bare, point, vi = (milliseconds(make(*parts), 15)
-                           for make in (arithmetic, map_step, svi_step))
-        print(f"| {name} {SHAPES[name]} | {bare:.1f} | {point:.1f} | {point / bare:.2f} | "
-              f"{vi:.1f} | {vi / bare:.2f} |")
+        bare, point, vi = (
+            milliseconds(make(*parts), 15) for make in (arithmetic, map_step, svi_step)
+        )
+        print(
+            f"| {name} {shape} | {bare:.1f} | {point:.1f} | {point / bare:.2f} | "
+            f"{vi:.1f} | {vi / bare:.2f} |"
+        )
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few rows and epochs")
     parser.add_argument("--out", type=Path, default=Path("results/rings"))
     options = parser.parse_args()
-    n_rows, n_experts, epochs = (300, 10, 10) if options.quick else (2000, 50, 200)
+    n_rows, n_experts, epochs = (300, 10, 10) if options.quick else (2000, 50, None)
     options.out.mkdir(parents=True, exist_ok=True)
 
     X, y = rings(n_rows, seed=0)

@@ -19,8 +19,8 @@ LEFT_OUT = {
 }
 
 
-def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+def blocks(language, page=README):
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def commands():
@@ -65,10 +65,11 @@ def test_demo_says_where_its_results_are(tmp_path):
         assert (folder / name).stat().st_size > 0
 
 
-def test_python_of_the_readme_runs(tmp_path):
-    # One after the other in one process, as a reader would type them.
-    code = "\n".join(blocks("python"))
-    assert "leaves, accuracy" in run([sys.executable, "-c", code], tmp_path)
+@pytest.mark.parametrize("page", [README, ROOT / "docs/guide.md"], ids=lambda page: page.name)
+def test_python_of_the_pages_runs(page, tmp_path):
+    # One block after the other in one process, as a reader would type them.
+    code = "\n".join(blocks("python", page))
+    assert "leaf" in run([sys.executable, "-c", code], tmp_path)
 
 
 def test_commands_of_the_readme_run(tmp_path):
