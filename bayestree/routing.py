@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import logsigmoid, softplus
+from torch.nn.functional import logsigmoid
 
 from bayestree.topology import Topology
 
@@ -69,18 +69,20 @@ class _Vote(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, activation: Tensor, weight: Tensor) -> Tensor:
-        votes = softplus(activation)
-        ctx.save_for_backward(votes, weight)
-        return torch.bmm(weight.unsqueeze(1), votes).squeeze(1)
+        # log P(no vote) = -softplus(activation); logsigmoid is the faster of the two.
+        silent = logsigmoid(activation.neg())
+        ctx.save_for_backward(silent, weight)
+        return torch.bmm(weight.unsqueeze(1), silent).squeeze(1).neg_()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        votes, weight = ctx.saved_tensors
-        grad_weight = torch.bmm(votes, grad.unsqueeze(-1)).squeeze(-1)
-        # The slope of softplus is 1 - exp(-softplus).
-        slope = torch.neg(votes).expm1_().neg_()
-        return slope.mul_(grad.unsqueeze(1)).mul_(weight.unsqueeze(-1)), grad_weight
+        silent, weight = ctx.saved_tensors
+        down = -grad
+        grad_weight = torch.bmm(silent, down.unsqueeze(-1)).squeeze(-1)
+        # The slope of softplus is 1 - exp(log P(no vote)).
+        slope = torch.expm1(silent)
+        return slope.mul_(down.unsqueeze(1)).mul_(weight.unsqueeze(-1)), grad_weight
 
 
 def jitter(center: Tensor, variance: Tensor, noise: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ class BasePolytopeTree(BaseEstimator):
         "min_rows": [Interval(Real, 0, None, closed="left")],
         "min_leaf": [Interval(Integral, 1, None, closed="left")],
         "min_gain": [Interval(Real, 0, None, closed="left")],
+        "extend": ["boolean"],
         "concentration": [Interval(Real, 0, None, closed="neither")],
         "rate": [Interval(Real, 0, None, closed="neither")],
         "scale_shape": [Interval(Real, 0, None, closed="neither")],
@@ -69,6 +70,7 @@ class BasePolytopeTree(BaseEstimator):
         min_rows: float = 20,
         min_leaf: int = 10,
         min_gain: float = 10.0,
+        extend: bool = False,
         concentration: float = 1.0,
         rate: float = 1.0,
         scale_shape: float = 0.5,
@@ -96,6 +98,7 @@ class BasePolytopeTree(BaseEstimator):
         self.min_rows = min_rows
         self.min_leaf = min_leaf
         self.min_gain = min_gain
+        self.extend = extend
         self.concentration = concentration
         self.rate = rate
         self.scale_shape = scale_shape
@@ -133,12 +136,13 @@ class BasePolytopeTree(BaseEstimator):
         rows = self._standardise(X)
         data = Data.of(rows, y, weights, dtype=DTYPES[self.dtype], device=self.device)
         self.posterior_ = self._infer(self._model(leaf), data)
-        posterior = self.posterior_
+        hard = inference.harden(self.posterior_, data, limits=self._limits(), extend=self.extend)
+        splits = hard.posterior
         tree = Tree.from_standardised(
-            posterior.model.topology,
-            posterior.weight(),
-            posterior.point["hyperplane"],
-            posterior.point["intercept"],
+            splits.model.topology,
+            splits.weight(),
+            splits.point["hyperplane"],
+            splits.point["intercept"],
             center=self._center,
             scale=self._scale,
             feature_names=tuple(getattr(self, "feature_names_in_", ())),
@@ -148,7 +152,7 @@ class BasePolytopeTree(BaseEstimator):
         bypass = tree.one_way(X)
         self.tree_ = tree.collapse(bypass).fill(X, y, weights, len(class_names))
         _, kept, _ = tree.topology.collapse(bypass)
-        self._measure_nodes(X, rows, kept)
+        self._measure_nodes(X, rows, hard.sources[kept])
         return self
 
     def _measure_nodes(
@@ -178,16 +182,23 @@ class BasePolytopeTree(BaseEstimator):
             leaf=leaf,
         )
 
+    def _limits(self) -> GrowthLimits:
+        return GrowthLimits(
+            self.max_depth, self.max_leaves, self.min_rows, self.min_leaf, self.min_gain
+        )
+
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
         """Grow, and refine as far as ``inference`` says."""
         seeds = check_random_state(draw_seed(self.random_state))
         common: dict[str, Any] = {"random_state": seeds, "progress": self.verbose}
         training, validation = self._hold_out(data, seeds)
-        limits = GrowthLimits(
-            self.max_depth, self.max_leaves, self.min_rows, self.min_leaf, self.min_gain
-        )
         found = inference.grow(
-            model, training, limits=limits, validation=validation, learning_rate=0.015, **common
+            model,
+            training,
+            limits=self._limits(),
+            validation=validation,
+            learning_rate=0.015,
+            **common,
         )
         grown = found.model
         if self.inference == "grow" or grown.topology.n_nodes == 0:

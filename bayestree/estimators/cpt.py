@@ -40,6 +40,9 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         Least number of rows on each side of a split.
     min_gain : float, default=10.0
         Least gain of a split in nats of log-likelihood.
+    extend : bool, default=False
+        Let the deterministic tree split leaves further by the polytopes above them at other
+        levels of their score: in steps, what the soft splits say gradually.
     concentration, rate : float, default=1.0
         gamma_0 and c_0 of the gamma process.
     scale_shape : float, default=0.5
@@ -108,6 +111,7 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         min_rows: float = 20,
         min_leaf: int = 10,
         min_gain: float = 10.0,
+        extend: bool = False,
         concentration: float = 1.0,
         rate: float = 1.0,
         scale_shape: float = 0.5,
@@ -137,6 +141,7 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
             min_rows=min_rows,
             min_leaf=min_leaf,
             min_gain=min_gain,
+            extend=extend,
             concentration=concentration,
             rate=rate,
             scale_shape=scale_shape,

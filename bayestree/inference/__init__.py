@@ -1,9 +1,11 @@
 """How a soft tree is fitted: grown, refined by MAP, given a posterior by SVI."""
 
 from bayestree.inference.data import Data
-from bayestree.inference.grow import GrowthLimits, grow
+from bayestree.inference.grow import grow
+from bayestree.inference.growing import GrowthLimits
+from bayestree.inference.harden import harden
 from bayestree.inference.map import map  # noqa: A004 - the name of the method
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.svi import svi
 
-__all__ = ["Data", "GrowthLimits", "Posterior", "grow", "map", "svi"]
+__all__ = ["Data", "GrowthLimits", "Posterior", "grow", "harden", "map", "svi"]

@@ -1,6 +1,7 @@
 """Many stumps at once: V nodes x R restarts x K experts in one batched problem."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -211,13 +212,21 @@ class StumpFitter:
         if found is None:
             return None
         threshold, gain = found
-        # Absorbed, so that the node splits at 1/2 whatever threshold the search found.
-        if self.split.weighted:
-            sites["log_weight"] = sites["log_weight"] + math.log(LOG2 / threshold)
-        else:
-            sites["intercept"] = sites["intercept"] - math.log(math.expm1(threshold))
+        if not self.split.weighted:
             del sites["log_weight"]
-        return FittedSplit(sites, scores > threshold, gain)
+        return FittedSplit(absorb(sites, threshold), scores > threshold, gain)
+
+
+def absorb(sites: Mapping[str, Tensor], threshold: float) -> dict[str, Tensor]:
+    """The split of one node moved so that it splits at 1/2 where it split at ``threshold``.
+
+    By r <- r log 2 / t where weights are free, by the intercept where they are 1.
+    """
+    if "log_weight" in sites:
+        shifted = {"log_weight": sites["log_weight"] + math.log(LOG2 / threshold)}
+    else:
+        shifted = {"intercept": sites["intercept"] - math.log(math.expm1(threshold))}
+    return {**sites, **shifted}
 
 
 def best_threshold(

@@ -1,0 +1,147 @@
+"""A tree as it grows: which rows reach which node, and what each split is worth."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayestree.inference.data import Data
+from bayestree.inference.posterior import Posterior
+from bayestree.inference.stumps import FittedSplit
+from bayestree.models.soft_tree import SoftTree
+from bayestree.topology import Topology
+
+
+@dataclass(frozen=True)
+class GrowthLimits:
+    """When a node is not split further.
+
+    Parameters
+    ----------
+    max_depth : int
+        Most splits on a path.
+    max_leaves : int, optional
+        Cut back to so many leaves, the splits of least gain first.
+    min_rows : float
+        Least weight of rows in a node to be split.
+    min_leaf : float
+        Least number of rows on each side of a split.
+    min_gain : float
+        Least gain of a split, in nats (N times the mutual information).
+    """
+
+    max_depth: int = 4
+    max_leaves: int | None = None
+    min_rows: float = 20.0
+    min_leaf: int = 10
+    min_gain: float = 10.0
+
+
+@dataclass
+class GrowingNode:
+    """A node, split or not: the numbers of its rows, its depth, its split and children."""
+
+    rows: Tensor
+    depth: int
+    split: FittedSplit | None = None
+    children: tuple[int, int] = (0, 0)
+
+
+class GrowingTree:
+    """Nodes in the order in which they were made; node 0 is the root.
+
+    Parameters
+    ----------
+    model : SoftTree
+        Names split and leaves.
+    data : Data
+        The rows to grow on.
+    """
+
+    def __init__(self, model: SoftTree, data: Data) -> None:
+        self.model = model
+        self.data = data
+        self.nodes = [GrowingNode(torch.arange(len(data.X), device=data.X.device), 0)]
+
+    def branch(self, i: int, split: FittedSplit) -> tuple[int, int]:
+        """Split node ``i``; the numbers of its children."""
+        node = self.nodes[i]
+        node.split = split
+        node.children = (len(self.nodes), len(self.nodes) + 1)
+        for rows in (node.rows[~split.right], node.rows[split.right]):
+            self.nodes.append(GrowingNode(rows, node.depth + 1))
+        return node.children
+
+    def can_split(self, i: int, limits: GrowthLimits) -> bool:
+        """Whether a node has enough rows, and rows that differ."""
+        rows = self.nodes[i].rows
+        if len(rows) < 2 * limits.min_leaf:
+            return False
+        y = self.data.y[rows]
+        heavy = float(self.data.weights[rows].sum()) >= limits.min_rows
+        return heavy and bool((y != y[0]).any())
+
+    def gain(self, i: int) -> float:
+        """Gain of the split of a node, in nats."""
+        split = self.nodes[i].split
+        return -np.inf if split is None else split.gain
+
+    def split_nodes(self) -> set[int]:
+        """Numbers of the nodes that are split."""
+        return {i for i, node in enumerate(self.nodes) if node.split is not None}
+
+    def cut(self, max_leaves: int | None, min_gain: float = 0.0) -> set[int]:
+        """Nodes that stay split: pairs of leaves of the least gain are merged first.
+
+        Until no more than ``max_leaves`` are left, and no pair that gains less than ``min_gain``.
+        """
+        kept = self.split_nodes()
+        while kept:
+            last = (i for i in kept if not kept.intersection(self.nodes[i].children))
+            weakest = min(last, key=self.gain)
+            crowded = max_leaves is not None and len(kept) + 1 > max(max_leaves, 1)
+            if not crowded and self.gain(weakest) >= min_gain:
+                break
+            kept.remove(weakest)
+        return kept
+
+    def breadth_first(self, kept: set[int]) -> list[int]:
+        """The kept nodes in the order in which a topology numbers them."""
+        order = [0] if 0 in kept else []
+        for i in order:  # grows as it is read
+            order += [child for child in self.nodes[i].children if child in kept]
+        return order
+
+    def assemble(self, kept: set[int], inference: str) -> Posterior:
+        """The kept splits as a posterior of one draw, leaves from the rows that reach them."""
+        order = self.breadth_first(kept)
+        number = {i: v for v, i in enumerate(order)}
+        leaves = [] if kept else [0]
+        children = np.empty((len(kept), 2), dtype=np.int64)
+        for v, i in enumerate(order):
+            for side, child in enumerate(self.nodes[i].children):
+                if child in kept:
+                    children[v, side] = number[child]
+                else:
+                    children[v, side] = ~len(leaves)
+                    leaves.append(child)
+        found = [split for i in order if (split := self.nodes[i].split) is not None]
+        grown = self.model.with_(topology=Topology(children))
+        size = grown.size(self.data.X.shape[1])
+        names = ["hyperplane", "intercept"] + ["log_weight"] * self.model.split.weighted
+        sites = {
+            name: torch.stack([split.sites[name] for split in found])
+            if found
+            else self.data.X.new_zeros(size.shape(name))
+            for name in names
+        }
+        leaf = torch.empty(len(self.data.X), dtype=torch.long, device=self.data.X.device)
+        for position, i in enumerate(leaves):
+            leaf[self.nodes[i].rows] = position
+        statistics = self.model.leaf.statistics(self.data.y, self.data.weights)
+        sums = statistics.new_zeros(len(leaves), statistics.shape[1]).index_add_(
+            0, leaf, statistics
+        )
+        sites |= self.model.leaf.estimate(sums)
+        return Posterior.from_point(grown, sites, inference)

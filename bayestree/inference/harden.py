@@ -1,0 +1,165 @@
+"""From a soft tree to the splits of its deterministic form."""
+
+import heapq
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bayestree.inference.criteria import criterion_of
+from bayestree.inference.data import Data
+from bayestree.inference.growing import GrowingTree, GrowthLimits
+from bayestree.inference.posterior import Posterior
+from bayestree.inference.stumps import FittedSplit, absorb, best_threshold
+from bayestree.models.sites import Sites
+
+LOG2 = math.log(2.0)
+
+
+class Hardened(NamedTuple):
+    """The deterministic form of a soft tree.
+
+    Attributes
+    ----------
+    posterior : Posterior
+        One draw, with a topology of its own.
+    sources : array of int, shape (V,)
+        Which node of the soft tree each of its nodes is.
+    """
+
+    posterior: Posterior
+    sources: NDArray[np.int64]
+
+
+def harden(
+    posterior: Posterior, data: Data, *, limits: GrowthLimits, extend: bool = False
+) -> Hardened:
+    """The splits of the point estimate at 1/2, those that separate nothing removed.
+
+    Pairs of leaves whose split gains less than ``limits.min_gain``, now that all splits have been
+    refined, are merged, and more of them where there are more leaves than ``limits.max_leaves``.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    data : Data
+        The training rows.
+    limits : GrowthLimits
+    extend : bool
+        Split leaves further by the polytopes above them at other levels of the score: what a
+        soft split says gradually, in steps. No new hyperplanes are fitted.
+
+    Returns
+    -------
+    Hardened
+    """
+    sites = {name: value.to(data.X) for name, value in posterior.point_sites().items()}
+    with torch.no_grad():
+        scores = torch.cat([posterior.model.scores(sites, part.X) for part in data.parts()])
+        tree, sources = _routed(posterior, sites, data, scores)
+        kept = tree.cut(limits.max_leaves, limits.min_gain)
+        if extend:
+            kept = _extended(tree, kept, sources, sites, scores, limits)
+        order = tree.breadth_first(kept)
+        return Hardened(
+            tree.assemble(kept, "harden"), np.array([sources[i] for i in order], dtype=np.int64)
+        )
+
+
+def _routed(
+    posterior: Posterior, sites: Sites, data: Data, scores: Tensor
+) -> tuple[GrowingTree, dict[int, int]]:
+    """The tree that the rows take, and which node of the posterior each of its splits is."""
+    tree = GrowingTree(posterior.model, data)
+    children = posterior.model.topology.children
+    places = {0: 0} if len(children) else {}
+    sources: dict[int, int] = {}
+    for node in range(len(children)):
+        if node not in places:
+            continue
+        i = places[node]
+        right = scores[tree.nodes[i].rows, node] > LOG2
+        if bool(right.all()) or not bool(right.any()):
+            # A node that no row leaves on one side gives its place to its other child.
+            places[int(children[node, int(right.any())])] = i
+            continue
+        split = FittedSplit(_of_node(sites, node), right, _gain(tree, i, right))
+        sources[i] = node
+        for child, place in zip(children[node], tree.branch(i, split), strict=True):
+            places[int(child)] = place
+    return tree, sources
+
+
+def _extended(
+    tree: GrowingTree,
+    kept: set[int],
+    sources: dict[int, int],
+    sites: Sites,
+    scores: Tensor,
+    limits: GrowthLimits,
+) -> set[int]:
+    """Best first, leaves split by an ancestor's polytope at another level, up to max_leaves."""
+    kept = set(kept)
+    above: dict[int, list[int]] = {0: []}
+    for i in sorted(kept):  # parents come first
+        for child in tree.nodes[i].children:
+            above[child] = [*above[i], sources[i]]
+    waiting: list[tuple[float, int, FittedSplit, int]] = []
+
+    def offer(i: int) -> None:
+        found = [
+            (split.gain, node, split)
+            for node in dict.fromkeys(above[i])
+            if (split := _at_best_level(tree, i, node, sites, scores, limits)) is not None
+        ]
+        if found:
+            gain, node, split = max(found, key=lambda entry: entry[0])
+            if gain >= limits.min_gain:
+                heapq.heappush(waiting, (-gain, i, split, node))
+
+    for leaf in sorted(set(above) - kept):
+        offer(leaf)
+    while waiting and (limits.max_leaves is None or len(kept) + 1 < limits.max_leaves):
+        _, i, split, node = heapq.heappop(waiting)
+        kept.add(i)
+        sources[i] = node
+        for child in tree.branch(i, split):
+            above[child] = [*above[i], node]
+            offer(child)
+    return kept
+
+
+def _at_best_level(
+    tree: GrowingTree, i: int, node: int, sites: Sites, scores: Tensor, limits: GrowthLimits
+) -> FittedSplit | None:
+    """The best split of the rows of ``i`` by the score of a node of the posterior."""
+    if not tree.can_split(i, limits):
+        return None
+    rows = tree.nodes[i].rows
+    leaf, data = tree.model.leaf, tree.data
+    statistics = leaf.statistics(data.y[rows], data.weights[rows])
+    own = scores[rows, node]
+    found = best_threshold(own, criterion_of(leaf), statistics, limits.min_leaf)
+    if found is None:
+        return None
+    threshold, gain = found
+    moved = absorb(_of_node(sites, node), threshold)
+    return FittedSplit(moved, own > threshold, gain)
+
+
+def _of_node(sites: Sites, node: int) -> dict[str, Tensor]:
+    names = [name for name in ("hyperplane", "intercept", "log_weight") if name in sites]
+    return {name: sites[name][node] for name in names}
+
+
+def _gain(tree: GrowingTree, i: int, right: Tensor) -> float:
+    rows = tree.nodes[i].rows
+    leaf, data = tree.model.leaf, tree.data
+    statistics = leaf.statistics(data.y[rows], data.weights[rows]).double()
+    whole, side = statistics.sum(0), statistics[right].sum(0)
+    criterion = criterion_of(leaf)
+    split = criterion.value(side) + criterion.value(whole - side)
+    return float(criterion.nats(split, whole) - criterion.nats(criterion.value(whole), whole))

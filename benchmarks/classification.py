@@ -1,0 +1,72 @@
+"""Letter, MNIST, Connect-4 and Bace against the figures of the CPT paper.
+
+Run: BAYESTREE_DATA=... python benchmarks/classification.py letter [--seed 0] [--validate]
+With --validate a fifth of the training rows stands for the test rows: choose settings by it.
+"""
+
+import argparse
+import time
+
+import numpy as np
+import torch
+from data import Split, load, peak_gib
+from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
+from sklearn.model_selection import train_test_split
+
+from bayestree import ConvexPolytopeTreeClassifier
+
+#: Depth, experts and leaves as in the paper's tables; everything else is the default.
+JOBS = {
+    "letter": {"max_depth": 11, "n_experts": 20, "max_leaves": 300},
+    "mnist": {"max_depth": 8, "n_experts": 16, "max_leaves": 98},
+    "connect4": {"max_depth": 4, "n_experts": 30, "max_leaves": 16},
+    "connect4-depth2": {"max_depth": 2, "n_experts": 30, "max_leaves": 4},
+    "bace": {"max_depth": 5, "n_experts": 10, "max_leaves": 21},
+}
+
+
+def score(y: np.ndarray, probability: np.ndarray, classes: np.ndarray) -> float:
+    if len(classes) == 2:
+        return float(roc_auc_score(y, probability[:, 1]))
+    return float(accuracy_score(y, classes[probability.argmax(axis=1)]))
+
+
+def held_out(rows: Split) -> Split:
+    parts = train_test_split(rows.X, rows.y, test_size=0.2, stratify=rows.y, random_state=1)
+    return Split(parts[0], parts[2], parts[1], parts[3])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("job", choices=JOBS)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--validate", action="store_true")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    rows = load(options.job.partition("-")[0])
+    if options.validate:
+        rows = held_out(rows)
+    changes = {
+        name: float(v) if "." in v else int(v)
+        for name, _, v in (pair.partition("=") for pair in options.set)
+    }
+    settings = {"dtype": "float32", "random_state": options.seed} | JOBS[options.job] | changes
+    start = time.perf_counter()
+    clf = ConvexPolytopeTreeClassifier(**settings).fit(rows.X, rows.y)
+    seconds = time.perf_counter() - start
+    tree, soft = clf.tree_.predict(rows.X_test), clf.predict_proba(rows.X_test)
+    print(
+        f"{options.job} {'validation' if options.validate else 'test'} seed {options.seed} "
+        f"{changes}: tree {score(rows.y_test, tree, clf.classes_):.4f} with "
+        f"{clf.get_n_leaves()} leaves, depth {clf.get_depth()}; posterior predictive "
+        f"{score(rows.y_test, soft, clf.classes_):.4f}, log loss "
+        f"{log_loss(rows.y_test, soft):.4f}; {seconds:.0f} s, {peak_gib():.2f} GiB; "
+        f"{np.mean(clf.tree_.n_facets):.1f} facets a node",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

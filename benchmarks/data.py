@@ -1,0 +1,53 @@
+"""The benchmark sets: ``NAME.npz`` files in the folder that BAYESTREE_DATA names.
+
+Each holds X, y and, where an official split exists, split (0 train, 1 validation, 2 test).
+"""
+
+import os
+import resource
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.model_selection import train_test_split
+
+SEED = 0
+
+
+class Split(NamedTuple):
+    """Training and test rows."""
+
+    X: np.ndarray
+    y: np.ndarray
+    X_test: np.ndarray
+    y_test: np.ndarray
+
+
+def load(name: str) -> Split:
+    """A set by name; without an official split a stratified 80/20 with seed 0."""
+    folder = os.environ.get("BAYESTREE_DATA")
+    if folder is None:
+        raise SystemExit("Set BAYESTREE_DATA to the folder of the benchmark sets.")
+    with np.load(Path(folder) / f"{name}.npz") as found:
+        X, y = found["X"].astype(np.float64), found["y"]
+        split = found["split"] if "split" in found else None
+    if split is not None:
+        # the validation rows of an official split belong to training here
+        train = split < 2
+        return Split(X[train], y[train], X[~train], y[~train])
+    few = len(np.unique(y)) <= 50
+    strata = y if few else np.digitize(y, np.quantile(y, [0.2, 0.4, 0.6, 0.8]))
+    parts = train_test_split(X, y, test_size=0.2, stratify=strata, random_state=SEED)
+    return Split(parts[0], parts[2], parts[1], parts[3])
+
+
+def rings(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows uniform on [-1, 1]^2; class 1 between radii 0.4 and 0.8."""
+    X = np.random.default_rng(seed).uniform(-1, 1, (n, 2))
+    radius = np.hypot(X[:, 0], X[:, 1])
+    return X, ((radius > 0.4) & (radius < 0.8)).astype(int)
+
+
+def peak_gib() -> float:
+    """Peak resident memory of this process so far, in GiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
