@@ -36,7 +36,8 @@ class Tree:
     leaf_rows : array, shape (L,)
         Weighted training rows in each leaf.
     center, scale : arrays, shape (d,)
-        Mean and standard deviation of the features in training (1 where constant).
+        Mean of the features in training, and the unit in which each is measured (about its
+        standard deviation; 1 where constant).
     feature_names : sequence of str, optional
     class_names : sequence of str, optional
     """
@@ -117,7 +118,7 @@ class Tree:
 
     @property
     def standardised_hyperplane(self) -> FloatArray:
-        """Coefficients per standard deviation of each feature, shape (E, d)."""
+        """Coefficients per unit (``scale``) of each feature, shape (E, d)."""
         return self.hyperplane * self.scale
 
     def __repr__(self) -> str:

@@ -24,6 +24,7 @@ from bayestree.topology import Topology
 from bayestree.tree import Tree
 
 SIZE_ROWS = 1000  # rows of each node on which the votes of its experts are measured
+RANGE = 6.0  # standard deviations that a column spans at most
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -132,7 +133,7 @@ class BasePolytopeTree(BaseEstimator):
         """Standardise, infer, and read off the deterministic tree. y is encoded."""
         counted = weights > 0  # a row of weight 0 is no row
         X, y, weights = X[counted], y[counted], weights[counted]
-        self._center, self._scale = _moments(X, weights)
+        self._center, self._scale = _units(X, weights)
         rows = self._standardise(X)
         data = Data.of(rows, y, weights, dtype=DTYPES[self.dtype], device=self.device)
         self.posterior_ = self._infer(self._model(leaf), data)
@@ -304,13 +305,18 @@ class BasePolytopeTree(BaseEstimator):
         return self.prediction == "posterior"
 
 
-def _moments(
+def _units(
     X: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Weighted mean and standard deviation of each column; 1 for a constant one."""
+    """Weighted mean of each column, and the unit in which it is measured.
+
+    The unit is the standard deviation, but no less than a sixth of the range (about which it is
+    for normal columns), so that a feature that is seldom on does not outweigh all others where
+    it is; 1 for a constant column.
+    """
     center = np.average(X, axis=0, weights=weights)
-    variance = np.average((X - center) ** 2, axis=0, weights=weights)
+    deviation = np.sqrt(np.average((X - center) ** 2, axis=0, weights=weights))
+    unit = np.maximum(deviation, np.ptp(X, axis=0) / RANGE)
     # Rounding leaves a constant column of large values a spread far below its last digit.
     tiny = np.finfo(np.float64).eps * np.maximum(np.abs(center), 1.0)
-    scale = np.sqrt(variance)
-    return center, np.where(scale > 10 * tiny, scale, 1.0)
+    return center, np.where(unit > 10 * tiny, unit, 1.0)
