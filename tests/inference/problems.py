@@ -45,7 +45,7 @@ def step(n=300, seed=0, noise=0.3):
 def soft_tree(leaf=None, n_experts=4, **others):
     """A model before its topology is known."""
     return SoftTree(
-        Topology.leaf(), split=Polytope(n_experts), leaf=leaf or Categorical(2), **others
+        Topology.leaf(), split=Polytope(n_experts), leaf=leaf or Categorical(2, 2.0), **others
     )
 
 

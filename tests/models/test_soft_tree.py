@@ -248,7 +248,7 @@ def test_drawn_y_have_the_moments_of_the_mixture(fit):
 
 
 def test_the_tree_without_a_split_is_one_leaf():
-    model = SoftTree(Topology.leaf(), split=Polytope(2), leaf=Categorical(3))
+    model = SoftTree(Topology.leaf(), split=Polytope(2), leaf=Categorical(3, 3.0))
     X, y, _ = rows(model)
     sites = {
         "log_weight": X.new_zeros(0, 2),
