@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from bayestree.topology import IntArray
+from bayestree.topology import BoolArray, IntArray
 from bayestree.tree import LOG2, FloatArray, facet_threshold
 
 Measure = Literal["facets", "weights", "effective"]
@@ -152,8 +152,8 @@ def polytope_size(
     labels : sequence of V str, optional
         Names of the nodes; their numbers by default.
     max_draws : int
-        Most draws that are measured, spread evenly over each chain: every facet of every draw
-        of every node may need a linear program of some 2 ms.
+        Most draws that are measured, spread evenly over each chain: each draw of each node needs
+        a linear program of some 2 ms, and a few more for facets that are nearly redundant.
 
     Returns
     -------
@@ -292,23 +292,63 @@ def n_facets(
 
 def _irredundant(plane: FloatArray, bound: FloatArray) -> int:
     """Half-spaces left when redundant ones are taken out one after the other."""
+    if len(bound) < 2:
+        return len(bound)
     kept = np.arange(len(bound))
-    for k in range(len(bound)):
+    for k in np.flatnonzero(~_met_first(plane, bound)):
         others = kept[kept != k]
-        if len(others) == 0:
-            break
-        found = linprog(
-            -plane[k],
-            A_ub=plane[others],
-            b_ub=bound[others],
-            bounds=(0.0, 1.0),
-            method="highs",
-            options={"presolve": False},
-        )
-        # Status 2: the others leave nothing of the box.
-        if found.status == 2 or (found.fun is not None and -found.fun <= bound[k] + TOLERANCE):
+        found = _maximise(plane[k], plane[others], bound[others])
+        # Where the others leave nothing of the box, k takes nothing away.
+        if found is None or plane[k] @ found <= bound[k] + TOLERANCE:
             kept = others
     return len(kept)
+
+
+def _met_first(plane: FloatArray, bound: FloatArray) -> BoolArray:
+    """Half-spaces that a ray from inside leaves before all others, and before the box.
+
+    These are not redundant. The rays along the normals settle most half-spaces at the price of
+    one linear program.
+    """
+    inside = _center(plane, bound)
+    settled = np.zeros(len(bound), dtype=bool)
+    if inside is None:
+        return settled
+    slope = plane @ plane.T
+    with np.errstate(divide="ignore"):
+        walls = np.where(plane > 0, 1 - inside, inside) / np.abs(plane)
+        way = np.where(slope > 0, (bound - plane @ inside)[:, None] / slope, np.inf)
+    way = np.vstack([way, walls.min(axis=1)])  # (half-spaces and box, rays)
+    nearest, next_one = np.partition(way, 1, axis=0)[:2]
+    first = way.argmin(axis=0)[next_one > nearest + TOLERANCE]
+    settled[first[first < len(bound)]] = True
+    return settled
+
+
+def _center(plane: FloatArray, bound: FloatArray) -> FloatArray | None:
+    """Centre of the largest ball inside the half-spaces and the box; None if there is none."""
+    d = plane.shape[1]
+    sides = np.vstack([plane, np.eye(d), -np.eye(d)])
+    radius = np.linalg.norm(sides, axis=1)[:, None]
+    limits = np.concatenate([bound, np.ones(d), np.zeros(d)])
+    found = _maximise(np.append(np.zeros(d), 1.0), np.hstack([sides, radius]), limits)
+    return None if found is None or found[-1] <= TOLERANCE else found[:-1]
+
+
+def _maximise(objective: FloatArray, plane: FloatArray, bound: FloatArray) -> FloatArray | None:
+    """Where a linear function is largest in plane @ u <= bound, 0 <= u <= 1; None if nowhere."""
+    for presolve in (False, True):  # presolving costs more than it saves, but is more robust
+        found = linprog(
+            -objective,
+            A_ub=plane,
+            b_ub=bound,
+            bounds=(0.0, 1.0),
+            method="highs",
+            options={"presolve": presolve},
+        )
+        if found.status in (0, 2):
+            return found.x
+    raise RuntimeError(f"HiGHS did not solve a linear program: {found.message}")
 
 
 def _largest_votes(draws: Draws, node: int, X: FloatArray) -> NDArray[np.float64]:
