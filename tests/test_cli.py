@@ -4,6 +4,7 @@ import json
 import string
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -380,6 +381,14 @@ class TestTables:
             except InputError:
                 continue
             assert len(frame) > 0
+
+    def test_long_rows_are_refused_whatever_the_warnings(self, tmp_path):
+        path = tmp_path / "t.csv"
+        path.write_text("size,kind\n1,a,x\n2,b,y\n")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with pytest.raises(InputError, match="cannot be read as a CSV"):
+                read_table(path)
 
     def test_numbers_stay_text_where_training_had_text(self, tmp_path):
         path = tmp_path / "t.csv"

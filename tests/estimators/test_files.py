@@ -247,6 +247,20 @@ class TestRefusals:
         assert path.read_bytes() == b"old"
         assert len(list(tmp_path.iterdir())) == 1
 
+    def test_a_full_disk_leaves_the_old_file_and_no_draft(self, tmp_path, monkeypatch):
+        path = tmp_path / "model.safetensors"
+        path.write_bytes(b"old")
+        one = classifier(inference="grow")
+
+        def full(*_):
+            raise OSError("disk full")
+
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(OSError, match="disk full"):
+            one.save(path)
+        assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
+        assert path.read_bytes() == b"old"
+
     def test_folders(self, tmp_path):
         with pytest.raises(IsADirectoryError, match="give the name of a file"):
             classifier(inference="grow").save(tmp_path)
