@@ -30,7 +30,7 @@ def load(name: str) -> Split:
         raise SystemExit("Set BAYESTREE_DATA to the folder of the benchmark sets.")
     with np.load(Path(folder) / f"{name}.npz") as found:
         X, y = found["X"].astype(np.float64), found["y"]
-        split = found["split"] if "split" in found else None
+        split = found.get("split")
     if split is not None:
         # the validation rows of an official split belong to training here
         train = split < 2
