@@ -18,7 +18,7 @@ def observed(leaf, n=9, seed=0):
     if isinstance(leaf, Categorical):
         y = torch.randint(3, (n,), generator=generator)
     else:
-        y = 2 * torch.randn(n, generator=generator, dtype=torch.float64)
+        y = 3 + 2 * torch.randn(n, generator=generator, dtype=torch.float64)
     member = torch.zeros(n, N_LEAVES, dtype=torch.float64)
     member[torch.arange(n), torch.arange(n) % N_LEAVES] = 1
     weights = torch.ones(n, dtype=torch.float64)
