@@ -90,6 +90,33 @@ class PolytopeGuide(nn.Module):
         self.register_buffer("shrinkage_rate", torch.ones_like(sites["intercept"]))
         self.refresh(steps=50)
 
+    @torch.no_grad()
+    def place(self, mean: Tensor, factor: Tensor, tilt: Tensor, log_weight: LogWeibull) -> None:
+        """Put the factors of the experts where they are told; the shrinkages follow.
+
+        Parameters
+        ----------
+        mean, tilt : Tensor, shape (V, K, d + 1)
+        factor : Tensor, shape (V, K, d + 1, d + 1)
+            Lower triangular, of positive diagonal.
+        log_weight : LogWeibull, shape (V, K)
+
+        Raises
+        ------
+        ValueError
+            For a guide without covariance within an expert.
+        """
+        if not self.full or not self.model.split.weighted:
+            raise ValueError("place needs covariance='expert' and a Polytope split.")
+        scale = factor.diagonal(dim1=-2, dim2=-1)
+        self.unit_mean.copy_(mean / self.size)
+        self.log_scale.copy_(scale.log())
+        self.unit_lower.copy_((factor / scale.unsqueeze(-1)).tril(-1))
+        self.unit_tilt.copy_(tilt / scale)
+        self.loc.copy_(log_weight.loc)
+        self.log_concentration.copy_(log_weight.concentration.log())
+        self.refresh(steps=50)
+
     # The factors.
 
     @property

@@ -1,0 +1,190 @@
+"""The guide of one node: a row of slots for experts, the last of them a pool.
+
+The pool is one set of parameters shared by all the experts that are out of use. A slot's
+``experts`` is the number of experts that it stands for: 1, 0 (empty), or the pool's.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from bayestree.distributions import LogWeibull
+from bayestree.inference.facets.draws import Draws
+from bayestree.inference.facets.likelihood import Planes
+from bayestree.inference.facets.rows import votes
+
+LARGEST_STEP = 3.0  # of a log-weight whose law is very wide, per unit of its coordinate
+
+
+class NodeGuide(NamedTuple):
+    """Weibull weights and normal hyperplanes given them, for each of several fits.
+
+    The factors are those of ``PolytopeGuide`` with full covariance within an expert: with
+    E ~ Exponential(1) and g = log E, standardised, log weight = loc + log E / concentration and
+    coefficient = mean + tilt g + factor eps.
+
+    Attributes
+    ----------
+    mean, tilt : Tensor, shape (fit, slot, feature + 1)
+    factor : Tensor, shape (fit, slot, feature + 1, feature + 1)
+        Lower triangular, of positive diagonal.
+    loc, log_concentration, log_rate, experts : Tensor, shape (fit, slot)
+        ``log_rate`` is that of the gamma factor of the shrinkage.
+    """
+
+    mean: Tensor
+    tilt: Tensor
+    factor: Tensor
+    loc: Tensor
+    log_concentration: Tensor
+    log_rate: Tensor
+    experts: Tensor
+
+    def take(self, which: Tensor) -> "NodeGuide":
+        """Some of the fits."""
+        return NodeGuide(*(part[which] for part in self))
+
+    def slots(self, which: Tensor) -> "NodeGuide":
+        """Some of the slots."""
+        return NodeGuide(*(part[:, which] for part in self))
+
+    @property
+    def n_slots(self) -> int:
+        """Slots of every fit, the pool included."""
+        return self.loc.shape[1]
+
+    @property
+    def n_facets(self) -> int:
+        """Slots of the first fit that stand for an expert in use."""
+        return int(self.experts[0, :-1].sum())
+
+    @property
+    def law(self) -> LogWeibull:
+        """Factor of the log-weights, shape (fit, slot)."""
+        return LogWeibull(self.log_concentration.exp(), self.loc, validate_args=False)
+
+    @property
+    def second_moment(self) -> Tensor:
+        """Of the coefficients, shape (fit, slot, feature + 1)."""
+        return self.mean.square() + self.tilt.square() + self.factor.square().sum(-1)
+
+    @property
+    def log_mean_weight(self) -> Tensor:
+        """Logarithm of the mean weight of one expert of each slot."""
+        return self.loc + torch.lgamma(1 + torch.exp(-self.log_concentration))
+
+    def centre(self) -> tuple[Tensor, Tensor]:
+        """Coefficients and log-weights at their means: the pool at its total mean weight."""
+        pool = pool_mask(self.loc)
+        level = torch.where(pool, self.log_mean_weight, self.law.mean)
+        return self.mean, level + self.experts.log()
+
+    def score(self, design: Tensor) -> Tensor:
+        """Scores at the centre, shape (fit, row)."""
+        return votes(*self.centre(), design)
+
+    def realise(self, draws: Draws) -> tuple[Planes, Tensor]:
+        """Hyperplanes and log-weights (fit, slot, draw) on base draws.
+
+        The pool's weight is its exact mean, so that its rare large values are neither missed
+        nor left to chance; see :meth:`OnePlanes.heard` for why that is a bound.
+        """
+        standard = draws.standard
+        nodes = torch.stack([torch.ones_like(standard), standard, draws.normal], -1)
+        width = torch.exp(-self.log_concentration)[..., None]
+        log_weight = self.loc[..., None] + draws.log_exponential * width
+        level = self.log_mean_weight[..., None].expand_as(log_weight)
+        log_weight = torch.where(pool_mask(self.loc)[:, None], level, log_weight)
+        log_weight = log_weight + self.experts.log()[..., None]
+        return Planes(self.mean, nodes, self.tilt, self.factor), log_weight
+
+    def contributions(self, design: Tensor) -> Tensor:
+        """Largest contribution of each slot to a score, shape (fit, slot)."""
+        coefficient, log_weight = self.centre()
+        top = torch.stack([softplus(one @ design.T).amax(-1) for one in coefficient])
+        return log_weight.exp() * top
+
+    # Slots of a guide of one fit.
+
+    def keep(self, which: Tensor, n_experts: int) -> "NodeGuide":
+        """Only the slots ``which`` (bool, slot) that are in use; the others join the pool."""
+        active = torch.nonzero(which[:-1] & (self.experts[0, :-1] > 0))[:, 0]
+        index = torch.cat([active, active.new_tensor([self.n_slots - 1])])
+        return self.slots(index).with_pool(n_experts)
+
+    def without(self, which: list[int], n_experts: int) -> "NodeGuide":
+        """The slots ``which`` sent to the pool."""
+        stay = torch.ones(self.n_slots, dtype=torch.bool)
+        stay[which] = False
+        return self.keep(stay, n_experts)
+
+    def add(self, new: "NodeGuide", n_experts: int) -> "NodeGuide":
+        """The slots of ``new``, which has no pool, taken out of the pool."""
+        parts = [
+            torch.cat([old[:, :-1], fresh, old[:, -1:]], 1)
+            for old, fresh in zip(self, new, strict=True)
+        ]
+        return NodeGuide(*parts).with_pool(n_experts)
+
+    def with_pool(self, n_experts: int) -> "NodeGuide":
+        """Counts of one for every slot, and of the rest of the experts for the pool."""
+        experts = torch.ones_like(self.experts)
+        experts[:, -1] = n_experts - (self.n_slots - 1)
+        return self._replace(experts=experts)
+
+    def widen(self, slots: int) -> "NodeGuide":
+        """Empty slots before the pool until there are ``slots``."""
+        extra = slots - self.n_slots
+        fill = torch.cat(
+            [torch.arange(self.n_slots - 1), torch.full((extra + 1,), self.n_slots - 1)]
+        )
+        wide = self.slots(fill)
+        experts = wide.experts.clone()
+        experts[:, self.n_slots - 1 : -1] = 0.0
+        return wide._replace(experts=experts)
+
+    # Coordinates for an optimiser.
+
+    @property
+    def n_coordinates(self) -> int:
+        """Coordinates of one fit."""
+        width = self.mean.shape[-1]
+        return self.n_slots * (3 * width + width * (width - 1) // 2 + 3)
+
+    def at(self, flat: Tensor) -> "NodeGuide":
+        """Guide at coordinates (fit, coordinate) relative to this one, which is at zero.
+
+        Means and tilts are measured in this guide's standard deviations and the Cholesky factor
+        multiplies this one's: no coordinate has a unit.
+        """
+        fits, slots, width = self.mean.shape
+        flat = flat.view(fits, slots, -1)
+        mean, tilt, log_diagonal, lower, rest = flat.split(
+            [width, width, width, width * (width - 1) // 2, 3], -1
+        )
+        triangle = torch.diag_embed(log_diagonal.exp())
+        row, column = torch.tril_indices(width, width, -1)
+        triangle = triangle.index_put(
+            (torch.arange(fits)[:, None, None], torch.arange(slots)[:, None], row, column), lower
+        )
+        pool = pool_mask(self.loc)[:, None]
+        shifted_tilt = self.tilt + (self.factor @ tilt[..., None])[..., 0]
+        sd = torch.exp(-self.log_concentration).clamp_max(LARGEST_STEP)
+        return NodeGuide(
+            mean=self.mean + (self.factor @ mean[..., None])[..., 0],
+            tilt=torch.where(pool, 0.0, shifted_tilt),
+            factor=self.factor @ triangle,
+            loc=self.loc + sd * rest[..., 0],
+            log_concentration=self.log_concentration + rest[..., 1],
+            log_rate=self.log_rate + rest[..., 2],
+            experts=self.experts,
+        )
+
+
+def pool_mask(like: Tensor) -> Tensor:
+    """Which slots (the last dimension of ``like``) are the pool."""
+    mask = torch.zeros(like.shape[-1], dtype=torch.bool)
+    mask[-1] = True
+    return mask

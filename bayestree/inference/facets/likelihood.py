@@ -1,0 +1,197 @@
+"""Expected log-likelihood of one node's rows on base draws, with its gradients by hand."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import softplus
+
+from bayestree.inference.facets.rows import STEEP, Rows
+from bayestree.inference.facets.sides import SideState
+
+CHUNK = 60_000  # pre-activations worked on at once: fits the cache
+LEAST_PIECE = 64  # rows worked on at once, at least
+
+
+class Planes(NamedTuple):
+    """Pre-activations of experts, normal at each row: z = x.mean + g x.tilt + e |factor' x|.
+
+    Only the distribution of the votes at each row counts in the expected log-likelihood; so one
+    scalar e per draw and expert serves all rows, and the number of draws need not grow with that
+    of features.
+
+    Attributes
+    ----------
+    mean : Tensor, shape (fit, slot, feature + 1)
+    nodes : Tensor, shape (slot, draw, 3), optional
+        (1, g, e) of each draw; None where the planes are points, of one draw.
+    tilt : Tensor, shape (fit, slot, feature + 1), optional
+    factor : Tensor, shape (fit, slot, feature + 1, feature + 1), optional
+    """
+
+    mean: Tensor
+    nodes: Tensor | None = None
+    tilt: Tensor | None = None
+    factor: Tensor | None = None
+
+    def one(self, fit: int) -> "OnePlanes":
+        """One of the fits."""
+        mean = self.mean[fit]
+        if self.nodes is None or self.tilt is None or self.factor is None:
+            return OnePlanes(mean, mean.new_ones(len(mean), 1, 1), None)
+        return OnePlanes(mean, self.nodes, (self.tilt[fit], self.factor[fit]))
+
+
+class OnePlanes(NamedTuple):
+    """:class:`Planes` of one fit; ``spread`` holds tilt and factor, None for points."""
+
+    mean: Tensor
+    nodes: Tensor
+    spread: tuple[Tensor, Tensor] | None
+
+    def fields(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(mean, tilt, sd) of the pre-activations (slot, 3, row); factor' x (slot, feature, row).
+
+        Of points, the means alone.
+        """
+        mean = self.mean @ x.T
+        if self.spread is None:
+            return mean[:, None], mean
+        tilt, factor = self.spread
+        half = factor.mT @ x.T
+        sd = (half.square().sum(1) + torch.finfo(half.dtype).tiny).sqrt()
+        return torch.stack([mean, tilt @ x.T, sd], 1), half
+
+    def pieces(self, n_rows: int) -> list[slice]:
+        """Cuts of the rows that are worked on at once."""
+        slots, draws, _ = self.nodes.shape
+        size = max(CHUNK // (draws * slots), LEAST_PIECE)
+        return [slice(start, start + size) for start in range(0, n_rows, size)]
+
+    def votes(self, weight: Tensor, x: Tensor, heard: Tensor | None = None) -> "Votes":
+        """Votes at some rows under weights (slot, draw); ``heard`` (row,) multiplies the pool's."""
+        fields, half = self.fields(x)
+        activation = torch.bmm(self.nodes, fields)
+        soft = softplus(activation, threshold=STEEP)
+        if heard is not None:
+            soft[-1].mul_(heard)
+        score = torch.bmm(weight.T[:, None], soft.transpose(0, 1))[:, 0]
+        return Votes(score, activation, soft, fields, half)
+
+    def heard(self, log_left: Tensor, log_right: Tensor) -> Tensor | None:
+        """1 at the rows where the pool's mean vote bounds its effect from below, 0 elsewhere.
+
+        At steepness 1 the log-likelihood is convex and falling in the score where the left says
+        more: Jensen's inequality allows the mean. Where the right does it rises, and leaving the
+        pool out is the bound. (There the mean would not do: it is made of rare large weights, of
+        which a row can profit only once.) Points have no pool.
+        """
+        return None if self.spread is None else (log_left > log_right).to(log_left)
+
+
+class Votes(NamedTuple):
+    """Scores (draw, row), and what they were made of."""
+
+    score: Tensor
+    activation: Tensor
+    soft: Tensor
+    fields: Tensor
+    half: Tensor
+
+
+def log_likelihood(planes: Planes, log_weight: Tensor, rows: Rows, state: SideState) -> Tensor:
+    """Mean over draws of the summed log-likelihood, shape (fit,).
+
+    ``log_weight`` is (fit, slot, draw).
+    """
+    value: Tensor = _LogLikelihood.apply(
+        planes.mean, log_weight, planes.tilt, planes.factor, planes.nodes, rows, state
+    )
+    return value
+
+
+def responsibilities(
+    planes: Planes, log_weight: Tensor, rows: Rows, state: SideState
+) -> tuple[Tensor, Tensor]:
+    """Shares of each row that the two sides take, means over draws: twice (fit, row)."""
+    left, right = torch.empty_like(state.log_left), torch.empty_like(state.log_left)
+    for fit in range(len(left)):
+        one, weight = planes.one(fit), log_weight[fit].exp()
+        for cut in one.pieces(left.shape[1]):
+            part = rows.take(cut)
+            low, high = state.log_left[fit, cut], state.log_right[fit, cut]
+            score = one.votes(weight, part.design, one.heard(low, high)).score
+            value = part.log_likelihood(score, low, high)
+            to_left, to_right = part.split(score)
+            left[fit, cut] = torch.exp(low + to_left - value).mean(0)
+            right[fit, cut] = torch.exp(high + to_right - value).mean(0)
+    return left, right
+
+
+class _Sums:
+    """Log-likelihood of one fit and its gradients, summed over pieces of the rows."""
+
+    def __init__(self, planes: OnePlanes, log_weight: Tensor) -> None:
+        self.planes, self.weight = planes, log_weight.exp()
+        self.loaded = (planes.nodes * self.weight[:, :, None]).mT
+        mean = planes.mean
+        self.total = mean.new_zeros(())
+        self.d_weight, self.d_mean = torch.zeros_like(self.weight), torch.zeros_like(mean)
+        self.d_tilt = torch.zeros_like(mean)
+        self.d_factor = mean.new_zeros(*mean.shape, mean.shape[-1])
+
+    def add(self, rows: Rows, log_left: Tensor, log_right: Tensor) -> None:
+        heard = self.planes.heard(log_left, log_right)
+        votes = self.planes.votes(self.weight, rows.design, heard)
+        value, slope = rows.log_likelihood_and_slope(votes.score, log_left, log_right)
+        self.total += (value @ rows.weights).sum()
+        g = slope * rows.weights
+        self.d_weight += torch.bmm(votes.soft.transpose(0, 1), g[:, :, None])[:, :, 0].T
+        pull = votes.activation.sigmoid_().mul_(g)
+        if heard is not None:
+            pull[-1].mul_(heard)
+        d_fields = torch.bmm(self.loaded, pull)
+        self.d_mean += d_fields[:, 0] @ rows.design
+        if self.planes.spread is not None:
+            self.d_tilt += d_fields[:, 1] @ rows.design
+            half = votes.half.mul_((d_fields[:, 2] / votes.fields[:, 2])[:, None])
+            self.d_factor += (half @ rows.design).mT
+
+    def mean(self) -> tuple[Tensor, ...]:
+        draws = self.planes.nodes.shape[1]
+        parts = (self.total, self.d_mean, self.d_weight * self.weight, self.d_tilt, self.d_factor)
+        return tuple(part / draws for part in parts)
+
+
+class _LogLikelihood(torch.autograd.Function):
+    @staticmethod
+    def forward(  # noqa: PLR0917 - as autograd wants it
+        ctx: Any,
+        mean: Tensor,
+        log_weight: Tensor,
+        tilt: Tensor | None,
+        factor: Tensor | None,
+        nodes: Tensor | None,
+        rows: Rows,
+        state: SideState,
+    ) -> Tensor:
+        planes = Planes(mean, nodes, tilt, factor)
+        parts = []
+        for fit in range(len(mean)):
+            sums = _Sums(planes.one(fit), log_weight[fit])
+            for cut in sums.planes.pieces(len(rows.weights)):
+                sums.add(rows.take(cut), state.log_left[fit, cut], state.log_right[fit, cut])
+            parts.append(sums.mean())
+        total, *gradients = (torch.stack(part) for part in zip(*parts, strict=True))
+        ctx.save_for_backward(*gradients)
+        ctx.points = tilt is None
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        d_mean, d_weight, d_tilt, d_factor = ctx.saved_tensors
+        g = grad[:, None, None]
+        spread = (None, None) if ctx.points else (g * d_tilt, g[..., None] * d_factor)
+        return g * d_mean, g * d_weight, *spread, None, None, None

@@ -1,0 +1,86 @@
+"""What lies on the two sides of a split: subtrees that stay, or leaves that adapt."""
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from bayestree.models.leaves import Leaf
+
+
+class SideState(NamedTuple):
+    """What the two sides say of each row, for each of several fits.
+
+    Attributes
+    ----------
+    log_left, log_right : Tensor, shape (fit, row)
+        Log-likelihood of a row that goes there, with that of reaching the node.
+    value : Tensor, shape (fit,)
+        The leaves' own share of the bound: minus their divergence from the prior.
+    """
+
+    log_left: Tensor
+    log_right: Tensor
+    value: Tensor
+
+    def take(self, which: Tensor) -> "SideState":
+        """Some of the fits."""
+        return SideState(*(part[which] for part in self))
+
+
+class Sides(Protocol):
+    """The two sides of a split."""
+
+    def update(self, left: Tensor, right: Tensor, weights: Tensor) -> SideState:
+        """State given the responsibilities (fit, row) of the sides and the rows' weights."""
+
+    def take(self, index: Tensor) -> "Sides":
+        """The sides for some of the rows."""
+
+
+class FixedSides(NamedTuple):
+    """Subtrees whose likelihoods of the rows (row,) are given and stay as they are."""
+
+    log_left: Tensor
+    log_right: Tensor
+
+    def update(self, left: Tensor, right: Tensor, weights: Tensor) -> SideState:
+        shape = left.shape
+        return SideState(
+            self.log_left.expand(shape), self.log_right.expand(shape), left.new_zeros(len(left))
+        )
+
+    def take(self, index: Tensor) -> "FixedSides":
+        return FixedSides(self.log_left[index], self.log_right[index])
+
+
+class LeafSides(NamedTuple):
+    """Two leaves, updated in closed form.
+
+    Attributes
+    ----------
+    leaf : Categorical or Gaussian
+    y : Tensor, shape (row,)
+    log_reach : Tensor, shape (row,), optional
+        Log-probability of reaching the node.
+    """
+
+    leaf: Leaf
+    y: Tensor
+    log_reach: Tensor | None = None
+
+    def update(self, left: Tensor, right: Tensor, weights: Tensor) -> SideState:
+        statistics = self.leaf.statistics(self.y, weights)
+        log_left, left_kl = self._leaf(left @ statistics)
+        log_right, right_kl = self._leaf(right @ statistics)
+        return SideState(log_left, log_right, -left_kl - right_kl)
+
+    def _leaf(self, sums: Tensor) -> tuple[Tensor, Tensor]:
+        """Expected log-densities (fit, row) and divergences (fit,) of one leaf."""
+        density = self.leaf.posterior(sums).expected_log_density(self.y).T
+        divergence = torch.stack([self.leaf.posterior(one).kl() for one in sums.split(1)])
+        return density if self.log_reach is None else density + self.log_reach, divergence
+
+    def take(self, index: Tensor) -> "LeafSides":
+        reach = None if self.log_reach is None else self.log_reach[index]
+        return LeafSides(self.leaf, self.y[index], reach)

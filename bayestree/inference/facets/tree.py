@@ -1,0 +1,259 @@
+"""The search for facets applied to every node of a fitted tree, one after the other."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Generator, Tensor
+
+from bayestree import routing
+from bayestree._progress import Track
+from bayestree._seed import RandomState, draw_seed
+from bayestree.inference.data import Data
+from bayestree.inference.facets.bound import FacetPrior
+from bayestree.inference.facets.draws import Draws, fresh_draws
+from bayestree.inference.facets.fits import Problem, SearchOptions
+from bayestree.inference.facets.guide import NodeGuide
+from bayestree.inference.facets.rows import Rows
+from bayestree.inference.facets.search import FacetSearch, search_facets
+from bayestree.inference.facets.sides import FixedSides, LeafSides, Sides
+from bayestree.inference.facets.starts import Points, guide_around
+from bayestree.inference.guides import PolytopeGuide
+from bayestree.inference.posterior import Posterior
+from bayestree.inference.training import joined
+from bayestree.models.soft_tree import SoftTree
+
+LEAST_SHARE = 1e-3  # of a row's probability below which it is none of a node's rows
+FEWEST_ROWS = 10  # without so many a node has no facets
+LEAF_STEPS = 10  # for the leaves to follow the splits
+MEAN_DRAWS = 64  # over which a node's routing is averaged
+
+
+class TreeFacets(NamedTuple):
+    """Outcome of :func:`improve_facets`.
+
+    Attributes
+    ----------
+    nodes : tuple of NodeGuide, length V
+        One fit each.
+    leaf_sums : Tensor, shape (L, c)
+        Sums of the leaves' statistics over soft memberships.
+    trace : tuple of str
+        What was tried, node by node.
+    """
+
+    nodes: tuple[NodeGuide, ...]
+    leaf_sums: Tensor
+    trace: tuple[str, ...]
+
+    @property
+    def n_facets(self) -> NDArray[np.int64]:
+        """Experts in use of each node, shape (V,)."""
+        return np.array([node.n_facets for node in self.nodes], dtype=np.int64)
+
+    @property
+    def needed(self) -> NDArray[np.bool_]:
+        """Which nodes split at all: the others send every row left, shape (V,)."""
+        return self.n_facets > 0
+
+
+def improve_facets(
+    posterior: Posterior,
+    data: Data,
+    *,
+    sweeps: int = 2,
+    options: SearchOptions = SearchOptions(),  # noqa: B008 - it is immutable
+    random_state: RandomState = None,
+    progress: bool = False,
+) -> TreeFacets:
+    """Search for the facets of every node, the rest of the tree at its present expectation.
+
+    Nodes come in breadth-first order. The leaves of a node without others below adapt with it;
+    other leaves follow after each node. The first sweep starts anew (from the present experts,
+    too); later ones go on by moves. The work is done in double precision on the CPU.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        Whose point estimate is the start, and whose model is fitted.
+    data : Data
+        n rows.
+    sweeps : int
+    options : SearchOptions
+    random_state : int, RandomState or Generator, optional
+    progress : bool
+        Draw a progress bar, on a terminal.
+
+    Returns
+    -------
+    TreeFacets
+    """
+    tree = _Tree(posterior, _double(data))
+    generator = torch.Generator().manual_seed(draw_seed(random_state))
+    topology = posterior.model.topology
+    order = np.argsort(topology.node_depth, kind="stable").tolist()
+    visits = [(sweep, int(node)) for sweep in range(sweeps) for node in order]
+    track = Track(visits, "facets", show=progress)
+    for sweep, node in track:
+        found = tree.improve(node, options, generator)
+        tree.trace.extend(f"sweep {sweep} {topology.node_labels[node]} {t}" for t in found.trace)
+        track.note(f"{topology.node_labels[node]}: {found.guide.n_facets} facets")
+    nodes = tuple(tree.guides[node] for node in range(topology.n_nodes))
+    return TreeFacets(nodes, tree.leaf_sums, tuple(tree.trace))
+
+
+def polytope_guide(model: SoftTree, facets: TreeFacets, data: Data) -> PolytopeGuide:
+    """The whole tree's guide with the factors that were found, in the precision of ``data``.
+
+    The factor of a node's pool is that of each of its unused experts.
+    """
+    n_experts = model.split.n_experts
+    wide = [NodeGuide(*(part[0] for part in _spread(node, n_experts))) for node in facets.nodes]
+    whole = NodeGuide(*(torch.stack(parts).to(data.X) for parts in zip(*wide, strict=True)))
+    sites = {
+        "hyperplane": whole.mean[..., :-1],
+        "intercept": whole.mean[..., -1],
+        "log_weight": whole.log_mean_weight,
+    }
+    guide = PolytopeGuide(model, sites, facets.leaf_sums.to(data.X), covariance="expert")
+    guide.place(whole.mean, whole.factor, whole.tilt, whole.law)
+    return guide
+
+
+def _spread(guide: NodeGuide, n_experts: int) -> NodeGuide:
+    """A slot for every expert, those of the pool alike."""
+    own = guide.n_slots - 1
+    return guide.slots(torch.tensor([*range(own), *[own] * (n_experts - own)]))
+
+
+def _double(data: Data) -> Data:
+    y = data.y.double() if data.y.is_floating_point() else data.y
+    return Data(*(column.cpu() for column in (data.X.double(), y, data.weights.double())))
+
+
+class _Tree:
+    """Routing, leaves and guides of all nodes, as they are now."""
+
+    def __init__(self, posterior: Posterior, data: Data) -> None:
+        self.model, self.data = posterior.model, data
+        self.prior = FacetPrior.of(self.model)
+        self.topology = self.model.topology
+        self.design = data.with_ones().X
+        self.sites = {name: site.double() for name, site in posterior.point_sites().items()}
+        scores = self.model.scores(self.sites, data.X)
+        #: log-probabilities of left and right at each node, shape (2, V, n)
+        self.branch = torch.stack(routing.branch_log_probs(scores.T, self.model.steepness))
+        self.guides: dict[int, NodeGuide] = {}
+        self.trace: list[str] = []
+        self.statistics = self.model.leaf.statistics(data.y, data.weights)
+        self.leaf_sums = self._paths().exp().T @ self.statistics
+        self._update_leaves()
+
+    # What the rest of the tree says of the rows.
+
+    def _paths(self) -> Tensor:
+        """log P(leaf | x), shape (n, L)."""
+        paths = routing.path_matrix(self.topology, dtype=torch.float64, device="cpu")
+        left, right = self.branch
+        return routing.leaf_log_probs(left.T, right.T, paths)
+
+    def _densities(self) -> Tensor:
+        """Expected log-density of each row in each leaf, shape (n, L)."""
+        return self.model.leaf.posterior(self.leaf_sums).expected_log_density(self.data.y)
+
+    def _update_leaves(self) -> None:
+        paths = self._paths()
+        for _ in range(LEAF_STEPS):
+            member = (paths + self._densities()).softmax(-1)
+            self.leaf_sums = member.T @ self.statistics
+
+    def _below(self, child: int, densities: Tensor) -> Tensor:
+        """Log-likelihood of each row from a child on, shape (n,)."""
+        if child < 0:
+            return densities[:, ~child]
+        left, right = self.topology.children[child].tolist()
+        return torch.logaddexp(
+            self.branch[0, child] + self._below(left, densities),
+            self.branch[1, child] + self._below(right, densities),
+        )
+
+    def _above(self, node: int, densities: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Log-probability of reaching a node, and log-likelihood of the leaves elsewhere."""
+        parent = int(self.topology.node_parent[node])
+        if parent < 0:
+            return torch.zeros_like(self.data.weights), None
+        reach, elsewhere = self._above(parent, densities)
+        children = self.topology.children[parent].tolist()
+        side = children.index(node)
+        passed = reach + self.branch[1 - side, parent] + self._below(children[1 - side], densities)
+        if elsewhere is not None:
+            passed = torch.logaddexp(passed, elsewhere)
+        return reach + self.branch[side, parent], passed
+
+    # One node.
+
+    def problem(self, node: int, options: SearchOptions, generator: Generator) -> Problem:
+        """The search at a node, on the rows that may reach it."""
+        densities = self._densities()
+        reach, elsewhere = self._above(node, densities)
+        children = self.topology.children[node].tolist()
+        rows = Rows(self.design, self.data.weights, elsewhere, self.model.steepness)
+        sides: Sides
+        if max(children) < 0:
+            sides = LeafSides(self.model.leaf, self.data.y, reach)
+        else:
+            sides = FixedSides(*(reach + self._below(child, densities) for child in children))
+        share = reach + self._below(node, densities)
+        if elsewhere is not None:
+            share = share - torch.logaddexp(share, elsewhere)
+        else:
+            share = torch.zeros_like(share)
+        near = torch.maximum(reach, share).exp() >= LEAST_SHARE
+        index = torch.nonzero(near & (self.data.weights > 0))[:, 0]
+        return Problem.of(rows.take(index), sides.take(index), self.prior, generator, options)
+
+    def improve(self, node: int, options: SearchOptions, generator: Generator) -> FacetSearch:
+        """Search at a node, and let routing and leaves follow."""
+        problem = self.problem(node, options, generator)
+        if len(problem.rows.weights) < FEWEST_ROWS:
+            found = _no_facets(problem)
+        elif node in self.guides:
+            found = search_facets(problem, guide=self.guides[node])
+        else:
+            found = search_facets(problem, present=self._present(node))
+        self.guides[node] = found.guide
+        draws = fresh_draws(MEAN_DRAWS, found.guide.n_slots, generator)
+        rows = Rows(self.design, self.data.weights, None, self.model.steepness)
+        self.branch[:, node] = mean_split(found.guide, rows, draws)
+        if isinstance(problem.sides, LeafSides):
+            self._renew_leaves(node)
+        self._update_leaves()
+        return found
+
+    def _renew_leaves(self, node: int) -> None:
+        """Leaves of a node from its routing alone: they may have changed places."""
+        leaves = (~self.topology.children[node]).tolist()
+        self.leaf_sums[leaves] = self._paths()[:, leaves].exp().T @ self.statistics
+
+    def _present(self, node: int) -> Points:
+        return Points(joined(self.sites)[node], self.sites["log_weight"][node])
+
+
+def _no_facets(problem: Problem) -> FacetSearch:
+    """The outcome where there are too few rows to ask."""
+    design = problem.rows.design
+    nothing = Points(design.new_zeros(0, design.shape[1]), design.new_zeros(0))
+    fit = problem.adopt(guide_around(nothing, problem.rows, problem.prior))
+    return FacetSearch(fit.guide, fit.sides, float("nan"), ["end 0, too few rows"])
+
+
+def mean_split(guide: NodeGuide, rows: Rows, draws: Draws) -> Tensor:
+    """Logarithms of the mean probabilities of left and right over draws, shape (2, row)."""
+    planes, log_weight = guide.realise(draws)
+    one, weight = planes.one(0), log_weight[0].exp()
+    parts = []
+    for cut in one.pieces(len(rows.weights)):
+        score = one.votes(weight, rows.design[cut]).score
+        parts.append(torch.stack([side.exp().mean(0).log() for side in rows.split(score)]))
+    return torch.cat(parts, 1)

@@ -1,0 +1,201 @@
+"""Batched L-BFGS: many small smooth problems minimised at once.
+
+Every problem has its own curvature memory and its own weak-Wolfe line search (the bisection of
+Lewis and Overton, 2013). The searches are asynchronous: each call of the objective evaluates, for
+every problem still running, the one point that it needs next, so that no problem waits for the
+line search of another.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+DESCENT, CURVATURE = 1e-4, 0.9  # of the Wolfe conditions
+LEAST_CURVATURE = 1e-10  # cosine of step and change of gradient below which a pair is left out
+ROUNDING = 1e-13  # of a value: smaller rises count as none
+
+#: ``objective(points, which) -> (values, gradients)`` for the problems ``which``.
+Objective = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+class Minima(NamedTuple):
+    """Best points found.
+
+    Attributes
+    ----------
+    point : Tensor, shape (problem, parameter)
+    value : Tensor, shape (problem,)
+    converged : Tensor of bool, shape (problem,)
+    evaluations : int
+        Calls of the objective, each on all the problems then running.
+    """
+
+    point: Tensor
+    value: Tensor
+    converged: Tensor
+    evaluations: int
+
+
+def minimise(
+    objective: Objective,
+    start: Tensor,
+    *,
+    max_iterations: int = 100,
+    memory: int = 12,
+    tolerance: float = 1e-3,
+    patience: int = 5,
+    max_trials: int = 20,
+) -> Minima:
+    """Minimise one function per row of ``start``.
+
+    Parameters
+    ----------
+    objective : callable
+        ``(points, which) -> (values, gradients)``; a value that is not finite is a failed trial.
+    start : Tensor, shape (problem, parameter)
+    max_iterations : int
+        Accepted steps per problem.
+    memory : int
+        Curvature pairs kept.
+    tolerance : float
+    patience : int
+        A problem has converged when ``patience`` steps together gained less than ``tolerance``.
+    max_trials : int
+        Points tried per line search before the memory is dropped, or, when it is empty, the
+        problem given up.
+
+    Returns
+    -------
+    Minima
+    """
+    run = _Run(objective, start, memory, patience)
+    while bool(run.running.any()):
+        run.advance(max_iterations, tolerance, max_trials)
+    return Minima(run.point, run.value, run.converged, run.evaluations)
+
+
+class _Memory:
+    """Curvature pairs of each problem, newest last; empty ones have ``inverse`` 0."""
+
+    def __init__(self, like: Tensor, size: int) -> None:
+        problems, parameters = like.shape
+        self.steps = like.new_zeros(problems, size, parameters)
+        self.changes = like.new_zeros(problems, size, parameters)
+        self.inverse = like.new_zeros(problems, size)
+        self.scale = like.new_ones(problems)
+
+    def append(self, which: Tensor, step: Tensor, change: Tensor) -> None:
+        """Store pairs of the problems ``which``, leaving out those of no curvature."""
+        curvature = (step * change).sum(-1)
+        squared = change.square().sum(-1)
+        good = curvature > LEAST_CURVATURE * (squared * step.square().sum(-1)).sqrt()
+        rows, curvature = which[good], curvature[good]
+        for store, new in ((self.steps, step[good]), (self.changes, change[good])):
+            store[rows] = torch.cat([store[rows, 1:], new[:, None]], 1)
+        self.inverse[rows] = torch.cat([self.inverse[rows, 1:], 1 / curvature[:, None]], 1)
+        self.scale[rows] = curvature / squared[good]
+
+    def forget(self, which: Tensor) -> None:
+        """Drop the pairs of the problems ``which``."""
+        self.inverse[which] = 0.0
+
+    def empty(self) -> Tensor:
+        """Whether nothing is stored, shape (problem,)."""
+        return self.inverse[:, -1] == 0
+
+    def direction(self, which: Tensor, gradient: Tensor) -> Tensor:
+        """Two-loop recursion; steepest descent of length <= 1 where nothing is stored."""
+        steps, changes, inverse = self.steps[which], self.changes[which], self.inverse[which]
+        q, shares = gradient, []
+        for i in reversed(range(inverse.shape[1])):
+            share = inverse[:, i] * (steps[:, i] * q).sum(-1)
+            q = q - share[:, None] * changes[:, i]
+            shares.append(share)
+        cold = 1 / gradient.norm(dim=-1).clamp_min(1.0)
+        q = q * torch.where(self.empty()[which], cold, self.scale[which])[:, None]
+        for i in range(inverse.shape[1]):
+            back = inverse[:, i] * (changes[:, i] * q).sum(-1)
+            q = q + (shares.pop() - back)[:, None] * steps[:, i]
+        return -q
+
+
+class _Run:
+    """All problems, each in the middle of its line search between ``low`` and ``high``."""
+
+    def __init__(self, objective: Objective, start: Tensor, memory: int, patience: int) -> None:
+        self.objective, self.patience = objective, patience
+        self.point = start.detach().clone()
+        self.everyone = torch.arange(len(start), device=start.device)
+        self.value, self.gradient = objective(self.point, self.everyone)
+        self.evaluations = 1
+        self.pairs = _Memory(self.point, memory)
+        self.direction = self.pairs.direction(self.everyone, self.gradient)
+        self.low, self.step = torch.zeros_like(self.value), torch.ones_like(self.value)
+        self.high = torch.full_like(self.value, torch.inf)
+        self.trials = torch.zeros_like(self.everyone)
+        self.iterations = torch.zeros_like(self.everyone)
+        self.recent = self.value[:, None].repeat(1, patience)
+        self.running = torch.isfinite(self.value)
+        self.converged = torch.zeros_like(self.running)
+
+    def advance(self, max_iterations: int, tolerance: float, max_trials: int) -> None:
+        """Evaluate one trial point of every running problem."""
+        which = self.everyone[self.running]
+        move = self.step[which, None] * self.direction[which]
+        value, gradient = self.objective(self.point[which] + move, which)
+        self.evaluations += 1
+        self.trials[which] += 1
+        done = self._judge(which, value, gradient, max_trials)
+        taken = which[done]
+        if len(taken):
+            self._accept(taken, move[done], value[done], gradient[done])
+            self._stop(taken, max_iterations, tolerance)
+        self._renew(taken, max_trials)
+
+    def _judge(self, which: Tensor, value: Tensor, gradient: Tensor, max_trials: int) -> Tensor:
+        """Which trials end their line search; of the others, narrow the bracket."""
+        direction, step = self.direction[which], self.step[which]
+        slope = (self.gradient[which] * direction).sum(-1)
+        new_slope = (gradient * direction).sum(-1)
+        usable = torch.isfinite(value) & torch.isfinite(new_slope)
+        rise = value - self.value[which] - DESCENT * step * slope
+        low_enough = usable & (rise <= ROUNDING * self.value[which].abs())
+        flat_enough = new_slope >= CURVATURE * slope
+        done = low_enough & (flat_enough | (self.trials[which] >= max_trials))
+        too_long, too_short = which[~low_enough], which[low_enough & ~done]
+        self.high[too_long], self.low[too_short] = self.step[too_long], self.step[too_short]
+        rest = which[~done]
+        low, high = self.low[rest], self.high[rest]
+        self.step[rest] = torch.where(torch.isinf(high), 2 * self.step[rest], (low + high) / 2)
+        return done
+
+    def _accept(self, taken: Tensor, move: Tensor, value: Tensor, gradient: Tensor) -> None:
+        self.pairs.append(taken, move, gradient - self.gradient[taken])
+        self.point[taken] += move
+        self.value[taken], self.gradient[taken] = value, gradient
+        self.iterations[taken] += 1
+
+    def _stop(self, taken: Tensor, max_iterations: int, tolerance: float) -> None:
+        value = self.value[taken]
+        gained = self.recent[taken, 0] - value
+        self.recent[taken] = torch.cat([self.recent[taken, 1:], value[:, None]], 1)
+        settled = (gained < tolerance) & (self.iterations[taken] >= self.patience)
+        self.converged[taken[settled]] = True
+        self.running[taken[settled | (self.iterations[taken] >= max_iterations)]] = False
+
+    def _renew(self, taken: Tensor, max_trials: int) -> None:
+        """Start line searches where one has ended, or has failed with a memory to drop."""
+        fresh = self.running & (self.trials >= max_trials)
+        hopeless = fresh & self.pairs.empty()
+        hopeless[taken] = False
+        self.running &= ~hopeless
+        fresh[taken] = False
+        self.pairs.forget(self.everyone[fresh & ~hopeless])
+        fresh[taken] = True
+        which = self.everyone[fresh & self.running]
+        if len(which):
+            self.direction[which] = self.pairs.direction(which, self.gradient[which])
+            self.low[which], self.high[which] = 0.0, torch.inf
+            self.step[which], self.trials[which] = 1.0, 0
