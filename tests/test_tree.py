@@ -87,7 +87,6 @@ def test_rows_beyond_one_chunk_are_routed_alike():
     X = rows_for(tree, 0, n=997)
     many = np.tile(X, (40, 1))
     assert np.array_equal(tree.apply(many), np.tile(tree.apply(X), 40))
-    assert np.array_equal(tree.contributions(many), tree.contributions(X))
     assert tree.prune(many).topology == tree.prune(X).topology
 
 
@@ -142,18 +141,16 @@ def test_collapse_keeps_the_splits_of_the_nodes_that_stay(data, topology, seed):
 
 
 @settings(max_examples=50)
-@given(topologies(), seeds(), st.sampled_from([0.01, 0.1]))
-def test_dropped_experts_change_no_score_by_more_than_the_tolerance(topology, seed, tolerance):
+@given(topologies(), seeds(), st.sampled_from([0.0, 0.1]))
+def test_dropped_experts_leave_the_rows_on_their_sides(topology, seed, tolerance):
     tree, _ = random_tree(topology, seed, n_experts=8, spread=4.0, log_weight=-4.0)
     X = rows_for(tree, seed)
     small = tree.drop_experts(X, tolerance)
     assert (small.n_facets >= 1).all()
     assert (small.n_facets <= tree.n_facets).all()
-    for node, rows, _ in tree.walk(X):
-        lost = tree.score(node, X[rows]) - small.score(node, X[rows])
-        assert lost.min() >= -1e-12
-        alone = small.n_facets[node] == 1
-        assert alone or lost.max() <= tolerance * LOG2 * (1 + 1e-9)
+    for node, rows, right in tree.walk(X):
+        changed = small.goes_right(node, X[rows]) != right
+        assert changed.mean() <= tolerance
 
 
 def test_experts_without_influence_are_dropped_and_the_largest_stays():
@@ -166,19 +163,23 @@ def test_experts_without_influence_are_dropped_and_the_largest_stays():
         scale=np.ones(1),
     )
     X = np.linspace(-1, 1, 9)[:, None]
-    assert tree.drop_experts(X).weight.tolist() == [1.0]
-    assert tree.drop_experts(X - 100).weight.tolist() == [1.0]
+    assert tree.drop_experts(X).weight.tolist() == pytest.approx([1.0])
+    assert tree.drop_experts(X - 100).weight.tolist() == pytest.approx([1.0])
 
 
-def test_contributions_are_the_largest_votes_of_the_rows_at_the_node():
-    tree, _ = random_tree(Topology.complete(2), seed=3)
-    X = rows_for(tree, 3)
-    reached = {node: rows for node, rows, _ in tree.walk(X)}
-    for node, rows in reached.items():
-        own = tree.experts(node)
-        activation = X[rows] @ tree.hyperplane[own].T + tree.intercept[own]
-        votes = tree.weight[own] * np.logaddexp(0, activation)
-        np.testing.assert_allclose(tree.contributions(X)[own], votes.max(axis=0), rtol=1e-12)
+def test_what_many_small_experts_add_is_made_up_for():
+    # 50 experts of the same vote everywhere carry the score half of the way to log 2.
+    n_small = 50
+    weight = np.append(np.full(n_small, 0.5 / n_small), 1.0)[None]
+    plane = np.append(np.zeros(n_small), 3.0)[None, :, None]
+    tree = Tree.from_standardised(
+        Topology.stump(), weight, plane, np.zeros((1, n_small + 1)), center=np.zeros(1),
+        scale=np.ones(1),
+    )  # fmt: skip
+    X = np.linspace(-2, 2, 101)[:, None]
+    small = tree.drop_experts(X)
+    assert small.n_facets.tolist() == [1]
+    assert np.array_equal(small.goes_right(0, X), tree.goes_right(0, X))
 
 
 @settings(max_examples=50)

@@ -24,7 +24,8 @@ from bayestree.topology import Topology
 from bayestree.tree import Tree
 
 SIZE_ROWS = 1000  # rows of each node on which the votes of its experts are measured
-RANGE = 6.0  # standard deviations that a column spans at most
+STEEPNESS = {"map": 20.0, "svi": 6.0}  # a point may be steep; draws are to differ smoothly
+RANGE = 6.0  # deviations that a column spans at most
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -45,7 +46,8 @@ class BasePolytopeTree(BaseEstimator):
         "scale_shape": [Interval(Real, 0, None, closed="neither")],
         "shrinkage_shape": [Interval(Real, 0, None, closed="neither")],
         "shrinkage_rate": [Interval(Real, 0, None, closed="neither")],
-        "steepness": [Interval(Real, 0, None, closed="neither")],
+        "scaling": [StrOptions({"standard", "common"})],
+        "steepness": [Interval(Real, 0, None, closed="neither"), None],
         "epochs": [Interval(Integral, 1, None, closed="left"), None],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
@@ -77,7 +79,8 @@ class BasePolytopeTree(BaseEstimator):
         scale_shape: float = 0.5,
         shrinkage_shape: float = 0.1,
         shrinkage_rate: float = 0.1,
-        steepness: float = 6.0,
+        scaling: str = "standard",
+        steepness: float | None = None,
         epochs: int | None = None,
         batch_size: int = 500,
         learning_rate: float = 0.03,
@@ -105,6 +108,7 @@ class BasePolytopeTree(BaseEstimator):
         self.scale_shape = scale_shape
         self.shrinkage_shape = shrinkage_shape
         self.shrinkage_rate = shrinkage_rate
+        self.scaling = scaling
         self.steepness = steepness
         self.epochs = epochs
         self.batch_size = batch_size
@@ -133,7 +137,7 @@ class BasePolytopeTree(BaseEstimator):
         """Standardise, infer, and read off the deterministic tree. y is encoded."""
         counted = weights > 0  # a row of weight 0 is no row
         X, y, weights = X[counted], y[counted], weights[counted]
-        self._center, self._scale = _units(X, weights)
+        self._center, self._scale = _units(X, weights, common=self.scaling == "common")
         rows = self._standardise(X)
         data = Data.of(rows, y, weights, dtype=DTYPES[self.dtype], device=self.device)
         self.posterior_ = self._infer(self._model(leaf), data)
@@ -209,7 +213,8 @@ class BasePolytopeTree(BaseEstimator):
             "batch_size": self.batch_size,
             "learning_rate": self.learning_rate,
         }
-        annealed = (1.0, float(self.steepness))
+        last = self.steepness or STEEPNESS[self.inference]
+        annealed = (1.0, float(last))
         if self.inference == "map":
             return inference.map(
                 grown,
@@ -306,16 +311,20 @@ class BasePolytopeTree(BaseEstimator):
 
 
 def _units(
-    X: NDArray[np.float64], weights: NDArray[np.float64]
+    X: NDArray[np.float64], weights: NDArray[np.float64], *, common: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Weighted mean of each column, and the unit in which it is measured.
 
     The unit is the standard deviation, but no less than a sixth of the range (about which it is
     for normal columns), so that a feature that is seldom on does not outweigh all others where
-    it is; 1 for a constant column.
+    it is; 1 for a constant column. ``common`` gives all columns the root mean square deviation.
     """
     center = np.average(X, axis=0, weights=weights)
     deviation = np.sqrt(np.average((X - center) ** 2, axis=0, weights=weights))
+    if common:
+        varies = np.ptp(X, axis=0) > 0
+        together = np.sqrt((deviation[varies] ** 2).mean()) if varies.any() else 1.0
+        return center, np.where(varies, together, 1.0)
     unit = np.maximum(deviation, np.ptp(X, axis=0) / RANGE)
     # Rounding leaves a constant column of large values a spread far below its last digit.
     tiny = np.finfo(np.float64).eps * np.maximum(np.abs(center), 1.0)

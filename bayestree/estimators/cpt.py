@@ -49,9 +49,12 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         a_beta of the inverse-gamma scales of the hyperplanes (CPT, eq. 6).
     shrinkage_shape, shrinkage_rate : float, default=0.1
         e_0 and f_0 (a rate) of the gamma prior of b_beta.
-    steepness : float, default=6.0
+    scaling : {"standard", "common"}, default="standard"
+        Units of the features inside: each its own standard deviation, or one for all. The latter
+        is for features that share a unit: pixels, indicators, fingerprints.
+    steepness : float, optional
         Final factor of the log-odds of every split; 1 is the paper's model, more makes the
-        soft tree close to its deterministic form.
+        soft tree close to its deterministic form. By default 20 for MAP and 6 for SVI.
     epochs, batch_size, learning_rate : int (optional), int, float
         Of the refinement (see ``bayestree.inference.map`` and ``svi``).
     kl_weight : float, default=1.0
@@ -117,7 +120,8 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         scale_shape: float = 0.5,
         shrinkage_shape: float = 0.1,
         shrinkage_rate: float = 0.1,
-        steepness: float = 6.0,
+        scaling: str = "standard",
+        steepness: float | None = None,
         epochs: int | None = None,
         batch_size: int = 500,
         learning_rate: float = 0.03,
@@ -147,6 +151,7 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
             scale_shape=scale_shape,
             shrinkage_shape=shrinkage_shape,
             shrinkage_rate=shrinkage_rate,
+            scaling=scaling,
             steepness=steepness,
             epochs=epochs,
             batch_size=batch_size,
