@@ -14,6 +14,7 @@ from bayestree.inference.facets.guide import NodeGuide
 from bayestree.inference.facets.moves import deletions, merges, proposals
 from bayestree.inference.facets.sides import SideState
 from bayestree.inference.facets.starts import Points, over_complete
+from bayestree.inference.facets.worth import worth
 
 RESTS = 3  # times that the rows of the search are chosen anew
 ALIKE = 0.5  # nats between two fits that are taken to be one
@@ -31,6 +32,8 @@ class FacetSearch(NamedTuple):
     sides : SideState
     elbo : float
         On fresh draws of all rows.
+    worth : float
+        Nats by which it beats sending all rows one way.
     trace : list of str
         What was tried, and the ELBO that it led to.
     """
@@ -38,6 +41,7 @@ class FacetSearch(NamedTuple):
     guide: NodeGuide
     sides: SideState
     elbo: float
+    worth: float
     trace: list[str]
 
 
@@ -62,8 +66,9 @@ def search_facets(
     fit = _from_starts(problem, present, trace) if guide is None else problem.adopt(guide)
     fit = finish(_explore(fit, problem, trace), problem)
     elbo = measure(fit, problem)
-    trace.append(f"end {fit.guide.n_facets} {elbo:.1f}")
-    return FacetSearch(fit.guide, fit.sides, elbo, trace)
+    gain = worth(elbo, problem)
+    trace.append(f"end {fit.guide.n_facets} {elbo:.1f}, worth {gain:.1f}")
+    return FacetSearch(fit.guide, fit.sides, elbo, gain, trace)
 
 
 def _from_starts(problem: Problem, present: Points | None, trace: list[str]) -> Fits:

@@ -13,7 +13,7 @@ from bayestree._seed import RandomState, draw_seed
 from bayestree.inference.data import Data
 from bayestree.inference.facets.bound import FacetPrior
 from bayestree.inference.facets.draws import Draws, fresh_draws
-from bayestree.inference.facets.fits import Problem, SearchOptions
+from bayestree.inference.facets.fits import Problem, SearchOptions, measure
 from bayestree.inference.facets.guide import NodeGuide
 from bayestree.inference.facets.rows import Rows
 from bayestree.inference.facets.search import FacetSearch, search_facets
@@ -39,23 +39,27 @@ class TreeFacets(NamedTuple):
         One fit each.
     leaf_sums : Tensor, shape (L, c)
         Sums of the leaves' statistics over soft memberships.
+    worth : array, shape (V,)
+        Nats by which each split beats sending all of its rows one way.
     trace : tuple of str
         What was tried, node by node.
     """
 
     nodes: tuple[NodeGuide, ...]
     leaf_sums: Tensor
-    trace: tuple[str, ...]
-
-    @property
-    def n_facets(self) -> NDArray[np.int64]:
-        """Experts in use of each node, shape (V,)."""
-        return np.array([node.n_facets for node in self.nodes], dtype=np.int64)
+    worth: NDArray[np.float64]
+    trace: tuple[str, ...] = ()
 
     @property
     def needed(self) -> NDArray[np.bool_]:
-        """Which nodes split at all: the others send every row left, shape (V,)."""
-        return self.n_facets > 0
+        """Which nodes need to be there, shape (V,); the others' experts are near their prior."""
+        return (self.worth > 0) & np.array([node.n_facets > 0 for node in self.nodes])
+
+    @property
+    def n_facets(self) -> NDArray[np.int64]:
+        """Facets of each node, none where it is not needed, shape (V,)."""
+        facets = np.array([node.n_facets for node in self.nodes], dtype=np.int64)
+        return np.where(self.needed, facets, 0)
 
 
 def improve_facets(
@@ -71,7 +75,8 @@ def improve_facets(
 
     Nodes come in breadth-first order. The leaves of a node without others below adapt with it;
     other leaves follow after each node. The first sweep starts anew (from the present experts,
-    too); later ones go on by moves. The work is done in double precision on the CPU.
+    too); later ones go on by moves where a split was worth it. The work is done in double
+    precision on the CPU.
 
     Parameters
     ----------
@@ -96,11 +101,17 @@ def improve_facets(
     visits = [(sweep, int(node)) for sweep in range(sweeps) for node in order]
     track = Track(visits, "facets", show=progress)
     for sweep, node in track:
-        found = tree.improve(node, options, generator)
-        tree.trace.extend(f"sweep {sweep} {topology.node_labels[node]} {t}" for t in found.trace)
-        track.note(f"{topology.node_labels[node]}: {found.guide.n_facets} facets")
-    nodes = tuple(tree.guides[node] for node in range(topology.n_nodes))
-    return TreeFacets(nodes, tree.leaf_sums, tuple(tree.trace))
+        outcome = tree.improve(node, options, generator)
+        label = topology.node_labels[node]
+        tree.trace.extend(f"sweep {sweep} {label} {line}" for line in outcome.trace)
+        track.note(f"{label}: {outcome.guide.n_facets} facets")
+    found = [tree.found[node] for node in range(topology.n_nodes)]
+    return TreeFacets(
+        tuple(one.guide for one in found),
+        tree.leaf_sums,
+        np.array([one.worth for one in found]),
+        tuple(tree.trace),
+    )
 
 
 def polytope_guide(model: SoftTree, facets: TreeFacets, data: Data) -> PolytopeGuide:
@@ -144,7 +155,7 @@ class _Tree:
         scores = self.model.scores(self.sites, data.X)
         #: log-probabilities of left and right at each node, shape (2, V, n)
         self.branch = torch.stack(routing.branch_log_probs(scores.T, self.model.steepness))
-        self.guides: dict[int, NodeGuide] = {}
+        self.found: dict[int, FacetSearch] = {}
         self.trace: list[str] = []
         self.statistics = self.model.leaf.statistics(data.y, data.weights)
         self.leaf_sums = self._paths().exp().T @ self.statistics
@@ -218,11 +229,11 @@ class _Tree:
         problem = self.problem(node, options, generator)
         if len(problem.rows.weights) < FEWEST_ROWS:
             found = _no_facets(problem)
-        elif node in self.guides:
-            found = search_facets(problem, guide=self.guides[node])
+        elif node in self.found and self.found[node].worth > 0:
+            found = search_facets(problem, guide=self.found[node].guide)
         else:
             found = search_facets(problem, present=self._present(node))
-        self.guides[node] = found.guide
+        self.found[node] = found
         draws = fresh_draws(MEAN_DRAWS, found.guide.n_slots, generator)
         rows = Rows(self.design, self.data.weights, None, self.model.steepness)
         self.branch[:, node] = mean_split(found.guide, rows, draws)
@@ -245,7 +256,8 @@ def _no_facets(problem: Problem) -> FacetSearch:
     design = problem.rows.design
     nothing = Points(design.new_zeros(0, design.shape[1]), design.new_zeros(0))
     fit = problem.adopt(guide_around(nothing, problem.rows, problem.prior))
-    return FacetSearch(fit.guide, fit.sides, float("nan"), ["end 0, too few rows"])
+    elbo = measure(fit, problem)
+    return FacetSearch(fit.guide, fit.sides, elbo, 0.0, ["end 0, too few rows"])
 
 
 def mean_split(guide: NodeGuide, rows: Rows, draws: Draws) -> Tensor:
