@@ -47,6 +47,8 @@ class BasePolytopeTree(BaseEstimator):
         "shrinkage_shape": [Interval(Real, 0, None, closed="neither")],
         "shrinkage_rate": [Interval(Real, 0, None, closed="neither")],
         "scaling": [StrOptions({"standard", "common"})],
+        "growth_rate": [Interval(Real, 0, None, closed="neither")],
+        "search_facets": ["boolean"],
         "steepness": [Interval(Real, 0, None, closed="neither"), None],
         "epochs": [Interval(Integral, 1, None, closed="left"), None],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
@@ -76,10 +78,12 @@ class BasePolytopeTree(BaseEstimator):
         extend: bool = False,
         concentration: float = 1.0,
         rate: float = 1.0,
-        scale_shape: float = 0.5,
-        shrinkage_shape: float = 0.1,
-        shrinkage_rate: float = 0.1,
+        scale_shape: float = 2.0,
+        shrinkage_shape: float = 1.0,
+        shrinkage_rate: float = 1.0,
         scaling: str = "standard",
+        growth_rate: float = 0.15,
+        search_facets: bool = False,
         steepness: float | None = None,
         epochs: int | None = None,
         batch_size: int = 500,
@@ -109,6 +113,8 @@ class BasePolytopeTree(BaseEstimator):
         self.shrinkage_shape = shrinkage_shape
         self.shrinkage_rate = shrinkage_rate
         self.scaling = scaling
+        self.growth_rate = growth_rate
+        self.search_facets = search_facets
         self.steepness = steepness
         self.epochs = epochs
         self.batch_size = batch_size
@@ -202,35 +208,35 @@ class BasePolytopeTree(BaseEstimator):
             training,
             limits=self._limits(),
             validation=validation,
-            learning_rate=0.015,
+            learning_rate=self.growth_rate,
             **common,
         )
-        grown = found.model
-        if self.inference == "grow" or grown.topology.n_nodes == 0:
+        if self.inference == "grow" or found.model.topology.n_nodes == 0:
             return found
+        last = 1.0 if self.search_facets else float(self.steepness or STEEPNESS[self.inference])
         rates: dict[str, Any] = {
             "epochs": self.epochs,
             "batch_size": self.batch_size,
             "learning_rate": self.learning_rate,
         }
-        last = self.steepness or STEEPNESS[self.inference]
-        annealed = (1.0, float(last))
-        if self.inference == "map":
-            return inference.map(
-                grown,
-                training,
-                init=found,
-                steepness=annealed,
-                validation=validation,
-                **rates,
-                **common,
-            )
-        return inference.svi(
-            grown.with_(steepness=annealed[1]),
+        found = inference.map(
+            inference.calibrated(found, training),
             training,
             init=found,
-            steepness=annealed[0],
+            steepness=(1.0, last),
+            validation=validation,
+            **rates,
+            **common,
+        )
+        if self.inference == "map":
+            return found
+        return inference.svi(
+            inference.calibrated(found, training),
+            training,
+            init=found,
             guide=self.guide,
+            search_facets=self.search_facets,
+            covariance="expert" if self.search_facets else "diagonal",
             kl_weight=self.kl_weight,
             n_restarts=self.n_restarts,
             n_draws=self.n_draws,

@@ -14,6 +14,7 @@ from bayestree.estimators._base import BasePolytopeTree
 from bayestree.models import Categorical, Gaussian
 
 Floats = NDArray[np.float64]
+LEAF_SHAPE = 50.0  # rows over two that the common scale of the leaves is worth
 
 
 class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
@@ -52,6 +53,13 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
     scaling : {"standard", "common"}, default="standard"
         Units of the features inside: each its own standard deviation, or one for all. The latter
         is for features that share a unit: pixels, indicators, fingerprints.
+    growth_rate : float, default=0.015
+        Learning rate of the stumps, in units of a starting hyperplane. Gentle growth leaves more
+        to the refinement, which is what generalises in classification.
+    search_facets : bool, default=False
+        Under SVI at steepness 1: search for the number of facets of every node by moves that add,
+        drop and exchange facets and are accepted by the ELBO, with full covariance within each
+        expert. For up to some ten features; else the cost grows with their square.
     steepness : float, optional
         Final factor of the log-odds of every split; 1 is the paper's model, more makes the
         soft tree close to its deterministic form. By default 20 for MAP and 6 for SVI.
@@ -121,6 +129,8 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         shrinkage_shape: float = 0.1,
         shrinkage_rate: float = 0.1,
         scaling: str = "standard",
+        growth_rate: float = 0.015,
+        search_facets: bool = False,
         steepness: float | None = None,
         epochs: int | None = None,
         batch_size: int = 500,
@@ -152,6 +162,8 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
             shrinkage_shape=shrinkage_shape,
             shrinkage_rate=shrinkage_rate,
             scaling=scaling,
+            growth_rate=growth_rate,
+            search_facets=search_facets,
             steepness=steepness,
             epochs=epochs,
             batch_size=batch_size,
@@ -235,8 +247,10 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
 class ConvexPolytopeTreeRegressor(RegressorMixin, BasePolytopeTree):
     """Regression tree whose splits are convex polytopes, with a posterior.
 
-    Leaves are normal with conjugate priors. Parameters are those of
-    :class:`ConvexPolytopeTreeClassifier` without ``class_weight``.
+    Leaves are normal with conjugate priors; a strong prior, centred on the pooled scale of the
+    leaves that were grown, keeps their scales alike. Parameters are those of
+    :class:`ConvexPolytopeTreeClassifier` without ``class_weight``; ``growth_rate`` is 0.15,
+    ``scale_shape`` 2, ``shrinkage_shape`` and ``shrinkage_rate`` 1 by default.
 
     Attributes
     ----------
@@ -282,7 +296,7 @@ class ConvexPolytopeTreeRegressor(RegressorMixin, BasePolytopeTree):
         spread = float(np.sqrt(np.average((target - self._y_mean) ** 2, weights=weights)))
         self._y_scale = spread if spread > 0 else 1.0
         standard = (target - self._y_mean) / self._y_scale
-        self._fit(rows, standard, weights, Gaussian())
+        self._fit(rows, standard, weights, Gaussian(shape=LEAF_SHAPE))
         self.tree_ = self.tree_.with_value(self.tree_.value * self._y_scale + self._y_mean)
         return self
 

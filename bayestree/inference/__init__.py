@@ -7,5 +7,6 @@ from bayestree.inference.harden import harden
 from bayestree.inference.map import map  # noqa: A004 - the name of the method
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.svi import svi
+from bayestree.inference.training import calibrated
 
-__all__ = ["Data", "GrowthLimits", "Posterior", "grow", "harden", "map", "svi"]
+__all__ = ["Data", "GrowthLimits", "Posterior", "calibrated", "grow", "harden", "map", "svi"]

@@ -14,6 +14,7 @@ from bayestree.inference.data import Data
 from bayestree.inference.growing import GrowingTree, GrowthLimits
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.stumps import StumpFitter
+from bayestree.inference.training import HARD
 from bayestree.models.soft_tree import SoftTree
 
 ELEMENTS = 6_000_000  # numbers in one batch of activations; bounds memory and suits the cache
@@ -120,7 +121,7 @@ def _best_depth(tree: GrowingTree, kept: set[int], validation: Data) -> set[int]
 
 def _hard_score(posterior: Posterior, rows: Data) -> float:
     """Log-likelihood of rows under the tree with steep splits: nearly its deterministic form."""
-    steep = posterior.model.with_(steepness=1e3)
+    steep = posterior.model.with_(steepness=HARD)
     sites = {name: value.to(rows.X) for name, value in posterior.point_sites().items()}
     with torch.no_grad():
         return float(steep.log_likelihood(sites, *rows))

@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from bayestree.inference.data import Data
+from bayestree.inference.posterior import Posterior
 from bayestree.models.leaves import Leaf
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
+HARD = 1e3  # a steepness at which routing is as good as deterministic
 START_RATE, FINAL_RATE = 0.02, 0.02  # shares of a run spent warming up, of the rate at its end
 
 
@@ -104,6 +106,17 @@ def leaf_sums(model: SoftTree, sites: Sites, data: Data) -> Tensor:
         for part in data.parts()
     ]
     return torch.stack(parts).sum(0)
+
+
+def calibrated(posterior: Posterior, data: Data) -> SoftTree:
+    """The posterior's model with the prior of its leaves centred on the leaves as they are.
+
+    They are those of the deterministic routing (nearly: of very steep splits).
+    """
+    sites = {name: value.to(data.X) for name, value in posterior.point_sites().items()}
+    model = posterior.model
+    sums = leaf_sums(model.with_(steepness=HARD), sites, data)
+    return model.with_(leaf=model.leaf.calibrate(sums))
 
 
 def expert_size(hyperplane: Tensor, intercept: Tensor) -> Tensor:

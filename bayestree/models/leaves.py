@@ -1,8 +1,8 @@
 """Leaves: what a leaf says of y, its prior, and its estimate from soft counts."""
 
 import math
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
 
 import pyro
 import pyro.distributions as dist
@@ -13,6 +13,8 @@ from torch.distributions import kl_divergence
 from bayestree.distributions import inverse_gamma_scale
 from bayestree.models.priors import _positive
 from bayestree.models.sites import Sites
+
+LEAST_VARIANCE = 1e-6  # of a leaf; y that its leaves explain wholly has no finite density
 
 
 class LeafPosterior(Protocol):
@@ -61,6 +63,9 @@ class Leaf(Protocol):
 
     def posterior(self, sums: Tensor) -> "LeafPosterior":
         """Conjugate posterior of the leaves given such sums."""
+
+    def calibrate(self, sums: Tensor) -> Self:
+        """The family whose prior expects leaves of such sums (empirical Bayes)."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,9 @@ class Categorical:
     def posterior(self, sums: Tensor) -> "DirichletPosterior":
         return DirichletPosterior(self, sums + self.pseudo_count)
 
+    def calibrate(self, sums: Tensor) -> Self:
+        return self
+
 
 @dataclass(frozen=True)
 class Gaussian:
@@ -181,6 +189,19 @@ class Gaussian:
         # Rounding can leave the spread of equal values just below zero.
         rate = self.rate + spread.clamp_min(0.0) / 2
         return NormalInverseGammaPosterior(self, loc, strength, self.shape + mass / 2, rate)
+
+    def calibrate(self, sums: Tensor) -> Self:
+        """The same strength of belief in leaf scales, about the pooled one of the sums.
+
+        The prior's mean precision is that of the rows about their leaves' means. With a large
+        ``shape`` all leaves are then nearly as wide, which keeps the mixture from chasing the
+        density of y at the expense of its mean.
+        """
+        mass, first, second = sums.unbind(-1)
+        # Empty leaves have no mean; rounding can leave a spread just below zero.
+        spread = (second - first**2 / mass.clamp_min(torch.finfo(mass.dtype).tiny)).clamp_min(0.0)
+        pooled = float(spread.sum() / mass.sum())
+        return replace(self, rate=self.shape * max(pooled, LEAST_VARIANCE))
 
     def _scale_law(self, like: Tensor) -> dist.TorchDistribution:
         return inverse_gamma_scale(like.new_tensor(self.shape), like.new_tensor(self.rate))
