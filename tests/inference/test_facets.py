@@ -17,7 +17,7 @@ from bayestree.inference.facets.rows import Rows
 from bayestree.inference.facets.search import core_rows, improve, prune, search_facets
 from bayestree.inference.facets.sides import FixedSides, LeafSides, SideState
 from bayestree.inference.facets.starts import Points, guide_around, pool_slot
-from bayestree.inference.facets.tree import TreeFacets
+from bayestree.inference.facets.tree import TreeFacets, _Tree
 from bayestree.inference.facets.worth import idle_cost
 from bayestree.inference.svi import evaluate_elbo
 from bayestree.models import (
@@ -213,6 +213,27 @@ def test_the_pool_makes_it_a_lower_bound():
     assert -4 * np.std(drawn) / math.sqrt(300) < gap < 3.0
 
 
+@pytest.mark.parametrize("level", [-6.0, -4.0])
+def test_the_pool_is_a_lower_bound_on_its_members_one_by_one(level):
+    """Even where heavy tails make its mean weight one that hardly any draw has."""
+    guide = random_guide(fits=1)
+    guide.loc[:, -1], guide.log_concentration[:, -1] = level, math.log(0.25)
+    guide.loc[:, :-1] = -8.0
+    rows, state = random_rows(200, fits=1, elsewhere=False)
+    state = state._replace(log_left=state.log_right - 3)
+    written = guide.slots(torch.tensor([0, 1, *[2] * 19]))
+    written.experts[:], written.experts[:, -1] = 1.0, 0.0
+    values = {
+        name: [
+            float(bound(g, fresh_draws(500, g.n_slots, seed(k)), rows, state, PRIOR))
+            for k in range(8)
+        ]
+        for name, g in (("pool", guide), ("members", written))
+    }
+    error = math.sqrt(sum(np.var(value) for value in values.values()) / 8)
+    assert np.mean(values["pool"]) < np.mean(values["members"]) + 4 * error
+
+
 def test_leaves_are_the_conjugates_of_their_rows():
     y = torch.tensor([0, 0, 1, 1])
     left = torch.tensor([[1.0, 1.0, 0.0, 0.0], [0.5, 0.5, 0.5, 0.5]]).double()
@@ -388,6 +409,25 @@ def test_the_nodes_of_a_tree_are_improved_in_turn(leaf):
     assert len(facets.nodes) == init.model.topology.n_nodes
     assert float(facets.leaf_sums[:, 0].sum() if leaf else facets.leaf_sums.sum()) == pytest.approx(
         250
+    )
+
+
+def test_routing_follows_the_guide_that_was_found():
+    data, planted = polygon(3, 150), regular(3)
+    sites = {
+        "hyperplane": planted.coefficient[None, :, :-1],
+        "intercept": planted.coefficient[None, :, -1] + 8.0,
+        "log_weight": planted.log_weight[None],
+    }
+    tree = _Tree(Posterior.from_point(stump(3), sites, "grow"), data)
+    found = tree.improve(0, SMALL, seed())
+    facets = TreeFacets((found.guide,), tree.leaf_sums, np.ones(1))
+    guide = polytope_guide(stump(3), facets, data).eval()
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(0)
+        drawn = [guide.leaf_log_probs(data.with_ones().X, 1.0).exp() for _ in range(500)]
+    torch.testing.assert_close(
+        tree.branch[:, 0].exp().T, torch.stack(drawn).mean(0), atol=0.06, rtol=0.0
     )
 
 

@@ -85,18 +85,20 @@ def test_a_problem_does_not_depend_on_the_others():
 
 
 def test_trials_without_a_value_are_shortened():
-    """A wall of nan around the minimum, and a function that is infinite beyond it."""
+    """Beyond a wall the function is nan, and steps from afar are long."""
+    met = []
 
     def walled(points, which):
         flat = points.detach().requires_grad_()
-        value = (-(1 - flat).log() + flat**2).sum(-1)  # undefined above 1
+        value = (-(1 - flat).log() - 5 * flat).sum(-1)  # undefined above 1, least at 0.8
         (gradient,) = torch.autograd.grad(value.sum(), flat)
+        met.append(bool(value.isnan().any()))
         return value.detach(), gradient
 
     start = torch.tensor([[0.9], [-30.0], [0.999]]).double()
     found = minimise(walled, start, tolerance=1e-12)
-    exact = optimize.minimize_scalar(lambda x: -np.log(1 - x) + x**2, bounds=(-2, 0.9)).x
-    assert (found.point - exact).abs().max() < 1e-4
+    assert any(met)
+    assert (found.point - 0.8).abs().max() < 1e-4
 
 
 def test_a_start_without_a_value_is_left_alone():
@@ -128,4 +130,5 @@ def test_steps_are_limited(most):
     start = torch.zeros_like(centre)
     short, long = (minimise(objective, start, max_iterations=n) for n in (most, most + 1))
     assert (short.value >= long.value).all()
+    assert (short.value > long.value).any()
     assert short.evaluations >= most + 1
