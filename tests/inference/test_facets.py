@@ -14,7 +14,13 @@ from bayestree.inference.facets.fits import Problem, join, measure, refit
 from bayestree.inference.facets.guide import NodeGuide
 from bayestree.inference.facets.likelihood import responsibilities
 from bayestree.inference.facets.rows import Rows
-from bayestree.inference.facets.search import core_rows, improve, prune, search_facets
+from bayestree.inference.facets.search import (
+    boundary_distance,
+    core_rows,
+    improve,
+    prune,
+    search_facets,
+)
 from bayestree.inference.facets.sides import FixedSides, LeafSides, SideState
 from bayestree.inference.facets.starts import Points, guide_around, pool_slot
 from bayestree.inference.facets.tree import TreeFacets, _Tree
@@ -353,18 +359,42 @@ def test_given_sides_are_kept():
 
 
 def test_core_rows_stand_for_all():
-    whole = problem(polygon(3, 3000), options=SearchOptions(core_rows=500))
+    """The nearest to the border for themselves, of the others none for more than three."""
+    whole = problem(polygon(3, 3000), options=SearchOptions(core_rows=1600))
     fit = whole.adopt(guide_around(regular(3), whole.rows, whole.prior))
-    sizes, totals = [], []
+    near = boundary_distance(fit.guide, whole.rows.design).argsort()[:1200]
+    totals = []
     for _ in range(50):
         core = core_rows([fit], whole)
-        sizes.append(len(core.rows.weights))
+        weights = core.rows.weights
+        assert int((weights == 1).sum()) == 1200
+        assert float(weights.max()) <= 3.0
         score = fit.guide.score(core.rows.design)[0]
-        totals.append(float((-score).exp() @ core.rows.weights))
-    assert 300 < np.mean(sizes) < 550
+        totals.append(float((-score).exp() @ weights))
+    kept = {tuple(row) for row in core.rows.design.tolist()}
+    assert {tuple(row) for row in whole.rows.design[near].tolist()} <= kept
     exact = float((-fit.guide.score(whole.rows.design)[0]).exp().sum())
     assert abs(np.mean(totals) - exact) < 4 * np.std(totals) / math.sqrt(50)
-    assert core_rows([fit], problem(polygon(3, 400))).rows.design.shape == (400, 3)
+    assert len(core_rows([fit], problem(polygon(3, 400))).rows.weights) == 400
+
+
+def test_rows_on_a_facet_have_no_distance_from_the_border():
+    whole = problem(polygon(3))
+    guide = guide_around(regular(3), whole.rows, whole.prior)
+    plane = regular(3).coefficient[0]
+    border = math.log(math.expm1(math.log(2) / float(guide.centre()[1][0, 0].exp())))
+    unit = plane[:2] / plane[:2].norm()
+    foot = unit * (border - plane[2]) / plane[:2].norm()
+    design = torch.stack(
+        [torch.cat([foot + step * unit, torch.ones(1)]) for step in (0, 0.2, -0.1)]
+    )
+    expected = torch.tensor([0.0, 0.2, 0.1]).double()
+    torch.testing.assert_close(boundary_distance(guide, design), expected)
+
+
+def test_many_rows_are_searched_by_some():
+    found = search_facets(problem(polygon(3, 1200), options=SMALL._replace(core_rows=500)))
+    assert found.guide.n_facets == 3
 
 
 def test_fits_in_a_batch_do_not_touch_each_other():

@@ -18,8 +18,10 @@ NEGLIGIBLE = 0.01 * math.log(2)  # a contribution that no row notices
 SIDE_STEPS = 10  # for sides to follow a guide that is new to them
 MEASURE_DRAWS, MEASURE_SEED = 512, 12_345
 
-#: Stages of a race: iterations, segments, the gap at which a candidate is let go, how many stay.
+#: Stages of a race: iterations, segments, the gap (of up to ``RACE_ROWS`` rows, and in proportion
+#: of more) at which a candidate is let go, how many stay.
 RACE = ((12, 1, 80.0, 8), (18, 1, 20.0, 4), (30, 1, 6.0, 2), (40, 3, 0.0, 1))
+RACE_ROWS = 4_000
 
 
 class SearchOptions(NamedTuple):
@@ -48,7 +50,7 @@ class SearchOptions(NamedTuple):
     keep_starts: int = 3
     trial_draws: int = 8
     final_draws: int = 32
-    core_rows: int = 4000
+    core_rows: int = 5000
     rounds: int = 30
     steepness: float = 6.0
     min_gain: float = 0.3
@@ -171,10 +173,11 @@ def refit(
 def race(candidates: Sequence[Fits], problem: Problem) -> Fits:
     """Refit candidates with more and more effort, letting go of those that fall behind."""
     field = join(candidates)
+    scale = max(1.0, float(problem.rows.weights.sum()) / RACE_ROWS)
     for iterations, segments, gap, stay in RACE:
         field = refit(field, problem, iterations, segments)
         order = field.elbo.argsort(descending=True)[:stay]
-        field = field.take(order[field.elbo[order] >= field.elbo.max() - gap])
+        field = field.take(order[field.elbo[order] >= field.elbo.max() - gap * scale])
     return bury(field, problem)
 
 

@@ -8,18 +8,20 @@ lower bound.
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
+from bayestree import routing
 from bayestree.inference.facets.fits import Fits, Problem, bury, measure, race, refit
 from bayestree.inference.facets.guide import NodeGuide
 from bayestree.inference.facets.moves import deletions, merges, proposals
 from bayestree.inference.facets.sides import SideState
-from bayestree.inference.facets.starts import Points, over_complete
+from bayestree.inference.facets.starts import LN2, Points, over_complete
 from bayestree.inference.facets.worth import worth
 
 RESTS = 3  # times that the rows of the search are chosen anew
 ALIKE = 0.5  # nats between two fits that are taken to be one
-NEAR = (0.01, 6.0)  # scores of rows near a boundary
 NEAR_SHARE = 0.75  # of the rows of the search
+LARGEST_WEIGHT = 3.0  # a mislabelled row that stands for more buys a facet of its own
 
 
 class FacetSearch(NamedTuple):
@@ -83,20 +85,25 @@ def _from_starts(problem: Problem, present: Points | None, trace: list[str]) -> 
 
 def _explore(fit: Fits, problem: Problem, trace: list[str]) -> Fits:
     """Moves until none is accepted, on rows chosen by the fit where there are many."""
+    core = core_rows([fit], problem)
+    if core is problem:
+        return improve(refit(problem.adopt(fit.guide), problem, 40, 2), problem, trace)
     for _ in range(RESTS):
         before = fit.guide.n_facets
-        core = core_rows([fit], problem)
         fit = improve(refit(core.adopt(fit.guide), core, 40, 2), core, trace)
-        if core is problem or fit.guide.n_facets == before:
+        if fit.guide.n_facets == before:
             break
-    return fit
+        core = core_rows([fit], problem)
+    return prune(problem.adopt(fit.guide), problem, trace)
 
 
 def core_rows(fits: list[Fits], problem: Problem) -> Problem:
     """The problem on the rows that serve the search, reweighted so that sums are unbiased.
 
-    Rows near the boundary of any of ``fits`` are all taken (or an even share); of the others,
-    few, each standing for many. Without fits, an even share of all.
+    Three quarters are the rows nearest to a boundary of ``fits``, each for itself; the rest are
+    drawn from the others and stand for several. Near is meant in space, not in the score: a steep
+    facet that could step over its rows would meet mislabelled ones of great weight. Without fits,
+    an even share of all.
     """
     design, size = problem.rows.design, problem.options.core_rows
     n = len(design)
@@ -104,13 +111,27 @@ def core_rows(fits: list[Fits], problem: Problem) -> Problem:
         return problem
     chance = torch.full((n,), size / n, dtype=torch.float64)
     if fits:
-        scores = torch.cat([fit.guide.score(design) for fit in fits])
-        near = ((scores > NEAR[0]) & (scores < NEAR[1])).any(0)
-        close = min(1.0, NEAR_SHARE * size / max(1, int(near.sum())))
-        chance = torch.where(near, close, (1 - NEAR_SHARE) * size / n)
+        distance = torch.stack([boundary_distance(fit.guide, design) for fit in fits])
+        nearest = distance.amin(0).argsort()[: int(NEAR_SHARE * size)]
+        rest = (size - len(nearest)) / (n - len(nearest))
+        chance[:] = max(rest, 1 / LARGEST_WEIGHT)
+        chance[nearest] = 1.0
     uniform = torch.rand(n, generator=problem.generator, dtype=torch.float64)
     index = torch.nonzero(uniform < chance)[:, 0]
     return problem.on(index, 1 / chance[index])
+
+
+def boundary_distance(guide: NodeGuide, design: Tensor) -> Tensor:
+    """Distance of each row from the border of the enclosing polytope, by its worst facet, (row,).
+
+    Each facet lies where its expert alone sends half of the rows right.
+    """
+    coefficient, log_weight = (part[0, :-1] for part in guide.centre())
+    if not len(coefficient):
+        return torch.zeros_like(design[:, 0])
+    border = routing.log_odds(LN2 * torch.exp(-log_weight))
+    activation = coefficient @ design.T - border[:, None]
+    return (activation / coefficient[:, :-1].norm(dim=-1)[:, None]).amax(0).abs()
 
 
 def distinct(fits: list[Fits], most: int) -> list[Fits]:
