@@ -380,7 +380,8 @@ def test_core_rows_stand_for_all():
 
 def test_rows_on_a_facet_have_no_distance_from_the_border():
     whole = problem(polygon(3))
-    guide = guide_around(regular(3), whole.rows, whole.prior)
+    weak = regular(3)._replace(log_weight=torch.full((3,), -1.0).double())
+    guide = guide_around(weak, whole.rows, whole.prior)
     plane = regular(3).coefficient[0]
     border = math.log(math.expm1(math.log(2) / float(guide.centre()[1][0, 0].exp())))
     unit = plane[:2] / plane[:2].norm()
