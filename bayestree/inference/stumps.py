@@ -19,6 +19,7 @@ from bayestree.routing import score
 LOG2 = math.log(2.0)
 SHARPNESS = 3.0  # slope of a starting facet across one standard deviation of its projection
 SCREEN = 40  # steps after which the best restart is kept
+REACH = 1e3  # thresholds this far from log 2 are left out: absorbed, they make wild weights
 REDRAW = 20  # steps after which a node with more rows than fit sees other ones
 
 
@@ -257,7 +258,8 @@ def best_threshold(
     # Rounded to the precision of the scores, the middle must still lie between the two.
     rounded = middle.to(value.dtype)
     allowed = (position >= low) & (position <= high)
-    allowed &= (value[:-1] <= rounded) & (rounded < value[1:]) & (rounded > 0)
+    allowed &= (value[:-1] <= rounded) & (rounded < value[1:])
+    allowed &= (rounded > LOG2 / REACH) & (rounded < LOG2 * REACH)
     if not allowed.any():
         return None
     split = criterion.value(left[:-1]) + criterion.value(whole - left[:-1])
