@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bayestree import inference
 from bayestree._seed import RandomState, draw_seed
+from bayestree._threads import threads_for
 from bayestree.diagnostics.size import PolytopeSize, node_reach, size_of
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.models import GammaProcess, InverseGammaScale, Oblique, Polytope, Priors, SoftTree
@@ -146,7 +147,9 @@ class BasePolytopeTree(BaseEstimator):
         self._center, self._scale = _units(X, weights, common=self.scaling == "common")
         rows = self._standardise(X)
         data = Data.of(rows, y, weights, dtype=DTYPES[self.dtype], device=self.device)
-        self.posterior_ = self._infer(self._model(leaf), data)
+        most_nodes = min(2**self.max_depth, self.max_leaves or len(X), len(X) // self.min_leaf + 1)
+        with threads_for(min(len(X), self.batch_size) * self.n_experts * most_nodes):
+            self.posterior_ = self._infer(self._model(leaf), data)
         hard = inference.harden(self.posterior_, data, limits=self._limits(), extend=self.extend)
         splits = hard.posterior
         tree = Tree.from_standardised(

@@ -27,6 +27,7 @@ from bayestree.models.soft_tree import SoftTree
 
 FINAL_RATE = 0.01
 ELBO_DRAWS = 16
+ELBO_ROWS = 100_000  # about so many rows are scored for an ELBO, all of them 4 times at least
 POLISH_DRAWS = 64  # on which a polish is judged
 POLISH_RATE, POLISH_SHARE = 0.1, 0.2  # of the learning rate and the epochs, after a search
 
@@ -209,8 +210,10 @@ def _climb(
 
 
 @torch.no_grad()
-def evaluate_elbo(guide: PolytopeGuide, data: Data, n_draws: int = ELBO_DRAWS) -> Tensor:
+def evaluate_elbo(guide: PolytopeGuide, data: Data, n_draws: int | None = None) -> Tensor:
     """ELBO on all rows, untempered: the mean of ``n_draws`` one-draw estimates."""
+    if n_draws is None:
+        n_draws = min(max(ELBO_ROWS // len(data.X), 4), 64)
     draws = [guide.expected_log_likelihood(data) for _ in range(n_draws)]
     return torch.stack(draws).mean() - guide.kl()
 

@@ -183,7 +183,8 @@ def test_rows_of_weight_zero_are_as_absent(make, inference):
     with_them = make(inference, batch_size=20).fit(*outlier, sample_weight=weights)
     without = make(inference, batch_size=20).fit(X, y)
     name = "predict_proba" if make is classifier else "predict"
-    np.testing.assert_allclose(getattr(with_them, name)(X), getattr(without, name)(X))
+    # the sums for the mean of y are rounded in another order
+    np.testing.assert_allclose(getattr(with_them, name)(X), getattr(without, name)(X), atol=1e-12)
 
 
 def test_class_weight_multiplies_row_weights():
