@@ -215,7 +215,7 @@ class BasePolytopeTree(BaseEstimator):
             **common,
         )
         if self.inference == "grow" or found.model.topology.n_nodes == 0:
-            return found
+            return inference.recalibrated(found, training)
         last = 1.0 if self.search_facets else float(self.steepness or STEEPNESS[self.inference])
         rates: dict[str, Any] = {
             "epochs": self.epochs,

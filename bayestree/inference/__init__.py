@@ -7,6 +7,16 @@ from bayestree.inference.harden import harden
 from bayestree.inference.map import map  # noqa: A004 - the name of the method
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.svi import svi
-from bayestree.inference.training import calibrated
+from bayestree.inference.training import calibrated, recalibrated
 
-__all__ = ["Data", "GrowthLimits", "Posterior", "calibrated", "grow", "harden", "map", "svi"]
+__all__ = [
+    "Data",
+    "GrowthLimits",
+    "Posterior",
+    "calibrated",
+    "grow",
+    "harden",
+    "map",
+    "recalibrated",
+    "svi",
+]

@@ -63,6 +63,4 @@ class Data(NamedTuple):
             return
         order = torch.randperm(n, device=self.X.device)
         for rows in order.chunk(-(-n // size)):
-            batch = self.take(rows)
-            if batch.weights.any():  # rows of weight 0 alone say nothing, and have no share
-                yield batch
+            yield self.take(rows)

@@ -25,7 +25,7 @@ class GrowthLimits:
         Cut back to so many leaves, the splits of least gain first.
     min_rows : float
         Least weight of rows in a node to be split.
-    min_leaf : float
+    min_leaf : int
         Least number of rows on each side of a split.
     min_gain : float
         Least gain of a split, in nats (N times the mutual information).

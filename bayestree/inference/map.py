@@ -196,7 +196,7 @@ def _adam(
     for epoch in track:
         value = 0.0
         for batch in data.batches(size):
-            share = float(batch.weights.sum()) / total
+            share = len(batch.X) / len(data.X)
             optimiser.param_groups[0]["lr"] = settings["learning_rate"] * schedule.rate(step)
             optimiser.zero_grad(set_to_none=True)
             likelihood, prior, member = point.fit(batch, schedule.gamma(step))

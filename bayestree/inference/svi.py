@@ -194,7 +194,7 @@ def _climb(
     for _ in track:
         elbo = -float(guide.leaf_law.kl())
         for batch in data.batches(size):
-            share = float(batch.weights.sum()) / total
+            share = len(batch.X) / len(data.X)
             optimiser.param_groups[0]["lr"] = settings["learning_rate"] * schedule.rate(step)
             optimiser.zero_grad(set_to_none=True)
             likelihood, divergence, member = guide.fit(batch, schedule.gamma(step))

@@ -1,7 +1,7 @@
 """What the minibatch fits share: schedules, relative steps, running leaves."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -83,7 +83,11 @@ class RunningSums:
 
     @torch.no_grad()
     def update(self, member: Tensor, batch: Data, share: float) -> None:
-        """Take in a batch of ``share`` of all rows with memberships (n, L)."""
+        """Take in a batch of ``share`` of all rows with memberships (n, L).
+
+        The share is that of their number: by weight, a batch with a heavy row would count for
+        less than its part in an epoch, and the heavy row with it.
+        """
         fresh = member.T @ self.leaf.statistics(batch.y, batch.weights) / share
         self.sums.lerp_(fresh, self.rate)
 
@@ -117,6 +121,17 @@ def calibrated(posterior: Posterior, data: Data) -> SoftTree:
     model = posterior.model
     sums = leaf_sums(model.with_(steepness=HARD), sites, data)
     return model.with_(leaf=model.leaf.calibrate(sums))
+
+
+def recalibrated(posterior: Posterior, data: Data) -> Posterior:
+    """A posterior of one draw with the leaves of its :func:`calibrated` model."""
+    model = calibrated(posterior, data)
+    if model.leaf == posterior.model.leaf:
+        return posterior
+    sites = {name: value.to(data.X) for name, value in posterior.point_sites().items()}
+    sums = leaf_sums(model.with_(steepness=HARD), sites, data)
+    found = Posterior.from_point(model, sites | model.leaf.estimate(sums), posterior.inference)
+    return replace(found, stats=posterior.stats, settings=posterior.settings)
 
 
 def expert_size(hyperplane: Tensor, intercept: Tensor) -> Tensor:

@@ -271,6 +271,14 @@ def test_intervals_cover(level):
     assert abs(covered - level) < 4 * error
 
 
+@pytest.mark.parametrize("inference", INFERENCES)
+def test_leaves_are_as_wide_as_their_rows(inference):
+    """The noise is 3 in every leaf, whatever the scale of y."""
+    model = regressor(inference, max_depth=1).fit(*jump(300))
+    scale = model.posterior_.point["leaf_scale"] * model._y_scale
+    np.testing.assert_allclose(scale, 3.0, rtol=0.15)
+
+
 @pytest.mark.parametrize("level", [0.0, 1.0, -1, np.nan])
 def test_levels_outside_zero_and_one_are_refused(level):
     model = regressor(max_depth=0).fit(*jump(60))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from bayestree.inference import Data, GrowthLimits, grow
+from bayestree.inference import Data, GrowthLimits, grow, svi
 from bayestree.inference import map as fit_map
 from bayestree.models import (
     Categorical,
@@ -154,6 +154,18 @@ def test_rows_of_weight_zero_do_no_harm(optimiser):
         init.model, data, init=init, optimiser=optimiser, epochs=3, batch_size=4, random_state=0
     )
     assert all(np.isfinite(value).all() for value in found.point.values())
+
+
+@pytest.mark.parametrize("method", [fit_map, svi])
+def test_minibatches_give_heavy_rows_their_weight(method):
+    """Class 1 is 2 % of the rows and half of their weight; X says nothing of it."""
+    init = grown(soft_tree(), ring(200))
+    X = torch.as_tensor(np.random.default_rng(0).normal(size=(1000, 2)))
+    heavy = torch.arange(1000) < 20
+    data = Data.of(X, heavy.long(), torch.where(heavy, 49.0, 1.0))
+    options = {"init": init, "epochs": 3, "batch_size": 20, "learning_rate": 1e-12}
+    found = [method(init.model, data, random_state=seed, **options) for seed in range(8)]
+    assert abs(np.mean([one.point["leaf_probs"][:, 1] for one in found]) - 0.5) < 0.1
 
 
 def test_wrong_arguments_are_rejected():
