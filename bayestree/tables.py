@@ -14,6 +14,7 @@ Task = Literal["classification", "regression"]
 
 MOST_CATEGORIES = 100  # a text column of more holds names or numbers of rows
 MOST_CLASSES = 20  # a numeric target of more different whole numbers is a quantity
+LARGEST = 1e150  # a larger number has no finite square
 PARQUET = (".parquet", ".pq")
 CSV = (".csv", ".csv.gz")
 
@@ -198,7 +199,7 @@ class Encoding:
 
 
 def check_complete(frame: pd.DataFrame) -> None:
-    """Refuse missing and infinite values.
+    """Refuse missing and infinite values, and those too large to be squared.
 
     Raises
     ------
@@ -206,16 +207,16 @@ def check_complete(frame: pd.DataFrame) -> None:
         With the number of such values and their columns.
     """
     missing = frame.isna().sum()
-    infinite = pd.Series(
-        {
-            name: int(np.isinf(column.to_numpy(dtype=float, na_value=np.nan)).sum())
-            for name, column in frame.items()
-            if pd.api.types.is_float_dtype(column)
-        },
-        dtype=int,
-    )
-    for word, counts in (("missing", missing), ("infinite", infinite)):
-        found = counts[counts > 0]
+    sizes = {
+        name: np.abs(column.to_numpy(dtype=float, na_value=np.nan))
+        for name, column in frame.items()
+        if pd.api.types.is_float_dtype(column)
+    }
+    infinite = {name: int(np.isinf(size).sum()) for name, size in sizes.items()}
+    large = {name: int((size > LARGEST).sum()) for name, size in sizes.items()}
+    for word, counts in (("missing", missing), ("infinite", infinite), ("too large", large)):
+        found = pd.Series(counts, dtype=int)
+        found = found[found > 0]
         if len(found):
             listed = _some([f"{name!r}: {count}" for name, count in found.items()], quote=False)
             noun = "value" if found.sum() == 1 else "values"

@@ -168,6 +168,7 @@ class TestRefusals:
             (b"size,kind\n1,a\n,b\n,b\n", r"2 missing values ('size': 2)"),
             (b"size,kind\n1,a\n2,\n3,a\n", r"1 missing value ('kind': 1)"),
             (b"size,kind\n1,a\ninf,b\n3,a\n", r"1 infinite value ('size': 1)"),
+            (b"size,kind\n1,a\n1e200,b\n3,a\n", r"1 too large value ('size': 1)"),
             (b"size,kind\n1,a\n2,a\n", "one class, 'a'"),
             (b"size,kind\n1,a\n2,b\n3,c\n", "different text in each of 3 rows"),
             (b"size,kind\n1,a\n2,a\n3,b\n", "too few"),

@@ -19,6 +19,7 @@ from bayestree._seed import RandomState, draw_seed
 from bayestree._threads import threads_for
 from bayestree.diagnostics.size import PolytopeSize, node_reach, size_of
 from bayestree.inference import Data, GrowthLimits, Posterior
+from bayestree.inference.svi import check_guide
 from bayestree.models import GammaProcess, InverseGammaScale, Oblique, Polytope, Priors, SoftTree
 from bayestree.models.leaves import Leaf
 from bayestree.topology import Topology
@@ -27,6 +28,7 @@ from bayestree.tree import Tree
 SIZE_ROWS = 1000  # rows of each node on which the votes of its experts are measured
 STEEPNESS = {"map": 20.0, "svi": 6.0}  # a point may be steep; draws are to differ smoothly
 RANGE = 6.0  # deviations that a column spans at most
+TOO_LARGE = "holds values too large to be squared (beyond some 1e150); rescale them."
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -142,6 +144,7 @@ class BasePolytopeTree(BaseEstimator):
         class_names: tuple[str, ...] = (),
     ) -> Self:
         """Standardise, infer, and read off the deterministic tree. y is encoded."""
+        self._check_combination()
         counted = weights > 0  # a row of weight 0 is no row
         X, y, weights = X[counted], y[counted], weights[counted]
         self._center, self._scale = _units(X, weights, common=self.scaling == "common")
@@ -168,6 +171,27 @@ class BasePolytopeTree(BaseEstimator):
         _, kept, _ = tree.topology.collapse(bypass)
         self._measure_nodes(X, rows, hard.sources[kept])
         return self
+
+    def _check_combination(self) -> None:
+        """Refuse, before any work is done, what the last stage of the fit would refuse."""
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"device {self.device!r} cannot be used here: {reason}") from error
+        if self.inference != "svi":
+            return
+        check_guide(self.guide)
+        needed = {"guide": "polytope", "kl_weight": 1, "steepness": 1}
+        given = {"steepness": 1} | {
+            name: value for name in needed if (value := getattr(self, name)) is not None
+        }
+        if self.search_facets and (self.n_experts == 1 or given != needed):
+            raise ValueError(
+                "search_facets needs guide='polytope', kl_weight=1, steepness 1 or None, and "
+                f"n_experts of 2 or more, got {self.guide!r}, {self.kl_weight}, {self.steepness} "
+                f"and {self.n_experts}."
+            )
 
     def _measure_nodes(
         self, X: NDArray[np.float64], standardised: NDArray[np.float64], nodes: NDArray[np.int64]
@@ -216,7 +240,8 @@ class BasePolytopeTree(BaseEstimator):
         )
         if self.inference == "grow" or found.model.topology.n_nodes == 0:
             return inference.recalibrated(found, training)
-        last = 1.0 if self.search_facets else float(self.steepness or STEEPNESS[self.inference])
+        searches = self.search_facets and self.inference == "svi"
+        last = 1.0 if searches else float(self.steepness or STEEPNESS[self.inference])
         rates: dict[str, Any] = {
             "epochs": self.epochs,
             "batch_size": self.batch_size,
@@ -238,8 +263,8 @@ class BasePolytopeTree(BaseEstimator):
             training,
             init=found,
             guide=self.guide,
-            search_facets=self.search_facets,
-            covariance="expert" if self.search_facets else "diagonal",
+            search_facets=searches,
+            covariance="expert" if searches else "diagonal",
             kl_weight=self.kl_weight,
             n_restarts=self.n_restarts,
             n_draws=self.n_draws,
@@ -329,12 +354,15 @@ def _units(
     it is; 1 for a constant column. ``common`` gives all columns the root mean square deviation.
     """
     center = np.average(X, axis=0, weights=weights)
-    deviation = np.sqrt(np.average((X - center) ** 2, axis=0, weights=weights))
+    with np.errstate(over="ignore"):
+        deviation = np.sqrt(np.average((X - center) ** 2, axis=0, weights=weights))
+    if not np.isfinite(deviation).all():
+        raise ValueError(f"X {TOO_LARGE}")
     if common:
         varies = np.ptp(X, axis=0) > 0
         together = np.sqrt((deviation[varies] ** 2).mean()) if varies.any() else 1.0
         return center, np.where(varies, together, 1.0)
     unit = np.maximum(deviation, np.ptp(X, axis=0) / RANGE)
     # Rounding leaves a constant column of large values a spread far below its last digit.
-    tiny = np.finfo(np.float64).eps * np.maximum(np.abs(center), 1.0)
+    tiny = np.finfo(np.float64).eps * np.abs(center)
     return center, np.where(unit > 10 * tiny, unit, 1.0)

@@ -5,12 +5,13 @@ from typing import Any, ClassVar, Literal, Self, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin, _fit_context
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bayestree._seed import RandomState
-from bayestree.estimators._base import BasePolytopeTree
+from bayestree.estimators._base import TOO_LARGE, BasePolytopeTree
 from bayestree.models import Categorical, Gaussian
 
 Floats = NDArray[np.float64]
@@ -109,7 +110,7 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BasePolytopeTree._parameter_constraints,
-        "class_weight": [dict, str, None],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
     def __init__(
@@ -205,11 +206,14 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         )
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, labels)
+            if not ((weights >= 0) & np.isfinite(weights)).all():
+                raise ValueError(f"class_weight must be zero or more, got {self.class_weight}.")
         self.classes_, encoded = np.unique(labels, return_inverse=True)
-        if len(np.unique(encoded[weights > 0])) < 2:
+        counted = np.unique(labels[weights > 0]).tolist()
+        if len(counted) < 2:
             raise ValueError(
-                f"y has one class, {self.classes_[0]!r}, among the rows with positive weight; "
-                "a classifier needs two classes or more."
+                f"the rows of y with positive weight hold one class or none, {counted}; a "
+                "classifier needs two classes or more."
             )
         names = tuple(str(label) for label in self.classes_)
         return self._fit(rows, encoded, weights, Categorical(len(names)), names)
@@ -293,7 +297,10 @@ class ConvexPolytopeTreeRegressor(RegressorMixin, BasePolytopeTree):
         if not weights.sum() > 0:
             raise ValueError("sample_weight is zero everywhere; some row must count.")
         self._y_mean = float(np.average(target, weights=weights))
-        spread = float(np.sqrt(np.average((target - self._y_mean) ** 2, weights=weights)))
+        with np.errstate(over="ignore"):
+            spread = float(np.sqrt(np.average((target - self._y_mean) ** 2, weights=weights)))
+        if not np.isfinite(spread):
+            raise ValueError(f"y {TOO_LARGE}")
         self._y_scale = spread if spread > 0 else 1.0
         standard = (target - self._y_mean) / self._y_scale
         self._fit(rows, standard, weights, Gaussian(shape=LEAF_SHAPE))

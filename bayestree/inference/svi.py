@@ -1,6 +1,7 @@
 """Stochastic variational inference."""
 
 import copy
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -93,12 +94,14 @@ def svi(
     Returns
     -------
     Posterior
-        One chain of ``n_draws`` draws; ``stats`` holds ``elbo`` (by epoch, of the untempered
-        bound) and ``final_elbo``, and after a search ``n_facets`` (of each node); ``settings``
+        One chain of ``n_draws`` draws; ``stats`` holds ``elbo`` (by epoch; of Pyro's guides the
+        bound that is climbed, tempered or not) and ``final_elbo``, which is untempered, and
+        after a search ``n_facets`` (of each node); ``settings``
         then holds ``facet_trace``, what was tried.
     """
     if init.model.topology != model.topology:
         raise ValueError("init has another topology than model.")
+    check_guide(guide)
     if not (math.isfinite(kl_weight) and kl_weight > 0):
         raise ValueError(f"kl_weight must be positive, got {kl_weight}.")
     if search_facets and (guide, covariance, kl_weight) != ("polytope", "expert", 1.0):
@@ -124,6 +127,25 @@ def svi(
             fits.append(run(model, data, init, settings, n_draws, progress))
     best = max(fits, key=lambda fit: float(fit.stats["final_elbo"]))
     return replace(best, settings=settings | {"n_restarts": n_restarts} | dict(best.settings))
+
+
+def check_guide(name: str) -> None:
+    """Refuse names of no guide.
+
+    Raises
+    ------
+    ValueError
+        If ``name`` is neither ``"polytope"`` nor a guide of Pyro that starts from given values.
+    """
+    kind: Any = getattr(autoguide, name, None)
+    known = isinstance(kind, type) and issubclass(kind, autoguide.AutoGuide)
+    abstract = kind in (autoguide.AutoGuide, autoguide.AutoContinuous)
+    started = known and "init_loc_fn" in inspect.signature(kind).parameters
+    if name != "polytope" and (abstract or not started):
+        raise ValueError(
+            "guide must be 'polytope' or a class of pyro.infer.autoguide that takes init_loc_fn, "
+            f"such as 'AutoNormal', got {name!r}."
+        )
 
 
 def _fit_polytope(
@@ -228,13 +250,7 @@ def _fit_autoguide(
 ) -> Posterior:
     """Fit one of Pyro's guides to the model as it is stated, in a parameter store of its own."""
     start = _on(data, init.point_sites())
-    kind: Any = getattr(autoguide, settings["guide"], None)
-    known = isinstance(kind, type) and issubclass(kind, autoguide.AutoGuide)
-    if not known:
-        raise ValueError(
-            f"guide must be 'polytope' or a class of pyro.infer.autoguide, got "
-            f"{settings['guide']!r}."
-        )
+    kind: Any = getattr(autoguide, settings["guide"])
     values = autoguide.initialization.init_to_value(
         values=start, fallback=autoguide.initialization.init_to_median
     )
@@ -259,6 +275,8 @@ def _fit_autoguide(
             bounds = [-loss.loss(model, guide, *data) for _ in range(ELBO_DRAWS)]
             draws = [_one_draw(model, guide, arguments) for _ in range(n_draws)]
     point = {name: torch.stack([draw[name] for draw in draws]).mean(0) for name in draws[0]}
+    if "weight" in point:
+        point["log_weight"] = point["weight"].log()  # as the package's own guide has it
     return _posterior(model, draws, point, trace, float(np.mean(bounds)))
 
 
@@ -268,7 +286,7 @@ def _one_draw(
     """Values of the model's sites under one draw of the guide."""
     drawn = poutine.trace(guide).get_trace(*arguments)
     nodes: dict[str, Any] = poutine.trace(poutine.replay(model, drawn)).get_trace(*arguments).nodes
-    return {name: nodes[name]["value"] for name in DIMENSIONS if name in nodes}
+    return {name: nodes[name]["value"].detach() for name in DIMENSIONS if name in nodes}
 
 
 def _posterior(

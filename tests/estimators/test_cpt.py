@@ -6,7 +6,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, export_text
+from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, export_text, load
 from bayestree.models import Oblique, Polytope
 
 CHEAP = {"max_depth": 2, "n_experts": 4, "min_gain": 1.0, "random_state": 0}
@@ -325,6 +325,68 @@ def test_bad_parameters_are_named(bad):
         classifier().set_params(**bad).fit(*ring(60))
 
 
-def test_an_unknown_guide_is_refused():
+@pytest.mark.parametrize("name", ["AutoNothing", "AutoGuide", "AutoContinuous", "AutoGuideList"])
+def test_an_unknown_guide_is_refused(name):
     with pytest.raises(ValueError, match="guide must be"):
-        classifier("svi", guide="AutoNothing").fit(*ring(100))
+        classifier("svi", guide=name).fit(*ring(100))
+
+
+@pytest.mark.parametrize(
+    "bad", [{"kl_weight": 0.5}, {"guide": "AutoNormal"}, {"steepness": 6.0}, {"n_experts": 1}]
+)
+def test_what_a_search_cannot_do_is_refused_at_once(bad):
+    with pytest.raises(ValueError, match="search_facets needs"):
+        classifier("svi", search_facets=True, max_depth=0).set_params(**bad).fit(*ring(60))
+
+
+def test_a_search_is_of_svi_alone():
+    X, y = ring(100)
+    asked, plain = (classifier("map", search_facets=s).fit(X, y) for s in (True, False))
+    np.testing.assert_array_equal(asked.predict_proba(X), plain.predict_proba(X))
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:99"])
+def test_a_device_that_is_not_there_is_refused(name):
+    with pytest.raises(ValueError, match=f"device '{name}' cannot be used"):
+        classifier(device=name).fit(*ring(60))
+
+
+@pytest.mark.parametrize("bad", [{0: -1.0, 1: 1.0}, "balance"])
+def test_class_weights_that_are_none_are_refused(bad):
+    with pytest.raises(ValueError, match="class_weight"):
+        classifier(class_weight=bad).fit(*ring(60))
+
+
+def test_the_class_that_is_left_is_named():
+    X, y = ring(60)
+    with pytest.raises(ValueError, match=r"one class or none, \[1\]"):
+        classifier().fit(X, y, sample_weight=y)
+
+
+def test_values_without_a_square_are_refused():
+    X, y = jump(60)
+    with pytest.raises(ValueError, match="X holds values too large"):
+        regressor().fit(X * 1e200, y)
+    with pytest.raises(ValueError, match="y holds values too large"):
+        regressor().fit(X, y * 1e200)
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e-20, 1e20, 1e100])
+def test_units_of_x_do_not_matter(unit):
+    X, y = jump(200)
+    np.testing.assert_allclose(
+        regressor().fit(X * unit, y).predict(X * unit), regressor().fit(X, y).predict(X)
+    )
+
+
+@pytest.mark.parametrize("make", [classifier, regressor])
+@pytest.mark.parametrize("guide", ["AutoNormal", "AutoDelta", "AutoLowRankMultivariateNormal"])
+def test_guides_of_pyro_are_fitted_and_saved(make, guide, tmp_path):
+    X, y = ring(100)
+    model = make("svi", guide=guide, epochs=3).fit(X, y)
+    model.save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    draws, point = model.posterior_.draws, model.posterior_.point
+    np.testing.assert_allclose(np.exp(point["log_weight"]), draws["weight"].mean((0, 1)))
+    assert len(model.polytope_size().mode()) == model.tree_.n_nodes
