@@ -44,7 +44,8 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         Least gain of a split in nats of log-likelihood.
     extend : bool, default=False
         Let the deterministic tree split leaves further by the polytopes above them at other
-        levels of their score: in steps, what the soft splits say gradually.
+        levels of their score: in steps, what the soft splits say gradually. It may then be
+        deeper than ``max_depth``; ``max_leaves`` holds.
     concentration, rate : float, default=1.0
         gamma_0 and c_0 of the gamma process.
     scale_shape : float, default=0.5

@@ -22,6 +22,7 @@ from bayestree.models.soft_tree import SoftTree
 
 LOG_2PI = math.log(2 * math.pi)
 SPREAD = 0.1  # starting standard deviation of a coefficient, in units of its node's rms
+TAPE = 262_144  # normals on a tape at least: their mean and variance serve the whole fit
 SHARPNESS = 5.0  # starting concentration of the Weibulls
 
 
@@ -269,7 +270,7 @@ class PolytopeGuide(nn.Module):
         if not self.training:
             return torch.randn_like(like)
         if self._tape is None or len(self._tape) < 2 * like.numel():
-            self._tape = like.new_empty(2 * like.numel()).normal_()
+            self._tape = like.new_empty(max(2 * like.numel(), TAPE)).normal_()
         start = int(torch.randint(len(self._tape) - like.numel() + 1, ()))
         return self._tape[start : start + like.numel()].view_as(like)
 

@@ -81,8 +81,9 @@ def svi(
     steepness : float, optional
         Where the steepness of the splits starts; it is annealed to that of ``model``.
     kl_weight : float
-        Multiplies the divergence from the prior. 1 is the posterior; less is a tempered
-        ("cold") one and is recorded as such.
+        Multiplies the divergence from the prior (with the package's own guide that of the
+        splits: the leaves stay conjugate). 1 is the posterior; less is a tempered ("cold") one
+        and is recorded as such.
     n_restarts : int
         Fits with different noise, of which the one with the best ELBO is kept.
     n_draws : int

@@ -261,3 +261,14 @@ def test_float32_bounds_are_nearly_those_of_float64():
     assert float(single.kl().detach()) == pytest.approx(float(double.kl().detach()), rel=1e-4)
     rows = Data.of(data.X, data.y, dtype=torch.float32)
     assert torch.isfinite(single.expected_log_likelihood(rows))
+
+
+def test_noise_of_a_small_fit_is_standard_on_average():
+    """Over a whole fit, whatever the size of its steps."""
+    guide, _ = guide_for(n=12)
+    guide.train()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        noise = torch.stack([guide._noise(torch.empty(4, 12).double()) for _ in range(4000)])
+    assert abs(float(noise.mean())) < 0.01
+    assert abs(float(noise.var()) - 1) < 0.02
