@@ -14,7 +14,7 @@ from bayestree.inference.data import Data
 from bayestree.inference.growing import GrowingTree, GrowthLimits
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.stumps import StumpFitter
-from bayestree.inference.training import HARD
+from bayestree.inference.training import HARD, additive_parts
 from bayestree.models.soft_tree import SoftTree
 
 ELEMENTS = 6_000_000  # numbers in one batch of activations; bounds memory and suits the cache
@@ -124,4 +124,6 @@ def _hard_score(posterior: Posterior, rows: Data) -> float:
     steep = posterior.model.with_(steepness=HARD)
     sites = {name: value.to(rows.X) for name, value in posterior.point_sites().items()}
     with torch.no_grad():
-        return float(steep.log_likelihood(sites, *rows))
+        return sum(
+            float(steep.log_likelihood(sites, *part)) for part in additive_parts(steep, rows)
+        )

@@ -16,6 +16,7 @@ from bayestree.inference.training import (
     RunningSums,
     Schedule,
     adam,
+    additive_parts,
     default_epochs,
     expert_size,
     joined,
@@ -174,7 +175,8 @@ class _Best:
         if self.validation is None or not ready:
             return False
         with torch.no_grad():
-            score = float(point.fit(self.validation, steepness)[0])
+            parts = additive_parts(point.model, self.validation)
+            score = sum(float(point.fit(part, steepness)[0]) for part in parts)
         self.age += 1
         if score > self.score:
             self.best, self.score, self.age = copy.deepcopy(point), score, 0

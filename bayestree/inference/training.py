@@ -1,6 +1,7 @@
 """What the minibatch fits share: schedules, relative steps, running leaves."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -110,6 +111,11 @@ def leaf_sums(model: SoftTree, sites: Sites, data: Data) -> Tensor:
         for part in data.parts()
     ]
     return torch.stack(parts).sum(0)
+
+
+def additive_parts(model: SoftTree, rows: Data) -> Iterator[Data]:
+    """Parts of the rows whose log-likelihoods add up; plug-in leaves need all rows at once."""
+    return rows.parts() if model.likelihood == "mixture" else iter([rows])
 
 
 def calibrated(posterior: Posterior, data: Data) -> SoftTree:
