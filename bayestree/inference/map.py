@@ -17,6 +17,7 @@ from bayestree.inference.training import (
     Schedule,
     adam,
     additive_parts,
+    check_counts,
     default_epochs,
     expert_size,
     joined,
@@ -88,6 +89,7 @@ def map(  # noqa: A001 - the name of the method
         raise ValueError("init has another topology than model.")
     if optimiser not in ("adam", "lbfgs"):
         raise ValueError(f"optimiser must be 'adam' or 'lbfgs', got {optimiser!r}.")
+    check_counts(epochs=epochs, batch_size=batch_size, patience=patience)
     if epochs is None:
         epochs = default_epochs(len(data.X), batch_size) if optimiser == "adam" else 30
     settings = {

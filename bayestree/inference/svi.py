@@ -22,7 +22,14 @@ from bayestree.inference.data import Data
 from bayestree.inference.facets import improve_facets, polytope_guide
 from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.training import RunningSums, Schedule, adam, default_epochs, leaf_sums
+from bayestree.inference.training import (
+    RunningSums,
+    Schedule,
+    adam,
+    check_counts,
+    default_epochs,
+    leaf_sums,
+)
 from bayestree.models.sites import DIMENSIONS
 from bayestree.models.soft_tree import SoftTree
 
@@ -103,6 +110,7 @@ def svi(
     if init.model.topology != model.topology:
         raise ValueError("init has another topology than model.")
     check_guide(guide)
+    check_counts(epochs=epochs, batch_size=batch_size, n_restarts=n_restarts, n_draws=n_draws)
     if not (math.isfinite(kl_weight) and kl_weight > 0):
         raise ValueError(f"kl_weight must be positive, got {kl_weight}.")
     if search_facets and (guide, covariance, kl_weight) != ("polytope", "expert", 1.0):

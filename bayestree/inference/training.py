@@ -24,6 +24,19 @@ def default_epochs(n_rows: int, batch_size: int) -> int:
     return max(1, round(steps / per_epoch))
 
 
+def check_counts(**counts: int | None) -> None:
+    """Refuse counts below 1; None leaves the choice to the fit.
+
+    Raises
+    ------
+    ValueError
+        With the name of the first such count.
+    """
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be 1 or more, got {value}.")
+
+
 @dataclass(frozen=True)
 class Schedule:
     """How learning rate, steepness and divergence change over a run of ``n_steps`` steps.

@@ -134,6 +134,13 @@ def test_a_kl_weight_that_is_not_positive_is_rejected(weight):
         fit(init, data, kl_weight=weight)
 
 
+@pytest.mark.parametrize("name", ["epochs", "batch_size", "n_restarts", "n_draws"])
+def test_counts_below_one_are_rejected(name):
+    init, data = problem(n=60)
+    with pytest.raises(ValueError, match=f"{name} must be 1 or more, got 0"):
+        fit(init, data, **{name: 0})
+
+
 def test_another_topology_is_rejected():
     init, data = problem(n=60)
     with pytest.raises(ValueError, match="another topology"):
