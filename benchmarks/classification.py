@@ -19,7 +19,8 @@ from bayestree import ConvexPolytopeTreeClassifier
 #: get a tempered posterior and smaller leaves (chosen on validation rows); the rest is default.
 JOBS: dict[str, dict[str, object]] = {
     "letter": {"max_depth": 11, "n_experts": 20, "max_leaves": 300, "scaling": "common",
-               "kl_weight": 0.1, "min_rows": 10, "min_leaf": 3, "min_gain": 2.0},
+               "kl_weight": 0.1, "steepness": 3.0, "min_rows": 10, "min_leaf": 3,
+               "min_gain": 2.0},
     "mnist": {"max_depth": 8, "n_experts": 10, "max_leaves": 98, "scaling": "common",
               "kl_weight": 0.1, "epochs": 40},
     "connect4": {"max_depth": 4, "n_experts": 30, "max_leaves": 16, "scaling": "common"},

@@ -23,14 +23,16 @@ def main() -> None:
         StandardScaler().fit_transform(rows.X), [labels[v] for v in rows.y], dtype=torch.float32
     )
     model = SoftTree(Topology.leaf(), Polytope(20), leaf=Categorical(26))
-    limits = GrowthLimits(max_depth=10)
+    limits = GrowthLimits(max_depth=10, min_rows=10, min_leaf=3, min_gain=2.0)
     for name, elements in (("a level at a time", None), ("a node at a time", 0)):
         start = time.perf_counter()
         if elements is None:
-            grown = inference.grow(model, data, limits=limits, random_state=0)
+            grown = inference.grow(model, data, limits=limits, learning_rate=0.015, random_state=0)
         else:
             with mock.patch("bayestree.inference.grow.ELEMENTS", elements):
-                grown = inference.grow(model, data, limits=limits, random_state=0)
+                grown = inference.grow(
+                    model, data, limits=limits, learning_rate=0.015, random_state=0
+                )
         print(f"{name}: {time.perf_counter() - start:.1f} s, {grown.model.topology}")
 
 
