@@ -14,7 +14,7 @@ from bayestree.inference.data import Data
 from bayestree.inference.growing import GrowingTree, GrowthLimits
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.stumps import StumpFitter
-from bayestree.inference.training import HARD, additive_parts
+from bayestree.inference.training import HARD, additive_parts, recalibrated
 from bayestree.models.soft_tree import SoftTree
 
 ELEMENTS = 6_000_000  # numbers in one batch of activations; bounds memory and suits the cache
@@ -115,7 +115,8 @@ def _best_depth(tree: GrowingTree, kept: set[int], validation: Data) -> set[int]
     """The nodes above the depth whose deterministic tree predicts the validation rows best."""
     deepest = max((tree.nodes[i].depth for i in kept), default=-1) + 1
     cuts = [{i for i in kept if tree.nodes[i].depth < depth} for depth in range(deepest + 1)]
-    scores = [_hard_score(tree.assemble(cut, "grow"), validation) for cut in cuts]
+    grown = (recalibrated(tree.assemble(cut, "grow"), tree.data) for cut in cuts)
+    scores = [_hard_score(posterior, validation) for posterior in grown]
     return cuts[int(np.argmax(scores))]
 
 

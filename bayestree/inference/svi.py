@@ -118,6 +118,11 @@ def svi(
             "search_facets needs guide='polytope', covariance='expert' and kl_weight=1, got "
             f"{guide!r}, {covariance!r} and {kl_weight}."
         )
+    if guide != "polytope" and steepness is not None:
+        raise ValueError(
+            f"steepness is annealed by the package's own guide only, got {steepness} with "
+            f"{guide!r}: leave it out, and give the model the steepness that it is to have."
+        )
     settings = {
         "guide": guide,
         "covariance": covariance,

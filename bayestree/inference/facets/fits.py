@@ -36,7 +36,8 @@ class SearchOptions(NamedTuple):
     trial_draws, final_draws : int
         Base draws while searching and in the last fit.
     core_rows : int
-        About so many rows, reweighted, serve the search where there are more.
+        About so many rows, but at least a third of all, serve the search where there are more;
+        the last fit takes all rows.
     rounds : int
         Rounds of moves at most.
     steepness : float

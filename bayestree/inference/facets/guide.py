@@ -89,7 +89,9 @@ class NodeGuide(NamedTuple):
         """Hyperplanes and log-weights (fit, slot, draw) on base draws.
 
         The pool's weight is its exact mean, so that its rare large values are neither missed
-        nor left to chance; see :meth:`OnePlanes.heard` for why that is a bound.
+        nor left to chance; see :meth:`OnePlanes.heard`. Its experts share one draw of the
+        hyperplane, which makes the value of a search a little optimistic; the ELBO that is
+        reported is that of the whole guide, with all experts apart.
         """
         standard = draws.standard
         nodes = torch.stack([torch.ones_like(standard), standard, draws.normal], -1)
