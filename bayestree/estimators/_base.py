@@ -72,7 +72,7 @@ class BasePolytopeTree(BaseEstimator):
         self,
         *,
         max_depth: int = 4,
-        n_experts: int = 20,
+        n_experts: int = 8,
         inference: str = "svi",
         max_leaves: int | None = None,
         min_rows: float = 20,

@@ -254,8 +254,8 @@ class ConvexPolytopeTreeRegressor(RegressorMixin, BasePolytopeTree):
 
     Leaves are normal with conjugate priors; a strong prior, centred on the pooled scale of the
     leaves that were grown, keeps their scales alike. Parameters are those of
-    :class:`ConvexPolytopeTreeClassifier` without ``class_weight``; ``growth_rate`` is 0.15,
-    ``scale_shape`` 2, ``shrinkage_shape`` and ``shrinkage_rate`` 1 by default.
+    :class:`ConvexPolytopeTreeClassifier` without ``class_weight``; by default ``n_experts`` is 8,
+    ``growth_rate`` 0.15, ``scale_shape`` 2, ``shrinkage_shape`` and ``shrinkage_rate`` 1.
 
     Attributes
     ----------
