@@ -7,14 +7,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from bayestree.inference.criteria import Criterion, criterion_of
 from bayestree.inference.data import PART, Data
 from bayestree.models.leaves import Leaf
 from bayestree.models.sites import Sites
 from bayestree.models.splits import Split
-from bayestree.routing import score
+from bayestree.routing import score, vote
 
 LOG2 = math.log(2.0)
 SHARPNESS = 3.0  # slope of a starting facet across one standard deviation of its projection
@@ -53,10 +52,10 @@ class Experts(NamedTuple):
         size = self.size.view(-1, 1, 1)
         plane = self.coefficient.reshape(n_nodes, -1, width) * size
         offset = self.offset.reshape(n_nodes, -1, 1) * size
-        vote = softplus(torch.baddbmm(offset, plane, X.transpose(1, 2)))
-        vote = vote.view(n_nodes * n_restarts, n_experts, -1)
-        weight = self.log_weight.exp().view(n_nodes * n_restarts, 1, n_experts)
-        return torch.bmm(weight, vote).view(n_nodes, n_restarts, -1)
+        activation = torch.baddbmm(offset, plane, X.transpose(1, 2))
+        activation = activation.view(n_nodes * n_restarts, n_experts, -1)
+        scores = vote(activation, self.log_weight.view(n_nodes * n_restarts, n_experts))
+        return scores.T.reshape(n_nodes, n_restarts, -1)
 
 
 @dataclass(frozen=True)
