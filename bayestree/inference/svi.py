@@ -19,7 +19,7 @@ from torch import Tensor
 from bayestree._progress import Track
 from bayestree._seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
-from bayestree.inference.facets import improve_facets, polytope_guide
+from bayestree.inference.facets import improve_facets, polytope_guide, without_needless
 from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import (
@@ -78,6 +78,7 @@ def svi(
         joint fit then is a fifth as long, at a tenth of the learning rate, and kept where it
         raises the ELBO. Needs the package's own guide with ``covariance="expert"`` and
         ``kl_weight=1``.
+        Nodes that prove needless are removed: the posterior's topology may be smaller.
     epochs : int, optional
         Passes over the rows; by default 60, but from 1,000 to 10,000 steps.
     batch_size : int
@@ -176,6 +177,7 @@ def _fit_polytope(
         start = replace(init, model=model)
         seed = int(torch.randint(2**31 - 1, ()))
         facets = improve_facets(start, data, random_state=seed, progress=progress)
+        model, facets = without_needless(model, facets, data)
         stats["n_facets"], recorded["facet_trace"] = facets.n_facets, list(facets.trace)
         guide, trace = _polish(polytope_guide(model, facets, data), data, settings, progress)
     else:

@@ -544,3 +544,23 @@ def test_a_search_that_cannot_be_is_rejected(changes):
 def test_a_model_in_which_facets_have_no_price_is_rejected(changes):
     with pytest.raises(ValueError, match="The search for facets needs"):
         FacetPrior.of(stump().with_(**changes))
+
+
+def test_a_node_that_is_not_needed_leaves_the_posterior():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    data = Data.of(X, (X[:, 0] > 0.3).astype(int))
+    model = SoftTree(Topology(np.array([[1, ~2], [~0, ~1]])), Polytope(3), leaf=Categorical(2))
+    sites = {
+        "hyperplane": torch.tensor([[[6.0, 0.0]] * 3, [[0.0, 1.0]] * 3], dtype=torch.float64),
+        "intercept": torch.tensor([[-1.8] * 3, [0.0] * 3], dtype=torch.float64),
+        "log_weight": torch.full((2, 3), -1.0, dtype=torch.float64),
+        "leaf_probs": torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9]], dtype=torch.float64),
+    }
+    start = Posterior.from_point(model, sites, "planted")
+    found = svi(
+        model, data, init=start, covariance="expert", search_facets=True, epochs=5, random_state=0
+    )
+    assert found.model.topology == Topology.stump()
+    assert found.stats["n_facets"].tolist() == [1]
+    assert found.draws["leaf_probs"].shape[2] == 2

@@ -1,6 +1,11 @@
 """Search for the number of facets of polytope splits, by moves that the ELBO accepts."""
 
 from bayestree.inference.facets.fits import SearchOptions
-from bayestree.inference.facets.tree import TreeFacets, improve_facets, polytope_guide
+from bayestree.inference.facets.tree import (
+    TreeFacets,
+    improve_facets,
+    polytope_guide,
+    without_needless,
+)
 
-__all__ = ["SearchOptions", "TreeFacets", "improve_facets", "polytope_guide"]
+__all__ = ["SearchOptions", "TreeFacets", "improve_facets", "polytope_guide", "without_needless"]

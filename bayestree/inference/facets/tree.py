@@ -21,7 +21,7 @@ from bayestree.inference.facets.sides import FixedSides, LeafSides, Sides
 from bayestree.inference.facets.starts import Points, guide_around
 from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.training import joined
+from bayestree.inference.training import joined, leaf_sums
 from bayestree.models.soft_tree import SoftTree
 
 LEAST_SHARE = 1e-3  # of a row's probability below which it is none of a node's rows
@@ -112,6 +112,33 @@ def improve_facets(
         np.array([one.worth for one in found]),
         tuple(tree.trace),
     )
+
+
+def without_needless(
+    model: SoftTree, facets: TreeFacets, data: Data
+) -> tuple[SoftTree, TreeFacets]:
+    """The tree without the nodes that need not be there; each gives way to its heavier side.
+
+    Left in, a node would cost the share of its idle experts. A tree of which no node is needed
+    stays as it is.
+    """
+    needed = facets.needed
+    if needed.all() or not needed.any():
+        return model, facets
+    sites = polytope_guide(model, facets, data).point()
+    with torch.no_grad():
+        parts = [part.weights @ model.leaf_log_probs(sites, part.X).exp() for part in data.parts()]
+    sides = model.topology.turns @ torch.stack(parts).sum(0).numpy(force=True)
+    topology, nodes, leaves = model.topology.collapse(np.where(needed, -1, sides.argmax(0)))
+    smaller = model.with_(topology=topology)
+    kept = TreeFacets(
+        tuple(facets.nodes[node] for node in nodes),
+        facets.leaf_sums[leaves],
+        facets.worth[nodes],
+        (*facets.trace, f"removed {len(needed) - len(nodes)} nodes"),
+    )
+    sums = leaf_sums(smaller, polytope_guide(smaller, kept, data).point(), data)
+    return smaller, kept._replace(leaf_sums=sums)
 
 
 def polytope_guide(model: SoftTree, facets: TreeFacets, data: Data) -> PolytopeGuide:
