@@ -390,3 +390,8 @@ def test_guides_of_pyro_are_fitted_and_saved(make, guide, tmp_path):
     draws, point = model.posterior_.draws, model.posterior_.point
     np.testing.assert_allclose(np.exp(point["log_weight"]), draws["weight"].mean((0, 1)))
     assert len(model.polytope_size().mode()) == model.tree_.n_nodes
+
+
+def test_classifier_and_regressor_have_the_same_parameters():
+    both = classifier().get_params().keys() - {"class_weight"}
+    assert both == regressor().get_params().keys()
