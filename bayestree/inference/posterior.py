@@ -37,6 +37,8 @@ class Posterior:
         What was recorded: ``elbo`` by step, ``log_p`` and ``log_q`` by draw, ``loss`` by epoch.
     settings : mapping
         The settings that the inference ran with, for reports.
+    warmup_draws, warmup_stats : mapping of arrays
+        What a sampler drew and recorded while it adapted; not part of the posterior.
     """
 
     model: SoftTree
@@ -45,6 +47,8 @@ class Posterior:
     inference: str
     stats: Arrays = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    warmup_draws: Arrays = field(default_factory=dict)
+    warmup_stats: Arrays = field(default_factory=dict)
 
     @classmethod
     def from_point(
