@@ -1,0 +1,71 @@
+"""The one place that knows ArviZ's versions: InferenceData before 1.0, xarray.DataTree since.
+
+ArviZ takes seconds to import, so nothing here does so before it is needed.
+"""
+
+import importlib
+import warnings
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+import xarray as xr
+
+
+def major_version() -> int:
+    """Major version of the ArviZ that is installed: 0 or 1."""
+    return int(version("arviz").split(".")[0])
+
+
+def arviz() -> Any:
+    """The module, imported without the notice of its 0.x versions that 1.0 differs."""
+    with warnings.catch_warnings():
+        # Nothing for the caller to do about it: this package runs with both.
+        warnings.filterwarnings("ignore", "\nArviZ is undergoing a major refactor", FutureWarning)
+        return importlib.import_module("arviz")
+
+
+def container(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any:
+    """What ArviZ's functions take: groups of variables in one object.
+
+    Parameters
+    ----------
+    groups : mapping of xarray.Dataset
+        By ArviZ's names, such as ``posterior``.
+    attrs : mapping
+        Attributes of the whole: strings and numbers, which netCDF can hold.
+
+    Returns
+    -------
+    arviz.InferenceData or xarray.DataTree
+        The former with ArviZ 0.x, the latter with 1.x.
+    """
+    if major_version() > 0:
+        tree = xr.DataTree.from_dict(dict(groups))
+        tree.attrs.update(attrs)
+        return tree
+    return arviz().InferenceData(attrs=dict(attrs), **groups)
+
+
+def group(container: Any, name: str) -> xr.Dataset:
+    """One group of an InferenceData or a DataTree.
+
+    Parameters
+    ----------
+    container : arviz.InferenceData or xarray.DataTree
+    name : str
+
+    Raises
+    ------
+    ValueError
+        If it has no such group.
+    """
+    tree = isinstance(container, xr.DataTree)
+    names = [*container.children] if tree else [*container.groups()]
+    if name not in names:
+        raise ValueError(
+            f"there is no group {name!r} among {names}; groups that need rows are made by "
+            "to_arviz(X, y), and those that were left out by naming them in groups=."
+        )
+    found: xr.Dataset = container[name].to_dataset() if tree else container[name]
+    return found
