@@ -1,0 +1,100 @@
+"""Convergence statistics of chains, on whatever version of ArviZ is installed."""
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bayestree._arviz import arviz, major_version
+
+FloatArray = NDArray[np.float64]
+
+
+def r_hat(values: ArrayLike) -> FloatArray:
+    """Rank-normalised split R-hat, the larger of bulk and folded.
+
+    Vehtari et al., "Rank-normalization, folding, and localization", Bayesian Analysis 16 (2021).
+
+    Parameters
+    ----------
+    values : array, shape (chain, draw, ...)
+
+    Returns
+    -------
+    array, shape (...)
+        NaN for a quantity that never changes, inf where each half of a chain is stuck at a
+        value of its own.
+
+    Raises
+    ------
+    ValueError
+        With fewer than 4 draws, which have no halves, or values that are not finite.
+    """
+    return _each(values, lambda statistics, one: statistics.rhat(one, method="rank"))
+
+
+def ess(values: ArrayLike, kind: Literal["bulk", "tail", "mean"] = "bulk") -> FloatArray:
+    """Effective number of independent draws, of the middle, the 5 % tails or the mean.
+
+    Parameters
+    ----------
+    values : array, shape (chain, draw, ...)
+    kind : {"bulk", "tail", "mean"}
+
+    Returns
+    -------
+    array, shape (...)
+
+    Raises
+    ------
+    ValueError
+        As for :func:`r_hat`.
+    """
+    tails = {"prob": (0.05, 0.95)} if kind == "tail" else {}
+    return _each(values, lambda statistics, one: statistics.ess(one, method=kind, **tails))
+
+
+def bfmi(energy: ArrayLike) -> FloatArray:
+    """Estimated Bayesian fraction of missing information of each chain (Betancourt 2016).
+
+    Parameters
+    ----------
+    energy : array, shape (chain, draw)
+
+    Returns
+    -------
+    array, shape (chain,)
+    """
+    values = _checked(energy)
+    return (np.diff(values, axis=1) ** 2).mean(axis=1) / values.var(axis=1, ddof=1)
+
+
+def _each(values: ArrayLike, statistic: Any) -> FloatArray:
+    """One statistic of each quantity."""
+    array = _checked(values)
+    flat = array.reshape(*array.shape[:2], -1)
+    statistics = _statistics()
+    # Chains without any spread divide by 0: R-hat inf, or NaN if they agree.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = [float(statistic(statistics, flat[:, :, j])) for j in range(flat.shape[2])]
+    return np.array(found, dtype=np.float64).reshape(array.shape[2:])
+
+
+def _checked(values: ArrayLike) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim < 2 or array.shape[1] < 4:
+        raise ValueError(
+            f"values must have shape (chain, draw, ...) with 4 draws or more, got {array.shape}."
+        )
+    if not np.isfinite(array).all():
+        raise ValueError("values must be finite; look for draws that are not numbers.")
+    return array
+
+
+def _statistics() -> Any:
+    """What has ``rhat`` and ``ess`` of arrays (chain, draw)."""
+    if major_version() > 0:
+        from arviz_stats.base import array_stats  # noqa: PLC0415 - takes a second to import
+
+        return array_stats
+    return arviz()

@@ -1,0 +1,97 @@
+"""Pareto-smoothed importance sampling with one sign, whatever the version of ArviZ.
+
+A LARGE log ratio is a LARGE weight; a heavy right tail has a large positive k. ArviZ 0.x takes
+ratios of this sign and ArviZ 1.x their negatives, and nothing in their results tells.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
+
+from bayestree._arviz import arviz, major_version
+
+FloatArray = NDArray[np.float64]
+
+SPREAD = 1e-9  # log ratios that differ by less are equal but for rounding
+SMALLEST = float(np.log(np.finfo(np.float64).tiny))
+FEWEST = 30  # draws: a tail has a fifth of them, and five values carry no shape
+
+
+def psis(log_ratios: ArrayLike, reff: float = 1.0) -> tuple[FloatArray, float]:
+    """Smoothed weights of importance sampling, and the shape of their tail.
+
+    Vehtari et al., "Pareto smoothed importance sampling", JMLR 25 (2024).
+
+    Parameters
+    ----------
+    log_ratios : array of S values, any shape
+        log of target over proposal at each draw from the proposal; a constant does not matter,
+        -inf is a draw of no weight.
+    reff : float
+        Effective draws per draw, of draws from a chain.
+
+    Returns
+    -------
+    log_weights : array of the same shape
+        Smoothed, and normalised: the weights sum to 1.
+    k : float
+        Shape of the generalised Pareto distribution of the largest ratios: below
+        :func:`good_k` the weights may be used. -inf where the largest ratios are all equal (no
+        tail), inf where fewer than 30 draws, or too few that count, leave nothing to fit.
+
+    Raises
+    ------
+    ValueError
+        If a ratio is NaN or +inf, all are -inf, or there is none; if ``reff`` is not positive.
+    """
+    ratios = np.asarray(log_ratios, dtype=np.float64)
+    flat = ratios.ravel()
+    wrong = int((np.isnan(flat) | np.isposinf(flat)).sum())
+    if wrong or not np.isfinite(flat).any():
+        raise ValueError(
+            f"log_ratios must be finite or -inf, and one of them finite; {wrong} of {flat.size} "
+            "are NaN or inf: look for draws whose log-density is not a number."
+        )
+    if not reff > 0:
+        raise ValueError(f"reff must be positive, got {reff}.")
+    flat = flat - flat.max()
+    tail = int(np.ceil(min(flat.size / 5, 3 * np.sqrt(flat.size / reff))))
+    if np.partition(flat, -tail)[-tail] > -SPREAD:
+        log_weights, k = flat - logsumexp(flat), -np.inf
+    elif flat.size < FEWEST:
+        log_weights, k = flat - logsumexp(flat), np.inf
+    else:
+        # What is below the smallest number counts for nothing, and -inf breaks the fits.
+        log_weights, k = _smooth(np.maximum(flat, SMALLEST), reff)
+    return log_weights.reshape(ratios.shape), k
+
+
+def pareto_k(log_ratios: ArrayLike, reff: float = 1.0) -> float:
+    """Shape of the tail of importance ratios (see :func:`psis`)."""
+    return psis(log_ratios, reff)[1]
+
+
+def good_k(n_draws: int) -> float:
+    """The k below which so many draws suffice: min(1 - 1 / log10(S), 0.7).
+
+    Vehtari et al. (2024), section 3.2.4.
+    """
+    return float(min(1 - 1 / np.log10(n_draws), 0.7)) if n_draws > 1 else -np.inf
+
+
+def _smooth(flat: FloatArray, reff: float) -> tuple[FloatArray, float]:
+    """PSIS by the ArviZ that is installed."""
+    weights: Any
+    k: Any
+    if major_version() > 0:
+        from arviz_stats.base import array_stats  # noqa: PLC0415 - takes a second to import
+
+        weights, k = array_stats.psislw(-flat, r_eff=reff)
+    else:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            # Trial shapes of no likelihood overflow to a weight of 0.
+            weights, k = arviz().psislw(flat, reff)
+    # A fit that fails is one on a handful of ratios beyond all others: the heaviest of tails.
+    return np.asarray(weights, dtype=np.float64), np.inf if np.isnan(k) else float(k)
