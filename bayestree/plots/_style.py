@@ -1,6 +1,7 @@
 """What the pictures share: colours that the colour-blind can tell apart, and new Axes."""
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
 
 import matplotlib as mpl
 import numpy as np
@@ -16,6 +17,16 @@ from bayestree.tree import Tree
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 INK = "#222222"
 VALUES = "cividis"  # colour map of real values
+POSTERIOR = PALETTE[0]
+PRIOR = "#767676"  # of 4.5 : 1 contrast on white; always dashed or an outline, too
+DOUBT = PALETTE[5]
+FAINT = 0.25  # opacity of an interval behind its middle
+SMALL = 8.0  # size of text in small panels
+COLUMNS = 4  # panels side by side, at most
+MOST_PANELS = 12  # nodes shown where none are named
+
+
+Result = TypeVar("Result")
 
 
 class Fitted(Protocol):
@@ -42,6 +53,98 @@ def new_axes(width: float, height: float) -> Axes:
     """Axes of a new Figure, in inches, outside pyplot's list of figures."""
     axes: Axes = Figure(figsize=(width, height), layout="constrained").subplots()
     return axes
+
+
+def new_panels(n_panels: int, width: float, height: float, aside: float = 0.0) -> NDArray[Any]:
+    """Axes of a new Figure, shape (n_panels,), each of a size in inches, outside pyplot's list.
+
+    ``aside`` is room on the right for what the panels share.
+    """
+    rows = -(-n_panels // COLUMNS)
+    columns = -(-n_panels // rows)
+    figure = Figure(figsize=(width * columns + aside, height * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for spare in grid[n_panels:]:
+        spare.remove()
+    return grid[:n_panels]
+
+
+def panels(ax: Any, n_panels: int, width: float, height: float, aside: float = 0.0) -> NDArray[Any]:
+    """The Axes given, one for each panel, or new ones.
+
+    Raises
+    ------
+    ValueError
+        If another number of Axes is given.
+    """
+    if ax is None:
+        return new_panels(n_panels, width, height, aside)
+    given = np.ravel(np.array(ax, dtype=object))
+    if len(given) != n_panels:
+        raise ValueError(
+            f"ax must hold {n_panels} Axes, one for each panel, got {len(given)}; leave it out, "
+            "or name fewer nodes."
+        )
+    return given
+
+
+def open_frame(ax: Axes) -> None:
+    """No lines at the top and on the right."""
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+
+
+def result_of(given: Any, kind: type[Result], method: str, *arguments: Any) -> Result:
+    """The result itself, or what a fitted estimator's method returns.
+
+    Raises
+    ------
+    TypeError
+        If ``given`` is neither.
+    """
+    if isinstance(given, kind):
+        return given
+    if not hasattr(given, method):
+        raise TypeError(
+            f"estimator must be a fitted estimator with a posterior, or the {kind.__name__} that "
+            f"its {method} returns, got {type(given).__name__}."
+        )
+    found: Result = getattr(given, method)(*arguments)
+    return found
+
+
+def chosen_nodes(
+    labels: Sequence[str], rows: NDArray[Any], nodes: Sequence[str | int] | None
+) -> list[int]:
+    """Places of the nodes named; of those that most rows reach, where none are.
+
+    Raises
+    ------
+    ValueError
+        If the tree has no split, or no node of that name.
+    """
+    if len(labels) == 0:
+        raise ValueError("the tree has no split: there is no node to draw.")
+    if nodes is None:
+        most = np.argsort(-np.asarray(rows), kind="stable")[:MOST_PANELS]
+        return sorted(int(node) for node in most)
+    return [place_of(labels, node) for node in nodes]
+
+
+def place_of(labels: Sequence[str], node: str | int) -> int:
+    """Place of the node with a label, or with a number.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    if isinstance(node, str) and node in labels:
+        return list(labels).index(node)
+    if not isinstance(node, str) and 0 <= node < len(labels):
+        return int(node)
+    shown = ", ".join(labels[:MOST_PANELS]) + (", ..." if len(labels) > MOST_PANELS else "")
+    raise ValueError(f"node {node!r} is not in the tree; its nodes are {shown}.")
 
 
 def class_colours(n_classes: int) -> NDArray[np.float64]:

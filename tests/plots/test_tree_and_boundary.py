@@ -1,54 +1,17 @@
-"""The pictures: what they draw, what they refuse, and that pyplot never hears of them."""
+"""Trees and maps: what they draw and what they refuse."""
 
 from types import SimpleNamespace
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib import _pylab_helpers
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from bayestree import plots
 from bayestree.plots._boundary import _clip
 from bayestree.topology import Topology
-from bayestree.tree import LOG2, Tree
-
-
-def make_tree(*, topology=None, n_experts=1, n_features=2, n_classes=2, seed=0, **changes):
-    rng = np.random.default_rng(seed)
-    topology = topology or Topology.complete(2)
-    n_nodes = topology.n_nodes
-    tree = Tree.from_standardised(
-        topology,
-        np.full((n_nodes, n_experts), LOG2),
-        3 * rng.normal(size=(n_nodes, n_experts, n_features)),
-        rng.normal(size=(n_nodes, n_experts)),
-        center=np.zeros(n_features),
-        scale=np.ones(n_features),
-        **changes,
-    )
-    X = rng.normal(size=(200, n_features))
-    y = rng.integers(n_classes, size=200) if n_classes else rng.normal(size=200)
-    return tree.fill(X, y, np.ones(200), n_classes)
-
-
-def estimator_of(tree):
-    """The least that a fitted estimator has."""
-    return SimpleNamespace(tree_=tree, predict_proba=tree.predict, predict=tree.predict)
-
-
-def texts(ax):
-    return [found.get_text() for found in ax.findobj(Text) if found.get_text()]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left_behind():
-    settings = dict(mpl.rcParams)
-    yield
-    assert _pylab_helpers.Gcf.get_all_fig_managers() == []
-    assert dict(mpl.rcParams) == settings
+from bayestree.tree import Tree
+from tests.plots.cases import estimator_of, make_tree, texts
 
 
 @pytest.mark.parametrize("draw", [plots.boundary, plots.tree])

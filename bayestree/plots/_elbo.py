@@ -1,0 +1,74 @@
+"""How the bound of a variational fit rose."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from bayestree.plots import _style
+
+Floats = NDArray[np.float64]
+
+WINDOW = 20  # one over the share of the trace that a running median covers
+STEEP = 10  # one over the share of the trace that the axis need not hold
+ROOM = 0.12  # above and below, of what is shown
+
+
+def elbo(estimator: Any, ax: Axes | None = None) -> Axes:
+    """Trace of the evidence lower bound, by epoch.
+
+    The thin line is the bound as it was estimated from one draw and minibatches, the thick one
+    its running median over a twentieth of the epochs, the dashed one the bound of the finished
+    fit on all rows (untempered, the mean of several draws). The first tenth of the epochs and
+    single estimates may lie below the axis. A fit has settled where the thick line is level.
+
+    Parameters
+    ----------
+    estimator : fitted estimator with ``inference="svi"``, or its Posterior
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        If the posterior has no such trace.
+    """
+    trace, final = _trace_of(estimator)
+    width = max(1, len(trace) // WINDOW)
+    middle = pd.Series(trace).rolling(width, center=True, min_periods=1).median().to_numpy()
+    ax = ax or _style.new_axes(5.0, 3.2)
+    epochs = np.arange(1, len(trace) + 1)
+    colour = _style.POSTERIOR
+    ax.plot(epochs, trace, color=colour, linewidth=0.6, alpha=0.45, label="estimate")
+    ax.plot(epochs, middle, color=colour, linewidth=1.8, label="running median")
+    ax.axhline(final, color=_style.INK, linewidth=1.0, linestyle="--", label="finished fit")
+    late = slice(len(trace) // STEEP, None)
+    low, high = min(middle[late].min(), final), max(np.quantile(trace[late], 0.99), final)
+    room = ROOM * (high - low) if high > low else 1.0
+    ax.set(xlim=(0, len(trace) + 1), ylim=(low - room, high + room))
+    ax.set(xlabel="epoch", ylabel="ELBO (nats)")
+    ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, frameon=False, fontsize=9)
+    _style.open_frame(ax)
+    return ax
+
+
+def _trace_of(estimator: Any) -> tuple[Floats, float]:
+    """The bound by epoch, and that of the finished fit."""
+    posterior = getattr(estimator, "posterior_", estimator)
+    if not hasattr(posterior, "stats"):
+        raise TypeError(
+            f"estimator must be a fitted estimator or a Posterior, got {type(estimator).__name__}; "
+            "call fit first."
+        )
+    if "elbo" not in posterior.stats:
+        raise ValueError(
+            f"the posterior was made by inference={posterior.inference!r}, which climbs no ELBO; "
+            "fit with inference='svi'."
+        )
+    trace = np.asarray(posterior.stats["elbo"], dtype=np.float64)
+    return trace, float(posterior.stats.get("final_elbo", trace[-1]))

@@ -1,0 +1,44 @@
+"""Trees and texts that the tests of the pictures share."""
+
+from types import SimpleNamespace
+
+import numpy as np
+from matplotlib.text import Text
+
+from bayestree.topology import Topology
+from bayestree.tree import LOG2, Tree
+
+
+def make_tree(*, topology=None, n_experts=1, n_features=2, n_classes=2, seed=0, **changes):
+    rng = np.random.default_rng(seed)
+    topology = topology or Topology.complete(2)
+    n_nodes = topology.n_nodes
+    tree = Tree.from_standardised(
+        topology,
+        np.full((n_nodes, n_experts), LOG2),
+        3 * rng.normal(size=(n_nodes, n_experts, n_features)),
+        rng.normal(size=(n_nodes, n_experts)),
+        center=np.zeros(n_features),
+        scale=np.ones(n_features),
+        **changes,
+    )
+    X = rng.normal(size=(200, n_features))
+    y = rng.integers(n_classes, size=200) if n_classes else rng.normal(size=200)
+    return tree.fill(X, y, np.ones(200), n_classes)
+
+
+def estimator_of(tree, **more):
+    """The least that a fitted estimator has."""
+    return SimpleNamespace(tree_=tree, predict_proba=tree.predict, predict=tree.predict, **more)
+
+
+def texts(ax):
+    """Every text of a picture that is not empty."""
+    return [found.get_text() for found in ax.findobj(Text) if found.get_text()]
+
+
+def drawn(ax):
+    """The figure of one Axes or of an array of them, rendered."""
+    figure = np.ravel(np.array(ax, dtype=object))[0].figure
+    figure.canvas.draw()
+    return figure

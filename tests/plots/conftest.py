@@ -1,0 +1,13 @@
+"""Every picture leaves pyplot and its settings alone."""
+
+import matplotlib as mpl
+import pytest
+from matplotlib import _pylab_helpers
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind():
+    settings = dict(mpl.rcParams)
+    yield
+    assert _pylab_helpers.Gcf.get_all_fig_managers() == []
+    assert dict(mpl.rcParams) == settings
