@@ -3,45 +3,85 @@
 Arrays only: draws by site name, as in ``Posterior.draws``, on the scale of ``X``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
-from bayestree.topology import BoolArray, IntArray
-from bayestree.tree import LOG2, FloatArray, facet_threshold
+from bayestree.diagnostics.draws import (
+    SHARE,
+    Draws,
+    effective_number,
+    kept_draws,
+    spread,
+    tails,
+    weight_of,
+)
+from bayestree.diagnostics.polytopes import n_facets
+from bayestree.diagnostics.reach import Reach, node_reach
+from bayestree.topology import IntArray
+from bayestree.tree import LOG2, FloatArray
 
 Measure = Literal["facets", "weights", "effective"]
-Draws = Mapping[str, NDArray[Any]]
-
-SHARE = 0.01  # of log 2: the least largest vote of an expert that counts
-TOLERANCE = 1e-7  # that of the linear programs, in units of the box
+REFIT = "the estimator was fitted by a version that did not keep it; fit it again"
 
 
-class Reach(NamedTuple):
-    """What the sizes need to know of the rows: enough to measure, too little to recover them.
+@dataclass(frozen=True, eq=False)
+class PriorSize:
+    """What the sizes of each node would be without data, computed when it is asked for.
 
-    Attributes
+    Parameters
     ----------
-    nodes : array of int, shape (V,)
-        Which nodes of the draws are described.
-    rows : array, shape (V,)
-        Rows that reach each.
+    draws : mapping of arrays
+        Prior draws of one node, (prior draw, K, ...) by site; every node has the same prior.
     low, high : arrays, shape (V, d)
-        Bounding box of these rows.
-    largest : array, shape (chain, draw, V, K)
-        Largest vote r * softplus(beta . x + b) of each expert over these rows.
+        Boxes inside which facets are counted.
+    factor : array, shape (V,)
+        Of the weights of each node (see :class:`bayestree.diagnostics.reach.Reach`).
+    largest : array, shape (prior draw, V, K), optional
+        Largest votes of prior draws, not necessarily of ``draws``.
     """
 
-    nodes: IntArray
-    rows: FloatArray
+    draws: Draws
     low: FloatArray
     high: FloatArray
-    largest: NDArray[np.float32]
+    factor: FloatArray
+    largest: NDArray[Any] | None = None
+
+    @cached_property
+    def facets(self) -> IntArray:
+        """Half-spaces that are needed inside each node's box, shape (prior draw, V)."""
+        n_draws, n_nodes = len(self.draws["intercept"]), len(self.low)
+        sizes = np.zeros((n_draws, n_nodes), dtype=np.int64)
+        for draw, node in np.ndindex(n_draws, n_nodes):
+            sizes[draw, node] = n_facets(
+                weight_of(self.draws, draw) * self.factor[node],
+                self.draws["hyperplane"][draw].astype(np.float64),
+                self.draws["intercept"][draw].astype(np.float64),
+                self.low[node],
+                self.high[node],
+            )
+        return sizes
+
+    @property
+    def weights(self) -> IntArray:
+        """Experts whose largest vote is 1 % of log 2 or more, shape (prior draw, V)."""
+        return _voting(self._votes)
+
+    @property
+    def effective(self) -> FloatArray:
+        """Effective number of the largest votes, shape (prior draw, V)."""
+        return effective_number(self._votes)
+
+    @property
+    def _votes(self) -> FloatArray:
+        if self.largest is None:
+            raise ValueError(f"the prior of this measure needs votes over training rows: {REFIT}.")
+        return self.largest.astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +101,11 @@ class PolytopeSize:
         Path of each node from the root.
     rows : array, shape (V,)
         Rows that reach each node.
+    prior : PriorSize, optional
+        The same quantities under the prior, inside the same boxes.
+    n_leaves : array of int, shape (chain, draw), optional
+        Leaves in use of each draw: those that training rows reach when the draw's own splits are
+        taken at 1/2.
     """
 
     weights: IntArray
@@ -68,17 +113,39 @@ class PolytopeSize:
     effective: FloatArray
     labels: tuple[str, ...]
     rows: FloatArray
+    prior: PriorSize | None = None
+    n_leaves: IntArray | None = None
 
     def probabilities(self, measure: Measure = "facets") -> FloatArray:
         """Posterior probability of each size, shape (V, largest size + 1).
 
         ``effective`` is rounded to whole numbers.
         """
-        sizes = np.rint(self._flat(measure)).astype(np.int64)
-        table = np.zeros((sizes.shape[1], sizes.max(initial=0) + 1))
-        for node, column in enumerate(sizes.T):
-            table[node] = np.bincount(column, minlength=table.shape[1]) / len(column)
-        return table
+        return _table(self._flat(measure))
+
+    def prior_probabilities(self, measure: Measure = "facets") -> FloatArray:
+        """Prior probability of each size, shape (V, largest size + 1).
+
+        The first call for ``"facets"`` solves linear programs, as many as a posterior needs.
+
+        Raises
+        ------
+        ValueError
+            If the prior is not known, or was not measured by ``measure``.
+        """
+        return _table(getattr(self._known_prior(), measure))
+
+    def leaf_probabilities(self) -> FloatArray:
+        """Posterior probability of each number of leaves in use, shape (largest number + 1,).
+
+        Raises
+        ------
+        ValueError
+            If the leaves were not counted.
+        """
+        if self.n_leaves is None:
+            raise ValueError(f"the leaves in use were not counted: {REFIT}.")
+        return _table(self.n_leaves.reshape(-1, 1))[0]
 
     def mode(self, measure: Measure = "facets") -> IntArray:
         """Most probable size of each node, shape (V,); the smaller of two equals."""
@@ -92,36 +159,62 @@ class PolytopeSize:
         ValueError
             If ``level`` is not between 0 and 1.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1, got {level}.")
-        tails = [(1 - level) / 2, (1 + level) / 2]
-        whole = measure != "effective"
-        method: Any = "inverted_cdf" if whole else "linear"
-        return np.quantile(self._flat(measure), tails, axis=0, method=method).T.astype(np.float64)
+        return _interval(self._flat(measure), level, whole=measure != "effective")
 
-    def to_frame(self, level: float = 0.9) -> pd.DataFrame:
-        """One row for each node: mode, mean and interval of the facets, means of the others."""
+    def to_frame(self, level: float = 0.9, *, prior: bool | None = None) -> pd.DataFrame:
+        """One row for each node: mode, mean and interval of the facets, means of the others.
+
+        Parameters
+        ----------
+        level : float
+            Probability of the intervals.
+        prior : bool, optional
+            Add mean and interval of the facets under the prior; by default where it is known.
+
+        Raises
+        ------
+        ValueError
+            If ``level`` is not between 0 and 1, or the prior is asked for and not known.
+        """
         facets = self._flat("facets")
-        interval = self.interval(level)
-        return pd.DataFrame(
-            {
-                "rows": self.rows,
-                "facets": self.mode(),
-                "facets_mean": facets.mean(axis=0),
-                "facets_low": interval[:, 0].astype(np.int64),
-                "facets_high": interval[:, 1].astype(np.int64),
-                "weights_mean": self._flat("weights").mean(axis=0),
-                "effective_mean": self._flat("effective").mean(axis=0),
-            },
-            index=pd.Index(self.labels, name="node", dtype=object),
-        )
+        interval = self.interval(level).astype(np.int64)
+        columns: dict[str, Any] = {
+            "rows": self.rows,
+            "facets": self.mode(),
+            "facets_mean": facets.mean(axis=0),
+            "facets_low": interval[:, 0],
+            "facets_high": interval[:, 1],
+            "weights_mean": self._flat("weights").mean(axis=0),
+            "effective_mean": self._flat("effective").mean(axis=0),
+        }
+        if prior or (prior is None and self.prior is not None):
+            expected = self._known_prior().facets
+            bounds = _interval(expected, level, whole=True).astype(np.int64)
+            columns |= {
+                "prior_mean": expected.mean(axis=0),
+                "prior_low": bounds[:, 0],
+                "prior_high": bounds[:, 1],
+            }
+        return pd.DataFrame(columns, index=pd.Index(self.labels, name="node", dtype=object))
 
     def __str__(self) -> str:
         n_chains, n_draws, n_nodes = self.facets.shape
         if n_nodes == 0:
             return "Polytope size: a tree without a split"
-        head = f"Polytope size: {n_chains} x {n_draws} draws (chain x draw), intervals of 90 %"
-        return f"{head}\n{self.to_frame().to_string(float_format='{:.1f}'.format)}"
+        lines = [f"Polytope size: {n_chains} x {n_draws} draws (chain x draw), intervals of 90 %"]
+        if self.n_leaves is not None:
+            low, high = _interval(self.n_leaves.reshape(-1, 1), 0.9, whole=True)[0]
+            mode = self.leaf_probabilities().argmax()
+            lines.append(f"Leaves in use: {mode} ({low:.0f} to {high:.0f})")
+        frame = self.to_frame(prior=False)
+        return "\n".join([*lines, frame.to_string(float_format="{:.1f}".format)])
+
+    def _known_prior(self) -> PriorSize:
+        if self.prior is None:
+            raise ValueError(
+                "the prior of the sizes is not known: it was not given, or is improper."
+            )
+        return self.prior
 
     def _flat(self, measure: Measure) -> NDArray[Any]:
         """Sizes of all draws of all chains, shape (draws, V)."""
@@ -136,7 +229,9 @@ def polytope_size(
     rows: Sequence[IntArray],
     *,
     labels: Sequence[str] | None = None,
+    prior: Draws | None = None,
     max_draws: int = 50,
+    max_prior_draws: int = 200,
 ) -> PolytopeSize:
     """Posterior of the number of facets of each node.
 
@@ -151,9 +246,13 @@ def polytope_size(
         Rows of ``X`` that reach each node, one or more.
     labels : sequence of V str, optional
         Names of the nodes; their numbers by default.
+    prior : mapping of arrays, optional
+        Prior draws of one node: the same sites, (prior draw, K, ...).
     max_draws : int
         Most draws that are measured, spread evenly over each chain: each draw of each node needs
         a linear program of some 2 ms, and a few more for facets that are nearly redundant.
+    max_prior_draws : int
+        The same for the prior, which is measured only when it is asked for.
 
     Returns
     -------
@@ -168,207 +267,80 @@ def polytope_size(
     if len(rows) != n_nodes:
         raise ValueError(f"rows must hold one array for each of {n_nodes} nodes, got {len(rows)}.")
     names = [str(node) for node in range(n_nodes)] if labels is None else labels
-    reach = node_reach(draws, X, rows, np.arange(n_nodes))
-    return size_of(draws, reach, names, max_draws=max_draws)
-
-
-def node_reach(
-    draws: Draws,
-    X: FloatArray,
-    rows: Sequence[IntArray],
-    nodes: IntArray,
-    *,
-    max_rows: int | None = None,
-) -> Reach:
-    """Boxes and largest votes of some nodes, for :func:`size_of`.
-
-    Parameters
-    ----------
-    draws, X
-        As for :func:`polytope_size`.
-    rows : sequence of arrays of int
-        Rows of ``X`` that reach each of ``nodes``.
-    nodes : array of int
-        Numbers of these nodes in the draws.
-    max_rows : int, optional
-        Most rows of each node on which votes are measured, evenly spread; boxes are exact.
-
-    Raises
-    ------
-    ValueError
-        If a node has no rows, or ``X`` another number of features than the draws.
-    """
-    n_chains, n_draws, _, n_experts, n_features = draws["hyperplane"].shape
-    if X.ndim != 2 or X.shape[1] != n_features:
-        raise ValueError(f"X must have shape (n, {n_features}), as the draws, got {X.shape}.")
-    empty = [int(node) for node, own in zip(nodes, rows, strict=True) if len(own) == 0]
-    if empty:
-        raise ValueError(f"rows holds none for the nodes {empty}; leave these out.")
-    low = np.empty((len(nodes), n_features))
-    high = np.empty_like(low)
-    largest = np.empty((n_chains, n_draws, len(nodes), n_experts), dtype=np.float32)
-    for place, (node, own) in enumerate(zip(nodes, rows, strict=True)):
-        part = X[own]
-        low[place], high[place] = part.min(axis=0), part.max(axis=0)
-        some = part if max_rows is None else part[_spread(len(part), max_rows)]
-        largest[:, :, place] = _largest_votes(draws, int(node), some)
-    return Reach(nodes, np.array([float(len(own)) for own in rows]), low, high, largest)
+    reach = node_reach(draws, X, rows, np.arange(n_nodes), prior=prior)
+    return size_of(
+        draws, reach, names, prior=prior, max_draws=max_draws, max_prior_draws=max_prior_draws
+    )
 
 
 def size_of(
-    draws: Draws, reach: Reach, labels: Sequence[str], *, max_draws: int = 50
+    draws: Draws,
+    reach: Reach,
+    labels: Sequence[str],
+    *,
+    prior: Draws | None = None,
+    max_draws: int = 50,
+    max_prior_draws: int = 200,
 ) -> PolytopeSize:
     """The three measures, from draws and what is known of the rows.
 
     Parameters
     ----------
-    draws, max_draws
+    draws, prior, max_draws, max_prior_draws
         As for :func:`polytope_size`.
     reach : Reach
     labels : sequence of str
         Names of ``reach.nodes``.
     """
-    if max_draws < 1:
-        raise ValueError(f"max_draws must be 1 or more, got {max_draws}.")
+    kept = kept_draws(draws, max_draws)
     if len(labels) != len(reach.nodes):
         raise ValueError(f"labels must name {len(reach.nodes)} nodes, got {len(labels)}.")
-    n_chains, n_draws = draws["intercept"].shape[:2]
-    kept = _spread(n_draws, max(1, max_draws // n_chains))
     votes = reach.largest[:, kept].astype(np.float64)
     facets = np.zeros(votes.shape[:3], dtype=np.int64)
     for chain, place, node in np.ndindex(facets.shape):
         one = (chain, kept[place], reach.nodes[node])
         facets[chain, place, node] = n_facets(
-            _weight(draws, one),
+            weight_of(draws, one) * reach.factor[node],
             draws["hyperplane"][one].astype(np.float64),
             draws["intercept"][one].astype(np.float64),
             reach.low[node],
             reach.high[node],
         )
-    square = np.maximum((votes**2).sum(axis=-1), np.finfo(np.float64).tiny)
     return PolytopeSize(
-        weights=(votes >= SHARE * LOG2).sum(axis=-1),
+        weights=_voting(votes),
         facets=facets,
-        effective=votes.sum(axis=-1) ** 2 / square,
+        effective=effective_number(votes),
         labels=tuple(labels),
         rows=reach.rows,
+        prior=None if prior is None else _prior_size(prior, reach, max_prior_draws),
+        n_leaves=None if reach.leaves is None else reach.leaves[:, kept],
     )
 
 
-def n_facets(
-    weight: FloatArray,
-    hyperplane: FloatArray,
-    intercept: FloatArray,
-    low: FloatArray,
-    high: FloatArray,
-) -> int:
-    """Facets of a node's enclosing polytope inside a box.
-
-    The fewest half-spaces beta_k . x + b_k <= softplus^-1(log 2 / r_k) that cut out the same part
-    of the box as all of them do. 1 if one of them alone leaves nothing of it.
-
-    Parameters
-    ----------
-    weight, intercept : arrays, shape (K,)
-    hyperplane : array, shape (K, d)
-    low, high : arrays, shape (d,)
-
-    Returns
-    -------
-    int
-    """
-    with np.errstate(divide="ignore"):  # a weight that underflowed: no threshold is too high
-        threshold = facet_threshold(weight)
-    # in units of the box: 0 <= u <= 1
-    plane = hyperplane * (high - low)
-    bound = threshold - intercept - hyperplane @ low
-    norm = np.maximum(np.abs(plane).max(axis=1, initial=0.0), np.finfo(np.float64).tiny)
-    plane, bound = plane / norm[:, None], bound / norm
-    if (np.minimum(plane, 0.0).sum(axis=1) > bound + TOLERANCE).any():
-        return 1
-    cuts = np.maximum(plane, 0.0).sum(axis=1) > bound + TOLERANCE
-    return _irredundant(plane[cuts], bound[cuts])
+def _prior_size(prior: Draws, reach: Reach, max_draws: int) -> PriorSize:
+    if max_draws < 1:
+        raise ValueError(f"max_prior_draws must be 1 or more, got {max_draws}.")
+    kept = spread(len(prior["intercept"]), max_draws)
+    some = {site: values[kept] for site, values in prior.items()}
+    return PriorSize(some, reach.low, reach.high, reach.factor, reach.prior_largest)
 
 
-def _irredundant(plane: FloatArray, bound: FloatArray) -> int:
-    """Half-spaces left when redundant ones are taken out one after the other."""
-    if len(bound) < 2:
-        return len(bound)
-    kept = np.arange(len(bound))
-    for k in np.flatnonzero(~_met_first(plane, bound)):
-        others = kept[kept != k]
-        found = _maximise(plane[k], plane[others], bound[others])
-        # Where the others leave nothing of the box, k takes nothing away.
-        if found is None or plane[k] @ found <= bound[k] + TOLERANCE:
-            kept = others
-    return len(kept)
+def _voting(votes: FloatArray) -> IntArray:
+    """Experts that count by their largest vote."""
+    counts: IntArray = (votes >= SHARE * LOG2).sum(axis=-1)
+    return counts
 
 
-def _met_first(plane: FloatArray, bound: FloatArray) -> BoolArray:
-    """Half-spaces that a ray from inside leaves before all others, and before the box.
-
-    These are not redundant. The rays along the normals settle most half-spaces at the price of
-    one linear program.
-    """
-    inside = _center(plane, bound)
-    settled = np.zeros(len(bound), dtype=bool)
-    if inside is None:
-        return settled
-    slope = plane @ plane.T
-    with np.errstate(divide="ignore"):
-        walls = np.where(plane > 0, 1 - inside, inside) / np.abs(plane)
-        way = np.where(slope > 0, (bound - plane @ inside)[:, None] / slope, np.inf)
-    way = np.vstack([way, walls.min(axis=1)])  # (half-spaces and box, rays)
-    nearest, next_one = np.partition(way, 1, axis=0)[:2]
-    first = way.argmin(axis=0)[next_one > nearest + TOLERANCE]
-    settled[first[first < len(bound)]] = True
-    return settled
+def _table(sizes: NDArray[Any]) -> FloatArray:
+    """Share of each size in each column, shape (columns, largest size + 1)."""
+    whole = np.rint(sizes).astype(np.int64)
+    table = np.zeros((whole.shape[1], whole.max(initial=0) + 1))
+    for node, column in enumerate(whole.T):
+        table[node] = np.bincount(column, minlength=table.shape[1]) / len(column)
+    return table
 
 
-def _center(plane: FloatArray, bound: FloatArray) -> FloatArray | None:
-    """Centre of the largest ball inside the half-spaces and the box; None if there is none."""
-    d = plane.shape[1]
-    sides = np.vstack([plane, np.eye(d), -np.eye(d)])
-    radius = np.linalg.norm(sides, axis=1)[:, None]
-    limits = np.concatenate([bound, np.ones(d), np.zeros(d)])
-    found = _maximise(np.append(np.zeros(d), 1.0), np.hstack([sides, radius]), limits)
-    return None if found is None or found[-1] <= TOLERANCE else found[:-1]
-
-
-def _maximise(objective: FloatArray, plane: FloatArray, bound: FloatArray) -> FloatArray | None:
-    """Where a linear function is largest in plane @ u <= bound, 0 <= u <= 1; None if nowhere."""
-    for presolve in (False, True):  # presolving costs more than it saves, but is more robust
-        found = linprog(
-            -objective,
-            A_ub=plane,
-            b_ub=bound,
-            bounds=(0.0, 1.0),
-            method="highs",
-            options={"presolve": presolve},
-        )
-        if found.status in (0, 2):
-            return found.x
-    raise RuntimeError(f"HiGHS did not solve a linear program: {found.message}")
-
-
-def _largest_votes(draws: Draws, node: int, X: FloatArray) -> NDArray[np.float64]:
-    """Largest vote of each expert of a node over rows, shape (chain, draw, K)."""
-    plane = draws["hyperplane"][:, :, node]
-    top = np.empty(plane.shape[:3])
-    for chain, draw in np.ndindex(plane.shape[:2]):
-        activation = X @ plane[chain, draw].T.astype(np.float64)
-        top[chain, draw] = activation.max(axis=0)
-    one = (slice(None), slice(None), node)
-    return np.logaddexp(0.0, top + draws["intercept"][one]) * _weight(draws, one)
-
-
-def _weight(draws: Draws, one: Any) -> FloatArray:
-    """Weights of the experts of some draws; 1 for splits without."""
-    if "log_weight" not in draws:
-        return np.ones(draws["intercept"][one].shape)
-    return np.exp(draws["log_weight"][one].astype(np.float64))
-
-
-def _spread(length: int, most: int) -> IntArray:
-    """At most so many of 0..length - 1, evenly spread."""
-    return np.unique(np.linspace(0, length - 1, min(most, length)).round().astype(np.int64))
+def _interval(sizes: NDArray[Any], level: float, *, whole: bool) -> FloatArray:
+    """Central interval of each column, shape (columns, 2)."""
+    method: Any = "inverted_cdf" if whole else "linear"
+    return np.quantile(sizes, tails(level), axis=0, method=method).T.astype(np.float64)

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from bayestree import inference
 from bayestree._seed import RandomState, draw_seed
 from bayestree._threads import threads_for
-from bayestree.diagnostics.size import PolytopeSize, node_reach, size_of
+from bayestree.estimators._diagnostics import TreeDiagnostics, measure_nodes
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.svi import check_guide
 from bayestree.models import GammaProcess, InverseGammaScale, Oblique, Polytope, Priors, SoftTree
@@ -25,14 +25,13 @@ from bayestree.models.leaves import Leaf
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
-SIZE_ROWS = 1000  # rows of each node on which the votes of its experts are measured
 STEEPNESS = {"map": 20.0, "svi": 6.0}  # a point may be steep; draws are to differ smoothly
 RANGE = 6.0  # deviations that a column spans at most
 TOO_LARGE = "holds values too large to be squared (beyond some 1e150); rescale them."
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-class BasePolytopeTree(BaseEstimator):
+class BasePolytopeTree(TreeDiagnostics, BaseEstimator):
     """Fit, route and describe a convex polytope tree; classifier and regressor add y."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -169,7 +168,9 @@ class BasePolytopeTree(BaseEstimator):
         bypass = tree.one_way(X)
         self.tree_ = tree.collapse(bypass).fill(X, y, weights, len(class_names))
         _, kept, _ = tree.topology.collapse(bypass)
-        self._measure_nodes(X, rows, hard.sources[kept])
+        self._reach = measure_nodes(
+            self.posterior_, self.tree_, X, rows, hard.sources[kept], hard.levels[kept]
+        )
         return self
 
     def _check_combination(self) -> None:
@@ -192,21 +193,6 @@ class BasePolytopeTree(BaseEstimator):
                 f"n_experts of 2 or more, got {self.guide!r}, {self.kl_weight}, {self.steepness} "
                 f"and {self.n_experts}."
             )
-
-    def _measure_nodes(
-        self, X: NDArray[np.float64], standardised: NDArray[np.float64], nodes: NDArray[np.int64]
-    ) -> None:
-        """Keep what :meth:`polytope_size` needs of the rows; ``nodes`` numbers those of tree_."""
-        tree = self.tree_
-        reach = node_reach(
-            self.posterior_.draws,
-            standardised,
-            [rows for _, rows, _ in tree.walk(X)],
-            nodes,
-            max_rows=SIZE_ROWS,
-        )
-        weight = tree.topology.turns.any(axis=0) @ tree.leaf_rows
-        self._reach = reach._replace(rows=weight)
 
     def _model(self, leaf: Leaf) -> SoftTree:
         """What is believed, before its topology is known."""
@@ -308,23 +294,6 @@ class BasePolytopeTree(BaseEstimator):
         """Number of leaves of the deterministic tree."""
         check_is_fitted(self)
         return self.tree_.n_leaves
-
-    def polytope_size(self, max_draws: int = 50) -> PolytopeSize:
-        """Posterior of the number of facets of each node of ``tree_``, by three measures.
-
-        Parameters
-        ----------
-        max_draws : int
-            Most draws that are measured; fewer make it faster on large trees.
-
-        Returns
-        -------
-        PolytopeSize
-            ``print`` shows it; see ``mode``, ``interval``, ``probabilities`` and ``to_frame``.
-        """
-        check_is_fitted(self)
-        labels = self.tree_.topology.node_labels
-        return size_of(self.posterior_.draws, self._reach, labels, max_draws=max_draws)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted tree and its posterior to a file (see :func:`bayestree.load`)."""

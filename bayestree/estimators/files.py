@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import bayestree
 from bayestree._write import write_whole
-from bayestree.diagnostics.size import Reach
+from bayestree.diagnostics.reach import Reach
 from bayestree.estimators._base import BasePolytopeTree
 from bayestree.estimators._codec import plain, plain_model, unplain, unplain_model
 from bayestree.estimators.cpt import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
@@ -32,7 +32,7 @@ from bayestree.topology import Topology
 from bayestree.tree import Tree
 
 FORMAT = "bayestree"
-VERSION = 1
+VERSION = 2  # 2: levels, prior votes and leaves in use among ``reach/*``
 BLANK = "0" * 64
 
 #: What a file may hold.
@@ -199,7 +199,7 @@ def _arrays(estimator: BasePolytopeTree) -> Arrays:
         "topology": {"children": posterior.model.topology.children},
         "tree": {"children": tree.topology.children}
         | {name: getattr(tree, name) for name in _tree_arrays()},
-        "reach": estimator._reach._asdict(),
+        "reach": {k: a for k, a in estimator._reach._asdict().items() if a is not None},
         "standard": standard,
     }
     return {f"{group}/{name}": a for group, named in groups.items() for name, a in named.items()}

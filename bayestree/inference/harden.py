@@ -12,7 +12,7 @@ from torch import Tensor
 from bayestree.inference.criteria import criterion_of
 from bayestree.inference.data import Data
 from bayestree.inference.growing import GrowingTree, GrowthLimits
-from bayestree.inference.posterior import Posterior
+from bayestree.inference.posterior import Arrays, Posterior
 from bayestree.inference.stumps import FittedSplit, absorb, best_threshold
 from bayestree.models.sites import Sites
 
@@ -28,10 +28,13 @@ class Hardened(NamedTuple):
         One draw, with a topology of its own.
     sources : array of int, shape (V,)
         Which node of the soft tree each of its nodes is.
+    levels : array, shape (V,)
+        The score of that node at which it splits: log 2, unless ``extend`` chose another.
     """
 
     posterior: Posterior
     sources: NDArray[np.int64]
+    levels: NDArray[np.float64]
 
 
 def harden(
@@ -64,9 +67,17 @@ def harden(
         if extend:
             kept = _extended(tree, kept, sources, sites, scores, limits)
         order = tree.breadth_first(kept)
-        return Hardened(
-            tree.assemble(kept, "harden"), np.array([sources[i] for i in order], dtype=np.int64)
-        )
+        nodes = np.array([sources[i] for i in order], dtype=np.int64)
+        hard = tree.assemble(kept, "harden")
+        return Hardened(hard, nodes, _levels(posterior.point, nodes, hard.point))
+
+
+def _levels(soft: Arrays, nodes: NDArray[np.int64], hard: Arrays) -> NDArray[np.float64]:
+    """The scores that became log 2 when the splits of ``nodes`` were moved (see ``absorb``)."""
+    if "log_weight" in soft:
+        return LOG2 * np.exp((soft["log_weight"][nodes] - hard["log_weight"])[:, 0])
+    # 0 where the intercept did not move, and log 2 then
+    return np.log1p(np.exp((soft["intercept"][nodes] - hard["intercept"])[:, 0]))
 
 
 def _routed(

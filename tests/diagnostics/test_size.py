@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.spatial import ConvexHull
 
 from bayestree.diagnostics import polytope_size
-from bayestree.diagnostics.size import n_facets
+from bayestree.diagnostics.polytopes import n_facets
 
 LOG2 = np.log(2.0)
 ONE = np.ones  # weights of 1 put the threshold of every facet at beta . x + b = 0
