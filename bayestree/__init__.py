@@ -3,13 +3,13 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from bayestree._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from bayestree import plots
     from bayestree.estimators import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
     from bayestree.estimators.files import load
     from bayestree.report.text import export_text
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "ConvexPolytopeTreeClassifier": "bayestree.estimators",

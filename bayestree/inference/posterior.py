@@ -1,8 +1,8 @@
 """What every inference returns: named draws of one soft tree's parameters."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -10,8 +10,13 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 from torch import Tensor
 
+from bayestree._seed import RandomState, draw_seed
+from bayestree.inference.data import Data
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
+
+if TYPE_CHECKING:
+    from bayestree.inference.conversion import Units
 
 Arrays = Mapping[str, NDArray[Any]]
 ROWS = 8_192
@@ -83,6 +88,11 @@ class Posterior:
             for draw in range(self.n_draws):
                 yield self.sites(chain, draw)
 
+    @property
+    def model_of_draws(self) -> SoftTree:
+        """The model of the sites that were drawn: without the scales where these are not."""
+        return self.model if "hyperplane_scale" in self.draws else self.model.collapsed()
+
     def weight(self) -> NDArray[Any]:
         """Weights of the experts of the point estimate, shape (V, K)."""
         if self.model.split.weighted:
@@ -128,6 +138,65 @@ class Posterior:
             ]
             parts.append(np.stack([_mixture_quantile(draws, level) for level in levels]))
         return np.concatenate(parts, axis=1)
+
+    def to_arviz(
+        self,
+        data: Data | None = None,
+        *,
+        groups: Iterable[str] | None = None,
+        feature_names: Sequence[str] = (),
+        class_names: Sequence[str] = (),
+        units: "Units | None" = None,
+        row_labels: NDArray[np.int64] | None = None,
+        n_prior: int = 200,
+        random_state: RandomState = 0,
+        attributes: Mapping[str, str | float] | None = None,
+    ) -> Any:
+        """The posterior as ArviZ's functions take it.
+
+        ``posterior``, ``prior``, ``log_prior``, ``sample_stats`` and ``constant_data`` need no
+        rows; ``log_likelihood``, ``posterior_predictive``, ``prior_predictive`` and
+        ``observed_data`` do, and hold one variable, ``obs``. Groups for which there is nothing
+        are left out: those of y under plug-in leaves, draws from improper priors, a warm-up
+        that was not recorded.
+
+        Parameters
+        ----------
+        data : Data, optional
+            The n rows of the fit, on the scale of the draws.
+        groups : iterable of str, optional
+            Which groups to make. Those of rows hold draws * n numbers each.
+        feature_names, class_names : sequence of str
+            Coordinates of ``feature`` and ``class``; by default ``x0``, ... and ``0``, ...
+        units : Units, optional
+            Of X and y; by default those of the draws.
+        row_labels : array of int, shape (n,), optional
+            Coordinates of ``row``.
+        n_prior : int
+            Draws from the prior.
+        random_state : int, RandomState or Generator
+            Of the draws from the prior and of y.
+        attributes : mapping, optional
+            Strings and numbers to keep beside those that describe the fit.
+
+        Returns
+        -------
+        arviz.InferenceData or xarray.DataTree
+            The former with ArviZ 0.x, the latter with 1.x. ``log_likelihood`` is the density of
+            y in its units and holds each row's term, its weight included.
+
+        Raises
+        ------
+        ValueError
+            For a group that is not known or cannot be made, or names that do not fit the draws.
+        """
+        # xarray is slow to import, and most fits go without
+        from bayestree.inference import conversion, labels  # noqa: PLC0415
+
+        named = labels.Labels.of(self, feature_names, class_names, row_labels)
+        seed = draw_seed(random_state)
+        made = conversion.Conversion(self, named, data, units, n_prior, seed)
+        return conversion.to_arviz(made, groups, attributes or {})
 
     def _leaf_value(self, sites: Sites) -> NDArray[Any]:
         return sites["leaf_probs" if "leaf_probs" in sites else "leaf_mean"].numpy()

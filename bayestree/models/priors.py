@@ -6,7 +6,7 @@ function of the sites, for inference that goes around Pyro. Tests hold the two e
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import pyro
 import pyro.distributions as dist
@@ -34,6 +34,10 @@ class Plates(NamedTuple):
 class WeightPrior(Protocol):
     """What is believed of the weights of the experts."""
 
+    @property
+    def proper(self) -> bool:
+        """Whether it is a distribution, from which values can be drawn."""
+
     def state(self, size: Size, like: Tensor, plates: Plates) -> Tensor:
         """Sample the site ``log_weight`` [node, expert], of dtype and device of ``like``."""
 
@@ -43,6 +47,10 @@ class WeightPrior(Protocol):
 
 class HyperplanePrior(Protocol):
     """What is believed of the hyperplanes and intercepts of the experts."""
+
+    @property
+    def proper(self) -> bool:
+        """Whether it is a distribution, from which values can be drawn."""
 
     def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
         """Sample the sites ``hyperplane`` and ``intercept`` and return them."""
@@ -78,6 +86,7 @@ class GammaProcess:
     rate: float = 1.0
     concentration_prior: tuple[float, float] | None = None
     rate_prior: tuple[float, float] | None = None
+    proper: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _positive(concentration=self.concentration, rate=self.rate)
@@ -129,6 +138,7 @@ class LiteralGammaProcess:
     concentration: float = 1.0
     rate: float = 1.0
     floor: float = 1e-6
+    proper: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _positive(concentration=self.concentration, rate=self.rate, floor=self.floor)
@@ -169,6 +179,7 @@ class InverseGammaScale:
     shrinkage_shape: float = 1.0
     shrinkage_rate: float = 1.0
     form: Literal["collapsed", "explicit"] = "collapsed"
+    proper: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _positive(
@@ -193,7 +204,9 @@ class InverseGammaScale:
         with plates.node, plates.expert:
             shrinkage = pyro.sample("shrinkage", self.shrinkage_law(like))
             # expanded to the plates so that the wide law below knows its batch shape
-            shrinkage = shrinkage.expand(size.n_nodes, size.n_experts)
+            shrinkage = shrinkage.expand(
+                torch.broadcast_shapes(shrinkage.shape, (size.n_nodes, size.n_experts))
+            )
             wide = shrinkage.unsqueeze(-1).expand(*shrinkage.shape, *width)
             if self.form == "explicit":
                 scale = pyro.sample(
@@ -233,6 +246,8 @@ class InverseGammaScale:
 @dataclass(frozen=True)
 class Flat:
     """No prior: an improper constant density on hyperplanes and intercepts."""
+
+    proper: ClassVar[bool] = False
 
     def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
         with plates.node, plates.expert:

@@ -89,15 +89,7 @@ class SoftTree:
         Tensor
             The observations, or the log-probabilities of the leaves with plug-in leaves and no y.
         """
-        size = self.size(X.shape[-1])
-        plates = Plates.of(size)
-        sites: dict[str, Tensor] = {}
-        if self.split.weighted:
-            sites["log_weight"] = self.priors.weight.state(size, X, plates)
-            pyro.deterministic("weight", sites["log_weight"].exp())
-        sites["hyperplane"], sites["intercept"] = self.priors.hyperplane.state(size, X, plates)
-        if self.likelihood == "mixture":
-            sites |= self.leaf.state(size.n_leaves, X)
+        sites = self.state_parameters(X.shape[-1], X)
         with pyro.plate("data", len(X), subsample_size=subsample_size, dim=-1) as rows:
             log_prob = self.leaf_log_probs(sites, X[rows])
             observed = None if y is None else y[rows]
@@ -114,6 +106,31 @@ class SoftTree:
         pyro.factor("obs", scale * self.objective(log_prob, observed, weight))
         return observed
 
+    def state_parameters(self, n_features: int, like: Tensor) -> dict[str, Tensor]:
+        """State the priors: sample the sites of the splits and, unless plug-in, of the leaves.
+
+        Parameters
+        ----------
+        n_features : int
+        like : Tensor
+            Of the dtype and device that the values are to have.
+
+        Returns
+        -------
+        dict of Tensor
+            The sites that rows depend on: what ``leaf_log_probs`` and the leaves read.
+        """
+        size = self.size(n_features)
+        plates = Plates.of(size)
+        sites: dict[str, Tensor] = {}
+        if self.split.weighted:
+            sites["log_weight"] = self.priors.weight.state(size, like, plates)
+            pyro.deterministic("weight", sites["log_weight"].exp())
+        sites["hyperplane"], sites["intercept"] = self.priors.hyperplane.state(size, like, plates)
+        if self.likelihood == "mixture":
+            sites |= self.leaf.state(size.n_leaves, like)
+        return sites
+
     def size(self, n_features: int) -> Size:
         """Lengths of the dimensions of the sites."""
         return Size(self.topology.n_nodes, self.split.n_experts, n_features, self.topology.n_leaves)
@@ -128,24 +145,49 @@ class SoftTree:
         """log P(leaf | x), shape (n, L)."""
         return routing.tree_log_probs(self.scores(sites, X), self.steepness, self.topology)
 
+    def log_priors(self, sites: Sites) -> dict[str, Tensor]:
+        """Log-density of each family of parameters, scalars.
+
+        ``hyperplane`` has the intercepts, shrinkages and scales with it, ``weight`` the
+        hyper-parameters of the gamma process; it is the density of the log-weights. ``leaf`` is
+        absent where leaves are plug-in.
+        """
+        parts = {"hyperplane": self.priors.hyperplane.log_prob(sites)}
+        if self.split.weighted:
+            parts["weight"] = self.priors.weight.log_prob(sites)
+        if self.likelihood == "mixture":
+            parts["leaf"] = self.leaf.log_prob(sites)
+        return parts
+
     def log_prior(self, sites: Sites) -> Tensor:
         """Log-density of the parameters, a scalar."""
-        total = self.priors.hyperplane.log_prob(sites)
-        if self.split.weighted:
-            total = total + self.priors.weight.log_prob(sites)
-        if self.likelihood == "mixture":
-            total = total + self.leaf.log_prob(sites)
-        return total
+        hyperplane, *others = self.log_priors(sites).values()
+        return sum(others, start=hyperplane)
+
+    def log_likelihood_rows(self, sites: Sites, X: Tensor, y: Tensor) -> Tensor:
+        """log p(y_n | x_n) of each row, shape (n,), not weighted.
+
+        Raises
+        ------
+        ValueError
+            For plug-in leaves, whose objective is none of single rows.
+        """
+        if self.likelihood != "mixture":
+            raise ValueError(
+                f"likelihood {self.likelihood!r} is an objective of all rows together; single "
+                "rows have a log-likelihood under 'mixture' only."
+            )
+        joint = self.leaf_log_probs(sites, X) + self.leaf.log_density(sites, y)
+        return likelihoods.mixture(joint)
 
     def log_likelihood(
         self, sites: Sites, X: Tensor, y: Tensor, weights: Tensor | None = None
     ) -> Tensor:
         """Log-likelihood (or objective) of the rows, a scalar."""
         weight = X.new_ones(len(X)) if weights is None else weights
-        log_prob = self.leaf_log_probs(sites, X)
         if self.likelihood == "mixture":
-            return likelihoods.mixture(log_prob + self.leaf.log_density(sites, y)) @ weight
-        return self.objective(log_prob, y, weight)
+            return self.log_likelihood_rows(sites, X, y) @ weight
+        return self.objective(self.leaf_log_probs(sites, X), y, weight)
 
     def log_joint(
         self, sites: Sites, X: Tensor, y: Tensor, weights: Tensor | None = None

@@ -1,0 +1,306 @@
+"""A posterior as the groups of ArviZ: named dimensions, coordinates and attributes."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+import xarray as xr
+from numpy.typing import NDArray
+
+from bayestree import _arviz
+from bayestree.inference import by_row
+from bayestree.inference.attributes import attributes_of
+from bayestree.inference.data import Data
+from bayestree.inference.labels import Labels
+from bayestree.models.prior_draws import improper_priors, sample_prior, site_names
+from bayestree.models.sites import DIMENSIONS
+from bayestree.models.soft_tree import SoftTree
+
+if TYPE_CHECKING:
+    from bayestree.inference.posterior import Posterior
+
+Arrays = Mapping[str, NDArray[Any]]
+DRAWS = ("chain", "draw")
+
+#: Dimensions of what is recorded and is not of shape (chain, draw).
+STATS: dict[str, tuple[str, ...]] = {
+    "elbo": ("step",),
+    "log_joint": ("step",),
+    "final_elbo": (),
+    "n_facets": ("node",),
+}
+
+
+class Units(NamedTuple):
+    """Units of the data: X = center + scale * rows, y = y_center + y_scale * values.
+
+    Attributes
+    ----------
+    center, scale : arrays, shape (d,)
+    y_center, y_scale : float
+    """
+
+    center: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    y_center: float = 0.0
+    y_scale: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Conversion:
+    """A posterior with the names, units and rows that its groups need.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    labels : Labels
+        Coordinates.
+    data : Data, optional
+        n rows, on the scale of the draws.
+    units : Units, optional
+        By default those of the draws.
+    n_prior : int
+        Draws from the prior.
+    seed : int
+        Of the draws from prior and predictive distributions.
+
+    Raises
+    ------
+    ValueError
+        If the rows have other features than the draws.
+    """
+
+    posterior: "Posterior"
+    labels: Labels
+    data: Data | None = None
+    units: Units | None = None
+    n_prior: int = 200
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.data is not None and self.data.X.shape[1] != self.n_features:
+            raise ValueError(
+                f"data must have {self.n_features} features, as the draws, got "
+                f"{self.data.X.shape[1]}."
+            )
+
+    @property
+    def model(self) -> SoftTree:
+        """The model of the sites that were drawn."""
+        return self.posterior.model_of_draws
+
+    @property
+    def n_features(self) -> int:
+        """d."""
+        return int(self.posterior.draws["hyperplane"].shape[-1])
+
+    # Groups.
+
+    def posterior_group(self) -> xr.Dataset:
+        """Draws of all sites, and of the weights themselves."""
+        return self._sites(self.posterior.draws)
+
+    def prior(self) -> xr.Dataset:
+        """Draws of the same from the prior."""
+        return self._sites(self._prior_draws)
+
+    def warmup_posterior(self) -> xr.Dataset:
+        """What a sampler drew while it adapted."""
+        return self._sites(self.posterior.warmup_draws)
+
+    def posterior_predictive(self) -> xr.Dataset:
+        """A draw of y for each row and draw of the posterior."""
+        return self._predictive(self.posterior.draws, self.posterior.each())
+
+    def prior_predictive(self) -> xr.Dataset:
+        """A draw of y for each row and draw of the prior."""
+        draws = self._prior_draws
+        each = (
+            {name: torch.from_numpy(value[0, i]) for name, value in draws.items()}
+            for i in range(self.n_prior)
+        )
+        return self._predictive(draws, each)
+
+    def log_likelihood(self) -> xr.Dataset:
+        """Log-density of each row of y, in its units and times its weight."""
+        data = self._rows
+        terms = by_row.log_likelihood(self.model, self.posterior.each(), data)
+        terms -= data.weights.numpy(force=True) * np.log(self._units.y_scale)
+        return self._observations(self.posterior.draws, terms)
+
+    def log_prior(self) -> xr.Dataset:
+        """Log prior density of each draw: of hyperplanes, of weights and of leaves."""
+        found = [
+            {name: float(value) for name, value in self.model.log_priors(sites).items()}
+            for sites in self.posterior.each()
+        ]
+        return self.labels.dataset(
+            {name: (DRAWS, self._by_draw([one[name] for one in found])) for name in found[0]}
+        )
+
+    def observed_data(self) -> xr.Dataset:
+        """y in its units; class numbers for classes."""
+        return self.labels.dataset({"obs": ("row", self._in_units(self._rows.y.numpy(force=True)))})
+
+    def constant_data(self) -> xr.Dataset:
+        """Topology, units of the features and, with rows, X in the units of the data."""
+        units = self._units
+        variables: dict[str, Any] = {
+            "children": (("node", "side"), self.posterior.model.topology.children),
+            "center": ("feature", units.center),
+            "scale": ("feature", units.scale),
+        }
+        if self.data is not None:
+            X = self.data.X.numpy(force=True) * units.scale + units.center
+            variables["X"] = (("row", "feature"), X)
+            variables["sample_weight"] = ("row", self.data.weights.numpy(force=True))
+        return self.labels.dataset(variables)
+
+    def sample_stats(self) -> xr.Dataset:
+        """What was recorded, and ``lp``, the log joint density of each draw."""
+        stats = dict(self.posterior.stats)
+        if "lp" not in stats and "log_p" in stats:
+            stats["lp"] = stats["log_p"]
+        elif "lp" not in stats and self.data is not None and not self._missing_sites:
+            terms = [by_row.log_joint(self.model, s, self.data) for s in self.posterior.each()]
+            stats["lp"] = self._by_draw(terms)
+        return self._stats(stats)
+
+    def warmup_sample_stats(self) -> xr.Dataset:
+        """What was recorded while a sampler adapted."""
+        return self._stats(self.posterior.warmup_stats)
+
+    # Parts.
+
+    @cached_property
+    def _prior_draws(self) -> dict[str, NDArray[Any]]:
+        """One chain of draws by site."""
+        drawn = sample_prior(self.model, self.n_features, self.n_prior, random_state=self.seed)
+        return {name: value.numpy()[None] for name, value in drawn.items()}
+
+    @cached_property
+    def _missing_sites(self) -> list[str]:
+        """Sites without which the draws have no density."""
+        return sorted(site_names(self.model, self.n_features) - set(self.posterior.draws))
+
+    @property
+    def _rows(self) -> Data:
+        assert self.data is not None
+        return self.data
+
+    @property
+    def _units(self) -> Units:
+        d = self.n_features
+        return self.units or Units(np.zeros(d), np.ones(d))
+
+    def _in_units(self, y: NDArray[Any]) -> NDArray[Any]:
+        if not np.issubdtype(y.dtype, np.floating):
+            return y
+        return y * self._units.y_scale + self._units.y_center
+
+    def _by_draw(self, values: Sequence[float]) -> NDArray[np.float64]:
+        return np.reshape(values, (self.posterior.n_chains, self.posterior.n_draws))
+
+    def _predictive(self, draws: Arrays, each: Iterable[Mapping[str, Any]]) -> xr.Dataset:
+        X = self._rows.X.numpy(force=True)
+        return self._observations(
+            draws, self._in_units(by_row.sample_y(self.model, each, X, self.seed))
+        )
+
+    def _observations(self, draws: Arrays, values: NDArray[Any]) -> xr.Dataset:
+        """``obs`` (draws, n) as [chain, draw, row]."""
+        shape = draws["intercept"].shape[:2]
+        return self.labels.dataset({"obs": ((*DRAWS, "row"), values.reshape(*shape, -1))})
+
+    def _sites(self, draws: Arrays) -> xr.Dataset:
+        every = dict(draws)
+        if "log_weight" in every:
+            every["weight"] = np.exp(every["log_weight"])
+        return self.labels.dataset(
+            {name: ((*DRAWS, *DIMENSIONS[name]), value) for name, value in every.items()}
+        )
+
+    def _stats(self, stats: Arrays) -> xr.Dataset:
+        variables: dict[str, Any] = {}
+        for name, value in stats.items():
+            of_draws = np.ndim(value) == len(DRAWS)
+            variables[name] = (DRAWS if of_draws else STATS.get(name, (f"{name}_step",)), value)
+        return self.labels.dataset(variables)
+
+
+Builder = Callable[[Conversion], xr.Dataset]
+
+#: Every group, in the order in which they are kept.
+GROUPS: dict[str, Builder] = {
+    "posterior": Conversion.posterior_group,
+    "sample_stats": Conversion.sample_stats,
+    "log_likelihood": Conversion.log_likelihood,
+    "log_prior": Conversion.log_prior,
+    "posterior_predictive": Conversion.posterior_predictive,
+    "prior": Conversion.prior,
+    "prior_predictive": Conversion.prior_predictive,
+    "observed_data": Conversion.observed_data,
+    "constant_data": Conversion.constant_data,
+    "warmup_posterior": Conversion.warmup_posterior,
+    "warmup_sample_stats": Conversion.warmup_sample_stats,
+}
+OF_ROWS = {"log_likelihood", "posterior_predictive", "prior_predictive", "observed_data"}
+OF_LIKELIHOOD = {"log_likelihood", "posterior_predictive", "prior_predictive"}
+
+
+def to_arviz(
+    conversion: Conversion, groups: Iterable[str] | None, attributes: Mapping[str, Any]
+) -> Any:
+    """The groups in ArviZ's container.
+
+    Parameters
+    ----------
+    conversion : Conversion
+    groups : iterable of str, optional
+        Which; by default all that can be made.
+    attributes : mapping
+        To add to those of the posterior: strings and numbers.
+
+    Raises
+    ------
+    ValueError
+        For a group that is not known, or that was asked for and cannot be made.
+    """
+    reasons = {name: _obstacle(conversion, name) for name in GROUPS}
+    if groups is None:
+        wanted = [name for name, reason in reasons.items() if reason is None]
+    else:
+        wanted = [groups] if isinstance(groups, str) else list(groups)
+        for name in wanted:
+            if name not in GROUPS:
+                raise ValueError(f"groups must be among {[*GROUPS]}, got {name!r}.")
+            if reasons[name] is not None:
+                raise ValueError(f"group {name!r} cannot be made: {reasons[name]}.")
+    described = attributes_of(conversion.posterior) | dict(attributes)
+    built = {name: GROUPS[name](conversion) for name in GROUPS if name in wanted}
+    return _arviz.container(
+        {name: dataset.assign_attrs(described) for name, dataset in built.items()}, described
+    )
+
+
+def _obstacle(conversion: Conversion, name: str) -> str | None:
+    """Why a group cannot be made, or None."""
+    posterior, model = conversion.posterior, conversion.model
+    if name in OF_ROWS and conversion.data is None:
+        return "it needs the rows; give X and y"
+    if name in OF_LIKELIHOOD and model.likelihood != "mixture":
+        return f"likelihood {model.likelihood!r} is an objective and no law of y"
+    improper = improper_priors(model)
+    if name in ("prior", "prior_predictive") and improper:
+        return f"there are no draws from improper priors ({', '.join(improper)})"
+    if name == "log_prior" and conversion._missing_sites:
+        return f"the draws have no {', '.join(conversion._missing_sites)}"
+    recorded = {
+        "sample_stats": posterior.stats or (conversion.data and not conversion._missing_sites),
+        "warmup_posterior": posterior.warmup_draws,
+        "warmup_sample_stats": posterior.warmup_stats,
+    }
+    return "nothing was recorded" if name in recorded and not recorded[name] else None

@@ -1,0 +1,92 @@
+"""Draws of the parameters of a soft tree from its priors, as the model itself states them."""
+
+from typing import Any
+
+import pyro
+import torch
+from pyro import poutine
+from torch import Tensor
+
+from bayestree._seed import RandomState, draw_seed, seeded
+from bayestree.models.sites import DIMENSIONS
+from bayestree.models.soft_tree import SoftTree
+
+
+def sample_prior(
+    model: SoftTree,
+    n_features: int,
+    n_draws: int,
+    *,
+    random_state: RandomState = None,
+    dtype: torch.dtype = torch.float64,
+) -> dict[str, Tensor]:
+    """Independent draws of every site from the prior.
+
+    Parameters
+    ----------
+    model : SoftTree
+    n_features : int
+        d.
+    n_draws : int
+    random_state : int, RandomState or Generator, optional
+    dtype : torch.dtype
+        Float32 underflows where the priors are of small shape.
+
+    Returns
+    -------
+    dict of Tensor, each of shape (n_draws, ...)
+        By site name; ``weight`` is left to ``log_weight``.
+
+    Raises
+    ------
+    ValueError
+        If a prior is improper, so that there is nothing to draw from, or ``n_draws`` is below 1.
+    """
+    if n_draws < 1:
+        raise ValueError(f"n_draws must be 1 or more, got {n_draws}.")
+    improper = improper_priors(model)
+    if improper:
+        raise ValueError(
+            f"there are no draws from improper priors: {', '.join(improper)}; give the model "
+            "GammaProcess weights and InverseGammaScale hyperplanes."
+        )
+    with seeded(draw_seed(random_state)), torch.no_grad():
+        return _stated(model, n_features, n_draws, dtype)
+
+
+def improper_priors(model: SoftTree) -> list[str]:
+    """Names of the priors in force that are no distributions."""
+    weight, hyperplane = model.priors.weight, model.priors.hyperplane
+    found = [] if hyperplane.proper else [type(hyperplane).__name__]
+    if model.split.weighted and not weight.proper:
+        found.append(type(weight).__name__)
+    return found
+
+
+def site_names(model: SoftTree, n_features: int) -> set[str]:
+    """Names of the sites that the log-density of the parameters reads."""
+    with seeded(0):
+        return set(_stated(model, n_features, 1, torch.float64))
+
+
+def _stated(
+    model: SoftTree, n_features: int, n_draws: int, dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Values of all sites under one more plate, of draws, to the left of the model's own."""
+
+    def many() -> None:
+        with pyro.plate("draw", n_draws, dim=-3):
+            model.state_parameters(n_features, torch.empty(0, dtype=dtype))
+
+    nodes: dict[str, Any] = poutine.trace(many).get_trace().nodes
+    size = model.size(n_features)
+    values = {
+        name: node["value"]
+        for name, node in nodes.items()
+        if name in DIMENSIONS and not node["infer"].get("_deterministic")
+    }
+    # Plates that a site is outside of are dimensions of length 1.
+    return {
+        name: value.reshape(n_draws, *size.shape(name, n_classes=value.shape[-1]))
+        for name, value in values.items()
+    }
