@@ -1,0 +1,132 @@
+"""Calibration scores: by hand, against scikit-learn, and on forecasts that are true or not."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import brier_score_loss, log_loss
+
+from bayestree.diagnostics import calibration
+
+
+def draws(p, seed=0):
+    """One class for each row, by its probabilities."""
+    uniform = np.random.default_rng(seed).uniform(size=(len(p), 1))
+    return (uniform > p.cumsum(axis=1)[:, :-1]).sum(axis=1)
+
+
+@pytest.fixture(scope="module")
+def forecast():
+    p = np.random.default_rng(1).dirichlet(np.full(4, 0.7), size=4000)
+    return p, draws(p)
+
+
+class TestByHand:
+    y = [0, 1, 1, 1]
+    p = [0.2, 0.9, 0.6, 0.4]  # confidences .8, .9, .6, .6; right: yes, yes, yes, no
+
+    def test_scores(self):
+        found = calibration(self.y, self.p, n_bins=2)
+        assert found.accuracy.value == 0.75
+        assert found.brier.value == pytest.approx(2 * np.mean([0.04, 0.01, 0.16, 0.36]))
+        assert found.log_score.value == pytest.approx(np.log([0.8, 0.9, 0.6, 0.4]).mean())
+        # equal mass: {.6, .6} half right, {.8, .9} all right
+        assert found.ece.value == pytest.approx((2 * 0.1 + 2 * 0.15) / 4)
+        # equal width: all confidences but the edge .5 lie in the upper half
+        assert found.ece_width.value == pytest.approx(abs(3 - 2.9) / 4)
+        # class 1: bins {.2, .4} (one happened) and {.6, .9} (both); class 0 mirrors it
+        assert found.ece_classwise.value == pytest.approx((abs(1 - 0.6) + abs(2 - 1.5)) / 4)
+
+    def test_table(self):
+        bins = calibration(self.y, self.p, n_bins=2).bins
+        np.testing.assert_array_equal(bins["rows"], [2, 2])
+        np.testing.assert_allclose(bins["confidence"], [0.6, 0.85])
+        np.testing.assert_allclose(bins["accuracy"], [0.5, 1.0])
+        np.testing.assert_allclose(bins[["low", "high"]], [[0.6, 0.6], [0.8, 0.9]])
+        np.testing.assert_allclose(bins["error"], np.sqrt([0.24 / 2, 0.85 * 0.15 / 2]))
+
+    def test_errors_of_means(self):
+        found = calibration(self.y, self.p)
+        assert found.accuracy.error == pytest.approx(np.sqrt(0.75 * 0.25 / 4))
+        assert found.accuracy.if_calibrated == pytest.approx(np.mean([0.8, 0.9, 0.6, 0.6]))
+
+    def test_a_certain_forecast_that_fails(self):
+        found = calibration([0, 1], [[1.0, 0.0], [1.0, 0.0]])
+        assert found.log_score.value == -np.inf
+        assert np.isnan(found.log_score.error)
+        assert (found.n_zero, found.n_rows) == (1, 2)
+        assert found.brier.value == 1.0
+        assert "1 rows hold a class that was given probability 0" in str(found)
+
+
+def test_agrees_with_scikit_learn(forecast):
+    p, y = forecast
+    found = calibration(y, p)
+    assert -found.log_score.value == pytest.approx(log_loss(y, p))
+    binary = calibration((y == 2).astype(int), p[:, 2])
+    assert binary.brier.value == pytest.approx(2 * brier_score_loss(y == 2, p[:, 2]))
+
+
+def test_true_probabilities_score_as_expected(forecast):
+    found = calibration(forecast[1], forecast[0])
+    for name in ("accuracy", "ece", "ece_width", "ece_classwise", "brier", "log_score"):
+        score = getattr(found, name)
+        assert score.value == pytest.approx(score.if_calibrated, abs=4 * score.error), name
+
+
+def test_overconfidence_shows(forecast):
+    p, y = forecast
+    sharp = p**3 / (p**3).sum(axis=1, keepdims=True)
+    found = calibration(y, sharp)
+    assert found.ece.value > found.ece.if_calibrated + 10 * found.ece.error
+    assert (found.bins["accuracy"] < found.bins["confidence"]).all()
+    assert found.brier.value > calibration(y, p).brier.value
+    assert found.log_score.value < calibration(y, p).log_score.value
+
+
+def test_bootstrap_error_is_that_of_repeated_data():
+    p = np.random.default_rng(1).dirichlet(np.full(3, 0.7), size=400)
+    bent = 0.7 * p + 0.1  # a gap well above zero, where the bootstrap holds
+    repeated = [calibration(draws(p, seed), bent).ece.value for seed in range(60)]
+    error = calibration(draws(p), bent).ece.error
+    # the spread of 60 values is known to 9 %, that of 200 resamples to 5 %
+    assert error == pytest.approx(np.std(repeated), rel=0.4)
+
+
+def test_equal_confidences_stay_in_one_bin():
+    p = np.repeat([0.6, 0.7, 1.0], [70, 20, 10])
+    bins = calibration(np.ones(100, dtype=int), p, n_bins=10).bins
+    np.testing.assert_array_equal(bins["rows"], [70, 20, 10])
+
+
+def test_labels(forecast):
+    p, y = forecast
+    names = np.array(["d", "a", "c", "b"])
+    named = calibration(names[y], p, classes=names)
+    assert named.brier == calibration(y, p).brier
+
+
+def test_it_repeats_and_can_be_read(forecast):
+    p, y = forecast
+    found = calibration(y, p)
+    assert found.ece == calibration(y, p, random_state=0).ece
+    assert found.ece.error != calibration(y, p, random_state=1).ece.error
+    frame = found.to_frame()
+    assert list(frame.columns) == ["value", "error", "if_calibrated"]
+    assert frame.loc["brier", "value"] == found.brier.value
+    assert "ece_classwise" in str(found)
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match=r"row 1 is \[0.5, 0.6\]"):
+        calibration([0, 1], [[0.5, 0.5], [0.5, 0.6]])
+    with pytest.raises(ValueError, match="row 0 is"):
+        calibration([0], [[np.nan, 1.0]])
+    with pytest.raises(ValueError, match=r"probability must have shape"):
+        calibration([0], [[1.0]])
+    with pytest.raises(ValueError, match=r"y must have shape \(2,\), as probability, got \(1,\)"):
+        calibration([0], [0.5, 0.5])
+    with pytest.raises(ValueError, match="y holds 2, which is not among the classes"):
+        calibration([0, 2], [0.5, 0.5])
+    with pytest.raises(ValueError, match="classes must name 2 columns"):
+        calibration([0, 1], [0.5, 0.5], classes=["a"])
+    with pytest.raises(ValueError, match="n_bins must be 1 or more, got 0"):
+        calibration([0, 1], [0.5, 0.5], n_bins=0)
