@@ -176,8 +176,8 @@ def _encoded(y: ArrayLike, p: FloatArray, classes: ArrayLike | None) -> IntArray
     strange = known[column] != labels
     if strange.any():
         raise ValueError(
-            f"y holds {labels[strange].tolist()[0]!r}, which is not among the classes {known.tolist()}; "
-            "give the labels of the columns as classes=."
+            f"y holds {labels[strange].tolist()[0]!r}, which is not among the classes "
+            f"{known.tolist()}; give the labels of the columns as classes=."
         )
     return column.astype(np.int64)
 
