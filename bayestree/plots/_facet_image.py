@@ -52,7 +52,7 @@ def facet_image(
     own = np.arange(tree.n_experts_total)[tree.experts(place)]
     own = own[np.argsort(-tree.weight[own], kind="stable")]
     images = tree.standardised_hyperplane[own].reshape(-1, height, width)
-    axes = _style.panels(ax, len(own), 1.7, 1.7 * height / width + 0.3, aside=0.9)
+    axes = _style.panels(ax, len(own), _style.Size(1.7, 1.7 * height / width + 0.3, aside=0.9))
     # A facet of zeros has no largest coefficient to scale by.
     bound = max(float(np.abs(images).max()), np.finfo(np.float64).tiny)
     for panel, image, weight in zip(axes, images, tree.weight[own], strict=True):

@@ -1,7 +1,7 @@
 """What the pictures share: colours that the colour-blind can tell apart, and new Axes."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import matplotlib as mpl
 import numpy as np
@@ -18,7 +18,7 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F
 INK = "#222222"
 VALUES = "cividis"  # colour map of real values
 POSTERIOR = PALETTE[0]
-PRIOR = "#767676"  # of 4.5 : 1 contrast on white; always dashed or an outline, too
+QUIET = "#6E6E6E"  # text beside the point
 DOUBT = PALETTE[5]
 FAINT = 0.25  # opacity of an interval behind its middle
 SMALL = 8.0  # size of text in small panels
@@ -55,21 +55,28 @@ def new_axes(width: float, height: float) -> Axes:
     return axes
 
 
-def new_panels(n_panels: int, width: float, height: float, aside: float = 0.0) -> NDArray[Any]:
-    """Axes of a new Figure, shape (n_panels,), each of a size in inches, outside pyplot's list.
+class Size(NamedTuple):
+    """Inches of a panel, and of the room on the right and above for what the panels share."""
 
-    ``aside`` is room on the right for what the panels share.
-    """
+    width: float
+    height: float
+    aside: float = 0.0
+    above: float = 0.0
+
+
+def new_panels(n_panels: int, size: Size) -> NDArray[Any]:
+    """Axes of a new Figure outside pyplot's list, shape (n_panels,)."""
     rows = -(-n_panels // COLUMNS)
     columns = -(-n_panels // rows)
-    figure = Figure(figsize=(width * columns + aside, height * rows), layout="constrained")
+    inches = (size.width * columns + size.aside, size.height * rows + size.above)
+    figure = Figure(figsize=inches, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for spare in grid[n_panels:]:
         spare.remove()
     return grid[:n_panels]
 
 
-def panels(ax: Any, n_panels: int, width: float, height: float, aside: float = 0.0) -> NDArray[Any]:
+def panels(ax: Any, n_panels: int, size: Size) -> NDArray[Any]:
     """The Axes given, one for each panel, or new ones.
 
     Raises
@@ -78,7 +85,7 @@ def panels(ax: Any, n_panels: int, width: float, height: float, aside: float = 0
         If another number of Axes is given.
     """
     if ax is None:
-        return new_panels(n_panels, width, height, aside)
+        return new_panels(n_panels, size)
     given = np.ravel(np.array(ax, dtype=object))
     if len(given) != n_panels:
         raise ValueError(
@@ -86,6 +93,31 @@ def panels(ax: Any, n_panels: int, width: float, height: float, aside: float = 0
             "or name fewer nodes."
         )
     return given
+
+
+def panel_title(ax: Axes, name: str, detail: str = "") -> None:
+    """What a small panel shows on the left, a number of it on the right."""
+    ax.set_title(name, loc="left", fontsize=SMALL + 1, fontweight="bold", pad=4)
+    ax.set_title(detail, loc="right", fontsize=SMALL, color=QUIET, pad=4)
+
+
+def label_first_column(axes: NDArray[Any], label: str) -> None:
+    """The label of the vertical axis, once in each row of panels."""
+    for ax in axes:
+        place = ax.get_subplotspec()
+        if place is None or place.is_first_col():
+            ax.set_ylabel(label)
+
+
+def shared_legend(axes: NDArray[Any], *, outside: bool) -> None:
+    """One legend for all panels: above them in a figure of our own, else in the first."""
+    handles, labels = axes[0].get_legend_handles_labels()
+    if outside:
+        figure = axes[0].figure
+        place = {"loc": "outside upper right", "ncols": len(handles), "fontsize": 9}
+        figure.legend(handles, labels, frameon=False, **place)
+    else:
+        axes[0].legend(handles, labels, frameon=False, fontsize=SMALL)
 
 
 def open_frame(ax: Axes) -> None:

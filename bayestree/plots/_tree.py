@@ -9,7 +9,8 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from bayestree.diagnostics.size import n_facets
+from bayestree.diagnostics.polytopes import n_facets
+from bayestree.diagnostics.size import PolytopeSize
 from bayestree.plots import _style
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -22,25 +23,43 @@ NEAR = 3.0  # standard deviations
 NAMED = 10  # classes in the legend, at most
 
 
-def tree(estimator: Any, ax: Axes | None = None) -> Axes:
+def tree(
+    estimator: Any,
+    ax: Axes | None = None,
+    *,
+    sizes: bool | PolytopeSize = True,
+    level: float = 0.9,
+) -> Axes:
     """Drawing of the deterministic tree.
 
-    A node says how many training rows reach it and how many facets its polytope has within three
-    standard deviations of the mean of each feature; rows inside the polytope go left. The width
-    of a link grows with its rows. A leaf shows the probabilities of the classes as a bar, or its
-    mean.
+    A node says how many training rows reach it and how many facets its polytope has; rows inside
+    the polytope go left. Where there are several posterior draws, the facets are their most
+    probable number, with a central interval in brackets; else those of the deterministic tree
+    within three standard deviations of the mean of each feature. The width of a link grows with
+    its rows. A leaf shows the probabilities of the classes as a bar, or its mean.
 
     Parameters
     ----------
     estimator : fitted estimator, or Tree
     ax : Axes, optional
         A new figure is as wide as the tree needs.
+    sizes : bool or PolytopeSize
+        What ``estimator.polytope_size()`` returned, if it is at hand; True measures it, False
+        shows the deterministic tree alone.
+    level : float
+        Probability that the interval holds the number of facets.
 
     Returns
     -------
     Axes
+
+    Raises
+    ------
+    ValueError
+        If ``sizes`` are those of another tree, or ``level`` is not between 0 and 1.
     """
     found = _style.tree_of(estimator)
+    measured = _measured(estimator, found, sizes)
     n_leaves, depth = found.n_leaves, found.depth
     if ax is None:
         width = float(np.clip(1.15 * n_leaves, 3.2, 22.0))
@@ -48,11 +67,13 @@ def tree(estimator: Any, ax: Axes | None = None) -> Axes:
     size = 9.0 if n_leaves <= MANY else 6.0
     node_at, leaf_at = _places(found.topology)
     _links(ax, found, node_at, leaf_at, size)
-    _nodes(ax, found, node_at, size)
+    _nodes(ax, node_at, _node_texts(found, measured, level), size)
     if found.value.ndim == 2:
         _class_leaves(ax, found, leaf_at, size)
     else:
         _value_leaves(ax, found, leaf_at, size)
+    if measured is not None and found.n_nodes:
+        _note(ax, f"[ ]  {level:.0%} interval", size)
     ax.set(xlim=(-0.6, n_leaves - 0.4), ylim=(-depth - 0.62, 0.35))
     ax.set_axis_off()
     return ax
@@ -117,11 +138,41 @@ def _links(ax: Axes, tree: Tree, node_at: Floats, leaf_at: Floats, size: float) 
                 )
 
 
-def _nodes(ax: Axes, tree: Tree, node_at: Floats, size: float) -> None:
+def _measured(estimator: Any, tree: Tree, sizes: bool | PolytopeSize) -> PolytopeSize | None:
+    """Posterior of the facets, where there is one to show."""
+    if isinstance(sizes, PolytopeSize):
+        if sizes.labels != tree.topology.node_labels:
+            raise ValueError(
+                f"sizes describes the nodes {', '.join(sizes.labels)}, but the tree has "
+                f"{', '.join(tree.topology.node_labels)}; measure the estimator that is drawn."
+            )
+        return sizes
+    posterior = getattr(estimator, "posterior_", None)
+    if not sizes or posterior is None or posterior.n_chains * posterior.n_draws == 1:
+        return None
+    measured: PolytopeSize = estimator.polytope_size()
+    return measured
+
+
+def _node_texts(tree: Tree, measured: PolytopeSize | None, level: float) -> list[str]:
+    """Facets and rows of each node."""
+    nodes = range(tree.n_nodes)
+    if measured is None:
+        counts = [_facets_near(tree, node) for node in nodes]
+        intervals = ["" for _ in nodes]
+    else:
+        counts = measured.mode().tolist()
+        bounds = measured.interval(level).astype(int)
+        intervals = [f" [{low}, {high}]" for low, high in bounds]
+    return [
+        f"{count} facet{'s' * (count != 1)}{interval}\n{_rows_below(tree, node):,.0f} rows"
+        for node, count, interval in zip(nodes, counts, intervals, strict=True)
+    ]
+
+
+def _nodes(ax: Axes, node_at: Floats, node_texts: list[str], size: float) -> None:
     box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": _style.INK}
-    for node, (x, y) in enumerate(node_at):
-        count = _facets_near(tree, node)
-        text = f"{count} facet{'s' * (count != 1)}\n{_rows_below(tree, node):,.0f} rows"
+    for (x, y), text in zip(node_at, node_texts, strict=True):
         ax.text(
             x,
             y,
@@ -133,6 +184,19 @@ def _nodes(ax: Axes, tree: Tree, node_at: Floats, size: float) -> None:
             bbox={**box, "linewidth": 0.9},
             zorder=3,
         )
+
+
+def _note(ax: Axes, text: str, size: float) -> None:
+    ax.text(
+        0.99,
+        1.0,
+        text,
+        ha="right",
+        va="top",
+        fontsize=size - 1,
+        color=_style.INK,
+        transform=ax.transAxes,
+    )
 
 
 def _class_leaves(ax: Axes, tree: Tree, leaf_at: Floats, size: float) -> None:

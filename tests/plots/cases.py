@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 from matplotlib.text import Text
 
+from bayestree.diagnostics import PolytopeSize
 from bayestree.topology import Topology
 from bayestree.tree import LOG2, Tree
 
@@ -42,3 +43,21 @@ def drawn(ax):
     figure = np.ravel(np.array(ax, dtype=object))[0].figure
     figure.canvas.draw()
     return figure
+
+
+def make_sizes(facets, *, prior=None, n_leaves=None, labels=None, rows=None):
+    """Sizes from facets (draw, V), and optionally from the prior (prior draw, V)."""
+    facets = np.asarray(facets)[None]
+    n_nodes = facets.shape[2]
+    if prior is not None:
+        prior = np.asarray(prior)
+        prior = SimpleNamespace(facets=prior, weights=prior + 1, effective=prior + 0.4)
+    return PolytopeSize(
+        weights=facets + 1,
+        facets=facets,
+        effective=facets + 0.4,
+        labels=labels or Topology.complete(4).node_labels[:n_nodes],
+        rows=np.arange(100.0, 100.0 - n_nodes, -1) if rows is None else np.asarray(rows),
+        prior=prior,
+        n_leaves=None if n_leaves is None else np.asarray(n_leaves)[None],
+    )

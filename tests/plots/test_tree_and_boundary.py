@@ -11,7 +11,7 @@ from bayestree import plots
 from bayestree.plots._boundary import _clip
 from bayestree.topology import Topology
 from bayestree.tree import Tree
-from tests.plots.cases import estimator_of, make_tree, texts
+from tests.plots.cases import estimator_of, make_sizes, make_tree, texts
 
 
 @pytest.mark.parametrize("draw", [plots.boundary, plots.tree])
@@ -125,6 +125,36 @@ def test_tree_says_facets_rows_and_classes():
     assert "1 facet\n200 rows" in said
     assert {"inside", "outside", "no", "yes"} <= set(said)
     assert sum(text.endswith(" rows") for text in said) == 3
+
+
+def fitted_with(tree, sizes, n_draws):
+    """An estimator with a posterior of so many draws."""
+    posterior = SimpleNamespace(n_chains=1, n_draws=n_draws)
+    return estimator_of(tree, posterior_=posterior, polytope_size=lambda: sizes)
+
+
+def test_tree_says_the_mode_and_the_interval_of_the_facets():
+    tree = make_tree(topology=Topology.stump())
+    sizes = make_sizes([[3]] * 2 + [[4]] * 6 + [[6]] * 2)
+    fitted = fitted_with(tree, sizes, n_draws=10)
+    assert {"4 facets [3, 6]\n200 rows", "[ ]  90% interval"} <= set(texts(plots.tree(fitted)))
+    assert {"4 facets [4, 4]\n200 rows", "[ ]  20% interval"} <= set(
+        texts(plots.tree(tree, sizes=sizes, level=0.2))
+    )
+
+
+@pytest.mark.parametrize(("n_draws", "sizes"), [(1, True), (10, False)])
+def test_tree_without_a_posterior_counts_its_own_facets(n_draws, sizes):
+    tree = make_tree(topology=Topology.stump())
+    fitted = fitted_with(tree, make_sizes([[4]]), n_draws=n_draws)
+    said = texts(plots.tree(fitted, sizes=sizes))
+    assert "1 facet\n200 rows" in said
+    assert not any("interval" in text for text in said)
+
+
+def test_tree_refuses_the_sizes_of_another_tree():
+    with pytest.raises(ValueError, match="describes the nodes root, but the tree has root, L, R"):
+        plots.tree(make_tree(), sizes=make_sizes([[4]]))
 
 
 def test_leaves_do_not_overlap_and_parents_lie_between_their_children():
