@@ -354,6 +354,17 @@ class PolytopeGuide(nn.Module):
         return draw | self.leaf_law.sample()
 
     @torch.no_grad()
+    def log_prob(self, sites: Sites) -> Tensor:
+        """Log-density of a draw of :meth:`sample`, a scalar."""
+        log_weight = sites.get("log_weight")
+        total = self._coefficient_law(log_weight).log_prob(joined(sites)).sum()
+        if log_weight is not None:
+            total = total + self.log_weight_law.log_prob(log_weight).sum()
+        if self._scale_prior is not None:
+            total = total + self.shrinkage_law.log_prob(sites["shrinkage"]).sum()
+        return total + self.leaf_law.log_prob(sites)
+
+    @torch.no_grad()
     def point(self) -> dict[str, Tensor]:
         """Posterior means; of the weights themselves, not of their logarithms."""
         point = {"hyperplane": self.mean[..., :-1], "intercept": self.mean[..., -1]}

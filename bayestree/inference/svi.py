@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bayestree._progress import Track
 from bayestree._seed import RandomState, draw_seed, seeded
+from bayestree.inference.by_row import log_joint
 from bayestree.inference.data import Data
 from bayestree.inference.facets import improve_facets, polytope_guide, without_needless
 from bayestree.inference.guides import PolytopeGuide
@@ -34,6 +35,7 @@ from bayestree.models.sites import DIMENSIONS
 from bayestree.models.soft_tree import SoftTree
 
 FINAL_RATE = 0.01
+POINT_GUIDES = ("AutoDelta", "AutoLaplaceApproximation")  # as they are fitted: points
 ELBO_DRAWS = 16
 ELBO_ROWS = 100_000  # about so many rows are scored for an ELBO, all of them 4 times at least
 POLISH_DRAWS = 64  # on which a polish is judged
@@ -106,7 +108,10 @@ def svi(
         One chain of ``n_draws`` draws; ``stats`` holds ``elbo`` (by epoch; of Pyro's guides the
         bound that is climbed, tempered or not) and ``final_elbo``, which is untempered, and
         after a search ``n_facets`` (of each node); ``settings``
-        then holds ``facet_trace``, what was tried.
+        then holds ``facet_trace``, what was tried. ``log_p`` and ``log_q`` are the log joint
+        density, untempered, and the guide's log-density of each draw, shape (1, n_draws), both
+        of the sites that were drawn: the package's own guide integrates the scales out. Guides
+        that are no density (``AutoDelta``, ``AutoLaplaceApproximation``) have no ``log_q``.
     """
     if init.model.topology != model.topology:
         raise ValueError("init has another topology than model.")
@@ -141,6 +146,8 @@ def svi(
         with seeded(draw_seed(generator)):
             fits.append(run(model, data, init, settings, n_draws, progress))
     best = max(fits, key=lambda fit: float(fit.stats["final_elbo"]))
+    densities = [log_joint(best.model_of_draws, _on(data, s), data) for s in best.each()]
+    best = replace(best, stats={**best.stats, "log_p": np.array([densities])})
     return replace(best, settings=settings | {"n_restarts": n_restarts} | dict(best.settings))
 
 
@@ -188,7 +195,8 @@ def _fit_polytope(
     guide.eval().refresh(steps=50)
     bound = float(evaluate_elbo(guide, data))
     draws = [guide.sample() for _ in range(n_draws)]
-    found = _posterior(model, draws, guide.point(), trace, bound)
+    log_q = [float(guide.log_prob(draw)) for draw in draws]
+    found = _posterior(model, draws, log_q, guide.point(), trace, bound)
     return replace(found, stats={**found.stats, **stats}, settings=recorded)
 
 
@@ -289,25 +297,29 @@ def _fit_autoguide(
             track.note(f"ELBO {trace[-1]:,.0f}")
         with torch.no_grad():
             bounds = [-loss.loss(model, guide, *data) for _ in range(ELBO_DRAWS)]
-            draws = [_one_draw(model, guide, arguments) for _ in range(n_draws)]
+            drawn = [_one_draw(model, guide, arguments) for _ in range(n_draws)]
+    draws = [sites for sites, _ in drawn]
+    log_q = [] if settings["guide"] in POINT_GUIDES else [density for _, density in drawn]
     point = {name: torch.stack([draw[name] for draw in draws]).mean(0) for name in draws[0]}
     if "weight" in point:
         point["log_weight"] = point["weight"].log()  # as the package's own guide has it
-    return _posterior(model, draws, point, trace, float(np.mean(bounds)))
+    return _posterior(model, draws, log_q, point, trace, float(np.mean(bounds)))
 
 
 def _one_draw(
     model: SoftTree, guide: Callable[..., Any], arguments: tuple[Any, ...]
-) -> dict[str, Tensor]:
-    """Values of the model's sites under one draw of the guide."""
+) -> tuple[dict[str, Tensor], float]:
+    """Values of the model's sites under one draw of the guide, and their log-density."""
     drawn = poutine.trace(guide).get_trace(*arguments)
     nodes: dict[str, Any] = poutine.trace(poutine.replay(model, drawn)).get_trace(*arguments).nodes
-    return {name: nodes[name]["value"].detach() for name in DIMENSIONS if name in nodes}
+    sites = {name: nodes[name]["value"].detach() for name in DIMENSIONS if name in nodes}
+    return sites, float(drawn.log_prob_sum())
 
 
 def _posterior(
     model: SoftTree,
     draws: list[dict[str, Tensor]],
+    log_q: list[float],
     point: dict[str, Tensor],
     trace: list[float],
     final_elbo: float,
@@ -315,12 +327,15 @@ def _posterior(
     stacked = {
         name: torch.stack([draw[name] for draw in draws])[None].cpu().numpy() for name in draws[0]
     }
+    stats = {"elbo": np.array(trace), "final_elbo": np.array(final_elbo)}
+    if log_q:
+        stats["log_q"] = np.array([log_q])
     return Posterior(
         model=model,
         draws=stacked,
         point={name: value.cpu().numpy() for name, value in point.items()},
         inference="svi",
-        stats={"elbo": np.array(trace), "final_elbo": np.array(final_elbo)},
+        stats=stats,
     )
 
 

@@ -32,6 +32,9 @@ class LeafPosterior(Protocol):
     def sample(self) -> dict[str, Tensor]:
         """One draw of the sites."""
 
+    def log_prob(self, sites: Sites) -> Tensor:
+        """Log-density of the sites, a scalar."""
+
     def mean(self) -> dict[str, Tensor]:
         """Posterior means of the sites."""
 
@@ -238,6 +241,9 @@ class DirichletPosterior:
         probs = self.law.sample()
         return {"leaf_probs": probs.clamp_min(torch.finfo(probs.dtype).tiny)}
 
+    def log_prob(self, sites: Sites) -> Tensor:
+        return self.law.log_prob(sites["leaf_probs"]).sum()
+
     def mean(self) -> dict[str, Tensor]:
         return {"leaf_probs": self.law.mean}
 
@@ -269,15 +275,23 @@ class NormalInverseGammaPosterior:
         return (variances + (ratio - 1 - ratio.log() + shift) / 2).sum()
 
     def state(self) -> None:
-        scale = pyro.sample("leaf_scale", inverse_gamma_scale(self.shape, self.rate))
-        pyro.sample("leaf_mean", dist.Normal(self.loc, scale / self.strength.sqrt()))
+        scale = pyro.sample("leaf_scale", self._scale_law())
+        pyro.sample("leaf_mean", self._mean_law(scale))
 
     def sample(self) -> dict[str, Tensor]:
-        scale = inverse_gamma_scale(self.shape, self.rate).sample()
-        return {
-            "leaf_scale": scale,
-            "leaf_mean": dist.Normal(self.loc, scale / self.strength.sqrt()).sample(),
-        }
+        scale = self._scale_law().sample()
+        return {"leaf_scale": scale, "leaf_mean": self._mean_law(scale).sample()}
+
+    def log_prob(self, sites: Sites) -> Tensor:
+        scale, mean = sites["leaf_scale"], sites["leaf_mean"]
+        total = self._scale_law().log_prob(scale) + self._mean_law(scale).log_prob(mean)
+        return total.sum()
 
     def mean(self) -> dict[str, Tensor]:
         return {"leaf_scale": (self.rate / self.shape).sqrt(), "leaf_mean": self.loc}
+
+    def _scale_law(self) -> dist.TorchDistribution:
+        return inverse_gamma_scale(self.shape, self.rate)
+
+    def _mean_law(self, scale: Tensor) -> dist.Normal:
+        return dist.Normal(self.loc, scale / self.strength.sqrt())

@@ -1,0 +1,137 @@
+"""The log-densities of draws that SVI records: of the model, and of the guide."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from pyro import poutine
+
+from bayestree.distributions import inverse_gamma_scale
+from bayestree.inference import by_row
+from bayestree.inference.guides import PolytopeGuide
+from bayestree.inference.svi import evaluate_elbo
+from bayestree.inference.training import leaf_sums
+from bayestree.models import (
+    Categorical,
+    Flat,
+    GammaProcess,
+    Gaussian,
+    InverseGammaScale,
+    Oblique,
+    Polytope,
+    Priors,
+)
+from tests.inference.test_svi import fit, problem
+
+LEAVES = {"classes": Categorical(2), "reals": Gaussian()}
+
+
+def random_guide(leaf, covariance, hyperplane, split=None):
+    """A guide whose factors are all apart from where they start."""
+    init, data = problem(LEAVES[leaf], n=60)
+    model = init.model.with_(
+        priors=Priors(GammaProcess(2.0, 0.5), hyperplane), split=split or Polytope(4)
+    )
+    sites = init.point_sites()
+    if split is not None:
+        sites = {name: sites[name][:, :1] for name in ("hyperplane", "intercept")} | {
+            name: value for name, value in sites.items() if name.startswith("leaf")
+        }
+    guide = PolytopeGuide(model, sites, leaf_sums(model, sites, data), covariance=covariance)
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(1)
+        for value in guide.parameters():
+            value.add_(0.3 * torch.randn_like(value))
+    guide.refresh(steps=20)
+    return guide.eval(), data
+
+
+def scale_log_ratio(guide, sites):
+    """log p(scales | coefficients, shrinkage) - log q(scales), a scalar.
+
+    Given the coefficient beta, sigma^2 is InverseGamma(shape + 1/2, b + beta^2 / 2).
+    """
+    shape = guide.model.priors.hyperplane.shape + 0.5
+    rate = guide.scale_rate()
+    total = 0.0
+    for name, factor in (("hyperplane", rate[..., :-1]), ("intercept", rate[..., -1])):
+        b = sites["shrinkage"]
+        b = b.unsqueeze(-1) if name == "hyperplane" else b
+        scale, exact = sites[f"{name}_scale"], b + sites[name] ** 2 / 2
+        total += inverse_gamma_scale(shape, exact).log_prob(scale).sum()
+        total -= inverse_gamma_scale(shape, factor).log_prob(scale).sum()
+    return total
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("covariance", ["diagonal", "expert"])
+@pytest.mark.parametrize("split", [None, Oblique()], ids=["polytope", "oblique"])
+def test_densities_are_those_of_the_explicit_model_with_the_scales_integrated_out(
+    leaf, covariance, split
+):
+    guide, data = random_guide(leaf, covariance, InverseGammaScale(0.7, 2.0, 0.5), split)
+    explicit = guide.model.with_(
+        priors=Priors(
+            guide.model.priors.weight, replace(guide.model.priors.hyperplane, form="explicit")
+        )
+    )
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(0)
+        trace = poutine.trace(guide).get_trace(data.X)
+    sites = {n: site["value"] for n, site in trace.nodes.items() if site["type"] == "sample"}
+    with torch.no_grad():
+        expected = explicit.log_joint(sites, *data) - trace.log_prob_sum()
+        collapsed = by_row.log_joint(guide.model, sites, data) - guide.log_prob(sites)
+        assert float(expected) == pytest.approx(
+            float(collapsed + scale_log_ratio(guide, sites)), rel=1e-10
+        )
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("covariance", ["diagonal", "expert"])
+def test_without_scales_the_mean_log_ratio_is_the_bound(leaf, covariance):
+    """With scales it would lie above, for integrating them out tightens the bound."""
+    guide, data = random_guide(leaf, covariance, Flat())
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(2)
+        draws = [guide.sample() for _ in range(300)]
+        ratios = [
+            by_row.log_joint(guide.model, draw, data) - float(guide.log_prob(draw))
+            for draw in draws
+        ]
+        bounds = [float(evaluate_elbo(guide, data, 1)) for _ in range(300)]
+    error = math.sqrt((np.var(ratios) + np.var(bounds)) / 300)
+    assert abs(np.mean(ratios) - np.mean(bounds)) < 4 * error
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_svi_records_both_densities_of_each_draw(leaf):
+    init, data = problem(LEAVES[leaf], n=80)
+    model = init.model.with_(priors=Priors(GammaProcess(), InverseGammaScale(form="explicit")))
+    data = data._replace(weights=torch.linspace(0.5, 2.0, 80, dtype=torch.float64))
+    found = fit(replace(init, model=model), data, epochs=3, n_draws=5)
+    assert found.stats["log_p"].shape == found.stats["log_q"].shape == (1, 5)
+    for draw, log_p in zip(found.each(), found.stats["log_p"][0], strict=True):
+        assert float(model.collapsed().log_joint(draw, *data)) == pytest.approx(log_p, rel=1e-12)
+
+
+@pytest.mark.parametrize("guide", ["AutoNormal", "AutoMultivariateNormal"])
+@pytest.mark.parametrize("form", ["collapsed", "explicit"])
+def test_autoguides_know_the_density_of_their_draws(guide, form):
+    init, data = problem(n=60)
+    model = init.model.with_(priors=Priors(GammaProcess(), InverseGammaScale(form=form)))
+    found = fit(
+        replace(init, model=model), data, guide=guide, epochs=10, n_draws=200, batch_size=60
+    )
+    ratios = (found.stats["log_p"] - found.stats["log_q"])[0]
+    error = ratios.std() * math.sqrt(1 / 200 + 1 / 16)  # the bound itself is a mean of 16
+    assert abs(ratios.mean() - found.stats["final_elbo"]) < 4 * error
+
+
+def test_a_point_has_no_density():
+    init, data = problem(n=60)
+    found = fit(init, data, guide="AutoDelta", epochs=2, n_draws=2)
+    assert "log_q" not in found.stats
+    assert found.stats["log_p"].shape == (1, 2)
