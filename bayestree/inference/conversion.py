@@ -119,7 +119,7 @@ class Conversion:
         """A draw of y for each row and draw of the prior."""
         draws = self._prior_draws
         each = (
-            {name: torch.from_numpy(value[0, i]) for name, value in draws.items()}
+            {name: torch.as_tensor(value[0, i]) for name, value in draws.items()}
             for i in range(self.n_prior)
         )
         return self._predictive(draws, each)

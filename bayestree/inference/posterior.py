@@ -76,11 +76,11 @@ class Posterior:
 
     def sites(self, chain: int, draw: int) -> dict[str, Tensor]:
         """One draw, as tensors."""
-        return {name: torch.from_numpy(values[chain, draw]) for name, values in self.draws.items()}
+        return {name: torch.as_tensor(values[chain, draw]) for name, values in self.draws.items()}
 
     def point_sites(self) -> dict[str, Tensor]:
         """The point estimate, as tensors."""
-        return {name: torch.from_numpy(values) for name, values in self.point.items()}
+        return {name: torch.as_tensor(values) for name, values in self.point.items()}
 
     def each(self) -> Iterator[dict[str, Tensor]]:
         """Every draw of every chain, as tensors."""
