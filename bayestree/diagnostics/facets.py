@@ -1,9 +1,21 @@
 """Where the facets of a node's polytope lie, matched across draws."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
-from bayestree.topology import IntArray
+import numpy as np
+import pandas as pd
+
+from bayestree.diagnostics.draws import Draws, kept_draws, tails, weight_of
+from bayestree.diagnostics.matching import match
+from bayestree.diagnostics.polytopes import needed, thresholds
+from bayestree.topology import BoolArray, IntArray
 from bayestree.tree import FloatArray
+
+MATTERS = 0.9  # of the squared strength of a facet, that its named features hold
+NAMED = 4  # features of a facet in tables
+RARE = 0.05  # probability below which a facet is not printed
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,15 +31,19 @@ class Facets:
     probability : array, shape (F,)
         Share of the draws that have the facet.
     normal : array, shape (F, d)
-        Unit normal of the mean half-space of the draws that have the facet.
+        Mean direction of the unit normals of the draws that have the facet, of length 1.
     offset : array, shape (F,)
-        Its offset.
+        Of the half-space of this normal whose distance from the mean of the data is that of the
+        draws, on average.
     normal_interval : array, shape (F, d, 2)
-        Central interval of each coefficient over the draws that have the facet.
+        Central interval of each coefficient of the draws' unit normals. Where these point in
+        very different directions they are shorter along the mean than the mean itself.
     offset_interval : array, shape (F, 2)
-        That of the offset.
+        Central interval of the distance from the mean of the data, as an offset of ``normal``:
+        the facet lies between the two parallels. An offset from the origin would vary with the
+        direction too, the more the farther away the data are.
     strength : array, shape (F, d)
-        Unit normal of the mean half-space per unit (``scale``) of each feature: what the
+        Mean direction of the normals per unit (``scale``) of each feature, of length 1: what the
         features matter relative to each other.
     counts : array of int, shape (F,)
         Draws that have the facet.
@@ -51,3 +67,207 @@ class Facets:
     level: float
     node: str
     feature_names: tuple[str, ...]
+
+    @property
+    def features(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the features that matter to each facet, the strongest first.
+
+        The fewest that hold 90 % of the squared strength.
+        """
+        named = []
+        for strength in self.strength**2:
+            order = np.argsort(-strength, kind="stable")
+            held = np.cumsum(strength[order]) / strength.sum()
+            n_needed = int(np.searchsorted(held, MATTERS)) + 1
+            named.append(tuple(self.feature_names[j] for j in order[:n_needed]))
+        return tuple(named)
+
+    def to_frame(self, by: Literal["facet", "feature"] = "facet") -> pd.DataFrame:
+        """The facets as a table.
+
+        Parameters
+        ----------
+        by : {"facet", "feature"}
+            A row for each facet, with the offset and the names of the features that matter; or
+            for each feature of each facet, with the coefficient of the unit normal.
+
+        Raises
+        ------
+        ValueError
+            If ``by`` is neither.
+        """
+        numbers = np.arange(1, len(self.counts) + 1)
+        if by == "facet":
+            columns: dict[str, Any] = {
+                "probability": self.probability,
+                "offset": self.offset,
+                "offset_low": self.offset_interval[:, 0],
+                "offset_high": self.offset_interval[:, 1],
+                "features": [_listed(names) for names in self.features],
+            }
+            return pd.DataFrame(columns, index=pd.Index(numbers, name="facet"))
+        if by != "feature":
+            raise ValueError(f"by must be 'facet' or 'feature', got {by!r}.")
+        index = pd.MultiIndex.from_product(
+            [numbers, self.feature_names], names=["facet", "feature"]
+        )
+        columns = {
+            "normal": self.normal.ravel(),
+            "normal_low": self.normal_interval[..., 0].ravel(),
+            "normal_high": self.normal_interval[..., 1].ravel(),
+            "strength": self.strength.ravel(),
+        }
+        return pd.DataFrame(columns, index=index)
+
+    def __str__(self) -> str:
+        head = (
+            f"Facets of node {self.node}: {self.n_draws} draws, intervals of "
+            f"{100 * self.level:.0f} %, inside is normal . x <= offset"
+        )
+        if not len(self.counts):
+            return f"{head}\nno draw has a facet where the node's rows lie"
+        common = self.probability >= RARE
+        table = self.to_frame()[common].to_string(float_format="{:.3g}".format)
+        rare = int((~common).sum())
+        tail = f"\n... and {rare} more, each in fewer than {100 * RARE:.0f} % of the draws"
+        return f"{head}\n{table}{tail if rare else ''}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names with commas, the first few of many."""
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" + {more} more" if more > 0 else "")
+
+
+class HalfSpaces(NamedTuple):
+    """The facets of one draw, on standardised features: plane . z <= bound, plane (m, d)."""
+
+    plane: FloatArray
+    bound: FloatArray
+
+
+def node_facets(
+    draws: Draws,
+    node: int,
+    low: FloatArray,
+    high: FloatArray,
+    *,
+    center: FloatArray,
+    scale: FloatArray,
+    factor: float = 1.0,
+    label: str = "",
+    feature_names: Sequence[str] = (),
+    level: float = 0.9,
+    max_draws: int = 50,
+) -> Facets:
+    """Facets of a node's enclosing polytope inside a box, matched across draws.
+
+    Parameters
+    ----------
+    draws : mapping of arrays
+        Sites ``hyperplane`` (chain, draw, V, K, d), ``intercept`` and, unless every weight is 1,
+        ``log_weight`` (chain, draw, V, K), on (x - center) / scale.
+    node : int
+        Number of the node in the draws.
+    low, high : arrays, shape (d,)
+        Box of the node's rows, on the scale of the draws.
+    center, scale : arrays, shape (d,)
+        From which the units of the data follow.
+    factor : float
+        Of the weights (see :class:`bayestree.diagnostics.reach.Reach`).
+    label : str
+        Name of the node; its number by default.
+    feature_names : sequence of str, optional
+        ``x0``, ``x1``, ... by default.
+    level : float
+        Probability of the intervals.
+    max_draws : int
+        Most draws that are measured, spread evenly over each chain.
+
+    Returns
+    -------
+    Facets
+
+    Raises
+    ------
+    ValueError
+        If ``level`` is not between 0 and 1, ``max_draws`` below 1, or names are too few.
+    """
+    n_features = len(center)
+    names = tuple(feature_names) or tuple(f"x{j}" for j in range(n_features))
+    if len(names) != n_features:
+        raise ValueError(f"feature_names must name {n_features} features, got {len(names)}.")
+    bounds = tails(level)
+    kept = kept_draws(draws, max_draws)
+    found = [
+        _half_spaces(draws, (chain, draw, node), factor, low, high)
+        for chain in range(len(draws["intercept"]))
+        for draw in kept
+    ]
+    numbers = np.concatenate(match([_points(one, low, high) for one in found]))
+    plane = np.concatenate([one.plane for one in found])
+    bound = np.concatenate([one.bound for one in found])
+    normal, distance = _about_the_mean(plane, bound, scale)
+    n_facets = int(numbers.max(initial=-1)) + 1
+    own = [numbers == facet for facet in range(n_facets)]
+    direction = _directions(normal, own)
+    away = direction @ center
+    return Facets(
+        probability=np.array([one.sum() for one in own]) / len(found),
+        normal=direction,
+        offset=_each(own, lambda one: distance[one].mean(), ()) + away,
+        normal_interval=_each(
+            own, lambda one: np.quantile(normal[one], bounds, axis=0).T, (n_features, 2)
+        ),
+        offset_interval=_each(own, lambda one: np.quantile(distance[one], bounds), (2,))
+        + away[:, None],
+        strength=_directions(plane, own),
+        counts=np.array([one.sum() for one in own], dtype=np.int64),
+        n_draws=len(found),
+        level=level,
+        node=label or str(node),
+        feature_names=names,
+    )
+
+
+def _half_spaces(
+    draws: Draws, one: tuple[int, int, int], factor: float, low: FloatArray, high: FloatArray
+) -> HalfSpaces:
+    """Facets of one draw, each divided by the length of its normal in units of the box."""
+    weight = weight_of(draws, one) * factor
+    plane = draws["hyperplane"][one].astype(np.float64)
+    intercept = draws["intercept"][one].astype(np.float64)
+    kept = needed(weight, plane, intercept, low, high)
+    bound = (thresholds(weight) - intercept)[kept]
+    length = np.linalg.norm(plane[kept] * (high - low) / 2, axis=1)
+    return HalfSpaces(plane[kept] / length[:, None], bound / length)
+
+
+def _points(one: HalfSpaces, low: FloatArray, high: FloatArray) -> FloatArray:
+    """Unit normals in units of the box, and distances from a place amid the rows, (m, d + 1)."""
+    amid = np.clip(0.0, low, high)  # where the mean of the data lies, or nearest to it
+    offset = one.bound - one.plane @ amid
+    return np.column_stack([one.plane * (high - low) / 2, offset])
+
+
+def _about_the_mean(
+    plane: FloatArray, bound: FloatArray, scale: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Unit normals in data units, and distances from the mean of the data (0 when standardised)."""
+    normal = plane / scale
+    length = np.linalg.norm(normal, axis=1)
+    return normal / length[:, None], bound / length
+
+
+def _directions(plane: FloatArray, own: Sequence[BoolArray]) -> FloatArray:
+    """Mean direction of the normals of each facet, of length 1."""
+    unit = plane / np.linalg.norm(plane, axis=1, keepdims=True)
+    mean = _each(own, lambda one: unit[one].mean(axis=0), (plane.shape[1],))
+    return mean / np.linalg.norm(mean, axis=1, keepdims=True)
+
+
+def _each(
+    own: Sequence[BoolArray], summary: Callable[[BoolArray], Any], shape: tuple[int, ...]
+) -> FloatArray:
+    """A summary of each facet from the half-spaces that are its own, shape (F, *shape)."""
+    return np.array([summary(one) for one in own]).reshape(len(own), *shape)

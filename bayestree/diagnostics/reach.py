@@ -155,7 +155,9 @@ def leaves_in_use(
 
 def _splits(draws: Draws) -> Draws:
     """The sites of the splits alone."""
-    return {name: draws[name] for name in ("hyperplane", "intercept", "log_weight") if name in draws}
+    return {
+        name: draws[name] for name in ("hyperplane", "intercept", "log_weight") if name in draws
+    }
 
 
 def _largest_votes(draws: Draws, X: FloatArray) -> FloatArray:

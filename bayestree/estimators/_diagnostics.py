@@ -3,15 +3,16 @@
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._seed import seeded
+from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.reach import Reach, leaves_in_use, node_reach
 from bayestree.diagnostics.size import PolytopeSize, size_of
 from bayestree.inference import Posterior
-from bayestree.models import GammaProcess, InverseGammaScale, SoftTree
+from bayestree.models import SoftTree
+from bayestree.models.prior_draws import improper_priors, sample_prior
+from bayestree.topology import Topology
 from bayestree.tree import Tree
 
 SIZE_ROWS = 1000  # rows of each node on which the votes of its experts are measured
@@ -52,7 +53,62 @@ class TreeDiagnostics:
             self.tree_.topology.node_labels,
             prior=prior_of_node(posterior.model, self.tree_.n_features, PRIOR_DRAWS),
             max_draws=max_draws,
+            max_prior_draws=4 * max_draws,
         )
+
+    def facets(
+        self, node: str | int = "root", *, level: float = 0.9, max_draws: int = 50
+    ) -> Facets:
+        """Where the facets of a node lie: their half-spaces, matched across draws.
+
+        Parameters
+        ----------
+        node : str or int
+            Path from the root in ``tree_`` (``"root"``, ``"L"``, ``"LR"``, ...), or number.
+        level : float
+            Probability of the intervals.
+        max_draws : int
+            Most draws that are measured.
+
+        Returns
+        -------
+        Facets
+            In the units of the data; ``print`` shows it, see also ``to_frame``.
+
+        Raises
+        ------
+        ValueError
+            If there is no such node, or ``level`` is not between 0 and 1.
+        """
+        check_is_fitted(self)
+        tree, reach = self.tree_, self._reach
+        place = _place_of(node, tree.topology)
+        return node_facets(
+            self.posterior_.draws,
+            int(reach.nodes[place]),
+            reach.low[place],
+            reach.high[place],
+            center=tree.center,
+            scale=tree.scale,
+            factor=float(reach.factor[place]),
+            label=tree.topology.node_labels[place],
+            feature_names=tree.feature_names,
+            level=level,
+            max_draws=max_draws,
+        )
+
+
+def _place_of(node: str | int, topology: Topology) -> int:
+    """Number of a node that is named by its path or by its number."""
+    labels = topology.node_labels
+    if not labels:
+        raise ValueError("the tree has no split, and so no node to look at.")
+    if isinstance(node, str) and node in labels:
+        return labels.index(node)
+    if isinstance(node, int | np.integer) and 0 <= node < len(labels):
+        return int(node)
+    shown = ", ".join(labels[:8]) + (", ..." if len(labels) > 8 else "")
+    raise ValueError(f"node must be one of {shown}, or a number below {len(labels)}, got {node!r}.")
 
 
 def prior_of_node(model: SoftTree, n_features: int, n_draws: int) -> dict[str, Any] | None:
@@ -64,25 +120,13 @@ def prior_of_node(model: SoftTree, n_features: int, n_draws: int) -> dict[str, A
         ``log_weight`` and ``intercept`` (n_draws, K), ``hyperplane`` (n_draws, K, d); the first
         only where the split has weights.
     """
-    weight, plane = model.priors.weight, model.priors.hyperplane
-    weighted = model.split.weighted
-    if not isinstance(plane, InverseGammaScale):
+    if improper_priors(model):
         return None
-    if weighted and not isinstance(weight, GammaProcess):
-        return None
-    like = torch.zeros((), dtype=torch.float64)
-    shape = (n_draws, model.split.n_experts)
-    with seeded(PRIOR_SEED):
-        b = plane.shrinkage_law(like).sample(shape)
-        law = torch.distributions.StudentT(2 * plane.shape, 0.0, (b / plane.shape).sqrt())
-        found = {
-            "hyperplane": law.sample((n_features,)).movedim(0, -1),
-            "intercept": law.sample(),
-        }
-        if weighted:
-            assert isinstance(weight, GammaProcess)
-            found["log_weight"] = weight.law(model.split.n_experts, like).sample(shape)
-    return {site: values.numpy() for site, values in found.items()}
+    drawn = sample_prior(
+        model.with_(topology=Topology.stump()), n_features, n_draws, random_state=PRIOR_SEED
+    )
+    splits = ("hyperplane", "intercept", "log_weight")
+    return {site: drawn[site][:, 0].numpy() for site in splits if site in drawn}
 
 
 def measure_nodes(
