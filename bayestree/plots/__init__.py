@@ -5,10 +5,22 @@ and returns the Axes; ``ax.figure.savefig`` writes it.
 """
 
 from bayestree.plots._boundary import boundary
+from bayestree.plots._calibration import calibration
 from bayestree.plots._elbo import elbo
 from bayestree.plots._facet_image import facet_image
 from bayestree.plots._polytope_size import polytope_size
 from bayestree.plots._ranks import ranks
+from bayestree.plots._shrinkage import shrinkage, shrinkage_factors
 from bayestree.plots._tree import tree
 
-__all__ = ["boundary", "elbo", "facet_image", "polytope_size", "ranks", "tree"]
+__all__ = [
+    "boundary",
+    "calibration",
+    "elbo",
+    "facet_image",
+    "polytope_size",
+    "ranks",
+    "shrinkage",
+    "shrinkage_factors",
+    "tree",
+]

@@ -1,0 +1,125 @@
+"""Weights and shrinkage factors."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+from bayestree import plots
+from bayestree.diagnostics import Shrinkage
+from bayestree.plots import _style
+from tests.plots.cases import drawn, texts
+
+
+def make_shrinkage(*, kappa=None, counts=None, prior=True, names=("height", "mass"), **changes):
+    """Two nodes of three experts on two features, 101 draws of each."""
+    steps = np.linspace(0, 1, 101)
+    weight = np.exp(np.stack([steps, steps - 3, steps - 6], axis=-1))
+    weight = np.stack([weight, 2 * weight], axis=1)[None]
+    kappa = np.full((2, 3, len(names) or 2), 0.2) if kappa is None else np.asarray(kappa)
+    fields = {
+        "weight": weight,
+        "prior_weight": np.stack([np.full(3, 0.5), np.full(3, 1.5)]) if prior else np.zeros((0, 3)),
+        "effective": np.broadcast_to(1 + steps[:, None], (1, 101, 2)),
+        "prior_effective": np.ones(2),
+        "largest_share": np.ones((1, 101, 2)),
+        "prior_largest_share": np.ones(2),
+        "kappa": kappa,
+        "sparsity": (kappa > 0.5).mean(axis=-1),
+        "coefficient": np.tile([1.0, -1.0], (2, 3, kappa.shape[-1] // 2)),
+        "counts": np.ones((2, 3), dtype=bool) if counts is None else np.asarray(counts),
+        "labels": ("root", "L"),
+        "feature_names": tuple(names),
+    }
+    return Shrinkage(**(fields | changes))
+
+
+def test_points_are_medians_and_bars_intervals():
+    ax = plots.shrinkage(make_shrinkage(), "L", level=0.8)
+    drawn(ax)
+    medians = next(line for line in ax.lines if line.get_label() == "posterior")
+    np.testing.assert_allclose(medians.get_ydata(), 2 * np.exp([0.5, -2.5, -5.5]))
+    np.testing.assert_array_equal(medians.get_xdata(), [1, 2, 3])
+    bars = next(found for found in ax.collections if len(found.get_segments()) == 3)
+    ends = np.array(bars.get_segments())[:, :, 1]
+    np.testing.assert_allclose(ends[:, 0], 2 * np.exp([0.1, -2.9, -5.9]))
+    np.testing.assert_allclose(ends[:, 1], 2 * np.exp([0.9, -2.1, -5.1]))
+    assert ax.get_yscale() == "log"
+    assert ax.get_title(loc="left") == "L"
+    assert ax.get_title(loc="right") == "effective: 1.5 [1.1, 1.9]"
+
+
+def test_the_prior_lies_behind_where_there_is_one():
+    ax = plots.shrinkage(make_shrinkage(), 0, level=0.5)
+    middle = next(line for line in ax.lines if line.get_label() == "prior")
+    np.testing.assert_allclose(middle.get_ydata(), 1.0)
+    improper = plots.shrinkage(make_shrinkage(prior=False))
+    drawn(improper)
+    assert "prior" not in texts(improper)
+
+
+def test_the_axis_ends_a_millionth_below_the_largest():
+    found = make_shrinkage()
+    found.weight[..., 2] = 0.0
+    ax = plots.shrinkage(found)
+    drawn(ax)
+    low, high = ax.get_ylim()
+    assert 1e-7 < low / high < 1e-6
+    assert high > found.weight[0, :, 0].max()
+
+
+def test_rows_are_the_experts_that_vote():
+    kappa = np.arange(12).reshape(2, 3, 2) / 12
+    found = make_shrinkage(kappa=kappa, counts=[[True, False, True], [True] * 3])
+    ax = plots.shrinkage_factors(found, "root")
+    drawn(ax)
+    np.testing.assert_allclose(ax.images[0].get_array(), kappa[0, [0, 2]])
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["expert 0", "expert 2"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["height", "mass"]
+    # nothing votes: all are shown
+    none = make_shrinkage(counts=np.zeros((2, 3), dtype=bool))
+    assert plots.shrinkage_factors(none).images[0].get_array().shape == (3, 2)
+
+
+def test_signs_stand_where_little_is_shrunk():
+    kappa = [[[0.1, 0.1], [0.9, 0.4], [0.5, 0.6]], [[1.0, 1.0]] * 3]
+    ax = plots.shrinkage_factors(make_shrinkage(kappa=kappa))
+    signs = {text.get_position(): text.get_text() for text in ax.texts}
+    minus = "\N{MINUS SIGN}"
+    assert signs == {(0, 0): "+", (1, 0): minus, (1, 1): minus}
+
+
+def test_what_is_shrunk_to_zero_is_nearly_white():
+    image = plots.shrinkage_factors(make_shrinkage()).images[0]
+    assert image.get_clim() == (0, 1)
+    assert min(to_rgb(image.cmap(1.0))) > 0.95
+    assert max(to_rgb(image.cmap(0.0))) < 0.5
+
+
+def test_many_features_go_without_names():
+    n_features = 2 * _style.MOST_PANELS * 2
+    wide = make_shrinkage(names=[f"gene {j}" for j in range(n_features)])
+    ax = plots.shrinkage_factors(wide)
+    drawn(ax)
+    assert ax.get_xlabel() == "feature"
+    assert not any("gene" in text for text in texts(ax))
+    unnamed = plots.shrinkage_factors(make_shrinkage(names=()))
+    assert [label.get_text() for label in unnamed.get_xticklabels()] == ["x0", "x1"]
+
+
+def test_refuses_other_nodes_levels_and_single_draws():
+    with pytest.raises(ValueError, match="node 'R' is not in the tree; its nodes are root, L"):
+        plots.shrinkage(make_shrinkage(), "R")
+    with pytest.raises(ValueError, match="level must lie between 0 and 1, got 1"):
+        plots.shrinkage(make_shrinkage(), level=1)
+    with pytest.raises(ValueError, match="one draw has no spread; fit with inference='svi'"):
+        plots.shrinkage_factors(make_shrinkage(kappa=np.full((2, 3, 2), np.nan)))
+    with pytest.raises(TypeError, match="the Shrinkage that its shrinkage returns"):
+        plots.shrinkage(object())
+
+
+def test_estimators_measure_themselves():
+    fitted = SimpleNamespace(shrinkage=make_shrinkage)
+    assert plots.shrinkage(fitted).get_title(loc="left") == "root"
+    assert plots.shrinkage_factors(fitted, 1).get_title(loc="left") == "L"
