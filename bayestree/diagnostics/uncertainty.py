@@ -1,9 +1,20 @@
 """How sure the splits are of rows: their sides, their leaves, and what is predicted of them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
-from bayestree.topology import BoolArray, IntArray
-from bayestree.tree import FloatArray
+import numpy as np
+import pandas as pd
+from scipy.special import entr
+
+from bayestree.diagnostics.draws import Draws, tails
+from bayestree.diagnostics.routing import branch_log_probs, leaf_log_probs, scores
+from bayestree.topology import BoolArray, IntArray, Topology
+from bayestree.tree import LOG2, FloatArray
+
+ELEMENTS = 2**22  # numbers in the largest array of a chunk of rows
+UNSURE = 0.1  # chance of the other side above which a row counts as unsure
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,3 +71,251 @@ class SplitUncertainty:
     level: float
     labels: tuple[str, ...]
     leaf_labels: tuple[str, ...]
+
+    def to_frame(self, by: Literal["node", "row"] = "node") -> pd.DataFrame:
+        """The splits or the rows as a table.
+
+        Parameters
+        ----------
+        by : {"node", "row"}
+            For each node, of the rows that reach it (each as far as it does): their number, the
+            mean chance of the other side (``disagreement``), the share of rows whose chance is
+            above 10 % (``unsure``), and the mean ``sd`` of P(right). For each row: its most
+            probable leaf, how probable that is, and where its uncertainty lies.
+
+        Raises
+        ------
+        ValueError
+            If ``by`` is neither.
+        """
+        if by == "node":
+            return self._by_node()
+        if by != "row":
+            raise ValueError(f"by must be 'node' or 'row', got {by!r}.")
+        columns: dict[str, Any] = {
+            "leaf": [self.leaf_labels[leaf] for leaf in self.best_leaf],
+            "leaf_probability": self.best_leaf_probability,
+        } | self._parts()
+        return pd.DataFrame(columns, index=pd.RangeIndex(len(self.best_leaf), name="row"))
+
+    def __str__(self) -> str:
+        n_rows, n_nodes = self.mean.shape
+        if n_nodes == 0:
+            return "Split uncertainty: a tree without a split"
+        lines = [
+            f"Split uncertainty of {n_rows} rows: mean chance of the other side, share of rows "
+            f"where it is above {100 * UNSURE:.0f} %, mean sd of P(right)",
+            self._by_node().to_string(float_format="{:.3f}".format),
+        ]
+        means = [f"{name} {part.mean():.3g}" for name, part in self._parts().items()]
+        if means:
+            lines.append(f"Mean over the rows: {', '.join(means)}")
+        return "\n".join(lines)
+
+    def _by_node(self) -> pd.DataFrame:
+        rows = self.reached.sum(axis=0)
+        # A node that no row can reach has no mean.
+        share = self.reached / np.where(rows > 0, rows, np.nan)
+        columns = {
+            "rows": rows,
+            "disagreement": (share * self.disagreement).sum(axis=0),
+            "unsure": (share * (self.disagreement > UNSURE)).sum(axis=0),
+            "sd": (share * self.sd).sum(axis=0),
+        }
+        return pd.DataFrame(columns, index=pd.Index(self.labels, name="node", dtype=object))
+
+    def _parts(self) -> dict[str, FloatArray]:
+        """What the uncertainty of y is made of, as far as it is known."""
+        names = (
+            "total_entropy",
+            "expected_entropy",
+            "mutual_information",
+            "total_variance",
+            "expected_variance",
+            "explained",
+        )
+        return {name: part for name in names if (part := getattr(self, name)) is not None}
+
+
+class Splits(NamedTuple):
+    """The nodes of a deterministic tree among those of the draws.
+
+    Attributes
+    ----------
+    topology : Topology
+        Of the deterministic tree: V nodes, L leaves.
+    nodes : array of int, shape (V,)
+        Which node of the draws each of them is.
+    factor : array, shape (V,)
+        Of the weights there (see :class:`bayestree.diagnostics.reach.Reach`).
+    """
+
+    topology: Topology
+    nodes: IntArray
+    factor: FloatArray
+
+    @classmethod
+    def all_of(cls, topology: Topology) -> "Splits":
+        """Every node of the draws, as it is."""
+        return cls(topology, np.arange(topology.n_nodes), np.ones(topology.n_nodes))
+
+
+def split_uncertainty(
+    draws: Draws,
+    X: FloatArray,
+    right: BoolArray,
+    *,
+    topology: Topology,
+    steepness: float = 1.0,
+    splits: Splits | None = None,
+    y_scale: float = 1.0,
+    level: float = 0.9,
+) -> SplitUncertainty:
+    """Posterior of the side of each row at each node.
+
+    Parameters
+    ----------
+    draws : mapping of arrays
+        Sites ``hyperplane`` (chain, draw, nodes, K, d), ``intercept`` and, unless every weight is
+        1, ``log_weight``; for what is predicted also ``leaf_probs`` (chain, draw, leaves, C), or
+        ``leaf_mean`` and ``leaf_scale`` (chain, draw, leaves).
+    X : array, shape (n, d)
+        Rows on the scale of the draws.
+    right : array of bool, shape (n, V)
+        The side of each row in the deterministic tree.
+    topology : Topology
+        Of the draws.
+    steepness : float
+        Factor of the log-odds of every split.
+    splits : Splits, optional
+        The nodes of the deterministic tree; by default all those of the draws. Leaves are those
+        of this tree, while y is predicted by the draws' own.
+    y_scale : float
+        Unit of y on the scale of the draws.
+    level : float
+        Probability of the intervals.
+
+    Returns
+    -------
+    SplitUncertainty
+
+    Raises
+    ------
+    ValueError
+        If ``level`` is not between 0 and 1, or ``X`` or ``right`` has another shape.
+    """
+    splits = Splits.all_of(topology) if splits is None else splits
+    n_nodes, n_features = splits.topology.n_nodes, draws["hyperplane"].shape[-1]
+    if X.ndim != 2 or X.shape[1] != n_features:
+        raise ValueError(f"X must have shape (n, {n_features}), as the draws, got {X.shape}.")
+    if right.shape != (len(X), n_nodes):
+        raise ValueError(f"right must have shape ({len(X)}, {n_nodes}), got {right.shape}.")
+    bounds = tails(level)
+    parts = [
+        _of_rows(draws, some, topology, steepness, splits, bounds)
+        for some in _chunks(draws, X, n_nodes)
+    ]
+    whole: dict[str, Any] = {
+        name: None if first is None else np.concatenate([part[name] for part in parts])
+        for name, first in parts[0].items()
+    }
+    for name in ("total_variance", "expected_variance", "explained"):
+        whole[name] = None if whole[name] is None else whole[name] * y_scale**2
+    leaf_probability = whole["leaf_probability"]
+    best = leaf_probability.argmax(axis=1)
+    return SplitUncertainty(
+        **whole,
+        disagreement=np.where(right, 1 - whole["outside"], whole["outside"]),
+        reached=leaf_probability @ splits.topology.turns.any(axis=0).T,
+        right=right,
+        best_leaf=best,
+        best_leaf_probability=leaf_probability[np.arange(len(best)), best],
+        level=level,
+        labels=splits.topology.node_labels,
+        leaf_labels=splits.topology.leaf_labels,
+    )
+
+
+def _chunks(draws: Draws, X: FloatArray, n_nodes: int) -> Iterator[FloatArray]:
+    """Rows some at a time, so that no array grows with them; once if there are none."""
+    n_chains, n_draws, all_nodes, n_experts = draws["intercept"].shape
+    per_row = max(n_chains * n_draws * n_nodes, all_nodes * n_experts, 1)
+    size = max(1, ELEMENTS // per_row)
+    for start in range(0, max(len(X), 1), size):
+        yield X[start : start + size]
+
+
+def _of_rows(
+    draws: Draws,
+    X: FloatArray,
+    topology: Topology,
+    steepness: float,
+    splits: Splits,
+    bounds: list[float],
+) -> dict[str, FloatArray | None]:
+    """Everything that is a mean over the draws, of some rows."""
+    every = [*np.ndindex(*draws["intercept"].shape[:2])]
+    chance = np.empty((len(every), len(X), splits.topology.n_nodes))
+    outside = np.zeros(chance.shape[1:])
+    leaf_probability = np.zeros((len(X), splits.topology.n_leaves))
+    predicted = _Predictions(draws, len(every), len(X))
+    for place, one in enumerate(every):
+        score = scores(draws, one, X)
+        own = score[:, splits.nodes] * splits.factor
+        left, right = branch_log_probs(own, steepness)
+        chance[place] = np.exp(right)
+        outside += own > LOG2
+        leaf_probability += np.exp(leaf_log_probs(left, right, splits.topology))
+        soft = leaf_log_probs(*branch_log_probs(score, steepness), topology)
+        predicted.add(place, one, np.exp(soft))
+    low_high = np.quantile(chance, bounds, axis=0)
+    return {
+        "mean": chance.mean(axis=0),
+        "sd": chance.std(axis=0),
+        "interval": np.moveaxis(low_high, 0, -1),
+        "outside": outside / len(every),
+        "leaf_probability": leaf_probability / len(every),
+        **predicted.parts(),
+    }
+
+
+class _Predictions:
+    """What the draws predict of y for some rows, and how that is uncertain."""
+
+    def __init__(self, draws: Draws, n_draws: int, n_rows: int) -> None:
+        self.draws = draws
+        self.n_draws = n_draws
+        self.classes = "leaf_probs" in draws
+        self.values = "leaf_mean" in draws
+        self.total: Any = 0.0  # of the predictions
+        self.within: Any = 0.0  # entropy or variance given a draw
+        self.means = np.empty((n_draws if self.values else 0, n_rows))
+
+    def add(self, place: int, one: tuple[int, ...], leaf: FloatArray) -> None:
+        """Count a draw in, with its P(leaf | x), shape (n, L)."""
+        if self.classes:
+            probs = leaf @ self.draws["leaf_probs"][one].astype(np.float64)
+            self.total = self.total + probs
+            self.within = self.within + entr(probs).sum(axis=1)
+        elif self.values:
+            mean = self.draws["leaf_mean"][one].astype(np.float64)
+            square = self.draws["leaf_scale"][one].astype(np.float64) ** 2
+            self.means[place] = leaf @ mean
+            # about the mean of each row, so that no difference of large squares is taken
+            between = (leaf * (mean - self.means[place][:, None]) ** 2).sum(axis=1)
+            self.within = self.within + leaf @ square + between
+
+    def parts(self) -> dict[str, FloatArray | None]:
+        """The decomposition, by the names of :class:`SplitUncertainty`."""
+        within = self.within / self.n_draws
+        entropy = variance = (None, None, None)
+        if self.classes:
+            total = entr(self.total / self.n_draws).sum(axis=1)
+            # Rounding can leave the difference of equals just below zero.
+            entropy = (total, within, np.maximum(total - within, 0.0))
+        elif self.values:
+            explained = self.means.var(axis=0)
+            variance = (within + explained, within, explained)
+        names = ("total_entropy", "expected_entropy", "mutual_information")
+        others = ("total_variance", "expected_variance", "explained")
+        return dict(zip(names + others, entropy + variance, strict=True))

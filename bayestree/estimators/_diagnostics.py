@@ -1,14 +1,15 @@
 """What a fitted tree says of itself: sizes, facets, shrinkage and the uncertainty of its splits."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.reach import Reach, leaves_in_use, node_reach
 from bayestree.diagnostics.size import PolytopeSize, size_of
+from bayestree.diagnostics.uncertainty import Splits, SplitUncertainty, split_uncertainty
 from bayestree.inference import Posterior
 from bayestree.models import SoftTree
 from bayestree.models.prior_draws import improper_priors, sample_prior
@@ -29,6 +30,12 @@ class TreeDiagnostics:
     tree_: Tree
     posterior_: Posterior
     _reach: Reach
+
+    if TYPE_CHECKING:
+
+        def _check_rows(self, X: ArrayLike) -> Floats: ...
+
+        def _standardise(self, X: Floats) -> Floats: ...
 
     def polytope_size(self, max_draws: int = 50) -> PolytopeSize:
         """Posterior of the number of facets of each node of ``tree_``, by three measures.
@@ -95,6 +102,42 @@ class TreeDiagnostics:
             feature_names=tree.feature_names,
             level=level,
             max_draws=max_draws,
+        )
+
+    def split_uncertainty(self, X: ArrayLike, *, level: float = 0.9) -> SplitUncertainty:
+        """How sure the splits of ``tree_`` are of some rows, by the posterior.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+            Rows, or the points of a grid.
+        level : float
+            Probability of the intervals.
+
+        Returns
+        -------
+        SplitUncertainty
+            ``print`` shows it; see also ``to_frame("node")`` and ``to_frame("row")``. The
+            ``outside`` of a grid is the posterior probability that each point lies outside the
+            polytope of each node; its level lines are credible borders.
+
+        Raises
+        ------
+        ValueError
+            If ``level`` is not between 0 and 1, or for rows that ``predict`` refuses.
+        """
+        rows = self._check_rows(X)
+        tree, model = self.tree_, self.posterior_.model
+        right = [tree.goes_right(node, rows) for node in range(tree.n_nodes)]
+        return split_uncertainty(
+            self.posterior_.draws,
+            self._standardise(rows),
+            np.array(right, dtype=bool).reshape(tree.n_nodes, len(rows)).T,
+            topology=model.topology,
+            steepness=model.steepness,
+            splits=Splits(tree.topology, self._reach.nodes, self._reach.factor),
+            y_scale=getattr(self, "_y_scale", 1.0),
+            level=level,
         )
 
 

@@ -1,0 +1,49 @@
+"""Soft routing of rows by one draw, in log space: ``bayestree.routing`` without torch.
+
+Shapes: rows n, nodes V, experts K, leaves L.
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy.special import log_expit
+
+from bayestree.diagnostics.draws import Draws, weight_of
+from bayestree.topology import Topology
+from bayestree.tree import FloatArray
+
+FLOOR = 1e6 * float(np.finfo(np.float64).tiny)  # keeps the log-odds of an underflowed score finite
+
+
+def scores(draws: Draws, one: Any, X: FloatArray) -> FloatArray:
+    """Score of each row at each node, s = sum_k r_k softplus(beta_k . x + b_k), shape (n, V).
+
+    Parameters
+    ----------
+    draws : mapping of arrays
+        Sites ``hyperplane``, ``intercept`` and, unless every weight is 1, ``log_weight``.
+    one : index
+        Of the draw: what is left is (V, K, d) and (V, K).
+    X : array, shape (n, d)
+    """
+    plane = draws["hyperplane"][one].astype(np.float64)
+    n_nodes, n_experts, n_features = plane.shape
+    activation = X @ plane.reshape(-1, n_features).T + draws["intercept"][one].reshape(-1)
+    silence = np.logaddexp(0.0, activation).reshape(len(X), n_nodes, n_experts)
+    votes: FloatArray = np.einsum("nvk,vk->nv", silence, weight_of(draws, one))
+    return votes + FLOOR
+
+
+def branch_log_probs(score: FloatArray, steepness: float) -> tuple[FloatArray, FloatArray]:
+    """Log-probabilities of going left and right; ``steepness`` multiplies the log-odds."""
+    log_right = np.log(-np.expm1(-score))
+    if steepness == 1:
+        return -score, log_right
+    odds = steepness * (score + log_right)
+    return log_expit(-odds), log_expit(odds)
+
+
+def leaf_log_probs(log_left: FloatArray, log_right: FloatArray, topology: Topology) -> FloatArray:
+    """log P(leaf | x), shape (n, L): the sum over the path (CPT, eq. 8)."""
+    paths = topology.turns.reshape(2 * topology.n_nodes, topology.n_leaves)
+    return np.concatenate([log_left, log_right], axis=1) @ paths.astype(np.float64)
