@@ -12,6 +12,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bayestree._seed import RandomState
 from bayestree.estimators._base import TOO_LARGE, BasePolytopeTree
+from bayestree.inference import Units
 from bayestree.models import Categorical, Gaussian
 
 Floats = NDArray[np.float64]
@@ -202,13 +203,7 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         """
         rows, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
-        weights = _check_sample_weight(
-            sample_weight, rows, dtype=np.float64, ensure_non_negative=True
-        )
-        if self.class_weight is not None:
-            weights = weights * compute_sample_weight(self.class_weight, labels)
-            if not ((weights >= 0) & np.isfinite(weights)).all():
-                raise ValueError(f"class_weight must be zero or more, got {self.class_weight}.")
+        weights = self._row_weights(sample_weight, rows, labels)
         self.classes_, encoded = np.unique(labels, return_inverse=True)
         counted = np.unique(labels[weights > 0]).tolist()
         if len(counted) < 2:
@@ -247,6 +242,31 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         """Most probable class, shape (n,)."""
         probability = self.predict_proba(X)
         return self.classes_[probability.argmax(axis=1)]
+
+    def _row_weights(
+        self, sample_weight: ArrayLike | None, rows: Floats, values: NDArray[Any]
+    ) -> Floats:
+        weights: Floats = _check_sample_weight(
+            sample_weight, rows, dtype=np.float64, ensure_non_negative=True
+        )
+        if self.class_weight is not None:
+            weights = weights * compute_sample_weight(self.class_weight, values)
+            if not ((weights >= 0) & np.isfinite(weights)).all():
+                raise ValueError(f"class_weight must be zero or more, got {self.class_weight}.")
+        return weights
+
+    def _coded(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        numbers = {label: number for number, label in enumerate(self.classes_.tolist())}
+        unknown = sorted({str(label) for label in values.tolist() if label not in numbers})
+        if unknown:
+            raise ValueError(
+                f"y holds classes that the fit did not see, {unknown[:5]}; it saw "
+                f"{[str(label) for label in numbers]}."
+            )
+        return np.array([numbers[label] for label in values.tolist()], dtype=np.int64)
+
+    def _decoded(self, values: NDArray[Any]) -> NDArray[Any]:
+        return self.classes_[values]
 
 
 class ConvexPolytopeTreeRegressor(RegressorMixin, BasePolytopeTree):
@@ -292,9 +312,7 @@ class ConvexPolytopeTreeRegressor(RegressorMixin, BasePolytopeTree):
         """
         rows, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         target = target.astype(np.float64)
-        weights = _check_sample_weight(
-            sample_weight, rows, dtype=np.float64, ensure_non_negative=True
-        )
+        weights = self._row_weights(sample_weight, rows, target)
         if not weights.sum() > 0:
             raise ValueError("sample_weight is zero everywhere; some row must count.")
         self._y_mean = float(np.average(target, weights=weights))
@@ -303,8 +321,7 @@ class ConvexPolytopeTreeRegressor(RegressorMixin, BasePolytopeTree):
         if not np.isfinite(spread):
             raise ValueError(f"y {TOO_LARGE}")
         self._y_scale = spread if spread > 0 else 1.0
-        standard = (target - self._y_mean) / self._y_scale
-        self._fit(rows, standard, weights, Gaussian(shape=LEAF_SHAPE))
+        self._fit(rows, self._coded(target), weights, Gaussian(shape=LEAF_SHAPE))
         self.tree_ = self.tree_.with_value(self.tree_.value * self._y_scale + self._y_mean)
         return self
 
@@ -348,3 +365,20 @@ class ConvexPolytopeTreeRegressor(RegressorMixin, BasePolytopeTree):
         bounds = self.posterior_.quantiles(standard, np.array([tail, 1 - tail]))
         low, high = bounds * self._y_scale + self._y_mean
         return low, high
+
+    def _units(self) -> Units:
+        return Units(self._center, self._scale, self._y_mean, self._y_scale)
+
+    def _row_weights(
+        self, sample_weight: ArrayLike | None, rows: Floats, values: NDArray[Any]
+    ) -> Floats:
+        weights: Floats = _check_sample_weight(
+            sample_weight, rows, dtype=np.float64, ensure_non_negative=True
+        )
+        return weights
+
+    def _coded(self, values: NDArray[Any]) -> Floats:
+        return (np.asarray(values, dtype=np.float64) - self._y_mean) / self._y_scale
+
+    def _decoded(self, values: NDArray[Any]) -> Floats:
+        return values * self._y_scale + self._y_mean

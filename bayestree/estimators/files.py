@@ -3,8 +3,9 @@
 The metadata has one entry, ``bayestree``: JSON with the ``version`` of the format, a
 ``checksum`` (SHA-256 of the file with the checksum's own digits as zeros), the class, its
 parameters, the classes of y, the names of features, the parts of the model and the versions of
-the packages. The arrays are ``draws/*``, ``point/*``, ``stats/*``, ``topology/*``, ``tree/*``,
-``reach/*`` and ``standard/*``. Files of older versions stay readable.
+the packages. The arrays are ``draws/*``, ``point/*``, ``stats/*``, ``warmup_draws/*``,
+``warmup_stats/*``, ``topology/*``, ``tree/*``, ``reach/*`` and ``standard/*``. Files of older
+versions stay readable.
 """
 
 import hashlib
@@ -196,6 +197,8 @@ def _arrays(estimator: BasePolytopeTree) -> Arrays:
         "draws": posterior.draws,
         "point": posterior.point,
         "stats": posterior.stats,
+        "warmup_draws": posterior.warmup_draws,
+        "warmup_stats": posterior.warmup_stats,
         "topology": {"children": posterior.model.topology.children},
         "tree": {"children": tree.topology.children}
         | {name: getattr(tree, name) for name in _tree_arrays()},
@@ -239,6 +242,8 @@ def _build(described: dict[str, Any], arrays: Arrays) -> BasePolytopeTree:
         point=_group(arrays, "point"),
         inference=described["inference"],
         stats=_group(arrays, "stats"),
+        warmup_draws=_group(arrays, "warmup_draws"),
+        warmup_stats=_group(arrays, "warmup_stats"),
         settings=unplain(described["settings"]),
     )
     estimator._reach = Reach(**_group(arrays, "reach"))

@@ -1,6 +1,6 @@
 """How a soft tree is fitted: grown, refined by MAP, given a posterior by SVI."""
 
-from bayestree.inference.data import Data
+from bayestree.inference.data import Data, Units
 from bayestree.inference.grow import grow
 from bayestree.inference.growing import GrowthLimits
 from bayestree.inference.harden import harden
@@ -13,6 +13,7 @@ __all__ = [
     "Data",
     "GrowthLimits",
     "Posterior",
+    "Units",
     "calibrated",
     "grow",
     "harden",

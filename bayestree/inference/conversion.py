@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bayestree import _arviz
 from bayestree.inference import by_row
 from bayestree.inference.attributes import attributes_of
-from bayestree.inference.data import Data
+from bayestree.inference.data import Data, Units
 from bayestree.inference.labels import Labels
 from bayestree.models.prior_draws import improper_priors, sample_prior, site_names
 from bayestree.models.sites import DIMENSIONS
@@ -32,21 +32,6 @@ STATS: dict[str, tuple[str, ...]] = {
     "final_elbo": (),
     "n_facets": ("node",),
 }
-
-
-class Units(NamedTuple):
-    """Units of the data: X = center + scale * rows, y = y_center + y_scale * values.
-
-    Attributes
-    ----------
-    center, scale : arrays, shape (d,)
-    y_center, y_scale : float
-    """
-
-    center: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    y_center: float = 0.0
-    y_scale: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)

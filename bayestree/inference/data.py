@@ -1,9 +1,11 @@
-"""Training rows as tensors, and minibatches of them."""
+"""Training rows as tensors, minibatches of them, and their units."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 PART = 2_048
@@ -64,3 +66,18 @@ class Data(NamedTuple):
         order = torch.randperm(n, device=self.X.device)
         for rows in order.chunk(-(-n // size)):
             yield self.take(rows)
+
+
+class Units(NamedTuple):
+    """Units of the data: X = center + scale * rows, y = y_center + y_scale * values.
+
+    Attributes
+    ----------
+    center, scale : arrays, shape (d,)
+    y_center, y_scale : float
+    """
+
+    center: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    y_center: float = 0.0
+    y_scale: float = 1.0

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,12 +11,9 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from bayestree._seed import RandomState, draw_seed
-from bayestree.inference.data import Data
+from bayestree.inference.data import Data, Units
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
-
-if TYPE_CHECKING:
-    from bayestree.inference.conversion import Units
 
 Arrays = Mapping[str, NDArray[Any]]
 ROWS = 8_192
@@ -146,7 +143,7 @@ class Posterior:
         groups: Iterable[str] | None = None,
         feature_names: Sequence[str] = (),
         class_names: Sequence[str] = (),
-        units: "Units | None" = None,
+        units: Units | None = None,
         row_labels: NDArray[np.int64] | None = None,
         n_prior: int = 200,
         random_state: RandomState = 0,
