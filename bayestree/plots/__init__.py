@@ -11,6 +11,7 @@ from bayestree.plots._facet_image import facet_image
 from bayestree.plots._polytope_size import polytope_size
 from bayestree.plots._ranks import ranks
 from bayestree.plots._shrinkage import shrinkage, shrinkage_factors
+from bayestree.plots._split_uncertainty import split_uncertainty
 from bayestree.plots._tree import tree
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "ranks",
     "shrinkage",
     "shrinkage_factors",
+    "split_uncertainty",
     "tree",
 ]

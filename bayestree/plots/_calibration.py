@@ -35,6 +35,8 @@ def calibration(found: Calibration | Mapping[str, Calibration], ax: Axes | None 
     ------
     TypeError
         If something else is given.
+    ValueError
+        If the mapping is empty.
     """
     if not isinstance(found, Calibration | Mapping):
         raise TypeError(
@@ -48,6 +50,8 @@ def calibration(found: Calibration | Mapping[str, Calibration], ax: Axes | None 
                 f"found must hold results of bayestree.diagnostics.calibration, got "
                 f"{type(one).__name__} for {name!r}."
             )
+    if not several:
+        raise ValueError("found is empty: there is no result to draw.")
     ax = ax or _style.new_axes(3.9, 4.0 + 0.2 * len(several))
     ax.plot([0, 1], [0, 1], color=_style.INK, linewidth=1.0, linestyle="--", zorder=1)
     low = min(_curve(ax, rank, *item) for rank, item in enumerate(several.items()))

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -23,6 +24,7 @@ DOUBT = PALETTE[5]
 FAINT = 0.25  # opacity of an interval behind its middle
 SMALL = 8.0  # size of text in small panels
 COLUMNS = 4  # panels side by side, at most
+LEGEND_HANDLE, LEGEND_LETTER, LEGEND_LINE = 0.45, 0.075, 0.2  # inches
 MOST_PANELS = 12  # nodes shown where none are named
 
 
@@ -109,15 +111,24 @@ def label_first_column(axes: NDArray[Any], label: str) -> None:
             ax.set_ylabel(label)
 
 
-def shared_legend(axes: NDArray[Any], *, outside: bool) -> None:
-    """One legend for all panels: above them in a figure of our own, else in the first."""
+def shared_legend(axes: NDArray[Any], *, outside: bool, more: Sequence[Artist] = ()) -> None:
+    """One legend for all panels: above them in a figure of our own, else in the first.
+
+    ``more`` are handles with labels, beside those of the first panel.
+    """
     handles, labels = axes[0].get_legend_handles_labels()
-    if outside:
-        figure = axes[0].figure
-        place = {"loc": "outside upper right", "ncols": len(handles), "fontsize": 9}
-        figure.legend(handles, labels, frameon=False, **place)
-    else:
+    handles, labels = [*handles, *more], [*labels, *(str(one.get_label()) for one in more)]
+    if not outside:
         axes[0].legend(handles, labels, frameon=False, fontsize=SMALL)
+        return
+    figure = axes[0].figure
+    width, height = figure.get_size_inches()
+    widest = LEGEND_HANDLE + LEGEND_LETTER * max(map(len, labels))
+    columns = max(1, min(len(handles), int(width / widest)))
+    further = -(-len(handles) // columns) - 1
+    figure.set_size_inches(width, height + LEGEND_LINE * further)
+    place = {"loc": "outside upper right", "ncols": columns, "fontsize": 9}
+    figure.legend(handles, labels, frameon=False, handlelength=1.4, columnspacing=1.4, **place)
 
 
 def open_frame(ax: Axes) -> None:

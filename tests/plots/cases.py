@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 from matplotlib.text import Text
 
-from bayestree.diagnostics import PolytopeSize
+from bayestree.diagnostics import PolytopeSize, SplitUncertainty
 from bayestree.topology import Topology
 from bayestree.tree import LOG2, Tree
 
@@ -60,4 +60,29 @@ def make_sizes(facets, *, prior=None, n_leaves=None, labels=None, rows=None):
         rows=np.arange(100.0, 100.0 - n_nodes, -1) if rows is None else np.asarray(rows),
         prior=prior,
         n_leaves=None if n_leaves is None else np.asarray(n_leaves)[None],
+    )
+
+
+def make_uncertainty(low, mean, high, *, reached=None, regression=False):
+    """Uncertainty of n rows at V nodes, from arrays of shape (n, V)."""
+    low, mean, high = (np.asarray(part, dtype=float) for part in (low, mean, high))
+    n_rows, n_nodes = mean.shape
+    known, unknown = [np.zeros(n_rows)] * 3, [None] * 3
+    parts = [*unknown, *known] if regression else [*known, *unknown]
+    topology = Topology.complete(4)
+    return SplitUncertainty(
+        mean,
+        np.zeros_like(mean),
+        np.stack([low, high], axis=-1),
+        mean,
+        np.zeros_like(mean),
+        np.ones_like(mean) if reached is None else np.asarray(reached, dtype=float),
+        mean > 0.5,
+        np.ones((n_rows, n_nodes + 1)),
+        np.zeros(n_rows, dtype=int),
+        np.ones(n_rows),
+        *parts,
+        0.9,
+        topology.node_labels[:n_nodes],
+        topology.leaf_labels[: n_nodes + 1],
     )

@@ -1,0 +1,140 @@
+"""How sure each split is of each row."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike, NDArray
+
+from bayestree.diagnostics.uncertainty import SplitUncertainty
+from bayestree.plots import _style
+
+Floats = NDArray[np.float64]
+
+PANEL = _style.Size(2.5, 2.0, above=0.3)
+HALF = 0.5  # where a split is, and the least chance of reaching a node with which a row is shown
+STRIP = (-0.2, -0.08)  # where the classes of the rows are
+MARK = 9.0  # area of the mark of a row in doubt
+
+
+def split_uncertainty(
+    estimator: Any,
+    X: ArrayLike | None = None,
+    y: ArrayLike | None = None,
+    ax: Any = None,
+    *,
+    nodes: Sequence[str | int] | None = None,
+) -> NDArray[Any]:
+    """P(outside) of the rows at each node, one panel for each node.
+
+    Rows that reach the node with a chance of a half or more, sorted by their mean probability of
+    lying outside its polytope. The line is the mean, the band the credible interval. Rows whose
+    interval holds 1/2, so that their side is in doubt, are marked and counted. A split that is
+    sure is a step with a thin band; one that is soft has a slope; one that the data do not settle
+    has a wide band. The strip below has the colours of ``y``: a good split parts them.
+
+    Parameters
+    ----------
+    estimator : fitted estimator with a posterior, or the SplitUncertainty it returned
+    X : array, shape (n, d)
+        Rows; left out where a SplitUncertainty is given.
+    y : array, shape (n,), optional
+        Classes or values of the rows. Classes have the colours of the other pictures where the
+        estimator is given.
+    ax : array of Axes, optional
+        One for each node.
+    nodes : sequence of str or int, optional
+        Paths of nodes from the root, or their numbers; by default the 12 that most rows reach.
+
+    Returns
+    -------
+    array of Axes, shape (nodes,)
+
+    Raises
+    ------
+    ValueError
+        If X is missing or y does not match it, the tree has no split, or there is no such node.
+    """
+    found = _found(estimator, X)
+    colours, handles = (None, []) if y is None else _colours_of(np.asarray(y), found, estimator)
+    chosen = _style.chosen_nodes(found.labels, found.reached.sum(axis=0), nodes)
+    axes = _style.panels(ax, len(chosen), PANEL)
+    for panel, node in zip(axes, chosen, strict=True):
+        rows = np.flatnonzero(found.reached[:, node] >= HALF)
+        rows = rows[np.argsort(found.mean[rows, node], kind="stable")]
+        doubtful = _rows(panel, found.mean[rows, node], found.interval[rows, node])
+        if colours is not None and len(rows):
+            _strip(panel, colours[rows])
+        _style.panel_title(panel, found.labels[node], f"{doubtful} of {len(rows):,} in doubt")
+        _frame(panel, len(rows), STRIP[0] if colours is not None else 0.0)
+    _style.label_first_column(axes, "P(outside)")
+    _style.shared_legend(axes, outside=ax is None, more=handles)
+    return axes
+
+
+def _found(estimator: Any, X: ArrayLike | None) -> SplitUncertainty:
+    if not isinstance(estimator, SplitUncertainty) and X is None:
+        raise ValueError("X is missing: the rows whose sides are asked for.")
+    return _style.result_of(estimator, SplitUncertainty, "split_uncertainty", X)
+
+
+def _colours_of(
+    y: NDArray[Any], found: SplitUncertainty, estimator: Any
+) -> tuple[Floats, list[Patch]]:
+    """Colour of each row, shape (n, 3); and of each class, for the legend."""
+    if y.shape != (len(found.mean),):
+        raise ValueError(f"y must have shape ({len(found.mean)},) as X has rows, got {y.shape}.")
+    if found.total_entropy is None:
+        scale = Normalize(float(y.min()), float(y.max()))
+        return np.asarray(mpl.colormaps[_style.VALUES](scale(y)))[:, :3], []
+    classes = np.asarray(getattr(estimator, "classes_", np.unique(y)))
+    strange = ~np.isin(y, classes)
+    if strange.any():
+        raise ValueError(
+            f"y holds {y[strange].tolist()[0]!r}, which is not among the classes of the estimator: "
+            f"{classes.tolist()}."
+        )
+    palette = _style.class_colours(len(classes))
+    named = zip(classes, palette, strict=True) if len(classes) <= len(_style.PALETTE) else []
+    handles = [Patch(color=tuple(colour), label=str(name)) for name, colour in named]
+    return palette[np.searchsorted(classes, y)], handles
+
+
+def _rows(ax: Axes, mean: Floats, interval: Floats) -> int:
+    """Draw sorted rows; the number of those whose side is in doubt."""
+    places = np.arange(1, len(mean) + 1)
+    low, high = interval.T
+    doubt = (low < HALF) & (high > HALF)
+    ax.axhline(HALF, color=_style.INK, linewidth=0.8, linestyle=":", zorder=1)
+    band: dict[str, Any] = {"alpha": _style.FAINT, "linewidth": 0, "step": "mid"}
+    ax.fill_between(places, low, high, color=_style.POSTERIOR, label="interval", **band)
+    ax.plot(places, mean, color=_style.POSTERIOR, linewidth=1.4, label="mean")
+    ax.scatter(
+        places[doubt],
+        mean[doubt],
+        MARK,
+        color=_style.DOUBT,
+        linewidths=0,
+        zorder=3,
+        label="in doubt",
+    )
+    return int(doubt.sum())
+
+
+def _strip(ax: Axes, colours: Floats) -> None:
+    """The colour of each row, side by side below the curve."""
+    extent = (0.5, len(colours) + 0.5, *STRIP)
+    ax.imshow(colours[None], extent=extent, aspect="auto", interpolation="nearest", zorder=1)
+
+
+def _frame(ax: Axes, n_rows: int, bottom: float) -> None:
+    ax.set(xlim=(0.5, max(n_rows, 1) + 0.5), ylim=(min(bottom, -0.03), 1.03))
+    ax.set(xlabel="rows, sorted", yticks=[0, HALF, 1], yticklabels=["0", "½", "1"])
+    ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    ax.tick_params(labelsize=_style.SMALL)
+    _style.open_frame(ax)
