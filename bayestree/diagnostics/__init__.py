@@ -1,18 +1,27 @@
 """What was learnt: sizes of polytopes, uncertainty and convergence, from arrays of draws."""
 
 from bayestree.diagnostics.calibration import Calibration, Score, calibration
-from bayestree.diagnostics.facets import Facets
-from bayestree.diagnostics.shrinkage import Shrinkage
+from bayestree.diagnostics.convergence import Check, Convergence, check_convergence
+from bayestree.diagnostics.facets import Facets, node_facets
+from bayestree.diagnostics.label_free import label_free
+from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, polytope_size
-from bayestree.diagnostics.uncertainty import SplitUncertainty
+from bayestree.diagnostics.uncertainty import SplitUncertainty, split_uncertainty
 
 __all__ = [
     "Calibration",
+    "Check",
+    "Convergence",
     "Facets",
     "PolytopeSize",
     "Score",
     "Shrinkage",
     "SplitUncertainty",
     "calibration",
+    "check_convergence",
+    "label_free",
+    "node_facets",
+    "node_shrinkage",
     "polytope_size",
+    "split_uncertainty",
 ]

@@ -1,9 +1,22 @@
 """What the priors shrank: weights of the experts, and coefficients of their hyperplanes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
-from bayestree.topology import BoolArray
-from bayestree.tree import FloatArray
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from bayestree.diagnostics.draws import SHARE, Draws, effective_number, log_weight_of, tails
+from bayestree.diagnostics.reach import Reach
+from bayestree.topology import BoolArray, IntArray
+from bayestree.tree import LOG2, FloatArray
+
+SHRUNK = 0.5  # factor above which a coefficient counts as shrunk away
+PLACES = 200  # points at which experts are compared
+NAMED = 4  # features of an expert in tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,14 +40,14 @@ class Shrinkage:
     kappa : array, shape (V, K, d)
         Shrinkage factor of each coefficient of the experts of the point estimate: the share of
         its posterior precision that comes from the prior. 1 is shrunk to zero, 0 not at all; nan
-        where a single draw cannot tell.
+        where a single draw cannot tell (see :func:`node_shrinkage`).
     sparsity : array, shape (V, K)
         Share of an expert's coefficients whose ``kappa`` is above 1/2.
     coefficient : array, shape (V, K, d)
         The coefficients of the point estimate, on standardised features.
     counts : array of bool, shape (V, K)
         Experts of the point estimate that matter: their largest vote over the node's rows is 1 %
-        of log 2 or more in half of the draws. Frames show these alone.
+        of log 2 or more in half of the draws. Tables show these alone.
     labels : tuple of str
         Path of each node from the root.
     feature_names : tuple of str
@@ -52,3 +65,232 @@ class Shrinkage:
     counts: BoolArray
     labels: tuple[str, ...]
     feature_names: tuple[str, ...]
+
+    def to_frame(
+        self, by: Literal["node", "expert", "coefficient"] = "node", *, level: float = 0.9
+    ) -> pd.DataFrame:
+        """The shrinkage as a table.
+
+        Parameters
+        ----------
+        by : {"node", "expert", "coefficient"}
+            For each node: the experts that count, the effective number of experts with its
+            central interval, and the mean share of the largest weight, each with its prior mean.
+            For each expert that counts: its sparsity, and the features that are not shrunk away,
+            the largest coefficient first. For each coefficient of these: its value and ``kappa``.
+        level : float
+            Probability of the interval.
+
+        Raises
+        ------
+        ValueError
+            If ``by`` is none of these, or ``level`` is not between 0 and 1.
+        """
+        tables = {"node": self._by_node, "expert": self._by_expert}
+        if by in tables:
+            return tables[by](level)
+        if by != "coefficient":
+            raise ValueError(f"by must be 'node', 'expert' or 'coefficient', got {by!r}.")
+        index = pd.MultiIndex.from_tuples(
+            [
+                (self.labels[node], int(expert), name)
+                for node, expert in np.argwhere(self.counts)
+                for name in self.feature_names
+            ],
+            names=["node", "expert", "feature"],
+        )
+        columns = {
+            "coefficient": self.coefficient[self.counts].ravel(),
+            "kappa": self.kappa[self.counts].ravel(),
+        }
+        return pd.DataFrame(columns, index=index)
+
+    def __str__(self) -> str:
+        n_chains, n_draws, n_nodes, n_experts = self.weight.shape
+        if n_nodes == 0:
+            return "Shrinkage: a tree without a split"
+        head = (
+            f"Shrinkage: {n_chains} x {n_draws} draws (chain x draw), {n_experts} experts a node, "
+            "intervals of 90 %"
+        )
+        return f"{head}\n{self.to_frame().to_string(float_format='{:.2f}'.format)}"
+
+    def _by_node(self, level: float) -> pd.DataFrame:
+        effective = self.effective.reshape(-1, len(self.labels))
+        low, high = np.quantile(effective, tails(level), axis=0)
+        columns: dict[str, Any] = {
+            "experts": self.counts.sum(axis=1),
+            "effective_mean": effective.mean(axis=0),
+            "effective_low": low,
+            "effective_high": high,
+            "largest_share_mean": self.largest_share.mean(axis=(0, 1)),
+        }
+        if len(self.prior_weight):
+            columns["prior_effective_mean"] = self.prior_effective.mean()
+            columns["prior_largest_share_mean"] = self.prior_largest_share.mean()
+        return pd.DataFrame(columns, index=pd.Index(self.labels, name="node", dtype=object))
+
+    def _by_expert(self, _level: float) -> pd.DataFrame:
+        found = np.argwhere(self.counts)
+        columns = {
+            "sparsity": self.sparsity[self.counts],
+            "features": [self._features(node, expert) for node, expert in found],
+        }
+        index = pd.MultiIndex.from_tuples(
+            [(self.labels[node], int(expert)) for node, expert in found],
+            names=["node", "expert"],
+        )
+        return pd.DataFrame(columns, index=index)
+
+    def _features(self, node: int, expert: int) -> str:
+        """Names of the features that are not shrunk away; of all where that is not known."""
+        strength = np.abs(self.coefficient[node, expert])
+        order = np.argsort(-strength, kind="stable")
+        kept = [self.feature_names[j] for j in order if not self.kappa[node, expert, j] > SHRUNK]
+        more = len(kept) - NAMED
+        return ", ".join(kept[:NAMED]) + (f" + {more} more" if more > 0 else "")
+
+
+def node_shrinkage(
+    draws: Draws,
+    point: Draws,
+    reach: Reach,
+    *,
+    scale_shape: float | None,
+    prior: Draws | None = None,
+    prior_power: float = 1.0,
+    labels: Sequence[str] = (),
+    feature_names: Sequence[str] = (),
+) -> Shrinkage:
+    """Shrinkage of the weights and hyperplanes of some nodes.
+
+    The factor of a coefficient beta is kappa = P / (P + I), where P is the precision that the
+    prior gives it and I the information that the rows do: the 1 / (1 + I sigma^2) of Carvalho,
+    Polson and Scott (2010) and Piironen and Vehtari (2017), by which the prior pulls an estimate
+    towards zero. Under the inverse-gamma scale (CPT, eq. 6) sigma^2 given beta and b is
+    InvGamma(a + 1/2, b + beta^2 / 2), so that P = (a + 1/2) / (b + beta^2 / 2), here at the
+    posterior means of b and beta^2. What a posterior knows in all is its precision,
+    1 / Var(beta), so that
+
+        kappa = min(1, P Var(beta)).
+
+    For a coefficient that the rows say nothing of this is 1. For one of mean m and standard
+    deviation s, with m >> s and a small b, it is (2 a + 1) s^2 / m^2. It compares prior and rows:
+    a small coefficient that the rows hold fast has a small factor. Experts are exchangeable:
+    those of each draw are first matched to those of the point estimate by where they vote.
+
+    Parameters
+    ----------
+    draws : mapping of arrays
+        Sites ``hyperplane`` (chain, draw, nodes, K, d), ``intercept``, ``shrinkage`` and, unless
+        every weight is 1, ``log_weight`` (chain, draw, nodes, K).
+    point : mapping of arrays
+        The same of the point estimate, (nodes, K, ...).
+    reach : Reach
+        Which nodes, and their boxes and votes.
+    scale_shape : float, optional
+        a of the inverse-gamma scales; None for hyperplanes without a prior, whose factor is 0.
+    prior : mapping of arrays, optional
+        Prior draws of one node, (prior draw, K, ...).
+    prior_power : float
+        Power of the prior in a tempered posterior, by which P is multiplied.
+    labels, feature_names : sequences of str, optional
+        Numbers, and ``x0``, ``x1``, ..., by default.
+
+    Returns
+    -------
+    Shrinkage
+    """
+    nodes = reach.nodes
+    coefficient = point["hyperplane"][nodes].astype(np.float64)
+    log_weight = _falling(log_weight_of(draws, (slice(None), slice(None), nodes)))
+    expected = (
+        np.empty((0, coefficient.shape[1]))
+        if prior is None
+        else _falling(log_weight_of(prior, ...))
+    )
+    kappa = np.full(coefficient.shape, np.nan)
+    counts = np.zeros(coefficient.shape[:2], dtype=bool)
+    for place, node in enumerate(nodes):
+        order = _matched(draws, point, int(node), reach.low[place], reach.high[place])
+        votes = _flat(reach.largest[:, :, place])
+        counts[place] = np.median(_taken(votes, order), axis=0) >= SHARE * LOG2
+        kappa[place] = prior_power * _share_of_prior(draws, int(node), order, scale_shape)
+    kappa = np.minimum(kappa, 1.0)
+    return Shrinkage(
+        weight=np.exp(log_weight),
+        prior_weight=np.exp(expected),
+        effective=effective_number(_relative(log_weight)),
+        prior_effective=effective_number(_relative(expected)),
+        largest_share=1 / _relative(log_weight).sum(axis=-1),
+        prior_largest_share=1 / _relative(expected).sum(axis=-1),
+        kappa=kappa,
+        sparsity=np.where(np.isnan(kappa), np.nan, kappa > SHRUNK).mean(axis=-1),
+        coefficient=coefficient,
+        counts=counts,
+        labels=tuple(labels) or tuple(str(place) for place in range(len(nodes))),
+        feature_names=tuple(feature_names) or tuple(f"x{j}" for j in range(coefficient.shape[2])),
+    )
+
+
+def _share_of_prior(
+    draws: Draws, node: int, order: IntArray, scale_shape: float | None
+) -> FloatArray:
+    """P Var(beta) of the coefficients of a node's experts, shape (K, d); nan for one draw."""
+    plane = _taken(_flat(draws["hyperplane"][:, :, node]), order)
+    if len(plane) < 2:
+        return np.full(plane.shape[1:], np.nan)
+    if scale_shape is None:
+        return np.zeros(plane.shape[1:])
+    b = _taken(_flat(draws["shrinkage"][:, :, node]), order).mean(axis=0)[:, None]
+    precision = (scale_shape + 0.5) / (b + (plane**2).mean(axis=0) / 2)
+    share: FloatArray = precision * plane.var(axis=0, ddof=1)
+    return share
+
+
+def _matched(draws: Draws, point: Draws, node: int, low: FloatArray, high: FloatArray) -> IntArray:
+    """Which expert of each draw is which of the point estimate, shape (draws, K)."""
+    places = _places(low, high)
+    goal = _chances(point, node, places)
+    n_chains, n_draws = draws["intercept"].shape[:2]
+    order = []
+    for chain, draw in np.ndindex(n_chains, n_draws):
+        own = _chances(draws, (chain, draw, node), places)
+        cost = (goal**2).sum(axis=0)[:, None] + (own**2).sum(axis=0) - 2 * goal.T @ own
+        order.append(linear_sum_assignment(cost)[1])
+    return np.array(order)
+
+
+def _places(low: FloatArray, high: FloatArray) -> FloatArray:
+    """Points at all distances from where the rows are dense, out to the walls of their box."""
+    generator = np.random.default_rng(0)  # the same points at every call
+    amid = np.clip(0.0, low, high)  # where the mean of the data lies, or nearest to it
+    ends = generator.uniform(low, high, size=(PLACES, len(low)))
+    return amid + (ends - amid) * generator.uniform(size=(PLACES, 1))
+
+
+def _chances(draws: Draws, one: Any, X: FloatArray) -> FloatArray:
+    """P(right) of each row if each expert were alone, shape (n, K)."""
+    activation = X @ draws["hyperplane"][one].T.astype(np.float64) + draws["intercept"][one]
+    weight = np.exp(log_weight_of(draws, one))
+    return -np.expm1(-weight * np.logaddexp(0.0, activation))
+
+
+def _taken(values: FloatArray, order: IntArray) -> FloatArray:
+    """Values (draws, K, ...) of the experts of each draw in the order of the point estimate."""
+    index = order.reshape(*order.shape, *([1] * (values.ndim - 2)))
+    return np.take_along_axis(values, index, axis=1)
+
+
+def _flat(values: NDArray[Any]) -> FloatArray:
+    """(chain, draw, ...) as (draws, ...)."""
+    return values.reshape(-1, *values.shape[2:]).astype(np.float64)
+
+
+def _falling(log_weight: FloatArray) -> FloatArray:
+    return -np.sort(-log_weight, axis=-1)
+
+
+def _relative(log_weight: FloatArray) -> FloatArray:
+    """Weights over the largest, which comes first; they may all have underflowed."""
+    return np.exp(log_weight - log_weight[..., :1])

@@ -8,10 +8,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.reach import Reach, leaves_in_use, node_reach
+from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, size_of
 from bayestree.diagnostics.uncertainty import Splits, SplitUncertainty, split_uncertainty
 from bayestree.inference import Posterior
-from bayestree.models import SoftTree
+from bayestree.models import InverseGammaScale, SoftTree
 from bayestree.models.prior_draws import improper_priors, sample_prior
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -102,6 +103,29 @@ class TreeDiagnostics:
             feature_names=tree.feature_names,
             level=level,
             max_draws=max_draws,
+        )
+
+    def shrinkage(self) -> Shrinkage:
+        """What the priors shrank: weights of the experts, and coefficients of their hyperplanes.
+
+        Returns
+        -------
+        Shrinkage
+            ``print`` shows it; see also ``to_frame("node")``, ``to_frame("expert")`` and
+            ``to_frame("coefficient")``.
+        """
+        check_is_fitted(self)
+        posterior, tree = self.posterior_, self.tree_
+        plane = posterior.model.priors.hyperplane
+        return node_shrinkage(
+            posterior.draws,
+            posterior.point,
+            self._reach,
+            scale_shape=plane.shape if isinstance(plane, InverseGammaScale) else None,
+            prior=prior_of_node(posterior.model, tree.n_features, PRIOR_DRAWS),
+            prior_power=float(posterior.settings.get("kl_weight", 1.0)),
+            labels=tree.topology.node_labels,
+            feature_names=tree.feature_names,
         )
 
     def split_uncertainty(self, X: ArrayLike, *, level: float = 0.9) -> SplitUncertainty:
