@@ -23,14 +23,18 @@ def r_hat(values: ArrayLike) -> FloatArray:
     -------
     array, shape (...)
         NaN for a quantity that never changes, inf where each half of a chain is stuck at a
-        value of its own.
+        value of its own. A single chain is compared with itself, by its quarters.
 
     Raises
     ------
     ValueError
-        With fewer than 4 draws, which have no halves, or values that are not finite.
+        With fewer than 4 draws (of a single chain 8), or values that are not finite.
     """
-    return _each(values, lambda statistics, one: statistics.rhat(one, method="rank"))
+    array = np.asarray(values)
+    if array.ndim > 1 and len(array) == 1:  # ArviZ wants two chains
+        half = array.shape[1] // 2
+        array = np.concatenate([array[:, :half], array[:, -half:]])
+    return _each(array, lambda statistics, one: statistics.rhat(one, method="rank"))
 
 
 def ess(values: ArrayLike, kind: Literal["bulk", "tail", "mean"] = "bulk") -> FloatArray:

@@ -28,6 +28,13 @@ def test_r_hat_sees_a_scale_that_differs():
     assert r_hat(x) > 1.1
 
 
+def test_one_chain_is_compared_with_itself():
+    x = walk(0.0, chains=1)
+    assert r_hat(x) == pytest.approx(1.0, abs=0.01)
+    drift = x + np.linspace(0, 3, 2000)
+    assert r_hat(drift) > 1.2
+
+
 def test_ess_of_an_autoregression():
     # S (1 - rho) / (1 + rho) for the mean; its estimate is good to some 10 %
     assert ess(walk(0.5), "mean") == pytest.approx(8000 / 3, rel=0.2)

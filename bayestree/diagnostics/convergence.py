@@ -1,0 +1,383 @@
+"""Has the inference ended where it was going? Checks with verdicts in plain words.
+
+Arrays and xarray only: quantities of :func:`bayestree.diagnostics.label_free`, and what the
+inference recorded.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from scipy.stats import median_abs_deviation, theilslopes
+
+from bayestree._mcmc import bfmi, ess, r_hat
+from bayestree._psis import FEWEST as FEWEST_RATIOS
+from bayestree._psis import good_k, pareto_k
+from bayestree.diagnostics.draws import spread
+from bayestree.tree import FloatArray
+
+Verdict = Literal["ok", "doubtful", "failed"]
+Grade = tuple[float, float]  # ok up to the first, failed beyond the second
+
+R_HAT: Grade = (1.01, 1.05)
+ESS: Grade = (100, 25)  # for each chain
+E_BFMI: Grade = (0.3, 0.2)
+DIVERGENT: Grade = (0.0, 0.01)
+SATURATED: Grade = (0.0, 0.25)
+RISE: Grade = (1.0, 2.0)  # of the bound, in units of its noise
+K_LIMIT = 0.7
+LEAST_NATS = 1.0  # a bound known to a nat is known well enough: a facet costs some sixteen
+LEAST_SPREAD = 1e-3  # probabilities and means that vary by less are one value
+MOST_STEPS = 500
+FEWEST = 8  # draws of a chain that can be compared in parts
+ALONE = (
+    "one chain can be compared with itself only; whether others would find another posterior "
+    "takes several: four or more."
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check.
+
+    Attributes
+    ----------
+    name : str
+    about : {"convergence", "approximation"}
+        Whether it judges if the inference has ended where it was going, or if that place, the
+        best of a family of distributions, is the posterior.
+    value, threshold : float
+        What was found, and up to (or, of effective draws and E-BFMI, from) where it is "ok".
+    verdict : {"ok", "doubtful", "failed"}
+    says : str
+        What was found, in a sentence.
+    remedy : str
+        What to do; empty if nothing.
+    """
+
+    name: str
+    about: Literal["convergence", "approximation"]
+    value: float
+    threshold: float
+    verdict: Verdict
+    says: str
+    remedy: str
+
+
+@dataclass(frozen=True, eq=False)
+class Convergence:
+    """Verdicts on an inference.
+
+    Attributes
+    ----------
+    checks : tuple of Check
+    not_judged : tuple of str
+        What these draws cannot tell, and why.
+    quantities : DataFrame
+        One row for each kind of label-free quantity: how many vary, and the worst ``r_hat``,
+        ``ess_bulk`` and ``ess_tail`` among them, with the quantity that has the worst R-hat.
+        Empty where chains cannot be compared.
+    """
+
+    checks: tuple[Check, ...]
+    not_judged: tuple[str, ...]
+    quantities: pd.DataFrame
+
+    @property
+    def converged(self) -> bool:
+        """Whether there was something to judge and no check of convergence failed."""
+        judged = [check for check in self.checks if check.about == "convergence"]
+        return bool(judged) and all(check.verdict != "failed" for check in judged)
+
+    @property
+    def faithful(self) -> bool | None:
+        """Whether the draws may stand for the exact posterior; None if nothing tells.
+
+        True for a sampler that has converged.
+        """
+        judged = [check for check in self.checks if check.about == "approximation"]
+        if judged:
+            return self.converged and all(check.verdict != "failed" for check in judged)
+        return None if not self.checks or "elbo" in self else self.converged
+
+    def __contains__(self, name: str) -> bool:
+        return any(check.name == name for check in self.checks)
+
+    def __getitem__(self, name: str) -> Check:
+        """A check by name."""
+        for check in self.checks:
+            if check.name == name:
+                return check
+        raise KeyError(f"no check {name!r} among {[check.name for check in self.checks]}.")
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each check."""
+        columns = ["about", "value", "threshold", "verdict", "says", "remedy"]
+        rows = [[getattr(check, name) for name in columns] for check in self.checks]
+        names = pd.Index([check.name for check in self.checks], name="check", dtype=object)
+        return pd.DataFrame(rows, index=names, columns=columns)
+
+    def __str__(self) -> str:
+        answer = {True: "yes", False: "no", None: "not known"}
+        parts = [f"Converged: {answer[self.converged if self.checks else None]}"]
+        if "pareto_k" in self or "elbo" in self:
+            parts.append(f"Draws may stand for the exact posterior: {answer[self.faithful]}")
+        for check in self.checks:
+            parts.append(f"[{check.verdict}] {check.name}: {check.says}")
+            if check.remedy:
+                parts.append(f"    {check.remedy}")
+        parts += [f"[not judged] {sentence}" for sentence in self.not_judged]
+        return "\n".join(parts)
+
+
+def check_convergence(quantities: xr.Dataset | None, stats: Mapping[str, Any]) -> Convergence:
+    """Judge an inference by its draws and by what it recorded.
+
+    Which checks are made follows from what there is: R-hat and effective draws of label-free
+    quantities for chains; divergences, tree depth and E-BFMI where a Hamiltonian sampler
+    recorded them; whether the evidence bound has settled, and the Pareto k of the draws, where
+    a variational fit did.
+
+    Parameters
+    ----------
+    quantities : xarray.Dataset, optional
+        From :func:`label_free`: variables [chain, draw, ...]. None: no comparison of chains.
+    stats : mapping of arrays
+        What was recorded, as ``Posterior.stats`` or the ``sample_stats`` group of ArviZ:
+        ``diverging``, ``reached_max_treedepth``, ``energy``, ``log_p``, ``log_q`` of shape
+        (chain, draw), ``elbo`` by step.
+
+    Returns
+    -------
+    Convergence
+        ``print`` shows it; see ``converged``, ``faithful``, ``to_frame``.
+
+    Raises
+    ------
+    ValueError
+        If draws or records are not finite.
+    """
+    variational = "elbo" in stats or "log_q" in stats
+    table, checks, silent = _chains(quantities, independent=variational)
+    checks += [*_hamiltonian(stats)]
+    if "elbo" in stats:
+        found = _settled(np.asarray(stats["elbo"], dtype=np.float64))
+        checks += [found] if isinstance(found, Check) else []
+        silent += [found] if isinstance(found, str) else []
+    if variational:
+        found = _tail(stats)
+        checks += [found] if isinstance(found, Check) else []
+        silent += [found] if isinstance(found, str) else []
+    return Convergence(tuple(checks), tuple(silent), table)
+
+
+# Chains.
+
+
+def _chains(
+    quantities: xr.Dataset | None, *, independent: bool
+) -> tuple[pd.DataFrame, list[Check], list[str]]:
+    """R-hat and effective draws of the worst quantities."""
+    empty = pd.DataFrame(columns=["vary", "r_hat", "ess_bulk", "ess_tail", "worst"])
+    if quantities is None:
+        return empty, [], []
+    n_chains, n_draws = (int(quantities.sizes.get(name, 1)) for name in ("chain", "draw"))
+    if (reason := _incomparable(n_chains, n_draws, independent=independent)) is not None:
+        return empty, [], [reason]
+    table = pd.DataFrame.from_dict(
+        {str(name): row for name, values in quantities.items() if (row := _worst(values))},
+        orient="index",
+        columns=empty.columns,
+    )
+    if table.empty:
+        return table, [], ["R-hat and effective draws: no quantity varies."]
+    checks = [_agreement(table, n_chains)]
+    if not independent:
+        checks += [_effective(table, kind, n_chains) for kind in ("bulk", "tail")]
+    return table, checks, [ALONE] if n_chains == 1 else []
+
+
+def _incomparable(n_chains: int, n_draws: int, *, independent: bool) -> str | None:
+    """Why R-hat and effective draws would say nothing, or None."""
+    if n_chains * n_draws == 1:
+        return "one draw is a point estimate: there is no posterior to check."
+    if independent and n_chains == 1:
+        return (
+            "R-hat and effective draws: the draws of one variational fit are independent and "
+            "come from one guide, so that they agree by construction. Fit again with another "
+            "random_state and compare, or run a sampler."
+        )
+    if n_draws < FEWEST:
+        return f"R-hat and effective draws need {FEWEST} draws of each chain or more."
+    return None
+
+
+def _worst(values: xr.DataArray) -> list[Any]:
+    """Number that vary, worst R-hat and effective draws, and whose R-hat that is."""
+    stacked = values.transpose("chain", "draw", ...)
+    if not np.isfinite(stacked).all():
+        raise ValueError(f"quantities[{values.name!r}] must be finite: a draw is not a number.")
+    flat = stacked.to_numpy().reshape(*stacked.shape[:2], -1).astype(np.float64)
+    least = LEAST_SPREAD if values.name in ("p_right", "prediction") else 0.0
+    varies = np.flatnonzero(np.ptp(flat, axis=(0, 1)) > least)
+    if len(varies) == 0:
+        return []
+    own = flat[:, :, varies]
+    reduction = np.nan_to_num(r_hat(own), nan=np.inf)  # no spread within chains, some between
+    worst = np.unravel_index(varies[reduction.argmax()], stacked.shape[2:])
+    return [
+        len(varies),
+        reduction.max(),
+        ess(own, "bulk").min(),
+        ess(own, "tail").min(),
+        _label(values, worst),
+    ]
+
+
+def _label(values: xr.DataArray, index: tuple[Any, ...]) -> str:
+    dims = [d for d in values.dims if d not in ("chain", "draw")]
+    at = [f"{d} {values[d].to_numpy()[i]}" for d, i in zip(dims, index, strict=True)]
+    return f"{values.name}[{', '.join(at)}]" if at else str(values.name)
+
+
+def _agreement(table: pd.DataFrame, n_chains: int) -> Check:
+    worst = table.iloc[int(table["r_hat"].astype(float).argmax())]
+    whose = f"{n_chains} chains" if n_chains > 1 else "the quarters of the chain"
+    verb = {"ok": "agree", "doubtful": "do not quite agree", "failed": "disagree"}
+    value = float(worst["r_hat"])
+    verdict = _grade(value, R_HAT)
+    return Check(
+        "r_hat", "convergence", value, R_HAT[0], verdict,
+        f"{whose} {verb[verdict]}: the largest R-hat is {value:.4g}, of {worst['worst']}.",
+        "" if verdict == "ok" else "Draw longer, with more warm-up. Chains that still disagree "
+        "have found different posteriors: look at arviz.plot_trace of label_free(), and use "
+        "fewer experts or a smaller tree.",
+    )  # fmt: skip
+
+
+def _effective(table: pd.DataFrame, kind: str, n_chains: int) -> Check:
+    values = table[f"ess_{kind}"].astype(float)
+    value, grade = float(values.min()), (ESS[0] * n_chains, ESS[1] * n_chains)
+    what = {"bulk": "means and medians", "tail": "the ends of intervals"}[kind]
+    verdict = _grade(-value, (-grade[0], -grade[1]))
+    return Check(
+        f"ess_{kind}", "convergence", value, grade[0], verdict,
+        f"for {what} the draws are worth {value:,.0f} independent ones or more; {grade[0]:,.0f} "
+        f"are wanted (the fewest are of {values.idxmin()}).",
+        "" if verdict == "ok"
+        else f"Draw about {min(100.0, np.ceil(grade[0] / max(value, 1.0))):.0f} times as long.",
+    )  # fmt: skip
+
+
+# Hamiltonian samplers.
+
+
+def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
+    if "diverging" in stats:
+        diverging = np.asarray(stats["diverging"], dtype=bool)
+        share, count = float(diverging.mean()), int(diverging.sum())
+        verdict = _grade(share, DIVERGENT)
+        yield Check(
+            "divergences", "convergence", count, 0.0, verdict,
+            f"{count} of {diverging.size} transitions diverged"
+            + (": no sign of places that the sampler cannot enter." if count == 0 else
+               ": it may have missed a part of the posterior, and there is no telling which."),
+            "" if verdict == "ok" else "Raise the target acceptance (0.95, 0.99) and the "
+            "warm-up; if they stay, a prior with lighter tails.",
+        )  # fmt: skip
+    if "reached_max_treedepth" in stats:
+        share = float(np.asarray(stats["reached_max_treedepth"], dtype=bool).mean())
+        verdict = _grade(share, SATURATED)
+        yield Check(
+            "tree_depth", "convergence", share, 0.0, verdict,
+            f"{share:.1%} of the trajectories were cut at the largest tree depth"
+            + ("." if share == 0 else ": valid draws, but slow to move."),
+            "" if verdict == "ok" else "Raise max_tree_depth by one or two, or lengthen the "
+            "warm-up for a better mass matrix.",
+        )  # fmt: skip
+    if "energy" in stats:
+        value = float(bfmi(stats["energy"]).min())
+        verdict = _grade(-value, (-E_BFMI[0], -E_BFMI[1]))
+        yield Check(
+            "e_bfmi", "convergence", value, E_BFMI[0], verdict,
+            f"the energy of the worst chain has E-BFMI {value:.2f}: "
+            + ("it moves freely." if verdict == "ok" else
+               "it changes too slowly for the tails of the posterior to be seen."),
+            "" if verdict == "ok" else "Lengthen the warm-up; if it stays low, priors with "
+            "lighter tails (a larger scale_shape).",
+        )  # fmt: skip
+
+
+# Variational fits.
+
+
+def _settled(elbo: FloatArray) -> Check | str:
+    """Whether the bound still rises over the last third of a fit.
+
+    The rise is that of a Theil-Sen line, the noise that of one epoch: the median absolute
+    deviation of differences of successive ones. A falling line counts as a rise, for a bound
+    that falls has not settled either.
+    """
+    if not np.isfinite(elbo).all():
+        raise ValueError("stats['elbo'] must be finite: the fit has broken down.")
+    if len(elbo) < FEWEST:
+        return f"ELBO: {len(elbo)} epochs are too few to tell whether the bound has settled."
+    last = elbo[-max(len(elbo) // 3, FEWEST // 2) :]
+    noise = float(median_abs_deviation(np.diff(last), scale="normal")) / np.sqrt(2)
+    kept = spread(len(last), MOST_STEPS)
+    rise = float(theilslopes(last[kept], kept)[0]) * (len(last) - 1)
+    unit = max(noise, LEAST_NATS)
+    verdict = _grade(abs(rise) / unit, RISE)
+    moved = "rose" if rise >= 0 else "fell"
+    return Check(
+        "elbo", "convergence", abs(rise), RISE[0] * unit, verdict,
+        f"the bound {moved} by {abs(rise):,.1f} nats over the last third of the fit; one epoch "
+        f"is known to {noise:,.1f}.",
+        "" if verdict == "ok"
+        else "Fit longer: twice the epochs, and again while final_elbo rises by more than a "
+        "few nats.",
+    )  # fmt: skip
+
+
+def _tail(stats: Mapping[str, Any]) -> Check | str:
+    """Pareto k of the importance ratios of the draws (Yao et al. 2018)."""
+    if "log_p" not in stats or "log_q" not in stats:
+        return (
+            "Pareto k: the log-densities of the draws under posterior and guide were not "
+            "recorded, so nothing tells how near the guide came to the posterior."
+        )
+    log_p, log_q = (np.asarray(stats[name], dtype=np.float64) for name in ("log_p", "log_q"))
+    ratios = log_p - log_q
+    if ratios.size < FEWEST_RATIOS:
+        return f"Pareto k needs {FEWEST_RATIOS} draws or more, and there are {ratios.size}."
+    value, limit = pareto_k(ratios), good_k(ratios.size)
+    verdict = _grade(value, (limit, max(limit, K_LIMIT)))
+    text = {
+        "ok": "the guide covers the posterior.",
+        "doubtful": "with so few draws this does not tell whether the guide covers the posterior.",
+        "failed": "the guide leaves out a part of the posterior, so that intervals may be too "
+        "narrow and averages shifted.",
+    }
+    remedy = {
+        "ok": "",
+        "doubtful": "Draw more (n_draws) and look again.",
+        "failed": "Compare with a sampler on the same tree, or trust predictions only, and these "
+        "after a look at their calibration on held-out rows. A tempered fit is not meant to "
+        "match the posterior.",
+    }
+    return Check(
+        "pareto_k", "approximation", value, limit, verdict,
+        f"the tail of the importance ratios of {ratios.size} draws has k = {value:.2f}: "
+        f"{text[verdict]}",
+        remedy[verdict],
+    )  # fmt: skip
+
+
+def _grade(value: float, grade: Grade) -> Verdict:
+    """The smaller the better; NaN fails."""
+    if value <= grade[0]:
+        return "ok"
+    return "doubtful" if value <= grade[1] else "failed"

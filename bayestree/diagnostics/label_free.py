@@ -1,0 +1,187 @@
+"""Quantities on which chains can be compared: those that no numbering of experts enters.
+
+Experts of a node are exchangeable, so that their own parameters may differ between chains that
+agree on everything. What does not depend on their order: the log joint density, P(right) of
+rows at each node, predictions, sorted weights and the number of experts that carry them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+from scipy.special import expit, log_expit
+
+from bayestree.diagnostics.draws import effective_number, spread
+from bayestree.topology import Topology
+from bayestree.tree import FloatArray
+
+MOST_ROWS = 5000  # on which the main direction of the rows is found
+TINY = float(np.finfo(np.float64).tiny)
+
+
+def label_free(
+    draws: Mapping[str, Any],
+    topology: Topology,
+    rows: ArrayLike,
+    *,
+    node_rows: Sequence[ArrayLike] | None = None,
+    steepness: float = 1.0,
+    lp: ArrayLike | None = None,
+    class_names: Sequence[str] = (),
+) -> xr.Dataset:
+    """Quantities of each draw that do not depend on the order of the experts.
+
+    Parameters
+    ----------
+    draws : mapping of arrays
+        Sites by name, each (chain, draw, ...): as ``Posterior.draws``, or the ``posterior`` group
+        of ArviZ.
+    topology : Topology
+        Of the soft tree: V nodes.
+    rows : array, shape (m, d)
+        Rows, on the scale of the draws, at which predictions are compared.
+    node_rows : sequence of V arrays (p, d), optional
+        Rows at which P(right) of each node is compared; ``rows`` by default.
+    steepness : float
+        Factor of the log-odds of the splits.
+    lp : array, shape (chain, draw), optional
+        Log joint density of each draw.
+    class_names : sequence of str, optional
+        Coordinates of the classes.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``p_right`` [chain, draw, node, point]; ``prediction`` [chain, draw, row(, class)], the
+        probabilities of the classes or the mean, where the draws have leaves; ``log_weight``
+        [chain, draw, node, rank], sorted in falling order, and ``effective`` [chain, draw,
+        node], (sum r)^2 / sum r^2, where they have more than one weight; ``lp`` if given. Any
+        of them can be plotted by ``arviz.plot_trace`` and the like.
+
+    Raises
+    ------
+    ValueError
+        If numbers of features, nodes or draws disagree.
+    """
+    plane = np.asarray(draws["hyperplane"])
+    n_chains, n_draws, n_nodes, n_experts, n_features = plane.shape
+    shared = _rows_of(rows, n_features, "rows")
+    if n_nodes != topology.n_nodes:
+        raise ValueError(f"draws have {n_nodes} nodes, but topology has {topology.n_nodes}.")
+    if node_rows is not None and len(node_rows) != n_nodes:
+        raise ValueError(f"node_rows must hold {n_nodes} arrays, got {len(node_rows)}.")
+    own = [_rows_of(r, n_features, "node_rows") for r in node_rows or [shared] * n_nodes]
+    odds = [_log_odds(draws, v, np.vstack([shared, r]), steepness) for v, r in enumerate(own)]
+    variables: dict[str, Any] = {}
+    if lp is not None:
+        variables["lp"] = (("chain", "draw"), np.asarray(lp, dtype=np.float64))
+    if n_nodes:
+        p_right = np.stack([expit(one[..., len(shared) :]) for one in odds], axis=2)
+        variables["p_right"] = (("chain", "draw", "node", "point"), p_right)
+    shared_odds = [one[..., : len(shared)] for one in odds]
+    prediction = _prediction(draws, topology, shared_odds, (n_chains, n_draws, len(shared)))
+    if prediction is not None:
+        dims = ("chain", "draw", "row", "class")[: prediction.ndim]
+        variables["prediction"] = (dims, prediction)
+    if "log_weight" in draws and n_experts > 1 and n_nodes:
+        weight = -np.sort(-np.asarray(draws["log_weight"], dtype=np.float64), axis=-1)
+        variables["log_weight"] = (("chain", "draw", "node", "rank"), weight)
+        relative = np.exp(weight - weight[..., :1])  # which cannot underflow
+        variables["effective"] = (("chain", "draw", "node"), effective_number(relative))
+    return _labelled(variables, topology, class_names)
+
+
+def spread_rows(X: FloatArray, n: int) -> FloatArray:
+    """At most ``n`` rows of ``X``, evenly spread in rank along their main direction.
+
+    Parameters
+    ----------
+    X : array, shape (rows, d)
+    n : int
+
+    Returns
+    -------
+    array, shape (min(n, rows), d)
+    """
+    if n < 1:
+        raise ValueError(f"n must be 1 or more, got {n}.")
+    some = X[spread(len(X), MOST_ROWS)]
+    if len(some) <= n:
+        return some
+    centred = some - some.mean(axis=0)
+    direction = np.linalg.eigh(centred.T @ centred)[1][:, -1]
+    order = np.argsort(centred @ direction, kind="stable")
+    return some[order[spread(len(some), n)]]
+
+
+def box_rows(low: FloatArray, high: FloatArray, n: int, seed: int = 0) -> FloatArray:
+    """``n`` rows inside a box, more of them near its middle; the same ones at every call.
+
+    For models that are judged without their rows.
+
+    Parameters
+    ----------
+    low, high : arrays, shape (d,)
+    n : int
+    seed : int
+
+    Returns
+    -------
+    array, shape (n, d)
+    """
+    # Means of three uniforms: corners of a box in many dimensions are far from any data.
+    share = np.random.default_rng(seed).uniform(size=(n, 3, len(low))).mean(axis=1)
+    return low + (high - low) * share
+
+
+def _rows_of(rows: ArrayLike, n_features: int, name: str) -> FloatArray:
+    found = np.asarray(rows, dtype=np.float64)
+    if found.ndim != 2 or found.shape[1] != n_features or len(found) == 0:
+        raise ValueError(f"{name} must have shape (m, {n_features}) with m > 0, got {found.shape}.")
+    return found
+
+
+def _log_odds(draws: Mapping[str, Any], node: int, X: FloatArray, steepness: float) -> FloatArray:
+    """Log-odds of going right at a node, shape (chain, draw, n)."""
+    plane = np.asarray(draws["hyperplane"])[:, :, node].astype(np.float64)
+    intercept = np.asarray(draws["intercept"])[:, :, node].astype(np.float64)
+    votes = np.logaddexp(0.0, plane @ X.T + intercept[..., None])
+    if "log_weight" in draws:
+        votes *= np.exp(np.asarray(draws["log_weight"])[:, :, node].astype(np.float64))[..., None]
+    # An underflowed score keeps finite odds, as in the soft tree.
+    score = votes.sum(axis=2) + TINY
+    return steepness * (score + np.log(-np.expm1(-score)))
+
+
+def _prediction(
+    draws: Mapping[str, Any],
+    topology: Topology,
+    odds: list[FloatArray],
+    shape: tuple[int, int, int],
+) -> FloatArray | None:
+    """E(y | x) of each draw, shape (chain, draw, row(, class)); None with plug-in leaves."""
+    name = next((name for name in ("leaf_probs", "leaf_mean") if name in draws), None)
+    if name is None:
+        return None
+    log_prob = np.zeros((*shape, topology.n_leaves))
+    for node, one in enumerate(odds):
+        left, right = topology.turns[:, node]
+        log_prob += log_expit(-one)[..., None] * left + log_expit(one)[..., None] * right
+    value = np.asarray(draws[name], dtype=np.float64)
+    if value.ndim == 3:
+        return (np.exp(log_prob) @ value[..., None])[..., 0]
+    return np.exp(log_prob) @ value
+
+
+def _labelled(
+    variables: dict[str, Any], topology: Topology, class_names: Sequence[str]
+) -> xr.Dataset:
+    dataset = xr.Dataset(variables)
+    coordinates: dict[str, Any] = {str(name): np.arange(n) for name, n in dataset.sizes.items()}
+    if "node" in coordinates:
+        coordinates["node"] = list(topology.node_labels)
+    if "class" in coordinates and len(class_names):
+        coordinates["class"] = list(class_names)
+    return dataset.assign_coords(coordinates)

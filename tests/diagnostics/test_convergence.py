@@ -1,0 +1,230 @@
+"""Verdicts: each check passes on what is sound and fails on what is planted."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from bayestree.diagnostics import check_convergence
+
+
+def dataset(chains=4, draws=400, rho=0.0, seed=0, **shifted):
+    """Label-free quantities of stationary AR(1) chains; ``name=shift`` moves the first chain."""
+    rng = np.random.default_rng(seed)
+
+    def chain(*shape):
+        x = rng.normal(size=(chains, draws, *shape))
+        for t in range(1, draws):
+            x[:, t] = rho * x[:, t - 1] + np.sqrt(1 - rho**2) * x[:, t]
+        return x
+
+    values = {
+        "lp": (("chain", "draw"), chain()),
+        "p_right": (("chain", "draw", "node", "point"), 1 / (1 + np.exp(-chain(2, 3)))),
+        "effective": (("chain", "draw", "node"), chain(2)),
+    }
+    for name, shift in shifted.items():
+        values[name][1][(0, slice(None), *[-1] * (len(values[name][0]) - 2))] += shift
+    return xr.Dataset(values, coords={"node": ["root", "L"]})
+
+
+def nuts(chains=4, draws=400, seed=0):
+    """Records of a sampler that has nothing to complain of."""
+    return {
+        "diverging": np.zeros((chains, draws), dtype=bool),
+        "reached_max_treedepth": np.zeros((chains, draws), dtype=bool),
+        "energy": np.random.default_rng(seed).normal(size=(chains, draws)),
+    }
+
+
+def bound(n=300, rise=0.0, noise=5.0, seed=0):
+    """A bound that climbs, then rises by ``rise`` over its last third."""
+    x = np.arange(n)
+    climb = -1000 * np.exp(-x / (0.02 * n)) + rise * np.maximum(x - 2 * n // 3, 0) / (n / 3)
+    return climb + noise * np.random.default_rng(seed).normal(size=n)
+
+
+class TestChains:
+    def test_chains_that_agree(self):
+        found = check_convergence(dataset(), nuts())
+        assert [check.verdict for check in found.checks] == ["ok"] * 6
+        assert found.converged
+        assert found.faithful
+        assert found.not_judged == ()
+        assert list(found.quantities.index) == ["lp", "p_right", "effective"]
+        assert (found.quantities["vary"] == [1, 6, 2]).all()
+
+    def test_a_chain_elsewhere_is_named(self):
+        found = check_convergence(dataset(p_right=0.9), {})
+        assert not found.converged
+        assert found["r_hat"].verdict == "failed"
+        assert "p_right[node L, point 2]" in found["r_hat"].says or (
+            "p_right[node root, point 2]" in found["r_hat"].says
+        )
+        assert "Draw longer" in found["r_hat"].remedy
+
+    def test_a_small_disagreement_is_doubtful(self):
+        found = check_convergence(dataset(draws=2000, effective=0.3), {})
+        assert found["r_hat"].verdict == "doubtful"
+        assert found.converged
+
+    def test_slow_chains_have_few_effective_draws(self):
+        # (1 - rho) / (1 + rho) = 1/39 of 1,600 draws: 41, where 400 are wanted and 100 the least
+        found = check_convergence(dataset(rho=0.95), {})
+        assert found["ess_bulk"].verdict == "failed"
+        assert found["ess_bulk"].threshold == 400
+        assert "times as long" in found["ess_bulk"].remedy
+
+    def test_what_does_not_vary_is_left_out(self):
+        quantities = dataset()
+        quantities["p_right"][...] = 1 - 1e-9 * np.random.default_rng(0).uniform(
+            size=quantities["p_right"].shape
+        )
+        quantities["p_right"][0] -= 1e-8  # saturated in all chains, whatever the last digits
+        found = check_convergence(quantities, {})
+        assert found.converged
+        assert "p_right" not in found.quantities.index
+
+    def test_chains_that_are_stuck_apart(self):
+        quantities = dataset()[["p_right"]]
+        quantities["p_right"][...] = np.linspace(0, 1, 4)[:, None, None, None]
+        found = check_convergence(quantities, {})
+        assert found["r_hat"].value > 1e6
+        assert found["r_hat"].verdict == "failed"
+
+    def test_one_chain(self):
+        found = check_convergence(dataset(chains=1, draws=2000), nuts(chains=1))
+        assert "the quarters of the chain agree" in found["r_hat"].says
+        assert "four or more" in found.not_judged[0]
+
+    def test_too_few_draws(self):
+        found = check_convergence(dataset(draws=7), {})
+        assert found.checks == ()
+        assert "8 draws" in found.not_judged[0]
+        assert not found.converged
+
+
+class TestSampler:
+    @pytest.mark.parametrize(
+        ("count", "verdict"), [(1, "doubtful"), (16, "doubtful"), (17, "failed")]
+    )
+    def test_divergences(self, count, verdict):
+        stats = nuts()
+        stats["diverging"][0, :count] = True
+        found = check_convergence(dataset(), stats)["divergences"]
+        assert (found.value, found.verdict) == (count, verdict)
+        assert "target acceptance" in found.remedy
+
+    def test_tree_depth(self):
+        stats = nuts()
+        stats["reached_max_treedepth"][:2] = True
+        found = check_convergence(None, stats)["tree_depth"]
+        assert (found.value, found.verdict) == (0.5, "failed")
+
+    def test_energy(self):
+        stats = nuts()
+        stats["energy"][1] = np.cumsum(stats["energy"][1])  # a random walk
+        found = check_convergence(None, stats)["e_bfmi"]
+        assert found.verdict == "failed"
+        assert "worst chain" in found.says
+
+
+class TestVariational:
+    def fit(self, sd=0.0, n=1000, **others):
+        log_q = np.random.default_rng(3).normal(size=(1, n))
+        log_p = log_q + sd * np.random.default_rng(4).normal(size=(1, n))
+        return {"elbo": bound(**others), "log_p": log_p, "log_q": log_q}
+
+    def test_a_guide_that_is_the_posterior(self):
+        found = check_convergence(dataset(chains=1), self.fit())
+        assert found["pareto_k"].value == -np.inf
+        assert found.converged
+        assert found.faithful
+        assert "one variational fit" in found.not_judged[0]
+        assert found.quantities.empty
+
+    def test_a_guide_that_is_not(self):
+        found = check_convergence(dataset(chains=1), self.fit(sd=5.0))
+        assert found["pareto_k"].value > 0.7
+        assert found["pareto_k"].verdict == "failed"
+        assert found["pareto_k"].about == "approximation"
+        assert found.converged
+        assert not found.faithful
+
+    def test_the_sign(self):
+        stats = self.fit()
+        heavy = 0.9 * np.random.default_rng(0).exponential(size=(1, 1000))
+        over = check_convergence(None, stats | {"log_p": stats["log_q"] - heavy})
+        under = check_convergence(None, stats | {"log_p": stats["log_q"] + heavy})
+        assert over["pareto_k"].verdict == "ok"  # the guide is wider than the posterior
+        assert under["pareto_k"].verdict == "failed"
+
+    def test_few_draws(self):
+        short = check_convergence(None, self.fit(sd=1.0, n=20))
+        assert "Pareto k needs 30 draws" in short.not_judged[-1]
+        assert short.faithful is None
+
+    def test_without_densities(self):
+        found = check_convergence(dataset(chains=1), {"elbo": bound()})
+        assert "were not recorded" in found.not_judged[-1]
+        assert found.faithful is None
+
+    @pytest.mark.parametrize(
+        ("rise", "verdict"), [(0.0, "ok"), (7.5, "doubtful"), (30.0, "failed"), (-30.0, "failed")]
+    )
+    def test_the_bound(self, rise, verdict):
+        found = check_convergence(None, {"elbo": bound(rise=rise)})["elbo"]
+        # the slope over 100 noisy epochs gives the rise to 5 sqrt(12 / 100) = 1.7
+        assert found.value == pytest.approx(abs(rise), abs=6.0)
+        assert found.verdict == verdict
+
+    def test_a_nat_does_not_matter(self):
+        found = check_convergence(None, {"elbo": bound(rise=0.9, noise=1e-3)})
+        assert found["elbo"].verdict == "ok"
+
+    def test_an_outlier_does_not_matter(self):
+        elbo = bound()
+        elbo[-1] -= 1e5
+        assert check_convergence(None, {"elbo": elbo})["elbo"].verdict == "ok"
+
+    def test_too_short(self):
+        found = check_convergence(None, {"elbo": bound(7)})
+        assert "7 epochs are too few" in found.not_judged[0]
+        assert not found.converged
+
+    def test_restarts_can_be_compared(self):
+        found = check_convergence(dataset(chains=3, lp=3.0), {"elbo": bound()})
+        assert found["r_hat"].verdict == "failed"
+        assert "ess_bulk" not in found
+
+
+class TestResult:
+    def test_a_point_estimate_has_nothing_to_check(self):
+        found = check_convergence(dataset(chains=1, draws=1), {"loss": np.arange(5.0)})
+        assert found.checks == ()
+        assert "point estimate" in found.not_judged[0]
+        assert not found.converged
+        assert found.faithful is None
+        assert "Converged: not known" in str(found)
+
+    def test_text_and_table(self):
+        found = check_convergence(dataset(p_right=2.0), nuts())
+        text = str(found)
+        assert text.startswith("Converged: no\n")
+        assert "[failed] r_hat: " in text
+        assert found["r_hat"].remedy in text
+        frame = found.to_frame()
+        assert list(frame.index) == [check.name for check in found.checks]
+        assert frame.loc["r_hat", "verdict"] == "failed"
+        with pytest.raises(KeyError, match="no check 'elbo' among"):
+            found["elbo"]
+
+    def test_nothing(self):
+        assert "Converged: not known" in str(check_convergence(None, {}))
+
+    def test_broken_records(self):
+        with pytest.raises(ValueError, match=r"elbo.* must be finite"):
+            check_convergence(None, {"elbo": np.full(50, np.nan)})
+        quantities = dataset()
+        quantities["lp"][0, 3] = np.nan
+        with pytest.raises(ValueError, match="must be finite"):
+            check_convergence(quantities, {})
