@@ -10,6 +10,7 @@ from torch import Tensor
 from bayestree._seed import RandomState, draw_seed, seeded
 from bayestree.models.sites import DIMENSIONS
 from bayestree.models.soft_tree import SoftTree
+from bayestree.topology import Topology
 
 
 def sample_prior(
@@ -73,20 +74,21 @@ def _stated(
     model: SoftTree, n_features: int, n_draws: int, dtype: torch.dtype
 ) -> dict[str, Tensor]:
     """Values of all sites under one more plate, of draws, to the left of the model's own."""
+    # Pyro has no plates of size 0: a tree without a split is cut out of a stump.
+    stated = model if model.topology.n_nodes else model.with_(topology=Topology.stump())
 
     def many() -> None:
         with pyro.plate("draw", n_draws, dim=-3):
-            model.state_parameters(n_features, torch.empty(0, dtype=dtype))
+            stated.state_parameters(n_features, torch.empty(0, dtype=dtype))
 
     nodes: dict[str, Any] = poutine.trace(many).get_trace().nodes
-    size = model.size(n_features)
-    values = {
-        name: node["value"]
-        for name, node in nodes.items()
-        if name in DIMENSIONS and not node["infer"].get("_deterministic")
-    }
-    # Plates that a site is outside of are dimensions of length 1.
-    return {
-        name: value.reshape(n_draws, *size.shape(name, n_classes=value.shape[-1]))
-        for name, value in values.items()
-    }
+    lengths = {"node": model.topology.n_nodes, "leaf": model.topology.n_leaves}
+    found = {}
+    for name, dims in DIMENSIONS.items():
+        if name in nodes and not nodes[name]["infer"].get("_deterministic"):
+            value = nodes[name]["value"]
+            shape = stated.size(n_features).shape(name, n_classes=value.shape[-1])
+            # Plates that a site is outside of are dimensions of length 1.
+            value = value.reshape(n_draws, *shape)
+            found[name] = value[:, : lengths[dims[0]]] if dims else value
+    return found
