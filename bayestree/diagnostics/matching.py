@@ -15,6 +15,7 @@ from bayestree.topology import IntArray
 from bayestree.tree import FloatArray
 
 LIMIT = 1.0  # squared distance beyond which two are not the same: 60 degrees at equal distances
+BESIDE = 0.1  # share of the draws of a facet that may have another which is the same one
 PASSES = 20  # of the assignment; few are needed
 
 
@@ -24,8 +25,9 @@ def match(draws: Sequence[FloatArray]) -> list[IntArray]:
     Every draw is assigned to common centres (Hungarian method), no centre twice; what lies beyond
     ``LIMIT`` of all that are free opens a centre of its own. The first centres are the facets of
     the draw that is most like the others; then they are the means of what was assigned to them,
-    until nothing changes. Centres of one draw only do not last from pass to pass, so that what
-    lies near the mean of a facet, though far from some draws of it, comes home to it.
+    until nothing changes. Centres of one draw only do not last from pass to pass, and near ones
+    that no draw has side by side become one, so that what lies near the mean of a facet, though
+    far from some draws of it, comes home to it.
 
     Parameters
     ----------
@@ -71,14 +73,34 @@ def _assigned(draws: Sequence[FloatArray], centers: FloatArray) -> list[IntArray
 
 
 def _means(draws: Sequence[FloatArray], found: Sequence[IntArray]) -> FloatArray:
-    """Means of the points of each number that two draws have, the most frequent first."""
+    """Means of the points of each number that two draws have, the most frequent first.
+
+    A number that is near to a more frequent one, and that no draw has beside it (but for a few),
+    is the same facet: the two become one.
+    """
     numbers, points = np.concatenate(found), np.concatenate(draws)
-    counts = np.bincount(numbers)
-    sums = np.zeros((len(counts), points.shape[1]))
+    there = np.zeros((len(found), int(numbers.max(initial=-1)) + 1))
+    sums = np.zeros((there.shape[1], points.shape[1]))
     np.add.at(sums, numbers, points)
-    order = np.argsort(-counts, kind="stable")
-    lasting = order[counts[order] > 1]
-    return sums[lasting] / counts[lasting, None]
+    for draw, own in enumerate(found):
+        there[draw, own] = 1
+    counts = there.sum(axis=0)
+    kept: list[int] = []
+    for k in np.argsort(-counts, kind="stable"):
+        if counts[k] < 2:
+            break
+        means = sums[kept] / counts[kept, None]
+        near = _distance(sums[k, None] / counts[k], means)[0] <= LIMIT
+        apart = there[:, k] @ there[:, kept] <= BESIDE * counts[k]
+        same = np.flatnonzero(near & apart)
+        if len(same):
+            first = kept[same[0]]
+            sums[first] += sums[k]
+            counts[first] += counts[k]
+            there[:, first] = np.maximum(there[:, first], there[:, k])
+        else:
+            kept.append(int(k))
+    return sums[kept] / counts[kept, None]
 
 
 def _most_typical(draws: Sequence[FloatArray]) -> int:

@@ -1,89 +1,17 @@
-"""Polytope sizes, against independent geometry and direct sums."""
+"""Polytope sizes, against direct sums."""
 
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
-from scipy.spatial import ConvexHull
 
 from bayestree.diagnostics import polytope_size
 from bayestree.diagnostics.polytopes import n_facets
+from bayestree.diagnostics.reach import node_reach
+from bayestree.diagnostics.size import size_of
 
 LOG2 = np.log(2.0)
-ONE = np.ones  # weights of 1 put the threshold of every facet at beta . x + b = 0
-
-
-def facets(plane, intercept, low, high, weight=None):
-    plane = np.asarray(plane, dtype=float)
-    weight = ONE(len(plane)) if weight is None else np.asarray(weight, dtype=float)
-    intercept = np.asarray(intercept, dtype=float)
-    return n_facets(weight, plane, intercept, np.asarray(low, float), np.asarray(high, float))
-
-
-TRIANGLE = [[-1, 0], [0, -1], [1, 1]]
-TRIANGLE_AT = [0.1, 0.1, -1]
-SQUARE = ([0, 0], [1, 1])
-
-
-class TestFacets:
-    def test_triangle(self):
-        assert facets(TRIANGLE, TRIANGLE_AT, *SQUARE) == 3
-
-    def test_a_facet_outside_the_box_does_not_count(self):
-        assert facets(TRIANGLE, TRIANGLE_AT, [0.2, 0.2], [1, 1]) == 1
-
-    def test_copies_count_once(self):
-        assert facets(TRIANGLE * 3, TRIANGLE_AT * 3, *SQUARE) == 3
-
-    def test_a_scaled_copy_counts_once(self):
-        plane = np.vstack([TRIANGLE, 7.0 * np.asarray(TRIANGLE)])
-        assert facets(plane, [*TRIANGLE_AT, *(7 * np.asarray(TRIANGLE_AT))], *SQUARE) == 3
-
-    def test_a_looser_parallel_does_not_count(self):
-        assert facets([*TRIANGLE, [1, 1]], [*TRIANGLE_AT, -1.2], *SQUARE) == 3
-
-    def test_a_dead_expert_has_no_facet(self):
-        weight = [1, 1, 1, 0.0]
-        assert facets([*TRIANGLE, [1, 0]], [*TRIANGLE_AT, -0.5], *SQUARE, weight) == 3
-
-    def test_the_threshold_depends_on_the_weight(self):
-        # softplus(x - 0.5) = log 2 / r at r = log 2 / log(1 + e) means x = 1.5: outside
-        weight = LOG2 / np.log1p(np.e)
-        assert facets([[1.0]], [-0.5], [0], [1], [weight]) == 0
-        assert facets([[1.0]], [-0.5], [0], [1.6], [weight]) == 1
-
-    def test_nothing_left_of_the_box(self):
-        assert facets([[1, 0], [0, 1]], [5, -0.5], *SQUARE) == 1
-
-    def test_constant_features(self):
-        assert facets(TRIANGLE, TRIANGLE_AT, [0, 0.5], [1, 0.5]) == 2
-        assert facets([[0, 1.0]], [-0.4], [0, 0.5], [1, 0.5]) == 1
-        assert facets([[0, 1.0]], [-0.6], [0, 0.5], [1, 0.5]) == 0
-
-    def test_no_expert_reaches(self):
-        assert facets([[1, 0]], [-3], *SQUARE) == 0
-
-    @settings(max_examples=25, deadline=None)
-    @given(st.integers(0, 2**32 - 1), st.integers(2, 5), st.integers(1, 12))
-    def test_agrees_with_the_dual_hull(self, seed, d, n):
-        """Half-spaces a . x <= 1 around the origin are needed iff a is a vertex of their hull."""
-        rng = np.random.default_rng(seed)
-        plane = rng.normal(size=(n, d))
-        distance = rng.uniform(0.1, 2.0, n)
-        dual = np.vstack([plane / distance[:, None], np.eye(d), -np.eye(d)])  # box: |x| <= 1
-        needed = (ConvexHull(dual).vertices < n).sum()
-        weight = rng.gamma(1.0, size=n) + 0.05
-        intercept = np.log(np.expm1(LOG2 / weight)) - distance
-        assert facets(plane, intercept, -ONE(d), ONE(d), weight) == needed
-
-    @settings(max_examples=50, deadline=None)
-    @given(arrays(float, (6, 2), elements=st.floats(-3, 3, width=16)))
-    def test_on_a_line_at_most_two(self, pairs):
-        assert facets(pairs[:, :1], pairs[:, 1], [-1], [1]) <= 2
 
 
 def draws_of(rng, chains=2, draws=3, nodes=2, experts=4, features=3):
@@ -167,6 +95,7 @@ class TestPolytopeSize:
         np.testing.assert_array_equal(frame["facets"], size.mode())
         assert "root" in str(size)
         assert size.probabilities("effective").sum() == pytest.approx(2)
+        assert not [name for name in frame if name.startswith("prior")]
 
     def test_max_draws_takes_some_of_each_chain(self, case):
         _draws, _X, _rows = case
@@ -174,6 +103,84 @@ class TestPolytopeSize:
         assert part.facets.shape == (2, 2, 2)
         np.testing.assert_array_equal(part.facets, whole.facets[:, [0, 2]])
         np.testing.assert_array_equal(part.weights, whole.weights[:, [0, 2]])
+
+    def test_the_prior_in_the_same_boxes(self, case):
+        draws, X, rows = case
+        prior = {site: values[0, :, 0] for site, values in draws.items()}
+        size = polytope_size(draws, X, rows, prior=prior)
+        np.testing.assert_array_equal(size.prior.facets[:, 0], size.facets[0, :, 0])
+        np.testing.assert_array_equal(size.prior.weights[:, 0], size.weights[0, :, 0])
+        np.testing.assert_allclose(size.prior.effective[:, 0], size.effective[0, :, 0])
+        for draw in range(3):  # the other node, whose rows are others
+            low, high = X[rows[1]].min(axis=0), X[rows[1]].max(axis=0)
+            one = [prior[s][draw] for s in ("log_weight", "hyperplane", "intercept")]
+            expected = n_facets(np.exp(one[0]), one[1], one[2], low, high)
+            assert size.prior.facets[draw, 1] == expected
+        table = size.prior_probabilities()
+        np.testing.assert_allclose(table.sum(axis=1), 1.0)
+        np.testing.assert_allclose(
+            table @ np.arange(table.shape[1]), size.prior.facets.mean(axis=0)
+        )
+        frame = size.to_frame()
+        np.testing.assert_allclose(frame["prior_mean"], size.prior.facets.mean(axis=0))
+        assert (frame["prior_low"] <= frame["prior_high"]).all()
+        assert "prior_mean" not in size.to_frame(prior=False)
+        assert polytope_size(draws, X, rows, prior=prior, max_prior_draws=2).prior.facets.shape == (
+            2,
+            2,
+        )
+
+    def test_the_prior_is_measured_when_it_is_asked_for(self, case, monkeypatch):
+        prior = {site: values[0, :, 0] for site, values in case[0].items()}
+        size = polytope_size(*case, prior=prior)
+        calls = []
+        monkeypatch.setattr("bayestree.diagnostics.size.n_facets", lambda *a: calls.append(a) or 3)
+        str(size)
+        size.to_frame(prior=False)
+        assert calls == []
+        size.prior_probabilities()
+        size.prior_probabilities()
+        assert len(calls) == 6
+
+    def test_what_is_not_known_is_refused_with_a_remedy(self, case):
+        draws, X, rows = case
+        size = polytope_size(draws, X, rows)
+        with pytest.raises(ValueError, match="not given, or is improper"):
+            size.prior_probabilities()
+        with pytest.raises(ValueError, match="not given, or is improper"):
+            size.to_frame(prior=True)
+        with pytest.raises(ValueError, match=r"leaves in use were not counted.* fit it again"):
+            size.leaf_probabilities()
+        prior = {site: values[0, :, 0] for site, values in draws.items()}
+        reach = node_reach(draws, X, rows, np.arange(2))
+        old = size_of(draws, reach, "ab", prior=prior)
+        assert old.prior_probabilities().shape[0] == 2
+        with pytest.raises(ValueError, match=r"needs votes over training rows.* fit it again"):
+            old.prior_probabilities("weights")
+        with pytest.raises(ValueError, match="max_prior_draws must be 1 or more, got 0"):
+            polytope_size(draws, X, rows, prior=prior, max_prior_draws=0)
+
+    def test_leaves_in_use(self, case):
+        draws, X, rows = case
+        leaves = np.array([[2, 3, 3], [3, 3, 1]])
+        reach = node_reach(draws, X, rows, np.arange(2))._replace(leaves=leaves)
+        size = size_of(draws, reach, ["root", "L"])
+        np.testing.assert_allclose(size.leaf_probabilities(), [0, 1 / 6, 1 / 6, 4 / 6])
+        assert "Leaves in use: 3 (1 to 3)" in str(size)
+        some = size_of(draws, reach, ["root", "L"], max_draws=4)
+        np.testing.assert_array_equal(some.n_leaves, leaves[:, [0, 2]])
+
+    def test_a_node_at_another_level_of_the_score(self, case):
+        """s > t is s log 2 / t > log 2: as if the weights were so much larger."""
+        draws, X, rows = case
+        level = np.array([LOG2, 0.2])
+        reach = node_reach(draws, X, rows, np.arange(2), level=level)
+        moved = draws | {"log_weight": draws["log_weight"] + np.log(LOG2 / level)[:, None]}
+        one, other = size_of(draws, reach, "ab"), polytope_size(moved, X, rows)
+        np.testing.assert_array_equal(one.facets, other.facets)
+        np.testing.assert_array_equal(one.weights, other.weights)
+        np.testing.assert_allclose(one.effective, other.effective, rtol=1e-6)
+        assert (one.facets != polytope_size(draws, X, rows).facets).any()
 
     def test_a_tree_without_a_split(self):
         size = polytope_size(draws_of(np.random.default_rng(0), nodes=0), np.zeros((4, 3)), [])

@@ -1,0 +1,168 @@
+"""Facets: a planted polytope is found again in the units of the data."""
+
+import numpy as np
+import pytest
+
+from bayestree.diagnostics import node_facets
+
+LOG2 = np.log(2.0)
+CENTER, SCALE = np.array([50.0, -2.0]), np.array([10.0, 0.5])
+# A triangle: unit normals in the units of the data, at 0.8 of a unit of the features.
+ANGLE = np.deg2rad([170.0, 280.0, 60.0])
+STANDARD = np.column_stack([np.cos(ANGLE), np.sin(ANGLE)])
+NORMAL = STANDARD / SCALE
+LENGTH = np.linalg.norm(NORMAL, axis=1)
+NORMAL = NORMAL / LENGTH[:, None]
+OFFSET = NORMAL @ CENTER + 0.8 / LENGTH
+
+
+def planted(rng, n_draws=40, spread=0.03, missing=0, experts=6):
+    """Draws whose facets are noisy copies of the triangle under any number, with idle experts."""
+    draws = {
+        "hyperplane": np.empty((2, n_draws // 2, 1, experts, 2)),
+        "intercept": np.empty((2, n_draws // 2, 1, experts)),
+        "log_weight": rng.normal(size=(2, n_draws // 2, 1, experts)) / 3,
+    }
+    for place, one in enumerate(np.ndindex(2, n_draws // 2)):
+        at = (*one, 0)
+        plane = np.zeros((experts, 2))
+        weight = np.exp(draws["log_weight"][at])
+        weight[3:] = 1e-12  # idle: no vote, no facet
+        plane[3:] = rng.normal(size=(experts - 3, 2))
+        standard = NORMAL * SCALE
+        length = np.linalg.norm(standard, axis=1)
+        plane[:3] = standard / length[:, None] + spread * rng.normal(size=(3, 2))
+        bound = (OFFSET - NORMAL @ CENTER) / length + spread * rng.normal(size=3)
+        size = rng.uniform(2, 9, size=3)  # of the hyperplane, which moves no border
+        plane[:3] *= size[:, None]
+        intercept = rng.normal(size=experts)
+        intercept[:3] = np.log(np.expm1(LOG2 / weight[:3])) - bound * size
+        if place < missing:
+            weight[2] = 1e-12
+        order = rng.permutation(experts)
+        draws["hyperplane"][at] = plane[order]
+        draws["intercept"][at] = intercept[order]
+        draws["log_weight"][at] = np.log(weight)[order]
+    return draws
+
+
+def facets_of(draws, low=(-2.0, -2.0), high=(2.0, 5.0), **options):
+    box = {"low": np.asarray(low), "high": np.asarray(high)}
+    return node_facets(draws, 0, **box, **{"center": CENTER, "scale": SCALE} | options)
+
+
+def test_a_planted_triangle():
+    found = facets_of(planted(np.random.default_rng(0)), level=0.95)
+    np.testing.assert_array_equal(found.probability, 1.0)
+    np.testing.assert_array_equal(found.counts, 40)
+    assert found.n_draws == 40
+    np.testing.assert_allclose(np.linalg.norm(found.normal, axis=1), 1)
+    np.testing.assert_allclose(np.linalg.norm(found.strength, axis=1), 1)
+    order = (NORMAL @ found.normal.T).argmax(axis=1)
+    assert sorted(order) == [0, 1, 2]
+    for i, k in enumerate(order):
+        true = NORMAL[i]
+        assert (found.normal_interval[k, :, 0] <= true).all()
+        assert (true <= found.normal_interval[k, :, 1]).all()
+        # four standard errors of the mean of 40 draws whose directions spread by 3 %
+        assert np.linalg.norm(found.strength[k] - STANDARD[i]) < 4 * 0.03 / 40**0.5
+        distance = found.offset_interval[k] - found.normal[k] @ CENTER
+        assert distance[0] < OFFSET[i] - true @ CENTER < distance[1]
+        assert found.offset_interval[k, 0] < found.offset[k] < found.offset_interval[k, 1]
+
+
+def test_no_spread_no_width():
+    found = facets_of(planted(np.random.default_rng(1), spread=0.0))
+    order = (NORMAL @ found.normal.T).argmax(axis=1)
+    np.testing.assert_allclose(found.normal[order], NORMAL, atol=1e-12)
+    np.testing.assert_allclose(found.offset[order], OFFSET)
+    np.testing.assert_allclose(np.ptp(found.normal_interval, axis=2), 0, atol=1e-12)
+    np.testing.assert_allclose(np.ptp(found.offset_interval, axis=1), 0, atol=1e-10)
+
+
+def test_a_facet_of_some_draws():
+    found = facets_of(planted(np.random.default_rng(2), missing=10))
+    np.testing.assert_allclose(found.probability, [1, 1, 0.75])
+    assert NORMAL[2] @ found.normal[2] > 0.999
+
+
+def test_only_facets_inside_the_box():
+    found = facets_of(planted(np.random.default_rng(3)), low=(0.0, -0.2))
+    assert len(found.counts) == 1
+    assert NORMAL[2] @ found.normal[0] > 0.999
+
+
+def test_a_constant_feature():
+    """It takes no part in matching, but its coefficient is told."""
+    found = facets_of(planted(np.random.default_rng(3)), low=(0.0, -2.0), high=(0.0, 5.0))
+    assert len(found.counts) == 2
+    assert (np.abs(found.normal[:, 1]) > 0.99).all()
+
+
+def test_another_level_of_the_score():
+    draws = planted(np.random.default_rng(4))
+    moved = draws | {"log_weight": draws["log_weight"] - np.log(3.0)}
+    one, other = facets_of(moved, factor=3.0), facets_of(draws)
+    np.testing.assert_allclose(one.offset, other.offset)
+    np.testing.assert_allclose(one.probability, other.probability)
+
+
+def test_max_draws():
+    draws = planted(np.random.default_rng(5))
+    found = facets_of(draws, max_draws=10)
+    assert found.n_draws == 10
+    np.testing.assert_array_equal(found.counts, 10)
+    with pytest.raises(ValueError, match="max_draws must be 1 or more, got 0"):
+        facets_of(draws, max_draws=0)
+
+
+def test_no_facet():
+    draws = planted(np.random.default_rng(6))
+    draws["log_weight"][:] = -40.0
+    found = facets_of(draws)
+    assert found.normal.shape == (0, 2)
+    assert found.normal_interval.shape == (0, 2, 2)
+    assert found.offset_interval.shape == (0, 2)
+    assert len(found.to_frame()) == len(found.to_frame("feature")) == 0
+    assert "no draw has a facet" in str(found)
+
+
+def test_tables():
+    draws = planted(np.random.default_rng(7), missing=1)
+    names = ("age", "dose")
+    found = facets_of(draws, feature_names=names, label="LR")
+    frame = found.to_frame()
+    assert frame.index.tolist() == [1, 2, 3]
+    np.testing.assert_allclose(frame["probability"], [1, 1, 39 / 40])
+    # By unit of each feature the third normal is (0.5, 0.87): both matter.
+    assert set(frame["features"]) == {"age", "dose", "dose, age"}
+    assert found.features[2] == ("dose", "age")
+    assert frame.loc[3, "features"] == "dose, age"
+    long = found.to_frame("feature")
+    assert long.loc[(3, "dose"), "normal"] == found.normal[2, 1]
+    assert long.loc[(2, "age"), "normal_low"] == found.normal_interval[1, 0, 0]
+    assert "node LR" in str(found)
+    assert "90 %" in str(found)
+    with pytest.raises(ValueError, match="by must be 'facet' or 'feature', got 'row'"):
+        found.to_frame("row")
+
+
+def test_rare_facets_are_counted_not_printed():
+    draws = planted(np.random.default_rng(8))
+    at = (0, 0, 0)
+    odd = np.argmin(draws["log_weight"][at])
+    draws["log_weight"][at][odd] = 0.0
+    draws["hyperplane"][at][odd] = [1.0, 0.0]
+    draws["intercept"][at][odd] = -0.5  # x0 <= 0.5, far from the others
+    found = facets_of(draws)
+    assert found.probability.tolist() == [1, 1, 1, 1 / 40]
+    assert "and 1 more" in str(found)
+    assert len(str(found).splitlines()) == 1 + 2 + 3 + 1  # head, names, facets, tail
+
+
+def test_bad_input():
+    draws = planted(np.random.default_rng(9))
+    with pytest.raises(ValueError, match="level must lie between 0 and 1, got 90"):
+        facets_of(draws, level=90)
+    with pytest.raises(ValueError, match="feature_names must name 2 features, got 1"):
+        facets_of(draws, feature_names=("age",))
