@@ -4,6 +4,7 @@ from bayestree.diagnostics.calibration import Calibration, Score, calibration
 from bayestree.diagnostics.convergence import Check, Convergence, check_convergence
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.label_free import label_free
+from bayestree.diagnostics.loo import Loo, loo, loo_of
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, polytope_size
 from bayestree.diagnostics.uncertainty import SplitUncertainty, split_uncertainty
@@ -13,6 +14,7 @@ __all__ = [
     "Check",
     "Convergence",
     "Facets",
+    "Loo",
     "PolytopeSize",
     "Score",
     "Shrinkage",
@@ -20,6 +22,8 @@ __all__ = [
     "calibration",
     "check_convergence",
     "label_free",
+    "loo",
+    "loo_of",
     "node_facets",
     "node_shrinkage",
     "polytope_size",

@@ -1,0 +1,196 @@
+"""Leave-one-out cross-validation by importance sampling, for samplers and approximations."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
+
+from bayestree import _arviz
+from bayestree._mcmc import ess
+from bayestree._psis import good_k, psis
+from bayestree.tree import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Loo:
+    """Expected log predictive density of rows that were left out one at a time.
+
+    Attributes
+    ----------
+    elpd : float
+        Sum over the rows of log p(y_i | the other rows), in nats: the higher the better.
+    se : float
+        Its standard error, by the spread of the terms; NaN for one row.
+    p_loo : float
+        Effective number of parameters: what the rows gain by having been fitted.
+    elpd_row : array, shape (n,)
+        The term of each row.
+    k : array, shape (n,)
+        Pareto k of each row: above ``good_k`` its term is not to be trusted.
+    good_k : float
+        min(1 - 1 / log10(draws), 0.7).
+    n_draws : int
+        Draws of all chains.
+    corrected : bool
+        Whether the draws were weighted from an approximation to the posterior.
+    """
+
+    elpd: float
+    se: float
+    p_loo: float
+    elpd_row: FloatArray
+    k: FloatArray
+    good_k: float
+    n_draws: int
+    corrected: bool
+
+    @property
+    def bad_rows(self) -> NDArray[np.int64]:
+        """Numbers of the rows whose k is above ``good_k``."""
+        return np.flatnonzero(~(self.k <= self.good_k))
+
+    @property
+    def warning(self) -> str:
+        """What speaks against the result, and what to do; empty if nothing."""
+        n_bad, n = len(self.bad_rows), len(self.k)
+        if n_bad == 0:
+            return ""
+        head = f"k is above {self.good_k:.2f} for {n_bad} of {n} rows: their terms are unreliable."
+        if self.corrected and n_bad > n / 10:
+            return (
+                f"{head} So many mean that the approximation is too far from the posterior, or "
+                "the draws too few: fit with more draws (n_draws), use a sampler, or "
+                "cross-validate by fitting again."
+            )
+        return (
+            f"{head} These rows move the posterior by themselves: look at them, draw more, or fit "
+            "again without them and score them so."
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each row of the data: ``elpd``, ``k``, and whether that k is good."""
+        index = pd.RangeIndex(len(self.k), name="row")
+        good = self.k <= self.good_k
+        return pd.DataFrame({"elpd": self.elpd_row, "k": self.k, "good": good}, index=index)
+
+    def __str__(self) -> str:
+        kind = "weighted from an approximate posterior" if self.corrected else "of a sampler"
+        lines = [
+            f"PSIS-LOO, {len(self.k)} rows, {self.n_draws} draws {kind}",
+            f"elpd   {self.elpd:12.2f}  (standard error {self.se:.2f})",
+            f"p_loo  {self.p_loo:12.2f}",
+            f"largest k {self.k.max():.2f}, good up to {self.good_k:.2f}",
+        ]
+        return "\n".join([*lines, *([self.warning] if self.warning else [])])
+
+
+def loo(
+    log_likelihood: ArrayLike,
+    *,
+    log_p: ArrayLike | None = None,
+    log_q: ArrayLike | None = None,
+    reff: float = 1.0,
+) -> Loo:
+    """PSIS-LOO from the log-likelihood of each row under each draw.
+
+    Vehtari, Gelman and Gabry (2017). Draws of an approximation q to the posterior are weighted
+    by p / q as well: the ratios of row i are p / (q p(y_i)) (Magnusson et al., "Bayesian
+    leave-one-out cross-validation for large data", ICML 2019).
+
+    Parameters
+    ----------
+    log_likelihood : array, shape (chain, draw, n)
+    log_p, log_q : arrays, shape (chain, draw), optional
+        Of each draw the log joint density of parameters and all rows, up to a constant, and the
+        log-density of the approximation that it was drawn from. Both or neither.
+    reff : float
+        Effective draws per draw.
+
+    Returns
+    -------
+    Loo
+        ``print`` shows it; see ``to_frame`` and ``warning``.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, only one of ``log_p`` and ``log_q`` is given, or a ratio is NaN or
+        infinite.
+    """
+    terms = np.asarray(log_likelihood, dtype=np.float64)
+    if terms.ndim != 3 or 0 in terms.shape:
+        raise ValueError(f"log_likelihood must have shape (chain, draw, row), got {terms.shape}.")
+    if (log_p is None) != (log_q is None):
+        raise ValueError("log_p and log_q belong together; give both, or neither.")
+    correction = np.zeros(terms.shape[:2])
+    if log_p is not None and log_q is not None:
+        correction = np.asarray(log_p, dtype=np.float64) - np.asarray(log_q, dtype=np.float64)
+    if correction.shape != terms.shape[:2]:
+        raise ValueError(
+            f"log_p and log_q must have shape {terms.shape[:2]}, as the draws of log_likelihood, "
+            f"got {correction.shape}."
+        )
+    flat = terms.reshape(-1, terms.shape[2])
+    n_draws, n = flat.shape
+    elpd_row, k = np.empty(n), np.empty(n)
+    for row, own in enumerate(flat.T):
+        log_weights, k[row] = psis(correction.ravel() - own, reff)
+        elpd_row[row] = logsumexp(log_weights + own)
+    fitted = logsumexp(flat, axis=0) - np.log(n_draws)
+    return Loo(
+        elpd=float(elpd_row.sum()),
+        se=float(np.sqrt(n) * elpd_row.std(ddof=1)) if n > 1 else np.nan,
+        p_loo=float((fitted - elpd_row).sum()),
+        elpd_row=elpd_row,
+        k=k,
+        good_k=good_k(n_draws),
+        n_draws=n_draws,
+        corrected=log_p is not None,
+    )
+
+
+def loo_of(container: Any, name: str = "obs") -> Loo:
+    """PSIS-LOO of a posterior in ArviZ's container.
+
+    Where ``sample_stats`` has ``log_p`` and ``log_q``, the draws are taken for those of an
+    approximation; else this is what ``arviz.loo`` gives (but that ArviZ 0.x divides the variance
+    of the terms by n, and 1.x and this by n - 1).
+
+    Parameters
+    ----------
+    container : arviz.InferenceData or xarray.DataTree
+        With the groups ``posterior`` and ``log_likelihood``.
+    name : str
+        Of the variable in ``log_likelihood``.
+
+    Returns
+    -------
+    Loo
+
+    Raises
+    ------
+    ValueError
+        If a group or the variable is missing.
+    """
+    likelihood = _arviz.group(container, "log_likelihood")
+    if name not in likelihood:
+        raise ValueError(f"log_likelihood has no {name!r}, only {[*likelihood]}.")
+    terms = likelihood[name].transpose("chain", "draw", ...).to_numpy()
+    terms = terms.reshape(*terms.shape[:2], -1)
+    names = [*container.children] if hasattr(container, "children") else [*container.groups()]
+    stats = _arviz.group(container, "sample_stats") if "sample_stats" in names else {}
+    if "log_p" in stats and "log_q" in stats:
+        return loo(terms, log_p=stats["log_p"], log_q=stats["log_q"])
+    return loo(terms, reff=_relative_ess(_arviz.group(container, "posterior")))
+
+
+def _relative_ess(posterior: Any) -> float:
+    """Mean effective draws per draw over all parameters, as ArviZ takes it; 1 for one chain."""
+    n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    if n_chains == 1:
+        return 1.0
+    each = [ess(values.transpose("chain", "draw", ...), "mean") for values in posterior.values()]
+    return float(np.mean(np.concatenate([one.ravel() for one in each])) / (n_chains * n_draws))

@@ -1,0 +1,152 @@
+"""Leave-one-out scores against exact ones, and against ArviZ's."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.special import betaln
+from scipy.stats import beta
+
+from bayestree import _arviz
+from bayestree.diagnostics import loo, loo_of
+
+# Tosses of a coin under a Beta(1, 1) prior: the posterior is Beta(10, 4).
+Y = np.array([1, 1, 1, 0, 1, 1, 0, 1, 1, 1, 0, 1])
+HEADS, TAILS = 1 + Y.sum(), 1 + (1 - Y).sum()
+EXACT = np.log(np.where(Y, HEADS - 1, TAILS - 1) / (HEADS + TAILS - 1))
+
+
+def tosses(a=HEADS, b=TAILS, draws=1000, seed=0):
+    """Log-likelihood (4 chains) of each toss, and log_p, log_q, for draws of Beta(a, b)."""
+    theta = np.random.default_rng(seed).beta(a, b, size=(4, draws // 4))
+    terms = np.where(Y, np.log(theta)[..., None], np.log1p(-theta)[..., None])
+    return terms, terms.sum(axis=-1) + 7.0, beta.logpdf(theta, a, b)
+
+
+def mean_and_error(scores):
+    scores = np.array(scores)
+    return scores.mean(axis=0), scores.std(axis=0, ddof=1) / np.sqrt(len(scores))
+
+
+class TestExact:
+    def test_draws_of_the_posterior(self):
+        found = [loo(tosses(seed=seed)[0]).elpd for seed in range(20)]
+        mean, error = mean_and_error(found)
+        assert mean == pytest.approx(EXACT.sum(), abs=4 * error)
+
+    def test_draws_of_an_approximation(self):
+        wrong = [tosses(6, 4, seed=seed) for seed in range(20)]
+        mean, error = mean_and_error([loo(t, log_p=p, log_q=q).elpd_row for t, p, q in wrong])
+        np.testing.assert_array_less(np.abs(mean - EXACT), 4 * error)
+        # and without the correction they miss it
+        plain, spread = mean_and_error([loo(t).elpd for t, _, _ in wrong])
+        assert abs(plain - EXACT.sum()) > 10 * spread
+
+    def test_the_exact_approximation_needs_no_correction(self):
+        terms, log_p, log_q = tosses()
+        one, other = loo(terms), loo(terms, log_p=log_p, log_q=log_q)
+        np.testing.assert_allclose(other.elpd_row, one.elpd_row, rtol=1e-9)
+        assert other.corrected
+        assert not one.corrected
+
+    def test_effective_parameters(self):
+        # log p(y_i | y) - log p(y_i | y_-i), summed
+        exact = np.log(np.where(Y, HEADS, TAILS) / (HEADS + TAILS)).sum() - EXACT.sum()
+        mean, error = mean_and_error([loo(tosses(seed=seed)[0]).p_loo for seed in range(20)])
+        assert mean == pytest.approx(exact, abs=4 * error)
+
+
+class TestTails:
+    def test_an_approximation_that_is_too_narrow(self):
+        terms, log_p, log_q = tosses(100, 40)
+        found = loo(terms, log_p=log_p, log_q=log_q)
+        assert len(found.bad_rows) == len(Y)
+        assert "approximation is too far from the posterior" in found.warning
+        assert found.warning in str(found)
+
+    def test_a_row_that_decides_alone(self):
+        # draws of N(0, 1 / 2); a row far away is a point of 1 / p with a heavy tail
+        theta = np.random.default_rng(0).normal(scale=0.5**0.5, size=(4, 500))
+        rows = np.array([0.1, -0.2, 9.0])
+        found = loo(-0.5 * (rows - theta[..., None]) ** 2)
+        np.testing.assert_array_equal(found.bad_rows, [2])
+        assert "1 of 3 rows" in found.warning
+
+    def test_a_good_fit_has_no_warning(self):
+        found = loo(tosses()[0])
+        assert found.warning == ""
+        assert found.good_k == pytest.approx(2 / 3)
+        assert found.to_frame()["good"].all()
+        assert list(found.to_frame().columns) == ["elpd", "k", "good"]
+        assert "1000 draws of a sampler" in str(found)
+
+
+def container(terms, **stats):
+    theta = np.exp(terms[..., 0])
+    groups = {
+        "posterior": xr.Dataset({"theta": (("chain", "draw"), theta)}),
+        "log_likelihood": xr.Dataset({"obs": (("chain", "draw", "row"), terms)}),
+    }
+    if stats:
+        draws = ("chain", "draw")
+        groups["sample_stats"] = xr.Dataset({name: (draws, v) for name, v in stats.items()})
+    return _arviz.container(groups, {})
+
+
+class TestArviz:
+    def test_equals_its_loo(self):
+        terms, _, _ = tosses()
+        terms = np.repeat(terms, 2, axis=1)  # every draw twice: half as many effective ones
+        held = container(terms)
+        found, theirs = loo_of(held), _arviz.arviz().loo(held, pointwise=True)
+        new = _arviz.major_version() > 0
+        assert found.elpd == pytest.approx(float(theirs.elpd if new else theirs.elpd_loo))
+        unbiased = 1.0 if new else np.sqrt(12 / 11)
+        assert found.se == pytest.approx(float(theirs.se) * unbiased)
+        assert found.p_loo == pytest.approx(float(theirs.p if new else theirs.p_loo))
+        np.testing.assert_allclose(found.k, theirs.pareto_k, rtol=1e-6)
+        rows = theirs.elpd_i if new else theirs.loo_i
+        np.testing.assert_allclose(found.elpd_row, rows, rtol=1e-9)
+
+    def test_equals_its_correction(self):
+        if _arviz.major_version() == 0:
+            pytest.skip("ArviZ 0.x has no leave-one-out for approximate posteriors")
+        terms, log_p, log_q = tosses(6, 4)
+        held = container(terms, log_p=log_p, log_q=log_q)
+        theirs = _arviz.arviz().loo_approximate_posterior(held, log_p, log_q, pointwise=True)
+        found = loo_of(held)
+        assert found.corrected
+        np.testing.assert_allclose(found.elpd_row, theirs.elpd_i, rtol=1e-9)
+        np.testing.assert_allclose(found.k, theirs.pareto_k, rtol=1e-6)
+        assert found.p_loo == pytest.approx(float(theirs.p))
+
+    def test_densities_of_the_draws_are_used(self):
+        terms, log_p, log_q = tosses(6, 4)
+        found = loo_of(container(terms, log_p=log_p, log_q=log_q))
+        assert found.elpd == loo(terms, log_p=log_p, log_q=log_q).elpd
+        assert not loo_of(container(terms, lp=log_p)).corrected
+
+    def test_what_is_missing_is_named(self):
+        with pytest.raises(ValueError, match="no 'y', only"):
+            loo_of(container(tosses()[0]), "y")
+        without = _arviz.container({"posterior": xr.Dataset()}, {})
+        with pytest.raises(ValueError, match="no group 'log_likelihood'"):
+            loo_of(without)
+
+
+def test_bad_input():
+    terms, log_p, log_q = tosses()
+    with pytest.raises(ValueError, match=r"\(chain, draw, row\), got \(4, 250\)"):
+        loo(terms[:, :, 0])
+    with pytest.raises(ValueError, match="log_p and log_q belong together"):
+        loo(terms, log_p=log_p)
+    with pytest.raises(ValueError, match=r"must have shape \(4, 250\)"):
+        loo(terms, log_p=log_p[:, :9], log_q=log_q[:, :9])
+    terms[0, 0, 0] = np.nan
+    with pytest.raises(ValueError, match="1 of 1000 are NaN or inf"):
+        loo(terms)
+
+
+def test_the_model_of_these_tests():
+    # the ratio of evidences is the exact leave-one-out score
+    one = betaln(HEADS, TAILS) - betaln(HEADS - Y, TAILS - (1 - Y))
+    np.testing.assert_allclose(one, EXACT)
