@@ -117,7 +117,7 @@ def test_draws_follow_their_seed_and_leave_torch_alone():
 )
 def test_improper_priors_have_no_draws(parts):
     model = make(**parts)
-    with pytest.raises(ValueError, match="improper priors: (Flat|LiteralGammaProcess); give"):
+    with pytest.raises(ValueError, match=r"improper priors: (Flat|LiteralGammaProcess); give"):
         sample_prior(model, 2, 5)
     assert len(improper_priors(model)) == 1
 
