@@ -1,15 +1,17 @@
 """A tree of two features as a map: probabilities, borders and facets."""
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from matplotlib.patheffects import AbstractPathEffect, withStroke
 from numpy.typing import ArrayLike, NDArray
 
 from bayestree.plots import _style
-from bayestree.tree import LOG2, Tree, facet_threshold
+from bayestree.plots._geometry import Window, band_fields, border_fields, facets
+from bayestree.tree import LOG2, Tree
 
 Floats = NDArray[np.float64]
 
@@ -17,27 +19,11 @@ MARGIN = 0.06  # of the range of the rows, on every side
 REACH = 2.5  # standard deviations shown where there are no rows
 SHADE = 0.55  # strength of the colour of a certain class
 POINT: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.4, "zorder": 4}
+COARSE = 2  # the band is smooth: every second point of the grid will do
+BORDER: dict[str, Any] = {"linewidths": 1.6, "zorder": 3}
+BAND: dict[str, Any] = {"alpha": 0.2, "zorder": 1}
+EDGE: dict[str, Any] = {"linewidths": 0.8, "linestyles": "dotted", "zorder": 1.5}
 FACET: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2.5)), "alpha": 0.75, "zorder": 2}
-STEPS = 600  # points of a facet, to find where its node is reached
-
-
-class _Window(NamedTuple):
-    """The rectangle shown, and a grid over it."""
-
-    low: Floats
-    high: Floats
-    x: Floats
-    y: Floats
-
-    @property
-    def rows(self) -> Floats:
-        """Points of the grid, shape (r * r, 2)."""
-        return np.stack([side.ravel() for side in np.meshgrid(self.x, self.y)], axis=1)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns of the grid."""
-        return len(self.y), len(self.x)
 
 
 def boundary(
@@ -47,13 +33,16 @@ def boundary(
     ax: Axes | None = None,
     *,
     resolution: int = 300,
+    band: bool = True,
+    level: float = 0.9,
 ) -> Axes:
     """Map of a tree fitted to two features.
 
     The shade is what ``predict_proba`` (``predict``, for a regressor) says: full colour where it
     is sure of a class, white where all classes are as likely. Solid lines are the borders of the
     deterministic tree. Dashed lines are the facets of each node: the half-spaces that contain
-    its inner side, drawn where they bound it.
+    its inner side, drawn where they bound it. The grey band is where the posterior does not
+    settle the side: the credible interval of P(outside) holds 1/2.
 
     Parameters
     ----------
@@ -65,6 +54,10 @@ def boundary(
     ax : Axes, optional
     resolution : int
         Points of the grid on each side.
+    band : bool
+        Whether the credible band of each border is drawn, where there are several draws.
+    level : float
+        Probability of the band.
 
     Returns
     -------
@@ -73,7 +66,8 @@ def boundary(
     Raises
     ------
     ValueError
-        If the tree does not have two features, or X and y do not match.
+        If the tree does not have two features, X and y do not match, or ``level`` is not
+        between 0 and 1.
     """
     tree = _style.tree_of(estimator)
     if tree.n_features != 2:
@@ -88,9 +82,13 @@ def boundary(
     window = _window(tree, rows, resolution)
     classifies = tree.value.ndim == 2
     (_shade_classes if classifies else _shade_values)(ax, estimator, tree, window)
+    if band and _style.has_draws(estimator):
+        coarse = _window(tree, rows, max(resolution // COARSE, 2))
+        _bands(ax, estimator, tree, coarse, level)
     _borders(ax, tree, window)
     if rows is not None:
         _points(ax, estimator, tree, rows, target)
+    _legend(ax)
     _frame(ax, tree, window)
     return ax
 
@@ -106,7 +104,7 @@ def _check_rows(rows: Floats | None, target: NDArray[Any] | None) -> None:
         raise ValueError(f"y must have shape ({len(rows)},) as X has rows, got {target.shape}.")
 
 
-def _window(tree: Tree, rows: Floats | None, resolution: int) -> _Window:
+def _window(tree: Tree, rows: Floats | None, resolution: int) -> Window:
     if rows is None or len(rows) == 0:
         low, high = tree.center - REACH * tree.scale, tree.center + REACH * tree.scale
     else:
@@ -114,7 +112,7 @@ def _window(tree: Tree, rows: Floats | None, resolution: int) -> _Window:
         width = np.where(high > low, high - low, 1.0)
         low, high = low - MARGIN * width, high + MARGIN * width
     x, y = (np.linspace(low[j], high[j], resolution) for j in range(2))
-    return _Window(low, high, x, y)
+    return Window(low, high, x, y)
 
 
 def _named(estimator: Any, rows: Floats) -> Any:
@@ -123,7 +121,7 @@ def _named(estimator: Any, rows: Floats) -> Any:
     return rows if names is None else pd.DataFrame(rows, columns=list(names))
 
 
-def _shade_classes(ax: Axes, estimator: Any, tree: Tree, window: _Window) -> None:
+def _shade_classes(ax: Axes, estimator: Any, tree: Tree, window: Window) -> None:
     if hasattr(estimator, "predict_proba"):
         probability = estimator.predict_proba(_named(estimator, window.rows))
     else:
@@ -135,7 +133,7 @@ def _shade_classes(ax: Axes, estimator: Any, tree: Tree, window: _Window) -> Non
     ax.imshow(image, origin="lower", extent=_extent(window), aspect="auto", zorder=0)
 
 
-def _shade_values(ax: Axes, estimator: Any, tree: Tree, window: _Window) -> None:
+def _shade_values(ax: Axes, estimator: Any, tree: Tree, window: Window) -> None:
     rows = window.rows
     value = tree.predict(rows) if estimator is tree else estimator.predict(_named(estimator, rows))
     image = ax.imshow(
@@ -149,73 +147,42 @@ def _shade_values(ax: Axes, estimator: Any, tree: Tree, window: _Window) -> None
     ax.figure.colorbar(image, ax=ax, label="expected value")
 
 
-def _extent(window: _Window) -> tuple[float, float, float, float]:
+def _extent(window: Window) -> tuple[float, float, float, float]:
     left, bottom = (float(v) for v in window.low)
     right, top = (float(v) for v in window.high)
     return left, right, bottom, top
 
 
-def _borders(ax: Axes, tree: Tree, window: _Window) -> None:
+def _bands(ax: Axes, estimator: Any, tree: Tree, window: Window, level: float) -> None:
+    """Where the posterior leaves the side of each node open."""
+    interval = estimator.split_uncertainty(_named(estimator, window.rows), level=level).interval
+    # The map of values holds all greys: a veil is lighter than all of them.
+    colour = _style.INK if tree.value.ndim == 2 else "white"
+    for field in band_fields(tree, interval, window.rows):
+        if field.min() < 0 < field.max():
+            grid = field.reshape(window.shape)
+            ax.contourf(window.x, window.y, grid, [field.min(), 0], colors=[colour], **BAND)
+            ax.contour(window.x, window.y, grid, [0], colors=[colour], **EDGE)
+    key: dict[str, Any] = {"facecolor": to_rgba(colour, BAND["alpha"]), "edgecolor": _style.INK}
+    ax.fill([], [], label=f"{level:.0%} band of the border", linestyle=":", linewidth=0.8, **key)
+
+
+def _borders(ax: Axes, tree: Tree, window: Window) -> None:
     """Where each node splits at 1/2, on the part of the plane that reaches it, and its facets."""
-    rows = window.rows
-    for node, reached, _ in tree.walk(rows):
-        score = np.full(len(rows), np.nan)
-        score[reached] = tree.score(node, rows[reached])
-        finite = score[reached]
-        if finite.min() < LOG2 < finite.max():
-            field = score.reshape(window.shape)
-            ax.contour(
-                window.x, window.y, field, [LOG2], colors=_style.INK, linewidths=1.6, zorder=3
+    for node, score in border_fields(tree, window.rows):
+        if np.nanmin(score) < LOG2 < np.nanmax(score):
+            lines = ax.contour(
+                window.x, window.y, score.reshape(window.shape), [LOG2], colors=_style.INK, **BORDER
             )
-        for segment in _facets(tree, node, window):
-            ax.plot(*segment.T, color=_style.INK, **FACET)
+            lines.set_path_effects(_halo(tree, BORDER["linewidths"]))
+        for segment in facets(tree, node, window):
+            effects = _halo(tree, FACET["linewidth"])
+            ax.plot(*segment.T, color=_style.INK, path_effects=effects, **FACET)
 
 
-def _facets(tree: Tree, node: int, window: _Window) -> Iterator[Floats]:
-    """The segments on which each facet of a node bounds its polytope; gaps are nan."""
-    own = tree.experts(node)
-    normal = tree.hyperplane[own]
-    bound = facet_threshold(tree.weight[own]) - tree.intercept[own]
-    # The sides of the window bound like facets do.
-    normals = np.concatenate([normal, np.eye(2), -np.eye(2)])
-    bounds = np.concatenate([bound, window.high, -window.low])
-    for k in range(len(normal)):
-        ends = _clip(normals, bounds, k)
-        if ends is None:
-            continue
-        segment = np.linspace(*ends, STEPS)
-        segment[~_reaches(tree, node, segment)] = np.nan
-        if np.isfinite(segment).any():
-            yield segment
-
-
-def _clip(normals: Floats, bounds: Floats, k: int) -> tuple[Floats, Floats] | None:
-    """Ends of the part of the line normal_k . x = bound_k where all other bounds hold."""
-    squared = float(normals[k] @ normals[k])
-    if squared == 0:
-        return None
-    foot = normals[k] * (bounds[k] / squared)
-    along = np.array([-normals[k, 1], normals[k, 0]]) / np.sqrt(squared)
-    others = np.arange(len(normals)) != k
-    slope = normals[others] @ along
-    room = bounds[others] - normals[others] @ foot
-    with np.errstate(divide="ignore", invalid="ignore"):
-        cut = room / slope
-    low = cut[slope < 0].max(initial=-np.inf)
-    high = cut[slope > 0].min(initial=np.inf)
-    if (room[slope == 0] < 0).any() or not low < high:
-        return None
-    return foot + low * along, foot + high * along
-
-
-def _reaches(tree: Tree, node: int, rows: Floats) -> NDArray[np.bool_]:
-    """Whether each row reaches a node."""
-    for found, reached, _ in tree.walk(rows):
-        if found == node:
-            member = np.zeros(len(rows), dtype=bool)
-            member[reached] = True
-            return member
-    return np.zeros(len(rows), dtype=bool)
+def _halo(tree: Tree, line: float) -> list[AbstractPathEffect]:
+    """White around a line on the map of values, which is nearly as dark in places."""
+    return [] if tree.value.ndim == 2 else [withStroke(linewidth=line + 1, foreground="white")]
 
 
 def _points(
@@ -241,13 +208,24 @@ def _class_points(ax: Axes, estimator: Any, tree: Tree, rows: Floats, target: ND
     for label, name, colour in zip(labels, names, colours, strict=True):
         own = rows[target == label]
         ax.scatter(own[:, 0], own[:, 1], color=colour, label=name, s=_point_size(rows), **POINT)
+
+
+def _legend(ax: Axes) -> None:
+    """Above the map: classes and, last, the band."""
+    handles, labels = ax.get_legend_handles_labels()
+    if not handles:
+        return
+    order = sorted(range(len(labels)), key=lambda k: handles[k] in ax.patches)
     ax.legend(
+        [handles[k] for k in order],
+        [labels[k] for k in order],
         loc="lower center",
         bbox_to_anchor=(0.5, 1.0),
-        ncols=min(len(names), 5),
+        ncols=min(len(labels), 4),
         markerscale=1.4,
         frameon=False,
-        handletextpad=0.1,
+        handletextpad=0.4,
+        handlelength=1.2,
     )
 
 
@@ -257,7 +235,7 @@ def _value_points(ax: Axes, rows: Floats, target: NDArray[Any]) -> None:
     ax.scatter(rows[:, 0], rows[:, 1], c=shade.to_rgba(target), s=_point_size(rows), **POINT)
 
 
-def _frame(ax: Axes, tree: Tree, window: _Window) -> None:
+def _frame(ax: Axes, tree: Tree, window: Window) -> None:
     left, right, bottom, top = _extent(window)
     ax.set(xlim=(left, right), ylim=(bottom, top))
     first, second = _style.feature_names(tree)

@@ -57,6 +57,12 @@ def new_axes(width: float, height: float) -> Axes:
     return axes
 
 
+def has_draws(estimator: object) -> bool:
+    """Whether an estimator has a posterior of several draws."""
+    posterior: Any = getattr(estimator, "posterior_", None)
+    return posterior is not None and posterior.n_chains * posterior.n_draws > 1
+
+
 class Size(NamedTuple):
     """Inches of a panel, and of the room on the right and above for what the panels share."""
 

@@ -147,8 +147,7 @@ def _measured(estimator: Any, tree: Tree, sizes: bool | PolytopeSize) -> Polytop
                 f"{', '.join(tree.topology.node_labels)}; measure the estimator that is drawn."
             )
         return sizes
-    posterior = getattr(estimator, "posterior_", None)
-    if not sizes or posterior is None or posterior.n_chains * posterior.n_draws == 1:
+    if not sizes or not _style.has_draws(estimator):
         return None
     measured: PolytopeSize = estimator.polytope_size()
     return measured

@@ -5,13 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.contour import QuadContourSet
 from matplotlib.figure import Figure
 
 from bayestree import plots
-from bayestree.plots._boundary import _clip
+from bayestree.plots._geometry import _clip
 from bayestree.topology import Topology
 from bayestree.tree import Tree
-from tests.plots.cases import estimator_of, make_sizes, make_tree, texts
+from tests.plots.cases import estimator_of, make_sizes, make_tree, make_uncertainty, texts
 
 
 @pytest.mark.parametrize("draw", [plots.boundary, plots.tree])
@@ -117,6 +118,79 @@ def test_a_half_plane_is_drawn_with_its_border_and_one_facet():
     np.testing.assert_allclose(facet.get_ydata()[[0, -1]], [-2.5, 2.5])
     (border,) = ax.collections
     np.testing.assert_allclose(border.get_paths()[0].vertices[:, 0], 0, atol=1e-2)
+
+
+def with_band(tree, interval_of, n_draws=10):
+    """An estimator whose splits are uncertain as a function of the rows says."""
+
+    def split_uncertainty(X, level):
+        low, high = interval_of(np.asarray(X), level)
+        return make_uncertainty(low, (low + high) / 2, high)
+
+    posterior = SimpleNamespace(n_chains=1, n_draws=n_draws)
+    return estimator_of(tree, posterior_=posterior, split_uncertainty=split_uncertainty)
+
+
+def vertical(*, n_nodes=1):
+    """A tree that splits at x0 = 0, and inside of it at x1 = 0."""
+    topology = Topology(np.array([[1, -1], [-2, -3]])[:n_nodes] if n_nodes > 1 else [[-1, -2]])
+    return Tree.from_standardised(
+        topology,
+        np.ones((n_nodes, 1)),
+        2 * np.eye(2)[:n_nodes, None],
+        np.zeros((n_nodes, 1)),
+        center=np.zeros(2),
+        scale=np.ones(2),
+    ).with_value(np.eye(3)[: n_nodes + 1, : n_nodes + 1])
+
+
+def about_axes(X, level):
+    """P(outside) of each feature in doubt within a distance of ``level``."""
+    return tuple(0.5 + 0.4 * np.tanh(X + side * level) for side in (-1, 1))
+
+
+def bands(ax):
+    return [
+        np.concatenate([path.vertices for path in found.get_paths()])
+        for found in ax.collections
+        if isinstance(found, QuadContourSet) and found.filled
+    ]
+
+
+def test_the_band_is_where_the_interval_holds_a_half():
+    tree = vertical()
+    fitted = with_band(tree, lambda X, level: [part[:, :1] for part in about_axes(X, level)])
+    ax = plots.boundary(fitted, level=0.8)
+    (corners,) = bands(ax)
+    np.testing.assert_allclose([corners[:, 0].min(), corners[:, 0].max()], [-0.8, 0.8], atol=1e-3)
+    np.testing.assert_allclose([corners[:, 1].min(), corners[:, 1].max()], [-2.5, 2.5])
+    assert "80% band of the border" in texts(ax)
+
+
+def test_the_band_ends_where_the_node_is_not_reached():
+    ax = plots.boundary(with_band(vertical(n_nodes=2), about_axes), level=0.5)
+    _, second = bands(ax)
+    np.testing.assert_allclose([second[:, 1].min(), second[:, 1].max()], [-0.5, 0.5], atol=1e-3)
+    np.testing.assert_allclose([second[:, 0].min(), second[:, 0].max()], [-2.5, 0], atol=1e-3)
+
+
+def test_no_band_without_draws_or_where_it_is_not_asked_for():
+    tree = vertical(n_nodes=2)
+    for ax in (
+        plots.boundary(with_band(tree, about_axes, n_draws=1)),
+        plots.boundary(with_band(tree, about_axes), band=False),
+        plots.boundary(tree),
+    ):
+        assert bands(ax) == []
+        assert ax.get_legend() is None
+
+
+def test_the_band_comes_last_in_the_legend():
+    tree = vertical()
+    fitted = with_band(tree, lambda X, level: [part[:, :1] for part in about_axes(X, level)])
+    ax = plots.boundary(fitted, np.ones((4, 2)), [0, 1, 1, 0])
+    said = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert said == ["0", "1", "90% band of the border"]
 
 
 def test_tree_says_facets_rows_and_classes():

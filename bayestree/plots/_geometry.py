@@ -1,0 +1,118 @@
+"""Where borders, facets and credible bands of a tree of two features lie."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logit
+
+from bayestree.tree import LOG2, Tree, facet_threshold
+
+Floats = NDArray[np.float64]
+
+STEPS = 600  # points of a facet, to find where its node is reached
+CERTAIN = 1e-12  # probabilities nearer to 0 and 1 are as good as these
+
+
+class Window(NamedTuple):
+    """The rectangle shown, and a grid over it."""
+
+    low: Floats
+    high: Floats
+    x: Floats
+    y: Floats
+
+    @property
+    def rows(self) -> Floats:
+        """Points of the grid, shape (r * r, 2)."""
+        return np.stack([side.ravel() for side in np.meshgrid(self.x, self.y)], axis=1)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the grid."""
+        return len(self.y), len(self.x)
+
+
+def border_fields(tree: Tree, rows: Floats) -> Iterator[tuple[int, Floats]]:
+    """Each node that some rows reach, and its scores: at the border log 2, nan beyond its reach."""
+    for node, reached, _ in tree.walk(rows):
+        score = np.full(len(rows), np.nan)
+        score[reached] = tree.score(node, rows[reached])
+        yield node, score
+
+
+def band_fields(tree: Tree, interval: Floats, rows: Floats) -> Iterator[Floats]:
+    """For each node, a field that is negative in its band and continuous across the band's edge.
+
+    In the band, the credible interval of P(outside) holds 1/2; it ends where the deterministic
+    tree no longer reaches the node.
+
+    Parameters
+    ----------
+    tree : Tree
+    interval : array, shape (n, V, 2)
+        Of P(outside) at each point of a grid.
+    rows : array, shape (n, 2)
+        These points.
+
+    Yields
+    ------
+    array, shape (n,)
+    """
+    low, high = np.moveaxis(logit(interval.clip(CERTAIN, 1 - CERTAIN)), -1, 0)
+    # beyond[v] is negative where the path to v is taken
+    beyond = np.full((tree.n_nodes, len(rows)), -np.inf)
+    for node, pair in enumerate(tree.topology.children):
+        yield np.maximum(np.maximum(low[:, node], -high[:, node]), beyond[node])
+        outside = np.log(np.maximum(tree.score(node, rows), np.finfo(np.float64).tiny) / LOG2)
+        for child, way in zip(pair, (outside, -outside), strict=True):
+            if child >= 0:
+                beyond[child] = np.maximum(beyond[node], way)
+
+
+def facets(tree: Tree, node: int, window: Window) -> Iterator[Floats]:
+    """The segments on which each facet of a node bounds its polytope; gaps are nan."""
+    own = tree.experts(node)
+    normal = tree.hyperplane[own]
+    bound = facet_threshold(tree.weight[own]) - tree.intercept[own]
+    # The sides of the window bound like facets do.
+    normals = np.concatenate([normal, np.eye(2), -np.eye(2)])
+    bounds = np.concatenate([bound, window.high, -window.low])
+    for k in range(len(normal)):
+        ends = _clip(normals, bounds, k)
+        if ends is None:
+            continue
+        segment = np.linspace(*ends, STEPS)
+        segment[~_reaches(tree, node, segment)] = np.nan
+        if np.isfinite(segment).any():
+            yield segment
+
+
+def _clip(normals: Floats, bounds: Floats, k: int) -> tuple[Floats, Floats] | None:
+    """Ends of the part of the line normal_k . x = bound_k where all other bounds hold."""
+    squared = float(normals[k] @ normals[k])
+    if squared == 0:
+        return None
+    foot = normals[k] * (bounds[k] / squared)
+    along = np.array([-normals[k, 1], normals[k, 0]]) / np.sqrt(squared)
+    others = np.arange(len(normals)) != k
+    slope = normals[others] @ along
+    room = bounds[others] - normals[others] @ foot
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cut = room / slope
+    low = cut[slope < 0].max(initial=-np.inf)
+    high = cut[slope > 0].min(initial=np.inf)
+    if (room[slope == 0] < 0).any() or not low < high:
+        return None
+    return foot + low * along, foot + high * along
+
+
+def _reaches(tree: Tree, node: int, rows: Floats) -> NDArray[np.bool_]:
+    """Whether each row reaches a node."""
+    for found, reached, _ in tree.walk(rows):
+        if found == node:
+            member = np.zeros(len(rows), dtype=bool)
+            member[reached] = True
+            return member
+    return np.zeros(len(rows), dtype=bool)
