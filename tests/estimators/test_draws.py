@@ -1,0 +1,295 @@
+"""The posterior of an estimator: for ArviZ, and as draws of y."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from scipy import stats
+from sklearn.exceptions import NotFittedError
+
+import bayestree
+from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, _arviz
+
+FAST = {"epochs": 20, "n_draws": 40, "n_experts": 4, "max_depth": 2, "random_state": 0}
+N = 120
+
+
+def frame():
+    values = np.random.default_rng(0).normal(size=(N, 3))
+    return pd.DataFrame(values * [1, 10, 100] + 5, columns=["a", "b", "c"])
+
+
+def labels(X):
+    side = (X["a"] - 5 + (X["b"] - 5) / 10 > 0).to_numpy()
+    return np.where(side, "yes", "no")
+
+
+def reals(X):
+    return 1000 + 50 * np.sign(X["a"] - 5).to_numpy() + X["b"].to_numpy()
+
+
+@pytest.fixture(scope="module")
+def clf():
+    X = frame()
+    return ConvexPolytopeTreeClassifier(**FAST).fit(X, labels(X))
+
+
+@pytest.fixture(scope="module")
+def reg():
+    X = frame()
+    return ConvexPolytopeTreeRegressor(**FAST).fit(X, reals(X))
+
+
+@pytest.fixture(params=["clf", "reg"])
+def case(request):
+    """An estimator, X and y."""
+    X = frame()
+    y = labels(X) if request.param == "clf" else reals(X)
+    return request.getfixturevalue(request.param), X, y
+
+
+def same(one, other):
+    names = list(one.children) if isinstance(one, xr.DataTree) else one.groups()
+    for name in names:
+        xr.testing.assert_identical(_arviz.group(one, name), _arviz.group(other, name))
+
+
+class TestArviz:
+    def test_names_and_units_are_those_of_the_data(self, case):
+        estimator, X, y = case
+        made = estimator.to_arviz(X, y, n_prior=5)
+        posterior = _arviz.group(made, "posterior")
+        assert posterior.feature.to_numpy().tolist() == ["a", "b", "c"]
+        constant = _arviz.group(made, "constant_data")
+        np.testing.assert_allclose(constant.X, X, rtol=1e-12)
+        observed = _arviz.group(made, "observed_data").obs
+        if "class" in posterior.dims:
+            assert posterior["class"].to_numpy().tolist() == ["no", "yes"]
+            assert (posterior["class"].to_numpy()[observed] == y).all()
+        else:
+            np.testing.assert_allclose(observed, y, rtol=1e-12)
+            drawn = _arviz.group(made, "posterior_predictive").obs
+            assert abs(float(drawn.mean()) - y.mean()) < 5
+
+    def test_log_likelihood_is_the_density_of_y(self, case):
+        """Averaged over the draws: that of the posterior predictive."""
+        estimator, X, y = case
+        terms = _arviz.group(estimator.to_arviz(X, y), "log_likelihood").obs.to_numpy()
+        found = np.exp(terms).mean(axis=(0, 1))
+        if isinstance(estimator, ConvexPolytopeTreeClassifier):
+            expected = estimator.predict_proba(X)[np.arange(N), (y == "yes").astype(int)]
+            np.testing.assert_allclose(found, expected, rtol=1e-10)
+        else:
+            posterior = estimator.posterior_
+            standard = (X.to_numpy() - estimator._center) / estimator._scale
+            density = [
+                posterior.leaf_probs(standard, sites)
+                * stats.norm(
+                    sites["leaf_mean"] * estimator._y_scale + estimator._y_mean,
+                    sites["leaf_scale"] * estimator._y_scale,
+                ).pdf(y[:, None])
+                for sites in posterior.each()
+            ]
+            np.testing.assert_allclose(found, np.mean(density, axis=0).sum(axis=1), rtol=1e-10)
+
+    def test_without_rows_the_groups_are_those_that_need_none(self, case):
+        estimator, _, _ = case
+        made = estimator.to_arviz()
+        assert "log_prior" in made
+        with pytest.raises(ValueError, match="no group 'log_likelihood' among"):
+            _arviz.group(made, "log_likelihood")
+
+    def test_weights_multiply_the_terms_and_rows_of_none_are_left_out(self, case):
+        estimator, X, y = case
+        weights = np.arange(N) % 3.0
+        plain, weighted = estimator.to_arviz(X, y), estimator.to_arviz(X, y, weights)
+        kept = np.flatnonzero(weights)
+        found = _arviz.group(weighted, "log_likelihood").obs
+        np.testing.assert_array_equal(found.row, kept)
+        expected = _arviz.group(plain, "log_likelihood").obs.to_numpy()[..., kept] * weights[kept]
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+        constant = _arviz.group(weighted, "constant_data")
+        np.testing.assert_array_equal(constant.sample_weight, weights[kept])
+
+    def test_class_weights_multiply_them_too(self):
+        X = frame()
+        estimator = ConvexPolytopeTreeClassifier(
+            class_weight={"no": 1.0, "yes": 3.0}, **FAST | {"epochs": 1}
+        ).fit(X, labels(X))
+        constant = _arviz.group(estimator.to_arviz(X, labels(X)), "constant_data")
+        np.testing.assert_array_equal(
+            constant.sample_weight, np.where(labels(X) == "yes", 3.0, 1.0)
+        )
+
+    def test_the_recorded_log_joint_is_that_of_these_rows(self, case):
+        estimator, X, y = case
+        made = estimator.to_arviz(X, y)
+        prior = _arviz.group(made, "log_prior")
+        terms = _arviz.group(made, "log_likelihood").obs.sum("row")
+        if not isinstance(estimator, ConvexPolytopeTreeClassifier):
+            terms = terms + N * np.log(estimator._y_scale)  # lp is on the scale of the draws
+        total = terms + sum(prior[name] for name in prior)
+        np.testing.assert_allclose(total, _arviz.group(made, "sample_stats").lp, rtol=1e-10)
+
+    def test_attributes_name_the_estimator_and_its_seed(self, case):
+        estimator, _, _ = case
+        attrs = estimator.to_arviz(groups=["posterior"]).attrs
+        assert attrs["estimator"] == type(estimator).__name__
+        assert attrs["random_state"] == "0"
+        assert json.loads(attrs["parameters"])["n_experts"] == 4
+
+    def test_a_loaded_file_gives_the_same(self, case, tmp_path):
+        estimator, X, y = case
+        estimator.save(tmp_path / "model.safetensors")
+        read = bayestree.load(tmp_path / "model.safetensors")
+        same(estimator.to_arviz(X, y, n_prior=5), read.to_arviz(X, y, n_prior=5))
+
+    def test_a_warm_up_is_saved(self, tmp_path):
+        X = frame()
+        estimator = ConvexPolytopeTreeClassifier(**FAST | {"epochs": 1}).fit(X, labels(X))
+        found = estimator.posterior_
+        estimator.posterior_ = replace(
+            found,
+            warmup_draws={name: values[:, :3] for name, values in found.draws.items()},
+            warmup_stats={"diverging": np.array([[True, False, False]])},
+        )
+        estimator.save(tmp_path / "model.safetensors")
+        read = bayestree.load(tmp_path / "model.safetensors")
+        made = read.to_arviz(n_prior=5)
+        same(estimator.to_arviz(n_prior=5), made)
+        assert _arviz.group(made, "warmup_sample_stats").diverging[0, 0]
+        assert _arviz.group(made, "warmup_posterior").sizes["draw"] == 3
+
+    def test_trees_without_a_split_have_groups_too(self, tmp_path):
+        X = frame()
+        estimator = ConvexPolytopeTreeClassifier(max_depth=0).fit(X, labels(X))
+        made = estimator.to_arviz(X, labels(X), n_prior=5)
+        assert _arviz.group(made, "prior").sizes["node"] == 0
+        made.to_netcdf(tmp_path / "leaf.nc")
+        same(made, _arviz.arviz().from_netcdf(tmp_path / "leaf.nc").load())
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("X", None), "X and y belong together"),
+            ((None, "y"), "X and y belong together"),
+            ((None, None, np.ones(N)), "sample_weight needs the rows"),
+            (("X", "y", np.zeros(N)), "zero everywhere|at least one non-zero"),
+            (("X", "y", -np.ones(N)), "[Nn]egative"),
+            (("narrow", "y"), "[Ff]eature names"),
+            (("X", "short"), "inconsistent numbers of samples"),
+        ],
+    )
+    def test_rows_that_do_not_fit_are_refused(self, case, arguments, message):
+        estimator, X, y = case
+        named = {"X": X, "y": y, "narrow": X[["a", "b"]], "short": y[:-1]}
+        given = [named[a] if isinstance(a, str) else a for a in arguments]
+        with pytest.raises(ValueError, match=message):
+            estimator.to_arviz(*given)
+
+    def test_classes_that_the_fit_did_not_see_are_named(self, clf):
+        X = frame()
+        y = labels(X)
+        y[0] = "xx"
+        with pytest.raises(ValueError, match=r"did not see, \['xx'\]; it saw \['no', 'yes'\]"):
+            clf.to_arviz(X, y)
+
+    def test_an_estimator_that_is_not_fitted_has_none(self):
+        with pytest.raises(NotFittedError):
+            ConvexPolytopeTreeRegressor().to_arviz()
+        with pytest.raises(NotFittedError):
+            ConvexPolytopeTreeRegressor().sample_posterior_predictive(frame())
+
+
+class TestPosteriorPredictive:
+    def test_draws_are_spread_as_the_prediction_says(self, case):
+        estimator, X, _ = case
+        drawn = estimator.sample_posterior_predictive(X, 2000, random_state=0)
+        assert drawn.shape == (2000, N)
+        if isinstance(estimator, ConvexPolytopeTreeClassifier):
+            assert drawn.dtype == estimator.classes_.dtype
+            mean = estimator.predict_proba(X)[:, 1]
+            found, sd = (drawn == "yes").mean(0), np.sqrt(mean * (1 - mean))
+        else:
+            mean, found, sd = estimator.predict(X), drawn.mean(0), drawn.std(0)
+        assert (np.abs(found - mean) < 4.5 * sd / np.sqrt(2000) + 1e-9).all()
+
+    def test_by_default_there_is_one_for_each_draw_of_the_posterior(self, case):
+        estimator, X, _ = case
+        assert estimator.sample_posterior_predictive(X).shape == (40, N)
+        assert estimator.sample_posterior_predictive(X, 7).shape == (7, N)
+
+    def test_fewer_draws_are_spread_over_all(self, reg):
+        """The first of the posterior's draws is not among few by its place alone."""
+        found = []
+        posterior = reg.posterior_
+
+        class Watched(type(posterior)):
+            def sites(self, chain, draw):
+                found.append((chain, draw))
+                return super().sites(chain, draw)
+
+        twice = {name: np.concatenate([a, a]) for name, a in posterior.draws.items()}
+        watched = Watched(posterior.model, twice, posterior.point, "svi")
+        estimator = ConvexPolytopeTreeRegressor(**FAST)
+        estimator.__dict__.update(reg.__dict__, posterior_=watched)
+        for count, expected in ((4, [(0, 0), (0, 20), (1, 0), (1, 20)]), (81, None)):
+            found.clear()
+            estimator.sample_posterior_predictive(frame()[:2], count)
+            if expected is None:
+                assert found == [(c, d) for c in range(2) for d in range(40)] + [(0, 0)]
+            else:
+                assert found == expected
+
+    def test_draws_follow_their_seed(self, case):
+        estimator, X, _ = case
+        one, again, other = (
+            estimator.sample_posterior_predictive(X, 5, random_state=seed) for seed in (0, 0, 1)
+        )
+        assert (one == again).all()
+        assert (one != other).any()
+
+    def test_less_than_one_draw_is_refused(self, reg):
+        with pytest.raises(ValueError, match="draws must be 1 or more, got 0"):
+            reg.sample_posterior_predictive(frame(), 0)
+
+
+class TestUse:
+    """ArviZ's own functions take what to_arviz makes."""
+
+    pytestmark = [
+        pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning"),
+        # ArviZ 0.23 with pandas 3 and Matplotlib 3.11
+        pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame.sort_values"),
+        pytest.mark.filterwarnings("ignore:Passing a dict or None as alias_mapping"),
+        # ArviZ 1.x, of class numbers
+        pytest.mark.filterwarnings("ignore:Variables obs in:UserWarning"),
+    ]
+
+    def test_summary_and_loo(self, case):
+        estimator, X, y = case
+        az = _arviz.arviz()
+        made = estimator.to_arviz(X, y)
+        leaf = "leaf_probs" if "leaf_probs" in _arviz.group(made, "posterior") else "leaf_mean"
+        table = az.summary(made, var_names=[leaf])
+        assert table.index[0].startswith(f"{leaf}[L")
+        loo = az.loo(made)
+        assert loo.n_data_points == N
+        compared = az.compare({"one": made, "other": made})
+        assert list(compared.index) == ["one", "other"]
+
+    def test_plots(self, case):
+        estimator, X, y = case
+        az = _arviz.arviz()
+        made = estimator.to_arviz(X, y)
+        old = _arviz.major_version() == 0
+        az.plot_trace(made, var_names=["shrinkage"], coords={"node": ["root"]})
+        az.plot_forest(made, var_names=["weight"], coords={"node": ["root"]})
+        (az.plot_ppc if old else az.plot_ppc_dist)(made)
+        if old:
+            import matplotlib.pyplot as plt  # noqa: PLC0415
+
+            plt.close("all")
