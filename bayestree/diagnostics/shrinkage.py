@@ -86,24 +86,13 @@ class Shrinkage:
         ValueError
             If ``by`` is none of these, or ``level`` is not between 0 and 1.
         """
-        tables = {"node": self._by_node, "expert": self._by_expert}
-        if by in tables:
-            return tables[by](level)
-        if by != "coefficient":
-            raise ValueError(f"by must be 'node', 'expert' or 'coefficient', got {by!r}.")
-        index = pd.MultiIndex.from_tuples(
-            [
-                (self.labels[node], int(expert), name)
-                for node, expert in np.argwhere(self.counts)
-                for name in self.feature_names
-            ],
-            names=["node", "expert", "feature"],
-        )
-        columns = {
-            "coefficient": self.coefficient[self.counts].ravel(),
-            "kappa": self.kappa[self.counts].ravel(),
-        }
-        return pd.DataFrame(columns, index=index)
+        if by == "node":
+            return self._by_node(level)
+        if by == "expert":
+            return self._by_expert()
+        if by == "coefficient":
+            return self._by_coefficient()
+        raise ValueError(f"by must be 'node', 'expert' or 'coefficient', got {by!r}.")
 
     def __str__(self) -> str:
         n_chains, n_draws, n_nodes, n_experts = self.weight.shape
@@ -116,7 +105,8 @@ class Shrinkage:
         return f"{head}\n{self.to_frame().to_string(float_format='{:.2f}'.format)}"
 
     def _by_node(self, level: float) -> pd.DataFrame:
-        effective = self.effective.reshape(-1, len(self.labels))
+        n_chains, n_draws, n_nodes = self.effective.shape
+        effective = self.effective.reshape(n_chains * n_draws, n_nodes)
         low, high = np.quantile(effective, tails(level), axis=0)
         columns: dict[str, Any] = {
             "experts": self.counts.sum(axis=1),
@@ -130,7 +120,7 @@ class Shrinkage:
             columns["prior_largest_share_mean"] = self.prior_largest_share.mean()
         return pd.DataFrame(columns, index=pd.Index(self.labels, name="node", dtype=object))
 
-    def _by_expert(self, _level: float) -> pd.DataFrame:
+    def _by_expert(self) -> pd.DataFrame:
         found = np.argwhere(self.counts)
         columns = {
             "sparsity": self.sparsity[self.counts],
@@ -140,6 +130,21 @@ class Shrinkage:
             [(self.labels[node], int(expert)) for node, expert in found],
             names=["node", "expert"],
         )
+        return pd.DataFrame(columns, index=index)
+
+    def _by_coefficient(self) -> pd.DataFrame:
+        index = pd.MultiIndex.from_tuples(
+            [
+                (self.labels[node], int(expert), name)
+                for node, expert in np.argwhere(self.counts)
+                for name in self.feature_names
+            ],
+            names=["node", "expert", "feature"],
+        )
+        columns = {
+            "coefficient": self.coefficient[self.counts].ravel(),
+            "kappa": self.kappa[self.counts].ravel(),
+        }
         return pd.DataFrame(columns, index=index)
 
     def _features(self, node: int, expert: int) -> str:
