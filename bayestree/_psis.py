@@ -58,10 +58,10 @@ def psis(log_ratios: ArrayLike, reff: float = 1.0) -> tuple[FloatArray, float]:
         raise ValueError(f"reff must be positive, got {reff}.")
     flat = flat - flat.max()
     tail = int(np.ceil(min(flat.size / 5, 3 * np.sqrt(flat.size / reff))))
-    if np.partition(flat, -tail)[-tail] > -SPREAD:
+    if flat.size < FEWEST:
+        log_weights, k = flat - logsumexp(flat), -np.inf if np.ptp(flat) < SPREAD else np.inf
+    elif np.partition(flat, -tail)[-tail] > -SPREAD:
         log_weights, k = flat - logsumexp(flat), -np.inf
-    elif flat.size < FEWEST:
-        log_weights, k = flat - logsumexp(flat), np.inf
     else:
         # What is below the smallest number counts for nothing, and -inf breaks the fits.
         log_weights, k = _smooth(np.maximum(flat, SMALLEST), reff)

@@ -76,6 +76,8 @@ class TestLimits:
     def test_a_handful_of_draws_says_nothing(self):
         assert pareto_k(pareto(0.1, 29)) == np.inf
         assert np.isfinite(pareto_k(pareto(0.1, 30)))
+        assert pareto_k([0.0, -1.0, -2.0]) == np.inf
+        assert pareto_k([1.0, 1.0]) == -np.inf
 
     def test_one_draw_has_all_weight(self):
         log_weights, k = psis(np.r_[0.0, np.full(99, -np.inf)])

@@ -73,6 +73,8 @@ def label_free(
     if node_rows is not None and len(node_rows) != n_nodes:
         raise ValueError(f"node_rows must hold {n_nodes} arrays, got {len(node_rows)}.")
     own = [_rows_of(r, n_features, "node_rows") for r in node_rows or [shared] * n_nodes]
+    if len({len(one) for one in own}) > 1:
+        raise ValueError("node_rows must hold equally many rows for each node.")
     odds = [_log_odds(draws, v, np.vstack([shared, r]), steepness) for v, r in enumerate(own)]
     variables: dict[str, Any] = {}
     if lp is not None:

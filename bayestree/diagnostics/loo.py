@@ -117,8 +117,8 @@ def loo(
     Raises
     ------
     ValueError
-        If shapes disagree, only one of ``log_p`` and ``log_q`` is given, or a ratio is NaN or
-        infinite.
+        If shapes disagree, there is one draw only, or one of ``log_p`` and ``log_q``; if a ratio
+        is NaN or infinite.
     """
     terms = np.asarray(log_likelihood, dtype=np.float64)
     if terms.ndim != 3 or 0 in terms.shape:
@@ -135,6 +135,8 @@ def loo(
         )
     flat = terms.reshape(-1, terms.shape[2])
     n_draws, n = flat.shape
+    if n_draws == 1:
+        raise ValueError("one draw is a point estimate: leaving rows out needs a posterior.")
     elpd_row, k = np.empty(n), np.empty(n)
     for row, own in enumerate(flat.T):
         log_weights, k[row] = psis(correction.ravel() - own, reff)
@@ -173,7 +175,8 @@ def loo_of(container: Any, name: str = "obs") -> Loo:
     Raises
     ------
     ValueError
-        If a group or the variable is missing.
+        If a group or the variable is missing, or the draws are those of a variational fit that
+        recorded no densities.
     """
     likelihood = _arviz.group(container, "log_likelihood")
     if name not in likelihood:
@@ -184,6 +187,11 @@ def loo_of(container: Any, name: str = "obs") -> Loo:
     stats = _arviz.group(container, "sample_stats") if "sample_stats" in names else {}
     if "log_p" in stats and "log_q" in stats:
         return loo(terms, log_p=stats["log_p"], log_q=stats["log_q"])
+    if "elbo" in stats:
+        raise ValueError(
+            "the draws come from an approximation, and sample_stats has no log_p and log_q to "
+            "correct for it; fit again, with one of the inferences that record them."
+        )
     return loo(terms, reff=_relative_ess(_arviz.group(container, "posterior")))
 
 

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from bayestree import inference
 from bayestree._seed import RandomState, draw_seed
 from bayestree._threads import threads_for
+from bayestree.estimators._checks import TreeChecks
 from bayestree.estimators._diagnostics import TreeDiagnostics, measure_nodes
 from bayestree.estimators._draws import TreeDraws
 from bayestree.inference import Data, GrowthLimits, Posterior
@@ -32,7 +33,7 @@ TOO_LARGE = "holds values too large to be squared (beyond some 1e150); rescale t
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-class BasePolytopeTree(TreeDiagnostics, TreeDraws, BaseEstimator):
+class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
     """Fit, route and describe a convex polytope tree; classifier and regressor add y."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

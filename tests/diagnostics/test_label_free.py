@@ -139,6 +139,8 @@ class TestDataset:
             label_free(draws, DEPTH_2, X[:, :2])
         with pytest.raises(ValueError, match="node_rows must hold 3 arrays, got 1"):
             label_free(draws, DEPTH_2, X, node_rows=[X])
+        with pytest.raises(ValueError, match="equally many rows"):
+            label_free(draws, DEPTH_2, X, node_rows=[X, X, X[:1]])
         with pytest.raises(ValueError, match="m > 0"):
             label_free(draws, DEPTH_2, X, node_rows=[X, X, X[:0]])
 

@@ -125,6 +125,14 @@ class TestArviz:
         assert found.elpd == loo(terms, log_p=log_p, log_q=log_q).elpd
         assert not loo_of(container(terms, lp=log_p)).corrected
 
+    def test_an_approximation_is_not_taken_for_the_posterior(self):
+        held = container(tosses()[0])
+        stats = xr.Dataset({"elbo": ("step", np.zeros(9))})
+        posterior, terms = (_arviz.group(held, name) for name in ("posterior", "log_likelihood"))
+        groups = {"posterior": posterior, "log_likelihood": terms, "sample_stats": stats}
+        with pytest.raises(ValueError, match="no log_p and log_q"):
+            loo_of(_arviz.container(groups, {}))
+
     def test_what_is_missing_is_named(self):
         with pytest.raises(ValueError, match="no 'y', only"):
             loo_of(container(tosses()[0]), "y")
@@ -137,6 +145,8 @@ def test_bad_input():
     terms, log_p, log_q = tosses()
     with pytest.raises(ValueError, match=r"\(chain, draw, row\), got \(4, 250\)"):
         loo(terms[:, :, 0])
+    with pytest.raises(ValueError, match="one draw is a point estimate"):
+        loo(terms[:1, :1])
     with pytest.raises(ValueError, match="log_p and log_q belong together"):
         loo(terms, log_p=log_p)
     with pytest.raises(ValueError, match=r"must have shape \(4, 250\)"):

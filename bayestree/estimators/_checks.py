@@ -1,0 +1,163 @@
+"""Is the fit to be trusted? Convergence and leave-one-out scores of a fitted tree."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from bayestree import diagnostics
+from bayestree.diagnostics import Convergence, Loo
+from bayestree.diagnostics.label_free import box_rows, spread_rows
+from bayestree.diagnostics.reach import Reach
+from bayestree.inference import Data, Posterior
+from bayestree.tree import Tree
+
+MOST_POINTS = 400  # of all nodes, at which P(right) is compared
+LEAST_POINTS = 4  # of each
+USUAL = 2.0  # deviations within which rows lie where nothing is known of them
+
+Floats = NDArray[np.float64]
+
+
+class TreeChecks:
+    """Methods of every fitted tree; the estimators inherit them."""
+
+    tree_: Tree
+    posterior_: Posterior
+    n_features_in_: int
+    validation_fraction: float
+    _reach: Reach
+
+    if TYPE_CHECKING:
+
+        def _check_rows(self, X: ArrayLike) -> Floats: ...
+
+        def _standardise(self, X: Floats) -> Floats: ...
+
+        def _rows_of_fit(
+            self, X: ArrayLike | None, y: ArrayLike | None, sample_weight: ArrayLike | None
+        ) -> tuple[Data, NDArray[np.int64]]: ...
+
+        def to_arviz(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def check_convergence(self, X: ArrayLike | None = None, *, n_rows: int = 20) -> Convergence:
+        """Whether the inference has ended where it was going, in plain words.
+
+        Parameters
+        ----------
+        X, n_rows
+            As for :meth:`label_free`.
+
+        Returns
+        -------
+        Convergence
+            ``print`` shows it; see ``converged``, ``faithful`` and ``to_frame``.
+        """
+        return diagnostics.check_convergence(
+            self.label_free(X, n_rows=n_rows), self.posterior_.stats
+        )
+
+    def label_free(self, X: ArrayLike | None = None, *, n_rows: int = 20) -> xr.Dataset:
+        """Quantities of each draw on which chains can be compared, whatever the order of experts.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d), optional
+            Rows from which those are picked at which splits and predictions are compared. By
+            default rows are made up inside the box of each node's training rows, for the
+            estimator keeps no rows.
+        n_rows : int
+            Rows at which predictions are compared, and each split, but for trees of more than 20
+            splits, which get fewer for each.
+
+        Returns
+        -------
+        xarray.Dataset
+            See :func:`bayestree.diagnostics.label_free`; predictions are class probabilities,
+            or means on the scale of standardised y. ``arviz.plot_trace`` draws it.
+        """
+        check_is_fitted(self)
+        if n_rows < 1:
+            raise ValueError(f"n_rows must be 1 or more, got {n_rows}.")
+        posterior, topology = self.posterior_, self.posterior_.model.topology
+        most = MOST_POINTS // max(1, topology.n_nodes)
+        n_points = min(n_rows, max(LEAST_POINTS, most))
+        if X is None:
+            rows, own = self._made_up(n_rows, n_points)
+        else:
+            rows, own = self._picked(self._check_rows(X), n_rows, n_points)
+        # A node that is not in tree_ is compared at the rows of the whole.
+        node_rows = [own.get(node, rows[:n_points]) for node in range(topology.n_nodes)]
+        widest = max((len(one) for one in node_rows), default=0)
+        return diagnostics.label_free(
+            posterior.draws,
+            topology,
+            rows,
+            node_rows=[np.resize(one, (widest, rows.shape[1])) for one in node_rows],
+            steepness=posterior.model.steepness,
+            lp=posterior.stats.get("lp", posterior.stats.get("log_p")),
+            class_names=self.tree_.class_names,
+        )
+
+    def loo(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Loo:
+        """Leave-one-out score of the posterior by importance sampling.
+
+        Parameters
+        ----------
+        X, y, sample_weight : arrays
+            The rows of the fit, all of them, as they were given to ``fit``.
+
+        Returns
+        -------
+        Loo
+            ``print`` shows it. Draws of a variational fit are corrected by their densities under
+            the posterior and the guide; some hundreds of them are needed (``n_draws``).
+
+        Raises
+        ------
+        ValueError
+            If these are not the rows of the fit (by their total weight), some of them were held
+            out (``validation_fraction``), or there is one draw only.
+        """
+        check_is_fitted(self)
+        if self.validation_fraction:
+            raise ValueError(
+                "the posterior has not seen the rows that validation_fraction held out, so that "
+                "leaving them out means nothing; fit with validation_fraction=0."
+            )
+        data, _ = self._rows_of_fit(X, y, sample_weight)
+        given, fitted = float(data.weights.sum()), float(self.tree_.leaf_rows.sum())
+        if not np.isclose(given, fitted, rtol=1e-6):
+            raise ValueError(
+                f"X, y and sample_weight must be those of the fit: their weights sum to {given:g}, "
+                f"those of the fit to {fitted:g}. On new rows, score predict_proba or predict."
+            )
+        groups = [
+            "posterior",
+            "log_likelihood",
+            *(["sample_stats"] if self.posterior_.stats else []),
+        ]
+        return diagnostics.loo_of(self.to_arviz(X, y, sample_weight, groups=groups))
+
+    def _made_up(self, n_rows: int, n_points: int) -> tuple[Floats, dict[int, Floats]]:
+        """Rows inside the boxes of the nodes, on the scale of the draws, by posterior node."""
+        reach = self._reach
+        own: dict[int, Floats] = {}
+        for place, node in enumerate(reach.nodes.tolist()):
+            # Two nodes of tree_ may be cut from one polytope: the upper one has more rows.
+            if node not in own:
+                own[node] = box_rows(reach.low[place], reach.high[place], n_points, seed=node)
+        if len(reach.nodes):
+            return box_rows(reach.low[0], reach.high[0], n_rows), own
+        usual = np.full(self.n_features_in_, USUAL)
+        return box_rows(-usual, usual, n_rows), own
+
+    def _picked(self, X: Floats, n_rows: int, n_points: int) -> tuple[Floats, dict[int, Floats]]:
+        """The same from given rows: those that reach each node."""
+        standard = self._standardise(X)
+        own: dict[int, Floats] = {}
+        for place, reached, _ in self.tree_.walk(X):
+            own.setdefault(int(self._reach.nodes[place]), spread_rows(standard[reached], n_points))
+        return spread_rows(standard, n_rows), own

@@ -1,0 +1,151 @@
+"""Convergence and leave-one-out scores, asked of fitted trees."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.exceptions import NotFittedError
+
+import bayestree as bt
+
+
+@pytest.fixture(scope="module")
+def iris():
+    return load_iris(return_X_y=True)
+
+
+@pytest.fixture(scope="module")
+def svi(iris):
+    clf = bt.ConvexPolytopeTreeClassifier(
+        max_depth=2, n_experts=4, epochs=40, n_draws=120, random_state=0
+    )
+    return clf.fit(*iris)
+
+
+@pytest.fixture
+def chains(svi):
+    """The same tree, its draws taken for those of two chains of a sampler."""
+    clf = bt.ConvexPolytopeTreeClassifier()
+    clf.__dict__.update(svi.__dict__)
+    posterior = svi.posterior_
+    draws = {name: v.reshape(2, 60, *v.shape[2:]) for name, v in posterior.draws.items()}
+    stats = {"diverging": np.zeros((2, 60), dtype=bool), "lp": np.arange(120.0).reshape(2, 60)}
+    clf.posterior_ = replace(posterior, draws=draws, stats=stats, inference="nuts")
+    return clf
+
+
+class TestConvergence:
+    def test_a_variational_fit(self, svi, iris):
+        found = svi.check_convergence()
+        assert "elbo" in found
+        assert "one variational fit" in " ".join(found.not_judged)
+        assert "Converged" in str(found)
+        np.testing.assert_array_equal(
+            found.to_frame()["value"], svi.check_convergence(iris[0]).to_frame()["value"]
+        )
+
+    def test_a_sampler(self, chains, iris):
+        for found in (chains.check_convergence(), chains.check_convergence(iris[0])):
+            assert found["divergences"].verdict == "ok"
+            # the log joint that rises from draw to draw is found out, the rest is in order
+            assert found["r_hat"].says.endswith("of lp.")
+            assert found["r_hat"].verdict == "failed"
+            assert (found.quantities.drop("lp")["r_hat"] < 1.1).all()
+
+    def test_a_point_estimate(self, iris):
+        clf = bt.ConvexPolytopeTreeClassifier(max_depth=1, inference="grow", random_state=0)
+        found = clf.fit(*iris).check_convergence()
+        assert found.checks == ()
+        assert "point estimate" in found.not_judged[0]
+
+    def test_before_the_fit(self):
+        with pytest.raises(NotFittedError):
+            bt.ConvexPolytopeTreeClassifier().check_convergence()
+
+
+class TestLabelFree:
+    def test_predictions_are_those_of_the_posterior(self, svi, iris):
+        rows = iris[0][:20]
+        found = svi.label_free(rows)
+        mean = found["prediction"].mean(("chain", "draw"))
+        # rows come in the order of their main direction
+        np.testing.assert_allclose(
+            np.sort(mean, axis=0), np.sort(svi.predict_proba(rows), axis=0), rtol=1e-9
+        )
+        assert list(found["class"].to_numpy()) == ["0", "1", "2"]
+        assert list(found["node"].to_numpy()) == list(svi.posterior_.model.topology.node_labels)
+
+    def test_made_up_rows_lie_in_the_boxes(self, svi):
+        found = svi.label_free(n_rows=7)
+        assert found.sizes["row"] == found.sizes["point"] == 7
+        # inside a box a polytope leaves neither side empty
+        spread = found["p_right"].mean(("chain", "draw"))
+        assert (spread.min("point") < 0.5).all()
+        assert (spread.max("point") > 0.5).all()
+
+    def test_a_loaded_model_gives_the_same(self, svi, tmp_path):
+        svi.save(tmp_path / "m.safetensors")
+        loaded = bt.load(tmp_path / "m.safetensors")
+        assert loaded.label_free().equals(svi.label_free())
+
+    def test_nodes_that_few_rows_reach(self, svi, iris):
+        # one row reaches one side only: the others are compared at the rows of the whole
+        found = svi.label_free(iris[0][:1])
+        assert found.sizes["point"] == 1
+        assert np.isfinite(found["p_right"]).all()
+
+    def test_a_single_leaf(self):
+        X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
+        clf = bt.ConvexPolytopeTreeClassifier(max_depth=0, random_state=0).fit(X, y)
+        assert set(clf.label_free()) == {"prediction"}
+        assert set(clf.label_free(X)) == {"prediction"}
+
+    def test_bad_rows(self, svi):
+        with pytest.raises(ValueError, match="n_rows must be 1 or more, got 0"):
+            svi.label_free(n_rows=0)
+        with pytest.raises(ValueError, match="features"):
+            svi.label_free(np.zeros((3, 2)))
+
+
+class TestLoo:
+    def test_a_sampler(self, chains, iris):
+        found = chains.loo(*iris)
+        assert not found.corrected
+        assert found.elpd_row.shape == (150,)
+        fitted = np.log(svi_probability(chains, iris)).sum()
+        assert found.p_loo == pytest.approx(fitted - found.elpd)
+
+    def test_a_regression(self):
+        X, y = load_diabetes(return_X_y=True)
+        reg = bt.ConvexPolytopeTreeRegressor(
+            max_depth=1, n_experts=2, epochs=30, n_draws=100, random_state=0
+        ).fit(X, y)
+        reg.posterior_ = replace(reg.posterior_, stats={})
+        # normal noise about the best constant: log density of each row in the units of y
+        constant = -len(y) * (np.log(y.std()) + 0.5 * np.log(2 * np.pi * np.e))
+        assert constant < reg.loo(X, y).elpd < constant + len(y)
+
+    def test_only_the_rows_of_the_fit(self, svi, iris):
+        X, y = iris
+        with pytest.raises(ValueError, match="sum to 149, those of the fit to 150"):
+            svi.loo(X[1:], y[1:])
+        with pytest.raises(ValueError, match="sum to 300"):
+            svi.loo(X, y, np.full(150, 2.0))
+
+    def test_held_out_rows(self, iris):
+        clf = bt.ConvexPolytopeTreeClassifier(
+            max_depth=1, inference="grow", validation_fraction=0.2, random_state=0
+        )
+        with pytest.raises(ValueError, match="fit with validation_fraction=0"):
+            clf.fit(*iris).loo(*iris)
+
+    def test_a_point_estimate(self, iris):
+        clf = bt.ConvexPolytopeTreeClassifier(max_depth=1, inference="grow", random_state=0)
+        with pytest.raises(ValueError, match="one draw is a point estimate"):
+            clf.fit(*iris).loo(*iris)
+
+
+def svi_probability(clf, data):
+    X, y = data
+    return clf.predict_proba(X)[np.arange(len(y)), y]
