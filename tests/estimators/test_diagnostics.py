@@ -1,0 +1,297 @@
+"""What fitted trees say of themselves, against their own predictions and draws."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+
+from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, load
+from bayestree.diagnostics.polytopes import n_facets
+from bayestree.diagnostics.reach import leaves_in_use
+from bayestree.estimators._diagnostics import PRIOR_DRAWS, VOTE_DRAWS, prior_of_node
+from bayestree.models import Flat, GammaProcess, LiteralGammaProcess, Oblique, Priors, SoftTree
+from bayestree.topology import Topology
+
+LOG2 = np.log(2.0)
+FAST = {"max_depth": 2, "n_experts": 4, "min_gain": 1.0, "epochs": 10, "random_state": 0}
+FITS = {
+    "svi": {"n_draws": 8},
+    "oblique": {"n_draws": 8, "n_experts": 1},
+    "map": {"inference": "map"},
+    "grow": {"inference": "grow", "epochs": None},
+}
+
+
+def ring(n=300, seed=0):
+    generator = np.random.default_rng(seed)
+    Z = generator.normal(size=(n, 2))
+    noise = generator.random(n) < 0.05
+    y = (np.hypot(*Z.T) > 1.1) ^ noise
+    # columns of unlike units, so that the scaling inside is at work
+    return pd.DataFrame(Z * [100.0, 0.01] + [5000.0, 0.3], columns=["depth", "dose"]), y
+
+
+@pytest.fixture(scope="module", params=FITS)
+def classifier(request):
+    return ConvexPolytopeTreeClassifier(**FAST | FITS[request.param]).fit(*ring())
+
+
+@pytest.fixture(scope="module", params=["svi", "map"])
+def regressor(request):
+    X, _ = ring()
+    y = 50 + 0.1 * (X["depth"] - 5000).abs()
+    return ConvexPolytopeTreeRegressor(**FAST | FITS[request.param]).fit(X, y), X, y
+
+
+@pytest.fixture(scope="module")
+def sampled():
+    return ConvexPolytopeTreeClassifier(**FAST | FITS["svi"]).fit(*ring())
+
+
+class TestPolytopeSize:
+    def test_prior_and_leaves(self, classifier):
+        size = classifier.polytope_size()
+        n_nodes = classifier.tree_.n_nodes
+        assert size.prior.facets.shape == (PRIOR_DRAWS, n_nodes)
+        assert size.prior.weights.shape == (VOTE_DRAWS, n_nodes)
+        n_experts = classifier.posterior_.model.split.n_experts
+        assert (size.prior.facets <= n_experts).all()
+        draws = classifier.posterior_.draws["intercept"].shape[:2]
+        assert size.n_leaves.shape == draws
+        assert (size.n_leaves >= 1).all()
+        assert (size.n_leaves <= classifier.posterior_.model.topology.n_leaves).all()
+        assert "Leaves in use" in str(size)
+
+    def test_leaves_are_those_the_training_rows_reach(self, sampled):
+        rows = sampled._standardise(ring()[0].to_numpy())
+        expected = leaves_in_use(sampled.posterior_.draws, sampled.posterior_.model.topology, rows)
+        np.testing.assert_array_equal(sampled.polytope_size().n_leaves, expected)
+
+    def test_the_prior_is_the_same_at_every_call(self, sampled):
+        one, two = sampled.polytope_size(), sampled.polytope_size()
+        np.testing.assert_array_equal(one.prior.facets, two.prior.facets)
+        assert len(sampled.polytope_size(max_draws=2).prior.facets) == 8
+
+    def test_saved_and_loaded(self, sampled, tmp_path):
+        sampled.save(tmp_path / "model.safetensors")
+        again = load(tmp_path / "model.safetensors")
+        one, two = sampled.polytope_size(), again.polytope_size()
+        pd.testing.assert_frame_equal(one.to_frame(), two.to_frame())
+        for measure in ("facets", "weights", "effective"):
+            np.testing.assert_array_equal(
+                one.prior_probabilities(measure), two.prior_probabilities(measure)
+            )
+        np.testing.assert_array_equal(one.n_leaves, two.n_leaves)
+
+
+class TestPriorOfNode:
+    def test_law(self):
+        model = SoftTree(Topology.leaf(), priors=Priors(GammaProcess(3.0, 2.0)))
+        drawn = prior_of_node(model, 2, 4000)
+        assert drawn["hyperplane"].shape == (4000, 20, 2)
+        assert drawn["intercept"].shape == (4000, 20)
+        # the weights of a node sum to Gamma(3, rate 2): mean 1.5, variance 0.75
+        total = np.exp(drawn["log_weight"]).sum(axis=1)
+        assert total.mean() == pytest.approx(1.5, abs=4 * (0.75 / 4000) ** 0.5)
+
+    def test_no_weights(self):
+        drawn = prior_of_node(SoftTree(Topology.leaf(), split=Oblique()), 2, 3)
+        assert drawn.keys() == {"hyperplane", "intercept"}
+
+    @pytest.mark.parametrize("priors", [Priors(LiteralGammaProcess()), Priors(hyperplane=Flat())])
+    def test_improper(self, priors):
+        assert prior_of_node(SoftTree(Topology.leaf(), priors=priors), 2, 3) is None
+
+    def test_the_callers_randomness_is_left_alone(self):
+        torch.manual_seed(1)
+        expected = torch.rand(2)
+        torch.manual_seed(1)
+        prior_of_node(SoftTree(Topology.leaf()), 2, 3)
+        assert torch.equal(torch.rand(2), expected)
+
+
+class TestFacets:
+    def test_of_each_node(self, classifier):
+        for number, label in enumerate(classifier.tree_.topology.node_labels):
+            one, two = classifier.facets(label), classifier.facets(number)
+            assert one.node == label
+            assert one.feature_names == ("depth", "dose")
+            pd.testing.assert_frame_equal(one.to_frame(), two.to_frame())
+            sizes = classifier.polytope_size().facets[..., number]
+            assert one.counts.sum() == sizes.sum()
+
+    def test_a_point_is_its_own_polytope(self):
+        """The facets of one draw are those of the tree, in the units of the data."""
+        X, y = ring()
+        one = ConvexPolytopeTreeClassifier(**FAST | FITS["map"]).fit(X, y)
+        found, tree = one.facets(), one.tree_
+        np.testing.assert_array_equal(found.probability, 1)
+        reach, scale = one._reach, tree.scale
+        low = reach.low[0] * scale + tree.center
+        high = reach.high[0] * scale + tree.center
+        corners = np.random.default_rng(0).uniform(low, high, size=(2000, 2))
+        inside = (corners @ found.normal.T <= found.offset).all(axis=1)
+        # the left side lies inside of the enclosing polytope
+        left = one.split_uncertainty(pd.DataFrame(corners, columns=X.columns)).outside[:, 0] == 0
+        assert left.any()
+        assert not (left & ~inside).any()
+        # ... and a facet less encloses more
+        for spared in range(len(found.offset)):
+            others = np.arange(len(found.offset)) != spared
+            wider = (corners @ found.normal[others].T <= found.offset[others]).all(axis=1)
+            assert (wider & ~inside).any()
+
+    def test_units_of_x_do_not_matter(self, sampled):
+        X, y = ring()
+        other = ConvexPolytopeTreeClassifier(**FAST | FITS["svi"]).fit(X / 8 - 16, y)
+        one, two = sampled.facets(), other.facets()
+        np.testing.assert_allclose(two.probability, one.probability)
+        np.testing.assert_allclose(two.normal, one.normal, atol=1e-6)
+        offset = (one.offset + one.normal @ [-128, -128]) / 8
+        np.testing.assert_allclose(two.offset, offset, rtol=1e-6)
+
+    @pytest.mark.parametrize("node", ["LLLL", -1, 99, 1.0, None])
+    def test_other_nodes_are_refused(self, sampled, node):
+        with pytest.raises(ValueError, match=r"node must be one of root.* or a number below"):
+            sampled.facets(node)
+
+    def test_a_tree_without_a_split(self):
+        one = ConvexPolytopeTreeClassifier(**FAST | {"max_depth": 0}).fit(*ring())
+        with pytest.raises(ValueError, match="no split, and so no node"):
+            one.facets()
+
+
+class TestShrinkage:
+    def test_shapes(self, classifier):
+        found = classifier.shrinkage()
+        n_nodes = classifier.tree_.n_nodes
+        n_chains, n_draws, _, n_experts = classifier.posterior_.draws["intercept"].shape
+        assert found.weight.shape == (n_chains, n_draws, n_nodes, n_experts)
+        assert found.prior_weight.shape == (PRIOR_DRAWS, n_experts)
+        assert found.kappa.shape == (n_nodes, n_experts, 2)
+        assert found.labels == classifier.tree_.topology.node_labels
+        assert (np.diff(found.weight, axis=-1) <= 0).all()
+        assert np.isnan(found.kappa).all() == (n_chains * n_draws == 1)
+        assert not (found.kappa > 1).any()
+        assert not (found.kappa < 0).any()
+        assert found.counts.any(axis=1).all()
+        for by in ("node", "expert", "coefficient"):
+            assert len(found.to_frame(by))
+
+    def test_a_feature_of_noise_is_shrunk(self):
+        generator = np.random.default_rng(0)
+        X = generator.normal(size=(600, 4))
+        y = (X[:, 0] > 0.3) ^ (generator.random(600) < 0.02)
+        one = ConvexPolytopeTreeClassifier(
+            max_depth=1, n_experts=3, steepness=1, epochs=40, random_state=0
+        ).fit(X, y)
+        found = one.shrinkage()
+        leading = np.abs(found.coefficient[0, :, 0]).argmax()
+        kappa = found.kappa[0, leading]
+        assert kappa[0] < 0.2
+        assert (kappa[1:] > 2 * kappa[0]).all()
+
+    def test_tempering_is_known(self):
+        X, y = ring()
+        one = ConvexPolytopeTreeClassifier(**FAST | FITS["svi"] | {"kl_weight": 0.25}).fit(X, y)
+        found = one.shrinkage().kappa
+        one.posterior_.settings["kl_weight"] = 1.0
+        np.testing.assert_allclose(np.minimum(found * 4, 1), one.shrinkage().kappa)
+
+
+class TestSplitUncertainty:
+    def test_the_posterior_predicts_what_it_is_said_to(self, classifier):
+        X, _ = ring(seed=1)
+        found = classifier.split_uncertainty(X)
+        mean, _ = classifier.posterior_.predictive(classifier._standardise(X.to_numpy()))
+        entropy = -(mean * np.log(mean)).sum(axis=1)
+        np.testing.assert_allclose(found.total_entropy, entropy, rtol=1e-6)
+        assert (found.mutual_information >= 0).all()
+        one_draw = classifier.posterior_.n_draws == 1
+        assert (found.sd == 0).all() == one_draw
+        if one_draw:
+            np.testing.assert_array_equal(found.mutual_information, 0)
+            np.testing.assert_array_equal(found.interval[..., 0], found.interval[..., 1])
+
+    def test_sides_are_those_of_the_tree(self, classifier):
+        X, _ = ring(seed=1)
+        found, tree = classifier.split_uncertainty(X), classifier.tree_
+        rows = X.to_numpy()
+        for node, own, right in tree.walk(rows):
+            np.testing.assert_array_equal(found.right[own, node], right)
+        outside = np.where(found.right, 1 - found.disagreement, found.disagreement)
+        np.testing.assert_allclose(outside, found.outside)
+        # drop_experts may move 2 rows in 1,000 of each node to the other side
+        if classifier.posterior_.n_draws == 1:
+            assert (found.disagreement.mean(axis=0) < 0.02).all()
+        assert (found.best_leaf == tree.apply(rows)).mean() > 0.9
+        assert found.leaf_labels == tree.topology.leaf_labels
+
+    def test_variance_of_y(self, regressor):
+        model, X, y = regressor
+        found = model.split_uncertainty(X)
+        _, sd = model.predict(X, return_std=True)
+        np.testing.assert_allclose(found.explained, sd**2, rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(found.total_variance, found.expected_variance + found.explained)
+        assert found.total_entropy is None
+        # in the units of y, whose square is some 40 times that of the draws
+        error = ((y - model.predict(X)) ** 2).mean()
+        assert 0.2 < found.total_variance.mean() / error < 5
+
+    def test_a_grid_gives_a_band(self, sampled):
+        """Levels .05, .5 and .95 of ``outside`` are nested, and the middle one is the border."""
+        axis = [np.linspace(4700, 5300, 40), np.linspace(0.27, 0.33, 40)]
+        grid = pd.DataFrame(
+            np.stack(np.meshgrid(*axis), axis=-1).reshape(-1, 2), columns=["depth", "dose"]
+        )
+        found = sampled.split_uncertainty(grid)
+        outside = found.outside[:, 0]
+        assert set((outside * 8).round(9)) <= set(range(9))
+        assert outside.min() == 0
+        assert outside.max() == 1
+        assert ((outside > 0) & (outside < 1)).any()
+        assert ((outside > 0.5) == found.right[:, 0]).mean() > 0.95
+
+    def test_other_columns_are_refused(self, sampled):
+        with pytest.raises(ValueError, match="feature names"):
+            sampled.split_uncertainty(ring()[0].rename(columns={"dose": "other"}))
+
+
+@pytest.mark.parametrize("n_experts", [4, 1])
+@pytest.mark.parametrize("inference", ["svi", "map"])
+def test_leaves_split_further_are_measured_at_their_own_levels(n_experts, inference):
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(400, 2))
+    y = 3 * X[:, 0] + 0.2 * generator.normal(size=400)
+    options = {"n_experts": n_experts, "max_depth": 1, "extend": True, "max_leaves": 5}
+    model = ConvexPolytopeTreeRegressor(**FAST | FITS[inference] | options).fit(X, y)
+    assert model.tree_.n_nodes == 4
+    np.testing.assert_array_equal(model._reach.nodes, 0)
+    assert model._reach.level[0] == pytest.approx(LOG2)
+    assert len(np.unique(model._reach.level.round(6))) == 4
+    # every border lies about where the tree has its own; a point is the tree, but for experts
+    # that decide nothing
+    found = model.split_uncertainty(X)
+    others = ((found.outside > 0.5) != found.right).mean(axis=0)
+    assert (others < (0.01 if inference == "map" else 0.1)).all()
+    sizes = model.polytope_size().facets
+    draws, reach = model.posterior_.draws, model._reach
+    log_weight = draws.get("log_weight", np.zeros_like(draws["intercept"]))
+    for node in range(4):
+        expected = n_facets(
+            np.exp(log_weight[0, 0, 0]) * LOG2 / reach.level[node],
+            draws["hyperplane"][0, 0, 0],
+            draws["intercept"][0, 0, 0],
+            reach.low[node],
+            reach.high[node],
+        )
+        assert sizes[0, 0, node] == expected
+
+
+@pytest.mark.parametrize("name", ["facets", "shrinkage", "polytope_size"])
+def test_not_fitted(name):
+    with pytest.raises(NotFittedError):
+        getattr(ConvexPolytopeTreeClassifier(), name)()
+    with pytest.raises(NotFittedError):
+        ConvexPolytopeTreeClassifier().split_uncertainty([[0.0]])
