@@ -65,7 +65,10 @@ def test_demo_says_where_its_results_are(tmp_path):
         assert (folder / name).stat().st_size > 0
 
 
-@pytest.mark.parametrize("page", [README, ROOT / "docs/guide.md"], ids=lambda page: page.name)
+PAGES = [README, ROOT / "docs/guide.md", ROOT / "docs/pictures.md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_of_the_pages_runs(page, tmp_path):
     # One block after the other in one process, as a reader would type them.
     code = "\n".join(blocks("python", page))
@@ -85,11 +88,12 @@ def test_commands_of_the_readme_run(tmp_path):
         run([sys.executable, "-c", main, *arguments], tmp_path)
 
 
-def test_pictures_of_the_readme_are_there_and_small():
-    pictures = re.findall(r"!\[.*?\]\((.*?)\)", README.read_text(), re.DOTALL)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pictures_of_the_pages_are_there_and_small(page):
+    pictures = re.findall(r"!\[.*?\]\((.*?)\)", page.read_text(), re.DOTALL)
     assert pictures
     for name in pictures:
-        assert 0 < (ROOT / name).stat().st_size < 200_000
+        assert 0 < (page.parent / name).stat().st_size < 200_000
 
 
 def test_links_of_the_pages_lead_somewhere():

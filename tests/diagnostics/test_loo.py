@@ -119,6 +119,10 @@ class TestArviz:
         np.testing.assert_allclose(found.k, theirs.pareto_k, rtol=1e-6)
         assert found.p_loo == pytest.approx(float(theirs.p))
 
+    def test_one_chain_counts_in_full(self):
+        terms = np.repeat(tosses()[0][:1], 2, axis=1)
+        np.testing.assert_array_equal(loo_of(container(terms)).k, loo(terms).k)
+
     def test_densities_of_the_draws_are_used(self):
         terms, log_p, log_q = tosses(6, 4)
         found = loo_of(container(terms, log_p=log_p, log_q=log_q))
