@@ -19,6 +19,7 @@ MARGIN = 0.06  # of the range of the rows, on every side
 REACH = 2.5  # standard deviations shown where there are no rows
 SHADE = 0.55  # strength of the colour of a certain class
 POINT: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.4, "zorder": 4}
+TICKS = 6  # intervals between them, at most
 COARSE = 2  # the band is smooth: every second point of the grid will do
 BORDER: dict[str, Any] = {"linewidths": 1.6, "zorder": 3}
 BAND: dict[str, Any] = {"alpha": 0.2, "zorder": 1}
@@ -240,5 +241,5 @@ def _frame(ax: Axes, tree: Tree, window: Window) -> None:
     ax.set(xlim=(left, right), ylim=(bottom, top))
     first, second = _style.feature_names(tree)
     ax.set(xlabel=first, ylabel=second)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
+    ax.locator_params(nbins=TICKS)
+    _style.open_frame(ax)

@@ -75,7 +75,7 @@ def _curve(ax: Axes, rank: int, name: str, one: Calibration) -> float:
         label=f"{name}  {one.ece.value:.3f} [{one.ece.if_calibrated:.3f}]".strip(),
         color=_style.PALETTE[rank % len(_style.PALETTE)],
         marker=MARKERS[rank % len(MARKERS)],
-        markersize=5,
+        markersize=6,
         markeredgecolor="white",
         markeredgewidth=0.6,
         linewidth=1.2,

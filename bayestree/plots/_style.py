@@ -9,6 +9,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
 
 from bayestree.tree import Tree
@@ -24,6 +25,7 @@ DOUBT = PALETTE[5]
 FAINT = 0.25  # opacity of an interval behind its middle
 SMALL = 8.0  # size of text in small panels
 COLUMNS = 4  # panels side by side, at most
+PAD = 0.07  # inches around everything
 LEGEND_HANDLE, LEGEND_LETTER, LEGEND_LINE = 0.45, 0.075, 0.2  # inches
 MOST_PANELS = 12  # nodes shown where none are named
 
@@ -53,8 +55,13 @@ def tree_of(estimator: object) -> Tree:
 
 def new_axes(width: float, height: float) -> Axes:
     """Axes of a new Figure, in inches, outside pyplot's list of figures."""
-    axes: Axes = Figure(figsize=(width, height), layout="constrained").subplots()
+    axes: Axes = _new_figure(width, height).subplots()
     return axes
+
+
+def _new_figure(width: float, height: float) -> Figure:
+    layout = ConstrainedLayoutEngine(w_pad=PAD, h_pad=PAD)
+    return Figure(figsize=(width, height), layout=layout)
 
 
 def has_draws(estimator: object) -> bool:
@@ -76,8 +83,7 @@ def new_panels(n_panels: int, size: Size) -> NDArray[Any]:
     """Axes of a new Figure outside pyplot's list, shape (n_panels,)."""
     rows = -(-n_panels // COLUMNS)
     columns = -(-n_panels // rows)
-    inches = (size.width * columns + size.aside, size.height * rows + size.above)
-    figure = Figure(figsize=inches, layout="constrained")
+    figure = _new_figure(size.width * columns + size.aside, size.height * rows + size.above)
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for spare in grid[n_panels:]:
         spare.remove()
@@ -133,8 +139,17 @@ def shared_legend(axes: NDArray[Any], *, outside: bool, more: Sequence[Artist] =
     columns = max(1, min(len(handles), int(width / widest)))
     further = -(-len(handles) // columns) - 1
     figure.set_size_inches(width, height + LEGEND_LINE * further)
+    # Matplotlib fills column after column; a person reads line after line.
+    order = [k for column in range(columns) for k in range(column, len(handles), columns)]
     place = {"loc": "outside upper right", "ncols": columns, "fontsize": 9}
-    figure.legend(handles, labels, frameon=False, handlelength=1.4, columnspacing=1.4, **place)
+    figure.legend(
+        [handles[k] for k in order],
+        [labels[k] for k in order],
+        frameon=False,
+        handlelength=1.4,
+        columnspacing=1.4,
+        **place,
+    )
 
 
 def open_frame(ax: Axes) -> None:

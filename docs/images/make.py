@@ -1,0 +1,99 @@
+"""Makes the pictures of docs/pictures.md, the same on every run, in a minute.
+
+Run: python docs/images/make.py [NAME ...]
+"""
+
+import io
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from scipy.stats import norm
+from sklearn.datasets import load_digits, load_wine, make_moons
+
+import bayestree as bt
+from bayestree import plots
+from bayestree.diagnostics import calibration
+
+HERE = Path(__file__).resolve().parent
+DPI = 100
+
+
+@cache
+def rings():
+    """Two rings (as in examples/rings.py, with fewer points), and the tree fitted to them."""
+    X = np.random.default_rng(0).uniform(-1, 1, (600, 2))
+    radius = np.hypot(*X.T)
+    y = np.where((radius > 0.4) & (radius < 0.8), "between", "elsewhere")
+    clf = bt.ConvexPolytopeTreeClassifier(max_depth=2, n_experts=12, random_state=0)
+    return clf.fit(X, y), X, y
+
+
+@cache
+def wine():
+    """178 wines of three growers, 13 measurements."""
+    data = load_wine(as_frame=True)
+    X = data.data.rename(columns={"od280/od315_of_diluted_wines": "od280_od315"})
+    y = np.array(["Barolo", "Grignolino", "Barbera"])[data.target]
+    return bt.ConvexPolytopeTreeClassifier(max_depth=2, random_state=0).fit(X, y), X, y
+
+
+@cache
+def digits():
+    """1,797 handwritten digits of 8 x 8 pixels."""
+    X, y = load_digits(return_X_y=True)
+    clf = bt.ConvexPolytopeTreeClassifier(max_depth=4, scaling="common", random_state=0)
+    return clf.set_params(kl_weight=0.1).fit(X, y)
+
+
+def reliability():
+    """The posterior and the deterministic tree on points that neither has seen."""
+    X, y = make_moons(1500, noise=0.4, random_state=0)
+    clf = bt.ConvexPolytopeTreeClassifier(max_depth=3, random_state=0).fit(X[:300], y[:300])
+    found = {}
+    for prediction in ("posterior", "tree"):
+        clf.set_params(prediction=prediction)
+        found[prediction] = calibration(y[300:], clf.predict_proba(X[300:]), n_bins=8)
+    return plots.calibration(found)
+
+
+def rank_histograms():
+    """A normal mean with its posterior, and with one that is too narrow."""
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=500)
+    mean = (truth + rng.normal(size=500)) / 2
+    axes = plots._style.new_panels(2, plots._style.Size(3.6, 2.6))
+    for ax, narrow in zip(axes, (1.0, 0.7), strict=True):
+        share = norm.cdf(truth, mean, narrow * np.sqrt(0.5))
+        plots.ranks(rng.binomial(99, share), 99, ax=ax)
+    return axes
+
+
+PICTURES = {
+    "tree": lambda: plots.tree(wine()[0]),
+    "boundary": lambda: plots.boundary(*rings()),
+    "polytope-size": lambda: plots.polytope_size(rings()[0]),
+    "shrinkage": lambda: plots.shrinkage(rings()[0]),
+    "shrinkage-factors": lambda: plots.shrinkage_factors(wine()[0]),
+    "split-uncertainty": lambda: plots.split_uncertainty(*wine()),
+    "elbo": lambda: plots.elbo(wine()[0]),
+    "facet-image": lambda: plots.facet_image(digits(), "root", (8, 8)),
+    "calibration": reliability,
+    "ranks": rank_histograms,
+}
+
+
+def write(name: str) -> None:
+    """Draw a picture and write it with few colours, which makes it small."""
+    figure = np.ravel(PICTURES[name]())[0].figure
+    buffer = io.BytesIO()
+    figure.savefig(buffer, dpi=DPI)
+    flat = Image.open(buffer).convert("RGB").quantize(256, kmeans=2, dither=Image.Dither.NONE)
+    flat.save(HERE / f"{name}.png", optimize=True)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or PICTURES:
+        write(name)
