@@ -2,6 +2,7 @@
 # checks it. Paths are relative, so that the name of the directory may hold spaces.
 
 PYTHON ?= python3
+ARVIZ1_PYTHON ?= python3.12
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
@@ -11,12 +12,13 @@ export MPLBACKEND := Agg
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-statistical lint bench clean
+.PHONY: help demo test test-statistical test-arviz1 lint bench clean
 
 help:
 	@echo "make demo              fit, score and draw a tree on real data; results in results/demo"
 	@echo "make test              formatting, lint, types, layers and the fast tests"
 	@echo "make test-statistical  the long tests of the inference"
+	@echo "make test-arviz1       adapter and diagnostics under ArviZ 1.x, which needs Python 3.12"
 	@echo "make lint              formatting, lint, types and layers only"
 	@echo "make bench             time the steps of the inference"
 	@echo "make clean             remove .venv, caches and results"
@@ -30,6 +32,9 @@ test: lint
 test-statistical: .venv/test.stamp
 	$(BIN)/python -m pytest -n 2 -m statistical
 
+test-arviz1: .venv/test.stamp .venv-arviz1/test.stamp
+	$(BIN)/python -m pytest tests/test_arviz1.py
+
 lint: .venv/test.stamp
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m ruff check .
@@ -40,7 +45,7 @@ bench: .venv/runtime.stamp
 	$(BIN)/python benchmarks/steps.py
 
 clean:
-	rm -rf .venv results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	rm -rf .venv .venv-arviz1 results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 	    .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -61,4 +66,14 @@ clean:
 
 .venv/test.stamp: .venv/runtime.stamp
 	$(PIP) --editable ".[test]"
+	@touch $@
+
+# Without torch: neither the adapter nor the diagnostics need it.
+.venv-arviz1/test.stamp: pyproject.toml
+	@$(ARVIZ1_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 12))' || { \
+	    echo "ArviZ 1.x needs Python 3.12 or later. Name one, as in:" \
+	        "make ARVIZ1_PYTHON=/path/to/python3.12 test-arviz1" >&2; exit 1; }
+	$(ARVIZ1_PYTHON) -m venv --clear .venv-arviz1
+	.venv-arviz1/bin/python -m pip --disable-pip-version-check install --quiet "arviz>=1" \
+	    h5netcdf h5py hypothesis matplotlib numpy pandas pytest scikit-learn scipy xarray
 	@touch $@

@@ -1,0 +1,68 @@
+"""What a posterior gives under ArviZ 1.x, in an interpreter of its own without torch.
+
+Run by ``test_arviz1.py`` as ``python arviz1.py READ WRITE``: reads a posterior in netCDF, prints
+figures as JSON, and writes the posterior again.
+"""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from bayestree import _arviz
+from bayestree.diagnostics import check_convergence, label_free, loo_of, polytope_size
+from bayestree.topology import Topology
+
+
+def used(made: Any) -> dict[str, float]:
+    """ArviZ's own functions on the container, and one figure of each."""
+    az = _arviz.arviz()
+    table = az.summary(made, var_names=["leaf_probs"])
+    # a few draws of a small fit leave some rows hard to leave out
+    warnings.filterwarnings("ignore", "Estimated shape parameter of Pareto", UserWarning)
+    compared = az.compare({"one": made, "other": made})
+    assert list(compared.index) == ["one", "other"]
+    az.plot_trace(made, var_names=["leaf_probs"])
+    az.plot_forest(made, var_names=["weight"], coords={"node": ["root"]})
+    warnings.filterwarnings("ignore", "Variables obs in", UserWarning)  # y is a class
+    az.plot_ppc_dist(made)
+    return {"rows": len(table), "elpd": float(az.loo(made).elpd)}
+
+
+def diagnosed(made: Any) -> dict[str, float]:
+    """The package's diagnostics on the groups."""
+    posterior, constant = (_arviz.group(made, name) for name in ("posterior", "constant_data"))
+    topology = Topology(constant.children.to_numpy())
+    X = ((constant.X - constant.center) / constant.scale).to_numpy()
+    draws = {name: posterior[name].to_numpy() for name in posterior}
+    everywhere = [np.arange(len(X))] * topology.n_nodes
+    free = label_free(draws, topology, X[:8], steepness=made.attrs["steepness"])
+    checked = check_convergence(free, _arviz.group(made, "sample_stats"))
+    return {
+        "facets": float(polytope_size(draws, X, everywhere).facets.mean()),
+        "elpd_corrected": float(loo_of(made).elpd),
+        "checks": float(len(checked.checks)),
+    }
+
+
+def main(source: Path, target: Path) -> None:
+    """Read, use, write."""
+    az = _arviz.arviz()
+    read = az.from_netcdf(source).load()
+    made = _arviz.container(
+        {name: _arviz.group(read, name) for name in read.children}, dict(read.attrs)
+    )
+    assert isinstance(made, xr.DataTree)
+    figures = used(made) | diagnosed(made)
+    made.to_netcdf(target)
+    assert not {"torch", "pyro"} & set(sys.modules)
+    print(json.dumps(figures | {"arviz": az.__version__}))  # noqa: T201
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("error")
+    main(*(Path(argument) for argument in sys.argv[1:]))

@@ -1,0 +1,76 @@
+"""Adapter and diagnostics under ArviZ 1.x, where an interpreter that has it is at hand.
+
+``make test-arviz1`` makes one; BAYESTREE_ARVIZ1_PYTHON names another.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from bayestree import ConvexPolytopeTreeClassifier, _arviz
+from bayestree.diagnostics import loo_of, polytope_size
+
+ROOT = Path(__file__).parents[1]
+PYTHON = Path(os.environ.get("BAYESTREE_ARVIZ1_PYTHON") or ROOT / ".venv-arviz1" / "bin" / "python")
+
+pytestmark = pytest.mark.skipif(
+    not PYTHON.exists() or _arviz.major_version() > 0,
+    reason="needs ArviZ 0.x here and 1.x elsewhere: `make test-arviz1`, or name an interpreter "
+    "that has it in BAYESTREE_ARVIZ1_PYTHON",
+)
+
+
+def run(*arguments):
+    done = subprocess.run(
+        [PYTHON, *arguments],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def case():
+    X = np.random.default_rng(0).normal(size=(90, 2)) * [1, 10]
+    y = np.where(X[:, 0] + X[:, 1] / 10 > 0, "yes", "no")
+    settings = {"epochs": 20, "n_draws": 60, "n_experts": 4, "max_depth": 2}
+    clf = ConvexPolytopeTreeClassifier(random_state=0, **settings).fit(X, y)
+    return clf, clf.to_arviz(X, y, n_prior=20), (X - clf._center) / clf._scale
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning")
+def test_a_posterior_goes_to_arviz_1_and_comes_back(case, tmp_path):
+    clf, made, X = case
+    made.to_netcdf(tmp_path / "0.nc")
+    figures = json.loads(run("tests/arviz1.py", tmp_path / "0.nc", tmp_path / "1.nc"))
+    assert figures["arviz"].startswith("1.")
+    back = _arviz.arviz().from_netcdf(tmp_path / "1.nc")
+    assert set(back.groups()) == set(made.groups())
+    assert dict(back.attrs) == dict(made.attrs)
+    for name in made.groups():
+        xr.testing.assert_identical(_arviz.group(back, name).load(), _arviz.group(made, name))
+
+    posterior = clf.posterior_
+    n_nodes, n_leaves = (getattr(posterior.model.topology, n) for n in ("n_nodes", "n_leaves"))
+    assert figures["rows"] == 2 * n_leaves
+    assert figures["elpd"] == pytest.approx(_arviz.arviz().loo(made).elpd_loo, abs=0.1)
+    assert figures["elpd_corrected"] == pytest.approx(loo_of(made).elpd, rel=1e-6)
+    sizes = polytope_size(posterior.draws, X, [np.arange(len(X))] * n_nodes)
+    assert figures["facets"] == pytest.approx(sizes.facets.mean())
+    assert figures["checks"] > 0
+
+
+def test_the_tests_of_adapter_and_diagnostics_pass_there():
+    tests = ["test_arviz.py", "test_psis.py", "test_mcmc.py", "diagnostics"]
+    paths = [f"tests/{name}" for name in tests]
+    assert " passed" in run("-m", "pytest", "-q", "-p", "no:cacheprovider", *paths)
