@@ -68,11 +68,12 @@ def test_demo_says_where_its_results_are(tmp_path):
 PAGES = [README, ROOT / "docs/guide.md", ROOT / "docs/pictures.md"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "docs/convergence.md"], ids=lambda page: page.name)
 def test_python_of_the_pages_runs(page, tmp_path):
     # One block after the other in one process, as a reader would type them.
     code = "\n".join(blocks("python", page))
-    assert "leaf" in run([sys.executable, "-c", code], tmp_path)
+    said = run([sys.executable, "-c", code], tmp_path)
+    assert ("Converged: yes" if page.stem == "convergence" else "leaf") in said
 
 
 def test_commands_of_the_readme_run(tmp_path):
