@@ -43,6 +43,12 @@ def test_ess_of_an_autoregression():
     assert ess(walk(0.9), "tail") < ess(walk(0.5), "tail")
 
 
+def test_tails_are_those_of_five_in_a_hundred():
+    x = walk(0.7)
+    ends = [ess((x <= np.quantile(x, share)).astype(float), "mean") for share in (0.05, 0.95)]
+    assert ess(x, "tail") == pytest.approx(min(ends))
+
+
 def test_shapes_are_those_of_the_quantities():
     x = np.random.default_rng(0).normal(size=(2, 50, 3, 2))
     assert r_hat(x).shape == ess(x).shape == ess(x, "tail").shape == (3, 2)

@@ -82,13 +82,16 @@ def test_overconfidence_shows(forecast):
     assert found.log_score.value < calibration(y, p).log_score.value
 
 
-def test_bootstrap_error_is_that_of_repeated_data():
-    p = np.random.default_rng(1).dirichlet(np.full(3, 0.7), size=400)
-    bent = 0.7 * p + 0.1  # a gap well above zero, where the bootstrap holds
-    repeated = [calibration(draws(p, seed), bent).ece.value for seed in range(60)]
-    error = calibration(draws(p), bent).ece.error
-    # the spread of 60 values is known to 9 %, that of 200 resamples to 5 %
-    assert error == pytest.approx(np.std(repeated), rel=0.4)
+def test_bootstrap_error_is_that_of_the_rows():
+    # one bin: the gap .98 - .6 has the error of a share of .98, whatever the forecast said
+    y = (np.arange(500) >= 10).astype(int)
+    found = calibration(y, np.full(500, 0.6))
+    assert found.ece.value == pytest.approx(0.38)
+    # 200 resamples give a standard deviation to 5 %
+    assert found.ece.error == pytest.approx(np.sqrt(0.98 * 0.02 / 500), rel=0.2)
+    # and if calibrated, the gap is that of a share of .6: mean absolute value of a normal
+    expected = np.sqrt(0.6 * 0.4 / 500 * 2 / np.pi)
+    assert found.ece.if_calibrated == pytest.approx(expected, rel=0.25)
 
 
 def test_equal_confidences_stay_in_one_bin():

@@ -186,6 +186,11 @@ class TestVariational:
         elbo[-1] -= 1e5
         assert check_convergence(None, {"elbo": elbo})["elbo"].verdict == "ok"
 
+    def test_an_outlier_hides_nothing(self):
+        elbo = bound(rise=30.0)
+        elbo[-1] -= 1e5
+        assert check_convergence(None, {"elbo": elbo})["elbo"].verdict == "failed"
+
     def test_too_short(self):
         found = check_convergence(None, {"elbo": bound(7)})
         assert "7 epochs are too few" in found.not_judged[0]

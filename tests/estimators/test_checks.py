@@ -95,6 +95,20 @@ class TestLabelFree:
         assert found.sizes["point"] == 1
         assert np.isfinite(found["p_right"]).all()
 
+    def test_nodes_are_those_of_the_posterior(self, svi, iris):
+        # the tree's node 0 taken for the posterior's node 1, and compared there
+        clf = bt.ConvexPolytopeTreeClassifier()
+        clf.__dict__.update(svi.__dict__)
+        n = len(svi._reach.nodes)
+        clf._reach = svi._reach._replace(nodes=np.arange(1, n + 1))
+        X = iris[0]
+        for own, usual in (
+            (clf._made_up(5, 5)[1], svi._made_up(5, 5)[1]),
+            (clf._picked(X, 5, 5)[1], svi._picked(X, 5, 5)[1]),
+        ):
+            assert list(own) == list(range(1, n + 1))
+            assert list(usual) == svi._reach.nodes.tolist()
+
     def test_a_single_leaf(self):
         X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
         clf = bt.ConvexPolytopeTreeClassifier(max_depth=0, random_state=0).fit(X, y)
