@@ -37,6 +37,19 @@ def test_nothing_to_match():
     assert [numbers.tolist() for numbers in match([none, SQUARE[:1]])] == [[], [0]]
 
 
+def test_near_ones_that_draws_have_side_by_side_stay_two():
+    near = half_spaces([0, 40], [0.5, 0.5])
+    found = match([near[:1], near[1:], near[:1], near[1:], near, near[::-1]])
+    first, second = found[-2]
+    assert first != second
+    assert [n.tolist() for n in found[:4]] == [[first], [second]] * 2
+
+
+def test_near_ones_that_take_turns_are_one():
+    found = match([half_spaces([angle], [0.5]) for angle in (0, 40, 0, 40, 0)])
+    assert [n.tolist() for n in found] == [[0]] * 5
+
+
 def test_a_facet_of_few_draws_has_a_number_of_its_own():
     extra = np.vstack([SQUARE, half_spaces([45], [0.6])])
     found = match([SQUARE, extra[::-1], SQUARE[1:]])

@@ -181,6 +181,14 @@ class TestPolytopeSize:
         np.testing.assert_array_equal(one.weights, other.weights)
         np.testing.assert_allclose(one.effective, other.effective, rtol=1e-6)
         assert (one.facets != polytope_size(draws, X, rows).facets).any()
+        prior, prior_moved = (
+            {site: values[:, :, 1].reshape(6, *values.shape[3:]) for site, values in d.items()}
+            for d in (draws, moved)
+        )
+        np.testing.assert_array_equal(
+            size_of(draws, reach, "ab", prior=prior).prior.facets[:, 1],
+            polytope_size(draws, X, rows, prior=prior_moved).prior.facets[:, 1],
+        )
 
     def test_a_tree_without_a_split(self):
         size = polytope_size(draws_of(np.random.default_rng(0), nodes=0), np.zeros((4, 3)), [])

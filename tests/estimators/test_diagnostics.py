@@ -1,5 +1,7 @@
 """What fitted trees say of themselves, against their own predictions and draws."""
 
+from copy import copy
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -120,6 +122,15 @@ class TestFacets:
             pd.testing.assert_frame_equal(one.to_frame(), two.to_frame())
             sizes = classifier.polytope_size().facets[..., number]
             assert one.counts.sum() == sizes.sum()
+
+    def test_nodes_are_found_in_the_posterior(self, sampled):
+        """Where nodes of the soft tree are not in ``tree_``, the two are numbered apart."""
+        other = copy(sampled)
+        other._reach = sampled._reach._replace(nodes=sampled._reach.nodes[::-1])
+        sizes = other.polytope_size().facets
+        assert (sizes != sampled.polytope_size().facets).any()
+        for number in range(len(sampled.tree_.topology.node_labels)):
+            assert other.facets(number).counts.sum() == sizes[..., number].sum()
 
     def test_a_point_is_its_own_polytope(self):
         """The facets of one draw are those of the tree, in the units of the data."""
