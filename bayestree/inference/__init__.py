@@ -5,6 +5,7 @@ from bayestree.inference.grow import grow
 from bayestree.inference.growing import GrowthLimits
 from bayestree.inference.harden import harden
 from bayestree.inference.map import map  # noqa: A004 - the name of the method
+from bayestree.inference.nuts import nuts
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.svi import svi
 from bayestree.inference.training import calibrated, recalibrated
@@ -18,6 +19,7 @@ __all__ = [
     "grow",
     "harden",
     "map",
+    "nuts",
     "recalibrated",
     "svi",
 ]

@@ -1,0 +1,343 @@
+"""The No-U-Turn sampler for soft trees: chains that start from a fit and run in processes."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
+
+from bayestree._progress import Track
+from bayestree._seed import RandomState, draw_seed
+from bayestree.inference.data import Data
+from bayestree.inference.hamiltonian import (
+    Move,
+    Place,
+    RunningVariance,
+    StepSize,
+    first_step_size,
+    transition,
+)
+from bayestree.inference.jumps import Jumps
+from bayestree.inference.posterior import Arrays, Posterior
+from bayestree.inference.potential import Floats, NumpyDensity, TorchDensity, density_of
+from bayestree.inference.training import check_counts
+from bayestree.models.soft_tree import SoftTree
+
+SEGMENTS = 20  # of a run, between which progress is shown
+GUESSED = 10  # draws of the start from which scales are guessed
+NEAR = 0.1  # spread of the starts about a point estimate
+ROWS = 1_000  # on which draws are compared
+FIRST_WINDOW, OPENING, CLOSING = 25, 0.15, 0.9  # of the warm-up, as Stan has it
+
+
+def nuts(
+    model: SoftTree,
+    data: Data,
+    *,
+    init: Posterior,
+    n_chains: int = 4,
+    n_warmup: int = 500,
+    n_draws: int = 500,
+    target_acceptance: float = 0.8,
+    max_tree_depth: int = 8,
+    n_refreshes: int = 10,
+    mirror: bool = False,
+    keep_warmup: bool = False,
+    n_jobs: int | None = None,
+    random_state: RandomState = None,
+    progress: bool = False,
+) -> Posterior:
+    """Sample the posterior of a soft tree of given topology.
+
+    Hoffman and Gelman's No-U-Turn sampler (2014), as Stan runs it, on the log-joint itself with
+    its gradient written out. Between its transitions single experts are proposed afresh from the
+    prior, which moves idle experts at once and lets facets be born: without it the weights of a
+    gamma process mix slowly.
+
+    Parameters
+    ----------
+    model : SoftTree
+        With likelihood ``mixture`` and proper priors; scales of hyperplanes are integrated out.
+    data : Data
+        n rows.
+    init : Posterior
+        Of the same topology. Chains start at draws of it; where there are ten or more, their
+        variances are the first guess of the mass matrix.
+    n_chains : int
+    n_warmup, n_draws : int
+        Transitions of each chain to adapt on, and kept after that.
+    target_acceptance : float
+        Mean acceptance of the steps that the step size is adapted to.
+    max_tree_depth : int
+        Doublings of a trajectory, at most.
+    n_refreshes : int
+        Experts proposed afresh after each transition. 0 for models with hyper-priors, whose
+        log-density is differentiated automatically and is some six times as slow.
+    mirror : bool
+        Also propose, half as often, to turn a facet round and to swap the branches below. A node
+        of one facet has two modes, inside and outside exchanged; with this the chains move between
+        them, predictions are of all modes, and the sides of a node have no fixed meaning.
+    keep_warmup : bool
+        Keep the warm-up in ``warmup_draws`` and ``warmup_stats``.
+    n_jobs : int, optional
+        Processes, as in joblib; None is one. The numbers do not depend on it.
+    random_state : int, RandomState or Generator, optional
+    progress : bool
+        Draw a progress bar, on a terminal.
+
+    Returns
+    -------
+    Posterior
+        ``stats`` holds, each (chain, draw): ``lp`` (the log-joint of the sites), ``energy``,
+        ``diverging``, ``tree_depth``, ``reached_max_treedepth``, ``n_steps``,
+        ``acceptance_rate``, ``step_size`` and ``refreshed`` (share of such proposals accepted).
+        ``point`` is the draw whose predictions are nearest to those of all draws together.
+
+    Raises
+    ------
+    ValueError
+        For another topology, plug-in leaves, improper priors, counts below 1 or a target outside
+        (0, 1).
+    """
+    if init.model.topology != model.topology:
+        raise ValueError("init has another topology than model.")
+    check_counts(n_chains=n_chains, n_draws=n_draws, max_tree_depth=max_tree_depth)
+    for name, value in {"n_warmup": n_warmup, "n_refreshes": n_refreshes}.items():
+        if value < 0:
+            raise ValueError(f"{name} must be 0 or more, got {value}.")
+    if not 0 < target_acceptance < 1:
+        raise ValueError(f"target_acceptance must lie between 0 and 1, got {target_acceptance}.")
+    settings = Settings(
+        n_warmup, n_draws, target_acceptance, max_tree_depth, n_refreshes, mirror, keep_warmup
+    )
+    density = density_of(model, data)
+    plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
+    chains = _starts(density, init, n_chains, np.random.default_rng(draw_seed(random_state)))
+    total = n_warmup + n_draws
+    with Parallel(n_jobs=n_jobs) as pool:
+        track = Track(_segments(total), "nuts", show=progress)
+        for length in track:
+            chains = list(
+                pool(delayed(_advance)(model, plain, chain, settings, length) for chain in chains)
+            )
+            track.note(_word(chains, settings))
+    return _posterior(density, plain, chains, settings)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of a run."""
+
+    n_warmup: int
+    n_draws: int
+    target_acceptance: float
+    max_tree_depth: int
+    n_refreshes: int
+    mirror: bool
+    keep_warmup: bool
+
+    @property
+    def windows(self) -> list[int]:
+        """Transitions after which the mass matrix is renewed; each window is twice the last."""
+        first, last = int(OPENING * self.n_warmup), int(CLOSING * self.n_warmup)
+        ends, end, width = [], first, FIRST_WINDOW
+        while end < last:
+            end = last if end + 3 * width > last else end + width
+            width *= 2
+            ends.append(end)
+        return ends
+
+
+@dataclass
+class Chain:
+    """Where a chain is, and what it has recorded; all that is needed to go on."""
+
+    position: Floats
+    variance: Floats
+    rng: np.random.Generator
+    done: int = 0
+    step: StepSize | None = None
+    running: RunningVariance | None = None
+    vectors: list[Floats] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    refreshed: list[float] = field(default_factory=list)
+
+
+def _segments(total: int) -> list[int]:
+    """Lengths of the stretches of a run."""
+    ends = np.unique(np.linspace(0, total, min(SEGMENTS, total) + 1).round().astype(int))
+    return np.diff(ends).tolist()
+
+
+def _starts(
+    density: NumpyDensity | TorchDensity, init: Posterior, n_chains: int, rng: np.random.Generator
+) -> list[Chain]:
+    """Chains at draws of a posterior, or close to a point."""
+    draws = [
+        density.layout.vector({name: value[chain, draw] for name, value in init.draws.items()})
+        for chain in range(init.n_chains)
+        for draw in range(init.n_draws)
+    ]
+    several = len(draws) >= GUESSED
+    variance = np.var(draws, axis=0) if several else np.full(density.layout.length, 1.0)
+    # A site that hardly varies among the draws may still vary in the posterior.
+    variance = np.maximum(variance, NEAR**4)
+    chosen = rng.choice(len(draws), n_chains, replace=len(draws) < n_chains)
+    chains = []
+    for draw, own in zip(chosen, rng.spawn(n_chains), strict=True):
+        jitter = 0.0 if several else NEAR * own.standard_normal(density.layout.length)
+        chains.append(Chain(draws[draw] + jitter, variance, own))
+    return chains
+
+
+def _advance(model: SoftTree, data: Data, chain: Chain, settings: Settings, length: int) -> Chain:
+    """Take a chain some transitions further; runs in a process of its own."""
+    # Rows are too few for threads, and the other chains have the cores.
+    with threadpool_limits(limits=1), np.errstate(over="ignore", invalid="ignore"):
+        density = density_of(model, data)
+        jumps = None
+        if settings.n_refreshes and isinstance(density, NumpyDensity):
+            jumps = Jumps(density.model, density.layout, density.value)
+        for _ in range(length):
+            _transition(density, jumps, chain, settings)
+    return chain
+
+
+def _transition(
+    density: NumpyDensity | TorchDensity, jumps: Jumps | None, chain: Chain, settings: Settings
+) -> None:
+    warm = chain.done < settings.n_warmup
+    place = Place(chain.position, *density.value_and_gradient(chain.position))
+    if chain.step is None:
+        _retune(density, chain, place, settings)
+    step = chain.step
+    assert step is not None
+    place, move = transition(
+        density,
+        place,
+        step_size=math.exp(step.log_step if warm or step.count == 0 else step.log_mean),
+        variance=chain.variance,
+        max_depth=settings.max_tree_depth,
+        generator=chain.rng,
+    )
+    chain.done += 1
+    if warm:
+        step.update(move.acceptance_rate)
+        _adapt(density, chain, place, settings)
+    vector, value, accepted = place.position, place.value, 0
+    if jumps is not None:
+        for _ in range(settings.n_refreshes):
+            moved, value = jumps.refresh(vector, value, chain.rng)
+            accepted += moved is not vector
+            vector = moved
+        for _ in range(settings.n_refreshes // 2 if settings.mirror else 0):
+            vector, value = jumps.mirror(vector, value, chain.rng)
+    chain.position = vector
+    if not warm or settings.keep_warmup:
+        chain.vectors.append(vector)
+        chain.values.append(value)
+        chain.moves.append(move)
+        chain.refreshed.append(accepted / max(settings.n_refreshes, 1))
+
+
+def _adapt(
+    density: NumpyDensity | TorchDensity, chain: Chain, place: Place, settings: Settings
+) -> None:
+    """Learn the scales of the posterior in windows; tune the step size to each."""
+    windows = settings.windows
+    if not windows or not int(OPENING * settings.n_warmup) < chain.done <= windows[-1]:
+        return
+    if chain.running is None:
+        chain.running = RunningVariance(chain.variance)
+    chain.running.add(place.position)
+    if chain.done in windows:
+        chain.variance = chain.running.variance
+        chain.running = RunningVariance(chain.variance)
+        _retune(density, chain, place, settings)
+
+
+def _retune(
+    density: NumpyDensity | TorchDensity, chain: Chain, place: Place, settings: Settings
+) -> None:
+    start = first_step_size(density, place, chain.variance, chain.rng)
+    chain.step = StepSize.of(start, settings.target_acceptance)
+
+
+def _word(chains: list[Chain], settings: Settings) -> str:
+    """What a progress bar says."""
+    if chains[0].done <= settings.n_warmup:
+        return "warm-up"
+    diverging = sum(move.diverging for chain in chains for move in chain.moves)
+    return f"{diverging} divergences"
+
+
+# What was sampled.
+
+
+def _posterior(
+    density: NumpyDensity | TorchDensity, data: Data, chains: list[Chain], settings: Settings
+) -> Posterior:
+    model = density.model
+    vectors = np.array([chain.vectors for chain in chains])
+    stats = _stats(density, data, chains, vectors)
+    draws = density.layout.sites(vectors)
+    warm = len(chains[0].vectors) - settings.n_draws
+    kept, early = ({n: v[:, part] for n, v in draws.items()} for part in _parts(warm))
+    after, before = ({n: v[:, part] for n, v in stats.items()} for part in _parts(warm))
+    found = Posterior(
+        model=model,
+        draws=kept,
+        point={name: value[0, 0] for name, value in kept.items()},
+        inference="nuts",
+        stats=after,
+        settings={
+            "n_chains": len(chains),
+            "n_warmup": settings.n_warmup,
+            "target_acceptance": settings.target_acceptance,
+            "max_tree_depth": settings.max_tree_depth,
+            "n_refreshes": settings.n_refreshes,
+            "mirror": settings.mirror,
+        },
+        warmup_draws=early if warm else {},
+        warmup_stats=before if warm else {},
+    )
+    chain, draw = _medoid(found, data)
+    point = {name: value[chain, draw] for name, value in kept.items()}
+    return replace(found, point=point)
+
+
+def _parts(warm: int) -> Iterator[slice]:
+    """Where the draws and where the warm-up are."""
+    yield slice(warm, None)
+    yield slice(0, warm)
+
+
+def _stats(
+    density: NumpyDensity | TorchDensity, data: Data, chains: list[Chain], vectors: Floats
+) -> Arrays:
+    stats: dict[str, Any] = {
+        name: np.array([[getattr(move, name) for move in chain.moves] for chain in chains])
+        for name in Move._fields
+    }
+    stats["refreshed"] = np.array([chain.refreshed for chain in chains])
+    # The samplers' log-density has the Jacobian, and not all constants.
+    free = np.array([chain.values for chain in chains]) - density.layout.log_jacobian(vectors)
+    first = vectors[0, 0]
+    exact = TorchDensity(density.model, data).value(first) - density.layout.log_jacobian(first)
+    return {"lp": free + (exact - free[0, 0])} | stats
+
+
+def _medoid(posterior: Posterior, data: Data) -> tuple[int, int]:
+    """The draw whose predictions are nearest to those of the posterior."""
+    rows = data.X[:: max(1, len(data.X) // ROWS)].double().numpy()
+    said = [
+        posterior.leaf_probs(rows, sites) @ posterior._leaf_value(sites)
+        for sites in posterior.each()
+    ]
+    mean = np.mean(said, axis=0)
+    gap = [float(((value - mean) ** 2).sum()) for value in said]
+    return divmod(int(np.argmin(gap)), posterior.n_draws)
