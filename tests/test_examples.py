@@ -66,9 +66,10 @@ def test_demo_says_where_its_results_are(tmp_path):
 
 
 PAGES = [README, ROOT / "docs/guide.md", ROOT / "docs/pictures.md"]
+WITHOUT_PICTURES = [ROOT / "docs/convergence.md", ROOT / "docs/arviz.md"]
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "docs/convergence.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES + WITHOUT_PICTURES, ids=lambda page: page.name)
 def test_python_of_the_pages_runs(page, tmp_path):
     # One block after the other in one process, as a reader would type them.
     code = "\n".join(blocks("python", page))
