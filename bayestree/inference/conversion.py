@@ -55,7 +55,7 @@ class Conversion:
     Raises
     ------
     ValueError
-        If the rows have other features than the draws.
+        If the rows have other features than the draws, or ``n_prior`` is below 1.
     """
 
     posterior: "Posterior"
@@ -66,6 +66,8 @@ class Conversion:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.n_prior < 1:
+            raise ValueError(f"n_prior must be 1 or more, got {self.n_prior}.")
         if self.data is not None and self.data.X.shape[1] != self.n_features:
             raise ValueError(
                 f"data must have {self.n_features} features, as the draws, got "
@@ -253,7 +255,10 @@ def to_arviz(
     ------
     ValueError
         For a group that is not known, or that was asked for and cannot be made.
+    TypeError
+        For an attribute that netCDF cannot hold.
     """
+    _check_attributes(attributes)
     reasons = {name: _obstacle(conversion, name) for name in GROUPS}
     if groups is None:
         wanted = [name for name, reason in reasons.items() if reason is None]
@@ -289,3 +294,12 @@ def _obstacle(conversion: Conversion, name: str) -> str | None:
         "warmup_sample_stats": posterior.warmup_stats,
     }
     return "nothing was recorded" if name in recorded and not recorded[name] else None
+
+
+def _check_attributes(attributes: Mapping[str, Any]) -> None:
+    for name, value in attributes.items():
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise TypeError(
+                f"attributes must be strings or numbers, for netCDF holds no others; {name} is "
+                f"{value!r}."
+            )

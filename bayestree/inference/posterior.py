@@ -186,6 +186,8 @@ class Posterior:
         ------
         ValueError
             For a group that is not known or cannot be made, or names that do not fit the draws.
+        TypeError
+            For an attribute that is neither string nor number.
         """
         # xarray is slow to import, and most fits go without
         from bayestree.inference import conversion, labels  # noqa: PLC0415

@@ -230,6 +230,18 @@ def test_netcdf_loses_nothing(fitted, tmp_path):
         xr.testing.assert_identical(_arviz.group(read, name).load(), _arviz.group(made, name))
 
 
+def test_under_arviz_1_it_is_a_tree_of_the_same_groups(fitted, monkeypatch):
+    posterior, data = fitted
+    old = posterior.to_arviz(data, n_prior=3)
+    monkeypatch.setattr(_arviz, "major_version", lambda: 1)
+    new = posterior.to_arviz(data, n_prior=3)
+    assert isinstance(new, xr.DataTree)
+    assert groups(new) == groups(old)
+    assert dict(new.attrs) == dict(old.attrs)
+    for name in groups(old):
+        xr.testing.assert_identical(_arviz.group(new, name), _arviz.group(old, name))
+
+
 @pytest.mark.parametrize("form", ["collapsed", "explicit"])
 def test_hyper_priors_and_scales_of_an_autoguide_are_sites(form):
     init, data = problem(n=60)
@@ -316,7 +328,7 @@ def test_a_plug_in_likelihood_still_has_a_log_joint():
         ({"groups": "warmup_posterior"}, "nothing was recorded"),
         ({"feature_names": ["a"]}, "feature_names must have 2 entries, as the draws, got 1"),
         ({"class_names": ["a"]}, "class_names must have 3 entries"),
-        ({"n_prior": 0}, "n_draws must be 1 or more, got 0"),
+        ({"n_prior": 0}, "n_prior must be 1 or more, got 0"),
     ],
 )
 def test_what_does_not_fit_is_refused(arguments, message):
@@ -330,3 +342,10 @@ def test_rows_of_other_features_are_refused():
     _, data = problem(n=60)
     with pytest.raises(ValueError, match="data must have 2 features, as the draws, got 3"):
         posterior.to_arviz(data._replace(X=torch.cat([data.X, data.X[:, :1]], 1)))
+
+
+@pytest.mark.parametrize("value", [None, True, [1]])
+def test_attributes_that_netcdf_cannot_hold_are_refused(value):
+    posterior, _ = posterior_of(Categorical(3))
+    with pytest.raises(TypeError, match="attributes must be strings or numbers, .*; seed is"):
+        posterior.to_arviz(attributes={"seed": value})
