@@ -347,5 +347,5 @@ def test_rows_of_other_features_are_refused():
 @pytest.mark.parametrize("value", [None, True, [1]])
 def test_attributes_that_netcdf_cannot_hold_are_refused(value):
     posterior, _ = posterior_of(Categorical(3))
-    with pytest.raises(TypeError, match="attributes must be strings or numbers, .*; seed is"):
+    with pytest.raises(TypeError, match=r"strings or numbers, .*; seed is"):
         posterior.to_arviz(attributes={"seed": value})
