@@ -20,7 +20,7 @@ def card(path):
 
 def test_there_are_cards():
     assert {path.stem for path in MODELS} == {"cpt", "cpt-k1"}
-    assert {path.stem for path in INFERENCES} == {"grow", "map", "svi", "svi-facets"}
+    assert {path.stem for path in INFERENCES} == {"grow", "map", "svi", "svi-facets", "nuts"}
 
 
 @pytest.mark.parametrize("path", [*MODELS, *INFERENCES], ids=lambda path: path.stem)
@@ -48,7 +48,7 @@ def test_every_pair_fits(model, inference):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 2))
     y = (X[:, 0] > 0).astype(int)
-    quick = {"epochs": 20, "n_draws": 2, "max_depth": 1, "random_state": 0}
+    quick = {"epochs": 20, "n_draws": 2, "n_warmup": 20, "max_depth": 1, "random_state": 0}
     values = {**card(model), **card(inference), **quick}
     values["n_experts"] = min(values["n_experts"], 4)
     fitted = ConvexPolytopeTreeClassifier(**values).fit(X, y)

@@ -27,9 +27,15 @@ from bayestree.models.leaves import Leaf
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
-STEEPNESS = {"map": 20.0, "svi": 6.0}  # a point may be steep; draws are to differ smoothly
+STEEPNESS = {
+    "map": 20.0,
+    "svi": 6.0,
+    "nuts": 6.0,
+}  # a point may be steep; draws are to differ smoothly
 RANGE = 6.0  # deviations that a column spans at most
 TOO_LARGE = "holds values too large to be squared (beyond some 1e150); rescale them."
+SAMPLED = ("svi", "nuts")  # inferences that give draws
+DRAWS = {"svi": 50, "nuts": 250}  # of each chain
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -39,7 +45,7 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "max_depth": [Interval(Integral, 0, None, closed="left")],
         "n_experts": [Interval(Integral, 1, None, closed="left")],
-        "inference": [StrOptions({"grow", "map", "svi"})],
+        "inference": [StrOptions({"grow", "map", "svi", "nuts"})],
         "max_leaves": [Interval(Integral, 1, None, closed="left"), None],
         "min_rows": [Interval(Real, 0, None, closed="left")],
         "min_leaf": [Interval(Integral, 1, None, closed="left")],
@@ -60,7 +66,10 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
         "kl_weight": [Interval(Real, 0, None, closed="neither")],
         "guide": [str],
         "n_restarts": [Interval(Integral, 1, None, closed="left")],
-        "n_draws": [Interval(Integral, 1, None, closed="left")],
+        "n_draws": [Interval(Integral, 1, None, closed="left"), None],
+        "n_chains": [Interval(Integral, 1, None, closed="left")],
+        "n_warmup": [Interval(Integral, 0, None, closed="left")],
+        "n_jobs": [Integral, None],
         "validation_fraction": [Interval(Real, 0, 1, closed="left")],
         "prediction": [StrOptions({"auto", "tree", "posterior"})],
         "dtype": [StrOptions(set(DTYPES))],
@@ -95,7 +104,10 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
         kl_weight: float = 1.0,
         guide: str = "polytope",
         n_restarts: int = 1,
-        n_draws: int = 50,
+        n_draws: int | None = None,
+        n_chains: int = 4,
+        n_warmup: int = 500,
+        n_jobs: int | None = None,
         validation_fraction: float = 0.0,
         prediction: str = "auto",
         dtype: str = "float64",
@@ -127,6 +139,9 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
         self.guide = guide
         self.n_restarts = n_restarts
         self.n_draws = n_draws
+        self.n_chains = n_chains
+        self.n_warmup = n_warmup
+        self.n_jobs = n_jobs
         self.validation_fraction = validation_fraction
         self.prediction = prediction
         self.dtype = dtype
@@ -182,7 +197,7 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(f"device {self.device!r} cannot be used here: {reason}") from error
-        if self.inference != "svi":
+        if self.inference not in SAMPLED:
             return
         check_guide(self.guide)
         needed = {"guide": "polytope", "kl_weight": 1, "steepness": 1}
@@ -228,7 +243,7 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
         )
         if self.inference == "grow" or found.model.topology.n_nodes == 0:
             return inference.recalibrated(found, training)
-        searches = self.search_facets and self.inference == "svi"
+        searches = self.search_facets and self.inference in SAMPLED
         last = 1.0 if searches else float(self.steepness or STEEPNESS[self.inference])
         rates: dict[str, Any] = {
             "epochs": self.epochs,
@@ -246,7 +261,7 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
         )
         if self.inference == "map":
             return found
-        return inference.svi(
+        sampled = inference.svi(
             inference.calibrated(found, training),
             training,
             init=found,
@@ -255,8 +270,20 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
             covariance="expert" if searches else "diagonal",
             kl_weight=self.kl_weight,
             n_restarts=self.n_restarts,
-            n_draws=self.n_draws,
+            n_draws=(self.inference == "svi" and self.n_draws) or DRAWS["svi"],
             **rates,
+            **common,
+        )
+        if self.inference == "svi" or sampled.model.topology.n_nodes == 0:
+            return sampled
+        return inference.nuts(
+            sampled.model,
+            training,
+            init=sampled,
+            n_chains=self.n_chains,
+            n_warmup=self.n_warmup,
+            n_draws=self.n_draws or DRAWS["nuts"],
+            n_jobs=self.n_jobs,
             **common,
         )
 

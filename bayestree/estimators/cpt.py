@@ -32,9 +32,10 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         Most splits on a path from the root to a leaf.
     n_experts : int, default=20
         Most facets of a split. 1 is the oblique tree CPT (K = 1): one expert of weight 1.
-    inference : {"svi", "map", "grow"}, default="svi"
+    inference : {"svi", "nuts", "map", "grow"}, default="svi"
         ``"grow"`` stops at the greedy tree; ``"map"`` refines all nodes jointly; ``"svi"`` gives
-        a variational posterior.
+        a variational posterior; ``"nuts"`` samples the exact one of the tree that was found,
+        from there: for small trees and up to some thousand rows, in minutes.
     max_leaves : int, optional
         Splits of the least gain are dropped until so many leaves are left.
     min_rows : float, default=20
@@ -65,7 +66,7 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         expert. For up to some ten features; else the cost grows with their square.
     steepness : float, optional
         Final factor of the log-odds of every split; 1 is the paper's model, more makes the
-        soft tree close to its deterministic form. By default 20 for MAP and 6 for SVI.
+        soft tree close to its deterministic form. By default 20 for MAP and 6 for SVI and NUTS.
     epochs, batch_size, learning_rate : int (optional), int, float
         Of the refinement (see ``bayestree.inference.map`` and ``svi``).
     kl_weight : float, default=1.0
@@ -74,8 +75,12 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         The package's own guide, or the name of a Pyro autoguide.
     n_restarts : int, default=1
         SVI fits, of which the one of the best ELBO is kept.
-    n_draws : int, default=50
-        Posterior draws kept.
+    n_draws : int, optional
+        Posterior draws kept, of each chain; by default 50 under SVI and 250 under NUTS.
+    n_chains, n_warmup : int, default=4, 500
+        Chains of NUTS, and the transitions that each adapts on.
+    n_jobs : int, optional
+        Processes that the chains of NUTS share; None is one. The numbers do not depend on it.
     validation_fraction : float, default=0.0
         Share of the rows held out, to choose the depth and (``"map"``) when to stop.
     prediction : {"auto", "tree", "posterior"}, default="auto"
@@ -141,7 +146,10 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         kl_weight: float = 1.0,
         guide: str = "polytope",
         n_restarts: int = 1,
-        n_draws: int = 50,
+        n_draws: int | None = None,
+        n_chains: int = 4,
+        n_warmup: int = 500,
+        n_jobs: int | None = None,
         validation_fraction: float = 0.0,
         prediction: str = "auto",
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
@@ -175,6 +183,9 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
             guide=guide,
             n_restarts=n_restarts,
             n_draws=n_draws,
+            n_chains=n_chains,
+            n_warmup=n_warmup,
+            n_jobs=n_jobs,
             validation_fraction=validation_fraction,
             prediction=prediction,
             dtype=dtype,

@@ -230,6 +230,16 @@ class StepSize:
         """From a first guess."""
         return cls(target, math.log(10 * start), math.log(start))
 
+    @property
+    def during(self) -> float:
+        """Step size while it is tuned."""
+        return math.exp(self.log_step)
+
+    @property
+    def after(self) -> float:
+        """Step size to keep."""
+        return math.exp(self.log_mean if self.count else self.log_step)
+
     def update(self, acceptance: float) -> None:
         """Take in the acceptance of a transition."""
         self.count += 1
@@ -241,25 +251,25 @@ class StepSize:
 
 
 @dataclass
-class RunningVariance:
-    """Variances of what is added, drawn towards a prior guess that counts five rows."""
+class Information:
+    """Mean square of the gradients that are added, drawn towards a guess that counts five.
 
-    prior: Floats
+    Where a density is normal, the inverse of the variance of a coordinate given the others.
+    """
+
+    guess: Floats
     count: int = 0
-    mean: Floats = field(default_factory=lambda: np.zeros(0))
-    squares: Floats = field(default_factory=lambda: np.zeros(0))
+    total: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
-        self.mean, self.squares = np.zeros_like(self.prior), np.zeros_like(self.prior)
+        self.total = np.zeros_like(self.guess)
 
-    def add(self, position: Floats) -> None:
-        """Welford's update."""
+    def add(self, gradient: Floats) -> None:
+        """Take in a gradient, shape (D,)."""
         self.count += 1
-        gap = position - self.mean
-        self.mean += gap / self.count
-        self.squares += gap * (position - self.mean)
+        self.total += gradient**2
 
     @property
-    def variance(self) -> Floats:
-        """Current estimate, shape (D,)."""
-        return (self.squares + 5 * self.prior) / (self.count + 4)
+    def estimate(self) -> Floats:
+        """Shape (D,)."""
+        return (self.total + 5 * self.guess) / (self.count + 5)

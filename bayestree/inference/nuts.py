@@ -1,6 +1,5 @@
 """The No-U-Turn sampler for soft trees: chains that start from a fit and run in processes."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,22 +12,30 @@ from bayestree._progress import Track
 from bayestree._seed import RandomState, draw_seed
 from bayestree.inference.data import Data
 from bayestree.inference.hamiltonian import (
+    Information,
     Move,
     Place,
-    RunningVariance,
     StepSize,
     first_step_size,
     transition,
 )
 from bayestree.inference.jumps import Jumps
 from bayestree.inference.posterior import Arrays, Posterior
-from bayestree.inference.potential import Floats, NumpyDensity, TorchDensity, density_of
+from bayestree.inference.potential import (
+    Floats,
+    NumpyDensity,
+    Sites,
+    TorchDensity,
+    density_of,
+)
 from bayestree.inference.training import check_counts
+from bayestree.models.priors import InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 
 SEGMENTS = 20  # of a run, between which progress is shown
-GUESSED = 10  # draws of the start from which scales are guessed
+GUESSED = 20  # draws of the start from which the mass matrix is guessed, at most
 NEAR = 0.1  # spread of the starts about a point estimate
+LEAST = 1e-3  # information of a coordinate that the data say nothing of: it moves by some 30
 ROWS = 1_000  # on which draws are compared
 FIRST_WINDOW, OPENING, CLOSING = 25, 0.15, 0.9  # of the warm-up, as Stan has it
 
@@ -52,10 +59,12 @@ def nuts(
 ) -> Posterior:
     """Sample the posterior of a soft tree of given topology.
 
-    Hoffman and Gelman's No-U-Turn sampler (2014), as Stan runs it, on the log-joint itself with
-    its gradient written out. Between its transitions single experts are proposed afresh from the
-    prior, which moves idle experts at once and lets facets be born: without it the weights of a
-    gamma process mix slowly.
+    Each transition has three parts that leave the posterior as it is: the No-U-Turn sampler
+    (Hoffman and Gelman 2014, as Stan runs it) given the shrinkages b, on the log-joint itself with
+    its gradient written out; the shrinkages given the rest, through their scales, whose laws are
+    conjugate; and single experts, proposed afresh from the prior. The second keeps the sampler out
+    of the funnel where b and its coefficients vanish together; the third moves idle experts at
+    once and lets facets be born, where the weights of a gamma process alone would mix slowly.
 
     Parameters
     ----------
@@ -64,8 +73,8 @@ def nuts(
     data : Data
         n rows.
     init : Posterior
-        Of the same topology. Chains start at draws of it; where there are ten or more, their
-        variances are the first guess of the mass matrix.
+        Of the same topology. Chains start at draws of it, and the gradients there are the first
+        guess of the mass matrix.
     n_chains : int
     n_warmup, n_draws : int
         Transitions of each chain to adapt on, and kept after that.
@@ -74,7 +83,7 @@ def nuts(
     max_tree_depth : int
         Doublings of a trajectory, at most.
     n_refreshes : int
-        Experts proposed afresh after each transition. 0 for models with hyper-priors, whose
+        Experts proposed afresh in each transition; none in models with hyper-priors, whose
         log-density is differentiated automatically and is some six times as slow.
     mirror : bool
         Also propose, half as often, to turn a facet round and to swap the branches below. A node
@@ -156,15 +165,63 @@ class Chain:
     """Where a chain is, and what it has recorded; all that is needed to go on."""
 
     position: Floats
-    variance: Floats
+    information: Floats
     rng: np.random.Generator
     done: int = 0
     step: StepSize | None = None
-    running: RunningVariance | None = None
+    running: Information | None = None
     vectors: list[Floats] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     refreshed: list[float] = field(default_factory=list)
+
+
+class Given:
+    """The log-density of all coordinates but the shrinkages, which come last and stay.
+
+    Parameters
+    ----------
+    density : NumpyDensity or TorchDensity
+    vector : array, shape (D,)
+        Whose shrinkages are given.
+    """
+
+    def __init__(self, density: NumpyDensity | TorchDensity, vector: Floats) -> None:
+        self.density, self.vector = density, vector.copy()
+        self.moving = density.layout.places["shrinkage"].start
+        prior = density.model.priors.hyperplane
+        assert isinstance(prior, InverseGammaScale)
+        self.prior = prior
+        self.b = np.exp(density.layout.free(vector)["shrinkage"])
+
+    def value_and_gradient(self, vector: Floats) -> tuple[float, Floats]:
+        """Log-density and gradient at the moving coordinates."""
+        self.vector[: self.moving] = vector
+        value, gradient = self.density.value_and_gradient(self.vector)
+        return value, gradient[: self.moving]
+
+    def place(self) -> Place:
+        """Where the vector is."""
+        position = self.vector[: self.moving].copy()
+        return Place(position, *self.value_and_gradient(position))
+
+    def variance(self, information: Floats) -> Floats:
+        """Inverse mass: of what the data say of a coordinate, and the prior of coefficients."""
+        precision = np.append(np.maximum(information, LEAST), np.zeros(self.b.size))
+        free = self.density.layout.free(precision)
+        curvature = (self.prior.shape + 0.5) / self.b
+        free["hyperplane"] += curvature[..., None]
+        free["intercept"] += curvature
+        return 1 / precision[: self.moving]
+
+    def of_data(self, place: Place) -> Floats:
+        """The gradient without the pull of the prior on the coefficients."""
+        full = np.append(place.position, np.zeros(self.b.size))
+        pull = np.zeros_like(full)
+        at, into = self.density.layout.free(full), self.density.layout.free(pull)
+        for name, b in (("hyperplane", self.b[..., None]), ("intercept", self.b)):
+            into[name][...] = -(2 * self.prior.shape + 1) * at[name] / (2 * b + at[name] ** 2)
+        return place.gradient - pull[: self.moving]
 
 
 def _segments(total: int) -> list[int]:
@@ -182,16 +239,17 @@ def _starts(
         for chain in range(init.n_chains)
         for draw in range(init.n_draws)
     ]
-    several = len(draws) >= GUESSED
-    variance = np.var(draws, axis=0) if several else np.full(density.layout.length, 1.0)
-    # A site that hardly varies among the draws may still vary in the posterior.
-    variance = np.maximum(variance, NEAR**4)
     chosen = rng.choice(len(draws), n_chains, replace=len(draws) < n_chains)
-    chains = []
-    for draw, own in zip(chosen, rng.spawn(n_chains), strict=True):
-        jitter = 0.0 if several else NEAR * own.standard_normal(density.layout.length)
-        chains.append(Chain(draws[draw] + jitter, variance, own))
-    return chains
+    near = NEAR if len(draws) == 1 else 0.0
+    squares = []
+    for draw in draws[:: -(-len(draws) // GUESSED)]:
+        given = Given(density, draw)
+        squares.append(given.of_data(given.place()) ** 2)
+    information = np.mean(squares, axis=0)
+    return [
+        Chain(draws[draw] + near * own.standard_normal(density.layout.length), information, own)
+        for draw, own in zip(chosen, rng.spawn(n_chains), strict=True)
+    ]
 
 
 def _advance(model: SoftTree, data: Data, chain: Chain, settings: Settings, length: int) -> Chain:
@@ -200,7 +258,7 @@ def _advance(model: SoftTree, data: Data, chain: Chain, settings: Settings, leng
     with threadpool_limits(limits=1), np.errstate(over="ignore", invalid="ignore"):
         density = density_of(model, data)
         jumps = None
-        if settings.n_refreshes and isinstance(density, NumpyDensity):
+        if isinstance(density, NumpyDensity):
             jumps = Jumps(density.model, density.layout, density.value)
         for _ in range(length):
             _transition(density, jumps, chain, settings)
@@ -211,24 +269,27 @@ def _transition(
     density: NumpyDensity | TorchDensity, jumps: Jumps | None, chain: Chain, settings: Settings
 ) -> None:
     warm = chain.done < settings.n_warmup
-    place = Place(chain.position, *density.value_and_gradient(chain.position))
+    given = Given(density, chain.position)
+    variance = given.variance(chain.information)
+    place = given.place()
     if chain.step is None:
-        _retune(density, chain, place, settings)
-    step = chain.step
-    assert step is not None
+        start = first_step_size(given, place, variance, chain.rng)
+        chain.step = StepSize.of(start, settings.target_acceptance)
     place, move = transition(
-        density,
+        given,
         place,
-        step_size=math.exp(step.log_step if warm or step.count == 0 else step.log_mean),
-        variance=chain.variance,
+        step_size=chain.step.during if warm else chain.step.after,
+        variance=variance,
         max_depth=settings.max_tree_depth,
         generator=chain.rng,
     )
     chain.done += 1
     if warm:
-        step.update(move.acceptance_rate)
-        _adapt(density, chain, place, settings)
-    vector, value, accepted = place.position, place.value, 0
+        chain.step.update(move.acceptance_rate)
+        _adapt(given, chain, place, settings)
+    vector = np.append(place.position, given.vector[given.moving :])
+    redraw_shrinkage(density.layout.free(vector), given.prior, chain.rng)
+    value, accepted = density.value(vector), 0
     if jumps is not None:
         for _ in range(settings.n_refreshes):
             moved, value = jumps.refresh(vector, value, chain.rng)
@@ -244,27 +305,31 @@ def _transition(
         chain.refreshed.append(accepted / max(settings.n_refreshes, 1))
 
 
-def _adapt(
-    density: NumpyDensity | TorchDensity, chain: Chain, place: Place, settings: Settings
-) -> None:
+def redraw_shrinkage(free: Sites, prior: InverseGammaScale, rng: np.random.Generator) -> None:
+    """Draw the shrinkages b given the coefficients, in place, through the scales (CPT, eq. 6).
+
+    1 / sigma^2 given beta and b is Gamma(a + 1/2, b + beta^2 / 2), and b given these is
+    Gamma(e_0 + (d + 1) a, f_0 + sum of 1 / sigma^2).
+    """
+    coefficient = np.concatenate([free["hyperplane"], free["intercept"][..., None]], axis=-1)
+    b = np.exp(free["shrinkage"])[..., None]
+    precision = rng.standard_gamma(prior.shape + 0.5, coefficient.shape) / (b + coefficient**2 / 2)
+    shape = prior.shrinkage_shape + coefficient.shape[-1] * prior.shape
+    rate = prior.shrinkage_rate + precision.sum(-1)
+    free["shrinkage"][...] = np.log(rng.standard_gamma(shape, rate.shape) / rate)
+
+
+def _adapt(given: Given, chain: Chain, place: Place, settings: Settings) -> None:
     """Learn the scales of the posterior in windows; tune the step size to each."""
     windows = settings.windows
     if not windows or not int(OPENING * settings.n_warmup) < chain.done <= windows[-1]:
         return
     if chain.running is None:
-        chain.running = RunningVariance(chain.variance)
-    chain.running.add(place.position)
+        chain.running = Information(chain.information)
+    chain.running.add(given.of_data(place))
     if chain.done in windows:
-        chain.variance = chain.running.variance
-        chain.running = RunningVariance(chain.variance)
-        _retune(density, chain, place, settings)
-
-
-def _retune(
-    density: NumpyDensity | TorchDensity, chain: Chain, place: Place, settings: Settings
-) -> None:
-    start = first_step_size(density, place, chain.variance, chain.rng)
-    chain.step = StepSize.of(start, settings.target_acceptance)
+        chain.information, chain.running = chain.running.estimate, None
+        chain.step = None
 
 
 def _word(chains: list[Chain], settings: Settings) -> str:

@@ -47,10 +47,9 @@ class Layout:
         n_classes = leaf.n_classes if isinstance(leaf, Categorical) else 0
         size = model.size(n_features)
         names = [*getattr(model.priors.weight, "hyper_priors", ()), "log_weight"]
-        names = (names if model.split.weighted else []) + ["hyperplane", "intercept"]
+        names = (names if model.split.weighted else []) + ["hyperplane", "intercept", *leaf.sites]
         if isinstance(model.priors.hyperplane, InverseGammaScale):
             names.append("shrinkage")
-        names += leaf.sites
         self.shapes = {name: size.shape(name, n_classes) for name in names}
         self.places: dict[str, slice] = {}
         start = 0
