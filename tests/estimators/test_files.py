@@ -336,3 +336,20 @@ def test_version_1_stays_readable():
     np.testing.assert_allclose(clf.predict_proba(X), recorded["predict_proba"], rtol=1e-9)
     assert clf.predict(X).tolist() == recorded["predict"]
     assert recorded["params"].items() <= clf.get_params().items()
+
+
+def test_version_1_knows_what_can_be_known_without_rows():
+    clf = bayestree.load(DATA / "iris-v1.safetensors")
+    recorded = json.loads((DATA / "iris-v1.json").read_text())
+    size = clf.polytope_size()
+    assert size.n_leaves is None
+    assert "Leaves in use" not in str(size)
+    assert "prior_mean" in size.to_frame()
+    with pytest.raises(ValueError, match="fit it again"):
+        size.leaf_probabilities()
+    with pytest.raises(ValueError, match="fit it again"):
+        size.prior_probabilities("weights")
+    assert clf.facets("root").feature_names == tuple(recorded["columns"])
+    assert clf.shrinkage().counts.any()
+    X = pd.DataFrame(recorded["X"], columns=recorded["columns"])
+    assert clf.split_uncertainty(X).mean.shape == (len(X), clf.tree_.n_nodes)
