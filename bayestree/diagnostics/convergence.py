@@ -26,12 +26,13 @@ R_HAT: Grade = (1.01, 1.05)
 ESS: Grade = (100, 25)  # for each chain
 E_BFMI: Grade = (0.3, 0.2)
 DIVERGENT: Grade = (0.0, 0.01)
-SATURATED: Grade = (0.0, 0.25)
+SATURATED: Grade = (0.01, 0.25)
 RISE: Grade = (1.0, 2.0)  # of the bound, in units of its noise
 K_LIMIT = 0.7
 LEAST_NATS = 1.0  # a bound known to a nat is known well enough: a facet costs some sixteen
 LEAST_SPREAD = 1e-3  # probabilities and means that vary by less are one value
 MOST_STEPS = 500
+MOST_TIMES = 10  # as many draws as are advised where chains are only slow
 FEWEST = 8  # draws of a chain that can be compared in parts
 ALONE = (
     "one chain can be compared with itself only; whether others would find another posterior "
@@ -252,9 +253,9 @@ def _agreement(table: pd.DataFrame, n_chains: int) -> Check:
     return Check(
         "r_hat", "convergence", value, R_HAT[0], verdict,
         f"{whose} {verb[verdict]}: the largest R-hat is {value:.4g}, of {worst['worst']}.",
-        "" if verdict == "ok" else "Draw longer, with more warm-up. Chains that still disagree "
-        "have found different posteriors: look at arviz.plot_trace of label_free(), and use "
-        "fewer experts or a smaller tree.",
+        "" if verdict == "ok" else "Draw longer, with more warm-up (n_draws, n_warmup). Chains "
+        "that still disagree have found different posteriors: look at arviz.plot_trace of "
+        "label_free(), and use fewer experts or a smaller tree.",
     )  # fmt: skip
 
 
@@ -263,12 +264,14 @@ def _effective(table: pd.DataFrame, kind: str, n_chains: int) -> Check:
     value, grade = float(values.min()), (ESS[0] * n_chains, ESS[1] * n_chains)
     what = {"bulk": "means and medians", "tail": "the ends of intervals"}[kind]
     verdict = _grade(-value, (-grade[0], -grade[1]))
+    times = np.ceil(grade[0] / max(value, 1.0))
     return Check(
         f"ess_{kind}", "convergence", value, grade[0], verdict,
         f"for {what} the draws are worth {value:,.0f} independent ones or more; {grade[0]:,.0f} "
         f"are wanted (the fewest are of {values.idxmin()}).",
         "" if verdict == "ok"
-        else f"Draw about {min(100.0, np.ceil(grade[0] / max(value, 1.0))):.0f} times as long.",
+        else f"Draw about {times:.0f} times as long (n_draws)." if times <= MOST_TIMES
+        else "The chains hardly move, or stay apart: see to R-hat first.",
     )  # fmt: skip
 
 
@@ -285,18 +288,18 @@ def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
             f"{count} of {diverging.size} transitions diverged"
             + (": no sign of places that the sampler cannot enter." if count == 0 else
                ": it may have missed a part of the posterior, and there is no telling which."),
-            "" if verdict == "ok" else "Raise the target acceptance (0.95, 0.99) and the "
-            "warm-up; if they stay, a prior with lighter tails.",
+            "" if verdict == "ok" else "Raise target_acceptance (0.95, 0.99) and n_warmup; "
+            "if they stay, a prior with lighter tails (a larger scale_shape).",
         )  # fmt: skip
     if "reached_max_treedepth" in stats:
         share = float(np.asarray(stats["reached_max_treedepth"], dtype=bool).mean())
         verdict = _grade(share, SATURATED)
         yield Check(
-            "tree_depth", "convergence", share, 0.0, verdict,
+            "tree_depth", "convergence", share, SATURATED[0], verdict,
             f"{share:.1%} of the trajectories were cut at the largest tree depth"
-            + ("." if share == 0 else ": valid draws, but slow to move."),
-            "" if verdict == "ok" else "Raise max_tree_depth by one or two, or lengthen the "
-            "warm-up for a better mass matrix.",
+            + ("." if verdict == "ok" else ": valid draws, but slow to move."),
+            "" if verdict == "ok" else "Raise max_tree_depth by one or two, or n_warmup "
+            "for a better mass matrix.",
         )  # fmt: skip
     if "energy" in stats:
         value = float(bfmi(stats["energy"]).min())
@@ -306,7 +309,7 @@ def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
             f"the energy of the worst chain has E-BFMI {value:.2f}: "
             + ("it moves freely." if verdict == "ok" else
                "it changes too slowly for the tails of the posterior to be seen."),
-            "" if verdict == "ok" else "Lengthen the warm-up; if it stays low, priors with "
+            "" if verdict == "ok" else "Raise n_warmup; if it stays low, priors with "
             "lighter tails (a larger scale_shape).",
         )  # fmt: skip
 

@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit
 
 from bayestree.diagnostics.draws import effective_number, spread
+from bayestree.diagnostics.routing import FLOOR, softplus
 from bayestree.topology import Topology
 from bayestree.tree import FloatArray
 
 MOST_ROWS = 5000  # on which the main direction of the rows is found
-TINY = float(np.finfo(np.float64).tiny)
 
 
 def label_free(
@@ -30,6 +30,7 @@ def label_free(
     steepness: float = 1.0,
     lp: ArrayLike | None = None,
     class_names: Sequence[str] = (),
+    fixed_sides: bool = True,
 ) -> xr.Dataset:
     """Quantities of each draw that do not depend on the order of the experts.
 
@@ -50,6 +51,10 @@ def label_free(
         Log joint density of each draw.
     class_names : sequence of str, optional
         Coordinates of the classes.
+    fixed_sides : bool
+        False for draws of a sampler that turns nodes round (``nuts(mirror=True)``): left and
+        right, and so the nodes below, then mean different things in different draws, and
+        quantities of nodes are left out.
 
     Returns
     -------
@@ -79,7 +84,7 @@ def label_free(
     variables: dict[str, Any] = {}
     if lp is not None:
         variables["lp"] = (("chain", "draw"), np.asarray(lp, dtype=np.float64))
-    if n_nodes:
+    if n_nodes and fixed_sides:
         p_right = np.stack([expit(one[..., len(shared) :]) for one in odds], axis=2)
         variables["p_right"] = (("chain", "draw", "node", "point"), p_right)
     shared_odds = [one[..., : len(shared)] for one in odds]
@@ -87,7 +92,7 @@ def label_free(
     if prediction is not None:
         dims = ("chain", "draw", "row", "class")[: prediction.ndim]
         variables["prediction"] = (dims, prediction)
-    if "log_weight" in draws and n_experts > 1 and n_nodes:
+    if "log_weight" in draws and n_experts > 1 and n_nodes and fixed_sides:
         weight = -np.sort(-np.asarray(draws["log_weight"], dtype=np.float64), axis=-1)
         variables["log_weight"] = (("chain", "draw", "node", "rank"), weight)
         relative = np.exp(weight - weight[..., :1])  # which cannot underflow
@@ -149,11 +154,10 @@ def _log_odds(draws: Mapping[str, Any], node: int, X: FloatArray, steepness: flo
     """Log-odds of going right at a node, shape (chain, draw, n)."""
     plane = np.asarray(draws["hyperplane"])[:, :, node].astype(np.float64)
     intercept = np.asarray(draws["intercept"])[:, :, node].astype(np.float64)
-    votes = np.logaddexp(0.0, plane @ X.T + intercept[..., None])
+    votes = softplus(plane @ X.T + intercept[..., None])
     if "log_weight" in draws:
         votes *= np.exp(np.asarray(draws["log_weight"])[:, :, node].astype(np.float64))[..., None]
-    # An underflowed score keeps finite odds, as in the soft tree.
-    score = votes.sum(axis=2) + TINY
+    score = votes.sum(axis=2) + FLOOR
     return steepness * (score + np.log(-np.expm1(-score)))
 
 

@@ -99,6 +99,7 @@ class TreeChecks:
             steepness=posterior.model.steepness,
             lp=posterior.stats.get("lp", posterior.stats.get("log_p")),
             class_names=self.tree_.class_names,
+            fixed_sides=not posterior.settings.get("mirror", False),
         )
 
     def loo(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Loo:

@@ -71,7 +71,7 @@ class TestValues:
         draws, X = case
         draws["log_weight"] -= 900.0
         found = label_free(draws, DEPTH_2, X)
-        assert (found["p_right"] < 1e-300).all()
+        assert (found["p_right"] < 1e-290).all()
         assert np.isfinite(found["prediction"]).all()
         assert ((found["effective"] >= 1) & (found["effective"] <= 4)).all()
 
@@ -112,6 +112,11 @@ class TestDataset:
         draws, X = case
         del draws["log_weight"]
         assert set(label_free(draws, DEPTH_2, X)) == {"p_right", "prediction"}
+
+    def test_nodes_whose_sides_are_not_fixed(self, case):
+        draws, X = case
+        found = label_free(draws, DEPTH_2, X, lp=np.zeros((2, 3)), fixed_sides=False)
+        assert set(found) == {"lp", "prediction"}
 
     def test_a_tree_without_a_split(self):
         draws = draws_of(Topology.leaf())

@@ -8,6 +8,7 @@ from sklearn.datasets import load_diabetes, load_iris
 from sklearn.exceptions import NotFittedError
 
 import bayestree as bt
+from bayestree import _arviz, inference
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,32 @@ class TestConvergence:
             assert found["r_hat"].says.endswith("of lp.")
             assert found["r_hat"].verdict == "failed"
             assert (found.quantities.drop("lp")["r_hat"] < 1.1).all()
+
+    def test_chains_of_nuts(self):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(80, 2))
+        y = rng.uniform(size=80) < 1 / (1 + np.exp(-2 * X[:, 0]))
+        clf = bt.ConvexPolytopeTreeClassifier(
+            max_depth=1, n_experts=1, steepness=1, min_gain=1, epochs=100, random_state=0
+        ).fit(X, y)
+        clf.posterior_ = inference.nuts(
+            clf.posterior_.model,
+            inference.Data.of(clf._standardise(X), y.astype(int)),
+            init=clf.posterior_,
+            n_chains=2,
+            n_draws=200,
+            n_warmup=200,
+            random_state=0,
+        )
+        found = clf.check_convergence(X)
+        names = ["r_hat", "ess_bulk", "ess_tail", "divergences", "tree_depth", "e_bfmi"]
+        assert [check.name for check in found.checks] == names
+        assert found["divergences"].verdict == "ok"
+        assert found["r_hat"].value < 1.2
+        assert list(found.quantities.index) == ["lp", "p_right", "prediction"]
+        score = clf.loo(X, y)
+        theirs = _arviz.arviz().loo(clf.to_arviz(X, y, groups=["posterior", "log_likelihood"]))
+        assert score.elpd == pytest.approx(theirs.elpd_loo)
 
     def test_a_point_estimate(self, iris):
         clf = bt.ConvexPolytopeTreeClassifier(max_depth=1, inference="grow", random_state=0)
