@@ -273,8 +273,9 @@ def test_an_oblique_split_has_no_weights():
 def test_chains_stay_apart():
     posterior, _ = posterior_of(Categorical(3), chains=2, draws=3)
     found = _arviz.group(posterior.to_arviz(n_prior=2), "log_prior")
-    last = posterior.model.log_priors(posterior.sites(1, 2))
-    assert float(found.hyperplane[1, 2]) == pytest.approx(float(last["hyperplane"]), rel=1e-12)
+    for chain, draw in np.ndindex(2, 3):
+        expected = posterior.model.log_priors(posterior.sites(chain, draw))["hyperplane"]
+        assert float(found.hyperplane[chain, draw]) == pytest.approx(float(expected), rel=1e-12)
 
 
 def plug_in():
