@@ -68,9 +68,8 @@ class TestChains:
         assert found.converged
 
     def test_slow_chains_have_few_effective_draws(self):
-        # (1 - rho) / (1 + rho) = 1/12 of 1,600 draws: 130, and the worst quantity below 100,
-        # where 400 are wanted
-        found = check_convergence(dataset(rho=0.85), {})
+        # (1 - rho) / (1 + rho) = 1/19 of 1,600 draws: 84, where 400 are wanted, 100 at least
+        found = check_convergence(dataset(rho=0.9), {})
         assert found["ess_bulk"].verdict == "failed"
         assert found["ess_bulk"].threshold == 400
         times = int(np.ceil(400 / found["ess_bulk"].value))

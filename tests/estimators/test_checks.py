@@ -54,6 +54,7 @@ class TestConvergence:
             assert found["r_hat"].verdict == "failed"
             assert (found.quantities.drop("lp")["r_hat"] < 1.1).all()
 
+    @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning")
     def test_chains_of_nuts(self):
         rng = np.random.default_rng(0)
         X = rng.normal(size=(80, 2))
