@@ -68,7 +68,7 @@ def _trace_of(estimator: Any) -> tuple[Floats, float]:
     if "elbo" not in posterior.stats:
         raise ValueError(
             f"the posterior was made by inference={posterior.inference!r}, which climbs no ELBO; "
-            "fit with inference='svi'."
+            "fit with inference='svi', and a tree that splits."
         )
     trace = np.asarray(posterior.stats["elbo"], dtype=np.float64)
     return trace, float(posterior.stats.get("final_elbo", trace[-1]))

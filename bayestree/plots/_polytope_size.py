@@ -73,7 +73,7 @@ def polytope_size(
     _common_range(axes[: len(chosen)], posterior, expected)
     if leaves is not None:
         _bars(axes[-1], leaves, None)
-        _range(axes[-1], leaves[None])
+        _range(axes[-1], leaves[None], least=len(leaves))
         _style.panel_title(axes[-1], "tree")
         axes[-1].set_xlabel("leaves in use")
     _style.label_first_column(axes, "probability")
@@ -94,12 +94,15 @@ def _common_range(axes: NDArray[Any], posterior: Floats, prior: Floats | None) -
         _range(ax, *(table for table in (posterior, prior) if table is not None))
 
 
-def _range(ax: Axes, *tables: Floats) -> None:
-    """Axes that hold all sizes that are not rare in some of the tables (nodes, sizes)."""
+def _range(ax: Axes, *tables: Floats, least: int = 1) -> None:
+    """Axes that hold all sizes that are not rare in some of the tables (nodes, sizes).
+
+    They begin at ``least``, or before.
+    """
     likely = [np.flatnonzero((table > RARE).any(axis=0)) for table in tables]
     low, high = min(found[0] for found in likely), max(found[-1] for found in likely)
     top = max(float(table.max()) for table in tables)
-    ax.set(xlim=(min(low, 1) - 0.6, high + 0.6), ylim=(0, 1.05 * top))
+    ax.set(xlim=(min(low, least) - 0.6, high + 0.6), ylim=(0, 1.05 * top))
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     ax.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     ax.tick_params(labelsize=_style.SMALL)

@@ -48,12 +48,17 @@ def shrinkage(
     Raises
     ------
     ValueError
-        If there is no such node, or ``level`` is not between 0 and 1.
+        If there is no such node, the split has no weights, or ``level`` is not between 0 and 1.
     """
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}.")
     found = _style.result_of(estimator, Shrinkage, "shrinkage")
     place = _style.place_of(found.labels, node)
+    if (found.weight == 1).all():
+        raise ValueError(
+            "every weight is 1: oblique splits have no weights to shrink; see "
+            "plots.shrinkage_factors, or fit with n_experts of 2 or more."
+        )
     tails = [(1 - level) / 2, HALF, (1 + level) / 2]
     bands = {"posterior": _quantiles(found.weight[:, :, place], tails)}
     if len(found.prior_weight):

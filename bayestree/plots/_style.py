@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.textpath import TextPath
 from numpy.typing import NDArray
 
 from bayestree.tree import Tree
@@ -24,11 +25,15 @@ QUIET = "#6E6E6E"  # text beside the point
 DOUBT = PALETTE[5]
 FAINT = 0.25  # opacity of an interval behind its middle
 SMALL = 8.0  # size of text in small panels
+ALONE = 1.4  # a panel alone is so much larger
 COLUMNS = 4  # panels side by side, at most
 PAD = 0.07  # inches around everything
-LEGEND_HANDLE, LEGEND_LETTER, LEGEND_LINE = 0.45, 0.075, 0.2  # inches
+HINTED = 1.05  # letters on a screen are this much wider than their outlines, at most
+LEGEND_HANDLE, LEGEND_LINE = 0.45, 0.2  # inches beside the text of an entry, and of a line
 MOST_PANELS = 12  # nodes shown where none are named
 
+
+NO_SPLIT = "the tree has no split: there is no node to draw."
 
 Result = TypeVar("Result")
 
@@ -70,6 +75,17 @@ def has_draws(estimator: object) -> bool:
     return posterior is not None and posterior.n_chains * posterior.n_draws > 1
 
 
+def width_of(ax: Axes) -> float:
+    """Inches from the left to the right of Axes.
+
+    Those of a figure of our own are as wide as the figure, but know it only when it is drawn.
+    """
+    figure = ax.figure
+    if isinstance(figure, Figure) and len(figure.axes) == 1 and figure.get_layout_engine():
+        return float(figure.get_size_inches()[0]) - 2 * PAD
+    return float(ax.get_window_extent().width / figure.dpi)
+
+
 class Size(NamedTuple):
     """Inches of a panel, and of the room on the right and above for what the panels share."""
 
@@ -83,7 +99,9 @@ def new_panels(n_panels: int, size: Size) -> NDArray[Any]:
     """Axes of a new Figure outside pyplot's list, shape (n_panels,)."""
     rows = -(-n_panels // COLUMNS)
     columns = -(-n_panels // rows)
-    figure = _new_figure(size.width * columns + size.aside, size.height * rows + size.above)
+    larger = ALONE if n_panels == 1 else 1.0
+    width, height = larger * size.width * columns, larger * size.height * rows
+    figure = _new_figure(width + size.aside, height + size.above)
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for spare in grid[n_panels:]:
         spare.remove()
@@ -135,8 +153,7 @@ def shared_legend(axes: NDArray[Any], *, outside: bool, more: Sequence[Artist] =
         return
     figure = axes[0].figure
     width, height = figure.get_size_inches()
-    widest = LEGEND_HANDLE + LEGEND_LETTER * max(map(len, labels))
-    columns = max(1, min(len(handles), int(width / widest)))
+    columns = legend_columns(labels, width)
     further = -(-len(handles) // columns) - 1
     figure.set_size_inches(width, height + LEGEND_LINE * further)
     # Matplotlib fills column after column; a person reads line after line.
@@ -150,6 +167,29 @@ def shared_legend(axes: NDArray[Any], *, outside: bool, more: Sequence[Artist] =
         columnspacing=1.4,
         **place,
     )
+
+
+def inches(text: str, size: float) -> float:
+    """Width of a line of text of so many points."""
+    width = TextPath((0, 0), text, size=size).get_extents().width if text else 0.0
+    return HINTED * float(width) / 72
+
+
+def cut(text: str, size: float, room: float) -> str:
+    """As much of a text as so many inches hold; nothing, if that is less than two letters."""
+    if inches(text, size) <= room:
+        return text
+    for length in range(len(text) - 1, 1, -1):
+        shorter = f"{text[:length].rstrip()}\N{HORIZONTAL ELLIPSIS}"
+        if inches(shorter, size) <= room:
+            return shorter
+    return ""
+
+
+def legend_columns(labels: Sequence[str], width: float) -> int:
+    """Entries that fit side by side into so many inches."""
+    widest = LEGEND_HANDLE + max(inches(label, 9) for label in labels)
+    return max(1, min(len(labels), int((width - LEGEND_HANDLE) / widest)))
 
 
 def open_frame(ax: Axes) -> None:
@@ -188,7 +228,7 @@ def chosen_nodes(
         If the tree has no split, or no node of that name.
     """
     if len(labels) == 0:
-        raise ValueError("the tree has no split: there is no node to draw.")
+        raise ValueError(NO_SPLIT)
     if nodes is None:
         most = np.argsort(-np.asarray(rows), kind="stable")[:MOST_PANELS]
         return sorted(int(node) for node in most)
@@ -201,8 +241,10 @@ def place_of(labels: Sequence[str], node: str | int) -> int:
     Raises
     ------
     ValueError
-        If there is none.
+        If there is none, or the tree has no split.
     """
+    if len(labels) == 0:
+        raise ValueError(NO_SPLIT)
     if isinstance(node, str) and node in labels:
         return list(labels).index(node)
     if not isinstance(node, str) and 0 <= node < len(labels):

@@ -1,6 +1,6 @@
 """A tree as nodes and links."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -18,7 +18,11 @@ from bayestree.tree import Tree
 Floats = NDArray[np.float64]
 
 BAR_WIDTH, BAR_HEIGHT = 0.8, 0.16  # of a leaf, in units of leaves and of levels
-MANY = 16  # leaves above which the text is small
+SLOT = (1.15, 2.0)  # inches of a leaf in a figure of our own, by the length of its names
+WIDEST = 22.0  # inches
+EDGES = 0.2  # on the left and right together, in units of leaves
+GAP = 0.1  # inches between the texts of two leaves
+TEXT = (2.5, 9.0)  # least and largest size of the text, in points
 NEAR = 3.0  # standard deviations
 NAMED = 10  # classes in the legend, at most
 
@@ -60,23 +64,47 @@ def tree(
     """
     found = _style.tree_of(estimator)
     measured = _measured(estimator, found, sizes)
-    n_leaves, depth = found.n_leaves, found.depth
+    node_texts = _node_texts(found, measured, level)
     if ax is None:
-        width = float(np.clip(1.15 * n_leaves, 3.2, 22.0))
-        ax = _style.new_axes(width, 1.0 + 0.85 * (depth + 1))
-    size = 9.0 if n_leaves <= MANY else 6.0
+        ax = _new_axes(found)
+    text = _text_of(_style.width_of(ax) / (found.n_leaves + EDGES), node_texts)
     node_at, leaf_at = _places(found.topology)
-    _links(ax, found, node_at, leaf_at, size)
-    _nodes(ax, node_at, _node_texts(found, measured, level), size)
+    _links(ax, found, node_at, leaf_at, text.size)
+    _nodes(ax, node_at, node_texts, text.size)
     if found.value.ndim == 2:
-        _class_leaves(ax, found, leaf_at, size)
+        _class_leaves(ax, found, leaf_at, text)
     else:
-        _value_leaves(ax, found, leaf_at, size)
+        _value_leaves(ax, found, leaf_at, text)
     if measured is not None and found.n_nodes:
-        _note(ax, f"[ ]  {level:.0%} interval", size)
-    ax.set(xlim=(-0.6, n_leaves - 0.4), ylim=(-depth - 0.62, 0.35))
+        _note(ax, f"[ ]  {level:.0%} interval")
+    ax.set(
+        xlim=(-0.5 - EDGES / 2, found.n_leaves - 0.5 + EDGES / 2), ylim=(-found.depth - 0.62, 0.35)
+    )
     ax.set_axis_off()
     return ax
+
+
+class _Text(NamedTuple):
+    """Size of the text in points, and inches of a leaf."""
+
+    size: float
+    slot: float
+
+
+def _new_axes(tree: Tree) -> Axes:
+    """As wide as the tree needs."""
+    names = _style.class_names(tree) if tree.value.ndim == 2 else ("",)
+    widest = max(_style.inches(f"{name}00.00", TEXT[1]) for name in names)
+    slot = float(np.clip(widest + 1.1 * GAP, *SLOT))
+    width = float(np.clip(slot * (tree.n_leaves + EDGES) + 2 * _style.PAD, 3.2, WIDEST))
+    return _style.new_axes(width, 1.0 + 0.85 * (tree.depth + 1))
+
+
+def _text_of(slot: float, node_texts: list[str]) -> _Text:
+    """The largest text with which nodes side by side, which have two leaves of room, stay apart."""
+    lines = {line for text in node_texts for line in text.splitlines()}
+    widest = max((_style.inches(line, TEXT[1]) for line in lines), default=0.0) + 2 * GAP
+    return _Text(float(np.clip(TEXT[1] * 2 * slot / widest, *TEXT)), slot)
 
 
 def _places(topology: Topology) -> tuple[Floats, Floats]:
@@ -132,7 +160,7 @@ def _links(ax: Axes, tree: Tree, node_at: Floats, leaf_at: Floats, size: float) 
                     word,
                     ha=side,
                     va="bottom",
-                    fontsize=size - 1,
+                    fontsize=0.9 * size,
                     style="italic",
                     color=_style.INK,
                 )
@@ -185,22 +213,25 @@ def _nodes(ax: Axes, node_at: Floats, node_texts: list[str], size: float) -> Non
         )
 
 
-def _note(ax: Axes, text: str, size: float) -> None:
+def _note(ax: Axes, text: str) -> None:
     ax.text(
         0.99,
         1.0,
         text,
         ha="right",
         va="top",
-        fontsize=size - 1,
+        fontsize=_style.SMALL,
         color=_style.INK,
         transform=ax.transAxes,
     )
 
 
-def _class_leaves(ax: Axes, tree: Tree, leaf_at: Floats, size: float) -> None:
+def _class_leaves(ax: Axes, tree: Tree, leaf_at: Floats, text: _Text) -> None:
     names = _style.class_names(tree)
     colours = _style.class_colours(len(names))
+    room = text.slot - GAP * text.size / TEXT[1] - _style.inches("00.00", text.size)
+    shown = [_style.cut(name, text.size, room) for name in names]
+    counts = _counts(tree, text)
     for leaf, (x, y) in enumerate(leaf_at):
         start = x - BAR_WIDTH / 2
         for share, colour in zip(tree.value[leaf], colours, strict=True):
@@ -215,9 +246,9 @@ def _class_leaves(ax: Axes, tree: Tree, leaf_at: Floats, size: float) -> None:
             ax.add_patch(bar)
             start += BAR_WIDTH * share
         best = int(tree.value[leaf].argmax())
-        text = f"{names[best]} {tree.value[leaf, best]:.2f}"
+        label = f"{shown[best]} {tree.value[leaf, best]:.2f}".strip()
         _leaf_frame(ax, x, y)
-        _leaf_text(ax, x, y, text, tree.leaf_rows[leaf], size)
+        _leaf_text(ax, x, y, f"{label}\n{counts[leaf]}", text)
     if len(names) <= NAMED:
         handles = [
             Rectangle((0, 0), 1, 1, facecolor=colour, label=name)
@@ -227,18 +258,19 @@ def _class_leaves(ax: Axes, tree: Tree, leaf_at: Floats, size: float) -> None:
             handles=handles,
             loc="upper center",
             bbox_to_anchor=(0.5, 0.02),
-            ncols=min(len(names), 5),
+            ncols=_style.legend_columns(names, _style.width_of(ax)),
             frameon=False,
-            fontsize=size,
+            fontsize=max(text.size, _style.SMALL),
             handlelength=1.0,
             handleheight=1.0,
         )
 
 
-def _value_leaves(ax: Axes, tree: Tree, leaf_at: Floats, size: float) -> None:
+def _value_leaves(ax: Axes, tree: Tree, leaf_at: Floats, text: _Text) -> None:
     low, high = float(tree.value.min()), float(tree.value.max())
     scale = Normalize(low, high if high > low else low + 1.0)
     colours = mpl.colormaps[_style.VALUES]
+    counts = _counts(tree, text)
     for leaf, (x, y) in enumerate(leaf_at):
         bar = Rectangle(
             (x - BAR_WIDTH / 2, y - BAR_HEIGHT / 2),
@@ -250,7 +282,7 @@ def _value_leaves(ax: Axes, tree: Tree, leaf_at: Floats, size: float) -> None:
         )
         ax.add_patch(bar)
         _leaf_frame(ax, x, y)
-        _leaf_text(ax, x, y, f"{tree.value[leaf]:.4g}", tree.leaf_rows[leaf], size)
+        _leaf_text(ax, x, y, f"{tree.value[leaf]:.4g}\n{counts[leaf]}", text)
 
 
 def _leaf_frame(ax: Axes, x: float, y: float) -> None:
@@ -260,14 +292,22 @@ def _leaf_frame(ax: Axes, x: float, y: float) -> None:
     ax.add_patch(frame)
 
 
-def _leaf_text(ax: Axes, x: float, y: float, text: str, rows: float, size: float) -> None:
+def _counts(tree: Tree, text: _Text) -> list[str]:
+    """Rows of each leaf; without that word where it is too wide."""
+    counts = [f"{rows:,.0f} rows" for rows in tree.leaf_rows]
+    longest = max(counts, key=len)
+    fits = _style.inches(longest, text.size) <= text.slot
+    return counts if fits else [count.removesuffix(" rows") for count in counts]
+
+
+def _leaf_text(ax: Axes, x: float, y: float, lines: str, text: _Text) -> None:
     ax.text(
         x,
         y - BAR_HEIGHT / 2 - 0.06,
-        f"{text}\n{rows:,.0f} rows",
+        lines,
         ha="center",
         va="top",
-        fontsize=size,
+        fontsize=text.size,
         color=_style.INK,
         zorder=4,
     )

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from bayestree.diagnostics import PolytopeSize, SplitUncertainty
@@ -41,7 +42,8 @@ def texts(ax):
 def drawn(ax):
     """The figure of one Axes or of an array of them, rendered."""
     figure = np.ravel(np.array(ax, dtype=object))[0].figure
-    figure.canvas.draw()
+    # The canvas of a Figure that pyplot does not know of draws nothing.
+    FigureCanvasAgg(figure).draw()
     return figure
 
 

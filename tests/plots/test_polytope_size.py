@@ -50,6 +50,8 @@ def test_the_last_panel_has_the_leaves_in_use():
     drawn(leaves)
     assert heights(leaves) == {0: 0, 1: 0, 2: 0.25, 3: 0.75}
     assert leaves.get_xlabel() == "leaves in use"
+    *_, many = plots.polytope_size(make_sizes(FACETS, n_leaves=[70, 70, 71, 70]))
+    assert many.get_xlim() == pytest.approx((69.4, 71.6))
 
 
 def test_other_measures_have_their_own_sizes_and_names():

@@ -113,6 +113,10 @@ def test_refuses_other_nodes_levels_and_single_draws():
         plots.shrinkage(make_shrinkage(), "R")
     with pytest.raises(ValueError, match="level must lie between 0 and 1, got 1"):
         plots.shrinkage(make_shrinkage(), level=1)
+    with pytest.raises(ValueError, match="oblique splits have no weights to shrink"):
+        plots.shrinkage(make_shrinkage(weight=np.ones((1, 5, 2, 1))))
+    with pytest.raises(ValueError, match="the tree has no split"):
+        plots.shrinkage(make_shrinkage(labels=()))
     with pytest.raises(ValueError, match="one draw has no spread; fit with inference='svi'"):
         plots.shrinkage_factors(make_shrinkage(kappa=np.full((2, 3, 2), np.nan)))
     with pytest.raises(TypeError, match="the Shrinkage that its shrinkage returns"):

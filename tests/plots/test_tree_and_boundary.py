@@ -12,7 +12,7 @@ from bayestree import plots
 from bayestree.plots._geometry import _clip
 from bayestree.topology import Topology
 from bayestree.tree import Tree
-from tests.plots.cases import estimator_of, make_sizes, make_tree, make_uncertainty, texts
+from tests.plots.cases import drawn, estimator_of, make_sizes, make_tree, make_uncertainty, texts
 
 
 @pytest.mark.parametrize("draw", [plots.boundary, plots.tree])
@@ -21,7 +21,7 @@ from tests.plots.cases import estimator_of, make_sizes, make_tree, make_uncertai
 def test_draws_trees_of_any_kind(draw, n_classes, depth):
     tree = make_tree(topology=Topology.complete(depth), n_classes=n_classes, n_experts=3)
     ax = draw(estimator_of(tree))
-    ax.figure.canvas.draw()
+    drawn(ax)
 
 
 @pytest.mark.parametrize("draw", [plots.boundary, plots.tree])
@@ -229,6 +229,33 @@ def test_tree_without_a_posterior_counts_its_own_facets(n_draws, sizes):
 def test_tree_refuses_the_sizes_of_another_tree():
     with pytest.raises(ValueError, match="describes the nodes root, but the tree has root, L, R"):
         plots.tree(make_tree(), sizes=make_sizes([[4]]))
+
+
+def extents(ax):
+    """Boxes of all texts of a picture that are seen, in pixels."""
+    drawn(ax)
+    return [text.get_window_extent() for text in ax.texts if text.get_text()]
+
+
+@pytest.mark.parametrize(("depth", "n_classes"), [(1, 2), (3, 3), (5, 8), (7, 3), (6, 0)])
+def test_texts_do_not_overlap(depth, n_classes):
+    names = [f"a rather long class name {k}" for k in range(n_classes)]
+    tree = make_tree(topology=Topology.complete(depth), n_classes=n_classes, class_names=names)
+    facets = np.tile([[11], [14]], (1, tree.n_nodes))
+    sizes = make_sizes(facets, labels=tree.topology.node_labels)
+    boxes = extents(plots.tree(tree, sizes=sizes))
+    for place, box in enumerate(boxes):
+        assert not box.count_overlaps(boxes[place + 1 :])
+
+
+def test_short_names_are_written_out_and_long_ones_cut():
+    for name in ("virginica", "versicolor", "a longer name"):
+        short = make_tree(class_names=(name, name))
+        said = texts(plots.tree(short))
+        assert sum(text.startswith((f"{name} 0.", f"{name} 1.")) for text in said) == 4
+    long = make_tree(topology=Topology.stump(), class_names=("x" * 40, "y" * 40))
+    cut = [text for text in texts(plots.tree(long)) if "\N{HORIZONTAL ELLIPSIS} 0." in text]
+    assert len(cut) == 2
 
 
 def test_leaves_do_not_overlap_and_parents_lie_between_their_children():
