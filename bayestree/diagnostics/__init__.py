@@ -1,6 +1,7 @@
 """What was learnt: sizes of polytopes, uncertainty and convergence, from arrays of draws."""
 
 from bayestree.diagnostics.calibration import Calibration, Score, calibration
+from bayestree.diagnostics.containers import convergence_of, label_free_of
 from bayestree.diagnostics.convergence import Check, Convergence, check_convergence
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.label_free import label_free
@@ -21,7 +22,9 @@ __all__ = [
     "SplitUncertainty",
     "calibration",
     "check_convergence",
+    "convergence_of",
     "label_free",
+    "label_free_of",
     "loo",
     "loo_of",
     "node_facets",

@@ -9,6 +9,7 @@ from sklearn.exceptions import NotFittedError
 
 import bayestree as bt
 from bayestree import _arviz, inference
+from bayestree.diagnostics import convergence_of
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,10 @@ class TestConvergence:
         np.testing.assert_array_equal(
             found.to_frame()["value"], svi.check_convergence(iris[0]).to_frame()["value"]
         )
+
+    def test_what_is_stored_says_the_same(self, svi, iris):
+        found = convergence_of(svi.to_arviz(*iris, n_prior=2))
+        assert [*found.checks] == [*svi.check_convergence().checks]
 
     def test_a_sampler(self, chains, iris):
         for found in (chains.check_convergence(), chains.check_convergence(iris[0])):

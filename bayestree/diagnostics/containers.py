@@ -1,0 +1,84 @@
+"""Checks of a posterior that was stored: from ArviZ's container, without the estimator."""
+
+import json
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+
+from bayestree import _arviz
+from bayestree.diagnostics.convergence import Convergence, check_convergence
+from bayestree.diagnostics.label_free import box_rows, label_free, spread_rows
+from bayestree.topology import Topology
+
+USUAL = 2.0  # scaled features lie within two units of 0, most of them
+
+
+def convergence_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 20) -> Convergence:
+    """Whether the inference of a stored posterior has ended where it was going.
+
+    Parameters
+    ----------
+    container, X, n_rows
+        As for :func:`label_free_of`; ``sample_stats`` has what the inference recorded.
+
+    Returns
+    -------
+    Convergence
+    """
+    recorded = _arviz.group(container, "sample_stats").items()
+    quantities = label_free_of(container, X, n_rows=n_rows)
+    return check_convergence(quantities, {str(name): value for name, value in recorded})
+
+
+def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 20) -> xr.Dataset:
+    """Quantities of a stored posterior that do not depend on the order of the experts.
+
+    Parameters
+    ----------
+    container : arviz.InferenceData or xarray.DataTree
+        As ``to_arviz`` makes it, with the groups ``posterior``, ``constant_data`` and
+        ``sample_stats``.
+    X : array, shape (n, d), optional
+        Rows in the units of the data, from which those are picked that are compared; by default
+        those of ``constant_data`` and, if it has none, made up.
+    n_rows : int
+        How many.
+
+    Returns
+    -------
+    xarray.Dataset
+        See :func:`label_free`.
+
+    Raises
+    ------
+    ValueError
+        If a group is missing, or X has other features.
+    """
+    posterior, constant, stats = (
+        _arviz.group(container, name) for name in ("posterior", "constant_data", "sample_stats")
+    )
+    center, scale = constant["center"].to_numpy(), constant["scale"].to_numpy()
+    if X is None and "X" in constant:
+        X = constant["X"].to_numpy()
+    if X is None:
+        usual = np.full(len(center), USUAL)
+        rows = box_rows(-usual, usual, n_rows)
+    else:
+        given = np.asarray(X, dtype=np.float64)
+        if given.ndim != 2 or given.shape[1] != len(center):
+            raise ValueError(f"X must have shape (n, {len(center)}), got {given.shape}.")
+        rows = spread_rows((given - center) / scale, n_rows)
+    settings = json.loads(container.attrs.get("settings", "{}"))
+    return label_free(
+        {str(name): values.to_numpy() for name, values in posterior.items()},
+        Topology(constant["children"].to_numpy()),
+        rows,
+        steepness=float(container.attrs["steepness"]),
+        lp=stats.get("lp"),
+        class_names=[str(name) for name in posterior["class"].to_numpy()]
+        if "class" in posterior.coords
+        else (),
+        fixed_sides=not settings.get("mirror", False),
+    )
