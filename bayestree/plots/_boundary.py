@@ -18,8 +18,16 @@ Floats = NDArray[np.float64]
 MARGIN = 0.06  # of the range of the rows, on every side
 REACH = 2.5  # standard deviations shown where there are no rows
 SHADE = 0.55  # strength of the colour of a certain class
+SHADED: dict[str, Any] = {
+    "origin": "lower",
+    "aspect": "auto",
+    "interpolation": "bilinear",
+    "zorder": 0,
+}
 POINT: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.4, "zorder": 4}
 TICKS = 6  # intervals between them, at most
+MANY_DRAWS = 100  # above, the shade and the band have fewer points, ...
+LEAST = 80  # ... but so many on each side
 COARSE = 2  # the band is smooth: every second point of the grid will do
 BORDER: dict[str, Any] = {"linewidths": 1.6, "zorder": 3}
 BAND: dict[str, Any] = {"alpha": 0.2, "zorder": 1}
@@ -54,7 +62,8 @@ def boundary(
         Classes or values of the rows, shown by their colour.
     ax : Axes, optional
     resolution : int
-        Points of the grid on each side.
+        Points of the grid on each side; of the shade and the band fewer where there are more
+        than 100 draws.
     band : bool
         Whether the credible band of each border is drawn, where there are several draws.
     level : float
@@ -81,10 +90,11 @@ def boundary(
     _check_rows(rows, target)
     ax = ax or _style.new_axes(5.0, 4.4)
     window = _window(tree, rows, resolution)
+    fewer = _window(tree, rows, _affordable(estimator, resolution))
     classifies = tree.value.ndim == 2
-    (_shade_classes if classifies else _shade_values)(ax, estimator, tree, window)
+    (_shade_classes if classifies else _shade_values)(ax, estimator, tree, fewer)
     if band and _style.has_draws(estimator):
-        coarse = _window(tree, rows, max(resolution // COARSE, 2))
+        coarse = _window(tree, rows, max(len(fewer.x) // COARSE, 2))
         _bands(ax, estimator, tree, coarse, level)
     _borders(ax, tree, window)
     if rows is not None:
@@ -131,7 +141,7 @@ def _shade_classes(ax: Axes, estimator: Any, tree: Tree, window: Window) -> None
     sure = (probability.max(axis=1, keepdims=True) - 1 / n_classes) / (1 - 1 / n_classes)
     ink = 1 - probability @ _style.class_colours(n_classes)
     image = (1 - SHADE * sure * ink).clip(0, 1).reshape(*window.shape, 3)
-    ax.imshow(image, origin="lower", extent=_extent(window), aspect="auto", zorder=0)
+    ax.imshow(image, extent=_extent(window), **SHADED)
 
 
 def _shade_values(ax: Axes, estimator: Any, tree: Tree, window: Window) -> None:
@@ -139,13 +149,20 @@ def _shade_values(ax: Axes, estimator: Any, tree: Tree, window: Window) -> None:
     value = tree.predict(rows) if estimator is tree else estimator.predict(_named(estimator, rows))
     image = ax.imshow(
         value.reshape(window.shape),
-        origin="lower",
         extent=_extent(window),
-        aspect="auto",
         cmap=_style.VALUES,
-        zorder=0,
+        **SHADED,
     )
     ax.figure.colorbar(image, ax=ax, label="expected value")
+
+
+def _affordable(estimator: Any, resolution: int) -> int:
+    """Points on each side of the grid on which draws are averaged: fewer where draws are many."""
+    if not _style.has_draws(estimator):
+        return resolution
+    posterior = estimator.posterior_
+    share = np.sqrt(MANY_DRAWS / (posterior.n_chains * posterior.n_draws))
+    return int(np.clip(resolution * share, min(LEAST, resolution), resolution))
 
 
 def _extent(window: Window) -> tuple[float, float, float, float]:

@@ -103,7 +103,7 @@ def _range(ax: Axes, *tables: Floats, least: int = 1) -> None:
     low, high = min(found[0] for found in likely), max(found[-1] for found in likely)
     top = max(float(table.max()) for table in tables)
     ax.set(xlim=(min(low, least) - 0.6, high + 0.6), ylim=(0, 1.05 * top))
-    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     ax.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     ax.tick_params(labelsize=_style.SMALL)
     _style.open_frame(ax)

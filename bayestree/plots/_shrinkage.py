@@ -68,7 +68,7 @@ def shrinkage(
     for name, band in bands.items():
         # A weight that underflowed has no place on a log scale; this one is far below the axis.
         (_posterior if name == "posterior" else _prior)(ax, np.maximum(band, 1e-300))
-    lowest = max(min(float(band[1].min()) for band in bands.values()), FLOOR * top)
+    lowest = max(float(bands["posterior"][0].min()), FLOOR * top)
     n_experts = found.weight.shape[-1]
     ax.set(yscale="log", ylim=(lowest / 2, 2 * top), xlim=(0.5, n_experts + 0.5))
     ax.set(xlabel="place among the node's experts", ylabel="weight r")

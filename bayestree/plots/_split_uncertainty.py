@@ -135,6 +135,6 @@ def _strip(ax: Axes, colours: Floats) -> None:
 def _frame(ax: Axes, n_rows: int, bottom: float) -> None:
     ax.set(xlim=(0.5, max(n_rows, 1) + 0.5), ylim=(min(bottom, -0.03), 1.03))
     ax.set(xlabel="rows, sorted", yticks=[0, HALF, 1], yticklabels=["0", "½", "1"])
-    ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
     ax.tick_params(labelsize=_style.SMALL)
     _style.open_frame(ax)

@@ -69,6 +69,14 @@ def test_the_axis_ends_a_millionth_below_the_largest():
     assert high > found.weight[0, :, 0].max()
 
 
+def test_the_axis_holds_all_intervals_above_that():
+    found = make_shrinkage()
+    low, high = plots.shrinkage(found).get_ylim()
+    assert low < np.quantile(found.weight[0, :, 0, 2], 0.05)
+    assert low > np.quantile(found.weight[0, :, 0, 2], 0.05) / 10
+    assert high > found.weight[0, :, 0].max()
+
+
 def test_rows_are_the_experts_that_vote():
     kappa = np.arange(12).reshape(2, 3, 2) / 12
     found = make_shrinkage(kappa=kappa, counts=[[True, False, True], [True] * 3])

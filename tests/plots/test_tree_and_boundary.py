@@ -185,6 +185,16 @@ def test_no_band_without_draws_or_where_it_is_not_asked_for():
         assert ax.get_legend() is None
 
 
+@pytest.mark.parametrize(("n_draws", "side"), [(100, 300), (400, 150), (100_000, 80)])
+def test_many_draws_are_averaged_on_fewer_points(n_draws, side):
+    seen = []
+    tree = vertical(n_nodes=2)
+    fitted = with_band(tree, about_axes, n_draws=n_draws)
+    fitted.predict_proba = lambda X: seen.append(len(X)) or tree.predict(X)
+    plots.boundary(fitted)
+    assert seen == [side**2]
+
+
 def test_the_band_comes_last_in_the_legend():
     tree = vertical()
     fitted = with_band(tree, lambda X, level: [part[:, :1] for part in about_axes(X, level)])
