@@ -6,6 +6,7 @@ inference recorded.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any, Literal
 
 import numpy as np
@@ -31,6 +32,7 @@ RISE: Grade = (1.0, 2.0)  # of the bound, in units of its noise
 K_LIMIT = 0.7
 LEAST_NATS = 1.0  # a bound known to a nat is known well enough: a facet costs some sixteen
 LEAST_SPREAD = 1e-3  # probabilities and means that vary by less are one value
+WIDTH = 88  # of a line of text
 MOST_STEPS = 500
 MOST_TIMES = 10  # as many draws as are advised where chains are only slow
 FEWEST = 8  # draws of a chain that can be compared in parts
@@ -126,12 +128,9 @@ class Convergence:
         parts = [f"Converged: {answer[self.converged if self.checks else None]}"]
         if "pareto_k" in self or "elbo" in self:
             parts.append(f"Draws may stand for the exact posterior: {answer[self.faithful]}")
-        for check in self.checks:
-            parts.append(f"[{check.verdict}] {check.name}: {check.says}")
-            if check.remedy:
-                parts.append(f"    {check.remedy}")
+        parts += [f"[{c.verdict}] {c.name}: {c.says} {c.remedy}".rstrip() for c in self.checks]
         parts += [f"[not judged] {sentence}" for sentence in self.not_judged]
-        return "\n".join(parts)
+        return "\n".join(fill(part, WIDTH, subsequent_indent="    ") for part in parts)
 
 
 def check_convergence(quantities: xr.Dataset | None, stats: Mapping[str, Any]) -> Convergence:
@@ -337,8 +336,8 @@ def _settled(elbo: FloatArray) -> Check | str:
     moved = "rose" if rise >= 0 else "fell"
     return Check(
         "elbo", "convergence", abs(rise), RISE[0] * unit, verdict,
-        f"the bound {moved} by {abs(rise):,.1f} nats over the last third of the fit; one epoch "
-        f"is known to {noise:,.1f}.",
+        f"the bound {moved} by {abs(rise):,.1f} nats over the last third of the fit; the "
+        f"estimate of one epoch is uncertain by {noise:,.1f}.",
         "" if verdict == "ok"
         else "Fit longer: twice the epochs, and again while final_elbo rises by more than a "
         "few nats.",

@@ -1,6 +1,7 @@
 """Leave-one-out cross-validation by importance sampling, for samplers and approximations."""
 
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from bayestree import _arviz
 from bayestree._mcmc import ess
 from bayestree._psis import good_k, psis
 from bayestree.tree import FloatArray
+
+WIDTH = 88  # of a line of text
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +87,7 @@ class Loo:
             f"p_loo  {self.p_loo:12.2f}",
             f"largest k {self.k.max():.2f}, good up to {self.good_k:.2f}",
         ]
-        return "\n".join([*lines, *([self.warning] if self.warning else [])])
+        return "\n".join([*lines, *([fill(self.warning, WIDTH)] if self.warning else [])])
 
 
 def loo(

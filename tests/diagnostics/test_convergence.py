@@ -219,7 +219,8 @@ class TestResult:
         text = str(found)
         assert text.startswith("Converged: no\n")
         assert "[failed] r_hat: " in text
-        assert found["r_hat"].remedy in text
+        assert found["r_hat"].remedy in " ".join(text.split())
+        assert max(map(len, text.splitlines())) <= 88
         frame = found.to_frame()
         assert list(frame.index) == [check.name for check in found.checks]
         assert frame.loc["r_hat", "verdict"] == "failed"
