@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.distributions import Categorical
 
 from bayestree._seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import PART, Data
@@ -74,11 +75,8 @@ def sample_y(
     with seeded(draw_seed(random_state)):
         for sites in draws:
             rows = torch.as_tensor(X, dtype=sites["intercept"].dtype).split(PART)
-            drawn = [
-                model.leaf.observe(sites, model.leaf_log_probs(sites, part)).sample()
-                for part in rows
-            ]
-            found.append(torch.cat(drawn).numpy())
+            leaf = [Categorical(logits=model.leaf_log_probs(sites, part)).sample() for part in rows]
+            found.append(model.leaf.draw(sites, torch.cat(leaf)).numpy())
     return np.stack(found)
 
 

@@ -58,6 +58,9 @@ class Leaf(Protocol):
     def observe(self, sites: Sites, log_prob: Tensor) -> dist.TorchDistribution:
         """Law of y given the log-probabilities of the leaves, shape (n, L)."""
 
+    def draw(self, sites: Sites, leaf: Tensor) -> Tensor:
+        """One y for each row, given the numbers (n,) of their leaves."""
+
     def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
         """Sufficient statistics of each row, shape (n, c)."""
 
@@ -119,6 +122,9 @@ class Categorical:
         joint = log_prob.unsqueeze(-1) + sites["leaf_probs"].log()
         return dist.Categorical(logits=joint.logsumexp(-2))
 
+    def draw(self, sites: Sites, leaf: Tensor) -> Tensor:
+        return dist.Categorical(logits=sites["leaf_probs"].log()[leaf]).sample()
+
     def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
         onehot = torch.nn.functional.one_hot(y, self.n_classes).to(weights.dtype)
         return onehot * weights.unsqueeze(-1)
@@ -177,6 +183,9 @@ class Gaussian:
     def observe(self, sites: Sites, log_prob: Tensor) -> dist.TorchDistribution:
         mean, scale = (sites[name].expand(log_prob.shape) for name in ("leaf_mean", "leaf_scale"))
         return dist.MixtureSameFamily(dist.Categorical(logits=log_prob), dist.Normal(mean, scale))
+
+    def draw(self, sites: Sites, leaf: Tensor) -> Tensor:
+        return dist.Normal(sites["leaf_mean"][leaf], sites["leaf_scale"][leaf]).sample()
 
     def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
         return torch.stack((weights, weights * y, weights * y**2), dim=-1)

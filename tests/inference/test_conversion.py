@@ -174,6 +174,13 @@ def test_predictive_draws_of_reals_have_the_quantiles_of_the_posterior():
         assert (np.abs(share - level) < 4 * 0.4 / np.sqrt(len(each))).all()
 
 
+def test_probabilities_that_float32_rounded_are_drawn_from():
+    posterior, X = posterior_of(Categorical(200), draws=20, dtype=torch.float32)
+    total = posterior.draws["leaf_probs"].astype(np.float64).sum(-1)
+    assert np.abs(total - 1).max() > 1e-8
+    assert by_row.sample_y(posterior.model, posterior.each(), X, 0).max() < 200
+
+
 def test_draws_follow_their_seed(fitted):
     posterior, data = fitted
     wanted = ["prior", "prior_predictive", "posterior_predictive"]
