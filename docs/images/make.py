@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 from PIL import Image
 from scipy.stats import norm
 from sklearn.datasets import load_digits, load_wine, make_moons
@@ -64,7 +65,7 @@ def rank_histograms():
     rng = np.random.default_rng(0)
     truth = rng.normal(size=500)
     mean = (truth + rng.normal(size=500)) / 2
-    axes = plots._style.new_panels(2, plots._style.Size(3.6, 2.6))
+    axes = Figure(figsize=(7.2, 2.6), layout="constrained").subplots(1, 2)
     for ax, narrow in zip(axes, (1.0, 0.7), strict=True):
         share = norm.cdf(truth, mean, narrow * np.sqrt(0.5))
         plots.ranks(rng.binomial(99, share), 99, ax=ax)
