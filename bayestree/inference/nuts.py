@@ -108,11 +108,15 @@ def nuts(
     Raises
     ------
     ValueError
-        For another topology, plug-in leaves, improper priors, counts below 1 or a target outside
-        (0, 1).
+        For a start of another topology or with other sites, a tree without a split, plug-in
+        leaves, improper priors, counts below 1 or a target outside (0, 1).
     """
     if init.model.topology != model.topology:
         raise ValueError("init has another topology than model.")
+    if model.topology.n_nodes == 0:
+        raise ValueError(
+            "The tree has no split; the posterior of a single leaf is model.leaf.posterior(...)."
+        )
     check_counts(n_chains=n_chains, n_draws=n_draws, max_tree_depth=max_tree_depth)
     for name, value in {"n_warmup": n_warmup, "n_refreshes": n_refreshes}.items():
         if value < 0:
@@ -295,7 +299,7 @@ def _transition(
             moved, value = jumps.refresh(vector, value, chain.rng)
             accepted += moved is not vector
             vector = moved
-        for _ in range(settings.n_refreshes // 2 if settings.mirror else 0):
+        for _ in range(-(-settings.n_refreshes // 2) if settings.mirror else 0):
             vector, value = jumps.mirror(vector, value, chain.rng)
     chain.position = vector
     if not warm or settings.keep_warmup:

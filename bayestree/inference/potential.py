@@ -67,7 +67,7 @@ class Layout:
         for name, place in self.places.items():
             shape = self.shapes[name]
             shape = (*shape[:-1], shape[-1] - 1) if name == "leaf_probs" else shape
-            free[name] = vector[..., place].reshape(*lead, *shape)
+            free[name] = vector[..., place].reshape((*lead, *shape))
         return free
 
     def sites(self, vector: Floats) -> Sites:
@@ -93,10 +93,26 @@ class Layout:
         return total
 
     def vector(self, sites: Mapping[str, Any]) -> Floats:
-        """The inverse of :meth:`sites` for one draw."""
+        """The inverse of :meth:`sites` for one draw.
+
+        Raises
+        ------
+        ValueError
+            For a site that is absent, of another shape, or on the edge of its support.
+        """
         parts = []
-        for name in self.places:
+        for name, shape in self.shapes.items():
+            if name not in sites or np.shape(sites[name]) != shape:
+                found = f"shape {np.shape(sites[name])}" if name in sites else "none"
+                raise ValueError(
+                    f"The start needs a site {name!r} of shape {shape}, got {found}: it must be a "
+                    "posterior of the same topology, split, priors, leaves and features."
+                )
             value = np.asarray(sites[name], dtype=np.float64)
+            positive = name in POSITIVE or name == "leaf_probs"
+            if not (np.isfinite(value).all() and (not positive or (value > 0).all())):
+                needed = "positive and finite" if positive else "finite"
+                raise ValueError(f"Values of the start's site {name!r} must be {needed}.")
             if name in POSITIVE:
                 value = np.log(value)
             elif name == "leaf_probs":
@@ -204,18 +220,18 @@ class NumpyDensity:
         free = self.layout.free(vector)
         gradient = np.empty_like(vector)
         into = self.layout.free(gradient)
-        silent, score, odds, joint = self._route(free)
+        vote, score, log_right, joint = self._route(free)
         row = np.logaddexp.reduce(joint, axis=0)
         member = np.exp(joint - row)
         member *= self.weights
         value = float(row @ self.weights) + self.leaves.prior(free) + self._split_prior(free)
         self.leaves.gradient(free, member, into)
         self._split_gradient(free, into)
-        self._routing_gradient(free, (silent, score, odds), self.paths @ member, into)
+        self._routing_gradient(free, (vote, score, log_right), self.paths @ member, into)
         return value, gradient
 
     def _route(self, free: Sites) -> tuple[Floats, Floats, Floats, Floats]:
-        """softplus of activations (V, K, n), scores and log-odds (V, n), log-joint (L, n)."""
+        """softplus of activations (V, K, n), scores and log P(right) (V, n), log-joint (L, n)."""
         plane = free["hyperplane"]
         n_nodes, n_experts, width = plane.shape
         coefficient = np.concatenate([plane, free["intercept"][..., None]], axis=-1)
@@ -224,9 +240,10 @@ class NumpyDensity:
         score = np.matmul(self._weight(free)[:, None], vote)[:, 0] + FLOOR
         odds = self.model.steepness * (score + np.log(-np.expm1(-score)))
         minus = softplus(odds)  # minus log P(left)
-        branch = np.concatenate([-minus, odds - minus])
+        log_right = odds - minus
+        branch = np.concatenate([-minus, log_right])
         joint = self.paths.T @ branch + self.leaves.log_density(free)
-        return vote, score, odds, joint
+        return vote, score, log_right, joint
 
     def _weight(self, free: Sites) -> Floats:
         if self.model.split.weighted:
@@ -237,9 +254,9 @@ class NumpyDensity:
         self, free: Sites, passed: tuple[Floats, Floats, Floats], turned: Floats, into: Sites
     ) -> None:
         """Gradient in weights and coefficients; ``turned`` (2V, n) are soft turns of the rows."""
-        vote, score, odds = passed
+        vote, score, log_right = passed
         n_nodes = len(vote)
-        right = 1 / (1 + np.exp(-odds))
+        right = np.exp(log_right)
         slope = (turned[n_nodes:] - right * (turned[:n_nodes] + turned[n_nodes:])) * (
             self.model.steepness / -np.expm1(-score)
         )
