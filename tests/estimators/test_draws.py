@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 import bayestree
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, _arviz
 
+DATA = Path(__file__).parents[1] / "data"
 FAST = {"epochs": 20, "n_draws": 40, "n_experts": 4, "max_depth": 2, "random_state": 0}
 N = 120
 
@@ -162,6 +164,17 @@ class TestArviz:
         same(estimator.to_arviz(n_prior=5), made)
         assert _arviz.group(made, "warmup_sample_stats").diverging[0, 0]
         assert _arviz.group(made, "warmup_posterior").sizes["draw"] == 3
+
+    def test_a_file_of_version_1_has_its_log_joint_from_the_rows(self):
+        """Such files record no densities."""
+        estimator = bayestree.load(DATA / "iris-v1.safetensors")
+        recorded = json.loads((DATA / "iris-v1.json").read_text())
+        X = pd.DataFrame(recorded["X"], columns=recorded["columns"])
+        made = estimator.to_arviz(X, recorded["predict"], n_prior=5)
+        found = _arviz.group(made, "sample_stats")
+        assert found.lp.shape == (1, 4)
+        assert "log_q" not in found
+        assert "lp" not in _arviz.group(estimator.to_arviz(n_prior=5), "sample_stats")
 
     def test_trees_without_a_split_have_groups_too(self, tmp_path):
         X = frame()
