@@ -2,7 +2,7 @@
 
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -65,6 +65,7 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "kl_weight": [Interval(Real, 0, None, closed="neither")],
         "guide": [str],
+        "covariance": [StrOptions({"diagonal", "expert"})],
         "n_restarts": [Interval(Integral, 1, None, closed="left")],
         "n_draws": [Interval(Integral, 1, None, closed="left"), None],
         "n_chains": [Interval(Integral, 1, None, closed="left")],
@@ -103,6 +104,7 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
         learning_rate: float = 0.03,
         kl_weight: float = 1.0,
         guide: str = "polytope",
+        covariance: Literal["diagonal", "expert"] = "diagonal",
         n_restarts: int = 1,
         n_draws: int | None = None,
         n_chains: int = 4,
@@ -137,6 +139,7 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
         self.learning_rate = learning_rate
         self.kl_weight = kl_weight
         self.guide = guide
+        self.covariance = covariance
         self.n_restarts = n_restarts
         self.n_draws = n_draws
         self.n_chains = n_chains
@@ -267,7 +270,7 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
             init=found,
             guide=self.guide,
             search_facets=searches,
-            covariance="expert" if searches else "diagonal",
+            covariance="expert" if searches else self.covariance,
             kl_weight=self.kl_weight,
             n_restarts=self.n_restarts,
             n_draws=(self.inference == "svi" and self.n_draws) or DRAWS["svi"],

@@ -73,6 +73,9 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         Tempering of the prior under SVI; 1 is the posterior.
     guide : str, default="polytope"
         The package's own guide, or the name of a Pyro autoguide.
+    covariance : {"diagonal", "expert"}, default="diagonal"
+        Of the package's own guide: ``"expert"`` is full within each expert, its weight included;
+        it costs (d + 1)^2 numbers an expert, and is what ``search_facets`` uses.
     n_restarts : int, default=1
         SVI fits, of which the one of the best ELBO is kept.
     n_draws : int, optional
@@ -145,6 +148,7 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         learning_rate: float = 0.03,
         kl_weight: float = 1.0,
         guide: str = "polytope",
+        covariance: Literal["diagonal", "expert"] = "diagonal",
         n_restarts: int = 1,
         n_draws: int | None = None,
         n_chains: int = 4,
@@ -181,6 +185,7 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
             learning_rate=learning_rate,
             kl_weight=kl_weight,
             guide=guide,
+            covariance=covariance,
             n_restarts=n_restarts,
             n_draws=n_draws,
             n_chains=n_chains,

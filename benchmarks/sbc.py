@@ -1,0 +1,171 @@
+"""Simulation-based calibration of the samplers (Talts and others, 2018), and coverage of SVI.
+
+Parameters are drawn from the prior, data from the parameters, and the fit is asked where the
+true values lie among its draws: ranks are uniform where the posterior is right.
+python benchmarks/sbc.py {stump,tree} {nuts,svi,svi-expert} [--sets 200] [--first 0] [--out FILE]
+"""
+
+import argparse
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import stats
+
+from bayestree import inference
+from bayestree.diagnostics.polytopes import n_facets
+from bayestree.inference import Data, Posterior
+from bayestree.models import Categorical, Polytope, SoftTree
+from bayestree.models.prior_draws import sample_prior
+from bayestree.topology import Topology
+
+N_ROWS, N_FEATURES, N_EXPERTS = 300, 2, 5
+PLACES = np.array([[0.0, 0.0], [1.0, -0.5], [-1.0, 1.0]])  # where q and P(y) are compared
+RANKS = 19  # thinned draws: ranks 0 to 19
+THIN = 20
+TOPOLOGIES = {"stump": Topology.stump(), "tree": Topology.complete(2)}
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A data set with the parameters that made it, shape (1, 1, ...) each."""
+
+    model: SoftTree
+    data: Data
+    truth: dict[str, np.ndarray]
+
+
+def simulate(name: str, seed: int, n: int = N_ROWS) -> Simulated:
+    """One draw of parameters and data from the prior predictive."""
+    model = SoftTree(TOPOLOGIES[name], Polytope(N_EXPERTS), leaf=Categorical(2))
+    drawn = sample_prior(model, N_FEATURES, 1, random_state=seed)
+    sites = {site: value[0] for site, value in drawn.items()}
+    rng = np.random.default_rng([seed, 1])
+    X = rng.normal(size=(n, N_FEATURES))
+    share = model.leaf_log_probs(sites, torch.from_numpy(X)).exp() @ sites["leaf_probs"]
+    y = (rng.random(n) < share[:, 1].numpy()).astype(int)
+    truth = {site: value.numpy()[None, None] for site, value in sites.items()}
+    return Simulated(model, Data.of(X, y), truth)
+
+
+def dispersed(model: SoftTree, seed: int) -> Posterior:
+    """Draws of the prior, as starts that know nothing of the data."""
+    drawn = sample_prior(model, N_FEATURES, 40, random_state=seed)
+    draws = {site: value.numpy()[None] for site, value in drawn.items()}
+    point = {site: value[0, 0] for site, value in draws.items()}
+    return Posterior(model, draws, point, "prior")
+
+
+def fit(case: Simulated, method: str, seed: int, n_draws: int = RANKS * THIN) -> Posterior:
+    """A posterior by one of the methods, started from draws of the prior."""
+    start = dispersed(case.model, seed + 10_000)
+    if method == "nuts":
+        return inference.nuts(
+            case.model,
+            case.data,
+            init=start,
+            n_chains=1,
+            n_warmup=250,
+            n_draws=n_draws,
+            max_tree_depth=5,
+            n_refreshes=20,
+            mirror=True,
+            random_state=seed,
+        )
+    joints = [float(case.model.log_joint(sites, *case.data)) for sites in start.each()]
+    best = start.sites(0, int(np.argmax(joints)))
+    point = inference.map(
+        case.model,
+        case.data,
+        init=Posterior.from_point(case.model, best, "prior"),
+        epochs=500,
+        random_state=seed,
+    )
+    return inference.svi(
+        case.model,
+        case.data,
+        init=point,
+        covariance="expert" if method == "svi-expert" else "diagonal",
+        epochs=2000,
+        n_draws=n_draws,
+        random_state=seed,
+    )
+
+
+def quantities(case: Simulated, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What the labels of experts do not change, of every draw (S,)."""
+    X = case.data.X.numpy()
+    low, high = X.min(axis=0), X.max(axis=0)
+    rows = torch.from_numpy(PLACES)
+    found: dict[str, list[float]] = {}
+    for draw in range(draws["intercept"].shape[1]):
+        sites = {site: torch.from_numpy(value[0, draw]) for site, value in draws.items()}
+        right = -torch.expm1(-case.model.scores(sites, rows))
+        share = case.model.leaf_log_probs(sites, rows).exp() @ sites["leaf_probs"]
+        values = {f"q{i}": right[i, 0] for i in range(len(PLACES))}
+        values |= {f"p{i}": share[i, 1] for i in range(len(PLACES))}
+        values["log joint"] = case.model.log_joint(sites, *case.data)
+        root = [value[0, draw][0] for value in (draws[s] for s in ("hyperplane", "intercept"))]
+        values["facets"] = n_facets(np.exp(draws["log_weight"][0, draw][0]), *root, low, high)
+        for key, value in values.items():
+            found.setdefault(key, []).append(float(value))
+    return {key: np.array(values) for key, values in found.items()}
+
+
+def ranks(case: Simulated, posterior: Posterior, seed: int) -> dict[str, float]:
+    """Rank of each true value among thinned draws; ties broken by chance."""
+    rng = np.random.default_rng([seed, 2])
+    thin = {site: value[:, THIN - 1 :: THIN] for site, value in posterior.draws.items()}
+    true, drawn = quantities(case, case.truth), quantities(case, thin)
+    below = {key: (drawn[key] < true[key]).sum() for key in true}
+    tied = {key: (drawn[key] == true[key]).sum() for key in true}
+    return {key: int(below[key] + rng.integers(tied[key] + 1)) for key in true}
+
+
+def inside(case: Simulated, posterior: Posterior) -> dict[str, float]:
+    """Whether central intervals of 50 and 90 % hold the true values."""
+    true, drawn = quantities(case, case.truth), quantities(case, posterior.draws)
+    result = {}
+    for key, values in drawn.items():
+        for level in (0.5, 0.9):
+            low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+            result[f"{key} {level:.0%}"] = float(low <= true[key][0] <= high)
+    return result
+
+
+def uniformity(table: pd.DataFrame, n_bins: int = RANKS + 1) -> pd.Series:
+    """p-value of a chi-square test of each column of ranks 0 to RANKS."""
+    width = (RANKS + 1) // n_bins
+    counts = {key: np.bincount(table[key] // width, minlength=n_bins) for key in table}
+    return pd.Series({key: stats.chisquare(count).pvalue for key, count in counts.items()})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=TOPOLOGIES)
+    parser.add_argument("method", choices=["nuts", "svi", "svi-expert"])
+    parser.add_argument("--sets", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    started = time.perf_counter()
+    table = []
+    for seed in range(options.first, options.first + options.sets):
+        case = simulate(options.name, seed)
+        posterior = fit(case, options.method, seed)
+        table.append(ranks(case, posterior, seed) | inside(case, posterior))
+        if options.out:
+            pd.DataFrame(table).to_csv(options.out, index=False)
+    frame = pd.DataFrame(table)
+    ranked = [key for key in frame if "%" not in key]
+    print(f"{options.name} {options.method}: {time.perf_counter() - started:.0f} s")
+    print(uniformity(frame[ranked]).round(4).to_string())
+    print(frame.drop(columns=ranked).mean().round(3).to_string())
+
+
+if __name__ == "__main__":
+    main()
