@@ -1,0 +1,324 @@
+"""The No-U-Turn sampler on densities that are known."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bayestree._mcmc import ess
+from bayestree.inference.hamiltonian import (
+    Information,
+    Place,
+    StepSize,
+    _Point,
+    _point,
+    _Span,
+    _Walk,
+    first_step_size,
+    transition,
+)
+
+COVARIANCE = np.array([[1.0, 0.9, 0.0], [0.9, 2.0, -0.5], [0.0, -0.5, 0.5]])
+CENTER = np.array([1.0, -2.0, 0.5])
+
+
+class Normal:
+    """A correlated normal law."""
+
+    precision = np.linalg.inv(COVARIANCE)
+
+    def value_and_gradient(self, vector):
+        gradient = -self.precision @ (vector - CENTER)
+        return 0.5 * float((vector - CENTER) @ gradient), gradient
+
+
+class LogGammas:
+    """Logarithms of gamma variables: skewed, with an exponential left tail."""
+
+    shape = np.array([0.4, 3.0])
+
+    def value_and_gradient(self, vector):
+        value = float((self.shape * vector - np.exp(vector)).sum())
+        return value, self.shape - np.exp(vector)
+
+
+class Square:
+    """Uniform on a square: beyond it there is nothing, not even a number."""
+
+    def value_and_gradient(self, vector):
+        inside = bool((np.abs(vector) < 1).all())
+        return 0.0 if inside else math.nan, np.zeros_like(vector)
+
+
+def place(density, vector):
+    vector = np.asarray(vector, dtype=np.float64)
+    return Place(vector, *density.value_and_gradient(vector))
+
+
+def run(density, start, n, *, step_size, variance=None, max_depth=8, seed=0):
+    """Positions (n, D) and what each transition recorded."""
+    generator = np.random.default_rng(seed)
+    at = place(density, start)
+    variance = np.ones(len(at.position)) if variance is None else variance
+    positions, moves = [], []
+    for _ in range(n):
+        at, move = transition(
+            density,
+            at,
+            step_size=step_size,
+            variance=variance,
+            max_depth=max_depth,
+            generator=generator,
+        )
+        positions.append(at.position)
+        moves.append(move)
+    return np.array(positions), moves
+
+
+def z_scores(values, expected):
+    """Distance of means (n, q) from what is expected, in Monte Carlo errors."""
+    effective = ess(values[None], "mean")
+    return (values.mean(0) - expected) * np.sqrt(effective) / values.std(0)
+
+
+class TestLeapfrog:
+    def walk(self, step_size, variance=(0.5, 1.0, 2.0)):
+        density, variance = Normal(), np.array(variance)
+        start = place(density, [0.3, -1.0, 1.0])
+        origin = _point(start, np.array([0.7, -0.2, 0.4]), variance)
+        walk = _Walk(density, step_size, variance, origin.joint, np.random.default_rng(0))
+        return walk, origin
+
+    def test_reversible(self):
+        walk, origin = self.walk(0.3)
+        there = walk._step(walk._step(origin, 1).last, 1).last
+        back = walk._step(walk._step(there, -1).last, -1).last
+        np.testing.assert_allclose(back.place.position, origin.place.position, rtol=1e-12)
+        np.testing.assert_allclose(back.momentum, origin.momentum, rtol=1e-12)
+
+    def test_keeps_volume(self):
+        """The Jacobian of a step, by central differences, has determinant 1."""
+        walk, _ = self.walk(0.3)
+        density = LogGammas()
+        walk.density, walk.variance = density, np.array([0.5, 2.0])
+
+        def step(both):
+            origin = _point(place(density, both[:2]), both[2:], walk.variance)
+            end = walk._step(origin, 1).last
+            return np.append(end.place.position, end.momentum)
+
+        both = np.array([0.3, -0.5, 0.2, 0.9])
+        columns = [(step(both + h) - step(both - h)) / 2e-5 for h in 1e-5 * np.eye(4)]
+        assert np.linalg.det(np.array(columns)) == pytest.approx(1, abs=1e-8)
+
+    def test_error_of_energy_falls_with_the_square_of_the_step(self):
+        errors = []
+        for step_size in (0.1, 0.05, 0.025):
+            walk, point = self.walk(step_size)
+            start = point.joint
+            for _ in range(round(1 / step_size)):
+                point = walk._step(point, 1).last
+            errors.append(abs(point.joint - start))
+        ratios = np.array(errors[:-1]) / np.array(errors[1:])
+        np.testing.assert_allclose(ratios, 4, rtol=0.1)
+
+    def test_energy_is_that_of_position_and_momentum(self):
+        variance = np.array([0.5, 1.0, 2.0])
+        start = place(Normal(), [0.0, 0.0, 0.0])
+        momentum = np.array([1.0, 2.0, 3.0])
+        kinetic = 0.5 * (0.5 * 1 + 1 * 4 + 2 * 9)
+        assert _point(start, momentum, variance).joint == pytest.approx(start.value - kinetic)
+
+
+class TestStationary:
+    """Draws have the moments of the law, to 4 Monte Carlo errors."""
+
+    @pytest.mark.parametrize("variance", [(1.0, 1.0, 1.0), (0.3, 2.0, 0.7)])
+    def test_correlated_normal(self, variance):
+        draws, moves = run(Normal(), CENTER, 2000, step_size=0.5, variance=np.array(variance))
+        gap = draws - CENTER
+        products = gap[:, [0, 1, 2, 0, 1, 0]] * gap[:, [0, 1, 2, 1, 2, 2]]
+        expected = COVARIANCE[[0, 1, 2, 0, 1, 0], [0, 1, 2, 1, 2, 2]]
+        assert (np.abs(z_scores(gap, 0)) < 4).all()
+        assert (np.abs(z_scores(products, expected)) < 4).all()
+        assert not any(move.diverging for move in moves)
+
+    @pytest.mark.parametrize(("step_size", "max_depth"), [(0.4, 8), (1.2, 8), (0.8, 2)])
+    def test_skewed(self, step_size, max_depth):
+        """At coarse steps, too, and where trajectories are cut short."""
+        density = LogGammas()
+        draws, _ = run(density, [0.0, 1.0], 3000, step_size=step_size, max_depth=max_depth)
+        # bounded functions of the draws, so that means and their errors are well known
+        place_in_law = stats.loggamma(density.shape).cdf(draws)
+        assert (np.abs(z_scores(place_in_law, 1 / 2)) < 4).all()
+        assert (np.abs(z_scores((place_in_law - 0.5) ** 2, 1 / 12)) < 4).all()
+        for level in (0.1, 0.9):
+            below = place_in_law < level
+            assert (np.abs(z_scores(below.astype(float), level)) < 4).all()
+
+    def test_hard_walls(self):
+        """Trajectories that leave the support end, and the draws stay uniform."""
+        draws, moves = run(Square(), [0.9, 0.0], 4000, step_size=0.3)
+        assert (np.abs(draws) < 1).all()
+        assert any(move.diverging for move in moves)
+        assert (np.abs(z_scores(draws, 0)) < 4).all()
+        assert (np.abs(z_scores(draws**2, 1 / 3)) < 4).all()
+
+
+class TestChoice:
+    """Which state of a trajectory is taken."""
+
+    def span(self, name, log_weight, *, goes_on=True):
+        at = Place(np.array([float(name)]), 0.0, np.zeros(1))
+        point = _Point(at, np.ones(1), np.ones(1), 0.0)
+        return _Span(
+            point, point, at, 0.0, log_weight, np.ones(1), 0.5, 1, goes_on=goes_on, diverges=False
+        )
+
+    def shares(self, near, far, *, biased, n=4000):
+        walk = _Walk(Normal(), 0.1, np.ones(3), 0.0, np.random.default_rng(0))
+        joined = [walk.join(near, far, biased=biased) for _ in range(n)]
+        return np.mean([float(span.chosen.position[0]) for span in joined]), joined[0]
+
+    def test_in_proportion_to_density(self):
+        near, far = self.span(0, math.log(3.0)), self.span(1, math.log(1.0))
+        share, joined = self.shares(near, far, biased=False)
+        assert share == pytest.approx(0.25, abs=4 * math.sqrt(0.25 * 0.75 / 4000))
+        assert joined.log_weight == pytest.approx(math.log(4.0))
+        assert joined.accepted == 1.0
+        assert joined.steps == 2
+
+    def test_biased_to_the_new_half(self):
+        near, far = self.span(0, math.log(3.0)), self.span(1, math.log(1.0))
+        assert self.shares(near, far, biased=True)[0] == pytest.approx(
+            1 / 3, abs=4 * math.sqrt(2 / 9 / 4000)
+        )
+        assert self.shares(far, near, biased=True)[0] == 0  # always the newer, here number 0
+
+    @pytest.mark.parametrize("biased", [True, False])
+    def test_never_from_a_stretch_that_turned(self, biased):
+        near, far = self.span(0, 0.0), self.span(1, 50.0, goes_on=False)
+        share, joined = self.shares(near, far, biased=biased, n=100)
+        assert share == 0
+        assert not joined.goes_on
+
+    def test_a_trajectory_is_weighted_by_its_densities(self):
+        """States of one trajectory of two steps, each chosen as often as its density says."""
+        density, counts = Normal(), {}
+        start = place(density, [0.3, -1.0, 1.0])
+        variance, momentum = np.ones(3), np.array([0.7, -0.2, 0.4])
+        origin = _point(start, momentum, variance)
+        generator = np.random.default_rng(0)
+        walk = _Walk(density, 0.6, variance, origin.joint, generator)
+        for _ in range(2000):
+            span = walk.build(origin, 1, 1)
+            counts[span.chosen_joint] = counts.get(span.chosen_joint, 0) + 1
+        joints = np.array(sorted(counts))
+        expected = np.exp(joints) / np.exp(joints).sum()
+        found = np.array([counts[joint] for joint in joints])
+        assert len(joints) == 2
+        assert stats.chisquare(found, 2000 * expected).pvalue > 1e-4
+
+
+class TestMoves:
+    def test_divergence(self):
+        draws, moves = run(Normal(), CENTER + 1, 1, step_size=1e4)
+        assert moves[0].diverging
+        assert moves[0].acceptance_rate == 0
+        assert moves[0].n_steps == 1
+        assert not moves[0].reached_max_treedepth
+        np.testing.assert_array_equal(draws[0], CENTER + 1)
+
+    def test_longest_trajectory(self):
+        _, moves = run(Normal(), CENTER, 5, step_size=1e-3, max_depth=3)
+        for move in moves:
+            assert move.reached_max_treedepth
+            assert move.tree_depth == 3
+            assert move.n_steps == 7
+            assert move.acceptance_rate == pytest.approx(1, abs=1e-4)
+            assert move.step_size == 1e-3
+
+    def test_turns_before_the_longest(self):
+        """Along a standard normal a trajectory is given up after about half a round."""
+        _, moves = run(Normal(), CENTER, 200, step_size=0.1, max_depth=10)
+        assert not any(move.reached_max_treedepth for move in moves)
+        assert 4 <= np.mean([move.tree_depth for move in moves]) <= 7
+
+    def test_energy(self):
+        """Its mean is that of minus the log-density plus half the dimension."""
+        density = Normal()
+        draws, moves = run(density, CENTER, 2000, step_size=0.5)
+        values = np.array([density.value_and_gradient(draw)[0] for draw in draws])
+        kinetic = np.array([move.energy for move in moves]) + values
+        assert (kinetic > 0).all()
+        assert abs(float(z_scores(kinetic[:, None], 1.5)[0])) < 4
+
+    def test_deterministic(self):
+        one, _ = run(Normal(), CENTER, 20, step_size=0.5, seed=3)
+        two, _ = run(Normal(), CENTER, 20, step_size=0.5, seed=3)
+        other, _ = run(Normal(), CENTER, 20, step_size=0.5, seed=4)
+        np.testing.assert_array_equal(one, two)
+        assert (one != other).any()
+
+
+class TestStepSize:
+    def test_reaches_its_target(self):
+        """Where acceptance falls with the step, the average settles where it is the target."""
+        generator = np.random.default_rng(0)
+        step = StepSize.of(0.01, 0.8)
+        for _ in range(2000):
+            chance = math.exp(-step.during)
+            step.update(chance + 0.1 * generator.normal())
+        assert math.exp(-step.after) == pytest.approx(0.8, abs=0.02)
+
+    @pytest.mark.parametrize("target", [0.6, 0.9])
+    def test_of_a_sampler(self, target):
+        density, generator = LogGammas(), np.random.default_rng(0)
+        at, variance = place(density, [0.0, 1.0]), np.ones(2)
+        step = StepSize.of(first_step_size(density, at, variance, generator), target)
+        settings = {"variance": variance, "max_depth": 6, "generator": generator}
+        for _ in range(500):
+            at, move = transition(density, at, step_size=step.during, **settings)
+            step.update(move.acceptance_rate)
+        rates = []
+        for _ in range(1000):
+            at, move = transition(density, at, step_size=step.after, **settings)
+            rates.append(move.acceptance_rate)
+        assert np.mean(rates) == pytest.approx(target, abs=0.06)
+
+    def test_before_any_update(self):
+        step = StepSize.of(0.3, 0.8)
+        assert step.during == pytest.approx(0.3)
+        assert step.after == pytest.approx(0.3)
+
+    @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+    def test_first(self, scale):
+        """Of the order of the scale of a normal law, wherever the search starts."""
+
+        class Scaled:
+            def value_and_gradient(self, vector):
+                return -0.5 * float((vector / scale) @ (vector / scale)), -vector / scale**2
+
+        start = place(Scaled(), scale * np.ones(4))
+        found = first_step_size(Scaled(), start, np.ones(4), np.random.default_rng(0))
+        assert 0.2 < found / scale < 4
+
+
+class TestInformation:
+    def test_draws_the_guess_towards_the_gradients(self):
+        information = Information(np.array([1.0, 10.0]))
+        np.testing.assert_array_equal(information.estimate, [1.0, 10.0])
+        for _ in range(15):
+            information.add(np.array([2.0, 0.0]))
+        np.testing.assert_allclose(information.estimate, [(15 * 4 + 5) / 20, 50 / 20])
+
+    def test_of_a_normal_law(self):
+        draws = np.random.default_rng(0).multivariate_normal(CENTER, COVARIANCE, 4000)
+        information = Information(np.ones(3))
+        for draw in draws:
+            information.add(Normal().value_and_gradient(draw)[1])
+        # a mean of squares of normal variables errs by sqrt(2 / n)
+        np.testing.assert_allclose(
+            information.estimate, np.diag(Normal.precision), rtol=4 * math.sqrt(2 / 4000) + 0.002
+        )
