@@ -239,6 +239,32 @@ class TestMoves:
             assert move.acceptance_rate == pytest.approx(1, abs=1e-4)
             assert move.step_size == 1e-3
 
+    def test_a_trajectory_is_one_orbit(self):
+        """No state is visited twice, whichever way the doublings went."""
+
+        class Recorded(Normal):
+            seen: list = []
+
+            def value_and_gradient(self, vector):
+                self.seen.append(vector)
+                return super().value_and_gradient(vector)
+
+        for seed in range(10):
+            density = Recorded()
+            density.seen = []
+            run(density, CENTER, 1, step_size=1e-3, max_depth=4, seed=seed)
+            # the start and 15 steps, which at this length go nearly straight
+            along = np.linalg.svd(np.array(density.seen) - CENTER)[0][:, 0]
+            gaps = np.diff(np.sort(along))
+            assert len(gaps) == 15
+            np.testing.assert_allclose(gaps, gaps.mean(), rtol=0.05)
+
+    def test_a_turn_at_the_greatest_depth_is_a_turn(self):
+        _, moves = run(Normal(), CENTER, 200, step_size=0.4, max_depth=3)
+        deepest = [move.reached_max_treedepth for move in moves if move.tree_depth == 3]
+        assert any(deepest)
+        assert not all(deepest)
+
     def test_turns_before_the_longest(self):
         """Along a standard normal a trajectory is given up after about half a round."""
         _, moves = run(Normal(), CENTER, 200, step_size=0.1, max_depth=10)
