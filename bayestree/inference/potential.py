@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import log_softmax
 
 from bayestree.inference.data import Data
 from bayestree.models.leaves import Categorical, Gaussian
@@ -77,7 +76,7 @@ class Layout:
             if name in POSITIVE:
                 sites[name] = np.exp(value)
             elif name == "leaf_probs":
-                sites[name] = np.exp(log_softmax(_with_zero(value), axis=-1))
+                sites[name] = np.exp(log_softmax(_with_zero(value)))
         return sites
 
     def log_jacobian(self, vector: Floats) -> Floats:
@@ -89,7 +88,7 @@ class Layout:
             if name in POSITIVE:
                 total = total + value.sum(axis=inner)
             elif name == "leaf_probs":
-                total = total + log_softmax(_with_zero(value), axis=-1).sum(axis=inner)
+                total = total + log_softmax(_with_zero(value)).sum(axis=inner)
         return total
 
     def vector(self, sites: Mapping[str, Any]) -> Floats:
@@ -211,26 +210,31 @@ class NumpyDensity:
     def value(self, vector: Floats) -> float:
         """Log-density at a vector (D,)."""
         free = self.layout.free(vector)
-        _, _, _, joint = self._route(free)
-        prior = self._split_prior(free) + self.leaves.prior(free)
-        return prior + float(np.logaddexp.reduce(joint, axis=0) @ self.weights)
+        leaves = self.leaves.read(free)
+        joint = self._route(free, leaves)[-1]
+        top = joint.max(axis=0)
+        row = top + np.log(np.exp(joint - top).sum(axis=0))
+        return self._split_prior(free) + self.leaves.prior(leaves) + float(row @ self.weights)
 
     def value_and_gradient(self, vector: Floats) -> tuple[float, Floats]:
         """Log-density and its gradient at a vector (D,)."""
         free = self.layout.free(vector)
         gradient = np.empty_like(vector)
         into = self.layout.free(gradient)
-        vote, score, log_right, joint = self._route(free)
-        row = np.logaddexp.reduce(joint, axis=0)
-        member = np.exp(joint - row)
-        member *= self.weights
-        value = float(row @ self.weights) + self.leaves.prior(free) + self._split_prior(free)
-        self.leaves.gradient(free, member, into)
+        leaves = self.leaves.read(free)
+        vote, score, log_right, joint = self._route(free, leaves)
+        top = joint.max(axis=0)
+        member = np.exp(joint - top)
+        total = member.sum(axis=0)
+        member *= self.weights / total
+        value = self._split_prior(free) + self.leaves.prior(leaves)
+        value += float((top + np.log(total)) @ self.weights)
+        self.leaves.gradient(leaves, member, into)
         self._split_gradient(free, into)
         self._routing_gradient(free, (vote, score, log_right), self.paths @ member, into)
         return value, gradient
 
-    def _route(self, free: Sites) -> tuple[Floats, Floats, Floats, Floats]:
+    def _route(self, free: Sites, leaves: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """softplus of activations (V, K, n), scores and log P(right) (V, n), log-joint (L, n)."""
         plane = free["hyperplane"]
         n_nodes, n_experts, width = plane.shape
@@ -242,7 +246,7 @@ class NumpyDensity:
         minus = softplus(odds)  # minus log P(left)
         log_right = odds - minus
         branch = np.concatenate([-minus, log_right])
-        joint = self.paths.T @ branch + self.leaves.log_density(free)
+        joint = self.paths.T @ branch + self.leaves.log_density(leaves)
         return vote, score, log_right, joint
 
     def _weight(self, free: Sites) -> Floats:
@@ -303,45 +307,50 @@ class NumpyDensity:
 
 
 class _CategoricalLeaves:
-    """Class probabilities, as log-ratios to the last class."""
+    """Class probabilities, as log-ratios to the last class; read as logarithms (L, C)."""
 
     def __init__(self, leaf: Categorical, y: Floats) -> None:
         self.pseudo = leaf.pseudo_count
         self.classes = y.astype(np.int64)
         self.indicator = np.eye(leaf.n_classes)[self.classes]  # (n, C)
 
-    def log_density(self, free: Sites) -> Floats:
-        return _log_probs(free)[:, self.classes]
+    def read(self, free: Sites) -> Floats:
+        return log_softmax(_with_zero(free["leaf_probs"]))
 
-    def prior(self, free: Sites) -> float:
-        return self.pseudo * float(_log_probs(free).sum())
+    def log_density(self, log_probs: Floats) -> Floats:
+        return log_probs[:, self.classes]
 
-    def gradient(self, free: Sites, member: Floats, into: Sites) -> None:
+    def prior(self, log_probs: Floats) -> float:
+        return self.pseudo * float(log_probs.sum())
+
+    def gradient(self, log_probs: Floats, member: Floats, into: Sites) -> None:
         counts = member @ self.indicator + self.pseudo
-        share = np.exp(_log_probs(free))
-        into["leaf_probs"][...] = (counts - counts.sum(-1, keepdims=True) * share)[:, :-1]
+        expected = counts.sum(-1, keepdims=True) * np.exp(log_probs)
+        into["leaf_probs"][...] = (counts - expected)[:, :-1]
 
 
 class _GaussianLeaves:
-    """Means, and logarithms of scales."""
+    """Means, and logarithms of scales; read as both, shape (2, L)."""
 
     def __init__(self, leaf: Gaussian, y: Floats) -> None:
         self.leaf = leaf
         self.y = y.astype(np.float64)
 
-    def log_density(self, free: Sites) -> Floats:
-        log_scale = free["leaf_scale"][:, None]
-        standard = (self.y - free["leaf_mean"][:, None]) * np.exp(-log_scale)
+    def read(self, free: Sites) -> Floats:
+        return np.stack([free["leaf_mean"], free["leaf_scale"]])
+
+    def log_density(self, leaves: Floats) -> Floats:
+        mean, log_scale = leaves[..., None]
+        standard = (self.y - mean) * np.exp(-log_scale)
         return -0.5 * standard**2 - log_scale - 0.5 * LOG_2PI
 
-    def prior(self, free: Sites) -> float:
-        leaf, log_scale = self.leaf, free["leaf_scale"]
-        shift = leaf.strength * (free["leaf_mean"] - leaf.mean) ** 2
-        spread = (leaf.rate + 0.5 * shift) * np.exp(-2 * log_scale)
-        return -float(((2 * leaf.shape + 1) * log_scale + spread).sum())
+    def prior(self, leaves: Floats) -> float:
+        leaf, (mean, log_scale) = self.leaf, leaves
+        spread = leaf.rate + 0.5 * leaf.strength * (mean - leaf.mean) ** 2
+        return -float(((2 * leaf.shape + 1) * log_scale + spread * np.exp(-2 * log_scale)).sum())
 
-    def gradient(self, free: Sites, member: Floats, into: Sites) -> None:
-        leaf, log_scale, mean = self.leaf, free["leaf_scale"], free["leaf_mean"]
+    def gradient(self, leaves: Floats, member: Floats, into: Sites) -> None:
+        leaf, (mean, log_scale) = self.leaf, leaves
         precision = np.exp(-2 * log_scale)
         mass, gap = member.sum(-1), self.y - mean[:, None]
         away = mean - leaf.mean
@@ -384,9 +393,10 @@ def softplus(value: Floats) -> Floats:
     return result
 
 
-def _log_probs(free: Sites) -> Floats:
-    """Logarithms of class probabilities (L, C)."""
-    return np.asarray(log_softmax(_with_zero(free["leaf_probs"]), axis=-1))
+def log_softmax(ratios: Floats) -> Floats:
+    """Logarithms of probabilities along the last axis, in a fraction of the time of SciPy's."""
+    shifted = ratios - ratios.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
 def _double(y: torch.Tensor) -> torch.Tensor:
