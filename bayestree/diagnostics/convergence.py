@@ -297,8 +297,8 @@ def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
             "tree_depth", "convergence", share, SATURATED[0], verdict,
             f"{share:.1%} of the trajectories were cut at the largest tree depth"
             + ("." if verdict == "ok" else ": valid draws, but slow to move."),
-            "" if verdict == "ok" else "Raise max_tree_depth by one or two, or n_warmup "
-            "for a better mass matrix.",
+            "" if verdict == "ok" else "Raise n_warmup for a better mass matrix, or the "
+            "max_tree_depth of inference.nuts by one or two.",
         )  # fmt: skip
     if "energy" in stats:
         value = float(bfmi(stats["energy"]).min())

@@ -70,6 +70,7 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
         "n_draws": [Interval(Integral, 1, None, closed="left"), None],
         "n_chains": [Interval(Integral, 1, None, closed="left")],
         "n_warmup": [Interval(Integral, 0, None, closed="left")],
+        "target_acceptance": [Interval(Real, 0, 1, closed="neither")],
         "n_jobs": [Integral, None],
         "validation_fraction": [Interval(Real, 0, 1, closed="left")],
         "prediction": [StrOptions({"auto", "tree", "posterior"})],
@@ -109,6 +110,7 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
         n_draws: int | None = None,
         n_chains: int = 4,
         n_warmup: int = 500,
+        target_acceptance: float = 0.8,
         n_jobs: int | None = None,
         validation_fraction: float = 0.0,
         prediction: str = "auto",
@@ -144,6 +146,7 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
         self.n_draws = n_draws
         self.n_chains = n_chains
         self.n_warmup = n_warmup
+        self.target_acceptance = target_acceptance
         self.n_jobs = n_jobs
         self.validation_fraction = validation_fraction
         self.prediction = prediction
@@ -286,6 +289,7 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
             n_chains=self.n_chains,
             n_warmup=self.n_warmup,
             n_draws=self.n_draws or DRAWS["nuts"],
+            target_acceptance=self.target_acceptance,
             n_jobs=self.n_jobs,
             **common,
         )

@@ -339,6 +339,18 @@ def test_what_a_search_cannot_do_is_refused_at_once(bad):
         classifier("svi", search_facets=True, max_depth=0).set_params(**bad).fit(*ring(60))
 
 
+def test_the_target_acceptance_sets_the_steps_of_nuts():
+    X, y = ring(n=80)
+    common = {"inference": "nuts", "max_depth": 1, "epochs": 5, "n_chains": 1, "random_state": 0}
+    steps = []
+    for target in (0.6, 0.95):
+        clf = ConvexPolytopeTreeClassifier(
+            **common, n_experts=2, n_warmup=60, n_draws=10, target_acceptance=target
+        )
+        steps.append(clf.fit(X, y).posterior_.stats["step_size"].mean())
+    assert steps[1] < 0.7 * steps[0]
+
+
 def test_a_search_is_of_svi_alone():
     X, y = ring(100)
     asked, plain = (classifier("map", search_facets=s).fit(X, y) for s in (True, False))
