@@ -13,7 +13,7 @@ from pyro.infer import MCMC, NUTS
 from sbc import PLACES
 
 from bayestree import inference
-from bayestree._psis import ess
+from bayestree._mcmc import ess
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.models import Categorical, Polytope, SoftTree
 from bayestree.topology import Topology
@@ -62,7 +62,7 @@ def to_value(sites: dict[str, torch.Tensor]):
 
 def report(name: str, posterior: Posterior, gradients: int, seconds: float) -> None:
     said = predictions(posterior)
-    effective = min(float(ess(said[..., place])) for place in range(len(PLACES)))
+    effective = min(float(ess(said[..., place], "bulk")) for place in range(len(PLACES)))
     print(
         f"{name:<10} {seconds:7.1f} s {gradients:8d} gradients {gradients / seconds:8.0f} /s   "
         f"effective draws of P(y): {effective:6.0f}, {effective / seconds:6.2f} /s   "
