@@ -16,6 +16,8 @@ from bayestree.tree import LOG2, FloatArray
 
 SHRUNK = 0.5  # factor above which a coefficient counts as shrunk away
 PLACES = 200  # points at which experts are compared
+UNLIKE = 0.5  # squared distance of votes, over the sum of their squares, of two experts
+KNOWN = 0.5  # share of the draws that must have an expert for its factors to be told
 NAMED = 4  # features of an expert in tables
 
 
@@ -40,9 +42,12 @@ class Shrinkage:
     kappa : array, shape (V, K, d)
         Shrinkage factor of each coefficient of the experts of the point estimate: the share of
         its posterior precision that comes from the prior. 1 is shrunk to zero, 0 not at all; nan
-        where a single draw cannot tell (see :func:`node_shrinkage`).
+        where a single draw cannot tell, or fewer than half of the draws have such an expert (see
+        :func:`node_shrinkage`).
+    matched : array, shape (V, K)
+        Share of the draws that have an expert which votes like this one of the point estimate.
     sparsity : array, shape (V, K)
-        Share of an expert's coefficients whose ``kappa`` is above 1/2.
+        Share of an expert's coefficients whose ``kappa`` is above 1/2; nan where that is.
     coefficient : array, shape (V, K, d)
         The coefficients of the point estimate, on standardised features.
     counts : array of bool, shape (V, K)
@@ -60,6 +65,7 @@ class Shrinkage:
     largest_share: FloatArray
     prior_largest_share: FloatArray
     kappa: FloatArray
+    matched: FloatArray
     sparsity: FloatArray
     coefficient: FloatArray
     counts: BoolArray
@@ -76,8 +82,9 @@ class Shrinkage:
         by : {"node", "expert", "coefficient"}
             For each node: the experts that count, the effective number of experts with its
             central interval, and the mean share of the largest weight, each with its prior mean.
-            For each expert that counts: its sparsity, and the features that are not shrunk away,
-            the largest coefficient first. For each coefficient of these: its value and ``kappa``.
+            For each expert that counts: the share of the draws that have it, its sparsity, and the
+            features that are not shrunk away, the largest coefficient first (all where ``kappa``
+            is nan). For each coefficient of these: its value and ``kappa``.
         level : float
             Probability of the interval.
 
@@ -123,6 +130,7 @@ class Shrinkage:
     def _by_expert(self) -> pd.DataFrame:
         found = np.argwhere(self.counts)
         columns = {
+            "matched": self.matched[self.counts],
             "sparsity": self.sparsity[self.counts],
             "features": [self._features(node, expert) for node, expert in found],
         }
@@ -181,8 +189,12 @@ def node_shrinkage(
 
     For a coefficient that the rows say nothing of this is 1. For one of mean m and standard
     deviation s, with m >> s and a small b, it is (2 a + 1) s^2 / m^2. It compares prior and rows:
-    a small coefficient that the rows hold fast has a small factor. Experts are exchangeable:
-    those of each draw are first matched to those of the point estimate by where they vote.
+    a small coefficient that the rows hold fast has a small factor.
+
+    Experts are exchangeable: those of each draw are first matched to those of the point estimate
+    by where they vote. A draw need not have an expert like each of these; what is left for it then
+    is idle, and its coefficients are draws from the prior. So an expert's factors are those of
+    the draws that have it, ``matched`` of them, and nan where these are fewer than half.
 
     Parameters
     ----------
@@ -215,12 +227,14 @@ def node_shrinkage(
         else _falling(log_weight_of(prior, ...))
     )
     kappa = np.full(coefficient.shape, np.nan)
+    matched = np.zeros(coefficient.shape[:2])
     counts = np.zeros(coefficient.shape[:2], dtype=bool)
     for place, node in enumerate(nodes):
-        order = _matched(draws, point, int(node), reach.low[place], reach.high[place])
+        order, alike = _matched(draws, point, int(node), reach.low[place], reach.high[place])
+        matched[place] = alike.mean(axis=0)
         votes = _flat(reach.largest[:, :, place])
         counts[place] = np.median(_taken(votes, order), axis=0) >= SHARE * LOG2
-        kappa[place] = prior_power * _share_of_prior(draws, int(node), order, scale_shape)
+        kappa[place] = prior_power * _share_of_prior(draws, int(node), order, alike, scale_shape)
     kappa = np.minimum(kappa, 1.0)
     return Shrinkage(
         weight=np.exp(log_weight),
@@ -230,6 +244,7 @@ def node_shrinkage(
         largest_share=1 / _relative(log_weight).sum(axis=-1),
         prior_largest_share=1 / _relative(expected).sum(axis=-1),
         kappa=kappa,
+        matched=matched,
         sparsity=np.where(np.isnan(kappa), np.nan, kappa > SHRUNK).mean(axis=-1),
         coefficient=coefficient,
         counts=counts,
@@ -239,31 +254,42 @@ def node_shrinkage(
 
 
 def _share_of_prior(
-    draws: Draws, node: int, order: IntArray, scale_shape: float | None
+    draws: Draws, node: int, order: IntArray, alike: BoolArray, scale_shape: float | None
 ) -> FloatArray:
-    """P Var(beta) of the coefficients of a node's experts, shape (K, d); nan for one draw."""
+    """P Var(beta) of the coefficients of a node's experts, shape (K, d); nan where not known."""
     plane = _taken(_flat(draws["hyperplane"][:, :, node]), order)
+    share = np.full(plane.shape[1:], np.nan)
     if len(plane) < 2:
-        return np.full(plane.shape[1:], np.nan)
+        return share
     if scale_shape is None:
         return np.zeros(plane.shape[1:])
-    b = _taken(_flat(draws["shrinkage"][:, :, node]), order).mean(axis=0)[:, None]
-    precision = (scale_shape + 0.5) / (b + (plane**2).mean(axis=0) / 2)
-    share: FloatArray = precision * plane.var(axis=0, ddof=1)
+    b = _taken(_flat(draws["shrinkage"][:, :, node]), order)
+    for expert, own in enumerate(alike.T):
+        if own.sum() >= max(2.0, KNOWN * len(own)):
+            some = plane[own, expert]
+            rate = b[own, expert].mean() + (some**2).mean(axis=0) / 2
+            share[expert] = (scale_shape + 0.5) / rate * some.var(axis=0, ddof=1)
     return share
 
 
-def _matched(draws: Draws, point: Draws, node: int, low: FloatArray, high: FloatArray) -> IntArray:
-    """Which expert of each draw is which of the point estimate, shape (draws, K)."""
+def _matched(
+    draws: Draws, point: Draws, node: int, low: FloatArray, high: FloatArray
+) -> tuple[IntArray, BoolArray]:
+    """Which expert of each draw is which of the point estimate, and whether they are alike.
+
+    Both of shape (draws, K). Two that hardly vote are alike wherever they lie.
+    """
     places = _places(low, high)
     goal = _chances(point, node, places)
-    n_chains, n_draws = draws["intercept"].shape[:2]
-    order = []
-    for chain, draw in np.ndindex(n_chains, n_draws):
-        own = _chances(draws, (chain, draw, node), places)
-        cost = (goal**2).sum(axis=0)[:, None] + (own**2).sum(axis=0) - 2 * goal.T @ own
-        order.append(linear_sum_assignment(cost)[1])
-    return np.array(order)
+    order, alike = [], []
+    for one in np.ndindex(*draws["intercept"].shape[:2]):
+        own = _chances(draws, (*one, node), places)
+        squares = (goal**2).sum(axis=0)[:, None] + (own**2).sum(axis=0)
+        cost = squares - 2 * goal.T @ own
+        pairs = linear_sum_assignment(cost)
+        order.append(pairs[1])
+        alike.append(cost[pairs] <= np.maximum(UNLIKE * squares[pairs], PLACES * SHARE**2))
+    return np.array(order), np.array(alike)
 
 
 def _places(low: FloatArray, high: FloatArray) -> FloatArray:

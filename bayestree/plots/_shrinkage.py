@@ -83,9 +83,9 @@ def shrinkage(
 def shrinkage_factors(estimator: Any, node: str | int = "root", ax: Axes | None = None) -> Axes:
     """Shrinkage factors of the coefficients of a node's experts, as a heat map.
 
-    A row for each expert that votes, a column for each feature. White is shrunk to zero (factor
-    1: the prior alone speaks), dark is left alone (factor 0: the data alone speak). The sign of
-    a coefficient stands where the factor is below 1/2.
+    A row for each expert that votes and that half of the draws have, a column for each feature.
+    White is shrunk to zero (factor 1: the prior alone speaks), dark is left alone (factor 0: the
+    data alone speak). The sign of a coefficient stands where the factor is below 1/2.
 
     Parameters
     ----------
@@ -101,18 +101,21 @@ def shrinkage_factors(estimator: Any, node: str | int = "root", ax: Axes | None 
     Raises
     ------
     ValueError
-        If there is no such node, or a single draw that cannot tell the factors.
+        If there is no such node, or its factors are not known: there is a single draw, or no
+        expert is in half of the draws.
     """
     found = _style.result_of(estimator, Shrinkage, "shrinkage")
     place = _style.place_of(found.labels, node)
-    experts = np.flatnonzero(found.counts[place])
-    if len(experts) == 0:
-        experts = np.arange(found.kappa.shape[1])
-    kappa = found.kappa[place, experts]
-    if np.isnan(kappa).all():
+    known = ~np.isnan(found.kappa[place]).all(axis=-1)
+    if not known.any():
         raise ValueError(
-            "the shrinkage factors are not known: one draw has no spread; fit with inference='svi'."
+            "the shrinkage factors are not known: one draw has no spread (fit with "
+            "inference='svi'), or no expert is in half of the draws."
         )
+    experts = np.flatnonzero(known & found.counts[place])
+    if len(experts) == 0:
+        experts = np.flatnonzero(known)
+    kappa = found.kappa[place, experts]
     names = found.feature_names or tuple(f"x{j}" for j in range(kappa.shape[1]))
     if ax is None:
         longest = max(len(name) for name in names) if len(names) <= NAMED else 5

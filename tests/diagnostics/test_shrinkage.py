@@ -69,10 +69,30 @@ class TestFactors:
         draws = {
             "hyperplane": np.sqrt(b[..., None] / rng.gamma(a, size=shape)) * rng.normal(size=shape),
             "intercept": rng.normal(size=shape[:-1]),
+            "log_weight": np.full(shape[:-1], -20.0),  # idle in every draw
             "shrinkage": b,
         }
         point = {name: values[0, 0] for name, values in draws.items()}
         assert (shrinkage_of(draws, point, scale_shape=a).kappa > 0.75).all()
+
+    @pytest.mark.parametrize(("share", "known"), [(0.9, True), (0.3, False)])
+    def test_draws_without_the_expert_do_not_count(self, share, known):
+        """A sampler's draw that lacks a facet has an idle expert in its place, from the prior."""
+        rng = np.random.default_rng(14)
+        draws, point = case(rng)
+        clear = shrinkage_of(draws, point)
+        gone = rng.uniform(size=(2, 200, 1)) > share
+        draws["log_weight"][..., 0][gone] = -20
+        draws["hyperplane"][gone, 0] = 100 * rng.standard_cauchy((gone.sum(), 3))
+        found = shrinkage_of(draws, point)
+        assert found.matched[0, 0] == pytest.approx(1 - gone.mean())
+        np.testing.assert_array_equal(found.matched[0, 1:], 1)
+        if known:
+            np.testing.assert_allclose(found.kappa[0, 0], clear.kappa[0, 0], rtol=0.2)
+        else:
+            assert np.isnan(found.kappa[0, 0]).all()
+            assert np.isnan(found.sparsity[0, 0])
+        np.testing.assert_array_equal(found.kappa[0, 1], clear.kappa[0, 1])  # 2 is idle too
 
     def test_rows_that_tell_all_leave_nothing_to_the_prior(self):
         found = shrinkage_of(*case(np.random.default_rng(3), spread=1e-5, b=1.0))

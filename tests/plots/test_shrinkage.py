@@ -26,6 +26,7 @@ def make_shrinkage(*, kappa=None, counts=None, prior=True, names=("height", "mas
         "largest_share": np.ones((1, 101, 2)),
         "prior_largest_share": np.ones(2),
         "kappa": kappa,
+        "matched": np.ones((2, 3)),
         "sparsity": (kappa > 0.5).mean(axis=-1),
         "coefficient": np.tile([1.0, -1.0], (2, 3, kappa.shape[-1] // 2)),
         "counts": np.ones((2, 3), dtype=bool) if counts is None else np.asarray(counts),
@@ -90,6 +91,13 @@ def test_rows_are_the_experts_that_vote():
     assert plots.shrinkage_factors(none).images[0].get_array().shape == (3, 2)
 
 
+def test_experts_of_few_draws_have_no_row():
+    kappa = np.full((2, 3, 2), 0.2)
+    kappa[0, 1] = np.nan
+    ax = plots.shrinkage_factors(make_shrinkage(kappa=kappa))
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["expert 0", "expert 2"]
+
+
 def test_signs_stand_where_little_is_shrunk():
     kappa = [[[0.1, 0.1], [0.9, 0.4], [0.5, 0.6]], [[1.0, 1.0]] * 3]
     ax = plots.shrinkage_factors(make_shrinkage(kappa=kappa))
@@ -125,7 +133,7 @@ def test_refuses_other_nodes_levels_and_single_draws():
         plots.shrinkage(make_shrinkage(weight=np.ones((1, 5, 2, 1))))
     with pytest.raises(ValueError, match="the tree has no split"):
         plots.shrinkage(make_shrinkage(labels=()))
-    with pytest.raises(ValueError, match="one draw has no spread; fit with inference='svi'"):
+    with pytest.raises(ValueError, match=r"one draw has no spread \(fit with inference='svi'"):
         plots.shrinkage_factors(make_shrinkage(kappa=np.full((2, 3, 2), np.nan)))
     with pytest.raises(TypeError, match="the Shrinkage that its shrinkage returns"):
         plots.shrinkage(object())
