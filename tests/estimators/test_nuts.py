@@ -1,0 +1,181 @@
+"""Estimators that sample by NUTS: everything downstream takes the chains as they are."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bayestree import (
+    ConvexPolytopeTreeClassifier,
+    ConvexPolytopeTreeRegressor,
+    export_text,
+    inference,
+    load,
+)
+from bayestree._arviz import group
+
+SHORT = {
+    "inference": "nuts",
+    "max_depth": 1,
+    "n_experts": 2,
+    "min_gain": 1.0,
+    "epochs": 10,
+    "n_chains": 2,
+    "n_warmup": 40,
+    "n_draws": 25,
+    "random_state": 0,
+}
+
+
+def rows(n=120, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2)) * [100.0, 0.01] + [5000.0, 0.3]
+    return X, np.where((X[:, 0] > 5000) ^ (rng.random(n) < 0.1), "high", "low")
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return ConvexPolytopeTreeClassifier(**SHORT).fit(*rows())
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    X, y = rows()
+    target = 50 + 10 * (y == "high") + np.random.default_rng(1).normal(size=len(X))
+    return ConvexPolytopeTreeRegressor(**SHORT).fit(X, target), X, target
+
+
+class TestClassifier:
+    def test_posterior(self, classifier):
+        posterior = classifier.posterior_
+        assert posterior.inference == "nuts"
+        assert posterior.draws["intercept"].shape == (2, 25, 1, 2)
+        assert posterior.stats["lp"].shape == (2, 25)
+        assert posterior.model.steepness == 6.0
+
+    def test_predictions(self, classifier):
+        X, y = rows(seed=5)
+        probability, sd = classifier.predict_proba(X, return_std=True)
+        np.testing.assert_allclose(probability.sum(1), 1)
+        assert (sd >= 0).all()
+        assert (sd > 0).any()
+        assert classifier.score(X, y) > 0.75
+        scaled = (X - classifier._center) / classifier._scale
+        mean, _ = classifier.posterior_.predictive(scaled)
+        np.testing.assert_allclose(probability, mean)
+
+    def test_lp_is_the_log_joint_of_the_training_rows(self, classifier):
+        X, y = rows()
+        sample_stats = group(classifier.to_arviz(X, y), "sample_stats")
+        np.testing.assert_allclose(sample_stats["lp"], classifier.posterior_.stats["lp"])
+
+    def test_to_arviz(self, classifier):
+        X, y = rows()
+        container = classifier.to_arviz(X, y)
+        posterior = group(container, "posterior")
+        assert dict(posterior.sizes) | {"chain": 2, "draw": 25} == dict(posterior.sizes)
+        stats = group(container, "sample_stats")
+        for name in ("diverging", "energy", "tree_depth", "reached_max_treedepth", "step_size"):
+            assert stats[name].dims == ("chain", "draw")
+        assert posterior.attrs["inference"] == "nuts"
+
+    def test_warm_up_that_was_kept(self, classifier):
+        posterior = classifier.posterior_
+        early = {name: value[:, :7] for name, value in posterior.draws.items()}
+        stats = {name: value[:, :7] for name, value in posterior.stats.items()}
+        kept = replace(posterior, warmup_draws=early, warmup_stats=stats)
+        container = kept.to_arviz()
+        assert group(container, "warmup_posterior").sizes["draw"] == 7
+        assert group(container, "warmup_sample_stats")["lp"].shape == (2, 7)
+
+    def test_diagnostics(self, classifier):
+        size = classifier.polytope_size()
+        assert size.facets.shape == (2, 25, classifier.tree_.n_nodes)
+        assert classifier.facets(0).counts.sum() == size.facets.sum()
+        assert classifier.shrinkage().weight.shape == (2, 25, classifier.tree_.n_nodes, 2)
+        found = classifier.split_uncertainty(rows()[0][:5])
+        assert found.mean.shape == (5, classifier.tree_.n_nodes)
+
+    @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning")
+    def test_convergence(self, classifier):
+        X, y = rows()
+        found = classifier.check_convergence(X)
+        names = {check.name for check in found.checks}
+        assert {"r_hat", "divergences", "tree_depth", "e_bfmi"} <= names
+        assert not {"pareto_k", "elbo"} & names
+        assert np.isfinite(classifier.loo(X, y).elpd)
+
+    def test_saved_and_loaded(self, classifier, tmp_path):
+        classifier.save(tmp_path / "model.safetensors")
+        again = load(tmp_path / "model.safetensors")
+        X, _ = rows(seed=5)
+        np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
+        for name, value in classifier.posterior_.stats.items():
+            np.testing.assert_array_equal(again.posterior_.stats[name], value)
+            assert again.posterior_.stats[name].dtype == value.dtype
+        assert again.posterior_.settings == classifier.posterior_.settings
+        one, two = classifier.check_convergence(X), again.check_convergence(X)
+        assert [check.verdict for check in one.checks] == [check.verdict for check in two.checks]
+
+    def test_settings_reach_the_sampler(self, monkeypatch):
+        seen = {}
+
+        def fake(model, data, *, init, **settings):
+            seen.update(settings, rows=len(data.X))
+            return init
+
+        monkeypatch.setattr(inference, "nuts", fake)
+        ConvexPolytopeTreeClassifier(**SHORT, n_jobs=2).fit(*rows(60))
+        expected = {"n_chains": 2, "n_warmup": 40, "n_draws": 25, "n_jobs": 2, "rows": 60}
+        assert seen | expected == seen
+
+    def test_text(self, classifier):
+        assert "x0" in export_text(classifier)
+
+
+class TestRegressor:
+    def test_predictions(self, regressor):
+        model, X, y = regressor
+        mean, sd = model.predict(X, return_std=True)
+        assert mean.shape == sd.shape == y.shape
+        assert model.score(X, y) > 0.5
+        low, high = model.predict_interval(X, 0.9)
+        assert 0.75 < ((low < y) & (y < high)).mean() <= 1
+
+    def test_leaves_are_sampled(self, regressor):
+        model, X, y = regressor
+        assert model.posterior_.draws["leaf_mean"].shape == (2, 25, 2)
+        assert (model.posterior_.draws["leaf_scale"] > 0).all()
+        stats = group(model.to_arviz(X, y), "sample_stats")
+        np.testing.assert_allclose(stats["lp"], model.posterior_.stats["lp"])
+
+
+def test_weights_of_rows_reach_the_sampler():
+    X, y = rows(60)
+    weight = np.random.default_rng(0).uniform(0.5, 3, len(X))
+    quick = SHORT | {"n_warmup": 2, "n_draws": 3, "n_chains": 1}
+    model = ConvexPolytopeTreeClassifier(**quick).fit(X, y, sample_weight=weight)
+    stats = group(model.to_arviz(X, y, weight), "sample_stats")
+    np.testing.assert_allclose(stats["lp"], model.posterior_.stats["lp"])
+
+
+def test_noise_ends_in_one_leaf():
+    """Where growth finds no split there is nothing to sample by NUTS."""
+    X, _ = rows(80)
+    y = np.random.default_rng(3).integers(2, size=80)
+    model = ConvexPolytopeTreeClassifier(**SHORT | {"min_gain": 1e3}).fit(X, y)
+    assert model.get_n_leaves() == 1
+    np.testing.assert_allclose(model.predict_proba(X[:2])[0].sum(), 1)
+
+
+def test_searched_facets_are_where_chains_start():
+    quick = SHORT | {"n_warmup": 5, "n_draws": 4, "n_chains": 1, "search_facets": True}
+    model = ConvexPolytopeTreeClassifier(**quick).fit(*rows(60))
+    assert model.posterior_.inference == "nuts"
+    assert model.posterior_.model.steepness == 1.0
+
+
+@pytest.mark.parametrize(("name", "value"), [("n_chains", 0), ("n_warmup", -1), ("n_draws", 0)])
+def test_settings_out_of_range(name, value):
+    with pytest.raises(ValueError, match=name):
+        ConvexPolytopeTreeClassifier(**SHORT | {name: value}).fit(*rows(40))
