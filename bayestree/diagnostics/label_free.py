@@ -13,8 +13,8 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit
 
-from bayestree.diagnostics.draws import effective_number, spread
-from bayestree.diagnostics.routing import FLOOR, softplus
+from bayestree.diagnostics.draws import Draws, effective_number, spread
+from bayestree.diagnostics.routing import log_odds, scores
 from bayestree.topology import Topology
 from bayestree.tree import FloatArray
 
@@ -70,8 +70,8 @@ def label_free(
     ValueError
         If numbers of features, nodes or draws disagree.
     """
-    plane = np.asarray(draws["hyperplane"])
-    n_chains, n_draws, n_nodes, n_experts, n_features = plane.shape
+    draws = {name: np.asarray(values) for name, values in draws.items()}
+    n_chains, n_draws, n_nodes, n_experts, n_features = draws["hyperplane"].shape
     shared = _rows_of(rows, n_features, "rows")
     if n_nodes != topology.n_nodes:
         raise ValueError(f"draws have {n_nodes} nodes, but topology has {topology.n_nodes}.")
@@ -80,7 +80,10 @@ def label_free(
     own = [_rows_of(r, n_features, "node_rows") for r in node_rows or [shared] * n_nodes]
     if len({len(one) for one in own}) > 1:
         raise ValueError("node_rows must hold equally many rows for each node.")
-    odds = [_log_odds(draws, v, np.vstack([shared, r]), steepness) for v, r in enumerate(own)]
+    odds = []  # of each node, (chain, draw, row)
+    for node, some in enumerate(own):
+        score = scores(draws, (slice(None), slice(None), node), np.vstack([shared, some]))
+        odds.append(np.moveaxis(log_odds(score, steepness), 0, -1))
     variables: dict[str, Any] = {}
     if lp is not None:
         variables["lp"] = (("chain", "draw"), np.asarray(lp, dtype=np.float64))
@@ -93,7 +96,7 @@ def label_free(
         dims = ("chain", "draw", "row", "class")[: prediction.ndim]
         variables["prediction"] = (dims, prediction)
     if "log_weight" in draws and n_experts > 1 and n_nodes and fixed_sides:
-        weight = -np.sort(-np.asarray(draws["log_weight"], dtype=np.float64), axis=-1)
+        weight = -np.sort(-draws["log_weight"].astype(np.float64), axis=-1)
         variables["log_weight"] = (("chain", "draw", "node", "rank"), weight)
         relative = np.exp(weight - weight[..., :1])  # which cannot underflow
         variables["effective"] = (("chain", "draw", "node"), effective_number(relative))
@@ -150,19 +153,8 @@ def _rows_of(rows: ArrayLike, n_features: int, name: str) -> FloatArray:
     return found
 
 
-def _log_odds(draws: Mapping[str, Any], node: int, X: FloatArray, steepness: float) -> FloatArray:
-    """Log-odds of going right at a node, shape (chain, draw, n)."""
-    plane = np.asarray(draws["hyperplane"])[:, :, node].astype(np.float64)
-    intercept = np.asarray(draws["intercept"])[:, :, node].astype(np.float64)
-    votes = softplus(plane @ X.T + intercept[..., None])
-    if "log_weight" in draws:
-        votes *= np.exp(np.asarray(draws["log_weight"])[:, :, node].astype(np.float64))[..., None]
-    score = votes.sum(axis=2) + FLOOR
-    return steepness * (score + np.log(-np.expm1(-score)))
-
-
 def _prediction(
-    draws: Mapping[str, Any],
+    draws: Draws,
     topology: Topology,
     odds: list[FloatArray],
     shape: tuple[int, int, int],
@@ -175,7 +167,7 @@ def _prediction(
     for node, one in enumerate(odds):
         left, right = topology.turns[:, node]
         log_prob += log_expit(-one)[..., None] * left + log_expit(one)[..., None] * right
-    value = np.asarray(draws[name], dtype=np.float64)
+    value = draws[name].astype(np.float64)
     if value.ndim == 3:
         return (np.exp(log_prob) @ value[..., None])[..., 0]
     return np.exp(log_prob) @ value

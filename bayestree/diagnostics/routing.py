@@ -16,22 +16,27 @@ FLOOR = 1e6 * float(np.finfo(np.float64).tiny)  # keeps the log-odds of an under
 
 
 def scores(draws: Draws, one: Any, X: FloatArray) -> FloatArray:
-    """Score of each row at each node, s = sum_k r_k softplus(beta_k . x + b_k), shape (n, V).
+    """Score of each row at each node, s = sum_k r_k softplus(beta_k . x + b_k), shape (n, ...).
 
     Parameters
     ----------
     draws : mapping of arrays
         Sites ``hyperplane``, ``intercept`` and, unless every weight is 1, ``log_weight``.
     one : index
-        Of the draw: what is left is (V, K, d) and (V, K).
+        Of a draw, a node or both: what is left is (..., K, d) and (..., K).
     X : array, shape (n, d)
     """
     plane = draws["hyperplane"][one].astype(np.float64)
-    n_nodes, n_experts, n_features = plane.shape
-    activation = X @ plane.reshape(-1, n_features).T + draws["intercept"][one].reshape(-1)
-    silence = softplus(activation).reshape(len(X), n_nodes, n_experts)
-    votes: FloatArray = np.einsum("nvk,vk->nv", silence, weight_of(draws, one))
+    activation = X @ plane.reshape(-1, plane.shape[-1]).T + draws["intercept"][one].reshape(-1)
+    alone = softplus(activation).reshape(len(X), *plane.shape[:-1])
+    votes: FloatArray = np.einsum("n...k,...k->n...", alone, weight_of(draws, one))
     return votes + FLOOR
+
+
+def log_odds(score: FloatArray, steepness: float) -> FloatArray:
+    """Log-odds of going right, steepness * log(exp(s) - 1)."""
+    odds: FloatArray = steepness * (score + np.log(-np.expm1(-score)))
+    return odds
 
 
 def softplus(x: FloatArray) -> FloatArray:
@@ -46,10 +51,9 @@ def softplus(x: FloatArray) -> FloatArray:
 
 def branch_log_probs(score: FloatArray, steepness: float) -> tuple[FloatArray, FloatArray]:
     """Log-probabilities of going left and right; ``steepness`` multiplies the log-odds."""
-    log_right = np.log(-np.expm1(-score))
     if steepness == 1:
-        return -score, log_right
-    odds = steepness * (score + log_right)
+        return -score, np.log(-np.expm1(-score))
+    odds = log_odds(score, steepness)
     return log_expit(-odds), log_expit(odds)
 
 
