@@ -15,12 +15,7 @@ from numpy.typing import NDArray
 
 from bayestree.inference.data import Data
 from bayestree.models.leaves import Categorical, Gaussian
-from bayestree.models.priors import (
-    Flat,
-    GammaProcess,
-    InverseGammaScale,
-    LiteralGammaProcess,
-)
+from bayestree.models.priors import GammaProcess, InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 
 Floats = NDArray[np.float64]
@@ -365,20 +360,20 @@ def density_of(model: SoftTree, data: Data) -> "NumpyDensity | TorchDensity":
     Raises
     ------
     ValueError
-        For a likelihood other than ``mixture`` or an improper prior.
+        For a likelihood other than ``mixture``, an improper prior, or one of hyperplanes other
+        than ``InverseGammaScale``.
     """
     if model.likelihood != "mixture":
         raise ValueError(
             f"A sampler needs likelihood 'mixture', got {model.likelihood!r}: the others are "
             "objectives for MAP."
         )
-    improper = isinstance(model.priors.hyperplane, Flat) or (
-        model.split.weighted and isinstance(model.priors.weight, LiteralGammaProcess)
-    )
-    if improper:
+    # shrinkages are redrawn through the scales of InverseGammaScale
+    known = isinstance(model.priors.hyperplane, InverseGammaScale)
+    if not known or (model.split.weighted and not model.priors.weight.proper):
         raise ValueError(
-            f"A sampler needs proper priors, got {model.priors}: use GammaProcess and "
-            "InverseGammaScale."
+            f"A sampler needs proper priors, of hyperplanes InverseGammaScale, got {model.priors}: "
+            "use GammaProcess and InverseGammaScale."
         )
     return (NumpyDensity if NumpyDensity.covers(model) else TorchDensity)(model, data)
 

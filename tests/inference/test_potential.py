@@ -1,6 +1,7 @@
 """Log-densities on unconstrained vectors: against the model, and their gradients."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -312,6 +313,15 @@ class TestDensityOf:
     def test_improper_priors(self, parts):
         with pytest.raises(ValueError, match="needs proper priors"):
             density_of(make(**parts), data_for(make()))
+
+    def test_priors_of_ones_own(self):
+        class Own:
+            proper = True
+
+        model = make()
+        own = model.with_(priors=replace(model.priors, hyperplane=Own()))
+        with pytest.raises(ValueError, match="of hyperplanes InverseGammaScale"):
+            density_of(own, data_for(model))
 
     def test_weights_that_are_not_there_need_no_prior(self):
         model = make(split=Oblique(), weight="literal")
