@@ -31,10 +31,12 @@ class Facets:
     probability : array, shape (F,)
         Share of the draws that have the facet.
     normal : array, shape (F, d)
-        Mean direction of the unit normals of the draws that have the facet, of length 1.
+        Mean direction of the normals of the draws that have the facet, as a unit normal. The mean
+        is taken per unit (``scale``) of each feature, as ``strength``: in the units of the data,
+        the feature of the finest unit would hide the others.
     offset : array, shape (F,)
-        Of the half-space of this normal whose distance from the mean of the data is that of the
-        draws, on average.
+        Of the half-space of this normal whose distance from the mean of the data, on the scaled
+        features, is that of the draws, on average.
     normal_interval : array, shape (F, d, 2)
         Central interval of each coefficient of the draws' unit normals. No draw reaches beyond a
         length of 1, so the interval of a large coefficient may lie below ``normal``, which is
@@ -208,21 +210,26 @@ def node_facets(
     numbers = np.concatenate(match([_points(one, low, high) for one in found]))
     plane = np.concatenate([one.plane for one in found])
     bound = np.concatenate([one.bound for one in found])
-    normal, distance = _about_the_mean(plane, bound, scale)
+    distance = bound / np.linalg.norm(plane, axis=1)
+    unit = plane / scale
+    unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
     n_facets = int(numbers.max(initial=-1)) + 1
     own = [numbers == facet for facet in range(n_facets)]
-    direction = _directions(normal, own)
-    away = direction @ center
+    strength = _directions(plane, own)
+    length = np.linalg.norm(strength / scale, axis=1)  # of the normal whose offset is a distance
+    normal = strength / scale / length[:, None]
+    away = normal @ center
     return Facets(
         probability=np.array([one.sum() for one in own]) / len(found),
-        normal=direction,
-        offset=_each(own, lambda one: distance[one].mean(), ()) + away,
+        normal=normal,
+        offset=_each(own, lambda one: distance[one].mean(), ()) / length + away,
         normal_interval=_each(
-            own, lambda one: np.quantile(normal[one], bounds, axis=0).T, (n_features, 2)
+            own, lambda one: np.quantile(unit[one], bounds, axis=0).T, (n_features, 2)
         ),
         offset_interval=_each(own, lambda one: np.quantile(distance[one], bounds), (2,))
+        / length[:, None]
         + away[:, None],
-        strength=_directions(plane, own),
+        strength=strength,
         counts=np.array([one.sum() for one in own], dtype=np.int64),
         n_draws=len(found),
         level=level,
@@ -249,15 +256,6 @@ def _points(one: HalfSpaces, low: FloatArray, high: FloatArray) -> FloatArray:
     amid = np.clip(0.0, low, high)  # where the mean of the data lies, or nearest to it
     offset = one.bound - one.plane @ amid
     return np.column_stack([one.plane * (high - low) / 2, offset])
-
-
-def _about_the_mean(
-    plane: FloatArray, bound: FloatArray, scale: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Unit normals in data units, and distances from the mean of the data (0 when standardised)."""
-    normal = plane / scale
-    length = np.linalg.norm(normal, axis=1)
-    return normal / length[:, None], bound / length
 
 
 def _directions(plane: FloatArray, own: Sequence[BoolArray]) -> FloatArray:

@@ -71,6 +71,18 @@ def test_a_planted_triangle():
         assert found.offset_interval[k, 0] < found.offset[k] < found.offset_interval[k, 1]
 
 
+def test_units_of_the_features_do_not_matter():
+    draws = planted(np.random.default_rng(8), spread=0.3)
+    fine = np.array([1e3, 1.0])  # the first feature in a thousandth of its unit
+    one, other = facets_of(draws), facets_of(draws, center=CENTER * fine, scale=SCALE * fine)
+    np.testing.assert_allclose(one.strength, other.strength)
+    plane = other.normal * fine
+    length = np.linalg.norm(plane, axis=1)
+    np.testing.assert_allclose(plane / length[:, None], one.normal)
+    np.testing.assert_allclose(other.offset / length, one.offset)
+    np.testing.assert_allclose(other.offset_interval / length[:, None], one.offset_interval)
+
+
 def test_no_spread_no_width():
     found = facets_of(planted(np.random.default_rng(1), spread=0.0))
     order = (NORMAL @ found.normal.T).argmax(axis=1)
