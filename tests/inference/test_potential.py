@@ -276,23 +276,19 @@ class TestExtremes:
         model = make("stump", split=Oblique(), fit="categorical-mixture")
         X = torch.tensor([[0.0]], dtype=torch.float64)
         density = NumpyDensity(model, Data.of(X, [0]))
+        prior = NumpyDensity(model, Data.of(X, [0], [0.0]))
         for intercept in (-300.0, 300.0):
             vector = np.zeros(density.layout.length)
             free = density.layout.free(vector)
             free["intercept"][...] = intercept
             free["leaf_probs"][0, 0], free["leaf_probs"][1, 0] = 500.0, -500.0
             # P(y = 0) is 1 on the left and exp(-500) on the right, nearly
-            here = density.value(vector) - _prior(density, vector)
+            here = density.value(vector) - prior.value(vector)
             assert here == pytest.approx(-300.0 if intercept > 0 else 0.0, abs=1e-9)
 
     def test_softplus(self):
         values = np.array([-1e4, -800.0, -40.0, -1.0, 0.0, 1.0, 40.0, 800.0, 1e300])
         np.testing.assert_allclose(softplus(values), np.logaddexp(0, values), rtol=1e-15)
-
-
-def _prior(density, vector):
-    free = density.layout.free(vector)
-    return density._split_prior(free) + density.leaves.prior(free)
 
 
 class TestDensityOf:
