@@ -47,6 +47,13 @@ def container(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any
     return arviz().InferenceData(attrs=dict(attrs), **groups)
 
 
+def names(container: Any) -> list[str]:
+    """Names of the groups of an InferenceData or a DataTree."""
+    if isinstance(container, xr.DataTree):
+        return [str(name) for name in container.children]
+    return [*container.groups()]
+
+
 def group(container: Any, name: str) -> xr.Dataset:
     """One group of an InferenceData or a DataTree.
 
@@ -60,12 +67,10 @@ def group(container: Any, name: str) -> xr.Dataset:
     ValueError
         If it has no such group.
     """
-    tree = isinstance(container, xr.DataTree)
-    names = [*container.children] if tree else [*container.groups()]
-    if name not in names:
+    if name not in names(container):
         raise ValueError(
-            f"there is no group {name!r} among {names}; groups that need rows are made by "
-            "to_arviz(X, y), and those that were left out by naming them in groups=."
+            f"there is no group {name!r} among {names(container)}; groups that need rows are "
+            "made by to_arviz(X, y), and those that were left out by naming them in groups=."
         )
-    found: xr.Dataset = container[name].to_dataset() if tree else container[name]
-    return found
+    found: xr.Dataset = container[name]
+    return found.to_dataset() if isinstance(container, xr.DataTree) else found

@@ -21,15 +21,18 @@ def convergence_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 
     Parameters
     ----------
     container, X, n_rows
-        As for :func:`label_free_of`; ``sample_stats`` has what the inference recorded.
+        As for :func:`label_free_of`. More than one draw needs ``sample_stats``, which tells those
+        of a sampler from those of a variational fit.
 
     Returns
     -------
     Convergence
     """
-    recorded = _arviz.group(container, "sample_stats").items()
     quantities = label_free_of(container, X, n_rows=n_rows)
-    return check_convergence(quantities, {str(name): value for name, value in recorded})
+    point = quantities.sizes["chain"] * quantities.sizes["draw"] == 1
+    # Without its record, a variational fit would pass for a sampler.
+    recorded = _recorded(container) if point else _arviz.group(container, "sample_stats")
+    return check_convergence(quantities, {str(name): value for name, value in recorded.items()})
 
 
 def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 20) -> xr.Dataset:
@@ -38,8 +41,8 @@ def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 2
     Parameters
     ----------
     container : arviz.InferenceData or xarray.DataTree
-        As ``to_arviz`` makes it, with the groups ``posterior``, ``constant_data`` and
-        ``sample_stats``.
+        As ``to_arviz`` makes it, with the groups ``posterior`` and ``constant_data``, and
+        ``sample_stats`` where the inference recorded something.
     X : array, shape (n, d), optional
         Rows in the units of the data, from which those are picked that are compared; by default
         those of ``constant_data`` and, if it has none, made up.
@@ -56,9 +59,7 @@ def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 2
     ValueError
         If a group is missing, or X has other features.
     """
-    posterior, constant, stats = (
-        _arviz.group(container, name) for name in ("posterior", "constant_data", "sample_stats")
-    )
+    posterior, constant = (_arviz.group(container, name) for name in ("posterior", "constant_data"))
     center, scale = constant["center"].to_numpy(), constant["scale"].to_numpy()
     if X is None and "X" in constant:
         X = constant["X"].to_numpy()
@@ -76,9 +77,16 @@ def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 2
         Topology(constant["children"].to_numpy()),
         rows,
         steepness=float(container.attrs["steepness"]),
-        lp=stats.get("lp"),
+        lp=_recorded(container).get("lp"),
         class_names=[str(name) for name in posterior["class"].to_numpy()]
         if "class" in posterior.coords
         else (),
         fixed_sides=not settings.get("mirror", False),
     )
+
+
+def _recorded(container: Any) -> xr.Dataset:
+    """``sample_stats``; empty where nothing was recorded."""
+    if "sample_stats" not in _arviz.names(container):
+        return xr.Dataset()
+    return _arviz.group(container, "sample_stats")

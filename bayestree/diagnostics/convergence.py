@@ -30,6 +30,7 @@ DIVERGENT: Grade = (0.0, 0.01)
 SATURATED: Grade = (0.01, 0.25)
 RISE: Grade = (1.0, 2.0)  # of the bound, in units of its noise
 K_LIMIT = 0.7
+ENOUGH_RATIOS = 200  # draws from which a small k may be believed; of fewer it is small by chance
 LEAST_NATS = 1.0  # a bound known to a nat is known well enough: a facet costs some sixteen
 LEAST_SPREAD = 1e-3  # probabilities and means that vary by less are one value
 WIDTH = 88  # of a line of text
@@ -99,11 +100,13 @@ class Convergence:
     def faithful(self) -> bool | None:
         """Whether the draws may stand for the exact posterior; None if nothing tells.
 
-        True for a sampler that has converged.
+        True for a sampler that has converged; None for a fit whose Pareto k is doubtful.
         """
-        judged = [check for check in self.checks if check.about == "approximation"]
+        judged = {check.verdict for check in self.checks if check.about == "approximation"}
         if judged:
-            return self.converged and all(check.verdict != "failed" for check in judged)
+            if "failed" not in judged and "doubtful" in judged and self.converged:
+                return None
+            return self.converged and "failed" not in judged
         return None if not self.checks or "elbo" in self else self.converged
 
     def __contains__(self, name: str) -> bool:
@@ -125,7 +128,8 @@ class Convergence:
 
     def __str__(self) -> str:
         answer = {True: "yes", False: "no", None: "not known"}
-        parts = [f"Converged: {answer[self.converged if self.checks else None]}"]
+        judged = any(check.about == "convergence" for check in self.checks)
+        parts = [f"Converged: {answer[self.converged if judged else None]}"]
         if "pareto_k" in self or "elbo" in self:
             parts.append(f"Draws may stand for the exact posterior: {answer[self.faithful]}")
         parts += [f"[{c.verdict}] {c.name}: {c.says} {c.remedy}".rstrip() for c in self.checks]
@@ -357,18 +361,21 @@ def _tail(stats: Mapping[str, Any]) -> Check | str:
         return f"Pareto k needs {FEWEST_RATIOS} draws or more, and there are {ratios.size}."
     value, limit = pareto_k(ratios), good_k(ratios.size)
     verdict = _grade(value, (limit, max(limit, K_LIMIT)))
+    if verdict == "ok" and np.isfinite(value) and ratios.size < ENOUGH_RATIOS:
+        verdict = "doubtful"
     text = {
-        "ok": "the guide covers the posterior.",
+        "ok": "the guide covers the posterior, as far as its draws reach.",
         "doubtful": "with so few draws this does not tell whether the guide covers the posterior.",
-        "failed": "the guide leaves out a part of the posterior, so that intervals may be too "
-        "narrow and averages shifted.",
+        "failed": "the guide does not cover the posterior: its tails are too light or its spreads "
+        "too small, so that intervals may be too narrow and averages shifted.",
     }
     remedy = {
         "ok": "",
-        "doubtful": "Draw more (n_draws) and look again.",
-        "failed": "Compare with a sampler on the same tree, or trust predictions only, and these "
-        "after a look at their calibration on held-out rows. A tempered fit is not meant to "
-        "match the posterior.",
+        "doubtful": "Draw 400 or more (n_draws) and look again.",
+        "failed": "This is usual: the guide is normal where the posterior has long tails. Sample "
+        "the tree if it is small (inference='nuts'), or trust predictions only, and these after a "
+        "look at their calibration on held-out rows. A tempered fit is not meant to match the "
+        "posterior.",
     }
     return Check(
         "pareto_k", "approximation", value, limit, verdict,

@@ -23,8 +23,9 @@ class Facets:
     """Posterior of the facets of one node, the most probable first.
 
     The experts of a node are exchangeable, so facets are matched across draws by where they lie.
-    A facet is a half-space normal . x <= offset with a unit normal, in the units of the data; the
-    inside of all of them goes left.
+    A facet is a half-space normal . x <= offset with a unit normal, in the units of the data.
+    Rows outside any of them go right. Rows inside all of them go left, but for those near the
+    border, where the votes of several experts add up: the polytope of the facets encloses it.
 
     Attributes
     ----------

@@ -186,8 +186,8 @@ def loo_of(container: Any, name: str = "obs") -> Loo:
         raise ValueError(f"log_likelihood has no {name!r}, only {[*likelihood]}.")
     terms = likelihood[name].transpose("chain", "draw", ...).to_numpy()
     terms = terms.reshape(*terms.shape[:2], -1)
-    names = [*container.children] if hasattr(container, "children") else [*container.groups()]
-    stats = _arviz.group(container, "sample_stats") if "sample_stats" in names else {}
+    recorded = "sample_stats" in _arviz.names(container)
+    stats = _arviz.group(container, "sample_stats") if recorded else {}
     if "log_p" in stats and "log_q" in stats:
         return loo(terms, log_p=stats["log_p"], log_q=stats["log_q"])
     if "elbo" in stats:

@@ -259,7 +259,7 @@ def _share_of_prior(
     """P Var(beta) of the coefficients of a node's experts, shape (K, d); nan where not known."""
     plane = _taken(_flat(draws["hyperplane"][:, :, node]), order)
     share = np.full(plane.shape[1:], np.nan)
-    if len(plane) < 2:
+    if not np.ptp(plane, axis=0).any():  # one draw, or many of a guide that is a point
         return share
     if scale_shape is None:
         return np.zeros(plane.shape[1:])

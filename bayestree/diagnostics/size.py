@@ -94,7 +94,9 @@ class PolytopeSize:
         Experts whose largest vote over the node's rows is 1 % of log 2 or more.
     facets : array of int, shape (chain, draw, V)
         Half-spaces of the enclosing polytope that are not redundant inside the bounding box of
-        the node's rows. Two experts that share a hyperplane count once: the headline.
+        the node's rows. Two experts that share a hyperplane count once: the headline. The border
+        lies inside this polytope, and apart from it where several experts vote together; with
+        none of its facets in the box, the border may still pass through it.
     effective : array, shape (chain, draw, V)
         (sum of c)^2 / sum of c^2 of the largest votes c.
     labels : tuple of str

@@ -77,3 +77,10 @@ def test_a_missing_group_is_named(stored):
     del stored["sample_stats"]
     with pytest.raises(ValueError, match="no group 'sample_stats'"):
         convergence_of(held(stored))
+    assert "lp" not in label_free_of(held(stored))
+
+
+def test_a_point_of_which_nothing_was_recorded(stored):
+    del stored["sample_stats"]
+    stored["posterior"] = stored["posterior"].isel(chain=[0], draw=[0])
+    assert "point estimate" in convergence_of(held(stored)).not_judged[0]

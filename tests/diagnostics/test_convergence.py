@@ -166,6 +166,20 @@ class TestVariational:
         assert "Pareto k needs 30 draws" in short.not_judged[-1]
         assert short.faithful is None
 
+    def test_a_small_k_of_few_draws_proves_nothing(self):
+        """Exponential ratios of scale 0.9 have k = 0.9; of 50 draws it may come out small."""
+        stats = self.fit()
+        found = []
+        for seed in range(40):
+            heavy = 0.9 * np.random.default_rng(seed).exponential(size=(1, 50))
+            few = {name: stats[name][:, :50] for name in ("log_p", "log_q")}
+            few["log_p"] = few["log_q"] + heavy
+            found.append(check_convergence(None, stats | few))
+        assert min(one["pareto_k"].value for one in found) < 0.4  # which would be "ok"
+        assert {one["pareto_k"].verdict for one in found} == {"doubtful", "failed"}
+        assert {one.faithful for one in found} == {None, False}
+        assert any("400 or more" in one["pareto_k"].remedy for one in found)
+
     def test_without_densities(self):
         found = check_convergence(dataset(chains=1), {"elbo": bound()})
         assert "were not recorded" in found.not_judged[-1]
@@ -198,6 +212,8 @@ class TestVariational:
         found = check_convergence(None, {"elbo": bound(7)})
         assert "7 epochs are too few" in found.not_judged[0]
         assert not found.converged
+        both = check_convergence(None, self.fit() | {"elbo": bound(7)})
+        assert "Converged: not known" in str(both)
 
     def test_restarts_can_be_compared(self):
         found = check_convergence(dataset(chains=3, lp=3.0), {"elbo": bound()})

@@ -117,6 +117,9 @@ class TestFactors:
         assert np.isnan(found.kappa).all()
         assert np.isnan(found.sparsity).all()
         assert found.counts.any()
+        twice = {name: np.repeat(values, 2, axis=1) for name, values in one.items()}
+        point = {name: values[0, 0] for name, values in one.items()}
+        assert np.isnan(shrinkage_of(twice, point).kappa).all()  # nor can its copies
         assert "x0, x2, x1" in found.to_frame("expert")["features"].tolist()
         assert found.effective.shape == (1, 1, 1)
 
