@@ -40,6 +40,8 @@ class TreeDraws:
             The rows of the fit, which the estimator does not keep. They make the groups
             ``log_likelihood``, ``posterior_predictive``, ``prior_predictive`` and
             ``observed_data``, each with one variable, ``obs``. Rows of weight zero are left out.
+            Those that ``validation_fraction`` held out are among them, for which they are is not
+            kept: leaving rows out (``arviz.loo``) then means nothing.
         groups : iterable of str, optional
             Which groups to make; by default all for which there is something. Those of rows hold
             draws * n numbers each: name the others to save memory.
