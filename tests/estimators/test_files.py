@@ -353,3 +353,23 @@ def test_version_1_knows_what_can_be_known_without_rows():
     assert clf.shrinkage().counts.any()
     X = pd.DataFrame(recorded["X"], columns=recorded["columns"])
     assert clf.split_uncertainty(X).mean.shape == (len(X), clf.tree_.n_nodes)
+
+
+def test_version_2_stays_readable():
+    """tests/data/iris-v2.*: as version 1, but NUTS of 2 chains, 20 + 4 draws; first as warm-up."""
+    recorded = json.loads((DATA / "iris-v2.json").read_text())
+    clf = bayestree.load(DATA / "iris-v2.safetensors")
+    X = pd.DataFrame(recorded["X"], columns=recorded["columns"])
+    np.testing.assert_allclose(clf.predict_proba(X), recorded["predict_proba"], rtol=1e-9)
+    assert clf.predict(X).tolist() == recorded["predict"]
+    assert recorded["params"].items() <= clf.get_params().items()
+    posterior = clf.posterior_
+    np.testing.assert_array_equal(posterior.stats["lp"], recorded["lp"])
+    assert posterior.warmup_draws.keys() == posterior.draws.keys()
+    np.testing.assert_array_equal(
+        posterior.warmup_draws["hyperplane"], posterior.draws["hyperplane"][:, :1]
+    )
+    np.testing.assert_array_equal(posterior.warmup_stats["lp"], posterior.stats["lp"][:, :1])
+    size = clf.polytope_size()
+    assert size.n_leaves.tolist() == recorded["n_leaves"]
+    assert size.prior_probabilities("weights").shape[0] == clf.tree_.n_nodes
