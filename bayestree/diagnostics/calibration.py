@@ -185,7 +185,9 @@ def _encoded(y: ArrayLike, p: FloatArray, classes: ArrayLike | None) -> IntArray
 def _mean(values: NDArray[np.generic], if_calibrated: FloatArray) -> Score:
     """Mean over the rows and its standard error."""
     own = values.astype(np.float64)
-    return Score(float(own.mean()), float(own.std() / np.sqrt(len(own))), if_calibrated.mean())
+    return Score(
+        float(own.mean()), float(own.std() / np.sqrt(len(own))), float(if_calibrated.mean())
+    )
 
 
 def _log_score(happened: FloatArray, p: FloatArray) -> Score:

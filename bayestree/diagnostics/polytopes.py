@@ -49,7 +49,8 @@ def needed(
     plane = hyperplane * (high - low)
     bound = thresholds(weight) - intercept - hyperplane @ low
     norm = np.maximum(np.abs(plane).max(axis=1, initial=0.0), TINY)
-    plane, bound = plane / norm[:, None], bound / norm
+    with np.errstate(over="ignore"):  # a bound beyond all numbers is met everywhere, or nowhere
+        plane, bound = plane / norm[:, None], bound / norm
     beyond = np.minimum(plane, 0.0).sum(axis=1) - bound
     if (beyond > TOLERANCE).any():
         return np.array([beyond.argmax()])
@@ -59,7 +60,8 @@ def needed(
 
 def thresholds(weight: FloatArray) -> FloatArray:
     """Bounds softplus^-1(log 2 / r) of the activations; infinite for a weight of 0."""
-    with np.errstate(divide="ignore"):  # a weight that underflowed: no threshold is too high
+    with np.errstate(divide="ignore", over="ignore"):
+        # A weight that underflowed, or nearly: no threshold is too high.
         return facet_threshold(weight)
 
 

@@ -10,6 +10,8 @@ from bayestree.diagnostics.draws import Draws, spread, weight_of
 from bayestree.topology import IntArray, Topology
 from bayestree.tree import LOG2, FloatArray, Tree
 
+LARGEST = 1e25  # of a vote that is told from larger ones
+
 
 class Reach(NamedTuple):
     """What the diagnostics need to know of the rows of each node.
@@ -167,4 +169,6 @@ def _largest_votes(draws: Draws, X: FloatArray) -> FloatArray:
     for one in np.ndindex(plane.shape[:-2]):
         activation = X @ plane[one].T.astype(np.float64)
         top[one] = activation.max(axis=0)
-    return np.logaddexp(0.0, top + draws["intercept"]) * weight_of(draws, ...)
+    votes = np.logaddexp(0.0, top + draws["intercept"]) * weight_of(draws, ...)
+    # Priors without any moments reach beyond single precision, in which votes are kept.
+    return np.minimum(votes, LARGEST)

@@ -46,6 +46,10 @@ class TestFacets:
         weight = [1, 1, 1, 0.0]
         assert facets([*TRIANGLE, [1, 0]], [*TRIANGLE_AT, -0.5], *SQUARE, weight) == 3
 
+    def test_a_nearly_dead_expert_has_none_either(self):
+        weight = np.array([1e-310, 1.0])  # log 2 / r is beyond all numbers
+        assert needed(weight, 0.1 * np.eye(2), np.zeros(2), -np.ones(2), np.ones(2)).tolist() == [1]
+
     def test_the_threshold_depends_on_the_weight(self):
         # softplus(x - 0.5) = log 2 / r at r = log 2 / log(1 + e) means x = 1.5: outside
         weight = LOG2 / np.log1p(np.e)

@@ -25,6 +25,16 @@ def votes(draws, one, X):
     return np.exp(draws["log_weight"][one]) * np.log1p(np.exp(activation))
 
 
+def test_votes_beyond_single_precision():
+    """Student-t coefficients of few degrees of freedom go anywhere."""
+    rng = np.random.default_rng(0)
+    draws = draws_of(rng)
+    draws["hyperplane"][0, 0] *= 1e60
+    reach = node_reach(draws, rng.normal(size=(30, 2)), [np.arange(30)] * 2, np.arange(2))
+    assert np.isfinite(reach.largest).all()
+    assert (reach.largest[0, 0] > 1e20).all()
+
+
 def test_largest_votes_of_posterior_and_prior():
     rng = np.random.default_rng(0)
     draws, X = draws_of(rng), rng.normal(size=(30, 2))
