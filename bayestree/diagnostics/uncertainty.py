@@ -173,6 +173,10 @@ def split_uncertainty(
 ) -> SplitUncertainty:
     """Posterior of the side of each row at each node.
 
+    Sides, nodes and leaves must mean the same in every draw. In those of ``nuts(mirror=True)`` they
+    do not: a node that is known well then seems to send every row either way, with a chance of
+    one half, and only the parts of the uncertainty of y keep their meaning.
+
     Parameters
     ----------
     draws : mapping of arrays
