@@ -38,7 +38,7 @@ MOST_STEPS = 500
 MOST_TIMES = 10  # as many draws as are advised where chains are only slow
 FEWEST = 8  # draws of a chain that can be compared in parts
 ALONE = (
-    "one chain can be compared with itself only; whether others would find another posterior "
+    "one chain can be compared with itself only; whether others would find another mode "
     "takes several: four or more."
 )
 
@@ -257,7 +257,7 @@ def _agreement(table: pd.DataFrame, n_chains: int) -> Check:
         "r_hat", "convergence", value, R_HAT[0], verdict,
         f"{whose} {verb[verdict]}: the largest R-hat is {value:.4g}, of {worst['worst']}.",
         "" if verdict == "ok" else "Draw longer, with more warm-up (n_draws, n_warmup). Chains "
-        "that still disagree have found different posteriors: look at arviz.plot_trace of "
+        "that still disagree sit in different modes of the posterior: look at arviz.plot_trace of "
         "label_free(), and use fewer experts or a smaller tree.",
     )  # fmt: skip
 
