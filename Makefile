@@ -12,10 +12,11 @@ export MPLBACKEND := Agg
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-statistical test-arviz1 lint bench clean
+.PHONY: help demo analysis test test-statistical test-arviz1 lint bench clean
 
 help:
 	@echo "make demo              fit, score and draw a tree on real data; results in results/demo"
+	@echo "make analysis          one analysis from question to answer (four minutes); results/analysis"
 	@echo "make test              formatting, lint, types, layers and the fast tests"
 	@echo "make test-statistical  the long tests of the inference"
 	@echo "make test-arviz1       adapter and diagnostics under ArviZ 1.x, which needs Python 3.12"
@@ -25,6 +26,9 @@ help:
 
 demo: .venv/runtime.stamp
 	@$(BIN)/python examples/demo.py
+
+analysis: .venv/runtime.stamp
+	@$(BIN)/python examples/analysis.py
 
 test: lint
 	$(BIN)/python -m pytest -n 2 -m "not statistical"

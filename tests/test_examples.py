@@ -49,7 +49,12 @@ def run(arguments, folder):
     return done.stdout
 
 
-OTHERS = sorted(set(ROOT.glob("examples/*.py")) - {ROOT / "examples/demo.py"})
+# What is written by those that name their results.
+RESULTS = {
+    "demo": ("scores.txt", "tree.txt", "tree.png", "boundary.png"),
+    "analysis": ("report.txt", "posterior-svi.nc", "posterior-nuts.nc", "priors.png", "tree.png"),
+}
+OTHERS = sorted(set(ROOT.glob("examples/*.py")) - {ROOT / f"examples/{s}.py" for s in RESULTS})
 
 
 @pytest.mark.parametrize("script", OTHERS, ids=lambda path: path.name)
@@ -57,11 +62,12 @@ def test_example_runs(script, tmp_path):
     assert run([sys.executable, str(script), "--quick"], tmp_path)
 
 
-def test_demo_says_where_its_results_are(tmp_path):
-    said = run([sys.executable, str(ROOT / "examples/demo.py"), "--quick"], tmp_path)
-    folder = tmp_path / "results" / "demo"
+@pytest.mark.parametrize("script", RESULTS)
+def test_example_says_where_its_results_are(script, tmp_path):
+    said = run([sys.executable, str(ROOT / f"examples/{script}.py"), "--quick"], tmp_path)
+    folder = tmp_path / "results" / script
     assert str(folder) in said
-    for name in ("scores.txt", "tree.txt", "tree.png", "boundary.png"):
+    for name in RESULTS[script]:
         assert (folder / name).stat().st_size > 0
 
 
@@ -90,7 +96,7 @@ def test_commands_of_the_readme_run(tmp_path):
         run([sys.executable, "-c", main, *arguments], tmp_path)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "docs/analysis.md"], ids=lambda page: page.name)
 def test_pictures_of_the_pages_are_there_and_small(page):
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", page.read_text(), re.DOTALL)
     assert pictures
