@@ -51,7 +51,7 @@ def boundary(
     is sure of a class, white where all classes are as likely. Solid lines are the borders of the
     deterministic tree. Dashed lines are the facets of each node: the half-spaces that contain
     its inner side, drawn where they bound it. The grey band is where the posterior does not
-    settle the side: the credible interval of P(outside) holds 1/2.
+    settle the side: the credible interval of P(right) holds 1/2.
 
     Parameters
     ----------

@@ -45,14 +45,14 @@ def border_fields(tree: Tree, rows: Floats) -> Iterator[tuple[int, Floats]]:
 def band_fields(tree: Tree, interval: Floats, rows: Floats) -> Iterator[Floats]:
     """For each node, a field that is negative in its band and continuous across the band's edge.
 
-    In the band, the credible interval of P(outside) holds 1/2; it ends where the deterministic
+    In the band, the credible interval of P(right) holds 1/2; it ends where the deterministic
     tree no longer reaches the node.
 
     Parameters
     ----------
     tree : Tree
     interval : array, shape (n, V, 2)
-        Of P(outside) at each point of a grid.
+        Of P(right) at each point of a grid.
     rows : array, shape (n, 2)
         These points.
 

@@ -30,13 +30,13 @@ def split_uncertainty(
     *,
     nodes: Sequence[str | int] | None = None,
 ) -> NDArray[Any]:
-    """P(outside) of the rows at each node, one panel for each node.
+    """P(right) of the rows at each node, one panel for each node.
 
-    Rows that reach the node with a chance of a half or more, sorted by their mean probability of
-    lying outside its polytope. The line is the mean, the band the credible interval. Rows whose
-    interval holds 1/2, so that their side is in doubt, are marked and counted. A split that is
-    sure is a step with a thin band; one that is soft has a slope; one that the data do not settle
-    has a wide band. The strip below has the colours of ``y``: a good split parts them.
+    Rows that reach the node with a chance of a half or more, sorted by the mean of P(right), that
+    of going right, out of its polytope. The line is the mean, the band the credible interval. Rows
+    whose interval holds 1/2, so that their side is in doubt, are marked and counted. A split that
+    is sure is a step with a thin band; one that is soft has a slope; one that the data do not
+    settle has a wide band. The strip below has the colours of ``y``: a good split parts them.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def split_uncertainty(
             _strip(panel, colours[rows])
         _style.panel_title(panel, found.labels[node], f"{doubtful} of {len(rows):,} in doubt")
         _frame(panel, len(rows), STRIP[0] if colours is not None else 0.0)
-    _style.label_first_column(axes, "P(outside)")
+    _style.label_first_column(axes, "P(right)")
     _style.shared_legend(axes, outside=ax is None, more=handles)
     return axes
 

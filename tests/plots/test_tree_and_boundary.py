@@ -145,7 +145,7 @@ def vertical(*, n_nodes=1):
 
 
 def about_axes(X, level):
-    """P(outside) of each feature in doubt within a distance of ``level``."""
+    """P(right) of each feature in doubt within a distance of ``level``."""
     return tuple(0.5 + 0.4 * np.tanh(X + side * level) for side in (-1, 1))
 
 
