@@ -1,4 +1,4 @@
-"""SVI against NUTS on small real problems: means and intervals of P(y | x), or E(y | x), side by side.
+"""SVI against NUTS on small real problems: P(y | x), or E(y | x), side by side.
 
 python benchmarks/posterior.py [SET ...] [--draws 400] [--jobs 2]
 """
