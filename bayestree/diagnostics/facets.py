@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from bayestree._inequality import inequality, limit
 from bayestree.diagnostics.draws import Draws, kept_draws, tails, weight_of
 from bayestree.diagnostics.matching import match
 from bayestree.diagnostics.polytopes import needed, thresholds
@@ -57,6 +58,8 @@ class Facets:
         Probability that the intervals hold.
     node : str
         Path of the node from the root.
+    scale : array, shape (d,)
+        Unit of each feature: its spread.
     feature_names : tuple of str
     """
 
@@ -70,6 +73,7 @@ class Facets:
     n_draws: int
     level: float
     node: str
+    scale: FloatArray
     feature_names: tuple[str, ...]
 
     @property
@@ -85,6 +89,47 @@ class Facets:
             n_needed = int(np.searchsorted(held, MATTERS)) + 1
             named.append(tuple(self.feature_names[j] for j in order[:n_needed]))
         return tuple(named)
+
+    def inequalities(self, max_features: int = NAMED) -> tuple[str, ...]:
+        """Each facet in words, with the interval of its limit; inside is where all of them hold.
+
+        Divided by the coefficient of the first term, as :func:`bayestree.export_text` does, so
+        that the limit is in the units of that feature. The interval is that of ``offset``: the
+        coefficients are those of the mean direction (``to_frame("feature")`` has theirs).
+
+        Parameters
+        ----------
+        max_features : int
+            Terms shown of each facet, the strongest first.
+
+        Returns
+        -------
+        tuple of str
+            As in ``"age - 4 height <= -2.0  (-2.4 to -1.7)"``.
+
+        Raises
+        ------
+        ValueError
+            If ``max_features`` is below 1.
+        """
+        if max_features < 1:
+            raise ValueError(f"max_features must be 1 or more, got {max_features}.")
+        return tuple(self._inequality(facet, max_features) for facet in range(len(self.counts)))
+
+    def _inequality(self, facet: int, max_features: int) -> str:
+        left, first = inequality(
+            self.normal[facet],
+            self.strength[facet],
+            self.feature_names,
+            max_features=max_features,
+        )
+        limits = np.append(self.offset[facet], self.offset_interval[facet])
+        limits = limits / self.normal[facet, first]
+        middle, low, high = (
+            limit(float(one), float(self.scale[first]))
+            for one in (limits[0], limits[1:].min(), limits[1:].max())
+        )
+        return f"{left} {middle}  ({low} to {high})"
 
     def to_frame(self, by: Literal["facet", "feature"] = "facet") -> pd.DataFrame:
         """The facets as a table.
@@ -125,16 +170,20 @@ class Facets:
 
     def __str__(self) -> str:
         head = (
-            f"Facets of node {self.node}: {self.n_draws} draws, intervals of "
-            f"{100 * self.level:.0f} %, inside is normal . x <= offset"
+            f"Facets of node {self.node}: {self.n_draws} draws, limits with intervals of "
+            f"{100 * self.level:.0f} %"
         )
         if not len(self.counts):
             return f"{head}\nno draw has a facet where the node's rows lie"
-        common = self.probability >= RARE
-        table = self.to_frame()[common].to_string(float_format="{:.3g}".format)
-        rare = int((~common).sum())
-        tail = f"\n... and {rare} more, each in fewer than {100 * RARE:.0f} % of the draws"
-        return f"{head}\n{table}{tail if rare else ''}"
+        common = np.flatnonzero(self.probability >= RARE).tolist()
+        rare = len(self.counts) - len(common)
+        lines = [head, "facet  probability  inside is"]
+        for facet in common:
+            share = f"{facet + 1:5d}{self.probability[facet]:13.2f}"
+            lines.append(f"{share}  {self._inequality(facet, NAMED)}")
+        if rare:
+            lines.append(f"... and {rare} more, each in fewer than {100 * RARE:.0f} % of the draws")
+        return "\n".join(lines)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -235,6 +284,7 @@ def node_facets(
         n_draws=len(found),
         level=level,
         node=label or str(node),
+        scale=scale,
         feature_names=names,
     )
 

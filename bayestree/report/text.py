@@ -1,10 +1,10 @@
 """The deterministic tree as text."""
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
 
+from bayestree._inequality import inequality, limit
 from bayestree.tree import FloatArray, Tree, facet_threshold
 
 TINY = float(np.finfo(np.float64).tiny)
@@ -121,32 +121,19 @@ class _Writer:
     def facet(self, expert: int) -> str:
         """A half-space, scaled so that its first coefficient is 1."""
         strength = self.strength[expert]
-        order = np.argsort(-strength, kind="stable")[: np.count_nonzero(strength)]
         threshold = float(self.threshold[expert])
-        if len(order) == 0:
+        if not strength.any():
             return "always" if threshold >= 0 else "never"
         plane = self.tree.hyperplane[expert]
-        lead = plane[order[0]]
-        shown = order[: self.max_features]
-        terms = " ".join(
-            [self.names[shown[0]], *(self.term(plane[j] / lead, self.names[j]) for j in shown[1:])]
+        left, first = inequality(
+            plane,
+            strength,
+            self.names,
+            max_features=self.max_features,
+            decimals=self.decimals,
         )
-        hidden = f" + … {len(order) - len(shown)} more" if len(order) > len(shown) else ""
-        sign = "<=" if lead > 0 else ">="
-        bound = self.bound(threshold / lead, float(self.tree.scale[order[0]]))
-        return f"{terms}{hidden} {sign} {bound}"
-
-    def term(self, coefficient: float, name: str) -> str:
-        """A term after the first, with its sign."""
-        sign = "-" if coefficient < 0 else "+"
-        return f"{sign} {abs(coefficient):.{self.decimals}g} {name}"
-
-    def bound(self, value: float, spread: float) -> str:
-        """A threshold, as fine as the spread of its feature asks."""
-        places = self.decimals - 1 - math.floor(math.log10(spread))
-        if not math.isfinite(value) or not abs(places) <= 12:
-            return f"{value:.{self.decimals}g}"
-        return f"{round(value, places):.{max(places, 0)}f}"
+        spread = float(self.tree.scale[first])
+        return f"{left} {limit(threshold / float(plane[first]), spread, self.decimals)}"
 
     def leaf(self, leaf: int) -> str:
         """A leaf: its rows, and shares of the classes or mean."""

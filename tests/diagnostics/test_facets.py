@@ -1,5 +1,7 @@
 """Facets: a planted polytope is found again in the units of the data."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -159,6 +161,50 @@ def test_tables():
         found.to_frame("row")
 
 
+def test_facets_in_words():
+    draws = planted(np.random.default_rng(7), missing=1)
+    found = facets_of(draws, feature_names=("age", "dose"), label="LR")
+    assert str(found).splitlines() == [
+        "Facets of node LR: 40 draws, limits with intervals of 90 %",
+        "facet  probability  inside is",
+        "    1         1.00  age - 3.46 dose >= 48.8  (48.3 to 49.3)",
+        "    2         1.00  dose - 0.00892 age >= -2.847  (-2.874 to -2.827)",
+        "    3         0.97  dose + 0.0288 age <= -0.099  (-0.134 to -0.060)",
+    ]
+    assert found.inequalities(1)[0] == "age + … 1 more >= 48.8  (48.3 to 49.3)"
+    with pytest.raises(ValueError, match="max_features must be 1 or more, got 0"):
+        found.inequalities(0)
+
+
+def test_the_inequalities_are_the_half_spaces():
+    found = facets_of(planted(np.random.default_rng(7)))
+    for facet, said in enumerate(found.inequalities()):
+        first, sign, factor, second, side, limit, low, high = re.fullmatch(
+            r"x(\d) ([+-]) (\S+) x(\d) (<=|>=) (\S+)  \((\S+) to (\S+)\)", said
+        ).groups()
+        lead = found.normal[facet, int(first)]
+        assert (side == "<=") == (lead > 0)
+        ratio = found.normal[facet, int(second)] / lead
+        assert float(sign + factor) == pytest.approx(ratio, rel=0.01)
+        unit = SCALE[int(first)] / 100
+        assert float(limit) == pytest.approx(found.offset[facet] / lead, abs=unit)
+        ends = sorted(found.offset_interval[facet] / lead)
+        np.testing.assert_allclose([float(low), float(high)], ends, atol=unit)
+
+
+def test_many_features_are_counted():
+    rng = np.random.default_rng(0)
+    draws = {
+        "hyperplane": rng.normal(size=(1, 1, 1, 1, 50)),
+        "intercept": np.zeros((1, 1, 1, 1)),
+        "log_weight": np.zeros((1, 1, 1, 1)),
+    }
+    box = {"low": np.full(50, -2.0), "high": np.full(50, 2.0)}
+    found = node_facets(draws, 0, **box, center=np.zeros(50), scale=np.ones(50))
+    assert "+ … 46 more" in str(found)
+    assert max(map(len, str(found).splitlines())) < 100
+
+
 def test_rare_facets_are_counted_not_printed():
     draws = planted(np.random.default_rng(8))
     at = (0, 0, 0)
@@ -169,7 +215,7 @@ def test_rare_facets_are_counted_not_printed():
     found = facets_of(draws)
     assert found.probability.tolist() == [1, 1, 1, 1 / 40]
     assert "and 1 more" in str(found)
-    assert len(str(found).splitlines()) == 1 + 2 + 3 + 1  # head, names, facets, tail
+    assert len(str(found).splitlines()) == 1 + 1 + 3 + 1  # head, names, facets, tail
 
 
 def test_bad_input():
