@@ -8,13 +8,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
+from scipy.special import ndtr
 
 from bayestree.diagnostics.draws import SHARE, Draws, effective_number, log_weight_of, tails
 from bayestree.diagnostics.reach import Reach
 from bayestree.topology import BoolArray, IntArray
 from bayestree.tree import LOG2, FloatArray
 
-SHRUNK = 0.5  # factor above which a coefficient counts as shrunk away
+SHRUNK = 0.5  # factor above which a coefficient counts as shrunk away, ...
+SETTLED = 0.95  # ... unless so many draws agree on its sign
+ONE_SD = ndtr([-1.0, 1.0])  # tails of an interval that reaches a standard deviation, if normal
 PLACES = 200  # points at which experts are compared
 UNLIKE = 0.5  # squared distance of votes, over the sum of their squares, of two experts
 KNOWN = 0.5  # share of the draws that must have an expert for its factors to be told
@@ -46,8 +49,11 @@ class Shrinkage:
         :func:`node_shrinkage`).
     matched : array, shape (V, K)
         Share of the draws that have an expert which votes like this one of the point estimate.
+    positive : array, shape (V, K, d)
+        Share of these draws in which the coefficient is positive; nan where ``kappa`` is.
     sparsity : array, shape (V, K)
-        Share of an expert's coefficients whose ``kappa`` is above 1/2; nan where that is.
+        Share of an expert's coefficients that are shrunk away: ``kappa`` is above 1/2, and each
+        sign has 5 % of the draws or more. nan where ``kappa`` is.
     coefficient : array, shape (V, K, d)
         The coefficients of the point estimate, on standardised features.
     counts : array of bool, shape (V, K)
@@ -66,11 +72,17 @@ class Shrinkage:
     prior_largest_share: FloatArray
     kappa: FloatArray
     matched: FloatArray
+    positive: FloatArray
     sparsity: FloatArray
     coefficient: FloatArray
     counts: BoolArray
     labels: tuple[str, ...]
     feature_names: tuple[str, ...]
+
+    @property
+    def shrunk_away(self) -> BoolArray:
+        """Which coefficients the prior holds at zero, shape (V, K, d); False where not known."""
+        return _shrunk_away(self.kappa, self.positive)
 
     def to_frame(
         self, by: Literal["node", "expert", "coefficient"] = "node", *, level: float = 0.9
@@ -84,7 +96,7 @@ class Shrinkage:
             central interval, and the mean share of the largest weight, each with its prior mean.
             For each expert that counts: the share of the draws that have it, its sparsity, and the
             features that are not shrunk away, the largest coefficient first (all where ``kappa``
-            is nan). For each coefficient of these: its value and ``kappa``.
+            is nan). For each coefficient of these: its value, ``kappa`` and ``positive``.
         level : float
             Probability of the interval.
 
@@ -152,6 +164,7 @@ class Shrinkage:
         columns = {
             "coefficient": self.coefficient[self.counts].ravel(),
             "kappa": self.kappa[self.counts].ravel(),
+            "positive": self.positive[self.counts].ravel(),
         }
         return pd.DataFrame(columns, index=index)
 
@@ -159,7 +172,8 @@ class Shrinkage:
         """Names of the features that are not shrunk away; of all where that is not known."""
         strength = np.abs(self.coefficient[node, expert])
         order = np.argsort(-strength, kind="stable")
-        kept = [self.feature_names[j] for j in order if not self.kappa[node, expert, j] > SHRUNK]
+        away = self.shrunk_away[node, expert]
+        kept = [self.feature_names[j] for j in order if not away[j]]
         more = len(kept) - NAMED
         return ", ".join(kept[:NAMED]) + (f" + {more} more" if more > 0 else "")
 
@@ -181,15 +195,20 @@ def node_shrinkage(
     prior gives it and I the information that the rows do: the 1 / (1 + I sigma^2) of Carvalho,
     Polson and Scott (2010) and Piironen and Vehtari (2017), by which the prior pulls an estimate
     towards zero. Under the inverse-gamma scale (CPT, eq. 6) sigma^2 given beta and b is
-    InvGamma(a + 1/2, b + beta^2 / 2), so that P = (a + 1/2) / (b + beta^2 / 2), here at the
-    posterior means of b and beta^2. What a posterior knows in all is its precision,
-    1 / Var(beta), so that
+    InvGamma(a + 1/2, b + beta^2 / 2), so that P = (a + 1/2) / (b + (m^2 + s^2) / 2), with b at its
+    median, and beta of location m and spread s. What a posterior knows in all is its precision,
+    1 / s^2, so that
 
-        kappa = min(1, P Var(beta)).
+        kappa = min(1, P s^2).
 
-    For a coefficient that the rows say nothing of this is 1. For one of mean m and standard
-    deviation s, with m >> s and a small b, it is (2 a + 1) s^2 / m^2. It compares prior and rows:
-    a small coefficient that the rows hold fast has a small factor.
+    Posteriors under this prior have tails so long that means and variances of draws may have no
+    limit: m is the median, and s half of the interval that holds the middle 68 % of the draws,
+    which are mean and standard deviation of a normal posterior.
+
+    For a coefficient that the rows say nothing of kappa is 1. For m >> s and a small b it is
+    (2 a + 1) s^2 / m^2. It compares prior and rows: a small coefficient that the rows hold fast
+    has a small factor. And a large one has a factor near 1 where the rows say that a split is
+    sharp, but not how sharp: the prior keeps it from growing, while its sign is settled.
 
     Experts are exchangeable: those of each draw are first matched to those of the point estimate
     by where they vote. A draw need not have an expert like each of these; what is left for it then
@@ -227,6 +246,7 @@ def node_shrinkage(
         else _falling(log_weight_of(prior, ...))
     )
     kappa = np.full(coefficient.shape, np.nan)
+    positive = kappa.copy()
     matched = np.zeros(coefficient.shape[:2])
     counts = np.zeros(coefficient.shape[:2], dtype=bool)
     for place, node in enumerate(nodes):
@@ -234,8 +254,8 @@ def node_shrinkage(
         matched[place] = alike.mean(axis=0)
         votes = _flat(reach.largest[:, :, place])
         counts[place] = np.median(_taken(votes, order), axis=0) >= SHARE * LOG2
-        kappa[place] = prior_power * _share_of_prior(draws, int(node), order, alike, scale_shape)
-    kappa = np.minimum(kappa, 1.0)
+        share, positive[place] = _share_of_prior(draws, int(node), order, alike, scale_shape)
+        kappa[place] = np.minimum(prior_power * share, 1.0)
     return Shrinkage(
         weight=np.exp(log_weight),
         prior_weight=np.exp(expected),
@@ -245,7 +265,8 @@ def node_shrinkage(
         prior_largest_share=1 / _relative(expected).sum(axis=-1),
         kappa=kappa,
         matched=matched,
-        sparsity=np.where(np.isnan(kappa), np.nan, kappa > SHRUNK).mean(axis=-1),
+        positive=positive,
+        sparsity=np.where(np.isnan(kappa), np.nan, _shrunk_away(kappa, positive)).mean(axis=-1),
         coefficient=coefficient,
         counts=counts,
         labels=tuple(labels) or tuple(str(place) for place in range(len(nodes))),
@@ -255,21 +276,34 @@ def node_shrinkage(
 
 def _share_of_prior(
     draws: Draws, node: int, order: IntArray, alike: BoolArray, scale_shape: float | None
-) -> FloatArray:
-    """P Var(beta) of the coefficients of a node's experts, shape (K, d); nan where not known."""
+) -> tuple[FloatArray, FloatArray]:
+    """P s^2 of the coefficients of a node's experts, and in how many draws they are positive.
+
+    Both of shape (K, d); nan where not known.
+    """
     plane = _taken(_flat(draws["hyperplane"][:, :, node]), order)
-    share = np.full(plane.shape[1:], np.nan)
+    share, positive = np.full((2, *plane.shape[1:]), np.nan)
     if not np.ptp(plane, axis=0).any():  # one draw, or many of a guide that is a point
-        return share
-    if scale_shape is None:
-        return np.zeros(plane.shape[1:])
-    b = _taken(_flat(draws["shrinkage"][:, :, node]), order)
+        return share, positive
+    b = None if scale_shape is None else _taken(_flat(draws["shrinkage"][:, :, node]), order)
     for expert, own in enumerate(alike.T):
-        if own.sum() >= max(2.0, KNOWN * len(own)):
-            some = plane[own, expert]
-            rate = b[own, expert].mean() + (some**2).mean(axis=0) / 2
-            share[expert] = (scale_shape + 0.5) / rate * some.var(axis=0, ddof=1)
-    return share
+        if own.sum() < max(2.0, KNOWN * len(own)):
+            continue
+        some = plane[own, expert]
+        positive[expert] = (some > 0).mean(axis=0)
+        share[expert] = 0.0
+        if scale_shape is not None and b is not None:
+            low, high = np.quantile(some, ONE_SD, axis=0)
+            square = ((high - low) / 2) ** 2
+            rate = np.median(b[own, expert]) + (np.median(some, axis=0) ** 2 + square) / 2
+            share[expert] = (scale_shape + 0.5) * square / rate
+    return share, positive
+
+
+def _shrunk_away(kappa: FloatArray, positive: FloatArray) -> BoolArray:
+    """Coefficients that the prior holds at zero."""
+    away: BoolArray = (kappa > SHRUNK) & (np.maximum(positive, 1 - positive) < SETTLED)
+    return away
 
 
 def _matched(

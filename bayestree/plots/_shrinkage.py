@@ -84,8 +84,9 @@ def shrinkage_factors(estimator: Any, node: str | int = "root", ax: Axes | None 
     """Shrinkage factors of the coefficients of a node's experts, as a heat map.
 
     A row for each expert that votes and that half of the draws have, a column for each feature.
-    White is shrunk to zero (factor 1: the prior alone speaks), dark is left alone (factor 0: the
-    data alone speak). The sign of a coefficient stands where the factor is below 1/2.
+    White is left to the prior (factor 1: it alone speaks), dark is left alone (factor 0: the data
+    alone speak). The sign of a coefficient stands where it is not shrunk away: where the factor is
+    no more than 1/2, or nearly all draws agree on the sign, and the prior but bounds the size.
 
     Parameters
     ----------
@@ -125,7 +126,8 @@ def shrinkage_factors(estimator: Any, node: str | int = "root", ax: Axes | None 
     ax.set(yticks=range(len(experts)), yticklabels=[f"expert {k}" for k in experts])
     if len(names) <= NAMED:
         ax.set_xticks(range(len(names)), names, rotation=90, fontsize=_style.SMALL)
-        _signs(ax, kappa, found.coefficient[place, experts])
+        signed = ~found.shrunk_away[place, experts]
+        _signs(ax, kappa, np.where(signed, found.coefficient[place, experts], 0.0))
     else:
         ax.set_xlabel("feature")
     _grid(ax, kappa.shape)
@@ -159,9 +161,12 @@ def _prior(ax: Axes, band: Floats) -> None:
 
 
 def _signs(ax: Axes, kappa: Floats, coefficient: Floats) -> None:
-    for row, column in np.argwhere(kappa < HALF):
+    """Signs of those that are not zero, to be read on dark cells and on light ones."""
+    middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": _style.SMALL}
+    for row, column in np.argwhere(coefficient != 0):
         sign = "+" if coefficient[row, column] > 0 else "\N{MINUS SIGN}"
-        ax.text(column, row, sign, ha="center", va="center", color="white", fontsize=_style.SMALL)
+        color = "white" if kappa[row, column] <= HALF else _style.INK
+        ax.text(column, row, sign, color=color, **middle)
 
 
 def _grid(ax: Axes, shape: tuple[int, ...]) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from bayestree.diagnostics import node_shrinkage
 from bayestree.diagnostics.reach import node_reach
@@ -44,9 +45,11 @@ class TestFactors:
         draws, point = case(rng)
         found = shrinkage_of(draws, point, scale_shape=0.7)
         flat = draws["hyperplane"].reshape(-1, 3, 3)
-        precision = 1.2 / (0.01 + (flat**2).mean(axis=0) / 2)
-        expected = np.minimum(precision * flat.var(axis=0, ddof=1), 1)
-        np.testing.assert_allclose(found.kappa[0], expected)
+        low, middle, high = np.quantile(flat, norm.cdf([-1, 0, 1]), axis=0)
+        square = (high - low) ** 2 / 4
+        expected = 1.2 * square / (0.01 + (middle**2 + square) / 2)
+        np.testing.assert_allclose(found.kappa[0], np.minimum(expected, 1))
+        np.testing.assert_allclose(found.positive[0], (flat > 0).mean(axis=0))
         # a clear coefficient: (2 a + 1) s^2 / m^2; an idle one with a small b: all prior
         assert found.kappa[0, 0, 0] == pytest.approx(2.4 * 0.1**2 / 4**2, rel=0.2)
         assert found.kappa[0, 0, 1] > 0.7
@@ -122,6 +125,25 @@ class TestFactors:
         assert np.isnan(shrinkage_of(twice, point).kappa).all()  # nor can its copies
         assert "x0, x2, x1" in found.to_frame("expert")["features"].tolist()
         assert found.effective.shape == (1, 1, 1)
+
+    def test_long_tails_hide_no_coefficient(self):
+        """Two of a hundred draws far out, as posteriors under Student-t priors have them."""
+        draws, point = case(np.random.default_rng(15))
+        clear = shrinkage_of(draws, point)
+        draws["hyperplane"][:, ::50, 0, :2] *= 1e4
+        found = shrinkage_of(draws, point)
+        np.testing.assert_allclose(found.kappa[0, :2], clear.kappa[0, :2], rtol=0.3)
+
+    def test_a_settled_sign_is_not_shrunk_away(self):
+        """Of any size above zero: the prior bounds it, and it matters."""
+        rng = np.random.default_rng(16)
+        draws, point = case(rng)
+        draws["hyperplane"][..., 0, 0] *= rng.lognormal(0, 2, size=(2, 200, 1))
+        found = shrinkage_of(draws, point)
+        assert found.kappa[0, 0, 0] > 0.5
+        assert found.positive[0, 0, 0] == 1
+        assert not found.shrunk_away[0, 0, 0]
+        assert "x0" in found.to_frame("expert").loc[("0", 0), "features"]
 
     def test_sparsity(self):
         found = shrinkage_of(*case(np.random.default_rng(7), b=1e-4))

@@ -27,6 +27,7 @@ def make_shrinkage(*, kappa=None, counts=None, prior=True, names=("height", "mas
         "prior_largest_share": np.ones(2),
         "kappa": kappa,
         "matched": np.ones((2, 3)),
+        "positive": np.full(kappa.shape, 0.5),
         "sparsity": (kappa > 0.5).mean(axis=-1),
         "coefficient": np.tile([1.0, -1.0], (2, 3, kappa.shape[-1] // 2)),
         "counts": np.ones((2, 3), dtype=bool) if counts is None else np.asarray(counts),
@@ -99,11 +100,14 @@ def test_experts_of_few_draws_have_no_row():
 
 
 def test_signs_stand_where_little_is_shrunk():
-    kappa = [[[0.1, 0.1], [0.9, 0.4], [0.5, 0.6]], [[1.0, 1.0]] * 3]
-    ax = plots.shrinkage_factors(make_shrinkage(kappa=kappa))
-    signs = {text.get_position(): text.get_text() for text in ax.texts}
+    kappa = [[[0.1, 0.1], [0.9, 0.4], [0.6, 0.6]], [[1.0, 1.0]] * 3]
+    positive = np.full((2, 3, 2), 0.5)
+    positive[0, 2, 1] = 0.01  # of any size, but negative
+    ax = plots.shrinkage_factors(make_shrinkage(kappa=kappa, positive=positive))
+    signs = {text.get_position(): (text.get_text(), text.get_color()) for text in ax.texts}
     minus = "\N{MINUS SIGN}"
-    assert signs == {(0, 0): "+", (1, 0): minus, (1, 1): minus}
+    dark = {(0, 0): ("+", "white"), (1, 0): (minus, "white"), (1, 1): (minus, "white")}
+    assert signs == dark | {(1, 2): (minus, _style.INK)}
 
 
 def test_what_is_shrunk_to_zero_is_nearly_white():
