@@ -211,7 +211,7 @@ def node_facets(
     label: str = "",
     feature_names: Sequence[str] = (),
     level: float = 0.9,
-    max_draws: int = 50,
+    max_draws: int = 100,
 ) -> Facets:
     """Facets of a node's enclosing polytope inside a box, matched across draws.
 
@@ -235,7 +235,7 @@ def node_facets(
     level : float
         Probability of the intervals.
     max_draws : int
-        Most draws that are measured, spread evenly over each chain.
+        Most draws that are measured, of all chains together, spread evenly over each.
 
     Returns
     -------

@@ -97,6 +97,9 @@ class PolytopeSize:
         the node's rows. Two experts that share a hyperplane count once: the headline. The border
         lies inside this polytope, and apart from it where several experts vote together; with
         none of its facets in the box, the border may still pass through it.
+        A polytope that leaves nothing of the box counts as one facet, the one that shuts out
+        most; so do most draws of a prior that expects large weights (``concentration`` of 10),
+        for which "one facet" does not mean a split by one hyperplane.
     effective : array, shape (chain, draw, V)
         (sum of c)^2 / sum of c^2 of the largest votes c.
     labels : tuple of str
@@ -232,8 +235,8 @@ def polytope_size(
     *,
     labels: Sequence[str] | None = None,
     prior: Draws | None = None,
-    max_draws: int = 50,
-    max_prior_draws: int = 200,
+    max_draws: int = 100,
+    max_prior_draws: int = 1000,
 ) -> PolytopeSize:
     """Posterior of the number of facets of each node.
 
@@ -251,8 +254,10 @@ def polytope_size(
     prior : mapping of arrays, optional
         Prior draws of one node: the same sites, (prior draw, K, ...).
     max_draws : int
-        Most draws that are measured, spread evenly over each chain: each draw of each node needs
-        a linear program of some 2 ms, and a few more for facets that are nearly redundant.
+        Most draws that are measured, of all chains together, spread evenly over each: of four
+        chains a quarter each. Every draw of every node needs some linear programs: one to ten
+        milliseconds. Of S independent draws a probability p has a standard error of
+        sqrt(p (1 - p) / S).
     max_prior_draws : int
         The same for the prior, which is measured only when it is asked for.
 
@@ -281,8 +286,8 @@ def size_of(
     labels: Sequence[str],
     *,
     prior: Draws | None = None,
-    max_draws: int = 50,
-    max_prior_draws: int = 200,
+    max_draws: int = 100,
+    max_prior_draws: int = 1000,
 ) -> PolytopeSize:
     """The three measures, from draws and what is known of the rows.
 

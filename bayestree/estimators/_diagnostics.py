@@ -20,6 +20,8 @@ from bayestree.tree import Tree
 SIZE_ROWS = 1000  # rows of each node on which the votes of its experts are measured
 VOTE_DRAWS = 100  # prior draws whose votes are measured on these rows
 PRIOR_DRAWS = 200
+PRIOR_SIZES = 1000  # prior draws whose facets are counted, where they are cheap
+PRIOR_WORK = 1_000_000  # coefficients of all nodes in these draws, at most
 PRIOR_SEED = 0  # the prior of a model is the same at every call
 
 Floats = NDArray[np.float64]
@@ -38,13 +40,17 @@ class TreeDiagnostics:
 
         def _standardise(self, X: Floats) -> Floats: ...
 
-    def polytope_size(self, max_draws: int = 50) -> PolytopeSize:
+    def polytope_size(self, max_draws: int = 100) -> PolytopeSize:
         """Posterior of the number of facets of each node of ``tree_``, by three measures.
 
         Parameters
         ----------
         max_draws : int
-            Most draws that are measured; fewer make it faster on large trees.
+            Most draws that are measured, of all chains together, spread evenly over each. A draw
+            takes one to ten milliseconds for each node: fewer are faster on large trees, more
+            tell small probabilities better (of S draws, to sqrt(p (1 - p) / S)). The prior is
+            counted when it is asked for, in ten times as many draws, but at most 1,000, and 200
+            of large models.
 
         Returns
         -------
@@ -54,18 +60,20 @@ class TreeDiagnostics:
             ``to_frame``.
         """
         check_is_fitted(self)
-        posterior = self.posterior_
+        posterior, tree = self.posterior_, self.tree_
+        work = tree.n_nodes * posterior.model.split.n_experts * tree.n_features
+        n_prior = min(max(PRIOR_WORK // max(work, 1), PRIOR_DRAWS), PRIOR_SIZES)
         return size_of(
             posterior.draws,
             self._reach,
-            self.tree_.topology.node_labels,
-            prior=prior_of_node(posterior.model, self.tree_.n_features, PRIOR_DRAWS),
+            tree.topology.node_labels,
+            prior=prior_of_node(posterior.model, tree.n_features, n_prior),
             max_draws=max_draws,
-            max_prior_draws=4 * max_draws,
+            max_prior_draws=10 * max_draws,
         )
 
     def facets(
-        self, node: str | int = "root", *, level: float = 0.9, max_draws: int = 50
+        self, node: str | int = "root", *, level: float = 0.9, max_draws: int = 100
     ) -> Facets:
         """Where the facets of a node lie: their half-spaces, matched across draws.
 
@@ -76,7 +84,7 @@ class TreeDiagnostics:
         level : float
             Probability of the intervals.
         max_draws : int
-            Most draws that are measured.
+            Most draws that are measured, of all chains together, spread evenly over each.
 
         Returns
         -------

@@ -11,7 +11,13 @@ from sklearn.exceptions import NotFittedError
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, load
 from bayestree.diagnostics.polytopes import n_facets
 from bayestree.diagnostics.reach import leaves_in_use
-from bayestree.estimators._diagnostics import PRIOR_DRAWS, VOTE_DRAWS, prior_of_node
+from bayestree.estimators import _diagnostics
+from bayestree.estimators._diagnostics import (
+    PRIOR_DRAWS,
+    PRIOR_SIZES,
+    VOTE_DRAWS,
+    prior_of_node,
+)
 from bayestree.models import Flat, GammaProcess, LiteralGammaProcess, Oblique, Priors, SoftTree
 from bayestree.topology import Topology
 
@@ -55,7 +61,7 @@ class TestPolytopeSize:
     def test_prior_and_leaves(self, classifier):
         size = classifier.polytope_size()
         n_nodes = classifier.tree_.n_nodes
-        assert size.prior.facets.shape == (PRIOR_DRAWS, n_nodes)
+        assert size.prior.facets.shape == (PRIOR_SIZES, n_nodes)
         assert size.prior.weights.shape == (VOTE_DRAWS, n_nodes)
         n_experts = classifier.posterior_.model.split.n_experts
         assert (size.prior.facets <= n_experts).all()
@@ -73,7 +79,14 @@ class TestPolytopeSize:
     def test_the_prior_is_the_same_at_every_call(self, sampled):
         one, two = sampled.polytope_size(), sampled.polytope_size()
         np.testing.assert_array_equal(one.prior.facets, two.prior.facets)
-        assert len(sampled.polytope_size(max_draws=2).prior.facets) == 8
+        assert len(sampled.polytope_size(max_draws=2).prior.facets) == 20
+
+    def test_large_models_have_fewer_prior_draws(self, sampled, monkeypatch):
+        nodes, (experts, features) = sampled.tree_.n_nodes, (4, 2)
+        monkeypatch.setattr(_diagnostics, "PRIOR_WORK", 300 * nodes * experts * features)
+        assert len(sampled.polytope_size().prior.facets) == 300
+        monkeypatch.setattr(_diagnostics, "PRIOR_WORK", 1)
+        assert len(sampled.polytope_size().prior.facets) == PRIOR_DRAWS
 
     def test_saved_and_loaded(self, sampled, tmp_path):
         sampled.save(tmp_path / "model.safetensors")
