@@ -5,7 +5,7 @@ from bayestree.diagnostics.containers import convergence_of, label_free_of
 from bayestree.diagnostics.convergence import Check, Convergence, check_convergence
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.label_free import label_free
-from bayestree.diagnostics.loo import Loo, loo, loo_of
+from bayestree.diagnostics.loo import Loo, LooDifference, loo, loo_of
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, polytope_size
 from bayestree.diagnostics.uncertainty import SplitUncertainty, split_uncertainty
@@ -16,6 +16,7 @@ __all__ = [
     "Convergence",
     "Facets",
     "Loo",
+    "LooDifference",
     "PolytopeSize",
     "Score",
     "Shrinkage",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from textwrap import fill
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,28 @@ from bayestree._psis import good_k, psis
 from bayestree.tree import FloatArray
 
 WIDTH = 88  # of a line of text
+
+
+class LooDifference(NamedTuple):
+    """How much better one model predicts rows that were left out than another.
+
+    Attributes
+    ----------
+    elpd : float
+        Difference of the scores in nats: above 0, the first predicts better.
+    se : float
+        Its standard error, by the spread of the differences of the rows; NaN for one row.
+    n_bad : int
+        Rows whose term is not to be trusted in one of the two.
+    """
+
+    elpd: float
+    se: float
+    n_bad: int
+
+    def __str__(self) -> str:
+        bad = f", {self.n_bad} rows with a k too large" if self.n_bad else ""
+        return f"{self.elpd:+.2f} (standard error {self.se:.2f}{bad})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +93,40 @@ class Loo:
         return (
             f"{head} These rows move the posterior by themselves: look at them, draw more, or fit "
             "again without them and score them so."
+        )
+
+    def compare(self, other: "Loo") -> LooDifference:
+        """By how much the score exceeds another one of the same rows.
+
+        The rows are compared one by one: what makes a row hard for both models cancels, so that
+        the standard error is smaller than those of the scores tell (Vehtari, Gelman and Gabry
+        2017, section 5.2). It is too small where rows are few or the models much alike.
+
+        Parameters
+        ----------
+        other : Loo
+            Of another model, of the same rows in the same order and, for regression, y in the
+            same units.
+
+        Returns
+        -------
+        LooDifference
+
+        Raises
+        ------
+        ValueError
+            If the numbers of rows differ.
+        """
+        n = len(self.elpd_row)
+        if len(other.elpd_row) != n:
+            raise ValueError(
+                f"other must score the same rows: it has {len(other.elpd_row)}, this has {n}."
+            )
+        each = self.elpd_row - other.elpd_row
+        return LooDifference(
+            elpd=float(each.sum()),
+            se=float(np.sqrt(n) * each.std(ddof=1)) if n > 1 else np.nan,
+            n_bad=len(np.union1d(self.bad_rows, other.bad_rows)),
         )
 
     def to_frame(self) -> pd.DataFrame:

@@ -113,8 +113,10 @@ class TreeChecks:
         Returns
         -------
         Loo
-            ``print`` shows it. Draws of a variational fit are corrected by their densities under
-            the posterior and the guide; some hundreds of them are needed (``n_draws``).
+            ``print`` shows it, ``compare`` sets it against that of another model. Made for the
+            draws of a sampler (``inference="nuts"``). Those of a variational fit are corrected
+            by their densities under the posterior and the guide, and as a rule this fails, as
+            the Pareto k of the rows tells: the tails of the guide are too light.
 
         Raises
         ------

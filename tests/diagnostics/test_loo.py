@@ -80,6 +80,42 @@ class TestTails:
         assert "1000 draws of a sampler" in str(found)
 
 
+class TestCompare:
+    def test_rows_are_paired(self):
+        one, other = loo(tosses()[0]), loo(tosses(seed=1)[0] - 0.5 * Y - 0.25)
+        found = one.compare(other)
+        assert found.elpd == pytest.approx(one.elpd - other.elpd)
+        # the rows of one outcome have one term: 9 differences of 0.75, 3 of 0.25, nearly
+        assert found.elpd == pytest.approx(9 * 0.75 + 3 * 0.25, abs=0.3)
+        gaps = np.where(Y, 0.75, 0.25)
+        assert found.se == pytest.approx(np.sqrt(12) * gaps.std(ddof=1), rel=0.2)
+        assert found.n_bad == 0
+        back = other.compare(one)
+        assert (back.elpd, back.se) == pytest.approx((-found.elpd, found.se))
+
+    def test_a_score_does_not_differ_from_itself(self):
+        found = loo(tosses()[0])
+        assert found.compare(found) == (0, 0, 0)
+
+    def test_bad_rows_of_either_count_once(self):
+        wrong = tosses(100, 40)
+        bad = loo(wrong[0], log_p=wrong[1], log_q=wrong[2])
+        good = loo(tosses()[0])
+        for found in (bad.compare(good), good.compare(bad), bad.compare(bad)):
+            assert found.n_bad == len(Y)
+        assert "12 rows with a k too large" in str(bad.compare(good))
+        assert "k too large" not in str(good.compare(good))
+
+    def test_one_row_has_no_standard_error(self):
+        found = loo(tosses()[0][..., :1])
+        assert np.isnan(found.compare(found).se)
+
+    def test_other_rows_are_refused(self):
+        terms = tosses()[0]
+        with pytest.raises(ValueError, match="the same rows: it has 11, this has 12"):
+            loo(terms).compare(loo(terms[..., 1:]))
+
+
 def container(terms, **stats):
     theta = np.exp(terms[..., 0])
     groups = {
