@@ -45,7 +45,7 @@ def split_uncertainty(
         Rows; left out where a SplitUncertainty is given.
     y : array, shape (n,), optional
         Classes or values of the rows. Classes have the colours of the other pictures where the
-        estimator is given.
+        estimator is given; other labels of the rows (of a finer grouping, say) have their own.
     ax : array of Axes, optional
         One for each node.
     nodes : sequence of str or int, optional
@@ -89,16 +89,12 @@ def _colours_of(
     """Colour of each row, shape (n, 3); and of each class, for the legend."""
     if y.shape != (len(found.mean),):
         raise ValueError(f"y must have shape ({len(found.mean)},) as X has rows, got {y.shape}.")
-    if found.total_entropy is None:
+    if found.total_entropy is None and y.dtype.kind in "biuf":
         scale = Normalize(float(y.min()), float(y.max()))
         return np.asarray(mpl.colormaps[_style.VALUES](scale(y)))[:, :3], []
     classes = np.asarray(getattr(estimator, "classes_", np.unique(y)))
-    strange = ~np.isin(y, classes)
-    if strange.any():
-        raise ValueError(
-            f"y holds {y[strange].tolist()[0]!r}, which is not among the classes of the estimator: "
-            f"{classes.tolist()}."
-        )
+    if not np.isin(y, classes).all():  # labels of another kind, with colours of their own
+        classes = np.unique(y)
     palette = _style.class_colours(len(classes))
     named = zip(classes, palette, strict=True) if len(classes) <= len(_style.PALETTE) else []
     handles = [Patch(color=tuple(colour), label=str(name)) for name, colour in named]

@@ -81,6 +81,21 @@ def test_the_strip_of_a_regression_has_values():
     np.testing.assert_allclose(ax.images[0].get_array()[0], expected)
 
 
+@pytest.mark.parametrize("regression", [False, True])
+def test_other_labels_of_the_rows_have_colours_of_their_own(regression):
+    found = make_uncertainty(LOW, MEAN, HIGH, regression=regression)
+    classes = {} if regression else {"classes_": np.array(["Barolo", "other"])}
+    fitted = SimpleNamespace(split_uncertainty=lambda X: found, **classes)
+    y = ["Barbera", "Barolo", "Grignolino", "Barolo"]
+    (ax,) = plots.split_uncertainty(fitted, np.ones((4, 2)), y)
+    drawn(ax)
+    colours = _style.class_colours(3)
+    np.testing.assert_array_equal(ax.images[0].get_array()[0], colours[[1, 2, 1, 0]])
+    said = texts(ax.figure)
+    assert set(y) <= set(said)
+    assert "other" not in said
+
+
 def test_many_classes_go_without_names():
     n_rows = len(_style.PALETTE) + 1
     found = make_uncertainty(*(np.full((n_rows, 1), p) for p in (0.2, 0.3, 0.4)))
@@ -102,12 +117,6 @@ def test_refuses_rows_that_are_missing_or_do_not_fit(found):
         plots.split_uncertainty(fitted)
     with pytest.raises(ValueError, match=r"y must have shape \(4,\) as X has rows, got \(3,\)"):
         plots.split_uncertainty(found, y=[1, 2, 3])
-    with pytest.raises(ValueError, match="y holds 'd', which is not among the classes"):
-        plots.split_uncertainty(
-            SimpleNamespace(classes_=np.array(["a", "b"]), split_uncertainty=lambda X: found),
-            np.ones((4, 2)),
-            ["a", "d", "a", "b"],
-        )
     with pytest.raises(ValueError, match="node 'L' is not in the tree"):
         plots.split_uncertainty(found, nodes=["L"])
     with pytest.raises(TypeError, match="the SplitUncertainty that its split_uncertainty returns"):
