@@ -330,7 +330,8 @@ def _settled(elbo: FloatArray) -> Check | str:
     if not np.isfinite(elbo).all():
         raise ValueError("stats['elbo'] must be finite: the fit has broken down.")
     if len(elbo) < FEWEST:
-        return f"ELBO: {len(elbo)} epochs are too few to tell whether the bound has settled."
+        epochs = "1 epoch is" if len(elbo) == 1 else f"{len(elbo)} epochs are"
+        return f"ELBO: {epochs} too few to tell whether the bound has settled."
     last = elbo[-max(len(elbo) // 3, FEWEST // 2) :]
     noise = float(median_abs_deviation(np.diff(last), scale="normal")) / np.sqrt(2)
     kept = spread(len(last), MOST_STEPS)

@@ -24,6 +24,10 @@ def elbo(estimator: Any, ax: Axes | None = None) -> Axes:
     fit on all rows (untempered, the mean of several draws). The first tenth of the epochs and
     single estimates may lie below the axis. A fit has settled where the thick line is level.
 
+    With ``search_facets`` the trace is that of the joint fit that closes the search, a fifth as
+    long: it starts where the search has ended, and should be level throughout. What the search
+    gained is in ``posterior_.settings["facet_trace"]``.
+
     Parameters
     ----------
     estimator : fitted estimator with ``inference="svi"``, or its Posterior

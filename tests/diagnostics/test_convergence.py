@@ -212,6 +212,8 @@ class TestVariational:
         found = check_convergence(None, {"elbo": bound(7)})
         assert "7 epochs are too few" in found.not_judged[0]
         assert not found.converged
+        found = check_convergence(None, {"elbo": bound(7)[:1]})
+        assert "1 epoch is too few" in found.not_judged[0]
         both = check_convergence(None, self.fit() | {"elbo": bound(7)})
         assert "Converged: not known" in str(both)
 
