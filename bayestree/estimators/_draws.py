@@ -124,6 +124,35 @@ class TreeDraws:
         values = by_row.sample_y(posterior.model, each, standard, random_state)
         return self._decoded(values)
 
+    def training_data(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Data:
+        """Rows as the model of ``posterior_`` has them, for the functions of the package itself.
+
+        As in ``bayestree.inference.nuts(clf.posterior_.model, clf.training_data(X, y),
+        init=clf.posterior_, mirror=True)``, with all the settings that estimators do not have.
+
+        Parameters
+        ----------
+        X, y, sample_weight : arrays, shapes (n, d), (n,), (n,)
+            The rows of the fit, which the estimator does not keep. After a fit with
+            ``validation_fraction`` the posterior has seen a part of them only.
+
+        Returns
+        -------
+        Data
+            X on the scaled features, y as numbers of the classes in the order of ``classes_`` or
+            standardised, weights with those of the classes; without rows of weight zero.
+
+        Raises
+        ------
+        ValueError
+            For rows that ``fit`` would refuse, unknown classes, or no row that counts.
+        """
+        check_is_fitted(self)
+        data, _ = self._rows_of_fit(X, y, sample_weight)
+        return data
+
     def _rows_of_fit(
         self, X: ArrayLike | None, y: ArrayLike | None, sample_weight: ArrayLike | None
     ) -> tuple[Data, NDArray[np.int64]]:

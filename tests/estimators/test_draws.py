@@ -306,3 +306,24 @@ class TestUse:
             import matplotlib.pyplot as plt  # noqa: PLC0415
 
             plt.close("all")
+
+
+class TestTrainingData:
+    def test_on_the_scale_of_the_draws(self, case):
+        estimator, X, y = case
+        weights = np.arange(N) % 3.0
+        data = estimator.training_data(X, y, weights)
+        kept = weights > 0
+        standard = (X.to_numpy() - estimator.tree_.center) / estimator.tree_.scale
+        np.testing.assert_allclose(data.X, standard[kept])
+        np.testing.assert_array_equal(data.weights, weights[kept])
+        if hasattr(estimator, "classes_"):
+            np.testing.assert_array_equal(estimator.classes_[data.y], y[kept])
+        else:
+            np.testing.assert_allclose(data.y, ((y - y.mean()) / y.std())[kept])
+
+    def test_what_is_refused(self, clf):
+        with pytest.raises(NotFittedError):
+            ConvexPolytopeTreeClassifier().training_data(frame(), labels(frame()))
+        with pytest.raises(ValueError, match="classes that the fit did not see"):
+            clf.training_data(frame(), np.full(N, "perhaps"))

@@ -13,6 +13,7 @@ from bayestree import (
     load,
 )
 from bayestree._arviz import group
+from bayestree.inference.by_row import log_joint
 
 SHORT = {
     "inference": "nuts",
@@ -68,6 +69,18 @@ class TestClassifier:
         X, y = rows()
         sample_stats = group(classifier.to_arviz(X, y), "sample_stats")
         np.testing.assert_allclose(sample_stats["lp"], classifier.posterior_.stats["lp"])
+
+    def test_sampled_again_by_the_function_itself(self, classifier):
+        posterior, data = classifier.posterior_, classifier.training_data(*rows())
+        again = [
+            log_joint(posterior.model, posterior.sites(chain, draw), data)
+            for chain, draw in np.ndindex(2, 25)
+        ]
+        np.testing.assert_allclose(np.reshape(again, (2, 25)), posterior.stats["lp"])
+        mirrored = inference.nuts(
+            posterior.model, data, init=posterior, mirror=True, n_chains=1, n_warmup=5, n_draws=5
+        )
+        assert mirrored.settings["mirror"]
 
     def test_to_arviz(self, classifier):
         X, y = rows()
