@@ -61,12 +61,15 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         Learning rate of the stumps, in units of a starting hyperplane. Gentle growth leaves more
         to the refinement, which is what generalises in classification.
     search_facets : bool, default=False
-        Under SVI at steepness 1: search for the number of facets of every node by moves that add,
-        drop and exchange facets and are accepted by the ELBO, with full covariance within each
-        expert. For up to some ten features; else the cost grows with their square.
+        Under SVI, and before NUTS, at steepness 1: search for the number of facets of every node
+        by moves that add, drop and exchange facets and are accepted by the ELBO, with full
+        covariance within each expert. For up to some ten features; else the cost grows with
+        their square.
     steepness : float, optional
         Final factor of the log-odds of every split; 1 is the paper's model, more makes the
-        soft tree close to its deterministic form. By default 20 for MAP and 6 for SVI and NUTS.
+        soft tree close to its deterministic form. By default 20 for MAP and 6 for SVI and NUTS,
+        but 1 with ``search_facets``. Posteriors of unlike steepness are of unlike models: to
+        compare a fit with the search and one without it, give the latter ``steepness=1``.
     epochs, batch_size, learning_rate : int (optional), int, float
         Of the refinement (see ``bayestree.inference.map`` and ``svi``).
     kl_weight : float, default=1.0
