@@ -193,8 +193,8 @@ def other_priors(sampled, X, y) -> str:
 
 def difference(loo, reference) -> str:
     """Difference of two leave-one-out scores of the same rows, with its standard error."""
-    each = loo.elpd_row - reference.elpd_row
-    return f"{each.sum():.1f} +/- {np.sqrt(len(each)) * each.std(ddof=1):.1f}"
+    gain = loo.compare(reference)
+    return f"{gain.elpd:.1f} +/- {gain.se:.1f}"
 
 
 def other_models(loos, other) -> str:
