@@ -110,7 +110,7 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
         n_draws: int | None = None,
         n_chains: int = 4,
         n_warmup: int = 500,
-        target_acceptance: float = 0.8,
+        target_acceptance: float = 0.9,
         n_jobs: int | None = None,
         validation_fraction: float = 0.0,
         prediction: str = "auto",

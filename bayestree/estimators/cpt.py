@@ -85,7 +85,7 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         Posterior draws kept, of each chain; by default 50 under SVI and 250 under NUTS.
     n_chains, n_warmup : int, default=4, 500
         Chains of NUTS, and the transitions that each adapts on.
-    target_acceptance : float, default=0.8
+    target_acceptance : float, default=0.9
         Of the steps of NUTS: nearer to 1 they are smaller, and fewer transitions diverge.
     n_jobs : int, optional
         Processes that the chains of NUTS share; None is one. The numbers do not depend on it.
@@ -158,7 +158,7 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         n_draws: int | None = None,
         n_chains: int = 4,
         n_warmup: int = 500,
-        target_acceptance: float = 0.8,
+        target_acceptance: float = 0.9,
         n_jobs: int | None = None,
         validation_fraction: float = 0.0,
         prediction: str = "auto",

@@ -5,7 +5,7 @@ that Stan uses (Betancourt 2017). NumPy only: a transition costs little more tha
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -248,28 +248,3 @@ class StepSize:
         self.log_step = self.center - math.sqrt(self.count) / 0.05 * self.error
         decay = self.count**-0.75
         self.log_mean += decay * (self.log_step - self.log_mean)
-
-
-@dataclass
-class Information:
-    """Mean square of the gradients that are added, drawn towards a guess that counts five.
-
-    Where a density is normal, the inverse of the variance of a coordinate given the others.
-    """
-
-    guess: Floats
-    count: int = 0
-    total: Floats = field(default_factory=lambda: np.zeros(0))
-
-    def __post_init__(self) -> None:
-        self.total = np.zeros_like(self.guess)
-
-    def add(self, gradient: Floats) -> None:
-        """Take in a gradient, shape (D,)."""
-        self.count += 1
-        self.total += gradient**2
-
-    @property
-    def estimate(self) -> Floats:
-        """Shape (D,)."""
-        return (self.total + 5 * self.guess) / (self.count + 5)

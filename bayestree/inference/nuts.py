@@ -11,15 +11,9 @@ from threadpoolctl import threadpool_limits
 from bayestree._progress import Track
 from bayestree._seed import RandomState, draw_seed
 from bayestree.inference.data import Data
-from bayestree.inference.hamiltonian import (
-    Information,
-    Move,
-    Place,
-    StepSize,
-    first_step_size,
-    transition,
-)
+from bayestree.inference.hamiltonian import Move, Place, StepSize, first_step_size, transition
 from bayestree.inference.jumps import Jumps
+from bayestree.inference.metric import Information, Learnt, Whitening, expert_blocks
 from bayestree.inference.posterior import Arrays, Posterior
 from bayestree.inference.potential import (
     Floats,
@@ -35,7 +29,6 @@ from bayestree.models.soft_tree import SoftTree
 SEGMENTS = 20  # of a run, between which progress is shown
 GUESSED = 20  # draws of the start from which the mass matrix is guessed, at most
 NEAR = 0.1  # spread of the starts about a point estimate
-LEAST = 1e-3  # information of a coordinate that the data say nothing of: it moves by some 30
 ROWS = 1_000  # on which draws are compared
 FIRST_WINDOW, OPENING, CLOSING = 25, 0.15, 0.9  # of the warm-up, as Stan has it
 
@@ -48,7 +41,7 @@ def nuts(
     n_chains: int = 4,
     n_warmup: int = 500,
     n_draws: int = 500,
-    target_acceptance: float = 0.8,
+    target_acceptance: float = 0.9,
     max_tree_depth: int = 8,
     n_refreshes: int = 10,
     mirror: bool = False,
@@ -169,7 +162,7 @@ class Chain:
     """Where a chain is, and what it has recorded; all that is needed to go on."""
 
     position: Floats
-    information: Floats
+    information: Learnt
     rng: np.random.Generator
     done: int = 0
     step: StepSize | None = None
@@ -183,49 +176,61 @@ class Chain:
 class Given:
     """The log-density of all coordinates but the shrinkages, which come last and stay.
 
+    In coordinates that the data and the present shrinkages make about equally wide.
+
     Parameters
     ----------
     density : NumpyDensity or TorchDensity
     vector : array, shape (D,)
         Whose shrinkages are given.
+    information : Learnt
+        Of the data, on the coordinates that move.
     """
 
-    def __init__(self, density: NumpyDensity | TorchDensity, vector: Floats) -> None:
-        self.density, self.vector = density, vector.copy()
+    def __init__(
+        self, density: NumpyDensity | TorchDensity, vector: Floats, information: Learnt
+    ) -> None:
+        self.density, self.start = density, vector
         self.moving = density.layout.places["shrinkage"].start
         prior = density.model.priors.hyperplane
         assert isinstance(prior, InverseGammaScale)
         self.prior = prior
-        self.b = np.exp(density.layout.free(vector)["shrinkage"])
+        free = density.layout.free(curvature := np.zeros_like(vector))
+        bend = (prior.shape + 0.5) * np.exp(-density.layout.free(vector)["shrinkage"])
+        free["hyperplane"][...], free["intercept"][...] = bend[..., None], bend
+        blocks = expert_blocks(density.layout)
+        self.whitening = Whitening(information, blocks, curvature[: self.moving])
 
-    def value_and_gradient(self, vector: Floats) -> tuple[float, Floats]:
-        """Log-density and gradient at the moving coordinates."""
-        self.vector[: self.moving] = vector
-        value, gradient = self.density.value_and_gradient(self.vector)
-        return value, gradient[: self.moving]
+    @property
+    def unit(self) -> Floats:
+        """The mass of every coordinate."""
+        return np.ones(self.moving)
+
+    def vector(self, white: Floats) -> Floats:
+        """The whole vector (D,) at white coordinates."""
+        return np.append(self.whitening.position(white), self.start[self.moving :])
+
+    def value_and_gradient(self, white: Floats) -> tuple[float, Floats]:
+        """Log-density and gradient at white coordinates."""
+        value, gradient = self.density.value_and_gradient(self.vector(white))
+        return value, self.whitening.gradient(gradient[: self.moving])
 
     def place(self) -> Place:
         """Where the vector is."""
-        position = self.vector[: self.moving].copy()
-        return Place(position, *self.value_and_gradient(position))
+        white = self.whitening.white(self.start[: self.moving])
+        return Place(white, *self.value_and_gradient(white))
 
-    def variance(self, information: Floats) -> Floats:
-        """Inverse mass: of what the data say of a coordinate, and the prior of coefficients."""
-        precision = np.append(np.maximum(information, LEAST), np.zeros(self.b.size))
-        free = self.density.layout.free(precision)
-        curvature = (self.prior.shape + 0.5) / self.b
-        free["hyperplane"] += curvature[..., None]
-        free["intercept"] += curvature
-        return 1 / precision[: self.moving]
 
-    def of_data(self, place: Place) -> Floats:
-        """The gradient without the pull of the prior on the coefficients."""
-        full = np.append(place.position, np.zeros(self.b.size))
-        pull = np.zeros_like(full)
-        at, into = self.density.layout.free(full), self.density.layout.free(pull)
-        for name, b in (("hyperplane", self.b[..., None]), ("intercept", self.b)):
-            into[name][...] = -(2 * self.prior.shape + 1) * at[name] / (2 * b + at[name] ** 2)
-        return place.gradient - pull[: self.moving]
+def gradient_of_data(density: NumpyDensity | TorchDensity, vector: Floats) -> Floats:
+    """Gradient of all but the shrinkages, without the pull of the prior on the coefficients."""
+    _, gradient = density.value_and_gradient(vector)
+    prior = density.model.priors.hyperplane
+    assert isinstance(prior, InverseGammaScale)
+    at, into = density.layout.free(vector), density.layout.free(gradient)
+    b = np.exp(at["shrinkage"])
+    for name, own in (("hyperplane", b[..., None]), ("intercept", b)):
+        into[name] += (2 * prior.shape + 1) * at[name] / (2 * own + at[name] ** 2)
+    return gradient[: density.layout.places["shrinkage"].start]
 
 
 def _segments(total: int) -> list[int]:
@@ -245,11 +250,9 @@ def _starts(
     ]
     chosen = rng.choice(len(draws), n_chains, replace=len(draws) < n_chains)
     near = NEAR if len(draws) == 1 else 0.0
-    squares = []
-    for draw in draws[:: -(-len(draws) // GUESSED)]:
-        given = Given(density, draw)
-        squares.append(given.of_data(given.place()) ** 2)
-    information = np.mean(squares, axis=0)
+    some = draws[:: -(-len(draws) // GUESSED)]
+    gradients = np.array([gradient_of_data(density, draw) for draw in some])
+    information = Information.of(gradients, expert_blocks(density.layout))
     return [
         Chain(draws[draw] + near * own.standard_normal(density.layout.length), information, own)
         for draw, own in zip(chosen, rng.spawn(n_chains), strict=True)
@@ -273,25 +276,24 @@ def _transition(
     density: NumpyDensity | TorchDensity, jumps: Jumps | None, chain: Chain, settings: Settings
 ) -> None:
     warm = chain.done < settings.n_warmup
-    given = Given(density, chain.position)
-    variance = given.variance(chain.information)
+    given = Given(density, chain.position, chain.information)
     place = given.place()
     if chain.step is None:
-        start = first_step_size(given, place, variance, chain.rng)
+        start = first_step_size(given, place, given.unit, chain.rng)
         chain.step = StepSize.of(start, settings.target_acceptance)
     place, move = transition(
         given,
         place,
         step_size=chain.step.during if warm else chain.step.after,
-        variance=variance,
+        variance=given.unit,
         max_depth=settings.max_tree_depth,
         generator=chain.rng,
     )
     chain.done += 1
     if warm:
         chain.step.update(move.acceptance_rate)
-        _adapt(given, chain, place, settings)
-    vector = np.append(place.position, given.vector[given.moving :])
+        _adapt(density, chain, given.vector(place.position), settings)
+    vector = given.vector(place.position)
     redraw_shrinkage(density.layout.free(vector), given.prior, chain.rng)
     value, accepted = density.value(vector), 0
     if jumps is not None:
@@ -323,14 +325,16 @@ def redraw_shrinkage(free: Sites, prior: InverseGammaScale, rng: np.random.Gener
     free["shrinkage"][...] = np.log(rng.standard_gamma(shape, rate.shape) / rate)
 
 
-def _adapt(given: Given, chain: Chain, place: Place, settings: Settings) -> None:
+def _adapt(
+    density: NumpyDensity | TorchDensity, chain: Chain, vector: Floats, settings: Settings
+) -> None:
     """Learn the scales of the posterior in windows; tune the step size to each."""
     windows = settings.windows
     if not windows or not int(OPENING * settings.n_warmup) < chain.done <= windows[-1]:
         return
     if chain.running is None:
-        chain.running = Information(chain.information)
-    chain.running.add(given.of_data(place))
+        chain.running = Information(expert_blocks(density.layout), chain.information)
+    chain.running.add(gradient_of_data(density, vector))
     if chain.done in windows:
         chain.information, chain.running = chain.running.estimate, None
         chain.step = None

@@ -8,7 +8,6 @@ from scipy import stats
 
 from bayestree._mcmc import ess
 from bayestree.inference.hamiltonian import (
-    Information,
     Place,
     StepSize,
     _Point,
@@ -329,22 +328,3 @@ class TestStepSize:
         start = place(Scaled(), scale * np.ones(4))
         found = first_step_size(Scaled(), start, np.ones(4), np.random.default_rng(0))
         assert 0.2 < found / scale < 4
-
-
-class TestInformation:
-    def test_draws_the_guess_towards_the_gradients(self):
-        information = Information(np.array([1.0, 10.0]))
-        np.testing.assert_array_equal(information.estimate, [1.0, 10.0])
-        for _ in range(15):
-            information.add(np.array([2.0, 0.0]))
-        np.testing.assert_allclose(information.estimate, [(15 * 4 + 5) / 20, 50 / 20])
-
-    def test_of_a_normal_law(self):
-        draws = np.random.default_rng(0).multivariate_normal(CENTER, COVARIANCE, 4000)
-        information = Information(np.ones(3))
-        for draw in draws:
-            information.add(Normal().value_and_gradient(draw)[1])
-        # a mean of squares of normal variables errs by sqrt(2 / n)
-        np.testing.assert_allclose(
-            information.estimate, np.diag(Normal.precision), rtol=4 * math.sqrt(2 / 4000) + 0.002
-        )

@@ -8,6 +8,7 @@ from bayestree._mcmc import ess
 from bayestree.inference import Data, Posterior
 from bayestree.inference.hamiltonian import StepSize, transition
 from bayestree.inference.jumps import Jumps
+from bayestree.inference.metric import Learnt, expert_blocks
 from bayestree.inference.nuts import Chain, Given, Settings, _transition, redraw_shrinkage
 from bayestree.inference.potential import NumpyDensity, density_of
 from bayestree.models import (
@@ -123,7 +124,9 @@ class Walker:
         if isinstance(self.density, NumpyDensity):
             self.jumps = Jumps(self.density.model, self.density.layout, self.density.value)
         moving = self.density.layout.places["shrinkage"].start
-        self.information = np.full(moving, 2.0)
+        n_blocks, width = expert_blocks(self.density.layout).shape
+        within = 1.5 * np.eye(width) + 0.5  # coefficients turned together
+        self.information = Learnt(np.full(moving, 2.0), np.tile(within, (n_blocks, 1, 1)))
         return self
 
     def forward(self, vector):
@@ -144,17 +147,17 @@ class Walker:
         vector = vector.copy()
         prior = self.model.priors.hyperplane
         redraw_shrinkage(self.density.layout.free(vector), prior, self.rng)
-        given = Given(self.density, vector)
+        given = Given(self.density, vector, self.information)
         with np.errstate(over="ignore", invalid="ignore"):
             place, _ = transition(
                 given,
                 given.place(),
                 step_size=self.step_size,
-                variance=given.variance(self.information),
+                variance=given.unit,
                 max_depth=self.settings.max_tree_depth,
                 generator=self.rng,
             )
-        return np.append(place.position, vector[given.moving :])
+        return given.vector(place.position)
 
 
 def successive(model, X, n, seed):
