@@ -401,6 +401,7 @@ def leaves_of_a_sure_split(leaf, data):
         n_draws=600,
         n_refreshes=0,
         max_tree_depth=4,
+        target_acceptance=0.8,
         random_state=0,
     )
     steep = found.draws["hyperplane"][0, :, 0, 0, 0]
