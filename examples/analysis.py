@@ -50,7 +50,7 @@ def main() -> None:
     if options.quick:
         wines, grape = wines[::2], grape[::2]
     grape = GRAPES[grape]
-    X, y = wines[PAIR], np.where(grape == "Grignolino", grape, "other")
+    X, y = wines[PAIR], sides(grape)
 
     def fit(name, columns=PAIR, **settings):
         say(name)
@@ -88,11 +88,16 @@ def main() -> None:
     (options.out / "report.txt").write_text(report + "\n")
     for name, clf in {"svi": svi, "nuts": nuts}.items():
         clf.to_arviz(X, y).to_netcdf(options.out / f"posterior-{name}.nc")
-    for name, figure in pictures(svi, nuts, sampled, scores, X, y).items():
+    for name, figure in pictures(svi, nuts, sampled, scores, X, grape).items():
         figure.savefig(options.out / f"{name}.png", dpi=150)
     say(f"done. Results are in {options.out.resolve()}:")
     for path in sorted(options.out.iterdir()):
         print(f"  {path.name}")
+
+
+def sides(grape):
+    """The classes to tell apart: one grape and the rest."""
+    return np.where(grape == "Grignolino", grape, "other")
 
 
 # The sections of the report.
@@ -226,16 +231,18 @@ def on_unseen_wines(scores, y, loo) -> str:
 # The pictures.
 
 
-def pictures(svi, nuts, sampled, scores, X, y) -> dict[str, Figure]:
+def pictures(svi, nuts, sampled, scores, X, grape) -> dict[str, Figure]:
     """Figures by name."""
-    size = svi.polytope_size(400)
+    y, size = sides(grape), svi.polytope_size(400)
+    # Named so, the others come after Grignolino, which keeps the colour of its class.
+    grapes = np.where(grape == y, grape, np.char.add("other: ", grape))
     drawn = {
         "tree": plots.tree(svi, sizes=size),
         "boundary-svi": plots.boundary(svi, X, y),
         "boundary-nuts": plots.boundary(nuts, X, y),
         "polytope-size": plots.polytope_size(size),
         "shrinkage": plots.shrinkage(svi),
-        "split-uncertainty": plots.split_uncertainty(svi, X, y),
+        "split-uncertainty": plots.split_uncertainty(svi, X, grapes),
         "elbo": plots.elbo(svi),
         "calibration": plots.calibration(scores),
     }
