@@ -1,6 +1,6 @@
 """SVI against NUTS on small real problems: P(y | x), or E(y | x), side by side.
 
-python benchmarks/posterior.py [SET ...] [--draws 400] [--jobs 2]
+python benchmarks/posterior.py [SET ...] [--draws 600] [--jobs 2] [--steepness 1]
 """
 
 import argparse
@@ -11,7 +11,7 @@ from data import load
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, inference
 from bayestree._mcmc import ess, r_hat
-from bayestree.inference import Data, Posterior
+from bayestree.inference import Posterior
 
 SETS = ("breast683", "pima", "heart", "glass", "airfoil")
 TWO = {"glass": 2}  # classes below this number against the others
@@ -25,9 +25,16 @@ def problem(name: str):
     return split
 
 
-def estimator(name: str, covariance: str, seed: int):
+def estimator(name: str, covariance: str, options: argparse.Namespace):
     kind = ConvexPolytopeTreeRegressor if name == "airfoil" else ConvexPolytopeTreeClassifier
-    return kind(max_depth=2, n_experts=5, covariance=covariance, n_draws=400, random_state=seed)
+    return kind(
+        max_depth=2,
+        n_experts=5,
+        covariance=covariance,
+        steepness=options.steepness,
+        n_draws=400,
+        random_state=options.seed,
+    )
 
 
 def expected(posterior: Posterior, X: np.ndarray) -> np.ndarray:
@@ -43,18 +50,11 @@ def compare(name: str, options: argparse.Namespace) -> None:
     split = problem(name)
     for covariance in ("diagonal", "expert"):
         started = time.perf_counter()
-        fitted = estimator(name, covariance, options.seed).fit(split.X, split.y)
+        fitted = estimator(name, covariance, options).fit(split.X, split.y)
         seconds = {covariance: time.perf_counter() - started}
         approximate = fitted.posterior_
         if covariance == "diagonal":
-            y = (
-                split.y.astype(float)
-                if name == "airfoil"
-                else np.unique(split.y, return_inverse=True)[1]
-            )
-            if name == "airfoil":
-                y = (y - fitted._y_mean) / fitted._y_scale
-            data = Data.of(fitted._standardise(split.X), y)
+            data = fitted.training_data(split.X, split.y)
             started = time.perf_counter()
             exact = inference.nuts(
                 approximate.model,
@@ -97,8 +97,9 @@ def line(svi: np.ndarray, nuts: np.ndarray) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=SETS)
-    parser.add_argument("--draws", type=int, default=400)
+    parser.add_argument("--draws", type=int, default=600)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--steepness", type=float, help="by default that of the estimators, 6")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     for name in options.names:
