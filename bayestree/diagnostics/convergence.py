@@ -104,9 +104,11 @@ class Convergence:
         """
         judged = {check.verdict for check in self.checks if check.about == "approximation"}
         if judged:
-            if "failed" not in judged and "doubtful" in judged and self.converged:
-                return None
-            return self.converged and "failed" not in judged
+            # a posterior in closed form has nothing that could converge
+            settled = self.converged or all(check.about == "approximation" for check in self.checks)
+            if "failed" in judged or not settled:
+                return False
+            return None if "doubtful" in judged else True
         return None if not self.checks or "elbo" in self else self.converged
 
     def __contains__(self, name: str) -> bool:

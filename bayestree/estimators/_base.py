@@ -247,6 +247,14 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
             learning_rate=self.growth_rate,
             **common,
         )
+        if found.model.topology.n_nodes == 0 and self.inference in SAMPLED:
+            return inference.single_leaf(
+                inference.recalibrated(found, training),
+                training,
+                n_chains=self.n_chains if self.inference == "nuts" else 1,
+                n_draws=self.n_draws or DRAWS[self.inference],
+                random_state=seeds,
+            )
         if self.inference == "grow" or found.model.topology.n_nodes == 0:
             return inference.recalibrated(found, training)
         searches = self.search_facets and self.inference in SAMPLED

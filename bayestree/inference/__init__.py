@@ -7,6 +7,7 @@ from bayestree.inference.harden import harden
 from bayestree.inference.map import map  # noqa: A004 - the name of the method
 from bayestree.inference.nuts import nuts
 from bayestree.inference.posterior import Posterior
+from bayestree.inference.single_leaf import single_leaf
 from bayestree.inference.svi import svi
 from bayestree.inference.training import calibrated, recalibrated
 
@@ -21,5 +22,6 @@ __all__ = [
     "map",
     "nuts",
     "recalibrated",
+    "single_leaf",
     "svi",
 ]

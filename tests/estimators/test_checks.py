@@ -145,8 +145,10 @@ class TestLabelFree:
     def test_a_single_leaf(self):
         X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
         clf = bt.ConvexPolytopeTreeClassifier(max_depth=0, random_state=0).fit(X, y)
-        assert set(clf.label_free()) == {"prediction"}
-        assert set(clf.label_free(X)) == {"prediction"}
+        assert set(clf.label_free()) == {"prediction", "lp"}
+        assert set(clf.label_free(X)) == {"prediction", "lp"}
+        # independent draws of the posterior itself
+        assert clf.check_convergence().faithful
 
     def test_bad_rows(self, svi):
         with pytest.raises(ValueError, match="n_rows must be 1 or more, got 0"):
