@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from scipy.special import log_expit
 
+from bayestree._softplus import LEAST_SCORE, softplus
 from bayestree.diagnostics.draws import Draws, weight_of
 from bayestree.topology import Topology
 from bayestree.tree import FloatArray
-
-FLOOR = 1e6 * float(np.finfo(np.float64).tiny)  # keeps the log-odds of an underflowed score finite
 
 
 def scores(draws: Draws, one: Any, X: FloatArray) -> FloatArray:
@@ -30,23 +29,13 @@ def scores(draws: Draws, one: Any, X: FloatArray) -> FloatArray:
     activation = X @ plane.reshape(-1, plane.shape[-1]).T + draws["intercept"][one].reshape(-1)
     alone = softplus(activation).reshape(len(X), *plane.shape[:-1])
     votes: FloatArray = np.einsum("n...k,...k->n...", alone, weight_of(draws, one))
-    return votes + FLOOR
+    return votes + LEAST_SCORE
 
 
 def log_odds(score: FloatArray, steepness: float) -> FloatArray:
     """Log-odds of going right, steepness * log(exp(s) - 1)."""
     odds: FloatArray = steepness * (score + np.log(-np.expm1(-score)))
     return odds
-
-
-def softplus(x: FloatArray) -> FloatArray:
-    """log(1 + exp(x)): ``logaddexp(0, x)`` in a third of its time."""
-    result = np.abs(x)
-    np.negative(result, out=result)
-    np.exp(result, out=result)
-    np.log1p(result, out=result)
-    result += np.maximum(x, 0.0)
-    return result
 
 
 def branch_log_probs(score: FloatArray, steepness: float) -> tuple[FloatArray, FloatArray]:

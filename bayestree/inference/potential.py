@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bayestree._softplus import LEAST_SCORE, softplus
 from bayestree.inference.data import Data
 from bayestree.models.leaves import Categorical, Gaussian
 from bayestree.models.priors import GammaProcess, InverseGammaScale
@@ -23,7 +24,6 @@ Sites = dict[str, Floats]
 
 POSITIVE = ("concentration", "rate", "shrinkage", "leaf_scale")
 LOG_2PI = float(np.log(2 * np.pi))
-FLOOR = 1e6 * float(np.finfo(np.float64).tiny)  # of a score, as in ``routing``
 
 
 class Layout:
@@ -236,7 +236,7 @@ class NumpyDensity:
         coefficient = np.concatenate([plane, free["intercept"][..., None]], axis=-1)
         activation = coefficient.reshape(-1, width + 1) @ self.columns
         vote = softplus(activation).reshape(n_nodes, n_experts, -1)
-        score = np.matmul(self._weight(free)[:, None], vote)[:, 0] + FLOOR
+        score = np.matmul(self._weight(free)[:, None], vote)[:, 0] + LEAST_SCORE
         odds = self.model.steepness * (score + np.log(-np.expm1(-score)))
         minus = softplus(odds)  # minus log P(left)
         log_right = odds - minus
@@ -376,16 +376,6 @@ def density_of(model: SoftTree, data: Data) -> "NumpyDensity | TorchDensity":
             "use GammaProcess and InverseGammaScale."
         )
     return (NumpyDensity if NumpyDensity.covers(model) else TorchDensity)(model, data)
-
-
-def softplus(value: Floats) -> Floats:
-    """log(1 + exp(value)) in three passes that NumPy vectorises; logaddexp does not."""
-    result = np.abs(value)
-    np.negative(result, out=result)
-    np.exp(result, out=result)
-    np.log1p(result, out=result)
-    result += np.maximum(value, 0.0)
-    return result
 
 
 def log_softmax(ratios: Floats) -> Floats:

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayestree.diagnostics.routing import branch_log_probs, leaf_log_probs, scores, softplus
+from bayestree.diagnostics.routing import branch_log_probs, leaf_log_probs, scores
 from bayestree.models import Oblique, Polytope, SoftTree
 from bayestree.topology import Topology
 from tests.strategies import seeds, topologies
@@ -44,11 +44,6 @@ def test_equal_to_the_soft_tree(seed, topology, experts, steepness, weighted):
     # near log 1 = 0 what counts is the last digit of the probability
     found = leaves(sites, X, topology, steepness)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-14)
-
-
-def test_softplus():
-    x = np.array([-800.0, -745, -30, -1, -1e-9, 0, 1e-9, 1, 30, 800])
-    np.testing.assert_allclose(softplus(x), np.logaddexp(0, x), rtol=1e-15)
 
 
 @pytest.mark.parametrize("steepness", [1.0, 6.0])

@@ -16,7 +16,6 @@ from bayestree.inference.potential import (
     NumpyDensity,
     TorchDensity,
     density_of,
-    softplus,
 )
 from bayestree.models.prior_draws import sample_prior
 from tests.models.cases import FITS, TOPOLOGIES, Oblique, make, rows
@@ -285,10 +284,6 @@ class TestExtremes:
             # P(y = 0) is 1 on the left and exp(-500) on the right, nearly
             here = density.value(vector) - prior.value(vector)
             assert here == pytest.approx(-300.0 if intercept > 0 else 0.0, abs=1e-9)
-
-    def test_softplus(self):
-        values = np.array([-1e4, -800.0, -40.0, -1.0, 0.0, 1.0, 40.0, 800.0, 1e300])
-        np.testing.assert_allclose(softplus(values), np.logaddexp(0, values), rtol=1e-15)
 
 
 class TestDensityOf:
