@@ -106,9 +106,7 @@ def fit(
     ] = TaskOption.auto,
     inference: Annotated[
         InferenceOption,
-        typer.Option(
-            help="svi gives a posterior; nuts samples it; map the best tree; grow the greedy one."
-        ),
+        typer.Option(help="svi, nuts give a posterior; map the best tree; grow the greedy one."),
     ] = InferenceOption.svi,
     depth: Annotated[int, typer.Option(min=0, help="Most splits on a path.")] = 4,
     experts: Annotated[int, typer.Option(min=1, help="Most facets of a split.")] = 20,
@@ -116,8 +114,7 @@ def fit(
         int | None, typer.Option(min=1, help="Passes over the rows; by default the fit decides.")
     ] = None,
     draws: Annotated[
-        int | None,
-        typer.Option(min=1, help="Posterior draws; by default 50, under nuts 250 of each chain."),
+        int | None, typer.Option(min=1, help="Posterior draws; by default 50, nuts 250 a chain.")
     ] = None,
     test_fraction: Annotated[
         float, typer.Option(min=0.0, max=0.9, help="Share of the rows held out to be scored.")

@@ -247,16 +247,28 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
             learning_rate=self.growth_rate,
             **common,
         )
-        if found.model.topology.n_nodes == 0 and self.inference in SAMPLED:
-            return inference.single_leaf(
-                inference.recalibrated(found, training),
-                training,
-                n_chains=self.n_chains if self.inference == "nuts" else 1,
-                n_draws=self.n_draws or DRAWS[self.inference],
-                random_state=seeds,
-            )
-        if self.inference == "grow" or found.model.topology.n_nodes == 0:
+        if found.model.topology.n_nodes == 0:
+            return self._of_leaf(inference.recalibrated(found, training), training, seeds)
+        if self.inference == "grow":
             return inference.recalibrated(found, training)
+        return self._refine(found, training, validation, common)
+
+    def _of_leaf(self, found: Posterior, training: Data, seeds: np.random.RandomState) -> Posterior:
+        """The posterior of a tree that did not split."""
+        if self.inference not in SAMPLED:
+            return found
+        return inference.single_leaf(
+            found,
+            training,
+            n_chains=self.n_chains if self.inference == "nuts" else 1,
+            n_draws=self.n_draws or DRAWS[self.inference],
+            random_state=seeds,
+        )
+
+    def _refine(
+        self, found: Posterior, training: Data, validation: Data | None, common: dict[str, Any]
+    ) -> Posterior:
+        """From a grown tree to its MAP and, as ``inference`` says, its posterior."""
         searches = self.search_facets and self.inference in SAMPLED
         last = 1.0 if searches else float(self.steepness or STEEPNESS[self.inference])
         rates: dict[str, Any] = {

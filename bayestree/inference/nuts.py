@@ -108,7 +108,7 @@ def nuts(
         raise ValueError("init has another topology than model.")
     if model.topology.n_nodes == 0:
         raise ValueError(
-            "The tree has no split; the posterior of a single leaf is model.leaf.posterior(...)."
+            "The tree has no split: draw the posterior of its leaf by inference.single_leaf."
         )
     check_counts(n_chains=n_chains, n_draws=n_draws, max_tree_depth=max_tree_depth)
     for name, value in {"n_warmup": n_warmup, "n_refreshes": n_refreshes}.items():
