@@ -9,10 +9,8 @@ from numpy.typing import ArrayLike
 
 from bayestree import _arviz
 from bayestree.diagnostics.convergence import Convergence, check_convergence
-from bayestree.diagnostics.label_free import box_rows, label_free, spread_rows
+from bayestree.diagnostics.label_free import label_free, spread_rows, usual_rows
 from bayestree.topology import Topology
-
-USUAL = 2.0  # scaled features lie within two units of 0, most of them
 
 
 def convergence_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 20) -> Convergence:
@@ -64,8 +62,7 @@ def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 2
     if X is None and "X" in constant:
         X = constant["X"].to_numpy()
     if X is None:
-        usual = np.full(len(center), USUAL)
-        rows = box_rows(-usual, usual, n_rows)
+        rows = usual_rows(len(center), n_rows)
     else:
         given = np.asarray(X, dtype=np.float64)
         if given.ndim != 2 or given.shape[1] != len(center):

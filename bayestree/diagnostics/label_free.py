@@ -14,10 +14,11 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit
 
 from bayestree.diagnostics.draws import Draws, effective_number, spread
-from bayestree.diagnostics.routing import log_odds, scores
+from bayestree.diagnostics.routing import leaf_log_probs, log_odds, scores
 from bayestree.topology import Topology
 from bayestree.tree import FloatArray
 
+USUAL = 2.0  # scaled features lie within two units of 0, most of them
 MOST_ROWS = 5000  # on which the main direction of the rows is found
 
 
@@ -146,6 +147,12 @@ def box_rows(low: FloatArray, high: FloatArray, n: int, seed: int = 0) -> FloatA
     return low + (high - low) * share
 
 
+def usual_rows(n_features: int, n: int) -> FloatArray:
+    """``n`` rows (n, n_features) where scaled features mostly lie, the same at every call."""
+    reach = np.full(n_features, USUAL)
+    return box_rows(-reach, reach, n)
+
+
 def _rows_of(rows: ArrayLike, n_features: int, name: str) -> FloatArray:
     found = np.asarray(rows, dtype=np.float64)
     if found.ndim != 2 or found.shape[1] != n_features or len(found) == 0:
@@ -163,10 +170,8 @@ def _prediction(
     name = next((name for name in ("leaf_probs", "leaf_mean") if name in draws), None)
     if name is None:
         return None
-    log_prob = np.zeros((*shape, topology.n_leaves))
-    for node, one in enumerate(odds):
-        left, right = topology.turns[:, node]
-        log_prob += log_expit(-one)[..., None] * left + log_expit(one)[..., None] * right
+    stacked = np.stack(odds, axis=-1) if odds else np.empty((*shape, 0))
+    log_prob = leaf_log_probs(log_expit(-stacked), log_expit(stacked), topology)
     value = draws[name].astype(np.float64)
     if value.ndim == 3:
         return (np.exp(log_prob) @ value[..., None])[..., 0]

@@ -47,6 +47,6 @@ def branch_log_probs(score: FloatArray, steepness: float) -> tuple[FloatArray, F
 
 
 def leaf_log_probs(log_left: FloatArray, log_right: FloatArray, topology: Topology) -> FloatArray:
-    """log P(leaf | x), shape (n, L): the sum over the path (CPT, eq. 8)."""
+    """log P(leaf | x), shape (..., L), from (..., V): the sum over the path (CPT, eq. 8)."""
     paths = topology.turns.reshape(2 * topology.n_nodes, topology.n_leaves)
-    return np.concatenate([log_left, log_right], axis=1) @ paths.astype(np.float64)
+    return np.concatenate([log_left, log_right], axis=-1) @ paths.astype(np.float64)

@@ -12,14 +12,13 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from bayestree import inference
 from bayestree._seed import RandomState, draw_seed
 from bayestree._threads import threads_for
 from bayestree.estimators._checks import TreeChecks
 from bayestree.estimators._diagnostics import TreeDiagnostics, measure_nodes
-from bayestree.estimators._draws import TreeDraws
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.svi import check_guide
 from bayestree.models import GammaProcess, InverseGammaScale, Oblique, Polytope, Priors, SoftTree
@@ -39,7 +38,7 @@ DRAWS = {"svi": 50, "nuts": 250}  # of each chain
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
+class BasePolytopeTree(TreeDiagnostics, TreeChecks, BaseEstimator):
     """Fit, route and describe a convex polytope tree; classifier and regressor add y."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -328,9 +327,6 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
         kept, held = (torch.as_tensor(np.sort(part), device=data.X.device) for part in parts)
         return data.take(kept), data.take(held)
 
-    def _standardise(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        return (X - self._center) / self._scale
-
     # Fitted.
 
     def apply(self, X: ArrayLike) -> NDArray[np.int64]:
@@ -356,11 +352,6 @@ class BasePolytopeTree(TreeDiagnostics, TreeChecks, TreeDraws, BaseEstimator):
         from bayestree.estimators.files import save  # noqa: PLC0415 - it knows all estimators
 
         save(self, path)
-
-    def _check_rows(self, X: ArrayLike) -> NDArray[np.float64]:
-        check_is_fitted(self)
-        rows: NDArray[np.float64] = validate_data(self, X, reset=False, dtype=np.float64)
-        return rows
 
     def _averages(self) -> bool:
         """Whether predictions average over draws."""

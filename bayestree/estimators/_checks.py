@@ -1,7 +1,5 @@
 """Is the fit to be trusted? Convergence and leave-one-out scores of a fitted tree."""
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
@@ -9,38 +7,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree import diagnostics
 from bayestree.diagnostics import Convergence, Loo
-from bayestree.diagnostics.label_free import box_rows, spread_rows
-from bayestree.diagnostics.reach import Reach
-from bayestree.inference import Data, Posterior
-from bayestree.tree import Tree
+from bayestree.diagnostics.label_free import box_rows, spread_rows, usual_rows
+from bayestree.estimators._draws import TreeDraws
 
 MOST_POINTS = 400  # of all nodes, at which P(right) is compared
 LEAST_POINTS = 4  # of each
-USUAL = 2.0  # deviations within which rows lie where nothing is known of them
 
 Floats = NDArray[np.float64]
 
 
-class TreeChecks:
+class TreeChecks(TreeDraws):
     """Methods of every fitted tree; the estimators inherit them."""
-
-    tree_: Tree
-    posterior_: Posterior
-    n_features_in_: int
-    validation_fraction: float
-    _reach: Reach
-
-    if TYPE_CHECKING:
-
-        def _check_rows(self, X: ArrayLike) -> Floats: ...
-
-        def _standardise(self, X: Floats) -> Floats: ...
-
-        def _rows_of_fit(
-            self, X: ArrayLike | None, y: ArrayLike | None, sample_weight: ArrayLike | None
-        ) -> tuple[Data, NDArray[np.int64]]: ...
-
-        def to_arviz(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def check_convergence(self, X: ArrayLike | None = None, *, n_rows: int = 20) -> Convergence:
         """Whether the inference has ended where it was going, in plain words.
@@ -154,8 +131,7 @@ class TreeChecks:
                 own[node] = box_rows(reach.low[place], reach.high[place], n_points, seed=node)
         if len(reach.nodes):
             return box_rows(reach.low[0], reach.high[0], n_rows), own
-        usual = np.full(self.n_features_in_, USUAL)
-        return box_rows(-usual, usual, n_rows), own
+        return usual_rows(self.n_features_in_, n_rows), own
 
     def _picked(self, X: Floats, n_rows: int, n_points: int) -> tuple[Floats, dict[int, Floats]]:
         """The same from given rows: those that reach each node."""

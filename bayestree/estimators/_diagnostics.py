@@ -1,6 +1,6 @@
 """What a fitted tree says of itself: sizes, facets, shrinkage and the uncertainty of its splits."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +11,7 @@ from bayestree.diagnostics.reach import Reach, leaves_in_use, node_reach
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, size_of
 from bayestree.diagnostics.uncertainty import Splits, SplitUncertainty, split_uncertainty
+from bayestree.estimators._fitted import FittedTree
 from bayestree.inference import Posterior
 from bayestree.models import InverseGammaScale, SoftTree
 from bayestree.models.prior_draws import improper_priors, sample_prior
@@ -27,18 +28,8 @@ PRIOR_SEED = 0  # the prior of a model is the same at every call
 Floats = NDArray[np.float64]
 
 
-class TreeDiagnostics:
+class TreeDiagnostics(FittedTree):
     """Methods of every fitted tree; the estimators inherit them."""
-
-    tree_: Tree
-    posterior_: Posterior
-    _reach: Reach
-
-    if TYPE_CHECKING:
-
-        def _check_rows(self, X: ArrayLike) -> Floats: ...
-
-        def _standardise(self, X: Floats) -> Floats: ...
 
     def polytope_size(self, max_draws: int = 100) -> PolytopeSize:
         """Posterior of the number of facets of each node of ``tree_``, by three measures.

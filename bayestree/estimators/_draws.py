@@ -9,18 +9,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bayestree._seed import RandomState
-from bayestree.inference import Data, Posterior, Units, by_row
+from bayestree.estimators._fitted import FittedTree
+from bayestree.inference import Data, Units, by_row
 
 Floats = NDArray[np.float64]
 
 
-class TreeDraws:
+class TreeDraws(FittedTree):
     """Methods of every fitted tree; classifier and regressor say how y is coded."""
-
-    posterior_: Posterior
-    random_state: RandomState
-    _center: Floats
-    _scale: Floats
 
     def to_arviz(
         self,
@@ -111,8 +107,7 @@ class TreeDraws:
         ValueError
             If ``draws`` is below 1.
         """
-        check_is_fitted(self)
-        rows = validate_data(self, X, reset=False, dtype=np.float64)
+        rows = self._check_rows(X)
         posterior = self.posterior_
         total = posterior.n_chains * posterior.n_draws
         count = total if draws is None else draws
@@ -120,8 +115,7 @@ class TreeDraws:
             raise ValueError(f"draws must be 1 or more, got {draws}.")
         picked = np.arange(count) * total // count if count < total else np.arange(count) % total
         each = (posterior.sites(*divmod(int(pick), posterior.n_draws)) for pick in picked)
-        standard = (rows - self._center) / self._scale
-        values = by_row.sample_y(posterior.model, each, standard, random_state)
+        values = by_row.sample_y(posterior.model, each, self._standardise(rows), random_state)
         return self._decoded(values)
 
     def training_data(
@@ -164,7 +158,7 @@ class TreeDraws:
         numbers = np.flatnonzero(weights > 0)
         if len(numbers) == 0:
             raise ValueError("sample_weight is zero everywhere; some row must count.")
-        standard = (rows[numbers] - self._center) / self._scale
+        standard = self._standardise(rows[numbers])
         return Data.of(standard, self._coded(values[numbers]), weights[numbers]), numbers
 
     # What y is.
