@@ -4,6 +4,7 @@ Pure tensor functions. A score s >= 0 is the rate of a node's noisy-OR:
 P(right) = q = 1 - exp(-s) (CPT paper, eq. 2). Shapes: rows n, nodes V, leaves L.
 """
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +16,8 @@ from torch.nn.functional import logsigmoid
 from bayestree.topology import Topology
 
 FLOOR = 1e6  # least score, in least normal numbers of its precision
+LOG2 = math.log(2.0)
+NEVER = -1e4  # log-probability of a branch not taken: its exponential is 0, its multiples finite
 
 
 def score(X: Tensor, log_weight: Tensor, hyperplane: Tensor, intercept: Tensor) -> Tensor:
@@ -116,8 +119,12 @@ def branch_log_probs(score: Tensor, steepness: float | Tensor = 1.0) -> tuple[Te
     """Log-probabilities of going left and right, each of the shape of ``score``.
 
     ``steepness`` multiplies the log-odds (E2EDT, section 3.3): 1 is the model itself,
-    infinity the deterministic tree.
+    infinity the deterministic tree, whose split is at log 2.
     """
+    if isinstance(steepness, float) and math.isinf(steepness):
+        right = score > LOG2
+        never = score.new_tensor(NEVER)
+        return torch.where(right, never, 0.0), torch.where(right, 0.0, never)
     if isinstance(steepness, float | int) and steepness == 1:
         return -score, torch.log(-torch.expm1(-score))
     odds = steepness * log_odds(score)

@@ -3,7 +3,9 @@
 All stumps of a level are one batched problem: V nodes x R restarts x K experts on m rows each.
 """
 
+import heapq
 from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from bayestree._seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
 from bayestree.inference.growing import GrowingTree, GrowthLimits
 from bayestree.inference.posterior import Posterior
+from bayestree.inference.splitter import FittedSplit, Splitter
 from bayestree.inference.stumps import StumpFitter
 from bayestree.inference.training import HARD, additive_parts, recalibrated
 from bayestree.models.soft_tree import SoftTree
@@ -25,6 +28,8 @@ def grow(
     data: Data,
     *,
     limits: GrowthLimits | None = None,
+    splitter: Splitter | None = None,
+    order: Literal["level", "best"] = "level",
     validation: Data | None = None,
     steps: int = 120,
     n_restarts: int = 4,
@@ -42,6 +47,12 @@ def grow(
     data : Data
         n rows; the weights count.
     limits : GrowthLimits, optional
+    splitter : Splitter, optional
+        What fits the splits; by default :class:`~bayestree.inference.stumps.StumpFitter` with
+        the next four settings, which are of no account for another.
+    order : {"level", "best"}
+        Level by level, cut back to ``limits.max_leaves`` at the end; or always the leaf whose
+        split gains most, until there are so many leaves.
     validation : Data, optional
         The tree is cut at the depth that predicts these rows best (CPT, section 4.2.1).
     steps : int
@@ -59,51 +70,96 @@ def grow(
     -------
     Posterior
         One draw: splits at 1/2, and leaves from the rows that reach them.
+
+    Raises
+    ------
+    ValueError
+        If ``order`` is not known.
     """
+    if order not in ("level", "best"):
+        raise ValueError(f"order must be 'level' or 'best', got {order!r}.")
     limits = limits or GrowthLimits()
-    fit = StumpFitter(
-        model.split,
-        model.leaf,
-        steps,
-        n_restarts,
-        rows_per_node,
-        learning_rate,
-        limits.min_leaf,
-    )
+    settings: dict[str, Any] = {"limits": limits, "order": order}
+    if splitter is None:
+        stumps: dict[str, Any] = {
+            "steps": steps,
+            "n_restarts": n_restarts,
+            "rows_per_node": rows_per_node,
+            "learning_rate": learning_rate,
+        }
+        splitter = StumpFitter(model.split, model.leaf, min_leaf=limits.min_leaf, **stumps)
+        settings |= stumps
     tree = GrowingTree(model, data)
-    frontier = [0]
-    track = Track(range(limits.max_depth), "grow", show=progress)
+    climb = _by_level if order == "level" else _best_first
     with seeded(draw_seed(random_state)):
-        for _ in track:
-            ready = [i for i in frontier if tree.can_split(i, limits)]
-            frontier = []
-            for group in _groups(tree, ready, fit, data.X.shape[1]):
-                splits = fit(data, [tree.nodes[i].rows for i in group])
-                for i, split in zip(group, splits, strict=True):
-                    if split is not None and split.gain >= limits.min_gain:
-                        frontier += tree.branch(i, split)
-            track.note(f"{len(tree.nodes) // 2 + 1} leaves")
+        climb(tree, splitter, limits, progress=progress)
     kept = tree.cut(limits.max_leaves)
     if validation is not None:
         kept = _best_depth(tree, kept, validation)
-    settings = {
-        "limits": limits,
-        "steps": steps,
-        "n_restarts": n_restarts,
-        "rows_per_node": rows_per_node,
-        "learning_rate": learning_rate,
-    }
     return replace(tree.assemble(kept, "grow"), settings=settings)
 
 
-def _groups(tree: GrowingTree, ready: list[int], fit: StumpFitter, width: int) -> list[list[int]]:
+def _by_level(
+    tree: GrowingTree, splitter: Splitter, limits: GrowthLimits, *, progress: bool
+) -> None:
+    """Split all nodes of a level that can be split, then those of the next."""
+    frontier = [0]
+    track = Track(range(limits.max_depth), "grow", show=progress)
+    for _ in track:
+        found = _fitted(tree, splitter, frontier, limits)
+        frontier = [child for i, split in found.items() for child in tree.branch(i, split)]
+        track.note(f"{len(tree.nodes) // 2 + 1} leaves")
+        if not frontier:
+            break
+
+
+def _best_first(
+    tree: GrowingTree, splitter: Splitter, limits: GrowthLimits, *, progress: bool
+) -> None:
+    """Split the node of greatest gain until there are ``max_leaves``; each is fitted once."""
+    most = len(tree.data.X) if limits.max_leaves is None else limits.max_leaves
+    waiting: list[tuple[float, int]] = []
+    splits: dict[int, FittedSplit] = {}
+    fresh = [0]
+    track = Track(range(1, most), "grow", show=progress)
+    for n_leaves in track:
+        splits |= _fitted(tree, splitter, fresh, limits)
+        for i in fresh:
+            if i in splits:
+                heapq.heappush(waiting, (-splits[i].gain, i))
+        if not waiting:
+            break
+        _, i = heapq.heappop(waiting)
+        fresh = list(tree.branch(i, splits.pop(i)))
+        track.note(f"{n_leaves + 1} leaves")
+
+
+def _fitted(
+    tree: GrowingTree, splitter: Splitter, nodes: list[int], limits: GrowthLimits
+) -> dict[int, FittedSplit]:
+    """Splits of those nodes that can be split and gain enough by it, in order of the nodes."""
+    ready = [
+        i for i in nodes if tree.nodes[i].depth < limits.max_depth and tree.can_split(i, limits)
+    ]
+    found: dict[int, FittedSplit] = {}
+    for group in _groups(tree, ready, splitter):
+        splits = splitter(tree.data, [tree.nodes[i].rows for i in group])
+        found |= {
+            i: split
+            for i, split in zip(group, splits, strict=True)
+            if split is not None and split.gain >= limits.min_gain
+        }
+    return {i: found[i] for i in ready if i in found}
+
+
+def _groups(tree: GrowingTree, ready: list[int], splitter: Splitter) -> list[list[int]]:
     """Nodes of like size together, so that padding and memory stay small."""
     groups: list[list[int]] = []
-    per_row = max(fit.n_restarts * fit.split.n_experts, width)
+    per_row = splitter.numbers_per_row(tree.data.X.shape[1])
     for i in sorted(ready, key=lambda i: len(tree.nodes[i].rows)):
-        size = min(fit.rows_per_node, len(tree.nodes[i].rows))
+        size = min(splitter.rows_per_node, len(tree.nodes[i].rows))
         if groups:
-            least = min(fit.rows_per_node, len(tree.nodes[groups[-1][0]].rows))
+            least = min(splitter.rows_per_node, len(tree.nodes[groups[-1][0]].rows))
             if size <= 2 * least + 20 and (len(groups[-1]) + 1) * size * per_row <= ELEMENTS:
                 groups[-1].append(i)
                 continue

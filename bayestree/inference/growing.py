@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.stumps import FittedSplit
+from bayestree.inference.splitter import FittedSplit
 from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
 

@@ -13,7 +13,8 @@ from bayestree.inference.criteria import criterion_of
 from bayestree.inference.data import Data
 from bayestree.inference.growing import GrowingTree, GrowthLimits
 from bayestree.inference.posterior import Arrays, Posterior
-from bayestree.inference.stumps import FittedSplit, absorb, best_threshold
+from bayestree.inference.splitter import FittedSplit
+from bayestree.inference.stumps import absorb, best_threshold
 from bayestree.models.sites import Sites
 
 LOG2 = math.log(2.0)

@@ -64,12 +64,12 @@ class Posterior:
     @property
     def n_chains(self) -> int:
         """Number of chains."""
-        return int(self.draws["intercept"].shape[0])
+        return int(next(iter(self.draws.values())).shape[0])
 
     @property
     def n_draws(self) -> int:
         """Number of draws of each chain."""
-        return int(self.draws["intercept"].shape[1])
+        return int(next(iter(self.draws.values())).shape[1])
 
     def sites(self, chain: int, draw: int) -> dict[str, Tensor]:
         """One draw, as tensors."""

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from bayestree.inference.criteria import Criterion, criterion_of
 from bayestree.inference.data import PART, Data
+from bayestree.inference.splitter import FittedSplit
 from bayestree.models.leaves import Leaf
-from bayestree.models.sites import Sites
 from bayestree.models.splits import Split
 from bayestree.routing import score, vote
 
@@ -20,14 +20,6 @@ SHARPNESS = 3.0  # slope of a starting facet across one standard deviation of it
 SCREEN = 40  # steps after which the best restart is kept
 REACH = 1e3  # thresholds this far from log 2 are left out: absorbed, they make wild weights
 REDRAW = 20  # steps after which a node with more rows than fit sees other ones
-
-
-class FittedSplit(NamedTuple):
-    """One node's split at 1/2, and what it is worth."""
-
-    sites: Sites
-    right: Tensor
-    gain: float
 
 
 class Batch(NamedTuple):
@@ -84,6 +76,9 @@ class StumpFitter:
     def criterion(self) -> Criterion:
         """What a split is worth."""
         return criterion_of(self.leaf)
+
+    def numbers_per_row(self, n_features: int) -> int:
+        return max(self.n_restarts * self.split.n_experts, n_features)
 
     def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
         """The best split of each node, or None where no split separates anything."""

@@ -7,7 +7,12 @@ from torch import Tensor
 
 from bayestree.models.leaves import Leaf
 
-Likelihood = Literal["mixture", "mutual-information", "variance"]
+Likelihood = Literal[
+    "mixture", "mutual-information", "variance", "misclassification", "squared-error"
+]
+CLASSES = ("mutual-information", "misclassification")  # objectives of categorical leaves only
+VALUES = ("variance", "squared-error")  # of Gaussian leaves only
+DETERMINISTIC = ("misclassification", "squared-error")  # of the deterministic tree only
 
 
 def mixture(joint: Tensor) -> Tensor:
@@ -33,8 +38,21 @@ def variance(log_prob: Tensor, y: Tensor, weights: Tensor) -> Tensor:
     The sum of squares of eq. 16 with its unknown unit profiled out: the same optimum without a
     prior, and on the scale of a log-likelihood, as -N H(Y | L) is.
     """
+    total = weights.sum()
+    return -0.5 * total * (-squared_error(log_prob, y, weights) / total).log()
+
+
+def misclassification(log_prob: Tensor, y: Tensor, weights: Tensor, leaf: Leaf) -> Tensor:
+    """Minus the weight of the rows that are not of their leaf's majority class, a scalar.
+
+    The 0/1 loss that TAO descends; ``log_prob`` is that of the deterministic tree.
+    """
+    counts = log_prob.exp().T @ leaf.statistics(y, weights)
+    return counts.amax(-1).sum() - weights.sum()
+
+
+def squared_error(log_prob: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+    """Minus the weighted sum of squares about the means of the leaves (CPT, eq. 16), a scalar."""
     member = log_prob.exp() * weights.unsqueeze(-1)
     mean = (y @ member) / (member.sum(0) + torch.finfo(member.dtype).tiny)
-    squares = (member * (y.unsqueeze(-1) - mean) ** 2).sum()
-    total = weights.sum()
-    return -0.5 * total * (squares / total).log()
+    return -(member * (y.unsqueeze(-1) - mean) ** 2).sum()

@@ -1,6 +1,8 @@
 """The soft tree: a Pyro model, and the same log-density as a pure function of its sites."""
 
+import math
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
 import pyro
 from pyro import poutine
@@ -12,7 +14,7 @@ from bayestree.models.leaves import Categorical, Leaf
 from bayestree.models.likelihoods import Likelihood
 from bayestree.models.priors import InverseGammaScale, Plates, Priors
 from bayestree.models.sites import Sites, Size
-from bayestree.models.splits import Polytope, Split, log_weight
+from bayestree.models.splits import Polytope, Split
 from bayestree.topology import Topology
 
 
@@ -26,12 +28,14 @@ class SoftTree:
     split : Polytope or Oblique
     priors : Priors
     leaf : Categorical or Gaussian
-    likelihood : {"mixture", "mutual-information", "variance"}
-        ``mixture`` is the proper likelihood. The other two are objectives of the CPT paper with
-        plug-in leaves (eq. 14, 16), stated as a factor: the model then has no leaf sites, and
-        called without y it states where each row goes (``leaf_log_prob``) and nothing else.
+    likelihood : {"mixture", "mutual-information", "variance", "misclassification", "squared-error"}
+        ``mixture`` is the proper likelihood. ``mutual-information`` and ``variance`` are
+        objectives of the CPT paper with plug-in leaves (eq. 14, 16), the last two the losses that
+        alternating optimisation descends. These four are stated as a factor: the model then has
+        no leaf sites, and called without y it states where each row goes (``leaf_log_prob``) and
+        nothing else.
     steepness : float
-        Multiplies the log-odds of every split.
+        Multiplies the log-odds of every split; ``math.inf`` is the deterministic tree.
 
     Examples
     --------
@@ -54,16 +58,21 @@ class SoftTree:
     steepness: float = 1.0
 
     def __post_init__(self) -> None:
-        known = ("mixture", "mutual-information", "variance")
+        known = get_args(Likelihood)
         if self.likelihood not in known:
             raise ValueError(f"likelihood must be one of {known}, got {self.likelihood!r}.")
         categorical = isinstance(self.leaf, Categorical)
-        if self.likelihood == "mutual-information" and not categorical:
-            raise ValueError("likelihood 'mutual-information' needs Categorical leaves.")
-        if self.likelihood == "variance" and categorical:
-            raise ValueError("likelihood 'variance' needs Gaussian leaves.")
+        if self.likelihood in likelihoods.CLASSES and not categorical:
+            raise ValueError(f"likelihood {self.likelihood!r} needs Categorical leaves.")
+        if self.likelihood in likelihoods.VALUES and categorical:
+            raise ValueError(f"likelihood {self.likelihood!r} needs Gaussian leaves.")
         if not self.steepness > 0:
             raise ValueError(f"steepness must be positive, got {self.steepness}.")
+        if self.likelihood in likelihoods.DETERMINISTIC and self.steepness != math.inf:
+            raise ValueError(
+                f"likelihood {self.likelihood!r} is of the deterministic tree: it needs steepness "
+                f"math.inf, got {self.steepness}."
+            )
 
     def __call__(
         self,
@@ -137,9 +146,7 @@ class SoftTree:
 
     def scores(self, sites: Sites, X: Tensor) -> Tensor:
         """Score of each row at each node, shape (n, V)."""
-        return routing.score(
-            X, log_weight(self.split, sites), sites["hyperplane"], sites["intercept"]
-        )
+        return self.split.scores(sites, X)
 
     def leaf_log_probs(self, sites: Sites, X: Tensor) -> Tensor:
         """log P(leaf | x), shape (n, L)."""
@@ -209,6 +216,11 @@ class SoftTree:
 
     def objective(self, log_prob: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """What stands for the log-likelihood where leaves are plug-in, a scalar."""
-        if isinstance(self.leaf, Categorical):
-            return likelihoods.mutual_information(log_prob, y, weight, self.leaf)
+        match self.likelihood:
+            case "mutual-information":
+                return likelihoods.mutual_information(log_prob, y, weight, self.leaf)
+            case "misclassification":
+                return likelihoods.misclassification(log_prob, y, weight, self.leaf)
+            case "squared-error":
+                return likelihoods.squared_error(log_prob, y, weight)
         return likelihoods.variance(log_prob, y, weight)
