@@ -1,4 +1,4 @@
-"""Letter, MNIST, Connect-4 and Bace against the figures of the CPT paper.
+"""Letter, MNIST, Connect-4, Bace and HIV against the figures of the CPT paper.
 
 Run: BAYESTREE_DATA=... python benchmarks/classification.py letter [--seed 0] [--validate]
 With --validate a fifth of the training rows stands for the test rows: choose settings by it.
@@ -27,6 +27,15 @@ JOBS: dict[str, dict[str, object]] = {
     "connect4-depth2": {"max_depth": 2, "n_experts": 30, "max_leaves": 4, "scaling": "common"},
     "bace": {"max_depth": 5, "n_experts": 10, "max_leaves": 21, "scaling": "common",
              "extend": True},
+    # CPT (K = 1): one expert of weight 1, with the paper's leaves as the most.
+    "letter-k1": {"max_depth": 14, "n_experts": 1, "max_leaves": 705, "scaling": "common",
+                  "kl_weight": 0.1, "steepness": 3.0, "min_rows": 10, "min_leaf": 3,
+                  "min_gain": 2.0},
+    "mnist-k1": {"max_depth": 11, "n_experts": 1, "max_leaves": 501, "scaling": "common",
+                 "kl_weight": 0.1, "epochs": 40},
+    "connect4-k1": {"max_depth": 10, "n_experts": 1, "max_leaves": 342, "scaling": "common"},
+    "bace-k1": {"max_depth": 6, "n_experts": 1, "max_leaves": 19, "scaling": "common"},
+    "hiv-k1": {"max_depth": 6, "n_experts": 1, "max_leaves": 25, "scaling": "common"},
 }  # fmt: skip
 
 
