@@ -1,0 +1,1 @@
+"""TAO: the tree alternating optimisation of deterministic trees."""
