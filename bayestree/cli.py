@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from bayestree.estimators._base import BasePolytopeTree
+    from bayestree.estimators._base import BaseTree
     from bayestree.tables import Encoding
 
 MODEL, COLUMNS = "model.safetensors", "columns.json"
@@ -266,7 +266,7 @@ def _check_columns(
 # Fitting.
 
 
-def _estimator(task: str) -> type["BasePolytopeTree"]:
+def _estimator(task: str) -> type["BaseTree"]:
     from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 
     return ConvexPolytopeTreeClassifier if task == "classification" else ConvexPolytopeTreeRegressor

@@ -1,25 +1,16 @@
 """Convex polytope trees with the face of scikit-learn."""
 
-from typing import Any, ClassVar, Literal, Self, overload
+from typing import Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin, RegressorMixin, _fit_context
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bayestree._seed import RandomState
-from bayestree.estimators._base import TOO_LARGE, BasePolytopeTree
-from bayestree.inference import Units
-from bayestree.models import Categorical, Gaussian
-
-Floats = NDArray[np.float64]
-LEAF_SHAPE = 50.0  # rows over two that the common scale of the leaves is worth
+from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._polytope import BasePolytopeTree
+from bayestree.estimators._regressor import TreeRegressor
 
 
-class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
+class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     """Decision tree whose splits are convex polytopes, with a posterior.
 
     Armandpour, Sadeghian and Zhou, "Convex Polytope Trees" (2021). Every internal node is a
@@ -207,92 +198,8 @@ class ConvexPolytopeTreeClassifier(ClassifierMixin, BasePolytopeTree):
         )
         self.class_weight = class_weight
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the tree.
 
-        Parameters
-        ----------
-        X : array or DataFrame, shape (n, d)
-        y : array, shape (n,)
-            Labels of any kind, two or more of them.
-        sample_weight : array, shape (n,), optional
-            Each row counts so many times.
-
-        Raises
-        ------
-        ValueError
-            For missing or infinite values, other shapes, or a single class.
-        """
-        rows, labels = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(labels)
-        weights = self._row_weights(sample_weight, rows, labels)
-        self.classes_, encoded = np.unique(labels, return_inverse=True)
-        counted = np.unique(labels[weights > 0]).tolist()
-        if len(counted) < 2:
-            raise ValueError(
-                f"the rows of y with positive weight hold one class or none, {counted}; a "
-                "classifier needs two classes or more."
-            )
-        names = tuple(str(label) for label in self.classes_)
-        return self._fit(rows, encoded, weights, Categorical(len(names)), names)
-
-    @overload
-    def predict_proba(self, X: ArrayLike, *, return_std: Literal[False] = ...) -> Floats: ...
-    @overload
-    def predict_proba(
-        self, X: ArrayLike, *, return_std: Literal[True]
-    ) -> tuple[Floats, Floats]: ...
-    def predict_proba(
-        self, X: ArrayLike, *, return_std: bool = False
-    ) -> Floats | tuple[Floats, Floats]:
-        """Probability of each class, shape (n, C).
-
-        With ``return_std`` also its standard deviation over the posterior draws: zero for a
-        point estimate and for ``prediction="tree"``.
-        """
-        rows = self._check_rows(X)
-        if self._averages():
-            mean, sd = self.posterior_.predictive(self._standardise(rows))
-            # the draws of float32 fits sum to 1 in float32 only
-            mean = mean / mean.sum(axis=1, keepdims=True)
-        else:
-            mean = self.tree_.predict(rows)
-            sd = np.zeros_like(mean)
-        return (mean, sd) if return_std else mean
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Most probable class, shape (n,)."""
-        probability = self.predict_proba(X)
-        return self.classes_[probability.argmax(axis=1)]
-
-    def _row_weights(
-        self, sample_weight: ArrayLike | None, rows: Floats, values: NDArray[Any]
-    ) -> Floats:
-        weights: Floats = _check_sample_weight(
-            sample_weight, rows, dtype=np.float64, ensure_non_negative=True
-        )
-        if self.class_weight is not None:
-            weights = weights * compute_sample_weight(self.class_weight, values)
-            if not ((weights >= 0) & np.isfinite(weights)).all():
-                raise ValueError(f"class_weight must be zero or more, got {self.class_weight}.")
-        return weights
-
-    def _coded(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        numbers = {label: number for number, label in enumerate(self.classes_.tolist())}
-        unknown = sorted({str(label) for label in values.tolist() if label not in numbers})
-        if unknown:
-            raise ValueError(
-                f"y holds classes that the fit did not see, {unknown[:5]}; it saw "
-                f"{[str(label) for label in numbers]}."
-            )
-        return np.array([numbers[label] for label in values.tolist()], dtype=np.int64)
-
-    def _decoded(self, values: NDArray[Any]) -> NDArray[Any]:
-        return self.classes_[values]
-
-
-class ConvexPolytopeTreeRegressor(RegressorMixin, BasePolytopeTree):
+class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
     """Regression tree whose splits are convex polytopes, with a posterior.
 
     Leaves are normal with conjugate priors; a strong prior, centred on the pooled scale of the
@@ -315,93 +222,3 @@ class ConvexPolytopeTreeRegressor(RegressorMixin, BasePolytopeTree):
     >>> reg = ConvexPolytopeTreeRegressor(max_depth=2, epochs=30, random_state=0).fit(X, y)
     >>> low, high = reg.predict_interval(X, 0.9)
     """
-
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the tree.
-
-        Parameters
-        ----------
-        X : array or DataFrame, shape (n, d)
-        y : array, shape (n,)
-            Real values.
-        sample_weight : array, shape (n,), optional
-            Each row counts so many times.
-
-        Raises
-        ------
-        ValueError
-            For missing or infinite values, or other shapes.
-        """
-        rows, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        target = target.astype(np.float64)
-        weights = self._row_weights(sample_weight, rows, target)
-        if not weights.sum() > 0:
-            raise ValueError("sample_weight is zero everywhere; some row must count.")
-        self._y_mean = float(np.average(target, weights=weights))
-        with np.errstate(over="ignore"):
-            spread = float(np.sqrt(np.average((target - self._y_mean) ** 2, weights=weights)))
-        if not np.isfinite(spread):
-            raise ValueError(f"y {TOO_LARGE}")
-        self._y_scale = spread if spread > 0 else 1.0
-        self._fit(rows, self._coded(target), weights, Gaussian(shape=LEAF_SHAPE))
-        self.tree_ = self.tree_.with_value(self.tree_.value * self._y_scale + self._y_mean)
-        return self
-
-    @overload
-    def predict(self, X: ArrayLike, *, return_std: Literal[False] = ...) -> Floats: ...
-    @overload
-    def predict(self, X: ArrayLike, *, return_std: Literal[True]) -> tuple[Floats, Floats]: ...
-    def predict(self, X: ArrayLike, *, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
-        """Expected value, shape (n,).
-
-        With ``return_std`` also its standard deviation over the posterior draws (of the
-        expectation, not of y): zero for a point estimate and for ``prediction="tree"``.
-        """
-        rows = self._check_rows(X)
-        if self._averages():
-            mean, sd = self.posterior_.predictive(self._standardise(rows))
-            mean, sd = mean * self._y_scale + self._y_mean, sd * self._y_scale
-        else:
-            mean = self.tree_.predict(rows)
-            sd = np.zeros_like(mean)
-        return (mean, sd) if return_std else mean
-
-    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[Floats, Floats]:
-        """Central interval that holds y with probability ``level``, by the posterior.
-
-        The quantiles of the mixture of all draws and leaves.
-
-        Returns
-        -------
-        low, high : arrays, shape (n,)
-
-        Raises
-        ------
-        ValueError
-            If ``level`` is not between 0 and 1.
-        """
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1, got {level}.")
-        standard = self._standardise(self._check_rows(X))
-        tail = (1 - level) / 2
-        bounds = self.posterior_.quantiles(standard, np.array([tail, 1 - tail]))
-        low, high = bounds * self._y_scale + self._y_mean
-        return low, high
-
-    def _units(self) -> Units:
-        return Units(self._center, self._scale, self._y_mean, self._y_scale)
-
-    def _row_weights(
-        self, sample_weight: ArrayLike | None, rows: Floats, values: NDArray[Any]
-    ) -> Floats:
-        weights: Floats = _check_sample_weight(
-            sample_weight, rows, dtype=np.float64, ensure_non_negative=True
-        )
-        return weights
-
-    def _coded(self, values: NDArray[Any]) -> Floats:
-        return (np.asarray(values, dtype=np.float64) - self._y_mean) / self._y_scale
-
-    def _decoded(self, values: NDArray[Any]) -> Floats:
-        return values * self._y_scale + self._y_mean

@@ -4,8 +4,8 @@ The metadata has one entry, ``bayestree``: JSON with the ``version`` of the form
 ``checksum`` (SHA-256 of the file with the checksum's own digits as zeros), the class, its
 parameters, the classes of y, the names of features, the parts of the model and the versions of
 the packages. The arrays are ``draws/*``, ``point/*``, ``stats/*``, ``warmup_draws/*``,
-``warmup_stats/*``, ``topology/*``, ``tree/*``, ``reach/*`` and ``standard/*``. Files of older
-versions stay readable.
+``warmup_stats/*``, ``topology/*``, ``tree/*``, ``reach/*`` and ``standard/*``; a point estimate has
+no ``draws/*``, a tree without diagnostics no ``reach/*``. Files of older versions stay readable.
 """
 
 import hashlib
@@ -25,19 +25,20 @@ from sklearn.utils.validation import check_is_fitted
 import bayestree
 from bayestree._write import write_whole
 from bayestree.diagnostics.reach import Reach
-from bayestree.estimators._base import BasePolytopeTree
+from bayestree.estimators._base import BaseTree
 from bayestree.estimators._codec import plain, plain_model, unplain, unplain_model
+from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators.cpt import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree.inference import Posterior
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
 FORMAT = "bayestree"
-VERSION = 2  # 2: levels, prior votes and leaves in use among ``reach/*``
+VERSION = 3  # 2: levels, prior votes and leaves in use; 3: no draws where they are the point
 BLANK = "0" * 64
 
 #: What a file may hold.
-ESTIMATORS: dict[str, type[BasePolytopeTree]] = {
+ESTIMATORS: dict[str, type[BaseTree]] = {
     "ConvexPolytopeTreeClassifier": ConvexPolytopeTreeClassifier,
     "ConvexPolytopeTreeRegressor": ConvexPolytopeTreeRegressor,
 }
@@ -50,7 +51,7 @@ class ModelFileError(ValueError):
     """A file that is not a whole, readable model file of this package."""
 
 
-def save(estimator: BasePolytopeTree, path: str | Path) -> None:
+def save(estimator: BaseTree, path: str | Path) -> None:
     """Write a fitted estimator to one file, whole or not at all; an existing file is replaced.
 
     The file holds parameters, posterior and tree, and no training rows.
@@ -83,7 +84,7 @@ def save(estimator: BasePolytopeTree, path: str | Path) -> None:
     write_whole(target, _to_bytes(_describe(estimator), _arrays(estimator)))
 
 
-def load(path: str | Path) -> BasePolytopeTree:
+def load(path: str | Path) -> BaseTree:
     """Read a fitted estimator that :func:`save` wrote.
 
     Parameters
@@ -169,7 +170,7 @@ def _digest(content: bytes) -> bytes:
 # What is written.
 
 
-def _describe(estimator: BasePolytopeTree) -> dict[str, Any]:
+def _describe(estimator: BaseTree) -> dict[str, Any]:
     posterior = estimator.posterior_
     names = getattr(estimator, "feature_names_in_", None)
     classes = getattr(estimator, "classes_", None)
@@ -188,13 +189,14 @@ def _describe(estimator: BasePolytopeTree) -> dict[str, Any]:
     }
 
 
-def _arrays(estimator: BasePolytopeTree) -> Arrays:
+def _arrays(estimator: BaseTree) -> Arrays:
     posterior, tree = estimator.posterior_, estimator.tree_
     standard = {"center": estimator._center, "scale": estimator._scale}
-    if isinstance(estimator, ConvexPolytopeTreeRegressor):
+    if isinstance(estimator, TreeRegressor):
         standard["y"] = np.array([estimator._y_mean, estimator._y_scale])
+    reach: Reach | None = getattr(estimator, "_reach", None)
     groups: dict[str, Any] = {
-        "draws": posterior.draws,
+        "draws": {} if _is_point(posterior) else posterior.draws,
         "point": posterior.point,
         "stats": posterior.stats,
         "warmup_draws": posterior.warmup_draws,
@@ -202,10 +204,19 @@ def _arrays(estimator: BasePolytopeTree) -> Arrays:
         "topology": {"children": posterior.model.topology.children},
         "tree": {"children": tree.topology.children}
         | {name: getattr(tree, name) for name in _tree_arrays()},
-        "reach": {k: a for k, a in estimator._reach._asdict().items() if a is not None},
+        "reach": {}
+        if reach is None
+        else {k: a for k, a in reach._asdict().items() if a is not None},
         "standard": standard,
     }
     return {f"{group}/{name}": a for group, named in groups.items() for name, a in named.items()}
+
+
+def _is_point(posterior: Posterior) -> bool:
+    """Whether the only draw is the point estimate."""
+    draws, point = posterior.draws, posterior.point
+    alone = posterior.n_chains * posterior.n_draws == 1 and draws.keys() == point.keys()
+    return alone and all(np.array_equal(draws[name][0, 0], point[name]) for name in draws)
 
 
 def _tree_arrays() -> list[str]:
@@ -217,7 +228,7 @@ def _tree_arrays() -> list[str]:
 # What is read.
 
 
-def _build(described: dict[str, Any], arrays: Arrays) -> BasePolytopeTree:
+def _build(described: dict[str, Any], arrays: Arrays) -> BaseTree:
     estimator = ESTIMATORS[described["class"]](**unplain(described["params"]))
     estimator.n_features_in_ = described["n_features"]
     names = described["feature_names"]
@@ -236,17 +247,20 @@ def _build(described: dict[str, Any], arrays: Arrays) -> BasePolytopeTree:
         feature_names=tuple(names or ()),
         class_names=tuple(described["class_names"]),
     )
+    point = _group(arrays, "point")
     estimator.posterior_ = Posterior(
         model=unplain_model(described["model"], Topology(arrays["topology/children"])),
-        draws=_group(arrays, "draws"),
-        point=_group(arrays, "point"),
+        draws=_group(arrays, "draws") or {name: a[None, None] for name, a in point.items()},
+        point=point,
         inference=described["inference"],
         stats=_group(arrays, "stats"),
         warmup_draws=_group(arrays, "warmup_draws"),
         warmup_stats=_group(arrays, "warmup_stats"),
         settings=unplain(described["settings"]),
     )
-    estimator._reach = Reach(**_group(arrays, "reach"))
+    reach = _group(arrays, "reach")
+    if reach:
+        estimator._reach = Reach(**reach)
     return estimator
 
 

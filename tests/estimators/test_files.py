@@ -287,8 +287,8 @@ class TestRefusals:
 
     def test_newer(self, saved, tmp_path):
         path = tmp_path / "newer.safetensors"
-        path.write_bytes(saved.replace(rb"\"version\": 2,", rb"\"version\": 3,"))
-        with pytest.raises(ModelFileError, match=r"version 3, and bayestree .* upgrade bayestree"):
+        path.write_bytes(saved.replace(rb"\"version\": 3,", rb"\"version\": 4,"))
+        with pytest.raises(ModelFileError, match=r"version 4, and bayestree .* upgrade bayestree"):
             bayestree.load(path)
 
     def test_a_class_outside_the_table(self, tmp_path):

@@ -1,0 +1,46 @@
+"""Trees whose posterior is worth looking at: soft trees, with all diagnostics."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayestree import inference
+from bayestree.estimators._base import BaseTree
+from bayestree.estimators._checks import TreeChecks
+from bayestree.estimators._diagnostics import TreeDiagnostics, measure_nodes
+from bayestree.inference import Data
+
+
+class BayesianTree(TreeDiagnostics, TreeChecks, BaseTree):
+    """A soft tree: its deterministic form, and what its posterior says beside it."""
+
+    extend: bool = False
+    prediction: str = "auto"
+
+    def _read_off(
+        self,
+        X: NDArray[np.float64],
+        y: NDArray[Any],
+        weights: NDArray[np.float64],
+        data: Data,
+        class_names: tuple[str, ...],
+    ) -> None:
+        hard = inference.harden(self.posterior_, data, limits=self._limits(), extend=self.extend)
+        tree = self._splits(hard.posterior, class_names).drop_experts(X)
+        bypass = tree.one_way(X)
+        self.tree_ = tree.collapse(bypass).fill(X, y, weights, len(class_names))
+        _, kept, _ = tree.topology.collapse(bypass)
+        self._reach = measure_nodes(
+            self.posterior_,
+            self.tree_,
+            X,
+            self._standardise(X),
+            hard.sources[kept],
+            hard.levels[kept],
+        )
+
+    def _averages(self) -> bool:
+        if self.prediction == "auto":
+            return self.posterior_.n_chains * self.posterior_.n_draws > 1
+        return self.prediction == "posterior"

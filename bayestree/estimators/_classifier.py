@@ -1,0 +1,106 @@
+"""What every classifier shares: labels, weights of classes, and probabilities."""
+
+from typing import Any, Literal, Self, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from bayestree.estimators._base import BaseTree
+from bayestree.models import Categorical
+
+Floats = NDArray[np.float64]
+
+
+class TreeClassifier(ClassifierMixin, BaseTree):
+    """A tree with class probabilities in its leaves."""
+
+    class_weight: Any = None
+    classes_: NDArray[Any]
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the tree.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+        y : array, shape (n,)
+            Labels of any kind, two or more of them.
+        sample_weight : array, shape (n,), optional
+            Each row counts so many times.
+
+        Raises
+        ------
+        ValueError
+            For missing or infinite values, other shapes, or a single class.
+        """
+        rows, labels = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(labels)
+        weights = self._row_weights(sample_weight, rows, labels)
+        self.classes_, encoded = np.unique(labels, return_inverse=True)
+        counted = np.unique(labels[weights > 0]).tolist()
+        if len(counted) < 2:
+            raise ValueError(
+                f"the rows of y with positive weight hold one class or none, {counted}; a "
+                "classifier needs two classes or more."
+            )
+        names = tuple(str(label) for label in self.classes_)
+        return self._fit(rows, encoded, weights, Categorical(len(names)), names)
+
+    @overload
+    def predict_proba(self, X: ArrayLike, *, return_std: Literal[False] = ...) -> Floats: ...
+    @overload
+    def predict_proba(
+        self, X: ArrayLike, *, return_std: Literal[True]
+    ) -> tuple[Floats, Floats]: ...
+    def predict_proba(
+        self, X: ArrayLike, *, return_std: bool = False
+    ) -> Floats | tuple[Floats, Floats]:
+        """Probability of each class, shape (n, C).
+
+        With ``return_std`` also its standard deviation over the posterior draws: zero for a
+        point estimate and for ``prediction="tree"``.
+        """
+        rows = self._check_rows(X)
+        if self._averages():
+            mean, sd = self.posterior_.predictive(self._standardise(rows))
+            # the draws of float32 fits sum to 1 in float32 only
+            mean = mean / mean.sum(axis=1, keepdims=True)
+        else:
+            mean = self.tree_.predict(rows)
+            sd = np.zeros_like(mean)
+        return (mean, sd) if return_std else mean
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Most probable class, shape (n,)."""
+        probability = self.predict_proba(X)
+        return self.classes_[probability.argmax(axis=1)]
+
+    def _row_weights(
+        self, sample_weight: ArrayLike | None, rows: Floats, values: NDArray[Any]
+    ) -> Floats:
+        weights: Floats = _check_sample_weight(
+            sample_weight, rows, dtype=np.float64, ensure_non_negative=True
+        )
+        if self.class_weight is not None:
+            weights = weights * compute_sample_weight(self.class_weight, values)
+            if not ((weights >= 0) & np.isfinite(weights)).all():
+                raise ValueError(f"class_weight must be zero or more, got {self.class_weight}.")
+        return weights
+
+    def _coded(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        numbers = {label: number for number, label in enumerate(self.classes_.tolist())}
+        unknown = sorted({str(label) for label in values.tolist() if label not in numbers})
+        if unknown:
+            raise ValueError(
+                f"y holds classes that the fit did not see, {unknown[:5]}; it saw "
+                f"{[str(label) for label in numbers]}."
+            )
+        return np.array([numbers[label] for label in values.tolist()], dtype=np.int64)
+
+    def _decoded(self, values: NDArray[Any]) -> NDArray[Any]:
+        return self.classes_[values]

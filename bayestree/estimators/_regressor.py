@@ -1,0 +1,113 @@
+"""What every regressor shares: y on its own scale, means and intervals."""
+
+from typing import Any, Literal, Self, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import RegressorMixin, _fit_context
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from bayestree.estimators._base import BaseTree
+from bayestree.estimators._units import TOO_LARGE
+from bayestree.inference import Units
+from bayestree.models import Gaussian
+
+Floats = NDArray[np.float64]
+LEAF_SHAPE = 50.0  # rows over two that the common scale of the leaves is worth
+
+
+class TreeRegressor(RegressorMixin, BaseTree):
+    """A tree with means in its leaves."""
+
+    _y_mean: float
+    _y_scale: float
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the tree.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+        y : array, shape (n,)
+            Real values.
+        sample_weight : array, shape (n,), optional
+            Each row counts so many times.
+
+        Raises
+        ------
+        ValueError
+            For missing or infinite values, or other shapes.
+        """
+        rows, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        target = target.astype(np.float64)
+        weights = self._row_weights(sample_weight, rows, target)
+        if not weights.sum() > 0:
+            raise ValueError("sample_weight is zero everywhere; some row must count.")
+        self._y_mean = float(np.average(target, weights=weights))
+        with np.errstate(over="ignore"):
+            spread = float(np.sqrt(np.average((target - self._y_mean) ** 2, weights=weights)))
+        if not np.isfinite(spread):
+            raise ValueError(f"y {TOO_LARGE}")
+        self._y_scale = spread if spread > 0 else 1.0
+        self._fit(rows, self._coded(target), weights, Gaussian(shape=LEAF_SHAPE))
+        self.tree_ = self.tree_.with_value(self.tree_.value * self._y_scale + self._y_mean)
+        return self
+
+    @overload
+    def predict(self, X: ArrayLike, *, return_std: Literal[False] = ...) -> Floats: ...
+    @overload
+    def predict(self, X: ArrayLike, *, return_std: Literal[True]) -> tuple[Floats, Floats]: ...
+    def predict(self, X: ArrayLike, *, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
+        """Expected value, shape (n,).
+
+        With ``return_std`` also its standard deviation over the posterior draws (of the
+        expectation, not of y): zero for a point estimate and for ``prediction="tree"``.
+        """
+        rows = self._check_rows(X)
+        if self._averages():
+            mean, sd = self.posterior_.predictive(self._standardise(rows))
+            mean, sd = mean * self._y_scale + self._y_mean, sd * self._y_scale
+        else:
+            mean = self.tree_.predict(rows)
+            sd = np.zeros_like(mean)
+        return (mean, sd) if return_std else mean
+
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[Floats, Floats]:
+        """Central interval that holds y with probability ``level``, by the posterior.
+
+        The quantiles of the mixture of all draws and leaves.
+
+        Returns
+        -------
+        low, high : arrays, shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If ``level`` is not between 0 and 1.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1, got {level}.")
+        standard = self._standardise(self._check_rows(X))
+        tail = (1 - level) / 2
+        bounds = self.posterior_.quantiles(standard, np.array([tail, 1 - tail]))
+        low, high = bounds * self._y_scale + self._y_mean
+        return low, high
+
+    def _units(self) -> Units:
+        return Units(self._center, self._scale, self._y_mean, self._y_scale)
+
+    def _row_weights(
+        self, sample_weight: ArrayLike | None, rows: Floats, values: NDArray[Any]
+    ) -> Floats:
+        weights: Floats = _check_sample_weight(
+            sample_weight, rows, dtype=np.float64, ensure_non_negative=True
+        )
+        return weights
+
+    def _coded(self, values: NDArray[Any]) -> Floats:
+        return (np.asarray(values, dtype=np.float64) - self._y_mean) / self._y_scale
+
+    def _decoded(self, values: NDArray[Any]) -> Floats:
+        return values * self._y_scale + self._y_mean

@@ -1,0 +1,61 @@
+"""The units in which a fit measures the features."""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+RANGE = 6.0  # deviations that a column spans at most
+TOO_LARGE = "holds values too large to be squared (beyond some 1e150); rescale them."
+
+#: What a feature is measured in: its standard deviation, but no less than a sixth of its range;
+#: one unit for all; the range, so that it goes from -1 to 1; the standard deviation and no other;
+#: nothing but its own unit.
+UnitRule = Literal["standard", "common", "range", "variance", "none"]
+
+Floats = NDArray[np.float64]
+
+
+def units(X: Floats, weights: Floats, rule: UnitRule) -> tuple[Floats, Floats]:
+    """Center of each column, and the unit in which it is measured.
+
+    Parameters
+    ----------
+    X : array, shape (n, d)
+    weights : array, shape (n,)
+    rule : {"standard", "common", "range", "variance", "none"}
+        ``"standard"``: the weighted mean, and the standard deviation, but no less than a sixth of
+        the range (about which it is for normal columns), so that a feature that is seldom on does
+        not outweigh all others where it is. ``"common"``: the root mean square deviation for all
+        columns. ``"range"``: middle and half of the range. ``"variance"``: mean and standard
+        deviation. ``"none"``: 0 and 1.
+
+    Returns
+    -------
+    center, scale : arrays, shape (d,)
+        The scale of a constant column is 1.
+
+    Raises
+    ------
+    ValueError
+        For values whose squares are not finite.
+    """
+    center = np.average(X, axis=0, weights=weights)
+    with np.errstate(over="ignore"):
+        deviation = np.sqrt(np.average((X - center) ** 2, axis=0, weights=weights))
+    if not np.isfinite(deviation).all():
+        raise ValueError(f"X {TOO_LARGE}")
+    span = np.ptp(X, axis=0)
+    if rule == "none":
+        return np.zeros_like(center), np.ones_like(center)
+    if rule == "common":
+        varies = span > 0
+        together = np.sqrt((deviation[varies] ** 2).mean()) if varies.any() else 1.0
+        return center, np.where(varies, together, 1.0)
+    if rule == "range":
+        center, unit = X.min(axis=0) + span / 2, span / 2
+    else:
+        unit = deviation if rule == "variance" else np.maximum(deviation, span / RANGE)
+    # Rounding leaves a constant column of large values a spread far below its last digit.
+    tiny = np.finfo(np.float64).eps * np.abs(center)
+    return center, np.where(unit > 10 * tiny, unit, 1.0)
