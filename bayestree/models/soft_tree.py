@@ -12,7 +12,7 @@ from bayestree import routing
 from bayestree.models import likelihoods
 from bayestree.models.leaves import Categorical, Leaf
 from bayestree.models.likelihoods import Likelihood
-from bayestree.models.priors import InverseGammaScale, Plates, Priors
+from bayestree.models.priors import InverseGammaScale, Priors
 from bayestree.models.sites import Sites, Size
 from bayestree.models.splits import Polytope, Split
 from bayestree.topology import Topology
@@ -25,7 +25,7 @@ class SoftTree:
     Parameters
     ----------
     topology : Topology
-    split : Polytope or Oblique
+    split : Polytope, Oblique or Network
     priors : Priors
     leaf : Categorical or Gaussian
     likelihood : {"mixture", "mutual-information", "variance", "misclassification", "squared-error"}
@@ -130,12 +130,7 @@ class SoftTree:
             The sites that rows depend on: what ``leaf_log_probs`` and the leaves read.
         """
         size = self.size(n_features)
-        plates = Plates.of(size)
-        sites: dict[str, Tensor] = {}
-        if self.split.weighted:
-            sites["log_weight"] = self.priors.weight.state(size, like, plates)
-            pyro.deterministic("weight", sites["log_weight"].exp())
-        sites["hyperplane"], sites["intercept"] = self.priors.hyperplane.state(size, like, plates)
+        sites = self.split.state(self.priors, size, like)
         if self.likelihood == "mixture":
             sites |= self.leaf.state(size.n_leaves, like)
         return sites
@@ -159,17 +154,15 @@ class SoftTree:
         hyper-parameters of the gamma process; it is the density of the log-weights. ``leaf`` is
         absent where leaves are plug-in.
         """
-        parts = {"hyperplane": self.priors.hyperplane.log_prob(sites)}
-        if self.split.weighted:
-            parts["weight"] = self.priors.weight.log_prob(sites)
+        parts = self.split.log_priors(self.priors, sites)
         if self.likelihood == "mixture":
             parts["leaf"] = self.leaf.log_prob(sites)
         return parts
 
     def log_prior(self, sites: Sites) -> Tensor:
         """Log-density of the parameters, a scalar."""
-        hyperplane, *others = self.log_priors(sites).values()
-        return sum(others, start=hyperplane)
+        first, *others = self.log_priors(sites).values()
+        return sum(others, start=first)
 
     def log_likelihood_rows(self, sites: Sites, X: Tensor, y: Tensor) -> Tensor:
         """log p(y_n | x_n) of each row, shape (n,), not weighted.

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+import pyro
 import torch
 
 from bayestree import routing
-from bayestree.models.sites import Sites
+from bayestree.models.priors import Plates, Priors
+from bayestree.models.sites import Sites, Size
 
 
 class Split(Protocol):
@@ -23,9 +25,65 @@ class Split(Protocol):
     def scores(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
         """Score of each row at each node, shape (n, V); the split is at log 2."""
 
+    def shapes(self, size: Size) -> dict[str, tuple[int, ...]]:
+        """Shape of each of its sites, which gradients move; the nodes come first."""
+
+    def parameters(self, sites: Sites) -> tuple[str, ...]:
+        """Names of those of the sites that are its own."""
+
+    def state(self, priors: Priors, size: Size, like: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Sample its sites inside the Pyro model and return them."""
+
+    def log_priors(self, priors: Priors, sites: Sites) -> dict[str, torch.Tensor]:
+        """Log-density of each family of its parameters, scalars."""
+
+    def log_odds(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
+        """Log-odds of going right of each row at each node, shape (n, V)."""
+
+
+class StumpSplit(Split, Protocol):
+    """A split that can be fitted to many nodes at once from a random start."""
+
+    def start(self, n_nodes: int, n_features: int, like: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Random parameters of ``n_nodes`` nodes, of dtype and device of ``like``."""
+
+    def own_log_odds(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
+        """Log-odds (V, m) of rows X (V, m, d), each at its own node."""
+
+
+class _Linear:
+    """What splits of linear experts share: the sites of the experts, and their priors."""
+
+    weighted: ClassVar[bool]
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return ("hyperplane", "intercept", *("log_weight",) * self.weighted)
+
+    def shapes(self, size: Size) -> dict[str, tuple[int, ...]]:
+        return {name: size.shape(name) for name in self._names}
+
+    def parameters(self, sites: Sites) -> tuple[str, ...]:
+        return self._names
+
+    def state(self, priors: Priors, size: Size, like: torch.Tensor) -> dict[str, torch.Tensor]:
+        plates = Plates.of(size)
+        sites: dict[str, torch.Tensor] = {}
+        if self.weighted:
+            sites["log_weight"] = priors.weight.state(size, like, plates)
+            pyro.deterministic("weight", sites["log_weight"].exp())
+        sites["hyperplane"], sites["intercept"] = priors.hyperplane.state(size, like, plates)
+        return sites
+
+    def log_priors(self, priors: Priors, sites: Sites) -> dict[str, torch.Tensor]:
+        parts = {"hyperplane": priors.hyperplane.log_prob(sites)}
+        if self.weighted:
+            parts["weight"] = priors.weight.log_prob(sites)
+        return parts
+
 
 @dataclass(frozen=True)
-class Polytope:
+class Polytope(_Linear):
     """A committee of linear experts whose noisy-OR vote sends a row right.
 
     The left side {s <= log 2} is convex (theorem 1): a polytope of at most ``n_experts`` facets.
@@ -46,9 +104,12 @@ class Polytope:
     def scores(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
         return routing.score(X, sites["log_weight"], sites["hyperplane"], sites["intercept"])
 
+    def log_odds(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
+        return routing.log_odds(self.scores(sites, X))
+
 
 @dataclass(frozen=True)
-class Oblique:
+class Oblique(_Linear):
     """One expert of weight 1: P(right) is logistic in beta . x + b, the oblique split.
 
     Parameters
@@ -68,6 +129,21 @@ class Oblique:
 
     def scores(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
         return routing.score(X, log_weight(self, sites), sites["hyperplane"], sites["intercept"])
+
+    def log_odds(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
+        # node-major in memory, which is how trees are walked
+        return torch.addmm(sites["intercept"], sites["hyperplane"].squeeze(1), X.T).T
+
+    def own_log_odds(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
+        plane = sites["hyperplane"].transpose(1, 2)
+        return torch.baddbmm(sites["intercept"].unsqueeze(1), X, plane).squeeze(-1)
+
+    def start(self, n_nodes: int, n_features: int, like: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Coefficients and intercept together uniform on the unit sphere (E2EDT, sec. 3.1)."""
+        shape = (n_nodes, 1, n_features + 1)
+        drawn = torch.randn(shape, dtype=like.dtype, device=like.device)
+        drawn = drawn / drawn.norm(dim=-1, keepdim=True)
+        return {"hyperplane": drawn[..., :-1].contiguous(), "intercept": drawn[..., -1].clone()}
 
 
 def log_weight(split: Split, sites: Sites) -> torch.Tensor:

@@ -1,0 +1,238 @@
+"""Splits by a network of the user's: one torch module for each node (E2EDT, section 2.4)."""
+
+import math
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import pyro
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from bayestree import routing
+from bayestree.distributions import Constant
+from bayestree.models.priors import Priors
+from bayestree.models.sites import Sites, Size
+
+PREFIX = "network."  # of the sites, before the names of a module's parameters
+ROWS = 256  # rows that pass a network at a time: twice as fast as 1,000, which leave the cache
+MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A split by a torch module, whose one output is the log-odds f of going right.
+
+    Every node has parameters of its own, the sites ``"network.NAME"`` with one entry for each
+    node first. P(right) is logistic in f, as for :class:`Oblique`; the prior is flat.
+
+    Parameters
+    ----------
+    build : callable
+        Makes a module from the number of features, n_features -> nn.Module. It maps rows (n, d),
+        on the scale of the fit, to f, (n, 1) or (n,). It may be a function, a class whose
+        instances are equal when they build the same, or :class:`SmallConvNet`.
+
+    Raises
+    ------
+    TypeError
+        If ``build`` cannot be called or hashed, or, when it is first used, makes no module.
+    ValueError
+        When first used: for a module without parameters, with buffers, frozen parameters,
+        dropout or batch normalisation, or with an output of another shape.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> from bayestree.models import Network
+    >>> def two_layers(n_features):
+    ...     return nn.Sequential(nn.Linear(n_features, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> split = Network(two_layers)
+    """
+
+    build: Callable[[int], nn.Module]
+    n_experts: ClassVar[int] = 1
+    weighted: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.build) or not isinstance(self.build, Hashable):
+            raise TypeError(
+                "build must be a hashable callable, n_features -> nn.Module, got "
+                f"{self.build!r}; a function or a frozen dataclass with __call__ will do."
+            )
+
+    def module(self, n_features: int) -> nn.Module:
+        """A new module, checked; drawn from torch's generator as its layers are."""
+        made = self.build(n_features)
+        _check(made, n_features)
+        return made.eval()
+
+    def shapes(self, size: Size) -> dict[str, tuple[int, ...]]:
+        template = _template(self, size.n_features, threading.get_ident())
+        return {
+            PREFIX + name: (size.n_nodes, *value.shape)
+            for name, value in template.named_parameters()
+        }
+
+    def parameters(self, sites: Sites) -> tuple[str, ...]:
+        return tuple(site for site in sites if site.startswith(PREFIX))
+
+    def start(self, n_nodes: int, n_features: int, like: Tensor) -> dict[str, Tensor]:
+        """Parameters of new modules as their layers draw them."""
+        sites = {
+            site: like.new_empty(shape)
+            for site, shape in self.shapes(Size(n_nodes, 1, n_features, n_nodes + 1)).items()
+        }
+        for node in range(n_nodes):
+            for name, value in self.module(n_features).named_parameters():
+                sites[PREFIX + name][node] = value.detach()
+        return sites
+
+    def state(self, priors: Priors, size: Size, like: Tensor) -> dict[str, Tensor]:
+        """State the sites, of a flat prior; ``priors`` are those of linear splits."""
+        with pyro.plate("node", size.n_nodes, dim=-1):
+            return {
+                site: pyro.sample(site, Constant(like, shape[1:]).to_event(len(shape) - 1))
+                for site, shape in self.shapes(size).items()
+            }
+
+    def log_priors(self, priors: Priors, sites: Sites) -> dict[str, Tensor]:
+        """Log-density of the sites, 0 everywhere."""
+        return {"network": next(iter(sites.values())).new_zeros(())}
+
+    def log_odds(self, sites: Sites, X: Tensor) -> Tensor:
+        """Output f of each node's network, shape (n, V)."""
+        n_nodes = len(sites[self.parameters(sites)[0]])
+        return self.own_log_odds(sites, X.expand(n_nodes, *X.shape)).T
+
+    def own_log_odds(self, sites: Sites, X: Tensor) -> Tensor:
+        """Output (V, m) for rows X (V, m, d), each of its own node's network."""
+        n_nodes, n_rows, n_features = X.shape
+        if n_nodes == 0 or n_rows == 0:
+            return X.new_zeros(n_nodes, n_rows)
+        template = _template(self, n_features, threading.get_ident())
+        names = self.parameters(sites)
+        found = []
+        for node in range(n_nodes):
+            values = {name.removeprefix(PREFIX): sites[name][node] for name in names}
+            parts = X[node].split(ROWS)
+            found.append(torch.cat([functional_call(template, values, (p,)) for p in parts]))
+        return torch.stack(found).view(n_nodes, n_rows)
+
+    def scores(self, sites: Sites, X: Tensor) -> Tensor:
+        """Score softplus(f) of each row at each node, shape (n, V); the split is at f = 0."""
+        odds = self.log_odds(sites, X)
+        return routing.vote(odds.T.unsqueeze(1), odds.new_zeros(odds.shape[1], 1))
+
+
+@dataclass(frozen=True)
+class SmallConvNet:
+    """The small convolutional network of E2EDT, section 3.4, for :class:`Network`.
+
+    Convolution 5 x 5 to 3 channels, max-pooling 2 x 2, ReLU; convolution 5 x 5 to 6 channels,
+    max-pooling 2 x 2, ReLU; a layer of 50 units, ReLU; a layer of one.
+
+    Parameters
+    ----------
+    image_shape : tuple of int
+        (height, width), or (channels, height, width), of the image that a row holds.
+
+    Raises
+    ------
+    ValueError
+        If the image is smaller than 16 x 16, or, when called, a row does not hold it.
+    """
+
+    image_shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        shape = tuple(self.image_shape)
+        object.__setattr__(self, "image_shape", shape)
+        if len(shape) not in (2, 3) or min(shape) < 1 or min(shape[-2:]) < 16:
+            raise ValueError(
+                "image_shape must be (height, width) or (channels, height, width) of 16 x 16 "
+                f"pixels or more, got {shape}."
+            )
+
+    def __call__(self, n_features: int) -> nn.Module:
+        """The network for rows of ``n_features`` columns."""
+        if n_features != math.prod(self.image_shape):
+            raise ValueError(
+                f"image_shape {self.image_shape} has {math.prod(self.image_shape)} pixels, but "
+                f"rows have {n_features} columns; give the shape of the image in a row."
+            )
+        *channels, height, width = self.image_shape
+        left = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
+        return nn.Sequential(
+            nn.Unflatten(1, (*(channels or [1]), height, width)),
+            nn.Conv2d(channels[0] if channels else 1, 3, 5),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Conv2d(3, 6, 5),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(6 * left[0] * left[1], 50),
+            nn.ReLU(),
+            nn.Linear(50, 1),
+        )
+
+
+@lru_cache(maxsize=64)
+def _template(split: Network, n_features: int, thread: int) -> nn.Module:  # noqa: ARG001
+    """A module through which the values of all nodes pass, one after the other.
+
+    One for each thread, because a call replaces its parameters for a while. That it exists must
+    leave no trace in the generator, or what is drawn next would depend on what ran before.
+    """
+    with torch.random.fork_rng(devices=[]):
+        return split.module(n_features)
+
+
+def _check(module: nn.Module, n_features: int) -> None:
+    """Refuse what is not a function of one row and of parameters that are all fitted."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"build must return a torch.nn.Module, got {type(module).__name__}.")
+    mixing = [name for name, part in module.named_modules() if isinstance(part, MIXING)]
+    if mixing:
+        raise ValueError(
+            "the module that build returns has dropout or batch normalisation "
+            f"({', '.join(mixing)}), by which a row's side depends on chance or on other rows; "
+            "leave it out, or use LayerNorm or GroupNorm."
+        )
+    buffers = [name for name, _ in module.named_buffers()]
+    if buffers:
+        raise ValueError(
+            f"the module that build returns has buffers ({', '.join(buffers)}), which are no "
+            "sites and would be lost; make constants inside forward."
+        )
+    frozen = [name for name, value in module.named_parameters() if not value.requires_grad]
+    if frozen or not list(module.parameters()):
+        raise ValueError(
+            "the module that build returns must have parameters, all of them to be fitted"
+            + (f"; these have requires_grad=False: {', '.join(frozen)}." if frozen else ".")
+        )
+    _check_output(module, n_features)
+
+
+@torch.no_grad()
+def _check_output(module: nn.Module, n_features: int) -> None:
+    """Refuse other shapes than (n, 1) and (n,), and rows that bear on each other."""
+    dtype = next(module.parameters()).dtype
+    rows = torch.linspace(-1, 1, 3 * n_features, dtype=dtype).view(3, n_features)
+    together = module.eval()(rows)
+    if not isinstance(together, Tensor) or together.shape not in ((3,), (3, 1)):
+        shape = tuple(together.shape) if isinstance(together, Tensor) else type(together).__name__
+        raise ValueError(
+            "the module that build returns must map rows (n, d) to log-odds (n, 1) or (n,); it "
+            f"maps (3, {n_features}) to {shape}."
+        )
+    alone = torch.cat([module(row.unsqueeze(0)).reshape(1) for row in rows])
+    if not torch.allclose(together.reshape(3), alone, rtol=1e-3, atol=1e-5):
+        raise ValueError(
+            "the module that build returns must treat each row alone and always alike; alone and "
+            "together, rows give it different values."
+        )
