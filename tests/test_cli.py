@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import bayestree
 from bayestree import cli
+from bayestree._cli import output
 from bayestree.tables import (
     Encoding,
     InputError,
@@ -148,7 +149,7 @@ class TestFit:
         def full(*_):
             raise OSError("disk full")
 
-        monkeypatch.setattr(cli, "_json", full)
+        monkeypatch.setattr(output, "json_text", full)
         words = ("fit", "data.csv", "--target", "kind", "--out", "tree", *QUICK)
         assert "disk full" in refused(*words)
         assert files_in(place) == ["data.csv"]
