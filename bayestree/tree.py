@@ -1,23 +1,20 @@
 """The deterministic tree: what a person reads and what is deployed. NumPy only."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 
+from bayestree.routed_tree import CHUNK, FloatArray, RoutedTree
 from bayestree.topology import BoolArray, IntArray, Topology
 
-LOG2 = float(np.log(2.0))
-CHUNK = 32_768
+__all__ = ["LOG2", "FloatArray", "Tree", "facet_threshold"]
 
-FloatArray = NDArray[np.float64]
+LOG2 = float(np.log(2.0))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Tree:
+class Tree(RoutedTree):
     """A deterministic convex polytope tree.
 
     A row goes left at node v iff sum_k weight_k softplus(hyperplane_k . x + intercept_k)
@@ -92,26 +89,6 @@ class Tree:
         )
 
     @property
-    def n_nodes(self) -> int:
-        """Number of internal nodes."""
-        return self.topology.n_nodes
-
-    @property
-    def n_leaves(self) -> int:
-        """Number of leaves."""
-        return self.topology.n_leaves
-
-    @property
-    def depth(self) -> int:
-        """Depth of the deepest leaf."""
-        return self.topology.depth
-
-    @property
-    def n_features(self) -> int:
-        """Number of features."""
-        return self.hyperplane.shape[1]
-
-    @property
     def n_facets(self) -> IntArray:
         """Number of experts of each node, shape (V,)."""
         return np.diff(self.expert_start)
@@ -151,69 +128,6 @@ class Tree:
         if len(open_rows):
             right[open_rows] = np.logaddexp(0.0, activation[open_rows]) @ weight > LOG2
         return right
-
-    def walk(self, X: FloatArray) -> Iterator[tuple[int, IntArray, BoolArray]]:
-        """Every node reached, with the rows that reach it and the side of each."""
-        waiting: dict[int, IntArray] = {0: np.arange(len(X))} if self.n_nodes else {}
-        for node in range(self.n_nodes):
-            rows = waiting.pop(node, None)
-            if rows is None or len(rows) == 0:
-                continue
-            right = self.goes_right(node, X if len(rows) == len(X) else X[rows])
-            for child, taken in zip(self.topology.children[node], (~right, right), strict=True):
-                if child >= 0:
-                    waiting[int(child)] = rows[taken]
-            yield node, rows, right
-
-    def apply(self, X: FloatArray) -> IntArray:
-        """Number of the leaf that each row reaches, shape (n,)."""
-        leaf = np.zeros(len(X), dtype=np.int64)
-        for start in range(0, len(X), CHUNK):
-            part = leaf[start : start + CHUNK]
-            for node, rows, right in self.walk(X[start : start + CHUNK]):
-                child = self.topology.children[node, right.astype(np.int64)]
-                ends = child < 0
-                part[rows[ends]] = ~child[ends]
-        return leaf
-
-    def predict(self, X: FloatArray) -> FloatArray:
-        """Value of the leaf that each row reaches, shape (n, C) or (n,)."""
-        return self.value[self.apply(X)]
-
-    def decision_path(self, X: FloatArray) -> csr_matrix:
-        """Which nodes each row passes, shape (n, V + L): node v, and leaf l as V + l."""
-        leaf = self.apply(X)
-        member = np.zeros((self.n_leaves, self.n_nodes + self.n_leaves), dtype=bool)
-        member[:, : self.n_nodes] = self.topology.turns.any(axis=0).T
-        member[np.arange(self.n_leaves), self.n_nodes + np.arange(self.n_leaves)] = True
-        return csr_matrix(member)[leaf]
-
-    def fill(self, X: FloatArray, y: NDArray[Any], weights: FloatArray, n_classes: int) -> "Tree":
-        """The tree with leaves from the rows that reach them (CPT, Algorithm 1, last lines).
-
-        ``y`` holds class numbers if ``n_classes`` > 0, else real values. A leaf without rows
-        takes the value of all rows.
-        """
-        leaf = self.apply(X)
-        rows = np.bincount(leaf, weights, self.n_leaves)
-        columns = [weights * (y == c) for c in range(n_classes)] or [weights * y]
-        sums = np.stack([np.bincount(leaf, c, self.n_leaves) for c in columns], axis=1)
-        overall = sums.sum(axis=0) / weights.sum()
-        with np.errstate(invalid="ignore", divide="ignore"):
-            value = np.where(rows[:, None] > 0, sums / rows[:, None], overall)
-        return self._with(value=value if n_classes else value[:, 0], leaf_rows=rows)
-
-    def prune(self, X: FloatArray) -> "Tree":
-        """The tree without the nodes at which all rows of ``X`` go one way."""
-        return self.collapse(self.one_way(X))
-
-    def one_way(self, X: FloatArray) -> IntArray:
-        """The side to which all rows that reach a node go, or -1 if they part, shape (V,)."""
-        taken = np.zeros((self.n_nodes, 2), dtype=bool)
-        for node, _, right in self._walk_chunks(X):
-            taken[node] |= (not right.all(), bool(right.any()))
-        # A node that no row reaches lies below one that is removed, and goes with it.
-        return np.where(taken.all(axis=1), -1, np.where(taken[:, 1], 1, 0))
 
     def collapse(self, bypass: IntArray) -> "Tree":
         """The tree without the nodes marked (see :meth:`Topology.collapse`)."""
@@ -274,20 +188,6 @@ class Tree:
             hyperplane=self.hyperplane[keep],
             intercept=self.intercept[keep],
         )
-
-    def with_value(self, value: FloatArray) -> "Tree":
-        """The tree with other values in its leaves."""
-        if len(value) != self.n_leaves:
-            raise ValueError(f"value must have {self.n_leaves} rows, got {len(value)}.")
-        return self._with(value=value)
-
-    def _walk_chunks(self, X: FloatArray) -> Iterator[tuple[int, IntArray, BoolArray]]:
-        for start in range(0, len(X), CHUNK):
-            for node, rows, right in self.walk(X[start : start + CHUNK]):
-                yield node, rows + start, right
-
-    def _with(self, **changes: Any) -> "Tree":
-        return replace(self, **changes)
 
 
 def facet_threshold(weight: FloatArray) -> FloatArray:

@@ -1,0 +1,154 @@
+"""What every deterministic tree does with its rows, whatever its splits are. NumPy only."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from bayestree.topology import BoolArray, IntArray, Topology
+
+CHUNK = 32_768
+
+FloatArray = NDArray[np.float64]
+
+
+class RoutedTree(ABC):
+    """A deterministic tree; a subclass, a frozen dataclass with these fields, adds the splits.
+
+    Attributes
+    ----------
+    topology : Topology
+    value : array, shape (L, C) or (L,)
+        Class probabilities, or means, of the leaves.
+    leaf_rows : array, shape (L,)
+        Weighted training rows in each leaf.
+    center, scale : arrays, shape (d,)
+        The units in which the fit measured the features: (x - center) / scale.
+    feature_names, class_names : tuples of str
+        Empty where there are none.
+    """
+
+    topology: Topology
+    value: FloatArray
+    leaf_rows: FloatArray
+    center: FloatArray
+    scale: FloatArray
+    feature_names: tuple[str, ...]
+    class_names: tuple[str, ...]
+
+    @abstractmethod
+    def goes_right(self, node: int, X: FloatArray) -> BoolArray:
+        """Side of each row at a node, shape (n,)."""
+
+    @abstractmethod
+    def collapse(self, bypass: IntArray) -> Self:
+        """The tree without the nodes marked (see :meth:`Topology.collapse`)."""
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of internal nodes."""
+        return self.topology.n_nodes
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of leaves."""
+        return self.topology.n_leaves
+
+    @property
+    def depth(self) -> int:
+        """Depth of the deepest leaf."""
+        return self.topology.depth
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return len(self.center)
+
+    def walk(self, X: FloatArray) -> Iterator[tuple[int, IntArray, BoolArray]]:
+        """Every node reached, with the rows that reach it and the side of each."""
+        waiting: dict[int, IntArray] = {0: np.arange(len(X))} if self.n_nodes else {}
+        for node in range(self.n_nodes):
+            rows = waiting.pop(node, None)
+            if rows is None or len(rows) == 0:
+                continue
+            right = self.goes_right(node, X if len(rows) == len(X) else X[rows])
+            for child, taken in zip(self.topology.children[node], (~right, right), strict=True):
+                if child >= 0:
+                    waiting[int(child)] = rows[taken]
+            yield node, rows, right
+
+    def apply(self, X: FloatArray) -> IntArray:
+        """Number of the leaf that each row reaches, shape (n,)."""
+        leaf = np.zeros(len(X), dtype=np.int64)
+        for start in range(0, len(X), CHUNK):
+            part = leaf[start : start + CHUNK]
+            for node, rows, right in self.walk(X[start : start + CHUNK]):
+                child = self.topology.children[node, right.astype(np.int64)]
+                ends = child < 0
+                part[rows[ends]] = ~child[ends]
+        return leaf
+
+    def predict(self, X: FloatArray) -> FloatArray:
+        """Value of the leaf that each row reaches, shape (n, C) or (n,)."""
+        return self.value[self.apply(X)]
+
+    def decision_path(self, X: FloatArray) -> csr_matrix:
+        """Which nodes each row passes, shape (n, V + L): node v, and leaf l as V + l."""
+        leaves = np.arange(self.n_leaves)
+        rows, columns, above = [leaves], [self.n_nodes + leaves], self.topology.leaf_parent
+        while (above >= 0).any():
+            leaves, above = leaves[above >= 0], above[above >= 0]
+            rows.append(leaves)
+            columns.append(above)
+            above = self.topology.node_parent[above]
+        at = (np.concatenate(rows), np.concatenate(columns))
+        member = csr_matrix(
+            (np.ones(len(at[0]), dtype=bool), at), (self.n_leaves, self.n_nodes + self.n_leaves)
+        )
+        member.sort_indices()
+        return member[self.apply(X)]
+
+    def fill(self, X: FloatArray, y: NDArray[Any], weights: FloatArray, n_classes: int) -> Self:
+        """The tree with leaves from the rows that reach them (CPT, Algorithm 1, last lines).
+
+        ``y`` holds class numbers if ``n_classes`` > 0, else real values. A leaf without rows
+        takes the value of all rows.
+        """
+        leaf = self.apply(X)
+        rows = np.bincount(leaf, weights, self.n_leaves)
+        columns = [weights * (y == c) for c in range(n_classes)] or [weights * y]
+        sums = np.stack([np.bincount(leaf, c, self.n_leaves) for c in columns], axis=1)
+        overall = sums.sum(axis=0) / weights.sum()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            value = np.where(rows[:, None] > 0, sums / rows[:, None], overall)
+        return self._with(value=value if n_classes else value[:, 0], leaf_rows=rows)
+
+    def prune(self, X: FloatArray) -> Self:
+        """The tree without the nodes at which all rows of ``X`` go one way."""
+        return self.collapse(self.one_way(X))
+
+    def one_way(self, X: FloatArray) -> IntArray:
+        """The side to which all rows that reach a node go, or -1 if they part, shape (V,)."""
+        taken = np.zeros((self.n_nodes, 2), dtype=bool)
+        for node, _, right in self._walk_chunks(X):
+            taken[node] |= (not right.all(), bool(right.any()))
+        # A node that no row reaches lies below one that is removed, and goes with it.
+        return np.where(taken.all(axis=1), -1, np.where(taken[:, 1], 1, 0))
+
+    def with_value(self, value: FloatArray) -> Self:
+        """The tree with other values in its leaves."""
+        if len(value) != self.n_leaves:
+            raise ValueError(f"value must have {self.n_leaves} rows, got {len(value)}.")
+        return self._with(value=value)
+
+    def _walk_chunks(self, X: FloatArray) -> Iterator[tuple[int, IntArray, BoolArray]]:
+        for start in range(0, len(X), CHUNK):
+            for node, rows, right in self.walk(X[start : start + CHUNK]):
+                yield node, rows + start, right
+
+    def _with(self, **changes: Any) -> Self:
+        return replace(self, **changes)
