@@ -16,15 +16,18 @@ PARTS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         models.Categorical,
+        models.FeatureCount,
         models.Flat,
         models.GammaProcess,
         models.Gaussian,
         GrowthLimits,
         models.InverseGammaScale,
+        models.Laplace,
         models.LiteralGammaProcess,
         models.Oblique,
         models.Polytope,
         models.Priors,
+        models.Spatial,
     )
 }
 

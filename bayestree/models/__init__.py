@@ -1,6 +1,7 @@
 """What is believed: splits, priors, leaves, likelihoods, and the soft tree they make."""
 
 from bayestree.models.leaves import Categorical, Gaussian
+from bayestree.models.penalties import FeatureCount, Laplace, Spatial
 from bayestree.models.priors import (
     Flat,
     GammaProcess,
@@ -13,13 +14,16 @@ from bayestree.models.splits import Oblique, Polytope
 
 __all__ = [
     "Categorical",
+    "FeatureCount",
     "Flat",
     "GammaProcess",
     "Gaussian",
     "InverseGammaScale",
+    "Laplace",
     "LiteralGammaProcess",
     "Oblique",
     "Polytope",
     "Priors",
     "SoftTree",
+    "Spatial",
 ]

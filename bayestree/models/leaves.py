@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 
 from bayestree.distributions import inverse_gamma_scale
-from bayestree.models.priors import _positive
+from bayestree.models.priors import check_positive
 from bayestree.models.sites import Sites
 
 LEAST_VARIANCE = 1e-6  # of a leaf; y that its leaves explain wholly has no finite density
@@ -92,7 +92,7 @@ class Categorical:
     def __post_init__(self) -> None:
         if self.n_classes < 2:
             raise ValueError(f"n_classes must be 2 or more, got {self.n_classes}.")
-        _positive(concentration=self.concentration)
+        check_positive(concentration=self.concentration)
 
     @property
     def pseudo_count(self) -> float:
@@ -160,7 +160,7 @@ class Gaussian:
     rate: float = 0.2
 
     def __post_init__(self) -> None:
-        _positive(strength=self.strength, shape=self.shape, rate=self.rate)
+        check_positive(strength=self.strength, shape=self.shape, rate=self.rate)
 
     @property
     def sites(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bayestree.distributions import Constant, LogGamma, inverse_gamma_scale
+from bayestree.models.moments import Moments
 from bayestree.models.sites import Sites, Size
 
 
@@ -52,6 +53,10 @@ class HyperplanePrior(Protocol):
     def proper(self) -> bool:
         """Whether it is a distribution, from which values can be drawn."""
 
+    @property
+    def differentiable(self) -> bool:
+        """Whether its log-density has a gradient almost everywhere, which fits can follow."""
+
     def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
         """Sample the sites ``hyperplane`` and ``intercept`` and return them."""
 
@@ -59,7 +64,14 @@ class HyperplanePrior(Protocol):
         """Log-density of the sites, a scalar."""
 
 
-def _positive(**values: float) -> None:
+def check_positive(**values: float) -> None:
+    """Refuse numbers that are not positive and finite.
+
+    Raises
+    ------
+    ValueError
+        With the name of the first such number.
+    """
     for name, value in values.items():
         if not (math.isfinite(value) and value > 0):
             raise ValueError(f"{name} must be positive and finite, got {value}.")
@@ -89,11 +101,11 @@ class GammaProcess:
     proper: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _positive(concentration=self.concentration, rate=self.rate)
+        check_positive(concentration=self.concentration, rate=self.rate)
         for name in ("concentration_prior", "rate_prior"):
             pair = getattr(self, name)
             if pair is not None:
-                _positive(**{f"{name}[{i}]": value for i, value in enumerate(pair)})
+                check_positive(**{f"{name}[{i}]": value for i, value in enumerate(pair)})
 
     @property
     def hyper_priors(self) -> dict[str, tuple[float, float]]:
@@ -141,7 +153,7 @@ class LiteralGammaProcess:
     proper: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        _positive(concentration=self.concentration, rate=self.rate, floor=self.floor)
+        check_positive(concentration=self.concentration, rate=self.rate, floor=self.floor)
 
     def state(self, size: Size, like: Tensor, plates: Plates) -> Tensor:
         with plates.node, plates.expert:
@@ -180,9 +192,10 @@ class InverseGammaScale:
     shrinkage_rate: float = 1.0
     form: Literal["collapsed", "explicit"] = "collapsed"
     proper: ClassVar[bool] = True
+    differentiable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _positive(
+        check_positive(
             shape=self.shape,
             shrinkage_shape=self.shrinkage_shape,
             shrinkage_rate=self.shrinkage_rate,
@@ -248,6 +261,7 @@ class Flat:
     """No prior: an improper constant density on hyperplanes and intercepts."""
 
     proper: ClassVar[bool] = False
+    differentiable: ClassVar[bool] = True
 
     def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
         with plates.node, plates.expert:
@@ -259,6 +273,10 @@ class Flat:
 
     def log_prob(self, sites: Sites) -> Tensor:
         return sites["intercept"].new_zeros(())
+
+    def expected_log_prob(self, moments: Moments) -> Tensor:
+        """Mean of the log-density under normal factors: nothing."""
+        return moments.mean.new_zeros(())
 
 
 @dataclass(frozen=True)
