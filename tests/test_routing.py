@@ -43,7 +43,12 @@ def route(topology, parameters, steepness=1.0):
     return leaf_log_probs(left, right, path_matrix(topology, dtype=s.dtype, device="cpu"))
 
 
-@given(topologies(), seeds(), st.sampled_from([0.1, 1.0, 30.0]), st.sampled_from([0.5, 1, 2.0, 50]))
+@given(
+    topologies(),
+    seeds(),
+    st.sampled_from([0.1, 1.0, 30.0]),
+    st.sampled_from([0.5, 1, 2.0, 50, math.inf]),
+)
 def test_leaf_probabilities_sum_to_one(topology, seed, spread, steepness):
     log_prob = route(topology, splits(seed, topology.n_nodes, spread=spread), steepness)
     probability = log_prob.exp()
@@ -189,3 +194,13 @@ def test_an_underflowed_score_keeps_finite_log_odds():
 def test_the_single_leaf_takes_every_row():
     log_prob = route(Topology.leaf(), splits(0, n_nodes=0))
     assert log_prob.tolist() == [[0.0]] * 7
+
+
+@given(topologies(), seeds())
+def test_infinitely_steep_splits_are_sure_of_every_row(topology, seed):
+    """A row's leaf is the one that steep splits favour, and no other has any probability."""
+    parameters = splits(seed, topology.n_nodes)
+    sure = route(topology, parameters, math.inf).exp()
+    assert set(sure.unique().tolist()) <= {0.0, 1.0}
+    steep = route(topology, parameters, 1e9).exp()
+    np.testing.assert_allclose(sure, steep, atol=1e-6)

@@ -16,9 +16,8 @@ from bayestree.estimators._bayesian import BayesianTree
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import Data, Posterior
 from bayestree.inference.svi import check_guide
-from bayestree.models import GammaProcess, InverseGammaScale, Oblique, Polytope, Priors, SoftTree
+from bayestree.models import GammaProcess, InverseGammaScale, Priors, SoftTree, named
 from bayestree.models.leaves import Leaf
-from bayestree.topology import Topology
 
 STEEPNESS = {
     "map": 20.0,
@@ -162,15 +161,11 @@ class BasePolytopeTree(BayesianTree):
             )
 
     def _model(self, leaf: Leaf) -> SoftTree:
-        return SoftTree(
-            Topology.leaf(),
-            split=Oblique() if self.n_experts == 1 else Polytope(self.n_experts),
-            priors=Priors(
-                GammaProcess(self.concentration, self.rate),
-                InverseGammaScale(self.scale_shape, self.shrinkage_shape, self.shrinkage_rate),
-            ),
-            leaf=leaf,
+        priors = Priors(
+            GammaProcess(self.concentration, self.rate),
+            InverseGammaScale(self.scale_shape, self.shrinkage_shape, self.shrinkage_rate),
         )
+        return named.convex_polytope(leaf, n_experts=self.n_experts, priors=priors)
 
     def _unit_rule(self) -> UnitRule:
         return "common" if self.scaling == "common" else "standard"

@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from bayestree.inference import Data, GrowthLimits, grow
+from bayestree.inference.splitter import FittedSplit
 from bayestree.models import Categorical, Gaussian, Oblique
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -184,3 +185,63 @@ def test_more_rows_than_a_node_is_fitted_on_still_all_count():
 def test_data_of_other_lengths_are_rejected():
     with pytest.raises(ValueError, match="as many rows, got 3, 2 and 3"):
         Data.of(np.zeros((3, 1)), [0, 1])
+
+
+class Halves:
+    """Splits the rows at the median of the first feature; counts its calls by node."""
+
+    rows_per_node = 10
+
+    def __init__(self):
+        self.fitted = []
+
+    def numbers_per_row(self, n_features):
+        return n_features
+
+    def __call__(self, data, rows):
+        return [self.split(data, own) for own in rows]
+
+    def split(self, data, own):
+        self.fitted.append(tuple(own.tolist()))
+        x = data.X[own, 0]
+        right = x > x.median()
+        if not right.any():
+            return None
+        sites = {"hyperplane": torch.tensor([[1.0]]).double(), "intercept": -x.median()[None]}
+        # what is gained is the weight of the rows
+        return FittedSplit(sites, right, float(data.weights[own].sum()))
+
+
+def line(weights):
+    n = len(weights)
+    return Data.of(torch.arange(n).double()[:, None], torch.arange(n) % 2, weights)
+
+
+def test_best_first_growth_splits_the_leaf_of_greatest_gain():
+    weights = [1.0, 1.0, 1.0, 1.0, 9.0, 9.0, 8.0, 8.0]
+    model = soft_tree().with_(split=Oblique())
+    limits = GrowthLimits(max_depth=9, max_leaves=4, min_rows=2, min_leaf=1, min_gain=0.0)
+    halves = Halves()
+    found = grow(model, line(weights), splitter=halves, order="best", limits=limits)
+    # the root, then the heavy half, then the heavier half of that
+    assert found.model.topology.node_labels == ("root", "R", "RL")
+    assert len(halves.fitted) == len(set(halves.fitted))
+    by_level = grow(model, line(weights), splitter=Halves(), limits=limits)
+    assert set(by_level.model.topology.node_labels) == {"root", "R", "RL"}
+
+
+def test_best_first_growth_leaves_alone_what_cannot_be_split():
+    """Rows that all lie at one point are tried once, and growth goes on elsewhere, and ends."""
+    data = Data.of(torch.tensor([0.0] * 6 + [1.0, 2.0]).double()[:, None], torch.arange(8) % 2)
+    limits = GrowthLimits(max_depth=9, max_leaves=8, min_rows=2, min_leaf=1, min_gain=0.0)
+    halves = Halves()
+    found = grow(
+        soft_tree().with_(split=Oblique()), data, splitter=halves, order="best", limits=limits
+    )
+    assert found.model.topology.n_leaves == 3
+    assert len(halves.fitted) == len(set(halves.fitted)) == 3
+
+
+def test_an_order_that_is_not_known_is_refused():
+    with pytest.raises(ValueError, match=r"order must be 'level' or 'best', got 'depth'"):
+        grow(soft_tree(), ring(), order="depth")

@@ -1,10 +1,20 @@
+import math
+
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import mutual_info_score
 
+from bayestree.models import Gaussian, Polytope, SoftTree
 from bayestree.models.leaves import Categorical
-from bayestree.models.likelihoods import mutual_information, variance
+from bayestree.models.likelihoods import (
+    misclassification,
+    mutual_information,
+    squared_error,
+    variance,
+)
+from bayestree.topology import Topology
+from bayestree.tree import Tree
 from tests.models.cases import make, rows, traced
 
 
@@ -61,3 +71,41 @@ def test_hard_leaves_have_the_log_of_their_pooled_variance():
     leaf, y = np.repeat(leaf, weights), np.repeat(y, weights)
     squares = sum(((y[leaf == i] - y[leaf == i].mean()) ** 2).sum() for i in range(4))
     assert float(found) == pytest.approx(-len(y) / 2 * np.log(squares / len(y)), rel=1e-10)
+
+
+def test_losses_of_the_deterministic_tree_by_hand():
+    leaf, weights = np.array([0, 0, 0, 1, 1]), torch.tensor([1.0, 2, 4, 1, 3]).double()
+    # leaf 0: class 1 has weight 6 of 7; leaf 1: class 2 has 3 of 4
+    y = torch.tensor([0, 1, 1, 1, 2])
+    lost = misclassification(hard(leaf, 3), y, weights, Categorical(3))
+    assert float(lost) == pytest.approx(-2.0)
+    # leaf 0: mean (1 + 2 * 2 + 4 * 4) / 7 = 3; leaf 1: mean (5 + 3 * 1) / 4 = 2
+    values = torch.tensor([1.0, 2, 4, 5, 1]).double()
+    squares = 4 + 2 * 1 + 4 * 1 + 9 + 3 * 1
+    assert float(squared_error(hard(leaf, 3), values, weights)) == pytest.approx(-squares)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "leaf"),
+    [("misclassification", Categorical(3)), ("squared-error", Gaussian())],
+)
+def test_losses_are_those_of_the_deterministic_tree(likelihood, leaf):
+    model = SoftTree(Topology.complete(2), Polytope(3), leaf=leaf, steepness=math.inf)
+    X, y, weights = rows(model, weighted=True)
+    _, sites = traced(model, X, y)
+    model = model.with_(likelihood=likelihood)
+    tree = Tree.from_standardised(
+        model.topology,
+        sites["log_weight"].exp().numpy(),
+        sites["hyperplane"].numpy(),
+        sites["intercept"].numpy(),
+        center=np.zeros(X.shape[1]),
+        scale=np.ones(X.shape[1]),
+    )
+    n_classes = 3 if likelihood == "misclassification" else 0
+    says = tree.fill(X.numpy(), y.numpy(), weights.numpy(), n_classes).predict(X.numpy())
+    wrong = says.argmax(1) != y.numpy() if n_classes else (says - y.numpy()) ** 2
+    expected = -float(wrong @ weights.numpy())
+    assert float(model.log_likelihood(sites, X, y, weights)) == pytest.approx(expected, rel=1e-10)
+    with pytest.raises(ValueError, match=r"needs steepness math\.inf, got 2\.0"):
+        model.with_(steepness=2.0)

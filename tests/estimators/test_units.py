@@ -1,0 +1,51 @@
+"""The units of the features."""
+
+import numpy as np
+import pytest
+
+from bayestree.estimators._units import units
+
+X = np.array([[0.0, 1.0, 5.0], [0.0, 3.0, 5.0], [0.0, 5.0, 5.0], [8.0, 7.0, 5.0]])
+WEIGHTS = np.ones(4)
+DEVIATION = np.sqrt([12.0, 5.0])  # of the first two columns; the third is constant
+
+
+@pytest.mark.parametrize(
+    ("rule", "center", "scale"),
+    [
+        ("standard", [2, 4, 5], [*DEVIATION, 1]),
+        ("variance", [2, 4, 5], [*DEVIATION, 1]),
+        ("common", [2, 4, 5], [np.sqrt(8.5), np.sqrt(8.5), 1]),
+        ("range", [4, 4, 5], [4, 3, 1]),
+        ("none", [0, 0, 0], [1, 1, 1]),
+    ],
+)
+def test_by_hand(rule, center, scale):
+    found = units(X, WEIGHTS, rule)
+    np.testing.assert_allclose(found, [center, scale], rtol=1e-12)
+
+
+def test_a_feature_that_is_seldom_on_has_a_sixth_of_its_range():
+    rare = np.zeros((1000, 1))
+    rare[0] = 1.0
+    assert units(rare, np.ones(1000), "standard")[1] == pytest.approx(1 / 6)
+    assert units(rare, np.ones(1000), "variance")[1] == pytest.approx(np.sqrt(999e-6))
+
+
+def test_the_range_ends_at_minus_one_and_one():
+    center, scale = units(X[:, :2], WEIGHTS, "range")
+    scaled = (X[:, :2] - center) / scale
+    np.testing.assert_array_equal([scaled.min(0), scaled.max(0)], [[-1, -1], [1, 1]])
+
+
+def test_weights_count_as_repeats():
+    weights = np.array([1.0, 2.0, 1.0, 3.0])
+    repeated = np.repeat(X, weights.astype(int), axis=0)
+    for rule in ("standard", "variance", "common", "range"):
+        once = units(X, weights, rule)
+        np.testing.assert_allclose(once, units(repeated, np.ones(7), rule), rtol=1e-12)
+
+
+def test_values_too_large_to_square_are_refused():
+    with pytest.raises(ValueError, match=r"X holds values too large to be squared"):
+        units(np.array([[1e200], [-1e200]]), np.ones(2), "standard")
