@@ -159,7 +159,7 @@ def _one_tree(named: Mapping[str, Any]) -> str:
     from bayestree.tables import InputError
 
     for source, name in named.items():
-        if name not in TREES:
+        if not (isinstance(name, str) and name in TREES):
             raise InputError(f"{source}: no tree is named {name!r}{_nearest(str(name), TREES)}")
     if len(set(named.values())) > 1:
         told = " and ".join(f"{source} names {name!r}" for source, name in named.items())
