@@ -1,6 +1,7 @@
 """How a soft tree is fitted: grown, refined by MAP, given a posterior by SVI."""
 
 from bayestree.inference.data import Data, Units
+from bayestree.inference.em import em
 from bayestree.inference.grow import grow
 from bayestree.inference.growing import GrowthLimits
 from bayestree.inference.harden import harden
@@ -17,6 +18,7 @@ __all__ = [
     "Posterior",
     "Units",
     "calibrated",
+    "em",
     "grow",
     "harden",
     "map",

@@ -17,6 +17,7 @@ from bayestree.inference.training import (
     Schedule,
     adam,
     additive_parts,
+    at_prior_mean,
     check_counts,
     default_epochs,
     expert_size,
@@ -24,7 +25,6 @@ from bayestree.inference.training import (
     leaf_sums,
 )
 from bayestree.models import likelihoods, splits
-from bayestree.models.priors import InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 
 
@@ -154,12 +154,7 @@ class Point(nn.Module):
         sites = {"hyperplane": coefficient[..., :-1], "intercept": coefficient[..., -1]}
         if self.model.split.weighted:
             sites["log_weight"] = self.log_weight
-        prior = self.model.priors.hyperplane
-        if isinstance(prior, InverseGammaScale):
-            sites["shrinkage"] = coefficient.new_tensor(
-                prior.shrinkage_shape / prior.shrinkage_rate
-            ).expand(coefficient.shape[:2])
-        return sites
+        return sites | at_prior_mean(self.model.priors.hyperplane, sites)
 
 
 class _Best:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
 from bayestree.models.leaves import Leaf
+from bayestree.models.priors import HyperplanePrior, InverseGammaScale
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
@@ -114,6 +115,17 @@ def adam(module: nn.Module) -> torch.optim.Adam:
 def joined(sites: Sites) -> Tensor:
     """Hyperplanes with their intercepts as last coefficients, shape (V, K, d + 1)."""
     return torch.cat((sites["hyperplane"], sites["intercept"].unsqueeze(-1)), dim=-1)
+
+
+def at_prior_mean(prior: HyperplanePrior, sites: Sites) -> dict[str, Tensor]:
+    """The shrinkages of hyperplanes, where the prior has any, at their mean.
+
+    Their joint mode with the hyperplanes is a pole at zero.
+    """
+    if not isinstance(prior, InverseGammaScale) or "intercept" not in sites:
+        return {}
+    mean = sites["intercept"].new_tensor(prior.shrinkage_shape / prior.shrinkage_rate)
+    return {"shrinkage": mean.expand(sites["intercept"].shape)}
 
 
 @torch.no_grad()

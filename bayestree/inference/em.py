@@ -1,0 +1,216 @@
+"""Expectation-maximisation of a whole soft tree, steepness annealed (E2EDT, section 2.3).
+
+An epoch holds the posterior h over leaves (eq. 10) at the parameters that it starts from. The
+splits climb Q (eq. 14) on minibatches with Adam, the leaves take their estimate from the same h
+(eq. 13). h is worked out batch by batch from the held parameters, which is the E-step on all rows
+without an array of rows x leaves.
+
+A split takes part through ``parameters`` (the sites that gradients move), ``log_odds(sites, X)``
+and its ``log_priors``; what the sites hold, a hyperplane or a network, is the split's own affair.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayestree._progress import Track
+from bayestree._seed import RandomState, draw_seed, seeded
+from bayestree.inference.data import Data
+from bayestree.inference.expectation import expectation, slope
+from bayestree.inference.posterior import Posterior
+from bayestree.inference.training import at_prior_mean, check_counts
+from bayestree.models.sites import Sites
+from bayestree.models.soft_tree import SoftTree
+
+
+def em(
+    model: SoftTree,
+    data: Data,
+    *,
+    init: Posterior,
+    epochs: int = 20,
+    steepness: float = 1.0,
+    steepness_step: float = 0.1,
+    batch_size: int = 1000,
+    learning_rate: float = 1e-3,
+    passes: int = 1,
+    keep_zeros: bool = False,
+    callback: Callable[[int, Posterior], object] | None = None,
+    random_state: RandomState = None,
+    progress: bool = False,
+) -> Posterior:
+    """Climb the log-likelihood (plus log prior) of all splits and leaves together.
+
+    Parameters
+    ----------
+    model : SoftTree
+        Its topology must be that of ``init``, its likelihood ``"mixture"``.
+    data : Data
+        n rows; the weights count.
+    init : Posterior
+        Where to start: from ``grow``, or any other with the same sites.
+    epochs : int
+        E-steps.
+    steepness : float
+        gamma of the first epoch.
+    steepness_step : float
+        Added to it after each epoch.
+    batch_size : int
+        Rows of a step of Adam.
+    learning_rate : float
+        Of Adam.
+    passes : int
+        Of the minibatches over the rows in an M-step.
+    keep_zeros : bool
+        Coefficients that are 0 in ``init`` stay 0, so that a split keeps to its features.
+    callback : callable, optional
+        Called after each epoch with its number, from 1, and the tree as it then is.
+    random_state : int, RandomState or Generator, optional
+    progress : bool
+
+    Returns
+    -------
+    Posterior
+        One draw, of the last epoch's steepness. ``stats["log_likelihood"]`` holds that of each
+        E-step: of the parameters before the epoch, at the epoch's steepness.
+
+    Raises
+    ------
+    ValueError
+        If ``init`` has another topology, the likelihood is another, or a number is out of range.
+    """
+    _check(model, init, learning_rate, steepness, steepness_step)
+    check_counts(epochs=epochs, batch_size=batch_size, passes=passes)
+    settings = {
+        "epochs": epochs,
+        "steepness": steepness,
+        "steepness_step": steepness_step,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "passes": passes,
+        "keep_zeros": keep_zeros,
+    }
+    climb = Climb(model, init, data, learning_rate, keep_zeros=keep_zeros)
+    trace: list[float] = []
+
+    def found(gamma: float) -> Posterior:
+        recorded = {"stats": {"log_likelihood": np.array(trace)}, "settings": settings}
+        return Posterior.from_point(model.with_(steepness=gamma), climb.sites(), "em", **recorded)
+
+    gamma = steepness
+    track = Track(range(epochs), "em", show=progress)
+    with seeded(draw_seed(random_state)):
+        for epoch in track:
+            gamma = steepness + epoch * steepness_step
+            trace.append(climb.epoch(gamma, batch_size, passes))
+            track.note(f"log-likelihood {trace[-1]:,.0f}")
+            if callback is not None:
+                callback(epoch + 1, found(gamma))
+    return found(gamma)
+
+
+class Climb:
+    """Parameters of a tree on their way up, with the state of Adam.
+
+    Parameters
+    ----------
+    model : SoftTree
+    init : Posterior
+    data : Data
+    learning_rate : float
+    keep_zeros : bool
+        Leave coefficients that are 0 at 0.
+    """
+
+    def __init__(
+        self,
+        model: SoftTree,
+        init: Posterior,
+        data: Data,
+        learning_rate: float,
+        *,
+        keep_zeros: bool = False,
+    ) -> None:
+        self.model = model
+        self.data = data
+        start = {name: value.to(data.X) for name, value in init.point_sites().items()}
+        names = model.split.parameters(start)
+        self.splits = {name: start.pop(name).clone() for name in names}
+        self.leaves = {name: start.pop(name) for name in model.leaf.sites}
+        self.fixed = start | at_prior_mean(model.priors.hyperplane, self.splits)
+        self.zeros = {name: value == 0 for name, value in self.splits.items() if keep_zeros}
+        for value in self.splits.values():
+            value.requires_grad_()
+        self.optimiser = torch.optim.Adam(self.splits.values(), lr=learning_rate, fused=True)
+        self.total = float(data.weights.sum())
+
+    def sites(self) -> dict[str, Tensor]:
+        """All sites as they are."""
+        splits = {name: value.detach().clone() for name, value in self.splits.items()}
+        return self.fixed | splits | self.leaves
+
+    def epoch(self, steepness: float, batch_size: int, passes: int = 1) -> float:
+        """One E-step and one M-step; the log-likelihood of the rows before it."""
+        held = self.sites()
+        found = []
+        for i in range(passes):
+            for batch in self.data.batches(batch_size):
+                value, sums = self.step(batch, held, steepness)
+                if i == 0:
+                    found.append((value, sums))
+        self.leaves = self.model.leaf.estimate(torch.stack([sums for _, sums in found]).sum(0))
+        return float(torch.stack([value for value, _ in found]).sum())
+
+    def step(self, batch: Data, held: Sites, steepness: float) -> tuple[Tensor, Tensor]:
+        """A step of the splits up Q, where h is that of the held parameters (eq. 10, 14).
+
+        Returns
+        -------
+        Tensor, Tensor
+            Log-likelihood of the batch, and the sums (L, c) of the leaves' statistics (eq. 13),
+            both at the held parameters.
+        """
+        split, share = self.model.split, len(batch.X) / len(self.data.X)
+        with torch.no_grad():
+            before = steepness * split.log_odds(held, batch.X).T
+            density = self.model.leaf.log_density(held, batch.y).T
+        member = expectation(before, density, self.model.topology)
+        odds = steepness * split.log_odds(self.splits, batch.X).T
+        self.optimiser.zero_grad(set_to_none=True)
+        per_row = batch.weights / (share * self.total)
+        odds.backward(-slope(odds.detach(), member) * per_row)
+        prior = self._log_prior()
+        if prior.requires_grad:
+            (-prior / self.total).backward()
+        for name, zero in self.zeros.items():
+            self.splits[name].grad.masked_fill_(zero, 0.0)
+        self.optimiser.step()
+        statistics = self.model.leaf.statistics(batch.y, batch.weights)
+        value = member.log_likelihood @ batch.weights
+        return value, member.mass[len(before) :] @ statistics
+
+    def _log_prior(self) -> Tensor:
+        """Log-density of the splits' parameters."""
+        sites = self.fixed | self.splits
+        first, *others = self.model.split.log_priors(self.model.priors, sites).values()
+        return sum(others, start=first)
+
+
+def _check(
+    model: SoftTree, init: Posterior, rate: float, steepness: float, steepness_step: float
+) -> None:
+    if init.model.topology != model.topology:
+        raise ValueError("init has another topology than model.")
+    if model.likelihood != "mixture":
+        raise ValueError(
+            f"em climbs the likelihood 'mixture', and the model's is {model.likelihood!r}: give "
+            "model.with_(likelihood='mixture')."
+        )
+    if not 0 < rate < np.inf:
+        raise ValueError(f"learning_rate must be positive and finite, got {rate}.")
+    if not 0 < steepness < np.inf:
+        raise ValueError(f"steepness must be positive and finite, got {steepness}.")
+    if not 0 <= steepness_step < np.inf:
+        raise ValueError(f"steepness_step must be 0 or more, and finite, got {steepness_step}.")

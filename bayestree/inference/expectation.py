@@ -1,0 +1,114 @@
+"""The E-step of a tree: which leaf a row came from, given its x and its y (E2EDT, eq. 10).
+
+The posterior over leaves is that of a chain of turns. With u_v(n) = log p(y_n | x_n, row n is at
+node v) and f the log-odds of going right, u_v = logaddexp(log P(left) + u_left, log P(right) +
+u_right), and a row at v went right with log-odds f + u_right - u_left. One walk up the tree and
+one down give all of it, in a time that grows with the nodes and not with nodes x leaves.
+Shapes: rows n, nodes V, leaves L; everything is node-major, so that a level is a block of memory.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from bayestree.topology import Topology
+
+
+class Level(NamedTuple):
+    """The nodes of one depth and their children; leaf l has number V + l."""
+
+    nodes: Tensor
+    left: Tensor
+    right: Tensor
+
+
+class Membership(NamedTuple):
+    """Where rows are, given x and y.
+
+    Attributes
+    ----------
+    log_likelihood : Tensor, shape (n,)
+        log p(y_n | x_n).
+    right : Tensor, shape (V, n)
+        Probability of having gone right at each node, for a row that came by it.
+    mass : Tensor, shape (V + L, n)
+        Probability of having come by each node and, below them, each leaf: the h of eq. 10.
+    """
+
+    log_likelihood: Tensor
+    right: Tensor
+    mass: Tensor
+
+
+@lru_cache(maxsize=32)
+def levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
+    """The levels of a tree, the root's first."""
+    children = topology.children
+    below = np.where(children < 0, topology.n_nodes + ~children, children)
+    depth = topology.node_depth
+    return tuple(
+        Level(*(torch.as_tensor(part, device=device) for part in (nodes, *below[nodes].T)))
+        for nodes in (np.flatnonzero(depth == d) for d in range(topology.depth))
+    )
+
+
+def right_given_y(odds: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-odds of having gone right given y, and log p(y | x), of rows at a node.
+
+    Parameters
+    ----------
+    odds : Tensor
+        Log-odds of going right.
+    left, right : Tensor of the same shape
+        log p(y | x) on either side.
+    """
+    given = odds + right - left
+    # P(y) = P(y, side) / P(side | y) for the likelier side, so that rounding stays small.
+    went = logsigmoid(odds)
+    joint = torch.where(given > 0, right + went, left + (went - odds))
+    return given, joint - logsigmoid(given.abs())
+
+
+@torch.no_grad()
+def expectation(odds: Tensor, log_density: Tensor, topology: Topology) -> Membership:
+    """Posterior over the paths of rows.
+
+    Parameters
+    ----------
+    odds : Tensor, shape (V, n)
+        Log-odds of going right, steepness included.
+    log_density : Tensor, shape (L, n)
+        log p(y_n | leaf).
+    topology : Topology
+
+    Returns
+    -------
+    Membership
+    """
+    plan = levels(topology, odds.device)
+    value = torch.cat((torch.empty_like(odds), log_density))
+    right = torch.empty_like(odds)
+    for level in reversed(plan):
+        given, total = right_given_y(odds[level.nodes], value[level.left], value[level.right])
+        right[level.nodes] = given
+        value[level.nodes] = total
+    log_likelihood = value[0].clone()
+    right.sigmoid_()
+    mass = value
+    mass[0] = 1.0
+    for level in plan:
+        here = mass[level.nodes]
+        to_right = here * right[level.nodes]
+        mass[level.right] = to_right
+        mass[level.left] = here.sub_(to_right)
+    return Membership(log_likelihood, right, mass)
+
+
+def slope(odds: Tensor, membership: Membership) -> Tensor:
+    """Gradient (V, n) of Q (eq. 14) in the log-odds: mass x (P(right | x, y) - P(right | x))."""
+    n_nodes = len(odds)
+    return membership.mass[:n_nodes] * (membership.right - odds.sigmoid())
