@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,19 @@ from bayestree.topology import BoolArray, IntArray, Topology
 CHUNK = 32_768
 
 FloatArray = NDArray[np.float64]
+
+
+class Frame(TypedDict):
+    """What a tree knows of its data besides the splits.
+
+    ``center`` and ``scale`` (d,) are the units in which the fit measured the features,
+    (x - center) / scale; names may be empty.
+    """
+
+    center: FloatArray
+    scale: FloatArray
+    feature_names: tuple[str, ...]
+    class_names: tuple[str, ...]
 
 
 class RoutedTree(ABC):
@@ -151,4 +164,6 @@ class RoutedTree(ABC):
                 yield node, rows + start, right
 
     def _with(self, **changes: Any) -> Self:
-        return replace(self, **changes)
+        own: Any = self  # which every subclass makes a dataclass
+        changed: Self = replace(own, **changes)
+        return changed

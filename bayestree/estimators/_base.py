@@ -16,7 +16,7 @@ from bayestree.estimators._units import UnitRule, units
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.models import SoftTree
 from bayestree.models.leaves import Leaf
-from bayestree.tree import Tree
+from bayestree.routed_tree import Frame, RoutedTree
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -101,18 +101,16 @@ class BaseTree(FittedTree, BaseEstimator):
         tree = self._splits(self.posterior_, class_names).prune(X)
         self.tree_ = tree.fill(X, y, weights, len(class_names))
 
-    def _splits(self, posterior: Posterior, class_names: tuple[str, ...]) -> Tree:
+    def _splits(self, posterior: Posterior, class_names: tuple[str, ...]) -> RoutedTree:
         """The splits of a point estimate at 1/2, in the units of the data."""
-        return Tree.from_standardised(
-            posterior.model.topology,
-            posterior.weight(),
-            posterior.point["hyperplane"],
-            posterior.point["intercept"],
-            center=self._center,
-            scale=self._scale,
-            feature_names=tuple(getattr(self, "feature_names_in_", ())),
-            class_names=class_names,
-        )
+        model = posterior.model
+        frame: Frame = {
+            "center": self._center,
+            "scale": self._scale,
+            "feature_names": tuple(getattr(self, "feature_names_in_", ())),
+            "class_names": class_names,
+        }
+        return model.split.tree(model.topology, posterior.point, frame)
 
     # Fitted.
 

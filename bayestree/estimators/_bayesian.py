@@ -10,6 +10,7 @@ from bayestree.estimators._base import BaseTree
 from bayestree.estimators._checks import TreeChecks
 from bayestree.estimators._diagnostics import TreeDiagnostics, measure_nodes
 from bayestree.inference import Data
+from bayestree.tree import Tree
 
 
 class BayesianTree(TreeDiagnostics, TreeChecks, BaseTree):
@@ -27,7 +28,13 @@ class BayesianTree(TreeDiagnostics, TreeChecks, BaseTree):
         class_names: tuple[str, ...],
     ) -> None:
         hard = inference.harden(self.posterior_, data, limits=self._limits(), extend=self.extend)
-        tree = self._splits(hard.posterior, class_names).drop_experts(X)
+        found = self._splits(hard.posterior, class_names)
+        if not isinstance(found, Tree):
+            raise TypeError(
+                "the diagnostics of a posterior are of linear experts, got the split "
+                f"{self.posterior_.model.split!r}."
+            )
+        tree = found.drop_experts(X)
         bypass = tree.one_way(X)
         self.tree_ = tree.collapse(bypass).fill(X, y, weights, len(class_names))
         _, kept, _ = tree.topology.collapse(bypass)

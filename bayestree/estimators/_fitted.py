@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from bayestree._seed import RandomState
 from bayestree.diagnostics.reach import Reach
 from bayestree.inference import Posterior
-from bayestree.tree import Tree
+from bayestree.routed_tree import RoutedTree
 
 Floats = NDArray[np.float64]
 
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 class FittedTree:
     """Results of a fit, for the methods that read them."""
 
-    tree_: Tree
+    tree_: RoutedTree
     posterior_: Posterior
     n_features_in_: int
     random_state: RandomState

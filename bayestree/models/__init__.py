@@ -1,6 +1,7 @@
 """What is believed: splits, priors, leaves, likelihoods, and the soft tree they make."""
 
 from bayestree.models.leaves import Categorical, Gaussian
+from bayestree.models.networks import Network, SmallConvNet
 from bayestree.models.penalties import FeatureCount, Laplace, Spatial
 from bayestree.models.priors import (
     Flat,
@@ -21,9 +22,11 @@ __all__ = [
     "InverseGammaScale",
     "Laplace",
     "LiteralGammaProcess",
+    "Network",
     "Oblique",
     "Polytope",
     "Priors",
+    "SmallConvNet",
     "SoftTree",
     "Spatial",
 ]

@@ -16,9 +16,12 @@ from bayestree import routing
 from bayestree.distributions import Constant
 from bayestree.models.priors import Priors
 from bayestree.models.sites import Sites, Size
+from bayestree.models.splits import Arrays
+from bayestree.network_tree import ROWS, NetworkTree
+from bayestree.routed_tree import Frame
+from bayestree.topology import Topology
 
 PREFIX = "network."  # of the sites, before the names of a module's parameters
-ROWS = 256  # rows that pass a network at a time: twice as fast as 1,000, which leave the cache
 MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
 
 
@@ -126,6 +129,10 @@ class Network:
         """Score softplus(f) of each row at each node, shape (n, V); the split is at f = 0."""
         odds = self.log_odds(sites, X)
         return routing.vote(odds.T.unsqueeze(1), odds.new_zeros(odds.shape[1], 1))
+
+    def tree(self, topology: Topology, point: Arrays, frame: Frame) -> NetworkTree:
+        own = {k.removeprefix(PREFIX): v for k, v in point.items() if k.startswith(PREFIX)}
+        return NetworkTree.of(topology, self, own, frame)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,22 @@
 """Splits: how a node turns a row into a score (CPT paper, eq. 2)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import pyro
 import torch
+from numpy.typing import NDArray
 
 from bayestree import routing
 from bayestree.models.priors import Plates, Priors
 from bayestree.models.sites import Sites, Size
+from bayestree.routed_tree import Frame, RoutedTree
+from bayestree.topology import Topology
+from bayestree.tree import Tree
+
+Arrays = Mapping[str, NDArray[Any]]
 
 
 class Split(Protocol):
@@ -39,6 +47,12 @@ class Split(Protocol):
 
     def log_odds(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
         """Log-odds of going right of each row at each node, shape (n, V)."""
+
+    def tree(self, topology: Topology, point: Arrays, frame: Frame) -> RoutedTree:
+        """The deterministic tree of such splits, its leaves still without values.
+
+        ``point`` holds the sites of one point estimate, on features in the units of ``frame``.
+        """
 
 
 class StumpSplit(Split, Protocol):
@@ -74,6 +88,11 @@ class _Linear:
             pyro.deterministic("weight", sites["log_weight"].exp())
         sites["hyperplane"], sites["intercept"] = priors.hyperplane.state(size, like, plates)
         return sites
+
+    def tree(self, topology: Topology, point: Arrays, frame: Frame) -> Tree:
+        plane, offset = point["hyperplane"], point["intercept"]
+        weight = np.exp(point["log_weight"]) if self.weighted else np.ones_like(offset)
+        return Tree.from_standardised(topology, weight, plane, offset, **frame)
 
     def log_priors(self, priors: Priors, sites: Sites) -> dict[str, torch.Tensor]:
         parts = {"hyperplane": priors.hyperplane.log_prob(sites)}
