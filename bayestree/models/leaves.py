@@ -55,6 +55,12 @@ class Leaf(Protocol):
     def log_density(self, sites: Sites, y: Tensor) -> Tensor:
         """log p(y_n | leaf), shape (n, L)."""
 
+    def own_log_density(self, sites: Sites, y: Tensor) -> Tensor:
+        """log p(y | leaf), shape (V, S, m), of values y (V, m) at S leaves of their own node.
+
+        The sites are of shape (V, S, ...).
+        """
+
     def observe(self, sites: Sites, log_prob: Tensor) -> dist.TorchDistribution:
         """Law of y given the log-probabilities of the leaves, shape (n, L)."""
 
@@ -118,6 +124,10 @@ class Categorical:
     def log_density(self, sites: Sites, y: Tensor) -> Tensor:
         return sites["leaf_probs"].log().T[y]
 
+    def own_log_density(self, sites: Sites, y: Tensor) -> Tensor:
+        log_probs = sites["leaf_probs"].log()
+        return log_probs.gather(-1, y.unsqueeze(1).expand(-1, log_probs.shape[1], -1))
+
     def observe(self, sites: Sites, log_prob: Tensor) -> dist.TorchDistribution:
         joint = log_prob.unsqueeze(-1) + sites["leaf_probs"].log()
         return dist.Categorical(logits=joint.logsumexp(-2))
@@ -179,6 +189,10 @@ class Gaussian:
 
     def log_density(self, sites: Sites, y: Tensor) -> Tensor:
         return dist.Normal(sites["leaf_mean"], sites["leaf_scale"]).log_prob(y.unsqueeze(-1))
+
+    def own_log_density(self, sites: Sites, y: Tensor) -> Tensor:
+        mean, scale = (sites[name].unsqueeze(-1) for name in ("leaf_mean", "leaf_scale"))
+        return dist.Normal(mean, scale).log_prob(y.unsqueeze(1))
 
     def observe(self, sites: Sites, log_prob: Tensor) -> dist.TorchDistribution:
         mean, scale = (sites[name].expand(log_prob.shape) for name in ("leaf_mean", "leaf_scale"))
