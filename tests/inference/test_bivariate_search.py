@@ -1,0 +1,164 @@
+"""The search of splits by one and two features, against brute force and by hand."""
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from bayestree.inference.bivariate_search import LineSearch
+
+
+def gini(left, whole):
+    """Sum over the sides of (sum of squared counts) / count."""
+    whole = whole.reshape(-1, *[1] * (left.ndim - 1))
+    sides = [(side**2).sum(0) / np.maximum(side.sum(0), 1e-300) for side in (left, whole - left)]
+    return sides[0] + sides[1]
+
+
+def agreement(left, whole):
+    return np.abs(whole.reshape(-1, *[1] * (left.ndim - 1)) - 2 * left)[0] / 2
+
+
+def every_cut(X, statistics, weights, worth, directions, groups, min_leaf):
+    """The best worth over all groups of features, directions and midpoints, one by one."""
+    mean = np.average(X, axis=0, weights=weights)
+    spread = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weights))
+    z = (X - mean) / spread
+    best = -math.inf
+    for group in groups:
+        for direction in directions:
+            value = z[:, list(group)] @ direction
+            distinct = np.unique(value.round(10))
+            for threshold in (distinct[1:] + distinct[:-1]) / 2:
+                left = value <= threshold
+                if min(left.sum(), (~left).sum()) >= min_leaf:
+                    best = max(best, float(worth(statistics[left].sum(0), statistics.sum(0))))
+    return best
+
+
+def worth_of(line, X, statistics, worth):
+    right = X[:, line.features] @ line.coefficient + line.intercept > 0
+    return float(worth(statistics[~right].sum(0), statistics.sum(0))), right
+
+
+def problem(kind, *, n=40, d=4, levels=None, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) if levels is None else rng.integers(levels, size=(n, d)) * 0.1
+    weights = rng.uniform(0.5, 2.0, size=n)
+    if kind == "gini":
+        return X, weights[:, None] * np.eye(3)[rng.integers(3, size=n)], weights, gini
+    return X, (weights * rng.choice([-1.0, 1.0], size=n))[:, None], weights, agreement
+
+
+@pytest.mark.parametrize("kind", ["gini", "0/1"])
+@pytest.mark.parametrize("levels", [None, 4])
+@pytest.mark.parametrize("min_leaf", [1, 8])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_best_of_all_cuts(kind, levels, min_leaf, seed):
+    X, statistics, weights, worth = problem(kind, levels=levels, seed=seed)
+    search = LineSearch(n_orientations=6, min_leaf=min_leaf)
+    node = search.node(X, statistics, weights, worth)
+    cases = [
+        (node.single(), [np.ones(1)], [(j,) for j in range(4)]),
+        (node.pair(), search.orientations(), list(combinations(range(4), 2))),
+    ]
+    for line, directions, groups in cases:
+        best = every_cut(X, statistics, weights, worth, directions, groups, min_leaf)
+        assert line.worth == pytest.approx(best, rel=1e-12)
+        found, right = worth_of(line, X, statistics, worth)
+        assert found == pytest.approx(best, rel=1e-12)
+        assert min(right.sum(), (~right).sum()) >= min_leaf
+
+
+def test_a_diagonal_by_hand():
+    """Two columns, standardised already: x0 + x1 separates, and the gap is that of the middle."""
+    X = np.array([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
+    signed = np.array([[-1.0], [-1.0], [-1.0], [1.0]])
+    node = LineSearch(n_orientations=4).node(X, signed, np.ones(4), agreement)
+    # one feature: three of four, worth 2 - 1 = 1 above the mean of two wrong
+    assert node.single().worth == pytest.approx(1.0)
+    # 67.5 degrees: projections -1.307, 0.541, -0.541, 1.307; 22.5 degrees is its mirror image
+    line = node.pair()
+    assert line.worth == pytest.approx(2.0)
+    degrees = np.degrees(np.arctan2(line.coefficient[1], line.coefficient[0]))
+    assert degrees in (pytest.approx(22.5), pytest.approx(67.5))
+    near, far = math.cos(math.radians(22.5)), math.sin(math.radians(22.5))
+    assert line.margin == pytest.approx((near + far) - (near - far))
+    assert line.intercept == pytest.approx(-near)
+
+
+def test_of_equal_cuts_the_widest_gap():
+    X = np.array([[0.0, 0.0], [1.0, 4.9], [9.0, 5.1], [10.0, 10.0]])
+    signed = np.array([[-1.0], [-1.0], [1.0], [1.0]])
+    line = LineSearch().node(X, signed, np.ones(4), agreement).single()
+    assert line.features.tolist() == [0]
+    assert -line.intercept / line.coefficient[0] == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("n", [2, 3, 30, 31])
+def test_orientations_leave_out_the_axes(n):
+    directions = LineSearch(n_orientations=n).orientations()
+    assert len(directions) == n - n % 2
+    assert np.abs(directions).min() > 1e-3
+    np.testing.assert_allclose((directions**2).sum(1), 1.0)
+
+
+def test_a_screen_searches_what_it_passes_on_exactly():
+    X, statistics, weights, worth = problem("gini", n=300, d=8)
+    X[:, 5] += 3 * X[:, 2] + 2.0 * statistics.argmax(1)
+    every = LineSearch(budget=math.inf).node(X, statistics, weights, worth).pair()
+    screened = LineSearch(budget=0, n_refined=3).node(X, statistics, weights, worth).pair()
+    assert screened.features.tolist() == every.features.tolist() == [2, 5]
+    assert screened.worth == every.worth
+
+
+def test_more_pairs_than_allowed_are_those_of_the_best_features():
+    X, statistics, weights, worth = problem("gini", n=200, d=6)
+    X[:, 1] += statistics.argmax(1)
+    X[:, 4] -= statistics.argmax(1)
+    line = LineSearch(max_pairs=1).node(X, statistics, weights, worth).pair()
+    assert line.features.tolist() == [1, 4]
+
+
+def test_columns_without_a_cut():
+    statistics, weights = np.array([[1.0], [-1.0], [1.0]]), np.ones(3)
+    constant = np.full((3, 2), 0.1)
+    node = LineSearch().node(constant, statistics, weights, agreement)
+    assert node.single() is None
+    assert node.pair() is None
+    one = np.array([[0.1, 1e9 + 1e-8], [0.1, 1e9], [0.1, 1e9 - 1e-8]])  # rounding is no spread
+    assert LineSearch().node(one, statistics, weights, agreement).single() is None
+    line = LineSearch(min_leaf=2).node(np.eye(3), statistics, weights, agreement)
+    assert line.single() is None
+
+
+def test_rows_that_are_alike_stay_together():
+    """Two rows whose projections differ by rounding are not parted."""
+    X = np.array([[0.1, 0.3], [0.1 + 1e-17, 0.3], [0.3, 0.1], [0.5, 0.9]])
+    X = np.concatenate([X, X[:1] + 1e-16])
+    signed = np.array([[1.0], [-1.0], [1.0], [1.0], [-1.0]])
+    node = LineSearch().node(X, signed, np.ones(5), agreement)
+    for line in (node.single(), node.pair()):
+        right = X[:, line.features] @ line.coefficient + line.intercept > 0
+        assert right[0] == right[1] == right[4]
+
+
+def test_weights_are_repeats():
+    X, statistics, _, worth = problem("gini", n=30)
+    times = np.random.default_rng(0).integers(1, 4, size=30)
+    classes = (statistics > 0) * 1.0
+    rows = np.repeat(np.arange(30), times)
+    weighted = LineSearch().node(X, classes * times[:, None], times, worth).pair()
+    repeated = LineSearch().node(X[rows], classes[rows], np.ones(len(rows)), worth).pair()
+    assert weighted.features.tolist() == repeated.features.tolist()
+    np.testing.assert_allclose(weighted.coefficient, repeated.coefficient)
+    np.testing.assert_allclose(weighted.worth, repeated.worth)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"n_orientations": 1}, {"min_leaf": 0}, {"budget": -1}, {"max_pairs": 0}]
+)
+def test_numbers_out_of_range(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        LineSearch(**wrong)
