@@ -1,55 +1,83 @@
 """The cards of models and inference: every value is a parameter, every pair fits."""
 
 import itertools
-import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bayestree import ConvexPolytopeTreeClassifier
+from bayestree._cli.settings import choose, make, read_card
+from bayestree._cli.trees import TREES
+from bayestree.tables import InputError
 
 ROOT = Path(__file__).parents[1]
 MODELS = sorted((ROOT / "models").glob("*.toml"))
 INFERENCES = sorted((ROOT / "inference").glob("*.toml"))
+# Any parameter of a tree that makes it quick.
+QUICK = {"epochs": 20, "refine_epochs": 5, "n_draws": 2, "n_warmup": 20, "max_depth": 1,
+         "n_trees": 2, "n_estimators": 2, "n_sweeps": 3, "max_sweeps": 3}  # fmt: skip
 
 
-def card(path):
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+def made(*cards, task="classification"):
+    return make(choose(None, cards, {}, ()), task, seed=0)
 
 
-def test_there_are_cards():
-    assert {path.stem for path in MODELS} == {"cpt", "cpt-k1"}
-    assert {path.stem for path in INFERENCES} == {"grow", "map", "svi", "svi-facets", "nuts"}
+def suits(pair):
+    """Whether all that the inference says are parameters of the tree, and none that it fixes."""
+    try:
+        made(*pair)
+    except InputError:
+        return False
+    return (pair[0].stem, pair[1].stem) != ("cpt-k1", "svi-facets")  # one expert has no facets
 
 
-@pytest.mark.parametrize("path", [*MODELS, *INFERENCES], ids=lambda path: path.stem)
-def test_every_value_is_a_parameter(path):
-    parameters = ConvexPolytopeTreeClassifier().get_params()
-    assert card(path).keys() <= parameters.keys()
+PAIRS = [pair for pair in itertools.product(MODELS, INFERENCES) if suits(pair)]
 
 
-def test_the_model_card_of_the_tree_is_the_default():
-    parameters = ConvexPolytopeTreeClassifier().get_params()
-    values = card(ROOT / "models" / "cpt.toml")
-    assert values == {name: parameters[name] for name in values}
+def test_every_tree_has_a_card_and_every_card_its_tree():
+    assert {path.stem for path in MODELS} == TREES.keys()
+    assert all(read_card(path)["tree"] == path.stem for path in MODELS)
 
 
-@pytest.mark.parametrize(
-    ("model", "inference"),
-    [
-        pair
-        for pair in itertools.product(MODELS, INFERENCES)
-        if (pair[0].stem, pair[1].stem) != ("cpt-k1", "svi-facets")  # one expert has no facets
-    ],
-    ids=lambda path: path.stem,
-)
-def test_every_pair_fits(model, inference):
+def test_every_inference_suits_some_tree():
+    assert {inference for _, inference in PAIRS} == set(INFERENCES)
+    of_cpt = {inference.stem for model, inference in PAIRS if model.stem == "cpt"}
+    assert {"grow", "map", "svi", "svi-facets", "nuts"} <= of_cpt
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_a_model_card_says_what_the_name_alone_does(path):
+    named = make(choose(path.stem, [], {}, ()), "classification", seed=0)
+    assert made(path).get_params() == named.get_params()
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_every_value_is_a_parameter_of_the_regressor_too(path):
+    kind = TREES[path.stem].regressor
+    if kind is not None:
+        values = read_card(path)
+        del values["tree"]
+        found = made(path, task="regression").get_params()
+        assert {name: found[name] for name in values} == values
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: "-".join(path.stem for path in pair))
+def test_every_pair_fits(pair):
+    fits(made(*pair))
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_every_model_fits(path):
+    fits(made(path))
+
+
+def fits(estimator):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 2))
     y = (X[:, 0] > 0).astype(int)
-    quick = {"epochs": 20, "n_draws": 2, "n_warmup": 20, "max_depth": 1, "random_state": 0}
-    values = {**card(model), **card(inference), **quick}
-    values["n_experts"] = min(values["n_experts"], 4)
-    fitted = ConvexPolytopeTreeClassifier(**values).fit(X, y)
-    assert fitted.score(X, y) > 0.8
+    parameters = estimator.get_params()
+    estimator.set_params(**{name: v for name, v in QUICK.items() if name in parameters})
+    if parameters.get("n_experts", 1) > 4:
+        estimator.set_params(n_experts=4)
+    estimator.set_params(**({"verbose": False} if "verbose" in parameters else {}))
+    assert estimator.fit(X, y).score(X, y) > 0.8
