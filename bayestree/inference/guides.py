@@ -7,16 +7,17 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.distributions import kl_divergence
 
 from bayestree import routing
-from bayestree.distributions import LogWeibull, inverse_gamma_scale
+from bayestree.distributions import LogWeibull
 from bayestree.inference.data import Data
+from bayestree.inference.scale_factors import ConjugateScales, NoScales, scale_factors
 from bayestree.inference.training import expert_size, joined
 from bayestree.models import likelihoods
 from bayestree.models.leaves import LeafPosterior
-from bayestree.models.priors import Flat, GammaProcess, InverseGammaScale, Plates
+from bayestree.models.moments import Moments
+from bayestree.models.priors import GammaProcess, Plates
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
@@ -38,7 +39,8 @@ class PolytopeGuide(nn.Module):
     ----------
     model : SoftTree
         With likelihood ``mixture``, a ``GammaProcess`` without hyper-priors where weights are
-        free, and ``InverseGammaScale`` or ``Flat`` hyperplanes.
+        free, and hyperplanes of ``InverseGammaScale`` or of a prior that says its mean under
+        normals (``Flat``, ``Laplace``, ``Spatial``).
     sites : mapping of Tensor
         Where to start: ``hyperplane``, ``intercept`` and, where weights are free, ``log_weight``.
     leaf_sums : Tensor, shape (L, c)
@@ -53,7 +55,6 @@ class PolytopeGuide(nn.Module):
         For other priors or likelihoods: name a Pyro autoguide instead.
     """
 
-    shrinkage_rate: Tensor
     leaf_sums: Tensor
     size: Tensor
 
@@ -66,7 +67,7 @@ class PolytopeGuide(nn.Module):
         covariance: Literal["diagonal", "expert"] = "diagonal",
     ) -> None:
         super().__init__()
-        _check_supported(model)
+        self.scales = _supported(model, sites)
         self.model = model
         self.full = covariance == "expert"
         self.register_buffer("size", expert_size(sites["hyperplane"], sites["intercept"]))
@@ -88,7 +89,6 @@ class PolytopeGuide(nn.Module):
             self.unit_tilt = nn.Parameter(torch.zeros_like(coefficient))
         self._tape: Tensor | None = None
         self.register_buffer("leaf_sums", leaf_sums.clone())
-        self.register_buffer("shrinkage_rate", torch.ones_like(sites["intercept"]))
         self.refresh(steps=50)
 
     @torch.no_grad()
@@ -133,10 +133,15 @@ class PolytopeGuide(nn.Module):
     @property
     def variance(self) -> Tensor:
         """Variances of the coefficients, shape (V, K, d + 1)."""
-        variance = (2 * self.log_scale).exp()
+        return self.moments.variance
+
+    @property
+    def moments(self) -> Moments:
+        """Means and covariances of the coefficients."""
         if not self.full:
-            return variance
-        return self.factor.square().sum(-1) + self.tilt.square()
+            return Moments(self.mean, (2 * self.log_scale).exp())
+        root = torch.cat((self.factor, self.tilt.unsqueeze(-1)), dim=-1)
+        return Moments(self.mean, root.square().sum(-1), root)
 
     @property
     def factor(self) -> Tensor:
@@ -151,53 +156,26 @@ class PolytopeGuide(nn.Module):
         return self.unit_tilt * self.log_scale.exp()
 
     @property
-    def shrinkage_law(self) -> dist.Gamma:
-        """Factor of ``shrinkage``, shape (V, K)."""
-        shape = self.shrinkage_rate.new_tensor(self._shrinkage_shape)
-        return dist.Gamma(shape, self.shrinkage_rate, validate_args=False)
-
-    @property
     def leaf_law(self) -> LeafPosterior:
         """Factor of the leaves."""
         return self.model.leaf.posterior(self.leaf_sums)
 
-    def scale_rate(self) -> Tensor:
-        """Rates of the inverse-gamma factors of the squared scales, shape (V, K, d + 1)."""
-        second_moment = self.mean.square() + self.variance
-        return self.shrinkage_law.mean.unsqueeze(-1) + second_moment / 2
-
-    @property
-    def _scale_prior(self) -> InverseGammaScale | None:
-        prior = self.model.priors.hyperplane
-        return prior if isinstance(prior, InverseGammaScale) else None
-
-    @property
-    def _shrinkage_shape(self) -> float:
-        prior = self._scale_prior
-        assert prior is not None
-        return prior.shrinkage_shape + self.unit_mean.shape[-1] * prior.shape
-
     @torch.no_grad()
     def refresh(self, steps: int = 1) -> None:
-        """Bring the factor of ``shrinkage`` nearer its optimum given the coefficients."""
-        if self._scale_prior is not None:
-            for _ in range(steps):
-                self._update_shrinkage(self.scale_rate().reciprocal().sum(-1))
-
-    def _update_shrinkage(self, expected_precision: Tensor) -> None:
-        prior = self._scale_prior
-        assert prior is not None
-        self.shrinkage_rate.copy_(prior.shrinkage_rate + (prior.shape + 0.5) * expected_precision)
+        """Bring the factor of ``shrinkage``, if any, nearer its optimum given the coefficients."""
+        moments = self.moments
+        for _ in range(steps):
+            self.scales.refresh(moments)
 
     # The bound.
 
     def split_kl(self) -> Tensor:
         """KL divergence from the prior of all factors but the leaves', a scalar."""
-        return self._split_kl(self.mean, self.variance)
+        return self._split_kl(self.moments)
 
-    def _split_kl(self, mean: Tensor, variance: Tensor) -> Tensor:
-        entropy = self.log_scale.sum() + mean.numel() * (1 + LOG_2PI) / 2
-        total = -entropy - self._expected_log_prior(mean, variance)
+    def _split_kl(self, moments: Moments) -> Tensor:
+        entropy = self.log_scale.sum() + moments.mean.numel() * (1 + LOG_2PI) / 2
+        total = -entropy - self.scales.expected_log_prior(moments)
         if self.model.split.weighted:
             prior = self.model.priors.weight
             assert isinstance(prior, GammaProcess)
@@ -209,36 +187,18 @@ class PolytopeGuide(nn.Module):
         """KL divergence of the guide from the prior, a scalar."""
         return self.split_kl() + self.leaf_law.kl()
 
-    def _expected_log_prior(self, mean: Tensor, variance: Tensor) -> Tensor:
-        """E log-density of coefficients, scales and shrinkages, plus the latters' entropies."""
-        prior = self._scale_prior
-        if prior is None:
-            return mean.new_zeros(())
-        a, width = prior.shape, mean.shape[-1]
-        shrinkage = self.shrinkage_law
-        log_b = torch.digamma(shrinkage.concentration) - shrinkage.rate.log()
-        constant = math.lgamma(a + 0.5) - math.lgamma(a) - LOG_2PI / 2
-        scales, precision = _LogScaleRate.apply(mean, variance, shrinkage.mean)
-        own = kl_divergence(shrinkage, prior.shrinkage_law(log_b)).sum()
-        value = width * (a * log_b + constant).sum() - (a + 0.5) * scales.sum() - own
-        if self.training:
-            # One coordinate step, at no further pass over the coefficients.
-            self._update_shrinkage(precision)
-        return value
-
     def leaf_log_probs(self, X: Tensor, steepness: float) -> Tensor:
         """log P(leaf | x) under one draw, with fresh coefficients for every row, shape (n, L).
 
         ``X`` ends with a column of ones.
         """
-        return self._leaf_log_probs(X, steepness, self.mean, self.variance)
+        return self._leaf_log_probs(X, steepness, self.moments)
 
-    def _leaf_log_probs(
-        self, X: Tensor, steepness: float, mean: Tensor, variance: Tensor
-    ) -> Tensor:
+    def _leaf_log_probs(self, X: Tensor, steepness: float, moments: Moments) -> Tensor:
         # The noise is drawn on the pre-activations, whose law given the rows is normal: each
         # row's expectation is that of noise on the coefficients, with less variance over a batch
         # (local reparameterisation).
+        mean, variance, _ = moments
         n_nodes, n_experts, width = mean.shape
         log_weight, standard = self._draw_log_weight()
         if self.full:
@@ -281,11 +241,11 @@ class PolytopeGuide(nn.Module):
         the expectation over the leaves inside the sum, log sum P(leaf | x) exp(E log p(y | leaf)).
         ``batch.X`` ends with a column of ones.
         """
-        mean, variance = self.mean, self.variance
-        log_prob = self._leaf_log_probs(batch.X, steepness, mean, variance)
+        moments = self.moments
+        log_prob = self._leaf_log_probs(batch.X, steepness, moments)
         joint = log_prob + self.leaf_law.expected_log_density(batch.y)
         value = likelihoods.mixture(joint) @ batch.weights
-        return value, self._split_kl(mean, variance), joint.detach().softmax(-1)
+        return value, self._split_kl(moments), joint.detach().softmax(-1)
 
     @torch.no_grad()
     def expected_log_likelihood(self, data: Data) -> Tensor:
@@ -303,19 +263,11 @@ class PolytopeGuide(nn.Module):
     def __call__(self, X: Tensor, *_: Any, **__: Any) -> None:
         """State the guide's Pyro sites."""
         plates = Plates.of(self.model.size(X.shape[-1]))
-        prior = self._scale_prior
         log_weight = None
         with plates.node, plates.expert:
             if self.model.split.weighted:
                 log_weight = pyro.sample("log_weight", self.log_weight_law)
-            if prior is not None:
-                pyro.sample("shrinkage", self.shrinkage_law)
-                rate = self.scale_rate()
-                wide = inverse_gamma_scale(prior.shape + 0.5, rate[..., :-1]).to_event(1)
-                pyro.sample("hyperplane_scale", wide)
-                pyro.sample(
-                    "intercept_scale", inverse_gamma_scale(prior.shape + 0.5, rate[..., -1])
-                )
+            self.scales.state(self.moments)
             self._state_coefficients(log_weight)
         with pyro.plate("leaf", self.model.topology.n_leaves, dim=-1):
             self.leaf_law.state()
@@ -349,9 +301,7 @@ class PolytopeGuide(nn.Module):
         draw = {"hyperplane": coefficient[..., :-1], "intercept": coefficient[..., -1]}
         if log_weight is not None:
             draw["log_weight"] = log_weight
-        if self._scale_prior is not None:
-            draw["shrinkage"] = self.shrinkage_law.sample()
-        return draw | self.leaf_law.sample()
+        return draw | self.scales.sample() | self.leaf_law.sample()
 
     @torch.no_grad()
     def log_prob(self, sites: Sites) -> Tensor:
@@ -360,9 +310,7 @@ class PolytopeGuide(nn.Module):
         total = self._coefficient_law(log_weight).log_prob(joined(sites)).sum()
         if log_weight is not None:
             total = total + self.log_weight_law.log_prob(log_weight).sum()
-        if self._scale_prior is not None:
-            total = total + self.shrinkage_law.log_prob(sites["shrinkage"]).sum()
-        return total + self.leaf_law.log_prob(sites)
+        return total + self.scales.log_prob(sites) + self.leaf_law.log_prob(sites)
 
     @torch.no_grad()
     def point(self) -> dict[str, Tensor]:
@@ -370,44 +318,21 @@ class PolytopeGuide(nn.Module):
         point = {"hyperplane": self.mean[..., :-1], "intercept": self.mean[..., -1]}
         if self.model.split.weighted:
             point["log_weight"] = self.log_weight_law.mean_exp().log()
-        if self._scale_prior is not None:
-            point["shrinkage"] = self.shrinkage_law.mean
-        return point | self.leaf_law.mean()
+        return point | self.scales.point() | self.leaf_law.mean()
 
 
-class _LogScaleRate(torch.autograd.Function):
-    """Sums over coefficients of log(rate) and 1 / rate, rate = b + (mean^2 + variance) / 2."""
-
-    @staticmethod
-    def forward(ctx: Any, mean: Tensor, variance: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        rate = torch.addcmul(variance, mean, mean).mul_(0.5).add_(b.unsqueeze(-1))
-        total = rate.log().sum(-1)
-        inverse = rate.reciprocal_()
-        precision = inverse.sum(-1)
-        ctx.save_for_backward(mean, inverse)
-        ctx.mark_non_differentiable(precision)
-        return total, precision
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
-        # b has no gradient: it stands at its optimum, where the bound is flat in it.
-        mean, inverse = ctx.saved_tensors
-        slope = inverse * grad.unsqueeze(-1)
-        return mean * slope, slope.mul_(0.5), None
-
-
-def _check_supported(model: SoftTree) -> None:
+def _supported(model: SoftTree, sites: Sites) -> ConjugateScales | NoScales:
+    """The factors of the scales of a model that the guide covers."""
     weight, hyperplane = model.priors.weight, model.priors.hyperplane
     weights_known = isinstance(weight, GammaProcess) and not weight.hyper_priors
+    scales = scale_factors(hyperplane, sites["intercept"], sites["hyperplane"].shape[-1] + 1)
     faults = {
         f"likelihood 'mixture', got {model.likelihood!r}": model.likelihood == "mixture",
         f"a GammaProcess without hyper-priors, got {weight}": (
             weights_known or not model.split.weighted
         ),
-        f"InverseGammaScale or Flat hyperplanes, got {hyperplane}": (
-            isinstance(hyperplane, InverseGammaScale | Flat)
-        ),
+        "hyperplanes of InverseGammaScale, Laplace, Spatial, Flat or another prior that has "
+        f"expected_log_prob, got {hyperplane}": scales is not None,
     }
     for what, fine in faults.items():
         if not fine:
@@ -415,3 +340,5 @@ def _check_supported(model: SoftTree) -> None:
                 f"The polytope guide needs {what}: name a Pyro autoguide instead, such as "
                 "guide='AutoNormal'."
             )
+    assert scales is not None
+    return scales

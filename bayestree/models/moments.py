@@ -1,6 +1,6 @@
 """Means and covariances of normal factors, under which priors say their expected log-density."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -19,3 +19,11 @@ class Moments(NamedTuple):
     mean: Tensor
     variance: Tensor
     root: Tensor | None = None
+
+
+@runtime_checkable
+class ExpectedPrior(Protocol):
+    """A prior that knows its mean under normal coefficients, and has no sites beside them."""
+
+    def expected_log_prob(self, moments: Moments) -> Tensor:
+        """Mean of the log-density, a scalar."""

@@ -19,9 +19,11 @@ from bayestree.models import (
     GammaProcess,
     Gaussian,
     InverseGammaScale,
+    Laplace,
     Oblique,
     Polytope,
     Priors,
+    Spatial,
 )
 from tests.inference.test_svi import fit, problem
 
@@ -54,7 +56,7 @@ def scale_log_ratio(guide, sites):
     Given the coefficient beta, sigma^2 is InverseGamma(shape + 1/2, b + beta^2 / 2).
     """
     shape = guide.model.priors.hyperplane.shape + 0.5
-    rate = guide.scale_rate()
+    rate = guide.scales.scale_rate(guide.moments)
     total = 0.0
     for name, factor in (("hyperplane", rate[..., :-1]), ("intercept", rate[..., -1])):
         b = sites["shrinkage"]
@@ -91,9 +93,10 @@ def test_densities_are_those_of_the_explicit_model_with_the_scales_integrated_ou
 
 @pytest.mark.parametrize("leaf", LEAVES)
 @pytest.mark.parametrize("covariance", ["diagonal", "expert"])
-def test_without_scales_the_mean_log_ratio_is_the_bound(leaf, covariance):
+@pytest.mark.parametrize("prior", [Flat(), Laplace(2.0, 3.0), Spatial(0.7, (2, 1))], ids=str)
+def test_without_scales_the_mean_log_ratio_is_the_bound(leaf, covariance, prior):
     """With scales it would lie above, for integrating them out tightens the bound."""
-    guide, data = random_guide(leaf, covariance, Flat())
+    guide, data = random_guide(leaf, covariance, prior)
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(2)
         draws = [guide.sample() for _ in range(300)]

@@ -183,7 +183,7 @@ def test_bound_of_a_node_is_that_of_the_guide_of_the_tree(leaf, steepness):
     polytope = polytope_guide(
         stump(3, leaf, steepness), TreeFacets((fit.guide,), sums, np.ones(1)), data
     )
-    polytope.eval().shrinkage_rate.copy_(fit.guide.log_rate[:, :-1].exp())
+    polytope.eval().scales.rate.copy_(fit.guide.log_rate[:, :-1].exp())
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)
         drawn = [float(evaluate_elbo(polytope, data, n_draws=1)) for _ in range(800)]

@@ -13,14 +13,17 @@ from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.svi import evaluate_elbo
 from bayestree.models import (
     Categorical,
+    FeatureCount,
     Flat,
     GammaProcess,
     Gaussian,
     InverseGammaScale,
+    Laplace,
     LiteralGammaProcess,
     Oblique,
     Polytope,
     Priors,
+    Spatial,
 )
 from tests.inference.problems import ring, soft_tree, step
 
@@ -30,6 +33,10 @@ PARTS = [
     for leaf in (Categorical(2), Gaussian())
     for split in (Polytope(2), Oblique())
     for hyperplane in (PRIORS.hyperplane, Flat())
+] + [
+    (Categorical(2), Oblique(), Laplace(2.0)),
+    (Gaussian(), Polytope(2), Laplace(2.0, intercept_scale=3.0)),
+    (Categorical(2), Polytope(2), Spatial(0.7, (1, 2))),
 ]
 
 
@@ -123,7 +130,7 @@ def test_the_bound_that_is_climbed_has_the_leaves_at_their_best():
 def test_refreshed_shrinkages_are_the_best(factor):
     guide, _ = guide_for()
     best = float(guide.kl().detach())
-    guide.shrinkage_rate *= factor
+    guide.scales.rate *= factor
     assert float(guide.kl().detach()) > best
     guide.refresh(steps=50)
     assert float(guide.kl().detach()) == pytest.approx(best, rel=1e-10)
@@ -240,6 +247,7 @@ def test_without_rows_the_guide_returns_to_the_prior(concentration):
         ({"likelihood": "mutual-information"}, "needs likelihood 'mixture'"),
         ({"priors": Priors(weight=LiteralGammaProcess())}, "needs a GammaProcess"),
         ({"priors": Priors(weight=GammaProcess(rate_prior=(1.0, 1.0)))}, "without hyper-priors"),
+        ({"priors": Priors(hyperplane=FeatureCount())}, "another prior that has expected_log_prob"),
     ],
 )
 def test_models_beyond_the_guide_are_rejected(changes, message):
@@ -248,6 +256,23 @@ def test_models_beyond_the_guide_are_rejected(changes, message):
     sums = torch.zeros(2, 2, dtype=torch.float64)
     with pytest.raises(ValueError, match=message):
         PolytopeGuide(init.model.with_(**changes), init.point_sites(), sums)
+
+
+def test_a_prior_of_ones_own_needs_but_its_mean_under_normals():
+    """A ridge: its guide is the one of a prior that the package has."""
+
+    class Ridge(Flat):
+        def log_prob(self, sites):
+            return -sites["hyperplane"].square().sum()
+
+        def expected_log_prob(self, moments):
+            return -(moments.mean**2 + moments.variance)[..., :-1].sum()
+
+    guide, _ = guide_for(hyperplane=Flat())
+    flat = float(guide.kl().detach())
+    guide, _ = guide_for(hyperplane=Ridge())
+    square = (guide.mean**2 + guide.variance)[..., :-1].sum()
+    assert float(guide.kl().detach()) == pytest.approx(flat + float(square.detach()), rel=1e-10)
 
 
 def test_float32_bounds_are_nearly_those_of_float64():
