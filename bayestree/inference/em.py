@@ -184,9 +184,9 @@ class Climb:
         prior = self._log_prior()
         if prior.requires_grad:
             (-prior / self.total).backward()
-        for name, zero in self.zeros.items():
-            self.splits[name].grad.masked_fill_(zero, 0.0)
         self.optimiser.step()
+        for name, zero in self.zeros.items():
+            self.splits[name].detach().masked_fill_(zero, 0.0)
         statistics = self.model.leaf.statistics(batch.y, batch.weights)
         value = member.log_likelihood @ batch.weights
         return value, member.mass[len(before) :] @ statistics

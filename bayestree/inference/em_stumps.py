@@ -1,0 +1,220 @@
+"""EM of many stumps at once: V splits, each with two leaves and rows of its own.
+
+The E-step is eq. 10 of E2EDT with two leaves, the M-step eq. 13 and 14. Nodes with more rows than
+a minibatch take more steps in an epoch than others, so each has a state of Adam of its own.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from bayestree.inference.data import Data
+from bayestree.inference.expectation import right_given_y
+from bayestree.inference.training import at_prior_mean
+from bayestree.models.leaves import Leaf
+from bayestree.models.priors import Priors
+from bayestree.models.sites import Sites
+from bayestree.models.splits import StumpSplit
+
+DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8  # of Adam, as the paper has them
+
+
+class Rows(NamedTuple):
+    """m rows of each of V nodes; rows of weight 0 pad the smaller ones.
+
+    Attributes
+    ----------
+    X : Tensor, shape (V, m, d)
+    y, weights : Tensor, shape (V, m)
+    statistics : Tensor, shape (V, m, c)
+        Of the leaves, weights included.
+    share : Tensor, shape (V, 1)
+        Part of all rows of the node.
+    """
+
+    X: Tensor
+    y: Tensor
+    weights: Tensor
+    statistics: Tensor
+    share: Tensor
+
+
+class Stumps:
+    """Parameters of V stumps on their way up.
+
+    Parameters
+    ----------
+    split : StumpSplit
+    leaf : Categorical or Gaussian
+    priors : Priors
+    data : Data
+    rows : list of Tensor
+        Numbers of the rows of each node, the nodes with most first.
+    batch_size : int
+    learning_rate : float
+    absent : Tensor of bool, shape (V, d), optional
+        Coefficients of linear splits that are to stay 0.
+    """
+
+    def __init__(
+        self,
+        split: StumpSplit,
+        leaf: Leaf,
+        priors: Priors,
+        data: Data,
+        rows: list[Tensor],
+        *,
+        batch_size: int,
+        learning_rate: float,
+        absent: Tensor | None = None,
+    ) -> None:
+        self.split, self.leaf, self.priors = split, leaf, priors
+        self.data, self.rows, self.batch_size = data, rows, batch_size
+        self.sites = split.start(len(rows), data.X.shape[1], data.X)
+        self.absent = absent
+        if absent is not None:
+            self._narrow(absent)
+        self.adam = NodeAdam(self.sites, learning_rate)
+        empty = leaf.statistics(data.y[:0], data.weights[:0])
+        self.leaves = self._estimate(empty.new_zeros(len(rows), 2, empty.shape[1]))
+        whole = len(rows[0]) <= batch_size
+        self.whole = self._gather(rows) if whole else None
+
+    def of(self, node: int) -> dict[str, Tensor]:
+        """Sites of one node, as those of a tree of one split."""
+        return {name: value[node : node + 1] for name, value in self.sites.items()}
+
+    def epoch(self, steepness: float) -> None:
+        """One E-step on all rows of every node, and one M-step on their minibatches."""
+        held = {name: value.clone() for name, value in self.sites.items()}
+        batches = self._batches() if self.whole is None else [self.whole]
+        sums: Tensor | None = None
+        for step, batch in enumerate(batches):
+            fresh = self._step(batch, held if step else None, steepness)
+            if sums is None:
+                sums = fresh  # the first minibatch has all nodes
+            else:
+                sums[: len(fresh)] += fresh
+        assert sums is not None
+        self.leaves = self._estimate(sums)
+
+    def _step(self, batch: Rows, held: Sites | None, steepness: float) -> Tensor:
+        """A step of the first nodes up Q; the sums (V, 2, c) of their leaves' statistics.
+
+        ``held`` are the parameters of the E-step, None where they have not moved since.
+        """
+        n_active = len(batch.X)
+        active = {name: v[:n_active].requires_grad_() for name, v in self.sites.items()}
+        odds = self.split.own_log_odds(active, batch.X)
+        with torch.no_grad():
+            before = odds
+            if held is not None:
+                before = self.split.own_log_odds(_first(held, n_active), batch.X)
+            leaves = _first(self.leaves, n_active)
+            left, right = self.leaf.own_log_density(leaves, batch.y).unbind(1)
+            went_right = right_given_y(steepness * before, left, right)[0].sigmoid_()
+            slope = steepness * (went_right - (steepness * odds).sigmoid_())
+        odds.backward(-slope * batch.weights / batch.share)
+        prior = self._log_prior(active)
+        if prior.requires_grad:
+            (-prior).backward()
+        self.adam.step(active)
+        if self.absent is not None:
+            self.sites["hyperplane"].masked_fill_(self.absent.unsqueeze(1), 0.0)
+        to_right = torch.bmm(went_right.unsqueeze(1), batch.statistics).squeeze(1)
+        return torch.stack((batch.statistics.sum(1) - to_right, to_right), 1)
+
+    def _log_prior(self, sites: Sites) -> Tensor:
+        every = {**sites, **at_prior_mean(self.priors.hyperplane, sites)}
+        first, *others = self.split.log_priors(self.priors, every).values()
+        return sum(others, start=first)
+
+    def _narrow(self, absent: Tensor) -> None:
+        """Keep to some features, the start still on the unit sphere.
+
+        Raises
+        ------
+        ValueError
+            For a split without coefficients of features.
+        """
+        if "hyperplane" not in self.sites:
+            raise ValueError("features needs a linear split, such as Oblique().")
+        self.sites["hyperplane"].masked_fill_(absent.unsqueeze(1), 0.0)
+        square = self.sites["hyperplane"].square().sum(-1) + self.sites["intercept"].square()
+        self.sites["hyperplane"] /= square.sqrt().unsqueeze(-1)
+        self.sites["intercept"] /= square.sqrt()
+
+    def _estimate(self, sums: Tensor) -> dict[str, Tensor]:
+        """Sites of the leaves, of shape (V, 2, ...), from sums (V, 2, c) (eq. 13)."""
+        flat = self.leaf.estimate(sums.flatten(0, 1))
+        return {name: value.unflatten(0, sums.shape[:2]) for name, value in flat.items()}
+
+    def _batches(self) -> Iterator[Rows]:
+        """An epoch of shuffled minibatches; later ones are of the first nodes only."""
+        parts = []
+        for rows in self.rows:
+            order = rows[torch.randperm(len(rows), device=rows.device)]
+            parts.append(order.tensor_split(-(-len(rows) // self.batch_size)))
+        for step in range(len(parts[0])):
+            yield self._gather([part[step] for part in parts if step < len(part)])
+
+    def _gather(self, parts: list[Tensor]) -> Rows:
+        """The rows of these numbers."""
+        index = pad_sequence(parts, batch_first=True)
+        length = torch.tensor([len(part) for part in parts], device=index.device).unsqueeze(1)
+        present = torch.arange(index.shape[1], device=index.device) < length
+        flat = self.data.take(index.flatten())
+        weights = flat.weights.view(index.shape) * present
+        total = torch.tensor([len(rows) for rows in self.rows[: len(parts)]], device=index.device)
+        return Rows(
+            flat.X.view(*index.shape, -1),
+            flat.y.view(index.shape),
+            weights,
+            self.leaf.statistics(flat.y, weights.flatten()).view(*index.shape, -1),
+            length / total.unsqueeze(1).to(weights),
+        )
+
+
+class NodeAdam:
+    """Adam with a state for each node, which may have taken fewer steps than others.
+
+    Parameters
+    ----------
+    sites : mapping of Tensor
+        Parameters, nodes first; changed in place.
+    learning_rate : float
+    """
+
+    def __init__(self, sites: Sites, learning_rate: float) -> None:
+        self.sites = sites
+        self.rate = learning_rate
+        self.mean = {name: torch.zeros_like(value) for name, value in sites.items()}
+        self.square = {name: torch.zeros_like(value) for name, value in sites.items()}
+        some = next(iter(sites.values()))
+        self.steps = some.new_zeros(len(some))
+
+    @torch.no_grad()
+    def step(self, active: Sites) -> None:
+        """A step of the first nodes down the gradients that ``active`` holds."""
+        n_active = len(next(iter(active.values())))
+        self.steps[:n_active] += 1
+        steps = self.steps[:n_active]
+        for name, moving in active.items():
+            if moving.grad is None:
+                continue
+            mean, square = self.mean[name][:n_active], self.square[name][:n_active]
+            mean.lerp_(moving.grad, 1 - DECAY)
+            square.mul_(SQUARE_DECAY).addcmul_(moving.grad, moving.grad, value=1 - SQUARE_DECAY)
+            shape = (-1,) + (1,) * (mean.ndim - 1)
+            first = (1 - DECAY**steps).view(shape)
+            second = (1 - SQUARE_DECAY**steps).view(shape)
+            change = (mean / first) / ((square / second).sqrt_() + EPSILON)
+            self.sites[name][:n_active].sub_(change, alpha=self.rate)
+
+
+def _first(sites: Sites, count: int) -> dict[str, Tensor]:
+    """The first nodes alone."""
+    return {name: value[:count] for name, value in sites.items()}

@@ -1,0 +1,138 @@
+"""Stumps by expectation-maximisation, all nodes of a level in one batch (E2EDT, section 2.5).
+
+Each node has minibatches of its own rows, a state of Adam of its own, and two leaves that start
+alike. A stump that sends all rows one way has failed and is tried again from another start.
+
+A split takes part through ``start``, ``own_log_odds`` (rows (V, m, d), each at its own node),
+``log_odds`` and ``log_priors`` (see :class:`~bayestree.models.splits.StumpSplit`), so that a
+network is fitted by the same lines as a hyperplane.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from bayestree.inference.criteria import criterion_of
+from bayestree.inference.data import Data
+from bayestree.inference.em_stumps import Stumps
+from bayestree.inference.splitter import FittedSplit
+from bayestree.inference.training import check_counts
+from bayestree.models.leaves import Leaf
+from bayestree.models.priors import Flat, Priors
+from bayestree.models.splits import StumpSplit
+
+#: Which features each of some nodes may use: (n_nodes, n_features, generator) -> bool (V, d).
+FeatureMask = Callable[[int, int, torch.Generator], Tensor]
+
+
+@dataclass(frozen=True)
+class EndToEndSplitter:
+    """Fits stumps to the log-likelihood, for ``grow(splitter=...)``.
+
+    Parameters
+    ----------
+    split : StumpSplit
+        ``Oblique`` or a network.
+    leaf : Categorical or Gaussian
+    priors : Priors
+        Whose log-density of the hyperplanes is added to Q.
+    epochs : int
+        E-steps of a stump.
+    steepness, steepness_step : float
+        gamma of the first epoch, and what each adds to it.
+    batch_size : int
+        Rows of a node in a step of Adam.
+    learning_rate : float
+    attempts : int
+        Starts of a stump before its node is left a leaf.
+    min_leaf : int
+        A stump with fewer rows on a side has failed.
+    features : callable, optional
+        Which features a split may use: ``features(n_nodes, n_features, generator)`` gives a bool
+        mask (n_nodes, n_features); coefficients outside stay at 0.
+
+    Raises
+    ------
+    ValueError
+        If a count is below 1.
+    """
+
+    split: StumpSplit
+    leaf: Leaf
+    priors: Priors = field(default_factory=lambda: Priors(hyperplane=Flat()))
+    epochs: int = 20
+    steepness: float = 1.0
+    steepness_step: float = 0.1
+    batch_size: int = 1000
+    learning_rate: float = 1e-3
+    attempts: int = 5
+    min_leaf: int = 1
+    features: FeatureMask | None = None
+
+    def __post_init__(self) -> None:
+        check_counts(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            attempts=self.attempts,
+            min_leaf=self.min_leaf,
+        )
+
+    @property
+    def rows_per_node(self) -> int:
+        """Most rows of a node in a batch."""
+        return self.batch_size
+
+    def numbers_per_row(self, n_features: int) -> int:
+        return n_features
+
+    def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
+        """The stump of each node, or None where every attempt failed."""
+        found: list[FittedSplit | None] = [None] * len(rows)
+        for _ in range(self.attempts):
+            # Large nodes first: those with another minibatch in an epoch are then the first few.
+            waiting = [i for i, split in enumerate(found) if split is None]
+            waiting.sort(key=lambda i: -len(rows[i]))
+            if not waiting:
+                break
+            stumps = self._fitted(data, [rows[i] for i in waiting])
+            for node, i in enumerate(waiting):
+                found[i] = self._finished(data, rows[i], stumps.of(node))
+        return found
+
+    def _fitted(self, data: Data, rows: list[Tensor]) -> Stumps:
+        absent = None
+        if self.features is not None:
+            seed = int(torch.randint(2**62, ()))  # of the stream that a caller has seeded
+            generator = torch.Generator().manual_seed(seed)
+            absent = ~self.features(len(rows), data.X.shape[1], generator).to(data.X.device)
+        stumps = Stumps(
+            self.split,
+            self.leaf,
+            self.priors,
+            data,
+            rows,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            absent=absent,
+        )
+        for epoch in range(self.epochs):
+            stumps.epoch(self.steepness + epoch * self.steepness_step)
+        return stumps
+
+    @torch.no_grad()
+    def _finished(self, data: Data, rows: Tensor, sites: dict[str, Tensor]) -> FittedSplit | None:
+        """The split of a node as it parts the rows, or None where it has failed."""
+        right = self.split.log_odds(sites, data.X[rows])[:, 0] > 0
+        n_right = int(right.sum())
+        if min(n_right, len(rows) - n_right) < self.min_leaf:
+            return None
+        criterion = criterion_of(self.leaf)
+        statistics = self.leaf.statistics(data.y[rows], data.weights[rows]).double()
+        whole, part = statistics.sum(0), statistics[right].sum(0)
+        value = criterion.value(part) + criterion.value(whole - part)
+        gain = criterion.nats(value, whole) - criterion.nats(criterion.value(whole), whole)
+        # Rounding can leave the gain of a useless split just below zero.
+        only = {name: site[0] for name, site in sites.items()}
+        return FittedSplit(only, right, max(float(gain), 0.0))
