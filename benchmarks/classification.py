@@ -33,7 +33,8 @@ JOBS: dict[str, dict[str, object]] = {
                   "min_gain": 2.0},
     "mnist-k1": {"max_depth": 11, "n_experts": 1, "max_leaves": 501, "scaling": "common",
                  "kl_weight": 0.1, "epochs": 40},
-    "connect4-k1": {"max_depth": 10, "n_experts": 1, "max_leaves": 342, "scaling": "common"},
+    "connect4-k1": {"max_depth": 10, "n_experts": 1, "max_leaves": 342, "scaling": "common",
+                    "kl_weight": 0.3, "min_gain": 5.0},
     "bace-k1": {"max_depth": 6, "n_experts": 1, "max_leaves": 19, "scaling": "common"},
     "hiv-k1": {"max_depth": 6, "n_experts": 1, "max_leaves": 25, "scaling": "common"},
 }  # fmt: skip

@@ -104,6 +104,10 @@ class TestMake:
         same = Choice("cpt-k1", [Setting("n_experts", 1, "--experts")])
         assert make(same, "regression", seed=0).n_experts == 1
 
+    def test_where_a_tree_begins(self):
+        assert make(Choice("cpt-k1", []), "regression", seed=0).n_experts == 1
+        assert make(Choice("cpt", []), "regression", seed=0).n_experts == 20
+
     @pytest.mark.parametrize("name", [name for name in TREES if TREES[name].regressor is None])
     def test_a_tree_of_classes_only(self, name):
         said = f"tree '{name}' is of classes only; for regression take cpt, "
