@@ -1,0 +1,158 @@
+"""Weighted entropy: values by hand, the gradient, and what a split is worth."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from tests.inference.problems import normal, quadrants
+
+from bayestree.inference import Data, GrowthLimits, grow
+from bayestree.inference.weighted_entropy import WeightedEntropy, WeightedEntropySplitter
+from bayestree.models import Categorical, Flat, Oblique, Priors, SoftTree
+from bayestree.models.named import weighted_oblique
+from bayestree.topology import Topology
+
+FULL = GrowthLimits(max_depth=50, min_rows=0, min_leaf=1, min_gain=0.0)
+
+
+def problem(n=60, d=4, n_classes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X, y = rng.uniform(-1, 1, (n, d)), rng.integers(n_classes, size=n)
+    return X, y, rng.uniform(0.5, 2, n), rng.normal(size=d + 1)
+
+
+def differences(criterion, theta, step=1e-6):
+    steps = step * np.eye(len(theta))
+    return np.array([(criterion(theta + h)[0] - criterion(theta - h)[0]) / 2 / step for h in steps])
+
+
+def printed_gradient(X, y, theta):
+    """Eq. 2 as the paper prints it."""
+    p = 1 / (1 + np.exp(-(X @ theta[:-1] + theta[-1])))
+    right = np.bincount(y, p)
+    left = np.bincount(y, 1 - p)
+    beta = (p * (1 - p))[:, None] * np.column_stack((X, np.ones(len(X))))
+    return np.log2(right.sum() / left.sum()) * (beta * np.log2(left / right)[y][:, None]).sum(0)
+
+
+class TestCriterion:
+    def test_value_by_hand(self):
+        # p = 3/4 and 1/4: W_R of class 0 and 1 is 3/4 and 1/4, W_L the reverse, and each child
+        # of weight 1 has the entropy of a coin of 1/4
+        criterion = WeightedEntropy.of(np.array([[1.0], [-1.0]]), np.array([0, 1]))
+        value, _ = criterion(np.array([math.log(3), 0.0]))
+        assert value == pytest.approx(2 * (2 - 0.75 * math.log2(3)))
+
+    def test_gradient_by_hand(self):
+        # beta = 3/16 (1, 1) and 3/16 (-1, 1), W_R = W_L = 1, logs of ratios -log2 3 and log2 3
+        criterion = WeightedEntropy.of(np.array([[1.0], [-1.0]]), np.array([0, 1]))
+        _, gradient = criterion(np.array([math.log(3), 0.0]))
+        np.testing.assert_allclose(gradient, [-6 / 16 * math.log2(3), 0.0], atol=1e-12)
+
+    def test_gradient_is_that_of_the_value(self):
+        X, y, weights, theta = problem()
+        for criterion in (WeightedEntropy.of(X, y), WeightedEntropy.of(X, y, weights)):
+            gradient = criterion(theta)[1]
+            np.testing.assert_allclose(gradient, differences(criterion, theta), atol=1e-6)
+
+    def test_eq_2_as_printed_is_not_the_gradient(self):
+        X, y, _, theta = problem()
+        criterion = WeightedEntropy.of(X, y)
+        assert np.abs(printed_gradient(X, y, theta) - differences(criterion, theta)).max() > 0.1
+
+    def test_gradient_vanishes_at_zero(self):
+        X, y, weights, theta = problem()
+        np.testing.assert_allclose(WeightedEntropy.of(X, y, weights)(0 * theta)[1], 0, atol=1e-12)
+
+    def test_weights_are_copies_of_rows(self):
+        X, y, _, theta = problem()
+        times = np.arange(len(y)) % 3
+        value, gradient = WeightedEntropy.of(X, y, times.astype(float))(theta)
+        value2, gradient2 = WeightedEntropy.of(np.repeat(X, times, 0), np.repeat(y, times))(theta)
+        assert value == pytest.approx(value2)
+        np.testing.assert_allclose(gradient, gradient2)
+
+    def test_it_is_minus_the_mutual_information_of_a_stump(self):
+        X, y, weights, theta = problem()
+        model = SoftTree(
+            Topology.stump(), Oblique(), Priors(hyperplane=Flat()), Categorical(3),
+            "mutual-information",
+        )  # fmt: skip
+        sites = {
+            "hyperplane": torch.tensor(theta[None, None, :-1]),
+            "intercept": torch.tensor(theta[None, -1:]),
+        }
+        rows = Data.of(X, y, weights)
+        nats = model.log_joint(sites, rows.X, rows.y, rows.weights)
+        value, _ = WeightedEntropy.of(X, y, weights)(theta)
+        assert value == pytest.approx(-float(nats) / math.log(2))
+
+    def test_far_away_nothing_is_infinite(self):
+        X, y, weights, theta = problem()
+        for size in (1e2, 1e5, 1e9):
+            value, gradient = WeightedEntropy.of(X, y, weights)(size * theta)
+            assert np.isfinite(value)
+            assert np.isfinite(gradient).all()
+
+    def test_gain_of_a_hard_split(self):
+        # 4 rows halved into pure sides gain 4 log 2; a split that tells nothing gains 0
+        criterion = WeightedEntropy.of(np.zeros((4, 1)), np.array([0, 0, 1, 1]))
+        assert criterion.gain(np.array([False, False, True, True])) == pytest.approx(
+            4 * math.log(2)
+        )
+        assert criterion.gain(np.array([False, True, False, True])) == 0.0
+
+
+class TestSplitter:
+    def fitted(self, data, **settings):
+        torch.manual_seed(0)
+        everyone = torch.arange(len(data.X))
+        return WeightedEntropySplitter(**settings)(data, [everyone, everyone[: len(data.X) // 2]])
+
+    def test_separable_rows_are_separated(self):
+        X = normal(200, 3)
+        y = (X @ torch.tensor([1.0, -2.0, 0.5], dtype=X.dtype) > 0.3).long()
+        whole, half = self.fitted(Data.of(X, y), max_iter=100)
+        for split, n in ((whole, 200), (half, 100)):
+            assert len(split.right) == n
+            agree = (split.right.long() == y[:n]).double().mean()
+            assert max(agree, 1 - agree) == 1.0
+
+    def test_sides_and_gain_are_those_of_the_numbers_kept(self):
+        data = quadrants()
+        for dtype in (torch.float32, torch.float64):
+            split = self.fitted(data._replace(X=data.X.to(dtype)))[0]
+            assert split.sites["hyperplane"].dtype == dtype
+            scores = data.X.to(dtype) @ split.sites["hyperplane"][0] + split.sites["intercept"]
+            assert ((scores > 0) == split.right).double().mean() > 0.995  # rounding near 0
+            sides = [torch.bincount(data.y[split.right == side], minlength=2) for side in (0, 1)]
+            whole = torch.bincount(data.y).double()
+            left = sum(float(torch.special.xlogy(s.double(), s / s.sum()).sum()) for s in sides)
+            gain = left - float(torch.special.xlogy(whole, whole / whole.sum()).sum())
+            assert split.gain == pytest.approx(gain)
+
+    def test_rows_that_are_alike_give_no_split(self):
+        data = Data.of(np.ones((10, 2)), np.arange(10) % 2)
+        assert self.fitted(data) == [None, None]
+
+    def test_min_leaf(self):
+        X = np.concatenate([np.zeros(30), np.ones(3)])[:, None]
+        data = Data.of(X, (X[:, 0] > 0).astype(int))
+        assert self.fitted(data, max_iter=100)[0] is not None
+        assert self.fitted(data, max_iter=100, min_leaf=4)[0] is None
+
+
+def test_a_tree_grows_until_its_leaves_are_pure():
+    X, y, _, _ = problem(n=200)
+    data = Data.of(X, y)
+    splitter = WeightedEntropySplitter()
+    found = grow(
+        weighted_oblique(Categorical(3)), data, splitter=splitter, limits=FULL, random_state=0
+    )
+    steep = found.model.with_(steepness=math.inf, likelihood="misclassification")
+    assert float(steep.log_likelihood(found.point_sites(), data.X, data.y)) == 0.0
+    again = grow(
+        weighted_oblique(Categorical(3)), data, splitter=splitter, limits=FULL, random_state=0
+    )
+    np.testing.assert_array_equal(found.point["hyperplane"], again.point["hyperplane"])
