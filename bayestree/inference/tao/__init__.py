@@ -1,1 +1,5 @@
 """TAO: the tree alternating optimisation of deterministic trees."""
+
+from bayestree.inference.tao.alternating import tao
+
+__all__ = ["tao"]

@@ -26,8 +26,8 @@ class NodeSplit(NamedTuple):
     weight : array, shape (K,)
     """
 
-    hyperplane: FloatArray
-    intercept: FloatArray
+    hyperplane: NDArray[np.floating]
+    intercept: NDArray[np.floating]
     weight: FloatArray
 
     @classmethod
@@ -42,6 +42,11 @@ class NodeSplit(NamedTuple):
         # K experts that are all silent leave s near 0; one that is on exceeds log 2
         intercept = np.full(n_experts, 1.0 if right else -np.log(2.0 * n_experts) - 1.0)
         return cls(np.zeros_like(like.hyperplane), intercept, np.ones(n_experts))
+
+    def cast(self, dtype: np.dtype) -> "NodeSplit":
+        """The split for rows of another precision."""
+        plane, offset = self.hyperplane.astype(dtype), self.intercept.astype(dtype)
+        return self._replace(hyperplane=plane, intercept=offset)
 
     @property
     def n_features(self) -> int:
@@ -78,7 +83,7 @@ class ReducedSolver(Protocol):
         Parameters
         ----------
         X : array, shape (m, d)
-            Rows of the care-set on the scale of the model, m >= 1; it may be overwritten.
+            Rows of the care-set on the scale of the model; not to be changed.
         right : array of bool, shape (m,)
             Which rows are better served by the right child; both sides occur.
         weight : array, shape (m,)

@@ -1,0 +1,176 @@
+"""Trees for comparison and for starts: CART by scikit-learn, and random hyperplanes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from bayestree._seed import RandomState, draw_seed
+from bayestree.topology import IntArray, Topology
+from bayestree.tree import FloatArray, Tree
+
+LEAF = -1  # a child of scikit-learn's that is none
+
+
+def cart(
+    X: FloatArray,
+    y: NDArray[Any],
+    weights: FloatArray | None = None,
+    *,
+    max_depth: int | None = None,
+    random_state: RandomState = None,
+    **settings: Any,
+) -> Tree:
+    """CART, grown by scikit-learn and made a tree of ours.
+
+    Parameters
+    ----------
+    X : array, shape (n, d)
+    y : array, shape (n,)
+        Class numbers (integers), or real values.
+    weights : array, shape (n,), optional
+    max_depth : int, optional
+    random_state : int, RandomState or Generator, optional
+        Decides between splits of one gain.
+    **settings
+        Others of ``sklearn.tree.DecisionTreeClassifier`` or ``DecisionTreeRegressor``.
+
+    Returns
+    -------
+    Tree
+        Makes the same predictions; splits are in the units of ``X``.
+    """
+    kind = DecisionTreeClassifier if np.issubdtype(y.dtype, np.integer) else DecisionTreeRegressor
+    if max_depth == 0:  # scikit-learn has no tree without a split; one row a leaf is out of reach
+        max_depth, settings = 1, {**settings, "min_samples_split": len(X) + 1}
+    model = kind(max_depth=max_depth, random_state=draw_seed(random_state), **settings)
+    return from_sklearn(model.fit(X, y, sample_weight=weights))
+
+
+def from_sklearn(fitted: Any, feature_names: Sequence[str] = ()) -> Tree:
+    """A fitted decision tree of scikit-learn as a tree of ours, of exactly the same predictions.
+
+    scikit-learn compares features rounded to single precision; cuts are moved within that
+    rounding so that double precision takes the same side.
+
+    Parameters
+    ----------
+    fitted : DecisionTreeClassifier or DecisionTreeRegressor
+        Of one output, fitted without missing values.
+    feature_names : sequence of str, optional
+        By default those of the fit, if it saw any.
+
+    Raises
+    ------
+    TypeError
+        For anything but a single decision tree of one output.
+    ValueError
+        If it has learnt which way missing values go, and so may not be told by its cuts alone.
+    """
+    if not isinstance(fitted, DecisionTreeClassifier | DecisionTreeRegressor):
+        raise TypeError(
+            f"from_sklearn takes a fitted DecisionTreeClassifier or DecisionTreeRegressor, got "
+            f"{type(fitted).__name__}."
+        )
+    check_is_fitted(fitted)
+    inner = fitted.tree_
+    if inner.n_outputs != 1:
+        raise TypeError(f"from_sklearn takes trees of one output, got {inner.n_outputs}.")
+    topology, nodes, leaves = _numbered(inner.children_left, inner.children_right)
+    splits = np.zeros((len(nodes), inner.n_features))
+    splits[np.arange(len(nodes)), inner.feature[nodes]] = 1.0
+    classes = isinstance(fitted, DecisionTreeClassifier)
+    value = inner.value[leaves, 0]
+    named = getattr(fitted, "feature_names_in_", ())
+    return Tree(
+        topology=topology,
+        expert_start=np.arange(len(nodes) + 1),
+        weight=np.ones(len(nodes)),
+        hyperplane=splits,
+        intercept=-_double_cut(inner.threshold[nodes]),
+        value=value / value.sum(axis=1, keepdims=True) if classes else value[:, 0],
+        leaf_rows=inner.weighted_n_node_samples[leaves].astype(np.float64),
+        center=np.zeros(inner.n_features),
+        scale=np.ones(inner.n_features),
+        feature_names=tuple(feature_names or (str(name) for name in named)),
+        class_names=tuple(str(label) for label in fitted.classes_) if classes else (),
+    )
+
+
+def random_oblique(
+    X: FloatArray,
+    depth: int,
+    *,
+    max_features: int | None = None,
+    random_state: RandomState = None,
+) -> Tree:
+    """A complete tree of random hyperplanes, each at the median of the rows that reach it.
+
+    Parameters
+    ----------
+    X : array, shape (n, d)
+    depth : int
+        Of all leaves: 2**depth of them.
+    max_features : int, optional
+        Coefficients that are not 0, drawn for each node; by default all.
+    random_state : int, RandomState or Generator, optional
+
+    Returns
+    -------
+    Tree
+        Without values in its leaves.
+    """
+    seeds = check_random_state(draw_seed(random_state))
+    topology = Topology.complete(depth)
+    n_features = X.shape[1]
+    plane = seeds.standard_normal((topology.n_nodes, n_features))
+    if max_features is not None and max_features < n_features:
+        order = seeds.random_sample(plane.shape).argsort(axis=1)
+        np.put_along_axis(plane, order[:, max_features:], 0.0, axis=1)
+    plane /= np.linalg.norm(plane, axis=1, keepdims=True)
+    offset = np.zeros(topology.n_nodes)
+    rows = [np.arange(len(X))] + [np.empty(0, dtype=np.int64)] * (topology.n_nodes - 1)
+    for node, children in enumerate(topology.children.tolist()):
+        score = X[rows[node]] @ plane[node]
+        offset[node] = -np.median(score) if len(score) else 0.0
+        for child, taken in zip(
+            children, (score + offset[node] <= 0, score + offset[node] > 0), strict=True
+        ):
+            if child >= 0:
+                rows[child] = rows[node][taken]
+    return Tree.from_standardised(
+        topology,
+        np.ones((topology.n_nodes, 1)),
+        plane[:, None],
+        offset[:, None],
+        center=np.zeros(n_features),
+        scale=np.ones(n_features),
+    )
+
+
+def _numbered(left: IntArray, right: IntArray) -> tuple[Topology, IntArray, IntArray]:
+    """A topology from scikit-learn's children, and which of its nodes are nodes and leaves."""
+    inside = left != LEAF
+    number = np.where(inside, np.cumsum(inside) - 1, ~(np.cumsum(~inside) - 1))
+    nodes = np.flatnonzero(inside)
+    children = np.stack([number[left[nodes]], number[right[nodes]]], axis=1)
+    return Topology(children.reshape(-1, 2)), nodes, np.flatnonzero(~inside)
+
+
+def _double_cut(threshold: FloatArray) -> FloatArray:
+    """Cuts t' such that x <= t' in double precision iff float32(x) <= t.
+
+    Half-way between the last single-precision number that goes left and the next one; a tie
+    rounds to the even one of the two.
+    """
+    last = threshold.astype(np.float32)
+    last = np.where(last > threshold, np.nextafter(last, np.float32(-np.inf)), last)
+    last = last.astype(np.float32)
+    after = np.nextafter(last, np.float32(np.inf))
+    middle = (last.astype(np.float64) + after.astype(np.float64)) / 2
+    tie_goes_left = middle.astype(np.float32) == last
+    return np.where(tie_goes_left, middle, np.nextafter(middle, -np.inf))

@@ -1,0 +1,193 @@
+"""Tree alternating optimisation (Carreira-Perpinan and Tavallali, 2018)."""
+
+import math
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+from joblib import Parallel, effective_n_jobs
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from bayestree._progress import Track
+from bayestree.inference.data import Data
+from bayestree.inference.posterior import Posterior
+from bayestree.inference.tao.leaves import LeafRule, MajorityLeaves, MeanLeaves
+from bayestree.inference.tao.pruning import redundant_nodes
+from bayestree.inference.tao.solvers import NodeSplit, ReducedSolver
+from bayestree.inference.tao.starts import sites_of, splits_of
+from bayestree.inference.tao.state import Alternation, Reach
+from bayestree.inference.tao.sweep import sweep
+from bayestree.inference.tao.table import solver_for
+from bayestree.inference.training import check_counts
+from bayestree.models.leaves import Categorical
+from bayestree.models.likelihoods import DETERMINISTIC
+from bayestree.models.soft_tree import SoftTree
+from bayestree.tree import Tree
+
+
+class _Best(NamedTuple):
+    """The best tree seen."""
+
+    objective: float
+    splits: list[NodeSplit]
+    values: NDArray[Any]
+    reach: Reach
+
+
+def tao(
+    model: SoftTree,
+    data: Data,
+    *,
+    init: Tree | Posterior,
+    sweeps: int = 40,
+    patience: int = 5,
+    strict: bool = False,
+    ridge: float = 0.1,
+    solver: ReducedSolver | None = None,
+    n_jobs: int | None = None,
+    progress: bool = False,
+) -> Posterior:
+    """Optimise all splits and leaves of a deterministic tree in turn.
+
+    Each sweep visits the nodes from the deepest to the root. A node is given the rows that reach
+    it, each labelled with the child that serves it better by the subtrees as they now stand, and
+    becomes a binary classifier of those; rows that both children serve alike are left out. A
+    surrogate loss can raise the tree's own: updates are accepted none the less and the best tree
+    seen is returned, or, if ``strict``, such updates are refused, and the objective never rises.
+
+    Parameters
+    ----------
+    model : SoftTree
+        With the likelihood ``"misclassification"`` or ``"squared-error"``. Split and prior decide
+        how a node is solved; the prior is the penalty. The topology is that of ``init``.
+    data : Data
+        n rows; the weights count.
+    init : Tree or Posterior
+        The start, on the features of ``data``.
+    sweeps : int
+        At most.
+    patience : int
+        Sweeps without a better tree after which to stop.
+    strict : bool
+        Refuse the update of a node that would raise the objective.
+    ridge : float
+        Penalty on |w|^2 / 2 of surrogate losses that would else not be finite; no part of the
+        objective.
+    solver : ReducedSolver, optional
+        Of the reduced problems, instead of the one that split and prior call for.
+    n_jobs : int, optional
+        Threads for the nodes of a depth; -1 for one per core. The result does not depend on it.
+    progress : bool
+
+    Returns
+    -------
+    Posterior
+        One draw: the best tree, pruned of dead branches, pure subtrees and siblings of one label.
+        ``stats``: ``loss`` of the training rows and ``objective`` (loss and penalties), before
+        the first sweep and after each.
+
+    Raises
+    ------
+    ValueError
+        For a model of another likelihood, or whose reduced problems no solver is known for, or a
+        start that its splits cannot say.
+    """
+    check_counts(sweeps=sweeps, patience=patience)
+    if model.likelihood not in DETERMINISTIC:
+        raise ValueError(
+            f"tao descends the loss of a deterministic tree: likelihood must be one of "
+            f"{DETERMINISTIC}, got {model.likelihood!r}; see bayestree.models.named.alternating."
+        )
+    if not (math.isfinite(ridge) and ridge > 0):
+        raise ValueError(f"ridge must be positive and finite, got {ridge}.")
+    solver = solver or solver_for(model, ridge)
+    tree = _start(model, data, init)
+    with threadpool_limits(1, user_api="blas"):  # sums in one order, for any number of threads
+        best, trace = _descend(tree, solver, sweeps, patience, n_jobs, strict, progress)
+    bypass = redundant_nodes(tree.topology, best.reach, best.values)
+    topology, nodes, _ = tree.topology.collapse(bypass)
+    loss, objective = np.array(trace).T
+    return Posterior.from_point(
+        model.with_(topology=topology),
+        sites_of([best.splits[node] for node in nodes], model, data.X.shape[1]),
+        "tao",
+        stats={"loss": loss, "objective": objective},
+        settings={
+            "sweeps": sweeps,
+            "patience": patience,
+            "strict": strict,
+            "ridge": ridge,
+            "solver": type(solver).__name__,
+        },
+    )
+
+
+def leaf_rule(model: SoftTree, data: Data) -> LeafRule:
+    """The leaves that the model's likelihood asks for."""
+    y, weights = data.y.numpy(force=True), data.weights.double().numpy(force=True)
+    if isinstance(model.leaf, Categorical):
+        return MajorityLeaves(y, weights, model.leaf.n_classes)
+    return MeanLeaves(y.astype(np.float64), weights)
+
+
+def _start(model: SoftTree, data: Data, init: Tree | Posterior) -> Alternation:
+    topology, splits = splits_of(init, model)
+    X = data.X.numpy(force=True)
+    if splits and splits[0].n_features != X.shape[1]:
+        raise ValueError(
+            f"init has splits on {splits[0].n_features} features, and the rows have {X.shape[1]}."
+        )
+    rule = leaf_rule(model, data)
+    return Alternation(
+        X,
+        data.weights.double().numpy(force=True),
+        topology,
+        [split.cast(X.dtype) for split in splits],
+        rule,
+        rule.start(topology.n_leaves),
+    )
+
+
+def _descend(
+    tree: Alternation,
+    solver: ReducedSolver,
+    sweeps: int,
+    patience: int,
+    n_jobs: int | None,
+    strict: bool,
+    progress: bool,
+) -> tuple[_Best, list[tuple[float, float]]]:
+    """Sweep until nothing changes or improves; the best tree, and loss and objective by sweep."""
+    reach, loss, objective = _refitted(tree, solver)
+    # A penalty on the size of hyperplanes weighs the start's, whose scale the loss does not see
+    # and means nothing: it is no candidate then, but for a descent that must not rise above it.
+    penalised = objective > loss + tree.rule.penalty(tree.values)
+    first = math.inf if penalised and not strict else objective
+    best = _Best(first, list(tree.splits), tree.values, reach)
+    trace, since = [(loss, objective)], 0
+    several = effective_n_jobs(n_jobs) > 1
+    threads = Parallel(n_jobs=n_jobs, prefer="threads") if several else nullcontext()
+    track = Track(range(sweeps), "tao", show=progress)
+    with threads as parallel:
+        for _ in track:
+            changed = sweep(tree, reach, solver, strict=strict, parallel=parallel)
+            reach, loss, objective = _refitted(tree, solver)
+            trace.append((loss, objective))
+            track.note(f"loss {loss:.6g}")
+            since += 1
+            if objective < best.objective:
+                best = _Best(objective, list(tree.splits), tree.values, reach)
+                since = 0
+            if not changed or since >= patience:
+                break
+    return best, trace
+
+
+def _refitted(tree: Alternation, solver: ReducedSolver) -> tuple[Reach, float, float]:
+    """Route the rows, refit the leaves; the loss and the objective."""
+    reach = tree.reach()
+    tree.values = tree.rule.fit(tree.values, reach.leaf)
+    loss = float(tree.weights @ tree.losses(reach.leaf, np.arange(len(tree.X))))
+    penalty = sum(solver.penalty(split) for split in tree.splits)
+    return reach, loss, loss + penalty + tree.rule.penalty(tree.values)

@@ -1,0 +1,106 @@
+"""Bivariate splits by exact search: none, one or two features, each at its price."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayestree.inference.bivariate_search import Line, LineSearch
+from bayestree.inference.tao.solvers import NodeSplit, reduced_loss
+from bayestree.topology import BoolArray
+from bayestree.tree import FloatArray
+
+ROUNDING = 1e-12  # of the weight of all rows: sums in another order may differ by so much
+
+
+@dataclass(frozen=True)
+class BivariateSolver:
+    """The least weighted 0/1 loss + rate phi(w) over splits by none, one or two features.
+
+    Kairgeldin and Carreira-Perpinan (2024), eq. 2: phi is 0, 1 and C. The children are what they
+    are, so that either side of a line may go right. Of equal objectives the split of fewer
+    features is taken, and the present one if it has as few.
+
+    Parameters
+    ----------
+    rate : float
+        lambda: what a feature costs, in units of the weights of the rows.
+    pair : float
+        C: what two features cost, in units of one.
+    search : LineSearch
+        Orientations, and how much is searched.
+
+    Raises
+    ------
+    ValueError
+        If ``rate`` or ``pair`` is negative.
+    """
+
+    rate: float = 0.0
+    pair: float = 1.0
+    search: LineSearch = field(default_factory=LineSearch)
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "pair"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}.")
+
+    def penalty(self, split: NodeSplit) -> float:
+        return self._price(np.count_nonzero(split.hyperplane))
+
+    def _price(self, n_features: int) -> float:
+        """Infinite for splits that this solver does not find."""
+        return self.rate * (0.0, 1.0, self.pair)[n_features] if n_features <= 2 else np.inf
+
+    def __call__(
+        self,
+        X: NDArray[np.floating],
+        right: BoolArray,
+        weight: FloatArray,
+        current: NodeSplit,
+    ) -> NodeSplit:
+        rounding = ROUNDING * float(weight.sum())
+        signed = np.where(right, weight, -weight)
+        one_side = float(min(weight[right].sum(), weight[~right].sum()))
+        least = one_side
+        best = NodeSplit.constant(current, right=bool(signed.sum() > 0))
+        node = self.search.node(X, signed[:, None], weight, agreement)
+        for n_features, find in ((1, node.single), (2, node.pair)):
+            price = self._price(n_features)
+            if price >= least - rounding:
+                break  # not even a split without an error would be better
+            line = find()
+            if line is None:
+                break
+            split, loss = _directed(line, X, right, weight)
+            if loss + price < least - rounding:
+                least, best = loss + price, split
+        now = reduced_loss(current, X, right, weight) + self.penalty(current)
+        stays = np.count_nonzero(current.hyperplane) <= np.count_nonzero(best.hyperplane)
+        if now < least - rounding or (stays and now <= least + rounding):
+            return current
+        return best
+
+
+def agreement(left: FloatArray, whole: FloatArray) -> FloatArray:
+    """Half of the weight of rows on the side of their label less that of the others.
+
+    The one statistic is the weight, negative for rows whose label is left. Either side of the cut
+    may be the right one.
+    """
+    worth: FloatArray = np.abs(whole[0] / 2 - left[0])
+    return worth
+
+
+def _directed(
+    line: Line, X: NDArray[np.floating], right: BoolArray, weight: FloatArray
+) -> tuple[NodeSplit, float]:
+    """A line with its right side where it errs less, and its loss."""
+    coefficients = np.zeros(X.shape[1])
+    coefficients[line.features] = line.coefficient
+    split = NodeSplit.linear(coefficients, line.intercept).cast(X.dtype)
+    loss, whole = reduced_loss(split, X, right, weight), float(weight.sum())
+    if 2 * loss <= whole:
+        return split, loss
+    other = split._replace(hyperplane=-split.hyperplane, intercept=-split.intercept)
+    return other, whole - loss

@@ -1,0 +1,107 @@
+"""The deterministic tree while it is being optimised: splits that change, rows that move."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayestree.inference.tao.leaves import LeafRule
+from bayestree.inference.tao.solvers import NodeSplit
+from bayestree.topology import BoolArray, IntArray, Topology
+from bayestree.tree import FloatArray
+
+SPARSE = 4  # a split that uses less than one in so many features is scored on those alone
+
+
+class Reach(NamedTuple):
+    """Where all rows go: the reduced sets.
+
+    Attributes
+    ----------
+    rows : list of arrays
+        Rows that reach each node.
+    right : list of arrays
+        Their sides there.
+    leaf : array, shape (n,)
+    """
+
+    rows: list[IntArray]
+    right: list[BoolArray]
+    leaf: IntArray
+
+
+@dataclass
+class Alternation:
+    """A tree in the middle of its optimisation.
+
+    Parameters
+    ----------
+    X : array, shape (n, d)
+    weights : array, shape (n,)
+    topology : Topology
+    splits : list of NodeSplit
+    rule : LeafRule
+    values : array
+        What the leaves say, as ``rule`` has it.
+    """
+
+    X: NDArray[np.floating]
+    weights: FloatArray
+    topology: Topology
+    splits: list[NodeSplit]
+    rule: LeafRule
+    values: NDArray[Any]
+
+    def levels(self) -> list[list[int]]:
+        """Nodes of each depth, the root first."""
+        depth = self.topology.node_depth
+        return [np.flatnonzero(depth == level).tolist() for level in range(self.topology.depth)]
+
+    def sides(self, split: NodeSplit, rows: IntArray) -> BoolArray:
+        """Which of the rows a split sends right."""
+        used = np.flatnonzero(split.hyperplane.any(axis=0))
+        if len(used) == 0:
+            return np.broadcast_to(split.goes_right(self.X[:1, :]), rows.shape)
+        if len(used) * SPARSE < split.n_features:
+            part = split._replace(hyperplane=split.hyperplane[:, used])
+            return part.goes_right(self.X[rows[:, None], used])
+        return split.goes_right(self.X if len(rows) == len(self.X) else self.X[rows])
+
+    def reach(self) -> Reach:
+        """One pass of all rows through the tree."""
+        n_nodes = self.topology.n_nodes
+        none = np.empty(0, dtype=np.int64)
+        rows = [none] * n_nodes
+        right = [none.astype(bool)] * n_nodes
+        leaf = np.zeros(len(self.X), dtype=np.int64)
+        if n_nodes:
+            rows[0] = np.arange(len(self.X))
+        for node in range(n_nodes):
+            right[node] = self.sides(self.splits[node], rows[node])
+            for child, taken in zip(
+                self.topology.children[node], (~right[node], right[node]), strict=True
+            ):
+                if child >= 0:
+                    rows[child] = rows[node][taken]
+                else:
+                    leaf[rows[node][taken]] = ~child
+        return Reach(rows, right, leaf)
+
+    def leaves_below(self, child: int, rows: IntArray) -> IntArray:
+        """Leaf that each of ``rows`` reaches from a node, or from ``~leaf`` itself."""
+        leaf = np.empty(len(rows), dtype=np.int64)
+        waiting = [(child, np.arange(len(rows)))]
+        while waiting:
+            node, places = waiting.pop()
+            if node < 0:
+                leaf[places] = ~node
+            elif len(places):
+                right = self.sides(self.splits[node], rows[places])
+                left, other = self.topology.children[node].tolist()
+                waiting += [(left, places[~right]), (other, places[right])]
+        return leaf
+
+    def losses(self, leaf: IntArray, rows: IntArray) -> FloatArray:
+        """Loss of each row in a leaf, without its weight."""
+        return self.rule.loss(self.values, leaf, rows)

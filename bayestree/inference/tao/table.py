@@ -1,0 +1,47 @@
+"""Which solver a model's reduced problems need: it follows from split and prior."""
+
+from collections.abc import Callable
+from typing import Any
+
+from bayestree.inference.tao.axis import AxisSolver
+from bayestree.inference.tao.linear import LogisticSolver
+from bayestree.inference.tao.polytope import PolytopeSolver
+from bayestree.inference.tao.solvers import ReducedSolver
+from bayestree.models import FeatureCount, Flat, Laplace, Oblique, Polytope, SoftTree
+
+#: By kind of split, its most features, and the kind of its prior: ``(prior, ridge) -> solver``.
+SOLVERS: dict[tuple[type, int | None, type], Callable[[Any, float], ReducedSolver]] = {
+    (Oblique, None, Flat): lambda prior, ridge: LogisticSolver(ridge=ridge),
+    (Oblique, None, Laplace): lambda prior, ridge: LogisticSolver(l1=prior.rate),
+    (Oblique, 1, Flat): lambda prior, ridge: AxisSolver(),
+    (Oblique, 1, FeatureCount): lambda prior, ridge: AxisSolver(rate=prior.rate),
+    (Polytope, None, Flat): lambda prior, ridge: PolytopeSolver(ridge=ridge),
+}
+
+
+def solver_for(model: SoftTree, ridge: float) -> ReducedSolver:
+    """The solver of a model's reduced problems.
+
+    Parameters
+    ----------
+    model : SoftTree
+    ridge : float
+        Of solvers whose surrogate loss needs one to stay finite.
+
+    Raises
+    ------
+    ValueError
+        If none is known for its split and prior.
+    """
+    split, prior = model.split, model.priors.hyperplane
+    key = (type(split), getattr(split, "max_features", None), type(prior))
+    if key not in SOLVERS:
+        known = ", ".join(
+            f"{kind.__name__}" + (f"(max_features={most})" if most else "") + f" x {law.__name__}"
+            for kind, most, law in SOLVERS
+        )
+        raise ValueError(
+            f"no solver is known for split {split!r} with prior {prior!r}; known are {known}. "
+            "Choose one of these or give tao a solver of your own."
+        )
+    return SOLVERS[key](prior, ridge)
