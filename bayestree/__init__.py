@@ -7,11 +7,16 @@ from bayestree._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from bayestree import plots
-    from bayestree.estimators import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+    from bayestree.estimators import (
+        BivariateTreeClassifier,
+        ConvexPolytopeTreeClassifier,
+        ConvexPolytopeTreeRegressor,
+    )
     from bayestree.estimators.files import load
     from bayestree.report.text import export_text
 
 _HOMES = {
+    "BivariateTreeClassifier": "bayestree.estimators",
     "ConvexPolytopeTreeClassifier": "bayestree.estimators",
     "ConvexPolytopeTreeRegressor": "bayestree.estimators",
     "export_text": "bayestree.report.text",
@@ -19,6 +24,7 @@ _HOMES = {
 }
 _ROOMS = ("plots",)
 __all__ = [
+    "BivariateTreeClassifier",
     "ConvexPolytopeTreeClassifier",
     "ConvexPolytopeTreeRegressor",
     "export_text",

@@ -1,5 +1,6 @@
 """The trees with the face of scikit-learn."""
 
+from bayestree.estimators.bivariate import BivariateTreeClassifier
 from bayestree.estimators.cpt import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 
-__all__ = ["ConvexPolytopeTreeClassifier", "ConvexPolytopeTreeRegressor"]
+__all__ = ["BivariateTreeClassifier", "ConvexPolytopeTreeClassifier", "ConvexPolytopeTreeRegressor"]

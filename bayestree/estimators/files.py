@@ -28,6 +28,7 @@ from bayestree.diagnostics.reach import Reach
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._codec import plain, plain_model, unplain, unplain_model
 from bayestree.estimators._regressor import TreeRegressor
+from bayestree.estimators.bivariate import BivariateTreeClassifier
 from bayestree.estimators.cpt import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree.inference import Posterior
 from bayestree.topology import Topology
@@ -39,6 +40,7 @@ BLANK = "0" * 64
 
 #: What a file may hold.
 ESTIMATORS: dict[str, type[BaseTree]] = {
+    "BivariateTreeClassifier": BivariateTreeClassifier,
     "ConvexPolytopeTreeClassifier": ConvexPolytopeTreeClassifier,
     "ConvexPolytopeTreeRegressor": ConvexPolytopeTreeRegressor,
 }

@@ -14,7 +14,6 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bayestree.inference.bivariate_rows import (
     Codes,

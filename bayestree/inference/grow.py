@@ -4,6 +4,7 @@ All stumps of a level are one batched problem: V nodes x R restarts x K experts 
 """
 
 import heapq
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -20,6 +21,8 @@ from bayestree.inference.stumps import StumpFitter
 from bayestree.inference.training import HARD, additive_parts, recalibrated
 from bayestree.models.soft_tree import SoftTree
 
+Pruning = Callable[[GrowingTree, set[int]], set[int]]
+
 ELEMENTS = 6_000_000  # numbers in one batch of activations; bounds memory and suits the cache
 
 
@@ -31,6 +34,7 @@ def grow(
     splitter: Splitter | None = None,
     order: Literal["level", "best"] = "level",
     validation: Data | None = None,
+    prune: Pruning | None = None,
     steps: int = 120,
     n_restarts: int = 4,
     rows_per_node: int = 2000,
@@ -55,6 +59,8 @@ def grow(
         split gains most, until there are so many leaves.
     validation : Data, optional
         The tree is cut at the depth that predicts these rows best (CPT, section 4.2.1).
+    prune : callable, optional
+        Which of the splits to keep, given the grown tree and the numbers of its split nodes.
     steps : int
         Adam steps for each level.
     n_restarts : int
@@ -94,6 +100,8 @@ def grow(
     with seeded(draw_seed(random_state)):
         climb(tree, splitter, limits, progress=progress)
     kept = tree.cut(limits.max_leaves)
+    if prune is not None:
+        kept = prune(tree, kept)
     if validation is not None:
         kept = _best_depth(tree, kept, validation)
     return replace(tree.assemble(kept, "grow"), settings=settings)

@@ -41,6 +41,22 @@ def weighted_oblique(leaf: Leaf) -> SoftTree:
     )
 
 
+def bivariate(leaf: Leaf) -> SoftTree:
+    """The fast bivariate tree (Kairgeldin and Carreira-Perpinan, 2024): two features a split.
+
+    For growth in the manner of CART, by search over pairs and orientations.
+    """
+    return deterministic(
+        SoftTree(
+            Topology.leaf(),
+            Oblique(max_features=2),
+            Priors(hyperplane=Flat()),
+            leaf,
+            "mutual-information",
+        )
+    )
+
+
 def deterministic(model: SoftTree) -> SoftTree:
     """The same model with splits that are sure of every row."""
     return model.with_(steepness=math.inf)
