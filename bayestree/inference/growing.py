@@ -129,12 +129,11 @@ class GrowingTree:
         found = [split for i in order if (split := self.nodes[i].split) is not None]
         grown = self.model.with_(topology=Topology(children))
         size = grown.size(self.data.X.shape[1])
-        names = ["hyperplane", "intercept"] + ["log_weight"] * self.model.split.weighted
         sites = {
             name: torch.stack([split.sites[name] for split in found])
             if found
-            else self.data.X.new_zeros(size.shape(name))
-            for name in names
+            else self.data.X.new_zeros(shape)
+            for name, shape in self.model.split.shapes(size).items()
         }
         leaf = torch.empty(len(self.data.X), dtype=torch.long, device=self.data.X.device)
         for position, i in enumerate(leaves):

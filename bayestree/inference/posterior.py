@@ -98,7 +98,7 @@ class Posterior:
 
     def leaf_probs(self, X: NDArray[Any], sites: Sites) -> NDArray[Any]:
         """P(leaf | x) of one draw, shape (n, L)."""
-        rows = torch.as_tensor(X, dtype=sites["intercept"].dtype)
+        rows = torch.as_tensor(X, dtype=next(iter(sites.values())).dtype)
         with torch.no_grad():
             parts = [self.model.leaf_log_probs(sites, part).exp() for part in rows.split(ROWS)]
         return torch.cat(parts).numpy()
