@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         BivariateTreeClassifier,
         ConvexPolytopeTreeClassifier,
         ConvexPolytopeTreeRegressor,
+        WeightedObliqueTreeClassifier,
     )
     from bayestree.estimators.files import load
     from bayestree.report.text import export_text
@@ -19,6 +20,7 @@ _HOMES = {
     "BivariateTreeClassifier": "bayestree.estimators",
     "ConvexPolytopeTreeClassifier": "bayestree.estimators",
     "ConvexPolytopeTreeRegressor": "bayestree.estimators",
+    "WeightedObliqueTreeClassifier": "bayestree.estimators",
     "export_text": "bayestree.report.text",
     "load": "bayestree.estimators.files",
 }
@@ -27,6 +29,7 @@ __all__ = [
     "BivariateTreeClassifier",
     "ConvexPolytopeTreeClassifier",
     "ConvexPolytopeTreeRegressor",
+    "WeightedObliqueTreeClassifier",
     "export_text",
     "load",
     "plots",

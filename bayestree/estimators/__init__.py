@@ -2,5 +2,11 @@
 
 from bayestree.estimators.bivariate import BivariateTreeClassifier
 from bayestree.estimators.cpt import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+from bayestree.estimators.weighted import WeightedObliqueTreeClassifier
 
-__all__ = ["BivariateTreeClassifier", "ConvexPolytopeTreeClassifier", "ConvexPolytopeTreeRegressor"]
+__all__ = [
+    "BivariateTreeClassifier",
+    "ConvexPolytopeTreeClassifier",
+    "ConvexPolytopeTreeRegressor",
+    "WeightedObliqueTreeClassifier",
+]

@@ -30,6 +30,7 @@ from bayestree.estimators._codec import plain, plain_model, unplain, unplain_mod
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators.bivariate import BivariateTreeClassifier
 from bayestree.estimators.cpt import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+from bayestree.estimators.weighted import WeightedObliqueTreeClassifier
 from bayestree.inference import Posterior
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -43,6 +44,7 @@ ESTIMATORS: dict[str, type[BaseTree]] = {
     "BivariateTreeClassifier": BivariateTreeClassifier,
     "ConvexPolytopeTreeClassifier": ConvexPolytopeTreeClassifier,
     "ConvexPolytopeTreeRegressor": ConvexPolytopeTreeRegressor,
+    "WeightedObliqueTreeClassifier": WeightedObliqueTreeClassifier,
 }
 PACKAGES = ("numpy", "scikit-learn", "torch", "pyro-ppl", "safetensors")
 
