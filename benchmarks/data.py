@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
 SEED = 0
@@ -26,12 +27,25 @@ class Split(NamedTuple):
 REGRESSION = ("airfoil", "concrete", "abalone", "kin40k")
 
 
+def load_all(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """X and y of all rows, whatever their official split; iris and wine of scikit-learn too."""
+    if name in ("iris", "wine"):
+        return getattr(datasets, f"load_{name}")(return_X_y=True)
+    with np.load(folder() / f"{name}.npz") as found:
+        return found["X"].astype(np.float64), found["y"]
+
+
+def folder() -> Path:
+    """Where the sets lie."""
+    named = os.environ.get("BAYESTREE_DATA")
+    if named is None:
+        raise SystemExit("Set BAYESTREE_DATA to the folder of the benchmark sets.")
+    return Path(named)
+
+
 def load(name: str) -> Split:
     """A set by name; without an official split 80/20 with seed 0, stratified (by quintile)."""
-    folder = os.environ.get("BAYESTREE_DATA")
-    if folder is None:
-        raise SystemExit("Set BAYESTREE_DATA to the folder of the benchmark sets.")
-    with np.load(Path(folder) / f"{name}.npz") as found:
+    with np.load(folder() / f"{name}.npz") as found:
         X, y = found["X"].astype(np.float64), found["y"]
         split = found.get("split")
     if split is not None:
