@@ -37,6 +37,9 @@ class Tree(RoutedTree):
         standard deviation; 1 where constant).
     feature_names : sequence of str, optional
     class_names : sequence of str, optional
+    slope : array, shape (L, d), optional
+        Of linear leaves, in the units of the data: a leaf then predicts its ``value`` where the
+        features are at ``center``, and slope . (x - center) more elsewhere.
     """
 
     topology: Topology
@@ -50,6 +53,7 @@ class Tree(RoutedTree):
     scale: FloatArray
     feature_names: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
+    slope: FloatArray | None = None
 
     @classmethod
     def from_standardised(
@@ -145,7 +149,20 @@ class Tree(RoutedTree):
             intercept=self.intercept[keep],
             value=self.value[leaves],
             leaf_rows=self.leaf_rows[leaves],
+            slope=None if self.slope is None else self.slope[leaves],
         )
+
+    def predict(self, X: FloatArray) -> FloatArray:
+        """What the leaf that each row reaches says of it, shape (n, C) or (n,)."""
+        leaf = self.apply(X)
+        if self.slope is None:
+            return self.value[leaf]
+        return self.value[leaf] + np.einsum("ij,ij->i", X - self.center, self.slope[leaf])
+
+    def rescaled(self, scale: float, shift: float) -> "Tree":
+        """The tree whose predictions are ``shift + scale`` times those of this one."""
+        slope = None if self.slope is None else self.slope * scale
+        return self._with(value=self.value * scale + shift, slope=slope)
 
     @property
     def n_experts_total(self) -> int:

@@ -51,7 +51,7 @@ class TreeRegressor(RegressorMixin, BaseTree):
             raise ValueError(f"y {TOO_LARGE}")
         self._y_scale = spread if spread > 0 else 1.0
         self._fit(rows, self._coded(target), weights, Gaussian(shape=LEAF_SHAPE))
-        self.tree_ = self.tree_.with_value(self.tree_.value * self._y_scale + self._y_mean)
+        self.tree_ = self.tree_.rescaled(self._y_scale, self._y_mean)
         return self
 
     @overload

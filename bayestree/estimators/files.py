@@ -30,6 +30,7 @@ from bayestree.estimators._codec import plain, plain_model, unplain, unplain_mod
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators.bivariate import BivariateTreeClassifier
 from bayestree.estimators.cpt import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+from bayestree.estimators.end_to_end import EndToEndTreeClassifier
 from bayestree.estimators.weighted import WeightedObliqueTreeClassifier
 from bayestree.inference import Posterior
 from bayestree.topology import Topology
@@ -44,6 +45,7 @@ ESTIMATORS: dict[str, type[BaseTree]] = {
     "BivariateTreeClassifier": BivariateTreeClassifier,
     "ConvexPolytopeTreeClassifier": ConvexPolytopeTreeClassifier,
     "ConvexPolytopeTreeRegressor": ConvexPolytopeTreeRegressor,
+    "EndToEndTreeClassifier": EndToEndTreeClassifier,
     "WeightedObliqueTreeClassifier": WeightedObliqueTreeClassifier,
 }
 PACKAGES = ("numpy", "scikit-learn", "torch", "pyro-ppl", "safetensors")
@@ -207,7 +209,7 @@ def _arrays(estimator: BaseTree) -> Arrays:
         "warmup_stats": posterior.warmup_stats,
         "topology": {"children": posterior.model.topology.children},
         "tree": {"children": tree.topology.children}
-        | {name: getattr(tree, name) for name in _tree_arrays()},
+        | {name: a for name in _tree_arrays() if (a := getattr(tree, name)) is not None},
         "reach": {}
         if reach is None
         else {k: a for k, a in reach._asdict().items() if a is not None},
@@ -247,7 +249,7 @@ def _build(described: dict[str, Any], arrays: Arrays) -> BaseTree:
     tree = _group(arrays, "tree")
     estimator.tree_ = Tree(
         Topology(tree["children"]),
-        **{name: tree[name] for name in _tree_arrays()},
+        **{name: tree[name] for name in _tree_arrays() if name in tree},
         feature_names=tuple(names or ()),
         class_names=tuple(described["class_names"]),
     )

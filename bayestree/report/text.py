@@ -140,8 +140,24 @@ class _Writer:
         tree = self.tree
         label = tree.topology.leaf_labels[leaf]
         value = tree.value[leaf]
-        says = self.shares(value) if tree.value.ndim == 2 else f"mean {value:.{self.decimals}g}"
+        says = self.shares(value) if tree.value.ndim == 2 else self.prediction(leaf)
         return f"{label}: leaf, {_rows(tree.leaf_rows[leaf])}, {says}"
+
+    def prediction(self, leaf: int) -> str:
+        """The mean of a leaf, or its linear function of the features."""
+        value, slope = self.tree.value[leaf], self.tree.slope
+        if slope is None:
+            return f"mean {value:.{self.decimals}g}"
+        strength = np.abs(slope[leaf] * self.tree.scale)
+        order = np.argsort(-strength, kind="stable")[: np.count_nonzero(strength)]
+        digits = f".{self.decimals}g"
+        terms = [
+            f" {'-' if slope[leaf, j] < 0 else '+'} {abs(slope[leaf, j]):{digits}} "
+            f"({self.names[j]} - {self.tree.center[j]:{digits}})"
+            for j in order[: self.max_features]
+        ]
+        more = len(order) - len(terms)
+        return f"{value:{digits}}{''.join(terms)}" + (f" + … {more} more" if more > 0 else "")
 
     def shares(self, value: FloatArray) -> str:
         """The most frequent classes of a leaf."""
