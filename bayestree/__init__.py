@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         BivariateTreeClassifier,
         ConvexPolytopeTreeClassifier,
         ConvexPolytopeTreeRegressor,
+        EndToEndTreeClassifier,
         WeightedObliqueTreeClassifier,
     )
     from bayestree.estimators.files import load
@@ -20,6 +21,7 @@ _HOMES = {
     "BivariateTreeClassifier": "bayestree.estimators",
     "ConvexPolytopeTreeClassifier": "bayestree.estimators",
     "ConvexPolytopeTreeRegressor": "bayestree.estimators",
+    "EndToEndTreeClassifier": "bayestree.estimators",
     "WeightedObliqueTreeClassifier": "bayestree.estimators",
     "export_text": "bayestree.report.text",
     "load": "bayestree.estimators.files",
@@ -29,6 +31,7 @@ __all__ = [
     "BivariateTreeClassifier",
     "ConvexPolytopeTreeClassifier",
     "ConvexPolytopeTreeRegressor",
+    "EndToEndTreeClassifier",
     "WeightedObliqueTreeClassifier",
     "export_text",
     "load",

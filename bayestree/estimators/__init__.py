@@ -2,11 +2,13 @@
 
 from bayestree.estimators.bivariate import BivariateTreeClassifier
 from bayestree.estimators.cpt import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+from bayestree.estimators.end_to_end import EndToEndTreeClassifier
 from bayestree.estimators.weighted import WeightedObliqueTreeClassifier
 
 __all__ = [
     "BivariateTreeClassifier",
     "ConvexPolytopeTreeClassifier",
     "ConvexPolytopeTreeRegressor",
+    "EndToEndTreeClassifier",
     "WeightedObliqueTreeClassifier",
 ]

@@ -6,10 +6,11 @@ of ``bayestree.inference``.
 
 import math
 
-from bayestree.models.leaves import Leaf
+from bayestree.models.leaves import Categorical, Leaf
+from bayestree.models.likelihoods import Likelihood
 from bayestree.models.priors import Flat, HyperplanePrior, Priors
 from bayestree.models.soft_tree import SoftTree
-from bayestree.models.splits import Oblique, Polytope
+from bayestree.models.splits import Oblique, Polytope, Split
 from bayestree.topology import Topology
 
 
@@ -22,13 +23,15 @@ def convex_polytope(leaf: Leaf, *, n_experts: int = 20, priors: Priors | None = 
     return SoftTree(Topology.leaf(), split, priors or Priors(), leaf)
 
 
-def end_to_end(leaf: Leaf, *, prior: HyperplanePrior | None = None) -> SoftTree:
+def end_to_end(
+    leaf: Leaf, *, prior: HyperplanePrior | None = None, split: Split | None = None
+) -> SoftTree:
     """E2EDT (Hehn, Kooij and Hamprecht, 2020): logistic splits, no prior, the mixture likelihood.
 
-    ``prior`` may be ``Spatial``, its eq. 15. For EM with rising steepness.
+    ``prior`` may be ``Spatial``, its eq. 15, and ``split`` a ``Network``, its section 3.4. For EM
+    with rising steepness.
     """
-    priors = Priors(hyperplane=prior or Flat())
-    return SoftTree(Topology.leaf(), Oblique(), priors, leaf)
+    return SoftTree(Topology.leaf(), split or Oblique(), Priors(hyperplane=prior or Flat()), leaf)
 
 
 def weighted_oblique(leaf: Leaf) -> SoftTree:
@@ -55,6 +58,20 @@ def bivariate(leaf: Leaf) -> SoftTree:
             "mutual-information",
         )
     )
+
+
+def alternating(
+    leaf: Leaf, *, split: Split | None = None, prior: HyperplanePrior | None = None
+) -> SoftTree:
+    """TAO's tree (Carreira-Perpinan and Tavallali, 2018): loss of the deterministic tree.
+
+    The 0/1 loss of categorical leaves, the squared loss of Gaussian ones. ``split`` is oblique by
+    default; ``Laplace(rate)`` makes it the sparse oblique tree, ``Oblique(max_features=2)`` with
+    ``FeatureCount`` the bivariate one. For :func:`bayestree.inference.tao`.
+    """
+    loss: Likelihood = "misclassification" if isinstance(leaf, Categorical) else "squared-error"
+    priors = Priors(hyperplane=prior or Flat())
+    return SoftTree(Topology.leaf(), split or Oblique(), priors, leaf, loss, math.inf)
 
 
 def deterministic(model: SoftTree) -> SoftTree:
