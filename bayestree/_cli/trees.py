@@ -35,4 +35,6 @@ class Named:
 TREES: dict[str, Named] = {
     "cpt": Named(*CPT, start={"n_experts": 20}),
     "cpt-k1": Named(*CPT, fixed={"n_experts": 1}),
+    "wodt": Named("WeightedObliqueTreeClassifier"),
+    "bivariate": Named("BivariateTreeClassifier"),
 }
