@@ -125,7 +125,22 @@ class Topology:
 
     def subtree_leaves(self, node: int) -> IntArray:
         """Leaves below a node, in order."""
-        return np.flatnonzero(self.turns[:, node].any(axis=0))
+        below, waiting = [], [node]
+        while waiting:
+            for child in self.children[waiting.pop()]:
+                if child < 0:
+                    below.append(~child)
+                else:
+                    waiting.append(child)
+        return np.sort(np.array(below, dtype=np.int64))
+
+    def sum_below(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sum over the leaves below each node, shape (V, ...), of values (L, ...)."""
+        sums = np.zeros((self.n_nodes, *values.shape[1:]))
+        for node in range(self.n_nodes - 1, -1, -1):
+            for child in self.children[node]:
+                sums[node] += values[~child] if child < 0 else sums[child]
+        return sums
 
     def collapse(self, bypass: ArrayLike) -> tuple["Topology", IntArray, IntArray]:
         """Remove nodes, each together with one of its two branches.

@@ -103,9 +103,10 @@ class Tree(RoutedTree):
         return self.hyperplane * self.scale
 
     def __repr__(self) -> str:
+        facets = np.array2string(self.n_facets, separator=", ", threshold=20, edgeitems=5)
         return (
             f"Tree(n_leaves={self.n_leaves}, depth={self.depth}, n_features={self.n_features}, "
-            f"n_facets={self.n_facets.tolist()})"
+            f"n_facets={facets})"
         )
 
     def experts(self, node: int) -> slice:
@@ -137,7 +138,7 @@ class Tree(RoutedTree):
         """The tree without the nodes marked (see :meth:`Topology.collapse`)."""
         topology, nodes, leaves = self.topology.collapse(bypass)
         keep = np.concatenate(
-            [np.arange(self.n_experts_total)[self.experts(v)] for v in nodes]
+            [np.arange(self.expert_start[v], self.expert_start[v + 1]) for v in nodes]
             or [np.empty(0, dtype=np.int64)]
         )
         start = np.concatenate([[0], np.cumsum(self.n_facets[nodes])]).astype(np.int64)

@@ -154,3 +154,13 @@ def test_a_topology_does_not_change_with_the_array_it_was_made_of():
     assert topology == Topology.stump()
     with pytest.raises(ValueError, match="read-only"):
         topology.children[0, 0] = 5
+
+
+@given(topologies())
+def test_sums_and_leaves_below_a_node_are_those_of_the_table_of_turns(topology):
+    below = topology.turns.any(axis=0)
+    values = np.arange(1.0, 2 * topology.n_leaves + 1).reshape(-1, 2)
+    np.testing.assert_allclose(topology.sum_below(values), below @ values)
+    np.testing.assert_allclose(topology.sum_below(values[:, 0]), below @ values[:, 0])
+    for node in range(topology.n_nodes):
+        assert topology.subtree_leaves(node).tolist() == np.flatnonzero(below[node]).tolist()

@@ -227,6 +227,6 @@ def measure_nodes(
         max_rows=SIZE_ROWS,
     )
     return reach._replace(
-        rows=tree.topology.turns.any(axis=0) @ tree.leaf_rows,
+        rows=tree.topology.sum_below(tree.leaf_rows),
         leaves=leaves_in_use(posterior.draws, posterior.model.topology, standardised),
     )

@@ -1,5 +1,6 @@
 """A tree as it grows: which rows reach which node, and what each split is worth."""
 
+import heapq
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,13 +98,19 @@ class GrowingTree:
         Until no more than ``max_leaves`` are left, and no pair that gains less than ``min_gain``.
         """
         kept = self.split_nodes()
-        while kept:
-            last = (i for i in kept if not kept.intersection(self.nodes[i].children))
-            weakest = min(last, key=self.gain)
+        parent = {child: i for i in kept for child in self.nodes[i].children}
+        last = [(self.gain(i), i) for i in kept if not kept.intersection(self.nodes[i].children)]
+        heapq.heapify(last)
+        while last:
+            gain, weakest = last[0]
             crowded = max_leaves is not None and len(kept) + 1 > max(max_leaves, 1)
-            if not crowded and self.gain(weakest) >= min_gain:
+            if not crowded and gain >= min_gain:
                 break
+            heapq.heappop(last)
             kept.remove(weakest)
+            above = parent.get(weakest)
+            if above is not None and not kept.intersection(self.nodes[above].children):
+                heapq.heappush(last, (self.gain(above), above))
         return kept
 
     def breadth_first(self, kept: set[int]) -> list[int]:

@@ -77,7 +77,7 @@ class _Writer:
         # how far each facet lies from the mean of the data: the nearest cuts off the most
         norm = np.maximum(np.linalg.norm(tree.standardised_hyperplane, axis=1), TINY)
         self.distance = (self.threshold - tree.hyperplane @ tree.center) / norm
-        self.node_rows = tree.topology.turns.any(axis=0) @ tree.leaf_rows
+        self.node_rows = tree.topology.sum_below(tree.leaf_rows)
 
     def lines(self) -> Iterator[str]:
         tree = self.tree
