@@ -53,6 +53,11 @@ OTHERS: dict[str, Callable[[int], Any]] = {
     "obliquetree": named("obliquetree", "Classifier", max_depth=10),
     "stree": named("stree", "Stree"),
 }
+#: Trees of this package, with what differs from their defaults.
+OURS: dict[str, tuple[str, dict[str, Any]]] = {
+    "wodt": ("WeightedObliqueTreeClassifier", {}),
+    "bivariate": ("BivariateTreeClassifier", {}),
+}
 
 
 def splits(name: str, repeats: int) -> list[Rows]:
@@ -99,9 +104,11 @@ def measure(candidate: str, make: Callable[[int], Any], name: str, repeats: int)
 
 
 def main() -> None:
+    ours = {key: named("bayestree", cls, **v) for key, (cls, v) in OURS.items()}
+    makers = OTHERS | ours
     parser = argparse.ArgumentParser()
     parser.add_argument("--sets", nargs="*", choices=SETS, default=SETS)
-    parser.add_argument("--only", nargs="*", choices=OTHERS, default=list(OTHERS))
+    parser.add_argument("--only", nargs="*", choices=makers, default=list(makers))
     parser.add_argument("--repeats", type=int, default=5, help="of the small sets")
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # of other packages
@@ -109,7 +116,7 @@ def main() -> None:
     for name in options.sets:
         for candidate in options.only:
             try:
-                line = measure(candidate, OTHERS[candidate], name, options.repeats)
+                line = measure(candidate, makers[candidate], name, options.repeats)
             except AbsentError as absent:
                 line = f"| {name} | {candidate} | not installed ({absent}) | | |"
             print(line, flush=True)
