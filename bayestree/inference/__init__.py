@@ -10,6 +10,7 @@ from bayestree.inference.nuts import nuts
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.single_leaf import single_leaf
 from bayestree.inference.svi import svi
+from bayestree.inference.tao import tao
 from bayestree.inference.training import calibrated, recalibrated
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "recalibrated",
     "single_leaf",
     "svi",
+    "tao",
 ]

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from bayestree._progress import Track
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.tao.leaves import LeafRule, MajorityLeaves, MeanLeaves
+from bayestree.inference.tao.leaves import LeafRule, LinearLeaves, MajorityLeaves, MeanLeaves
 from bayestree.inference.tao.pruning import redundant_nodes
 from bayestree.inference.tao.solvers import NodeSplit, ReducedSolver
 from bayestree.inference.tao.starts import sites_of, splits_of
@@ -23,7 +23,7 @@ from bayestree.inference.training import check_counts
 from bayestree.models.leaves import Categorical
 from bayestree.models.likelihoods import DETERMINISTIC
 from bayestree.models.soft_tree import SoftTree
-from bayestree.tree import Tree
+from bayestree.tree import FloatArray, Tree
 
 
 class _Best(NamedTuple):
@@ -44,6 +44,7 @@ def tao(
     patience: int = 5,
     strict: bool = False,
     ridge: float = 0.1,
+    leaf_ridge: float | None = None,
     solver: ReducedSolver | None = None,
     n_jobs: int | None = None,
     progress: bool = False,
@@ -56,11 +57,15 @@ def tao(
     surrogate loss can raise the tree's own: updates are accepted none the less and the best tree
     seen is returned, or, if ``strict``, such updates are refused, and the objective never rises.
 
+    Under a penalty the best is sought among the trees after each sweep: that on the size of
+    hyperplanes weighs those of the start by a scale which the loss does not see.
+
     Parameters
     ----------
     model : SoftTree
-        With the likelihood ``"misclassification"`` or ``"squared-error"``. Split and prior decide
-        how a node is solved; the prior is the penalty. The topology is that of ``init``.
+        With the likelihood ``"misclassification"`` or ``"squared-error"`` (see
+        ``bayestree.models.named.alternating``). Split and prior decide how a node is solved; the
+        prior is the penalty. The topology is that of ``init``.
     data : Data
         n rows; the weights count.
     init : Tree or Posterior
@@ -74,6 +79,9 @@ def tao(
     ridge : float
         Penalty on |w|^2 / 2 of surrogate losses that would else not be finite; no part of the
         objective.
+    leaf_ridge : float, optional
+        Under squared loss: leaves are linear, and the objective has ``leaf_ridge`` |slope|^2 for
+        each, on the features of ``data``. By default they are constant.
     solver : ReducedSolver, optional
         Of the reduced problems, instead of the one that split and prior call for.
     n_jobs : int, optional
@@ -85,26 +93,22 @@ def tao(
     Posterior
         One draw: the best tree, pruned of dead branches, pure subtrees and siblings of one label.
         ``stats``: ``loss`` of the training rows and ``objective`` (loss and penalties), before
-        the first sweep and after each.
+        the first sweep and after each, of the tree before it is pruned.
 
     Raises
     ------
     ValueError
-        For a model of another likelihood, or whose reduced problems no solver is known for, or a
-        start that its splits cannot say.
+        For a model of another likelihood, or whose reduced problems no solver is known for, a
+        start that its splits cannot say, or a number out of range.
     """
     check_counts(sweeps=sweeps, patience=patience)
-    if model.likelihood not in DETERMINISTIC:
-        raise ValueError(
-            f"tao descends the loss of a deterministic tree: likelihood must be one of "
-            f"{DETERMINISTIC}, got {model.likelihood!r}; see bayestree.models.named.alternating."
-        )
-    if not (math.isfinite(ridge) and ridge > 0):
-        raise ValueError(f"ridge must be positive and finite, got {ridge}.")
+    _check(model, ridge, leaf_ridge)
     solver = solver or solver_for(model, ridge)
-    tree = _start(model, data, init)
+    tree = _start(model, data, init, leaf_ridge)
+    descent = _Descent(tree, solver, strict)
     with threadpool_limits(1, user_api="blas"):  # sums in one order, for any number of threads
-        best, trace = _descend(tree, solver, sweeps, patience, n_jobs, strict, progress)
+        trace = descent.run(sweeps, patience, n_jobs, progress=progress)
+    best = descent.best
     bypass = redundant_nodes(tree.topology, best.reach, best.values)
     topology, nodes, _ = tree.topology.collapse(bypass)
     loss, objective = np.array(trace).T
@@ -118,76 +122,93 @@ def tao(
             "patience": patience,
             "strict": strict,
             "ridge": ridge,
+            "leaf_ridge": leaf_ridge,
             "solver": type(solver).__name__,
         },
     )
 
 
-def leaf_rule(model: SoftTree, data: Data) -> LeafRule:
-    """The leaves that the model's likelihood asks for."""
-    y, weights = data.y.numpy(force=True), data.weights.double().numpy(force=True)
-    if isinstance(model.leaf, Categorical):
-        return MajorityLeaves(y, weights, model.leaf.n_classes)
-    return MeanLeaves(y.astype(np.float64), weights)
+class _Descent:
+    """Sweeps over one tree, and the best tree seen."""
+
+    def __init__(self, tree: Alternation, solver: ReducedSolver, strict: bool) -> None:
+        self.tree, self.solver, self.strict = tree, solver, strict
+
+    def run(
+        self, sweeps: int, patience: int, n_jobs: int | None, *, progress: bool
+    ) -> list[tuple[float, float]]:
+        """Sweep until nothing changes or improves; loss and objective by sweep."""
+        tree, solver = self.tree, self.solver
+        reach, loss, objective = self._refit()
+        penalised = any(solver.penalty(split) > 0 for split in tree.splits)
+        first = math.inf if penalised and not self.strict else objective
+        self.best = _Best(first, list(tree.splits), tree.values, reach)
+        trace, since = [(loss, objective)], 0
+        track = Track(range(sweeps), "tao", show=progress)
+        several = effective_n_jobs(n_jobs) > 1
+        with Parallel(n_jobs=n_jobs, prefer="threads") if several else nullcontext() as parallel:
+            for _ in track:
+                changed = sweep(tree, reach, solver, strict=self.strict, parallel=parallel)
+                reach, loss, objective = self._refit()
+                trace.append((loss, objective))
+                track.note(f"loss {loss:.6g}")
+                since += 1
+                if objective < self.best.objective:
+                    self.best = _Best(objective, list(tree.splits), tree.values, reach)
+                    since = 0
+                if not changed or since >= patience:
+                    break
+        return trace
+
+    def _refit(self) -> tuple[Reach, float, float]:
+        """Route the rows, refit the leaves; the loss and the objective."""
+        tree = self.tree
+        reach = tree.reach()
+        tree.values = tree.rule.fit(tree.values, reach.leaf)
+        loss = float(tree.weights @ tree.losses(reach.leaf, np.arange(len(tree.X))))
+        penalty = sum(self.solver.penalty(split) for split in tree.splits)
+        return reach, loss, loss + penalty + tree.rule.penalty(tree.values)
 
 
-def _start(model: SoftTree, data: Data, init: Tree | Posterior) -> Alternation:
+def _check(model: SoftTree, ridge: float, leaf_ridge: float | None) -> None:
+    if model.likelihood not in DETERMINISTIC:
+        raise ValueError(
+            f"tao descends the loss of a deterministic tree: likelihood must be one of "
+            f"{DETERMINISTIC}, got {model.likelihood!r}; see bayestree.models.named.alternating."
+        )
+    for name, value in (("ridge", ridge), ("leaf_ridge", leaf_ridge)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{name} must be positive and finite, got {value}.")
+    if leaf_ridge is not None and isinstance(model.leaf, Categorical):
+        raise ValueError("leaf_ridge is for linear leaves under squared loss, not for classes.")
+
+
+def _start(
+    model: SoftTree, data: Data, init: Tree | Posterior, leaf_ridge: float | None
+) -> Alternation:
     topology, splits = splits_of(init, model)
     X = data.X.numpy(force=True)
     if splits and splits[0].n_features != X.shape[1]:
         raise ValueError(
             f"init has splits on {splits[0].n_features} features, and the rows have {X.shape[1]}."
         )
-    rule = leaf_rule(model, data)
-    return Alternation(
-        X,
-        data.weights.double().numpy(force=True),
-        topology,
-        [split.cast(X.dtype) for split in splits],
-        rule,
-        rule.start(topology.n_leaves),
-    )
+    weights = data.weights.double().numpy(force=True)
+    rule = _leaf_rule(model, X, data.y.numpy(force=True), weights, leaf_ridge)
+    splits = [split.cast(X.dtype) for split in splits]
+    return Alternation(X, weights, topology, splits, rule, rule.start(topology.n_leaves))
 
 
-def _descend(
-    tree: Alternation,
-    solver: ReducedSolver,
-    sweeps: int,
-    patience: int,
-    n_jobs: int | None,
-    strict: bool,
-    progress: bool,
-) -> tuple[_Best, list[tuple[float, float]]]:
-    """Sweep until nothing changes or improves; the best tree, and loss and objective by sweep."""
-    reach, loss, objective = _refitted(tree, solver)
-    # A penalty on the size of hyperplanes weighs the start's, whose scale the loss does not see
-    # and means nothing: it is no candidate then, but for a descent that must not rise above it.
-    penalised = objective > loss + tree.rule.penalty(tree.values)
-    first = math.inf if penalised and not strict else objective
-    best = _Best(first, list(tree.splits), tree.values, reach)
-    trace, since = [(loss, objective)], 0
-    several = effective_n_jobs(n_jobs) > 1
-    threads = Parallel(n_jobs=n_jobs, prefer="threads") if several else nullcontext()
-    track = Track(range(sweeps), "tao", show=progress)
-    with threads as parallel:
-        for _ in track:
-            changed = sweep(tree, reach, solver, strict=strict, parallel=parallel)
-            reach, loss, objective = _refitted(tree, solver)
-            trace.append((loss, objective))
-            track.note(f"loss {loss:.6g}")
-            since += 1
-            if objective < best.objective:
-                best = _Best(objective, list(tree.splits), tree.values, reach)
-                since = 0
-            if not changed or since >= patience:
-                break
-    return best, trace
-
-
-def _refitted(tree: Alternation, solver: ReducedSolver) -> tuple[Reach, float, float]:
-    """Route the rows, refit the leaves; the loss and the objective."""
-    reach = tree.reach()
-    tree.values = tree.rule.fit(tree.values, reach.leaf)
-    loss = float(tree.weights @ tree.losses(reach.leaf, np.arange(len(tree.X))))
-    penalty = sum(solver.penalty(split) for split in tree.splits)
-    return reach, loss, loss + penalty + tree.rule.penalty(tree.values)
+def _leaf_rule(
+    model: SoftTree,
+    X: NDArray[np.floating],
+    y: NDArray[Any],
+    weights: FloatArray,
+    leaf_ridge: float | None,
+) -> LeafRule:
+    """The leaves that the model's likelihood asks for."""
+    if isinstance(model.leaf, Categorical):
+        return MajorityLeaves(y, weights, model.leaf.n_classes)
+    target = y.astype(np.float64)
+    if leaf_ridge is not None:
+        return LinearLeaves(X, target, weights, leaf_ridge)
+    return MeanLeaves(target, weights)

@@ -92,9 +92,7 @@ def fit_logistic(
     return _solve(_Problem(X, sign, weight, l1, l2), start, tolerance)
 
 
-def _solve(
-    problem: _Problem, start: tuple[FloatArray, float] | None, tolerance: float
-) -> Fit:
+def _solve(problem: _Problem, start: tuple[FloatArray, float] | None, tolerance: float) -> Fit:
     w, b, margin, value = _best_start(problem, start)
     for _ in range(STEPS):
         first, second = problem.slopes(margin)

@@ -1,9 +1,10 @@
 """One sweep of TAO: all nodes once, from the deepest to the root."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import delayed
 
 from bayestree.inference.tao.solvers import NodeSplit, ReducedSolver, reduced_loss
 from bayestree.inference.tao.state import Alternation, Reach
@@ -32,9 +33,7 @@ class ReducedProblem(NamedTuple):
         return self.left != self.right
 
 
-def reduced_problem(
-    tree: Alternation, reach: Reach, cost: FloatArray, node: int
-) -> ReducedProblem:
+def reduced_problem(tree: Alternation, reach: Reach, cost: FloatArray, node: int) -> ReducedProblem:
     """The reduced problem of a node, by the subtrees below it as they stand.
 
     ``cost`` holds the loss of each row from the child of the node that it goes to now, on.
@@ -55,7 +54,7 @@ def sweep(
     solver: ReducedSolver,
     *,
     strict: bool = False,
-    parallel: Parallel | None = None,
+    parallel: Callable[[Iterable[Any]], Any] | None = None,
 ) -> bool:
     """Update the splits of all nodes in reverse breadth-first order.
 
@@ -72,7 +71,7 @@ def sweep(
     strict : bool
         Keep a split whose successor would raise the objective.
     parallel : joblib.Parallel, optional
-        Threads for the nodes of a depth.
+        Its workers, threads, share the nodes of a depth.
 
     Returns
     -------
@@ -85,17 +84,14 @@ def sweep(
         problem = reduced_problem(tree, reach, cost, node)
         current = tree.splits[node]
         split = solve(tree, problem, solver, current, strict=strict)
-        if split is current:
-            goes_right = reach.right[node]
-        else:
-            goes_right = tree.sides(split, problem.rows)
+        goes_right = reach.right[node] if split is current else tree.sides(split, problem.rows)
         moved = not np.array_equal(goes_right, reach.right[node])
         moved = moved or solver.penalty(split) != solver.penalty(current)
         return split, np.where(goes_right, problem.right, problem.left), moved
 
     changed = False
-    for nodes in reversed(tree.levels()):
-        nodes = [node for node in nodes if len(reach.rows[node])]
+    for level in reversed(tree.levels()):
+        nodes = [node for node in level if len(reach.rows[node])]
         if parallel is None or len(nodes) == 1:
             found = [update(node) for node in nodes]
         else:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bayestree.inference.tao.axis import AxisSolver
+from bayestree.inference.tao.bivariate import BivariateSolver
 from bayestree.inference.tao.linear import LogisticSolver
 from bayestree.inference.tao.polytope import PolytopeSolver
 from bayestree.inference.tao.solvers import ReducedSolver
@@ -11,11 +12,13 @@ from bayestree.models import FeatureCount, Flat, Laplace, Oblique, Polytope, Sof
 
 #: By kind of split, its most features, and the kind of its prior: ``(prior, ridge) -> solver``.
 SOLVERS: dict[tuple[type, int | None, type], Callable[[Any, float], ReducedSolver]] = {
-    (Oblique, None, Flat): lambda prior, ridge: LogisticSolver(ridge=ridge),
-    (Oblique, None, Laplace): lambda prior, ridge: LogisticSolver(l1=prior.rate),
-    (Oblique, 1, Flat): lambda prior, ridge: AxisSolver(),
-    (Oblique, 1, FeatureCount): lambda prior, ridge: AxisSolver(rate=prior.rate),
-    (Polytope, None, Flat): lambda prior, ridge: PolytopeSolver(ridge=ridge),
+    (Oblique, None, Flat): lambda _, ridge: LogisticSolver(ridge=ridge),
+    (Oblique, None, Laplace): lambda prior, _: LogisticSolver(l1=prior.rate),
+    (Oblique, 1, Flat): lambda *_: AxisSolver(),
+    (Oblique, 1, FeatureCount): lambda prior, _: AxisSolver(rate=prior.rate),
+    (Oblique, 2, Flat): lambda *_: BivariateSolver(),
+    (Oblique, 2, FeatureCount): lambda prior, _: BivariateSolver(prior.rate, prior.pair),
+    (Polytope, None, Flat): lambda _, ridge: PolytopeSolver(ridge=ridge),
 }
 
 
