@@ -55,6 +55,8 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
         The tree, in the units of the data.
     posterior_ : Posterior
         Its splits as one draw, on features scaled to [-1, 1].
+    n_iter_ : int
+        Most iterations that a split took; not kept in files.
     n_features_in_, feature_names_in_
 
     Examples
@@ -112,12 +114,14 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
         return "range"
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
+        splitter = WeightedEntropySplitter(self.max_iter, self.min_leaf)
         grown = inference.grow(
             model,
             data,
             limits=self._limits(),
-            splitter=WeightedEntropySplitter(self.max_iter, self.min_leaf),
+            splitter=splitter,
             random_state=self.random_state,
             progress=self.verbose,
         )
+        self.n_iter_ = max(splitter.iterations, default=0)
         return replace(grown, settings={**grown.settings, "max_iter": self.max_iter})

@@ -9,7 +9,7 @@ the batched search of ``lbfgs`` did not reach on any set (its problems wait for 
 
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Self
 
@@ -128,10 +128,16 @@ class WeightedEntropySplitter:
         Iterations of L-BFGS. Few of them keep the coefficients small, and regularise.
     min_leaf : int
         Least number of rows on each side; a split that leaves fewer is none.
+
+    Attributes
+    ----------
+    iterations : list of int
+        What each split took, in the order in which they were fitted.
     """
 
     max_iter: int = 10
     min_leaf: int = 1
+    iterations: list[int] = field(default_factory=list, init=False, compare=False)
 
     @property
     def rows_per_node(self) -> int:
@@ -155,7 +161,8 @@ class WeightedEntropySplitter:
                 criterion = WeightedEntropy.sorted(
                     X[number], y[number], weights[number].astype(np.float64, copy=False)
                 )
-                theta, _, _ = fmin_l_bfgs_b(criterion, start, maxiter=self.max_iter)
+                theta, _, record = fmin_l_bfgs_b(criterion, start, maxiter=self.max_iter)
+                self.iterations.append(int(record["nit"]))
                 found.append(self._split(criterion, theta, order, data.X))
         return found
 

@@ -2,7 +2,11 @@
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+from bayestree import (
+    ConvexPolytopeTreeClassifier,
+    ConvexPolytopeTreeRegressor,
+    WeightedObliqueTreeClassifier,
+)
 
 CHEAP = {"max_depth": 2, "n_experts": 3, "random_state": 0}
 REFINED = {"epochs": 3, "n_draws": 4, "batch_size": 50}
@@ -20,6 +24,7 @@ def estimators():
         yield kind(inference="grow", **CHEAP)
         yield kind(inference="map", **CHEAP, **REFINED)
         yield kind(inference="svi", **CHEAP, **REFINED)
+    yield WeightedObliqueTreeClassifier(max_depth=3, random_state=0)
 
 
 @parametrize_with_checks(

@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.inference.problems import normal, quadrants
 
 from bayestree.inference import Data, GrowthLimits, grow
 from bayestree.inference.weighted_entropy import WeightedEntropy, WeightedEntropySplitter
 from bayestree.models import Categorical, Flat, Oblique, Priors, SoftTree
 from bayestree.models.named import weighted_oblique
 from bayestree.topology import Topology
+from tests.inference.problems import normal, quadrants
 
 FULL = GrowthLimits(max_depth=50, min_rows=0, min_leaf=1, min_gain=0.0)
 
