@@ -55,6 +55,7 @@ OTHERS: dict[str, Callable[[int], Any]] = {
 }
 #: Trees of this package, with what differs from their defaults.
 OURS: dict[str, tuple[str, dict[str, Any]]] = {
+    "e2edt": ("EndToEndTreeClassifier", {}),
     "wodt": ("WeightedObliqueTreeClassifier", {}),
     "bivariate": ("BivariateTreeClassifier", {}),
 }

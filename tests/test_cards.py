@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[1]
 MODELS = sorted((ROOT / "models").glob("*.toml"))
 INFERENCES = sorted((ROOT / "inference").glob("*.toml"))
 # Any parameter of a tree that makes it quick.
-QUICK = {"epochs": 20, "refine_epochs": 5, "n_draws": 2, "n_warmup": 20, "max_depth": 1,
-         "n_trees": 2, "n_estimators": 2, "n_sweeps": 3, "max_sweeps": 3}  # fmt: skip
+QUICK = {"epochs": 20, "refine_epochs": 5, "learning_rate": 0.05, "n_draws": 2, "n_warmup": 20,
+         "max_depth": 1, "n_trees": 2}  # fmt: skip
 
 
 def made(*cards, task="classification"):

@@ -22,7 +22,7 @@ def report(estimator: Any, name: str, prepared: Prepared, target: str, out: Path
     from bayestree._write import whole_folder
 
     tree = export_text(estimator)
-    sizes = estimator.polytope_size() if hasattr(estimator, "polytope_size") else None
+    sizes = _sizes(estimator)
     scores = scored(estimator, prepared.X_held, prepared.y_held, prepared.weights_held)
     metrics = {
         "tree": name,
@@ -54,6 +54,16 @@ def report(estimator: Any, name: str, prepared: Prepared, target: str, out: Path
     if sizes is not None:
         _tell_sizes(sizes)
     print(f"written to {out}: {', '.join(names)}")
+
+
+def _sizes(estimator: Any) -> Any:
+    """Facets of each node, where splits may have several or there is a posterior of them."""
+    if not hasattr(estimator, "polytope_size"):
+        return None
+    posterior = estimator.posterior_
+    several = "log_weight" in posterior.point
+    drawn = posterior.n_chains * posterior.n_draws > 1
+    return estimator.polytope_size() if several or drawn else None
 
 
 def scored(

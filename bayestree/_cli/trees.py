@@ -35,6 +35,7 @@ class Named:
 TREES: dict[str, Named] = {
     "cpt": Named(*CPT, start={"n_experts": 20}),
     "cpt-k1": Named(*CPT, fixed={"n_experts": 1}),
+    "e2edt": Named("EndToEndTreeClassifier"),
     "wodt": Named("WeightedObliqueTreeClassifier"),
     "bivariate": Named("BivariateTreeClassifier"),
 }
