@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TINY = 1e-15
+MOST_PRINTED = 60  # leaves of a tree that is printed; more are only written
 
 
 def report(estimator: Any, name: str, prepared: Prepared, target: str, out: Path) -> None:
@@ -50,7 +51,8 @@ def report(estimator: Any, name: str, prepared: Prepared, target: str, out: Path
             sizes.to_frame().to_csv(draft / FACETS)
         names = sorted(file.name for file in draft.iterdir())
     print(f"scores on {metrics['scored_rows']} {metrics['scored_on']}: {listed(scores)}\n")
-    print(tree)
+    large = metrics["leaves"] > MOST_PRINTED
+    print(f"{metrics['leaves']} leaves: see {out / 'tree.txt'}\n" if large else tree)
     if sizes is not None:
         _tell_sizes(sizes)
     print(f"written to {out}: {', '.join(names)}")

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import bayestree
 from bayestree import cli
+from bayestree._cli import output
 from bayestree._cli.settings import Choice, Setting, choose, fit_rows, make, read_card, read_pair
 from bayestree._cli.trees import TREES
 from bayestree.tables import InputError
@@ -198,3 +199,13 @@ def test_the_same_by_a_card(tables, tmp_path):
     assert refused.exit_code == 2
     assert "did you mean 'max_depth'" in refused.stderr
     assert not (tmp_path / "c").exists()
+
+
+def test_a_large_tree_is_written_not_printed(tables, tmp_path, monkeypatch):
+    words = ("fit", "classes.csv", "--target", "kind", "--tree", "wodt", "--out")
+    printed = run(*words, "a").stdout
+    assert (tmp_path / "a" / "tree.txt").read_text() in printed
+    monkeypatch.setattr(output, "MOST_PRINTED", 1)
+    printed = run(*words, "b").stdout
+    assert "leaves: see b/tree.txt" in printed
+    assert (tmp_path / "b" / "tree.txt").read_text() not in printed
