@@ -13,6 +13,7 @@ from torch import nn
 from bayestree.routed_tree import FloatArray, Frame, RoutedTree
 from bayestree.topology import BoolArray, IntArray, Topology
 
+PARAMETERS = "parameters."  # before the names of a module's parameters among the arrays
 ROWS = 256  # that pass a network at a time: twice as fast as 1,000, which leave the cache
 
 
@@ -68,6 +69,23 @@ class NetworkTree(RoutedTree):
         """A tree without leaf values."""
         empty = np.zeros(topology.n_leaves)
         return cls(topology, network, parameters, value=empty, leaf_rows=empty, **frame)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        own = {PARAMETERS + name: value for name, value in self.parameters.items()}
+        return super().arrays() | own
+
+    @classmethod
+    def restored(
+        cls,
+        topology: Topology,
+        network: Builder,
+        arrays: Mapping[str, NDArray[Any]],
+        names: Mapping[str, tuple[str, ...]],
+    ) -> "NetworkTree":
+        """The tree of which ``arrays`` are the :meth:`arrays`."""
+        own = {k.removeprefix(PARAMETERS): v for k, v in arrays.items() if k.startswith(PARAMETERS)}
+        others: dict[str, Any] = {k: v for k, v in arrays.items() if not k.startswith(PARAMETERS)}
+        return cls(topology, network, own, **others, **names)
 
     def __repr__(self) -> str:
         return (

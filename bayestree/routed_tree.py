@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Self, TypedDict
 
 import numpy as np
@@ -60,6 +60,12 @@ class RoutedTree(ABC):
     @abstractmethod
     def collapse(self, bypass: IntArray) -> Self:
         """The tree without the nodes marked (see :meth:`Topology.collapse`)."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All it is made of but topology and names; a split makes the tree again from them."""
+        own: Any = self
+        every = {field.name: getattr(self, field.name) for field in fields(own)}
+        return {name: value for name, value in every.items() if isinstance(value, np.ndarray)}
 
     @property
     def n_nodes(self) -> int:
@@ -157,6 +163,10 @@ class RoutedTree(ABC):
         if len(value) != self.n_leaves:
             raise ValueError(f"value must have {self.n_leaves} rows, got {len(value)}.")
         return self._with(value=value)
+
+    def rescaled(self, scale: float, shift: float) -> Self:
+        """The tree whose predictions are ``shift + scale`` times those of this one."""
+        return self.with_value(self.value * scale + shift)
 
     def _walk_chunks(self, X: FloatArray) -> Iterator[tuple[int, IntArray, BoolArray]]:
         for start in range(0, len(X), CHUNK):

@@ -24,12 +24,21 @@ PARTS: dict[str, type] = {
         models.InverseGammaScale,
         models.Laplace,
         models.LiteralGammaProcess,
+        models.Network,
         models.Oblique,
         models.Polytope,
         models.Priors,
+        models.SmallConvNet,
         models.Spatial,
     )
 }
+
+
+USER = "network"  # the tag of a network that is not the package's own
+
+
+class NetworkNeededError(ValueError):
+    """A file whose network is the user's own, which it names and does not hold."""
 
 
 def _random_state(state: dict[str, Any]) -> np.random.RandomState:
@@ -38,10 +47,14 @@ def _random_state(state: dict[str, Any]) -> np.random.RandomState:
     return made
 
 
+def _is_part(value: Any) -> bool:
+    return PARTS.get(type(value).__name__) is type(value)
+
+
 def _name_part(part: Any) -> list[Any]:
     kind = type(part)
     name = kind.__name__
-    if PARTS.get(name) is not kind:
+    if not _is_part(part):
         raise TypeError(f"{name!r} cannot be written to a model file; parts: {[*PARTS]}.")
     return [name, {field.name: getattr(part, field.name) for field in fields(kind)}]
 
@@ -83,6 +96,8 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, list):
         return [plain(item) for item in value]
+    if isinstance(value, models.Network) and not _is_part(value.build):
+        return {USER: getattr(value.build, "__qualname__", type(value.build).__name__)}
     if is_dataclass(value):
         return {"part": plain(_name_part(value))}
     for kind, (tag, write, _) in TAGS.items():
@@ -91,13 +106,26 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{value!r} of type {type(value).__name__} cannot be written to a model file.")
 
 
-def unplain(value: Any) -> Any:
-    """The inverse of :func:`plain`."""
+def unplain(value: Any, network: models.Network | None = None) -> Any:
+    """The inverse of :func:`plain`; ``network`` stands where a network of the user's stood.
+
+    Raises
+    ------
+    NetworkNeededError
+        If there is such a place, and no network.
+    """
     if isinstance(value, list):
-        return [unplain(item) for item in value]
+        return [unplain(item, network) for item in value]
     if isinstance(value, dict):
         ((tag, inner),) = value.items()
-        return READERS[tag](unplain(inner))
+        if tag != USER:
+            return READERS[tag](unplain(inner, network))
+        if network is None:
+            raise NetworkNeededError(
+                f"was fitted with a network of the user's, {inner!r}, and holds its parameters "
+                f"only: load(path, network=Network({inner}))."
+            )
+        return network
     return value
 
 
@@ -118,9 +146,11 @@ def plain_model(model: SoftTree) -> dict[str, Any]:
     }
 
 
-def unplain_model(spec: dict[str, Any], topology: Topology) -> SoftTree:
+def unplain_model(
+    spec: dict[str, Any], topology: Topology, network: models.Network | None = None
+) -> SoftTree:
     """The inverse of :func:`plain_model`."""
-    parts = {name: unplain(spec[name]) for name in ("split", "priors", "leaf")}
+    parts = {name: unplain(spec[name], network) for name in ("split", "priors", "leaf")}
     return SoftTree(
         topology, likelihood=spec["likelihood"], steepness=float(spec["steepness"]), **parts
     )

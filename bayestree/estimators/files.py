@@ -11,7 +11,6 @@ no ``draws/*``, a tree without diagnostics no ``reach/*``. Files of older versio
 import hashlib
 import json
 import platform
-from dataclasses import fields
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
@@ -26,15 +25,24 @@ import bayestree
 from bayestree._write import write_whole
 from bayestree.diagnostics.reach import Reach
 from bayestree.estimators._base import BaseTree
-from bayestree.estimators._codec import plain, plain_model, unplain, unplain_model
+from bayestree.estimators._codec import (
+    USER,
+    NetworkNeededError,
+    plain,
+    plain_model,
+    unplain,
+    unplain_model,
+)
 from bayestree.estimators._regressor import TreeRegressor
+from bayestree.estimators.alternating import AlternatingTreeClassifier, AlternatingTreeRegressor
 from bayestree.estimators.bivariate import BivariateTreeClassifier
 from bayestree.estimators.cpt import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree.estimators.end_to_end import EndToEndTreeClassifier
 from bayestree.estimators.weighted import WeightedObliqueTreeClassifier
 from bayestree.inference import Posterior
+from bayestree.models import Network
+from bayestree.models.sites import Size
 from bayestree.topology import Topology
-from bayestree.tree import Tree
 
 FORMAT = "bayestree"
 VERSION = 3  # 2: levels, prior votes and leaves in use; 3: no draws where they are the point
@@ -42,6 +50,8 @@ BLANK = "0" * 64
 
 #: What a file may hold.
 ESTIMATORS: dict[str, type[BaseTree]] = {
+    "AlternatingTreeClassifier": AlternatingTreeClassifier,
+    "AlternatingTreeRegressor": AlternatingTreeRegressor,
     "BivariateTreeClassifier": BivariateTreeClassifier,
     "ConvexPolytopeTreeClassifier": ConvexPolytopeTreeClassifier,
     "ConvexPolytopeTreeRegressor": ConvexPolytopeTreeRegressor,
@@ -90,12 +100,15 @@ def save(estimator: BaseTree, path: str | Path) -> None:
     write_whole(target, _to_bytes(_describe(estimator), _arrays(estimator)))
 
 
-def load(path: str | Path) -> BaseTree:
+def load(path: str | Path, *, network: Network | None = None) -> BaseTree:
     """Read a fitted estimator that :func:`save` wrote.
 
     Parameters
     ----------
     path : path of the file
+    network : Network, optional
+        The ``split`` of the fit where it was a network of your own: the file names it and holds
+        its parameters, but not its code. Those of this package are found by name.
 
     Returns
     -------
@@ -107,6 +120,8 @@ def load(path: str | Path) -> BaseTree:
         If there is no such file.
     ModelFileError
         If it is not a model file, was cut short or changed, or is of a newer version.
+    ValueError
+        If ``network`` is missing, has other parameters than the file holds, or is not wanted.
 
     Examples
     --------
@@ -121,7 +136,10 @@ def load(path: str | Path) -> BaseTree:
     content = source.read_bytes()
     try:
         described, arrays = _from_bytes(content)
-        return _build(described, arrays)
+        _check_network(described, arrays, network)
+        return _build(described, arrays, network)
+    except NetworkNeededError as error:
+        raise ValueError(f"{str(source)!r} {error}") from None
     except ModelFileError as error:
         raise ModelFileError(f"{str(source)!r} {error}") from None
     except (LookupError, TypeError, ValueError, AttributeError, SafetensorError) as error:
@@ -208,8 +226,7 @@ def _arrays(estimator: BaseTree) -> Arrays:
         "warmup_draws": posterior.warmup_draws,
         "warmup_stats": posterior.warmup_stats,
         "topology": {"children": posterior.model.topology.children},
-        "tree": {"children": tree.topology.children}
-        | {name: a for name in _tree_arrays() if (a := getattr(tree, name)) is not None},
+        "tree": {"children": tree.topology.children} | tree.arrays(),
         "reach": {}
         if reach is None
         else {k: a for k, a in reach._asdict().items() if a is not None},
@@ -225,17 +242,30 @@ def _is_point(posterior: Posterior) -> bool:
     return alone and all(np.array_equal(draws[name][0, 0], point[name]) for name in draws)
 
 
-def _tree_arrays() -> list[str]:
-    """Names of a tree's arrays."""
-    others = ("topology", "feature_names", "class_names")
-    return [f.name for f in fields(Tree) if f.name not in others]
-
-
 # What is read.
 
 
-def _build(described: dict[str, Any], arrays: Arrays) -> BaseTree:
-    estimator = ESTIMATORS[described["class"]](**unplain(described["params"]))
+def _check_network(described: dict[str, Any], arrays: Arrays, network: Network | None) -> None:
+    """Refuse a network that the file does not ask for, or whose parameters are others."""
+    if network is None:
+        return
+    if not isinstance(network, Network):
+        raise NetworkNeededError(f"takes a Network as network, got {network!r}.")
+    if USER not in described["model"]["split"]:
+        raise NetworkNeededError("does not hold a network of the user's; leave out network.")
+    n_nodes = len(arrays["topology/children"])
+    size = Size(n_nodes, 1, described["n_features"], n_nodes + 1)
+    point = _group(arrays, "point")
+    held = {name: point[name].shape for name in network.parameters(point)}
+    if held != network.shapes(size):
+        raise NetworkNeededError(
+            f"holds the parameters {held} by node, and those of network are "
+            f"{network.shapes(size)}; give the network of the fit."
+        )
+
+
+def _build(described: dict[str, Any], arrays: Arrays, network: Network | None = None) -> BaseTree:
+    estimator = ESTIMATORS[described["class"]](**unplain(described["params"], network))
     estimator.n_features_in_ = described["n_features"]
     names = described["feature_names"]
     if names is not None:
@@ -246,16 +276,17 @@ def _build(described: dict[str, Any], arrays: Arrays) -> BaseTree:
     estimator._center, estimator._scale = standard["center"], standard["scale"]
     if "y" in standard:
         estimator._y_mean, estimator._y_scale = (float(value) for value in standard["y"])
+    topology = Topology(arrays["topology/children"])
+    model = unplain_model(described["model"], topology, network)
     tree = _group(arrays, "tree")
-    estimator.tree_ = Tree(
-        Topology(tree["children"]),
-        **{name: tree[name] for name in _tree_arrays() if name in tree},
-        feature_names=tuple(names or ()),
-        class_names=tuple(described["class_names"]),
+    estimator.tree_ = model.split.restored(
+        Topology(tree.pop("children")),
+        tree,
+        {"feature_names": tuple(names or ()), "class_names": tuple(described["class_names"])},
     )
     point = _group(arrays, "point")
     estimator.posterior_ = Posterior(
-        model=unplain_model(described["model"], Topology(arrays["topology/children"])),
+        model=model,
         draws=_group(arrays, "draws") or {name: a[None, None] for name, a in point.items()},
         point=point,
         inference=described["inference"],

@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -16,7 +16,7 @@ from bayestree import routing
 from bayestree.distributions import Constant
 from bayestree.models.priors import Priors
 from bayestree.models.sites import Sites, Size
-from bayestree.models.splits import Arrays
+from bayestree.models.splits import Arrays, Names
 from bayestree.network_tree import ROWS, NetworkTree
 from bayestree.routed_tree import Frame
 from bayestree.topology import Topology
@@ -80,7 +80,7 @@ class Network:
             for name, value in template.named_parameters()
         }
 
-    def parameters(self, sites: Sites) -> tuple[str, ...]:
+    def parameters(self, sites: Iterable[str]) -> tuple[str, ...]:
         return tuple(site for site in sites if site.startswith(PREFIX))
 
     def start(self, n_nodes: int, n_features: int, like: Tensor) -> dict[str, Tensor]:
@@ -133,6 +133,9 @@ class Network:
     def tree(self, topology: Topology, point: Arrays, frame: Frame) -> NetworkTree:
         own = {k.removeprefix(PREFIX): v for k, v in point.items() if k.startswith(PREFIX)}
         return NetworkTree.of(topology, self, own, frame)
+
+    def restored(self, topology: Topology, arrays: Arrays, names: Names) -> NetworkTree:
+        return NetworkTree.restored(topology, self, arrays, names)
 
 
 @dataclass(frozen=True)

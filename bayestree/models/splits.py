@@ -1,6 +1,6 @@
 """Splits: how a node turns a row into a score (CPT paper, eq. 2)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -17,6 +17,7 @@ from bayestree.topology import Topology
 from bayestree.tree import Tree
 
 Arrays = Mapping[str, NDArray[Any]]
+Names = Mapping[str, tuple[str, ...]]  # feature_names and class_names
 
 
 class Split(Protocol):
@@ -36,8 +37,8 @@ class Split(Protocol):
     def shapes(self, size: Size) -> dict[str, tuple[int, ...]]:
         """Shape of each of its sites, which gradients move; the nodes come first."""
 
-    def parameters(self, sites: Sites) -> tuple[str, ...]:
-        """Names of those of the sites that are its own."""
+    def parameters(self, sites: Iterable[str]) -> tuple[str, ...]:
+        """Those of the names of sites that are its own."""
 
     def state(self, priors: Priors, size: Size, like: torch.Tensor) -> dict[str, torch.Tensor]:
         """Sample its sites inside the Pyro model and return them."""
@@ -53,6 +54,9 @@ class Split(Protocol):
 
         ``point`` holds the sites of one point estimate, on features in the units of ``frame``.
         """
+
+    def restored(self, topology: Topology, arrays: Arrays, names: Names) -> RoutedTree:
+        """The deterministic tree that had these ``arrays()``, with its names."""
 
 
 class StumpSplit(Split, Protocol):
@@ -77,7 +81,7 @@ class _Linear:
     def shapes(self, size: Size) -> dict[str, tuple[int, ...]]:
         return {name: size.shape(name) for name in self._names}
 
-    def parameters(self, sites: Sites) -> tuple[str, ...]:
+    def parameters(self, sites: Iterable[str]) -> tuple[str, ...]:
         return self._names
 
     def state(self, priors: Priors, size: Size, like: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -93,6 +97,10 @@ class _Linear:
         plane, offset = point["hyperplane"], point["intercept"]
         weight = np.exp(point["log_weight"]) if self.weighted else np.ones_like(offset)
         return Tree.from_standardised(topology, weight, plane, offset, **frame)
+
+    def restored(self, topology: Topology, arrays: Arrays, names: Names) -> Tree:
+        every: dict[str, Any] = {**arrays, **names}
+        return Tree(topology, **every)
 
     def log_priors(self, priors: Priors, sites: Sites) -> dict[str, torch.Tensor]:
         parts = {"hyperplane": priors.hyperplane.log_prob(sites)}
