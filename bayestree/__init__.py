@@ -8,6 +8,8 @@ from bayestree._version import __version__ as __version__
 if TYPE_CHECKING:
     from bayestree import plots
     from bayestree.estimators import (
+        AlternatingTreeClassifier,
+        AlternatingTreeRegressor,
         BivariateTreeClassifier,
         ConvexPolytopeTreeClassifier,
         ConvexPolytopeTreeRegressor,
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from bayestree.report.text import export_text
 
 _HOMES = {
+    "AlternatingTreeClassifier": "bayestree.estimators",
+    "AlternatingTreeRegressor": "bayestree.estimators",
     "BivariateTreeClassifier": "bayestree.estimators",
     "ConvexPolytopeTreeClassifier": "bayestree.estimators",
     "ConvexPolytopeTreeRegressor": "bayestree.estimators",
@@ -28,6 +32,8 @@ _HOMES = {
 }
 _ROOMS = ("plots",)
 __all__ = [
+    "AlternatingTreeClassifier",
+    "AlternatingTreeRegressor",
     "BivariateTreeClassifier",
     "ConvexPolytopeTreeClassifier",
     "ConvexPolytopeTreeRegressor",

@@ -160,8 +160,29 @@ class Tree(RoutedTree):
             return self.value[leaf]
         return self.value[leaf] + np.einsum("ij,ij->i", X - self.center, self.slope[leaf])
 
+    def with_linear_leaves(self, value: FloatArray, slope: FloatArray) -> "Tree":
+        """The tree with linear leaves: ``value`` (L,) at ``center``, and ``slope`` (L, d)."""
+        if slope.shape != (self.n_leaves, self.n_features):
+            raise ValueError(
+                f"slope must have shape ({self.n_leaves}, {self.n_features}), got {slope.shape}."
+            )
+        return self.with_value(value)._with(slope=slope)
+
+    def on_scaled(self, center: FloatArray, scale: FloatArray) -> "Tree":
+        """The same tree of other features: of (x - center) / scale."""
+        value, slope = self.value, self.slope
+        if slope is not None:
+            value, slope = value + slope @ (center - self.center), slope * scale
+        return self._with(
+            value=value,
+            slope=slope,
+            hyperplane=self.hyperplane * scale,
+            intercept=self.intercept + self.hyperplane @ center,
+            center=np.zeros_like(center),
+            scale=np.ones_like(scale),
+        )
+
     def rescaled(self, scale: float, shift: float) -> "Tree":
-        """The tree whose predictions are ``shift + scale`` times those of this one."""
         slope = None if self.slope is None else self.slope * scale
         return self._with(value=self.value * scale + shift, slope=slope)
 

@@ -1,11 +1,14 @@
 """The trees with the face of scikit-learn."""
 
+from bayestree.estimators.alternating import AlternatingTreeClassifier, AlternatingTreeRegressor
 from bayestree.estimators.bivariate import BivariateTreeClassifier
 from bayestree.estimators.cpt import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree.estimators.end_to_end import EndToEndTreeClassifier
 from bayestree.estimators.weighted import WeightedObliqueTreeClassifier
 
 __all__ = [
+    "AlternatingTreeClassifier",
+    "AlternatingTreeRegressor",
     "BivariateTreeClassifier",
     "ConvexPolytopeTreeClassifier",
     "ConvexPolytopeTreeRegressor",
