@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("sets", nargs="*", default=[*PAPER], metavar="SET")
     parser.add_argument("--trials", type=int, help="by default 10, of the large sets 1")
     parser.add_argument("--validate", action="store_true")
-    parser.add_argument("--max-iter", type=int, default=10)
+    parser.add_argument("--max-iter", type=int, default=20)
     options = parser.parse_args()
     settings = {"max_iter": options.max_iter}
     print("| set | accuracy | paper | within 1 sd or better | leaves | paper | depth | s a fit |")

@@ -29,8 +29,9 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
     ----------
     max_depth : int, default=50
         Most splits on a path from the root to a leaf.
-    max_iter : int, default=10
-        Iterations of L-BFGS for a split. Few keep splits soft, and generalise better.
+    max_iter : int, default=20
+        Most iterations of L-BFGS for a split. Few keep its coefficients small and generalise better;
+        5 are too few.
     max_leaves : int, optional
         Splits of the least gain are dropped until so many leaves are left.
     min_rows : float, default=2
@@ -86,7 +87,7 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
         self,
         *,
         max_depth: int = 50,
-        max_iter: int = 10,
+        max_iter: int = 20,
         max_leaves: int | None = None,
         min_rows: float = 2,
         min_leaf: int = 1,

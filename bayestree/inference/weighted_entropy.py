@@ -135,7 +135,7 @@ class WeightedEntropySplitter:
         What each split took, in the order in which they were fitted.
     """
 
-    max_iter: int = 10
+    max_iter: int = 20
     min_leaf: int = 1
     iterations: list[int] = field(default_factory=list, init=False, compare=False)
 

@@ -63,7 +63,7 @@ def test_the_posterior_is_the_deterministic_tree():
     X, y = load_iris(return_X_y=True)
     clf = WeightedObliqueTreeClassifier(random_state=0).fit(X, y)
     assert clf.posterior_.model.steepness == np.inf
-    assert clf.posterior_.settings["max_iter"] == 10
+    assert clf.posterior_.settings["max_iter"] == 20
     mean, _ = clf.posterior_.predictive(clf._standardise(X))
     np.testing.assert_array_equal(mean.argmax(axis=1), clf.predict(X))
 

@@ -1,0 +1,77 @@
+"""Which features a split may use, drawn anew for each node (E2EDT, section 2.7).
+
+Trees whose splits look at different features err on different rows, and their mean on fewer.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class RandomFeatures:
+    """So many features, drawn uniformly without replacement.
+
+    Parameters
+    ----------
+    count : int
+        All of them, where there are no more.
+    """
+
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"count must be 1 or more, got {self.count}.")
+
+    def __call__(self, n_nodes: int, n_features: int, generator: torch.Generator) -> Tensor:
+        """Mask of the features of each node, shape (n_nodes, n_features)."""
+        order = torch.rand(n_nodes, n_features, generator=generator).argsort(1)
+        mask = torch.zeros(n_nodes, n_features, dtype=torch.bool)
+        return mask.scatter_(1, order[:, : self.count], value=True)
+
+
+@dataclass(frozen=True)
+class RandomPatch:
+    """The pixels of a rectangle inside the image, its place drawn uniformly.
+
+    Parameters
+    ----------
+    image_shape : (int, int)
+        Height and width of the image that the features are, row by row.
+    patch_size : (int, int)
+        Height and width of the patch.
+
+    Raises
+    ------
+    ValueError
+        If the patch is empty or larger than the image.
+    """
+
+    image_shape: tuple[int, int]
+    patch_size: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        fits = all(1 <= p <= i for p, i in zip(self.patch_size, self.image_shape, strict=True))
+        if not fits:
+            raise ValueError(
+                f"patch_size must lie between (1, 1) and image_shape {self.image_shape}, got "
+                f"{self.patch_size}."
+            )
+
+    def __call__(self, n_nodes: int, n_features: int, generator: torch.Generator) -> Tensor:
+        """Mask of the features of each node, shape (n_nodes, n_features)."""
+        sides = []
+        for whole, part in zip(self.image_shape, self.patch_size, strict=True):
+            first = torch.randint(whole - part + 1, (n_nodes, 1), generator=generator)
+            place = torch.arange(whole)
+            sides.append((place >= first) & (place < first + part))
+        rows, columns = sides
+        mask = rows.unsqueeze(2) & columns.unsqueeze(1)
+        if mask[0].numel() != n_features:
+            raise ValueError(
+                f"image_shape {self.image_shape} has {mask[0].numel()} pixels, and there are "
+                f"{n_features} features."
+            )
+        return mask.flatten(1)
