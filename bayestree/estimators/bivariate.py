@@ -50,7 +50,7 @@ class BivariateTreeClassifier(TreeClassifier):
     ccp_alpha : float, default=0.0
         Minimal cost-complexity pruning: the impurity of the rows on average that a leaf must be
         worth, as in scikit-learn, but that an entropy is in nats.
-    budget : float, default=1e7
+    budget : float, default=1e6
         Numbers up to which a node's pairs are all searched at all slopes. Where there are more,
         they are screened at a few slopes on 1,000 rows, and the best 20 searched on all.
     max_pairs : int, default=20000
@@ -114,7 +114,7 @@ class BivariateTreeClassifier(TreeClassifier):
         min_leaf: int = 1,
         min_gain: float = 0.0,
         ccp_alpha: float = 0.0,
-        budget: float = 1e7,
+        budget: float = 1e6,
         max_pairs: int = 20_000,
         class_weight: Any = None,
         verbose: bool = False,

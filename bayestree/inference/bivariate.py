@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayestree.inference.bivariate_search import Line, LineSearch
+from bayestree.inference.bivariate_search import SLACK, Line, LineSearch
 from bayestree.inference.criteria import Criterion, criterion_of
 from bayestree.inference.data import Data
 from bayestree.inference.splitter import FittedSplit
@@ -62,6 +62,7 @@ class BivariateSplitter:
 
     def _split(self, data: Data) -> FittedSplit | None:
         statistics = self.leaf.statistics(data.y, data.weights).double()
+        statistics = statistics[:, (statistics != 0).any(0)]  # of classes that are here
         criterion = self.criterion or criterion_of(self.leaf)
         node = self.search.node(
             data.X.numpy(force=True),
@@ -73,15 +74,20 @@ class BivariateSplitter:
         if single is None:
             return None
         best = self._fitted(data, statistics, single)
-        # no set of rows is worth more than 0: sides that are pure cannot be bettered
-        if self.max_features == 1 or single.worth >= -node.slack:
+        if self.max_features == 1 or best.gain + self.pair_penalty >= self._most(statistics):
             return best
         pair = node.pair()
-        if pair is not None:
-            other = self._fitted(data, statistics, pair)
-            if other.gain > best.gain + self.pair_penalty + node.slack:
-                return other
-        return best
+        if pair is None:
+            return best
+        other = self._fitted(data, statistics, pair)
+        return other if other.gain > best.gain + self.pair_penalty + node.slack else best
+
+    def _most(self, statistics: Tensor) -> float:
+        """What a split gains whose sides are pure, in nats, but for rounding."""
+        whole, criterion = statistics.sum(0), criterion_of(self.leaf)
+        present = criterion.value(whole)
+        most = criterion.nats(torch.zeros_like(present), whole) - criterion.nats(present, whole)
+        return float(most) * (1 - SLACK)
 
     def _fitted(self, data: Data, statistics: Tensor, line: Line) -> FittedSplit:
         """A line as sites, with its gain in nats."""

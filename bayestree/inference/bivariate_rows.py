@@ -11,7 +11,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 CHUNK = 100_000  # numbers held at a time, in each of a few arrays: they stay in the cache
-DENSE = 0.5  # rows are gathered in cells where there are fewer cells than this share of the rows
+OVERHEAD = 40_000  # numbers that are sorted and summed in the time that it takes to make cells
 
 
 class Rows(NamedTuple):
@@ -45,11 +45,15 @@ class Codes(NamedTuple):
         """Some of the rows."""
         return self._replace(codes=self.codes[:, rows])
 
-    def n_cells(self, groups: IntArray) -> IntArray:
-        """Rows or cells that are sorted for each group of features (G, k), shape (G,)."""
+    def n_sorted(self, groups: IntArray, numbers: int) -> IntArray:
+        """What is sorted for each group of features (G, k), cells or rows, shape (G,).
+
+        Cells are fewer, but made one group at a time: that pays if it spares enough of the
+        ``numbers`` that each row or cell takes.
+        """
         n_rows = self.codes.shape[1]
         n_cells: IntArray = self.levels[groups].prod(axis=1)
-        return np.where(n_cells <= DENSE * n_rows, n_cells, n_rows)
+        return np.where((n_rows - n_cells) * numbers > OVERHEAD, n_cells, n_rows)
 
 
 def codes_of(z: FloatArray) -> Codes:
@@ -80,7 +84,8 @@ def parts(
     part : Rows
         With g k features, those of the groups one after the other.
     """
-    few = codes.levels[groups].prod(axis=1) <= DENSE * rows.z.shape[1]
+    numbers = n_directions * len(rows.statistics)
+    few = codes.n_sorted(groups, numbers) < rows.z.shape[1]
     for place in np.flatnonzero(few).tolist():
         yield np.array([place]), _cells(rows, codes, groups[place])
     others = np.flatnonzero(~few)

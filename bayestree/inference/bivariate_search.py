@@ -79,7 +79,7 @@ class LineSearch:
         Least number of rows on each side.
     budget : float
         Numbers (pairs x orientations x distinct rows x statistics) up to which all pairs are
-        searched exactly: some ten million take a second at most. Infinite for always.
+        searched exactly: a million take some hundredths of a second. Infinite for always.
     n_refined : int
         Pairs that a screen passes on.
     max_pairs : int
@@ -93,7 +93,7 @@ class LineSearch:
 
     n_orientations: int = 30
     min_leaf: int = 1
-    budget: float = 1e7
+    budget: float = 1e6
     n_refined: int = 20
     max_pairs: int = 20_000
 
@@ -176,7 +176,8 @@ class Node:
         if len(pairs) == 0:
             return None
         directions = self.search.orientations()
-        if self._numbers(pairs) * len(directions) > self.search.budget:
+        numbers = len(directions) * len(self.rows.statistics)
+        if numbers * self.codes.n_sorted(pairs, numbers).sum() > self.search.budget:
             pairs = self._screened(pairs, directions)
         found, where = self._sweep(self.rows, self.codes, pairs, directions)
         best = self._best(found)
@@ -210,10 +211,6 @@ class Node:
         most = int((1 + math.sqrt(1 + 8 * self.search.max_pairs)) / 2)
         chosen = np.sort(self.usable[order[:most]])
         return np.array(list(combinations(chosen, 2)), dtype=np.int64).reshape(-1, 2)
-
-    def _numbers(self, pairs: IntArray) -> float:
-        """Numbers that an orientation of all pairs sums up."""
-        return float(len(self.rows.statistics) * self.codes.n_cells(pairs).sum())
 
     def _screened(self, pairs: IntArray, directions: FloatArray) -> IntArray:
         """The pairs that are best at a few orientations, on some of the rows."""
