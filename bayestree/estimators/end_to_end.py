@@ -14,9 +14,12 @@ from bayestree._seed import RandomState, draw_seed
 from bayestree.estimators._base import DTYPES, BaseTree
 from bayestree.estimators._bayesian import BayesianTree
 from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._subsets import CONSTRAINTS as SUBSETS
+from bayestree.estimators._subsets import MaxFeatures, check_image, subset_rule
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import Data, Posterior
 from bayestree.inference.end_to_end import EndToEndSplitter
+from bayestree.inference.feature_subsets import RandomFeatures, RandomPatch
 from bayestree.models import Network, SoftTree, Spatial, named
 from bayestree.models.leaves import Leaf
 
@@ -65,7 +68,13 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
     spatial : float, default=0.0
         Strength lambda of the smoothness of each split's coefficients as an image (eq. 15).
     image_shape : (int, int), optional
-        Height and width of the image that the features are, row by row; for ``spatial``.
+        Height and width of the image that the features are, row by row; for ``spatial`` and
+        ``patch_size``.
+    max_features : {"sqrt"}, int or float, optional
+        Features that each split may use, drawn at random for it: the square root of their number,
+        so many, or such a share of all.
+    patch_size : (int, int), optional
+        Instead, each split uses a patch of the image of this height and width, at a random place.
     inference : {"em", "svi"}, default="em"
         ``"svi"`` gives, from the tree of EM, a variational posterior of splits and leaves at the
         last steepness: a Bayesian oblique tree.
@@ -119,7 +128,7 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         "min_leaf": [Interval(Integral, 1, None, closed="left")],
         "min_gain": [Interval(Real, 0, None, closed="left")],
         "spatial": [Interval(Real, 0, None, closed="left")],
-        "image_shape": [tuple, list, None],
+        **SUBSETS,
         "inference": [StrOptions({"em", "svi"})],
         "n_draws": [Interval(Integral, 1, None, closed="left")],
         "scaling": [StrOptions({"variance", "standard", "common"})],
@@ -151,6 +160,8 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         min_gain: float = 0.0,
         spatial: float = 0.0,
         image_shape: tuple[int, int] | None = None,
+        max_features: MaxFeatures = None,
+        patch_size: tuple[int, int] | None = None,
         inference: Literal["em", "svi"] = "em",
         n_draws: int = 50,
         scaling: UnitRule = "variance",
@@ -177,6 +188,8 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         self.min_gain = min_gain
         self.spatial = spatial
         self.image_shape = image_shape
+        self.max_features = max_features
+        self.patch_size = patch_size
         self.inference = inference
         self.n_draws = n_draws
         self.scaling = scaling
@@ -190,24 +203,35 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
     def _check_combination(self) -> None:
         super()._check_combination()
         linear = self.split == "oblique"
-        if not linear and (self.spatial or self.inference == "svi"):
+        subsets = self._subsets()
+        if not linear and (self.spatial or self.inference == "svi" or subsets):
             raise ValueError(
-                "spatial and inference='svi' need split='oblique': a network has no coefficients "
-                f"of features; got {self.spatial}, {self.inference!r} and {self.split!r}."
+                "spatial, max_features, patch_size and inference='svi' need split='oblique': a "
+                f"network has no coefficients of features; got {self.split!r}."
+            )
+        if subsets and self.inference == "svi":
+            raise ValueError(
+                "max_features and patch_size need inference='em': draws of 'svi' have all "
+                "coefficients."
             )
         if self.spatial and self.image_shape is None:
             raise ValueError(
                 f"spatial={self.spatial} needs image_shape, the height and width of the image "
                 "that the features are."
             )
-        if self.spatial and np.prod(self.image_shape) != self.n_features_in_:
-            raise ValueError(
-                f"image_shape {self.image_shape} has {np.prod(self.image_shape)} pixels, and X "
-                f"has {self.n_features_in_} features."
-            )
+        if self.image_shape is not None:
+            check_image(self.image_shape, self.n_features_in_)
+
+    def _subsets(self) -> RandomFeatures | RandomPatch | None:
+        """Which features each split may use."""
+        return subset_rule(
+            self.n_features_in_, self.max_features, self.image_shape, self.patch_size
+        )
 
     def _model(self, leaf: Leaf) -> SoftTree:
-        smooth = Spatial(self.spatial, tuple(self.image_shape)) if self.spatial else None
+        smooth = None
+        if self.spatial and self.image_shape is not None:
+            smooth = Spatial(self.spatial, check_image(self.image_shape, self.n_features_in_))
         split = None if self.split == "oblique" else self.split
         return named.end_to_end(leaf, prior=smooth, split=split)
 
@@ -226,6 +250,7 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
             "batch_size": self.batch_size,
             "learning_rate": self.learning_rate,
         }
+        subsets = self._subsets()
         splitter = EndToEndSplitter(
             model.split,
             model.leaf,
@@ -234,6 +259,7 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
             steepness=self.steepness,
             attempts=self.attempts,
             min_leaf=self.min_leaf,
+            features=subsets,
             **steps,
         )
         found = inference.grow(
@@ -246,7 +272,14 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
             return self._of_leaf(found, data, seeds)
         if epochs:
             found = inference.em(
-                found.model, data, init=found, epochs=epochs, steepness=reached, **steps, **common
+                found.model,
+                data,
+                init=found,
+                epochs=epochs,
+                steepness=reached,
+                keep_zeros=subsets is not None,
+                **steps,
+                **common,
             )
         if self.inference == "em":
             return found
