@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -57,6 +57,8 @@ class NetworkTree(RoutedTree):
     scale: FloatArray
     feature_names: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
+    split_name: ClassVar[str] = "network"
+    side_names: ClassVar[tuple[str, str]] = ("left", "right")
 
     @classmethod
     def of(
@@ -85,7 +87,8 @@ class NetworkTree(RoutedTree):
         """The tree of which ``arrays`` are the :meth:`arrays`."""
         own = {k.removeprefix(PARAMETERS): v for k, v in arrays.items() if k.startswith(PARAMETERS)}
         others: dict[str, Any] = {k: v for k, v in arrays.items() if not k.startswith(PARAMETERS)}
-        return cls(topology, network, own, **others, **names)
+        others |= names
+        return cls(topology, network, own, **others)
 
     def __repr__(self) -> str:
         return (
@@ -115,6 +118,9 @@ class NetworkTree(RoutedTree):
             parts = [module(part).reshape(-1) for part in rows.split(ROWS)]
         found: FloatArray = torch.cat(parts).double().numpy()
         return found
+
+    def score(self, node: int, X: FloatArray) -> FloatArray:
+        return np.logaddexp(0.0, self.log_odds(node, X))
 
     def goes_right(self, node: int, X: FloatArray) -> BoolArray:
         right: BoolArray = self.log_odds(node, X) > 0

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import Any, Self, TypedDict
+from typing import Any, ClassVar, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,14 @@ class RoutedTree(ABC):
     scale: FloatArray
     feature_names: tuple[str, ...]
     class_names: tuple[str, ...]
+
+    #: What a node of this kind is called, and its two sides.
+    split_name: ClassVar[str]
+    side_names: ClassVar[tuple[str, str]]
+
+    @abstractmethod
+    def score(self, node: int, X: FloatArray) -> FloatArray:
+        """Rate at which a node sends rows right, shape (n,); the split is at log 2."""
 
     @abstractmethod
     def goes_right(self, node: int, X: FloatArray) -> BoolArray:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -54,6 +55,8 @@ class Tree(RoutedTree):
     feature_names: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
     slope: FloatArray | None = None
+    split_name: ClassVar[str] = "polytope"
+    side_names: ClassVar[tuple[str, str]] = ("inside", "outside")
 
     @classmethod
     def from_standardised(

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bayestree.plots import _style
 from bayestree.plots._geometry import Window, band_fields, border_fields, facets
+from bayestree.routed_tree import RoutedTree
 from bayestree.tree import LOG2, Tree
 
 Floats = NDArray[np.float64]
@@ -115,7 +116,7 @@ def _check_rows(rows: Floats | None, target: NDArray[Any] | None) -> None:
         raise ValueError(f"y must have shape ({len(rows)},) as X has rows, got {target.shape}.")
 
 
-def _window(tree: Tree, rows: Floats | None, resolution: int) -> Window:
+def _window(tree: RoutedTree, rows: Floats | None, resolution: int) -> Window:
     if rows is None or len(rows) == 0:
         low, high = tree.center - REACH * tree.scale, tree.center + REACH * tree.scale
     else:
@@ -132,7 +133,7 @@ def _named(estimator: Any, rows: Floats) -> Any:
     return rows if names is None else pd.DataFrame(rows, columns=list(names))
 
 
-def _shade_classes(ax: Axes, estimator: Any, tree: Tree, window: Window) -> None:
+def _shade_classes(ax: Axes, estimator: Any, tree: RoutedTree, window: Window) -> None:
     if hasattr(estimator, "predict_proba"):
         probability = estimator.predict_proba(_named(estimator, window.rows))
     else:
@@ -144,7 +145,7 @@ def _shade_classes(ax: Axes, estimator: Any, tree: Tree, window: Window) -> None
     ax.imshow(image, extent=_extent(window), **SHADED)
 
 
-def _shade_values(ax: Axes, estimator: Any, tree: Tree, window: Window) -> None:
+def _shade_values(ax: Axes, estimator: Any, tree: RoutedTree, window: Window) -> None:
     rows = window.rows
     value = tree.predict(rows) if estimator is tree else estimator.predict(_named(estimator, rows))
     image = ax.imshow(
@@ -171,7 +172,7 @@ def _extent(window: Window) -> tuple[float, float, float, float]:
     return left, right, bottom, top
 
 
-def _bands(ax: Axes, estimator: Any, tree: Tree, window: Window, level: float) -> None:
+def _bands(ax: Axes, estimator: Any, tree: RoutedTree, window: Window, level: float) -> None:
     """Where the posterior leaves the side of each node open."""
     interval = estimator.split_uncertainty(_named(estimator, window.rows), level=level).interval
     # The map of values holds all greys: a veil is lighter than all of them.
@@ -185,7 +186,7 @@ def _bands(ax: Axes, estimator: Any, tree: Tree, window: Window, level: float) -
     ax.fill([], [], label=f"{level:.0%} band of the border", linestyle=":", linewidth=0.8, **key)
 
 
-def _borders(ax: Axes, tree: Tree, window: Window) -> None:
+def _borders(ax: Axes, tree: RoutedTree, window: Window) -> None:
     """Where each node splits at 1/2, on the part of the plane that reaches it, and its facets."""
     for node, score in border_fields(tree, window.rows):
         if np.nanmin(score) < LOG2 < np.nanmax(score):
@@ -193,18 +194,18 @@ def _borders(ax: Axes, tree: Tree, window: Window) -> None:
                 window.x, window.y, score.reshape(window.shape), [LOG2], colors=_style.INK, **BORDER
             )
             lines.set_path_effects(_halo(tree, BORDER["linewidths"]))
-        for segment in facets(tree, node, window):
+        for segment in facets(tree, node, window) if isinstance(tree, Tree) else ():
             effects = _halo(tree, FACET["linewidth"])
             ax.plot(*segment.T, color=_style.INK, path_effects=effects, **FACET)
 
 
-def _halo(tree: Tree, line: float) -> list[AbstractPathEffect]:
+def _halo(tree: RoutedTree, line: float) -> list[AbstractPathEffect]:
     """White around a line on the map of values, which is nearly as dark in places."""
     return [] if tree.value.ndim == 2 else [withStroke(linewidth=line + 1, foreground="white")]
 
 
 def _points(
-    ax: Axes, estimator: Any, tree: Tree, rows: Floats, target: NDArray[Any] | None
+    ax: Axes, estimator: Any, tree: RoutedTree, rows: Floats, target: NDArray[Any] | None
 ) -> None:
     if target is None:
         ax.scatter(rows[:, 0], rows[:, 1], color=_style.INK, s=_point_size(rows), **POINT)
@@ -219,7 +220,9 @@ def _point_size(rows: Floats) -> float:
     return float(np.clip(14 * (500 / max(len(rows), 1)) ** 0.5, 3.0, 18.0))
 
 
-def _class_points(ax: Axes, estimator: Any, tree: Tree, rows: Floats, target: NDArray[Any]) -> None:
+def _class_points(
+    ax: Axes, estimator: Any, tree: RoutedTree, rows: Floats, target: NDArray[Any]
+) -> None:
     names = _style.class_names(tree)
     labels = getattr(estimator, "classes_", np.arange(len(names)))
     colours = _style.class_colours(len(names))
@@ -253,7 +256,7 @@ def _value_points(ax: Axes, rows: Floats, target: NDArray[Any]) -> None:
     ax.scatter(rows[:, 0], rows[:, 1], c=shade.to_rgba(target), s=_point_size(rows), **POINT)
 
 
-def _frame(ax: Axes, tree: Tree, window: Window) -> None:
+def _frame(ax: Axes, tree: RoutedTree, window: Window) -> None:
     left, right, bottom, top = _extent(window)
     ax.set(xlim=(left, right), ylim=(bottom, top))
     first, second = _style.feature_names(tree)

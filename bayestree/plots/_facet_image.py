@@ -41,7 +41,7 @@ def facet_image(
     ValueError
         If the shape does not hold the features, or there is no such node.
     """
-    tree = _style.tree_of(estimator)
+    tree = _style.polytopes_of(estimator)
     height, width = shape
     if height * width != tree.n_features:
         raise ValueError(

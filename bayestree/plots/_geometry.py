@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
+from bayestree.routed_tree import RoutedTree
 from bayestree.tree import LOG2, Tree, facet_threshold
 
 Floats = NDArray[np.float64]
@@ -34,7 +35,7 @@ class Window(NamedTuple):
         return len(self.y), len(self.x)
 
 
-def border_fields(tree: Tree, rows: Floats) -> Iterator[tuple[int, Floats]]:
+def border_fields(tree: RoutedTree, rows: Floats) -> Iterator[tuple[int, Floats]]:
     """Each node that some rows reach, and its scores: at the border log 2, nan beyond its reach."""
     for node, reached, _ in tree.walk(rows):
         score = np.full(len(rows), np.nan)
@@ -42,7 +43,7 @@ def border_fields(tree: Tree, rows: Floats) -> Iterator[tuple[int, Floats]]:
         yield node, score
 
 
-def band_fields(tree: Tree, interval: Floats, rows: Floats) -> Iterator[Floats]:
+def band_fields(tree: RoutedTree, interval: Floats, rows: Floats) -> Iterator[Floats]:
     """For each node, a field that is negative in its band and continuous across the band's edge.
 
     In the band, the credible interval of P(right) holds 1/2; it ends where the deterministic
@@ -108,7 +109,7 @@ def _clip(normals: Floats, bounds: Floats, k: int) -> tuple[Floats, Floats] | No
     return foot + low * along, foot + high * along
 
 
-def _reaches(tree: Tree, node: int, rows: Floats) -> NDArray[np.bool_]:
+def _reaches(tree: RoutedTree, node: int, rows: Floats) -> NDArray[np.bool_]:
     """Whether each row reaches a node."""
     for found, reached, _ in tree.walk(rows):
         if found == node:

@@ -13,6 +13,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.textpath import TextPath
 from numpy.typing import NDArray
 
+from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
 # Okabe and Ito's palette, the two that differ most in hue and in lightness first; its black is
@@ -41,19 +42,30 @@ Result = TypeVar("Result")
 class Fitted(Protocol):
     """A fitted estimator, as far as a picture needs it."""
 
-    tree_: Tree
+    tree_: RoutedTree
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Class or value of each row."""
 
 
-def tree_of(estimator: object) -> Tree:
+def tree_of(estimator: object) -> RoutedTree:
     """The deterministic tree of a fitted estimator, or the tree itself."""
     found = getattr(estimator, "tree_", estimator)
-    if not isinstance(found, Tree):
+    if not isinstance(found, RoutedTree):
         raise TypeError(
             f"estimator must be a fitted tree estimator or a Tree, got {type(estimator).__name__}; "
             "call fit first."
+        )
+    return found
+
+
+def polytopes_of(estimator: object) -> Tree:
+    """The deterministic tree, which is to have polytopes."""
+    found = tree_of(estimator)
+    if not isinstance(found, Tree):
+        raise TypeError(
+            f"the splits of this tree are of the kind {found.split_name!r}, which has no facets to "
+            "draw; plots.tree draws any tree."
         )
     return found
 
@@ -260,11 +272,11 @@ def class_colours(n_classes: int) -> NDArray[np.float64]:
     return np.asarray(mpl.colormaps["turbo"](np.linspace(0.05, 0.95, n_classes)))[:, :3]
 
 
-def class_names(tree: Tree) -> tuple[str, ...]:
+def class_names(tree: RoutedTree) -> tuple[str, ...]:
     """Names of the classes; their numbers where the tree has none."""
     return tree.class_names or tuple(str(c) for c in range(tree.value.shape[1]))
 
 
-def feature_names(tree: Tree) -> tuple[str, ...]:
+def feature_names(tree: RoutedTree) -> tuple[str, ...]:
     """Names of the features; x0, x1, ... where the tree has none."""
     return tree.feature_names or tuple(f"x{j}" for j in range(tree.n_features))

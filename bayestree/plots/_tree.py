@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bayestree.diagnostics.polytopes import n_facets
 from bayestree.diagnostics.size import PolytopeSize
 from bayestree.plots import _style
+from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
@@ -91,7 +92,7 @@ class _Text(NamedTuple):
     slot: float
 
 
-def _new_axes(tree: Tree) -> Axes:
+def _new_axes(tree: RoutedTree) -> Axes:
     """As wide as the tree needs."""
     names = _style.class_names(tree) if tree.value.ndim == 2 else ("",)
     widest = max(_style.inches(f"{name}00.00", TEXT[1]) for name in names)
@@ -122,7 +123,7 @@ def _places(topology: Topology) -> tuple[Floats, Floats]:
     return node_at, leaf_at
 
 
-def _rows_below(tree: Tree, child: int) -> float:
+def _rows_below(tree: RoutedTree, child: int) -> float:
     """Training rows that reach a node, or a leaf ``~child``."""
     if child < 0:
         return float(tree.leaf_rows[~child])
@@ -137,10 +138,10 @@ def _facets_near(tree: Tree, node: int) -> int:
     return max(n_facets(*planes, low, high), 1)
 
 
-def _links(ax: Axes, tree: Tree, node_at: Floats, leaf_at: Floats, size: float) -> None:
+def _links(ax: Axes, tree: RoutedTree, node_at: Floats, leaf_at: Floats, size: float) -> None:
     total = max(float(tree.leaf_rows.sum()), 1.0)
     for node, pair in enumerate(tree.topology.children):
-        for word, child in zip(("inside", "outside"), pair, strict=True):
+        for side, (word, child) in enumerate(zip(tree.side_names, pair, strict=True)):
             end = node_at[child] if child >= 0 else leaf_at[~child]
             width = 0.6 + 5.0 * _rows_below(tree, int(child)) / total
             ax.plot(
@@ -152,13 +153,12 @@ def _links(ax: Axes, tree: Tree, node_at: Floats, leaf_at: Floats, size: float) 
             )
             if node == 0:
                 middle = (node_at[node] + end) / 2
-                side = {"inside": "right", "outside": "left"}[word]
-                gap = -0.08 if side == "right" else 0.08
+                align, gap = (("right", -0.08), ("left", 0.08))[side]
                 ax.text(
                     middle[0] + gap,
                     middle[1] + 0.08,
                     word,
-                    ha=side,
+                    ha=align,
                     va="bottom",
                     fontsize=0.9 * size,
                     style="italic",
@@ -166,7 +166,7 @@ def _links(ax: Axes, tree: Tree, node_at: Floats, leaf_at: Floats, size: float) 
                 )
 
 
-def _measured(estimator: Any, tree: Tree, sizes: bool | PolytopeSize) -> PolytopeSize | None:
+def _measured(estimator: Any, tree: RoutedTree, sizes: bool | PolytopeSize) -> PolytopeSize | None:
     """Posterior of the facets, where there is one to show."""
     if isinstance(sizes, PolytopeSize):
         if sizes.labels != tree.topology.node_labels:
@@ -181,20 +181,29 @@ def _measured(estimator: Any, tree: Tree, sizes: bool | PolytopeSize) -> Polytop
     return measured
 
 
-def _node_texts(tree: Tree, measured: PolytopeSize | None, level: float) -> list[str]:
+def _node_texts(tree: RoutedTree, measured: PolytopeSize | None, level: float) -> list[str]:
     """Facets and rows of each node."""
     nodes = range(tree.n_nodes)
     if measured is None:
-        counts = [_facets_near(tree, node) for node in nodes]
-        intervals = ["" for _ in nodes]
+        splits = [_split_text(tree, v) for v in nodes]
     else:
-        counts = measured.mode().tolist()
         bounds = measured.interval(level).astype(int)
-        intervals = [f" [{low}, {high}]" for low, high in bounds]
+        splits = [
+            f"{_facets(count)} [{low}, {high}]"
+            for count, (low, high) in zip(measured.mode().tolist(), bounds, strict=True)
+        ]
     return [
-        f"{count} facet{'s' * (count != 1)}{interval}\n{_rows_below(tree, node):,.0f} rows"
-        for node, count, interval in zip(nodes, counts, intervals, strict=True)
+        f"{text}\n{_rows_below(tree, v):,.0f} rows" for v, text in zip(nodes, splits, strict=True)
     ]
+
+
+def _split_text(tree: RoutedTree, node: int) -> str:
+    """What kind of split a node has; of a polytope, its facets."""
+    return _facets(_facets_near(tree, node)) if isinstance(tree, Tree) else tree.split_name
+
+
+def _facets(count: int) -> str:
+    return f"{count} facet{'s' * (count != 1)}"
 
 
 def _nodes(ax: Axes, node_at: Floats, node_texts: list[str], size: float) -> None:
@@ -226,7 +235,7 @@ def _note(ax: Axes, text: str) -> None:
     )
 
 
-def _class_leaves(ax: Axes, tree: Tree, leaf_at: Floats, text: _Text) -> None:
+def _class_leaves(ax: Axes, tree: RoutedTree, leaf_at: Floats, text: _Text) -> None:
     names = _style.class_names(tree)
     colours = _style.class_colours(len(names))
     room = text.slot - GAP * text.size / TEXT[1] - _style.inches("00.00", text.size)
@@ -266,7 +275,7 @@ def _class_leaves(ax: Axes, tree: Tree, leaf_at: Floats, text: _Text) -> None:
         )
 
 
-def _value_leaves(ax: Axes, tree: Tree, leaf_at: Floats, text: _Text) -> None:
+def _value_leaves(ax: Axes, tree: RoutedTree, leaf_at: Floats, text: _Text) -> None:
     low, high = float(tree.value.min()), float(tree.value.max())
     scale = Normalize(low, high if high > low else low + 1.0)
     colours = mpl.colormaps[_style.VALUES]
@@ -292,7 +301,7 @@ def _leaf_frame(ax: Axes, x: float, y: float) -> None:
     ax.add_patch(frame)
 
 
-def _counts(tree: Tree, text: _Text) -> list[str]:
+def _counts(tree: RoutedTree, text: _Text) -> list[str]:
     """Rows of each leaf; without that word where it is too wide."""
     counts = [f"{rows:,.0f} rows" for rows in tree.leaf_rows]
     longest = max(counts, key=len)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bayestree._inequality import inequality, limit
+from bayestree.routed_tree import RoutedTree
 from bayestree.tree import FloatArray, Tree, facet_threshold
 
 TINY = float(np.finfo(np.float64).tiny)
@@ -15,6 +16,8 @@ def export_text(
 ) -> str:
     """A tree as text: each facet by its largest weights, in the units of the data.
 
+    Of a tree with other splits, such as networks, it shows which node and leaf lies where.
+
     A facet is divided by the coefficient of its first term, so that the others are relative to
     it. The inequality of a node with one facet is the split itself; where there are more, every
     one holds on the left side, and their votes, added up, decide (see
@@ -22,7 +25,7 @@ def export_text(
 
     Parameters
     ----------
-    tree : Tree, or a fitted estimator
+    tree : a deterministic tree, or a fitted estimator
     max_features : int
         Terms shown of each facet, those of the largest weight per standard deviation; and
         classes shown of each leaf, the most frequent.
@@ -56,27 +59,26 @@ def export_text(
         if value < 1:
             raise ValueError(f"{name} must be 1 or more, got {value}.")
     found = getattr(tree, "tree_", tree)
-    if not isinstance(found, Tree):
+    if isinstance(found, Tree):
+        writer: _Writer = _PolytopeWriter(found, max_features, max_facets, decimals)
+    elif isinstance(found, RoutedTree):
+        writer = _Writer(found, max_features, decimals)
+    else:
         raise TypeError(
             f"tree must be a Tree or a fitted estimator, got {type(tree).__name__}; call fit first."
         )
-    return "\n".join(_Writer(found, max_features, max_facets, decimals).lines()) + "\n"
+    return "\n".join(writer.lines()) + "\n"
 
 
 class _Writer:
-    """Writes one tree."""
+    """Writes one tree, whatever its splits are."""
 
-    def __init__(self, tree: Tree, max_features: int, max_facets: int, decimals: int) -> None:
+    key = "L is left, R is right."
+
+    def __init__(self, tree: RoutedTree, max_features: int, decimals: int) -> None:
         self.tree = tree
         self.max_features = max_features
-        self.max_facets = max_facets
         self.decimals = decimals
-        self.names = tree.feature_names or tuple(f"x{j}" for j in range(tree.n_features))
-        self.threshold = facet_threshold(tree.weight) - tree.intercept
-        self.strength = np.abs(tree.standardised_hyperplane)
-        # how far each facet lies from the mean of the data: the nearest cuts off the most
-        norm = np.maximum(np.linalg.norm(tree.standardised_hyperplane, axis=1), TINY)
-        self.distance = (self.threshold - tree.hyperplane @ tree.center) / norm
         self.node_rows = tree.topology.sum_below(tree.leaf_rows)
 
     def lines(self) -> Iterator[str]:
@@ -86,7 +88,7 @@ class _Writer:
             f"{_rows(tree.leaf_rows.sum())}"
         )
         if tree.n_nodes:
-            yield "L (left) lies inside the polytope of a node, R (right) outside."
+            yield self.key
         yield ""
         yield from self.branch(0 if tree.n_nodes else ~0, "", "")
 
@@ -103,12 +105,54 @@ class _Writer:
         yield from self.branch(right, rest + "└─ ", rest + "   ")
 
     def node(self, node: int) -> Iterator[str]:
+        """Lines of a node: its rows and its split."""
+        yield f"{self.head(node)}, {self.tree.split_name}"
+
+    def head(self, node: int) -> str:
+        """Where a node is, and its rows."""
+        return f"{self.tree.topology.node_labels[node]}: {_rows(self.node_rows[node])}"
+
+    def leaf(self, leaf: int) -> str:
+        """A leaf: its rows, and shares of the classes or mean."""
+        tree = self.tree
+        label = tree.topology.leaf_labels[leaf]
+        value = tree.value[leaf]
+        says = self.shares(value) if tree.value.ndim == 2 else self.prediction(leaf)
+        return f"{label}: leaf, {_rows(tree.leaf_rows[leaf])}, {says}"
+
+    def prediction(self, leaf: int) -> str:
+        """The mean of a leaf."""
+        return f"mean {self.tree.value[leaf]:.{self.decimals}g}"
+
+    def shares(self, value: FloatArray) -> str:
+        """The most frequent classes of a leaf."""
+        names = self.tree.class_names or tuple(f"class {c}" for c in range(len(value)))
+        order = np.argsort(-value, kind="stable")[: np.count_nonzero(value)]
+        shown = order[: self.max_features]
+        text = ", ".join(f"{names[c]} {100 * value[c]:.1f} %" for c in shown)
+        return text + (f", … {len(order) - len(shown)} more" if len(order) > len(shown) else "")
+
+
+class _PolytopeWriter(_Writer):
+    """Writes a tree of polytopes with their facets."""
+
+    tree: Tree
+    key = "L (left) lies inside the polytope of a node, R (right) outside."
+
+    def __init__(self, tree: Tree, max_features: int, max_facets: int, decimals: int) -> None:
+        super().__init__(tree, max_features, decimals)
+        self.max_facets = max_facets
+        self.names = tree.feature_names or tuple(f"x{j}" for j in range(tree.n_features))
+        self.threshold = facet_threshold(tree.weight) - tree.intercept
+        self.strength = np.abs(tree.standardised_hyperplane)
+        # how far each facet lies from the mean of the data: the nearest cuts off the most
+        norm = np.maximum(np.linalg.norm(tree.standardised_hyperplane, axis=1), TINY)
+        self.distance = (self.threshold - tree.hyperplane @ tree.center) / norm
+
+    def node(self, node: int) -> Iterator[str]:
         own = self.tree.experts(node)
         n_facets = own.stop - own.start
-        yield (
-            f"{self.tree.topology.node_labels[node]}: {_rows(self.node_rows[node])}, "
-            f"{_count(n_facets, 'facet')}"
-        )
+        yield f"{self.head(node)}, {_count(n_facets, 'facet')}"
         if n_facets == 1:
             yield f"left if  {self.facet(own.start)}"
             return
@@ -135,19 +179,11 @@ class _Writer:
         spread = float(self.tree.scale[first])
         return f"{left} {limit(threshold / float(plane[first]), spread, self.decimals)}"
 
-    def leaf(self, leaf: int) -> str:
-        """A leaf: its rows, and shares of the classes or mean."""
-        tree = self.tree
-        label = tree.topology.leaf_labels[leaf]
-        value = tree.value[leaf]
-        says = self.shares(value) if tree.value.ndim == 2 else self.prediction(leaf)
-        return f"{label}: leaf, {_rows(tree.leaf_rows[leaf])}, {says}"
-
     def prediction(self, leaf: int) -> str:
         """The mean of a leaf, or its linear function of the features."""
         value, slope = self.tree.value[leaf], self.tree.slope
         if slope is None:
-            return f"mean {value:.{self.decimals}g}"
+            return super().prediction(leaf)
         strength = np.abs(slope[leaf] * self.tree.scale)
         order = np.argsort(-strength, kind="stable")[: np.count_nonzero(strength)]
         digits = f".{self.decimals}g"
@@ -158,14 +194,6 @@ class _Writer:
         ]
         more = len(order) - len(terms)
         return f"{value:{digits}}{''.join(terms)}" + (f" + … {more} more" if more > 0 else "")
-
-    def shares(self, value: FloatArray) -> str:
-        """The most frequent classes of a leaf."""
-        names = self.tree.class_names or tuple(f"class {c}" for c in range(len(value)))
-        order = np.argsort(-value, kind="stable")[: np.count_nonzero(value)]
-        shown = order[: self.max_features]
-        text = ", ".join(f"{names[c]} {100 * value[c]:.1f} %" for c in shown)
-        return text + (f", … {len(order) - len(shown)} more" if len(order) > len(shown) else "")
 
 
 def _count(number: int, noun: str) -> str:
