@@ -57,6 +57,10 @@ OTHERS: dict[str, Callable[[int], Any]] = {
 OURS: dict[str, tuple[str, dict[str, Any]]] = {
     "e2edt": ("EndToEndTreeClassifier", {}),
     "wodt": ("WeightedObliqueTreeClassifier", {}),
+    "tao": ("AlternatingTreeClassifier", {}),
+    "tao-random": ("AlternatingTreeClassifier", {"init": "random"}),
+    "tao-sparse": ("AlternatingTreeClassifier", {"l1": 1.0}),
+    "tao-bivariate": ("AlternatingTreeClassifier", {"split": "bivariate", "l1": 3.0}),
     "bivariate": ("BivariateTreeClassifier", {}),
 }
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 CPT = ("ConvexPolytopeTreeClassifier", "ConvexPolytopeTreeRegressor")
+TAO = ("AlternatingTreeClassifier", "AlternatingTreeRegressor")
 
 
 @dataclass(frozen=True)
@@ -37,5 +38,9 @@ TREES: dict[str, Named] = {
     "cpt-k1": Named(*CPT, fixed={"n_experts": 1}),
     "e2edt": Named("EndToEndTreeClassifier"),
     "wodt": Named("WeightedObliqueTreeClassifier"),
+    "tao": Named(*TAO, fixed={"split": "oblique"}),
+    "tao-sparse": Named(*TAO, fixed={"split": "oblique"}, start={"l1": 1.0}),
+    "tao-axis": Named(*TAO, fixed={"split": "axis"}),
+    "tao-bivariate": Named(*TAO, fixed={"split": "bivariate"}, start={"l1": 3.0}),
     "bivariate": Named("BivariateTreeClassifier"),
 }

@@ -1,4 +1,4 @@
-"""What every regressor shares: y on its own scale, means and intervals."""
+"""What every regressor shares: y on its own scale, and means."""
 
 from typing import Any, Literal, Self, overload
 
@@ -72,28 +72,6 @@ class TreeRegressor(RegressorMixin, BaseTree):
             mean = self.tree_.predict(rows)
             sd = np.zeros_like(mean)
         return (mean, sd) if return_std else mean
-
-    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[Floats, Floats]:
-        """Central interval that holds y with probability ``level``, by the posterior.
-
-        The quantiles of the mixture of all draws and leaves.
-
-        Returns
-        -------
-        low, high : arrays, shape (n,)
-
-        Raises
-        ------
-        ValueError
-            If ``level`` is not between 0 and 1.
-        """
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1, got {level}.")
-        standard = self._standardise(self._check_rows(X))
-        tail = (1 - level) / 2
-        bounds = self.posterior_.quantiles(standard, np.array([tail, 1 - tail]))
-        low, high = bounds * self._y_scale + self._y_mean
-        return low, high
 
     def _units(self) -> Units:
         return Units(self._center, self._scale, self._y_mean, self._y_scale)

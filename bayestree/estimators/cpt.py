@@ -2,12 +2,14 @@
 
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import StrOptions
 
 from bayestree._seed import RandomState
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._polytope import BasePolytopeTree
-from bayestree.estimators._regressor import TreeRegressor
+from bayestree.estimators._regressor import Floats, TreeRegressor
 
 
 class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
@@ -222,3 +224,25 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
     >>> reg = ConvexPolytopeTreeRegressor(max_depth=2, epochs=30, random_state=0).fit(X, y)
     >>> low, high = reg.predict_interval(X, 0.9)
     """
+
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[Floats, Floats]:
+        """Central interval that holds y with probability ``level``, by the posterior.
+
+        The quantiles of the mixture of all draws and leaves.
+
+        Returns
+        -------
+        low, high : arrays, shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If ``level`` is not between 0 and 1.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1, got {level}.")
+        standard = self._standardise(self._check_rows(X))
+        tail = (1 - level) / 2
+        bounds = self.posterior_.quantiles(standard, np.array([tail, 1 - tail]))
+        low, high = bounds * self._y_scale + self._y_mean
+        return low, high
