@@ -31,6 +31,8 @@ STATS: dict[str, tuple[str, ...]] = {
     "log_joint": ("step",),
     "final_elbo": (),
     "n_facets": ("node",),
+    "coefficient_balance": ("node",),
+    "coefficient_balance_error": ("node",),
 }
 
 

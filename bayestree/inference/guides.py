@@ -258,6 +258,19 @@ class PolytopeGuide(nn.Module):
             total = total + likelihoods.mixture(log_prob + density) @ part.weights
         return total
 
+    def size_slope(self, batch: Data, kl_weight: float = 1.0) -> Tensor:
+        """Slope of the expected log-density along the log size of each node, shape (V,).
+
+        Per coefficient: -1 where the bound of :meth:`fit` is stationary, for the entropy of the
+        normals grows by 1. ``batch.X`` ends with a column of ones.
+        """
+        parameters = [self.unit_mean, self.log_scale]
+        value, _, _ = self.fit(batch, self.model.steepness)
+        value = value / kl_weight + self.scales.expected_log_prior(self.moments)
+        of_mean, of_scale = torch.autograd.grad(value, parameters)
+        slope = self.unit_mean.detach() * of_mean + of_scale
+        return slope.flatten(1).mean(1)
+
     # Draws.
 
     def __call__(self, X: Tensor, *_: Any, **__: Any) -> None:

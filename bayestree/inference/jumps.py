@@ -41,6 +41,11 @@ class Jumps:
         self.pairs = [_matching(model.topology, *map(int, pair)) for pair in children]
         self.mirrored = [node for node, pairs in enumerate(self.pairs) if pairs is not None]
 
+    @staticmethod
+    def covers(model: SoftTree) -> bool:
+        """Whether fresh experts can be drawn from a model's priors."""
+        return isinstance(model.priors.hyperplane, InverseGammaScale)
+
     def refresh(self, vector: Floats, now: float, rng: np.random.Generator) -> tuple[Floats, float]:
         """Propose a fresh draw from the prior for one expert."""
         node, expert = (int(rng.integers(length)) for length in self.shape)

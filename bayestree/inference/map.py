@@ -11,6 +11,7 @@ from bayestree import routing
 from bayestree._progress import Track
 from bayestree._seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
+from bayestree.inference.improper import check_differentiable
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import (
     RunningSums,
@@ -83,12 +84,14 @@ def map(  # noqa: A001 - the name of the method
     Raises
     ------
     ValueError
-        If ``init`` has another topology, or ``optimiser`` is not known.
+        If ``init`` has another topology, ``optimiser`` is not known, or the prior on hyperplanes
+        has no gradient.
     """
     if init.model.topology != model.topology:
         raise ValueError("init has another topology than model.")
     if optimiser not in ("adam", "lbfgs"):
         raise ValueError(f"optimiser must be 'adam' or 'lbfgs', got {optimiser!r}.")
+    check_differentiable(model)
     check_counts(epochs=epochs, batch_size=batch_size, patience=patience)
     if epochs is None:
         epochs = default_epochs(len(data.X), batch_size) if optimiser == "adam" else 30

@@ -11,14 +11,15 @@ from threadpoolctl import threadpool_limits
 from bayestree._progress import Track
 from bayestree._seed import RandomState, draw_seed
 from bayestree.inference.data import Data
-from bayestree.inference.hamiltonian import Move, Place, StepSize, first_step_size, transition
+from bayestree.inference.given import Given, gradient_of_data, redraw_shrinkage
+from bayestree.inference.hamiltonian import Move, StepSize, first_step_size, transition
+from bayestree.inference.improper import check_soft, coefficient_balance, warn_of_loose
 from bayestree.inference.jumps import Jumps
-from bayestree.inference.metric import Information, Learnt, Whitening, expert_blocks
+from bayestree.inference.metric import Information, Learnt, expert_blocks
 from bayestree.inference.posterior import Arrays, Posterior
 from bayestree.inference.potential import (
     Floats,
     NumpyDensity,
-    Sites,
     TorchDensity,
     density_of,
 )
@@ -62,7 +63,9 @@ def nuts(
     Parameters
     ----------
     model : SoftTree
-        With likelihood ``mixture`` and proper priors; scales of hyperplanes are integrated out.
+        With likelihood ``mixture``, finite steepness and proper priors of the weights; scales of
+        hyperplanes are integrated out. Under an improper prior on hyperplanes the chains tell of
+        the posterior about the start (see Notes).
     data : Data
         n rows.
     init : Posterior
@@ -76,8 +79,9 @@ def nuts(
     max_tree_depth : int
         Doublings of a trajectory, at most.
     n_refreshes : int
-        Experts proposed afresh in each transition; none in models with hyper-priors, whose
-        log-density is differentiated automatically and is some six times as slow.
+        Experts proposed afresh in each transition; none with other hyperplanes than
+        ``InverseGammaScale``, nor in models with hyper-priors, whose log-density is differentiated
+        automatically and is some six times as slow.
     mirror : bool
         Also propose, half as often, to turn a facet round and to swap the branches below. A node
         of one facet has two modes, inside and outside exchanged; with this the chains move between
@@ -95,14 +99,27 @@ def nuts(
     Posterior
         ``stats`` holds, each (chain, draw): ``lp`` (the log-joint of the sites), ``energy``,
         ``diverging``, ``tree_depth``, ``reached_max_treedepth``, ``n_steps``,
-        ``acceptance_rate``, ``step_size`` and ``refreshed`` (share of such proposals accepted).
+        ``acceptance_rate``, ``step_size`` and ``refreshed`` (share of such proposals accepted);
+        under an improper prior also ``coefficient_balance`` and its error, of each node.
         ``point`` is the draw whose predictions are nearest to those of all draws together.
 
     Raises
     ------
     ValueError
         For a start of another topology or with other sites, a tree without a split, plug-in
-        leaves, improper priors, counts below 1 or a target outside (0, 1).
+        leaves, improper weights, counts below 1 or a target outside (0, 1).
+
+    Warns
+    -----
+    ConvergenceWarning
+        Under an improper prior, for nodes whose coefficients the rows do not hold in place.
+
+    Notes
+    -----
+    The likelihood of a soft tree does not vanish where coefficients go to infinity, so that under
+    ``Flat``, ``Spatial`` and ``Laplace`` without ``intercept_scale`` its posterior is improper.
+    Where the rows tell enough of a split, the mode about the start is cut off from infinity by
+    many nats and chains stay in it; where they do not, the warning says so.
     """
     if init.model.topology != model.topology:
         raise ValueError("init has another topology than model.")
@@ -119,6 +136,7 @@ def nuts(
     settings = Settings(
         n_warmup, n_draws, target_acceptance, max_tree_depth, n_refreshes, mirror, keep_warmup
     )
+    check_soft(model)
     density = density_of(model, data)
     plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
     chains = _starts(density, init, n_chains, np.random.default_rng(draw_seed(random_state)))
@@ -130,7 +148,9 @@ def nuts(
                 pool(delayed(_advance)(model, plain, chain, settings, length) for chain in chains)
             )
             track.note(_word(chains, settings))
-    return _posterior(density, plain, chains, settings)
+    found = _posterior(density, plain, chains, settings)
+    warn_of_loose(found)
+    return found
 
 
 @dataclass(frozen=True)
@@ -173,66 +193,6 @@ class Chain:
     refreshed: list[float] = field(default_factory=list)
 
 
-class Given:
-    """The log-density of all coordinates but the shrinkages, which come last and stay.
-
-    In coordinates that the data and the present shrinkages make about equally wide.
-
-    Parameters
-    ----------
-    density : NumpyDensity or TorchDensity
-    vector : array, shape (D,)
-        Whose shrinkages are given.
-    information : Learnt
-        Of the data, on the coordinates that move.
-    """
-
-    def __init__(
-        self, density: NumpyDensity | TorchDensity, vector: Floats, information: Learnt
-    ) -> None:
-        self.density, self.start = density, vector
-        self.moving = density.layout.places["shrinkage"].start
-        prior = density.model.priors.hyperplane
-        assert isinstance(prior, InverseGammaScale)
-        self.prior = prior
-        free = density.layout.free(curvature := np.zeros_like(vector))
-        bend = (prior.shape + 0.5) * np.exp(-density.layout.free(vector)["shrinkage"])
-        free["hyperplane"][...], free["intercept"][...] = bend[..., None], bend
-        blocks = expert_blocks(density.layout)
-        self.whitening = Whitening(information, blocks, curvature[: self.moving])
-
-    @property
-    def unit(self) -> Floats:
-        """The mass of every coordinate."""
-        return np.ones(self.moving)
-
-    def vector(self, white: Floats) -> Floats:
-        """The whole vector (D,) at white coordinates."""
-        return np.append(self.whitening.position(white), self.start[self.moving :])
-
-    def value_and_gradient(self, white: Floats) -> tuple[float, Floats]:
-        """Log-density and gradient at white coordinates."""
-        value, gradient = self.density.value_and_gradient(self.vector(white))
-        return value, self.whitening.gradient(gradient[: self.moving])
-
-    def place(self) -> Place:
-        """Where the vector is."""
-        white = self.whitening.white(self.start[: self.moving])
-        return Place(white, *self.value_and_gradient(white))
-
-
-def gradient_of_data(density: NumpyDensity | TorchDensity, vector: Floats) -> Floats:
-    """Gradient of all but the shrinkages, without the pull of the prior on the coefficients."""
-    _, gradient = density.value_and_gradient(vector)
-    prior = density.model.priors.hyperplane
-    assert isinstance(prior, InverseGammaScale)
-    at, into = density.layout.free(vector), density.layout.free(gradient)
-    b = np.exp(at["shrinkage"])
-    for name, own in (("hyperplane", b[..., None]), ("intercept", b)):
-        into[name] += (2 * prior.shape + 1) * at[name] / (2 * own + at[name] ** 2)
-    return gradient[: density.layout.places["shrinkage"].start]
-
-
 def _segments(total: int) -> list[int]:
     """Lengths of the stretches of a run."""
     ends = np.unique(np.linspace(0, total, min(SEGMENTS, total) + 1).round().astype(int))
@@ -265,7 +225,7 @@ def _advance(model: SoftTree, data: Data, chain: Chain, settings: Settings, leng
     with threadpool_limits(limits=1), np.errstate(over="ignore", invalid="ignore"):
         density = density_of(model, data)
         jumps = None
-        if isinstance(density, NumpyDensity):
+        if isinstance(density, NumpyDensity) and Jumps.covers(density.model):
             jumps = Jumps(density.model, density.layout, density.value)
         for _ in range(length):
             _transition(density, jumps, chain, settings)
@@ -294,7 +254,9 @@ def _transition(
         chain.step.update(move.acceptance_rate)
         _adapt(density, chain, given.vector(place.position), settings)
     vector = given.vector(place.position)
-    redraw_shrinkage(density.layout.free(vector), given.prior, chain.rng)
+    prior = density.model.priors.hyperplane
+    if isinstance(prior, InverseGammaScale):
+        redraw_shrinkage(density.layout.free(vector), prior, chain.rng)
     value, accepted = density.value(vector), 0
     if jumps is not None:
         for _ in range(settings.n_refreshes):
@@ -309,20 +271,6 @@ def _transition(
         chain.values.append(value)
         chain.moves.append(move)
         chain.refreshed.append(accepted / max(settings.n_refreshes, 1))
-
-
-def redraw_shrinkage(free: Sites, prior: InverseGammaScale, rng: np.random.Generator) -> None:
-    """Draw the shrinkages b given the coefficients, in place, through the scales (CPT, eq. 6).
-
-    1 / sigma^2 given beta and b is Gamma(a + 1/2, b + beta^2 / 2), and b given these is
-    Gamma(e_0 + (d + 1) a, f_0 + sum of 1 / sigma^2).
-    """
-    coefficient = np.concatenate([free["hyperplane"], free["intercept"][..., None]], axis=-1)
-    b = np.exp(free["shrinkage"])[..., None]
-    precision = rng.standard_gamma(prior.shape + 0.5, coefficient.shape) / (b + coefficient**2 / 2)
-    shape = prior.shrinkage_shape + coefficient.shape[-1] * prior.shape
-    rate = prior.shrinkage_rate + precision.sum(-1)
-    free["shrinkage"][...] = np.log(rng.standard_gamma(shape, rate.shape) / rate)
 
 
 def _adapt(
@@ -380,7 +328,8 @@ def _posterior(
     )
     chain, draw = _medoid(found, data)
     point = {name: value[chain, draw] for name, value in kept.items()}
-    return replace(found, point=point)
+    balance = coefficient_balance(found, data)
+    return replace(found, point=point, stats={**found.stats, **balance})
 
 
 def _parts(warm: int) -> Iterator[slice]:

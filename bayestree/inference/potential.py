@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from bayestree._softplus import LEAST_SCORE, softplus
 from bayestree.inference.data import Data
+from bayestree.inference.prior_gradients import PriorGradient, prior_gradient
 from bayestree.models.leaves import Categorical, Gaussian
+from bayestree.models.prior_draws import site_names
 from bayestree.models.priors import GammaProcess, InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 
@@ -164,7 +166,8 @@ class TorchDensity:
 class NumpyDensity:
     """The same log-density, up to a constant, with its gradient written out: four times as fast.
 
-    For a ``GammaProcess`` without hyper-priors and ``InverseGammaScale``.
+    For weights of 1 or a ``GammaProcess`` without hyper-priors, and the package's own priors on
+    hyperplanes.
 
     Parameters
     ----------
@@ -183,24 +186,27 @@ class NumpyDensity:
         turns = model.topology.turns.astype(np.float64)
         self.paths = np.concatenate([turns[0], turns[1]])  # (2V, L)
         y = data.y.numpy(force=True)
-        leaf, process, scales = model.leaf, model.priors.weight, model.priors.hyperplane
+        leaf, plane = model.leaf, prior_gradient(model.priors.hyperplane)
         assert isinstance(leaf, Categorical | Gaussian)
-        assert isinstance(process, GammaProcess)
-        assert isinstance(scales, InverseGammaScale)
+        assert plane is not None
         self.leaves: _CategoricalLeaves | _GaussianLeaves = (
             _CategoricalLeaves(leaf, y)
             if isinstance(leaf, Categorical)
             else _GaussianLeaves(leaf, y)
         )
-        self.process, self.scales = process, scales
-        self.atom = process.concentration / model.split.n_experts
+        self.plane: PriorGradient = plane
+        if model.split.weighted:
+            process = model.priors.weight
+            assert isinstance(process, GammaProcess)
+            self.atom, self.rate = process.concentration / model.split.n_experts, process.rate
 
     @staticmethod
     def covers(model: SoftTree) -> bool:
         """Whether the gradient of a model is written out."""
         weight = model.priors.weight
         known = isinstance(weight, GammaProcess) and not weight.hyper_priors
-        return known and isinstance(model.priors.hyperplane, InverseGammaScale)
+        written = prior_gradient(model.priors.hyperplane) is not None
+        return written and (known or not model.split.weighted)
 
     def value(self, vector: Floats) -> float:
         """Log-density at a vector (D,)."""
@@ -270,35 +276,17 @@ class NumpyDensity:
         into["intercept"] += plane[..., -1]
 
     def _split_prior(self, free: Sites) -> float:
-        prior = self.scales
-        b, width = np.exp(free["shrinkage"]), free["hyperplane"].shape[-1] + 1
-        a = prior.shape
-        ratio = free["hyperplane"] ** 2 / (2 * b[..., None])
-        tail = np.log1p(ratio).sum() + np.log1p(free["intercept"] ** 2 / (2 * b)).sum()
-        own = (prior.shrinkage_shape - 0.5 * width) * free["shrinkage"] - prior.shrinkage_rate * b
-        total = own.sum() - (a + 0.5) * tail
+        total = self.plane.value(free)
         if self.model.split.weighted:
             log_weight = free["log_weight"]
-            rate = self.process.rate
-            total += (self.atom * log_weight - rate * np.exp(log_weight)).sum()
-        return float(total)
+            total += float((self.atom * log_weight - self.rate * np.exp(log_weight)).sum())
+        return total
 
     def _split_gradient(self, free: Sites, into: Sites) -> None:
         """Set the gradient of :meth:`_split_prior`."""
-        prior = self.scales
-        b, width = np.exp(free["shrinkage"]), free["hyperplane"].shape[-1] + 1
-        pull = 2 * prior.shape + 1
-        plane, offset = free["hyperplane"], free["intercept"]
-        into["hyperplane"][...] = -pull * plane / (2 * b[..., None] + plane**2)
-        into["intercept"][...] = -pull * offset / (2 * b + offset**2)
-        # coefficients times minus their own gradients, over two
-        shrunk = (into["hyperplane"] * plane).sum(-1) + into["intercept"] * offset
-        into["shrinkage"][...] = (
-            prior.shrinkage_shape - 0.5 * width - prior.shrinkage_rate * b - 0.5 * shrunk
-        )
+        self.plane.set_gradient(free, into)
         if self.model.split.weighted:
-            rate = self.process.rate
-            into["log_weight"][...] = self.atom - rate * np.exp(free["log_weight"])
+            into["log_weight"][...] = self.atom - self.rate * np.exp(free["log_weight"])
 
 
 class _CategoricalLeaves:
@@ -360,20 +348,23 @@ def density_of(model: SoftTree, data: Data) -> "NumpyDensity | TorchDensity":
     Raises
     ------
     ValueError
-        For a likelihood other than ``mixture``, an improper prior, or one of hyperplanes other
-        than ``InverseGammaScale``.
+        For a likelihood other than ``mixture``, improper weights, and hyperplanes whose prior has
+        no gradient or sites that a sampler does not know.
     """
     if model.likelihood != "mixture":
         raise ValueError(
             f"A sampler needs likelihood 'mixture', got {model.likelihood!r}: the others are "
             "objectives for MAP."
         )
-    # shrinkages are redrawn through the scales of InverseGammaScale
-    known = isinstance(model.priors.hyperplane, InverseGammaScale)
-    if not known or (model.split.weighted and not model.priors.weight.proper):
+    weight, hyperplane = model.priors.weight, model.priors.hyperplane
+    if model.split.weighted and not weight.proper:
+        raise ValueError(f"A sampler needs proper priors of the weights, got {weight}.")
+    n_features = data.X.shape[1]
+    unknown = site_names(model.collapsed(), n_features) - set(Layout(model, n_features).shapes)
+    if unknown:
         raise ValueError(
-            f"A sampler needs proper priors, of hyperplanes InverseGammaScale, got {model.priors}: "
-            "use GammaProcess and InverseGammaScale."
+            f"A sampler does not know the sites {sorted(unknown)} of {hyperplane}: a prior of "
+            "your own may state hyperplane and intercept."
         )
     return (NumpyDensity if NumpyDensity.covers(model) else TorchDensity)(model, data)
 

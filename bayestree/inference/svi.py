@@ -22,6 +22,12 @@ from bayestree.inference.by_row import log_joint
 from bayestree.inference.data import Data
 from bayestree.inference.facets import improve_facets, polytope_guide, without_needless
 from bayestree.inference.guides import PolytopeGuide
+from bayestree.inference.improper import (
+    check_soft,
+    coefficient_balance,
+    guide_balance,
+    warn_of_loose,
+)
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import (
     RunningSums,
@@ -111,10 +117,28 @@ def svi(
         then holds ``facet_trace``, what was tried. ``log_p`` and ``log_q`` are the log joint
         density, untempered, and the guide's log-density of each draw, shape (1, n_draws), both
         of the sites that were drawn: the package's own guide integrates the scales out. Guides
-        that are no density (``AutoDelta``, ``AutoLaplaceApproximation``) have no ``log_q``.
+        that are no density (``AutoDelta``, ``AutoLaplaceApproximation``) have no ``log_q``. Under
+        an improper prior ``coefficient_balance`` and its error say of each node whether the rows
+        hold its coefficients in place (-1) or not at all (0).
+
+    Raises
+    ------
+    ValueError
+        For an ``init`` of another topology, a prior without a gradient, infinite steepness, and
+        settings that are not known or do not go together.
+
+    Warns
+    -----
+    ConvergenceWarning
+        Under an improper prior on hyperplanes (``Flat``, ``Spatial``, ``Laplace`` without
+        ``intercept_scale``), for nodes whose coefficients the rows do not hold in place. The
+        likelihood of a soft tree does not vanish where coefficients go to infinity, so that these
+        posteriors are improper everywhere: what a guide finds is the mode about the start, where
+        there is one.
     """
     if init.model.topology != model.topology:
         raise ValueError("init has another topology than model.")
+    check_soft(model)
     check_guide(guide)
     check_counts(epochs=epochs, batch_size=batch_size, n_restarts=n_restarts, n_draws=n_draws)
     if not (math.isfinite(kl_weight) and kl_weight > 0):
@@ -148,6 +172,7 @@ def svi(
     best = max(fits, key=lambda fit: float(fit.stats["final_elbo"]))
     densities = [log_joint(best.model_of_draws, _on(data, s), data) for s in best.each()]
     best = replace(best, stats={**best.stats, "log_p": np.array([densities])})
+    warn_of_loose(best)
     return replace(best, settings=settings | {"n_restarts": n_restarts} | dict(best.settings))
 
 
@@ -194,6 +219,7 @@ def _fit_polytope(
         trace = _climb(guide, data.with_ones(), settings, progress)
     guide.eval().refresh(steps=50)
     bound = float(evaluate_elbo(guide, data))
+    stats |= guide_balance(guide, data, settings["kl_weight"])
     draws = [guide.sample() for _ in range(n_draws)]
     log_q = [float(guide.log_prob(draw)) for draw in draws]
     found = _posterior(model, draws, log_q, guide.point(), trace, bound)
@@ -303,7 +329,11 @@ def _fit_autoguide(
     point = {name: torch.stack([draw[name] for draw in draws]).mean(0) for name in draws[0]}
     if "weight" in point:
         point["log_weight"] = point["weight"].log()  # as the package's own guide has it
-    return _posterior(model, draws, log_q, point, trace, float(np.mean(bounds)))
+    found = _posterior(model, draws, log_q, point, trace, float(np.mean(bounds)))
+    if settings["guide"] in POINT_GUIDES:  # a mode is no mean
+        return found
+    balance = coefficient_balance(found, data, 1 / settings["kl_weight"])
+    return replace(found, stats={**found.stats, **balance})
 
 
 def _one_draw(

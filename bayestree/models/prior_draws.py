@@ -49,7 +49,8 @@ def sample_prior(
     if improper:
         raise ValueError(
             f"there are no draws from improper priors: {', '.join(improper)}; give the model "
-            "GammaProcess weights and InverseGammaScale hyperplanes."
+            "GammaProcess weights and InverseGammaScale hyperplanes, or Laplace ones with an "
+            "intercept_scale."
         )
     with seeded(draw_seed(random_state)), torch.no_grad():
         return _stated(model, n_features, n_draws, dtype)

@@ -11,8 +11,17 @@ from scipy import stats
 
 from bayestree._mcmc import ess
 from bayestree.inference import Data, Posterior, nuts
-from bayestree.inference.nuts import Settings, _segments, redraw_shrinkage
-from bayestree.models import Categorical, Gaussian, InverseGammaScale, Oblique
+from bayestree.inference.given import redraw_shrinkage
+from bayestree.inference.nuts import Settings, _segments
+from bayestree.models import (
+    Categorical,
+    FeatureCount,
+    Gaussian,
+    InverseGammaScale,
+    Laplace,
+    Oblique,
+    Priors,
+)
 from bayestree.models.prior_draws import sample_prior
 from bayestree.topology import Topology
 from tests.models.cases import make, rows
@@ -267,9 +276,13 @@ class TestErrors:
             nuts(make("complete"), data, init=init)
         with pytest.raises(ValueError, match="'mixture'"):
             nuts(make("stump", fit="mutual-information"), data, init=init)
-        for parts in ({"weight": "literal"}, {"hyperplane": "flat"}):
-            with pytest.raises(ValueError, match="proper priors"):
-                nuts(make("stump", **parts), data, init=init)
+        with pytest.raises(ValueError, match="proper priors of the weights"):
+            nuts(make("stump", weight="literal"), data, init=init)
+        with pytest.raises(ValueError, match="finite steepness"):
+            nuts(model.with_(steepness=math.inf), data, init=init)
+        count = model.with_(priors=Priors(hyperplane=FeatureCount()))
+        with pytest.raises(ValueError, match="no gradient to follow"):
+            nuts(count, data, init=init)
         alone = model.with_(topology=Topology.leaf())
         with pytest.raises(ValueError, match="no split"):
             nuts(alone, data, init=start(alone))
@@ -350,6 +363,28 @@ class TestShrinkages:
         density = np.exp(log_density - log_density.max())
         cumulative = np.cumsum(density) / density.sum()
         assert stats.kstest(thin, lambda x: np.interp(x, grid, cumulative)).pvalue > 1e-4
+
+
+class TestFixedPriors:
+    """Priors that state nothing beside the hyperplanes."""
+
+    def test_lp_is_the_log_joint(self):
+        model = make("stump").with_(priors=Priors(hyperplane=Laplace(2.0, intercept_scale=3.0)))
+        found = sampled(model, mirror=True)
+        expected = [float(model.log_joint(sites, *data_for(model))) for sites in found.each()]
+        np.testing.assert_allclose(found.stats["lp"].ravel(), expected, rtol=1e-9)
+        assert found.draws.keys() == {"log_weight", "hyperplane", "intercept", "leaf_probs"}
+        assert (found.stats["refreshed"] == 0).all()
+
+    def test_without_rows_draws_are_those_of_the_prior(self):
+        prior = Laplace(2.0, intercept_scale=3.0)
+        model = make("stump", split=Oblique()).with_(priors=Priors(hyperplane=prior))
+        data = data_for(model)._replace(weights=torch.zeros(20, dtype=torch.float64))
+        settings = {"n_chains": 1, "n_warmup": 200, "n_draws": 1500, "random_state": 0}
+        found = nuts(model, data, init=start(model), **settings)
+        draws = {name: value[0].reshape(1500, -1) for name, value in found.draws.items()}
+        assert_law(draws["hyperplane"], stats.laplace(scale=0.5))
+        assert_law(draws["intercept"], stats.norm(scale=3))
 
 
 class TestConjugate:

@@ -5,6 +5,8 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,6 +19,7 @@ from bayestree.inference.potential import (
     TorchDensity,
     density_of,
 )
+from bayestree.models import Flat, Laplace, Spatial
 from bayestree.models.prior_draws import sample_prior
 from tests.models.cases import FITS, TOPOLOGIES, Oblique, make, rows
 from tests.strategies import seeds
@@ -31,6 +34,13 @@ COMBINATIONS = [
         TOPOLOGIES, LEAVES, (None, Oblique()), (1.0, 6.0)
     )
 ]
+PENALTIES = (
+    Flat(),
+    Laplace(2.0),
+    Laplace(2.0, intercept_scale=3.0),
+    Spatial(0.7, (2, 3)),
+    Spatial(0.7, (1, 3, 2)),
+)
 HYPER = ("gamma-hyper", "gamma-rate-hyper")
 
 
@@ -80,6 +90,24 @@ class TestDensities:
         np.testing.assert_allclose(
             gradient, differences(density.value, vector), rtol=1e-5, atol=1e-5
         )
+
+    @pytest.mark.parametrize("prior", PENALTIES, ids=str)
+    @pytest.mark.parametrize("split", [None, Oblique()], ids=["polytope", "oblique"])
+    def test_agree_under_other_priors(self, prior, split):
+        model = make(split=split)
+        model = model.with_(priors=replace(model.priors, hyperplane=prior))
+        data = data_for(model, n_features=6)
+        fast, slow = density_of(model, data), TorchDensity(model, data)
+        assert isinstance(fast, NumpyDensity)
+        gaps = []
+        for seed in range(3):
+            vector = normal(fast.layout.length, seed, scale=2.0)
+            value, gradient = fast.value_and_gradient(vector)
+            known, expected = slow.value_and_gradient(vector)
+            assert value == pytest.approx(fast.value(vector), rel=1e-12)
+            np.testing.assert_allclose(gradient, expected, rtol=1e-7, atol=1e-9)
+            gaps.append(known - value)
+        np.testing.assert_allclose(gaps, gaps[0], rtol=0, atol=1e-9 * max(1, abs(known)))
 
     @pytest.mark.parametrize("weight", ["gamma", *HYPER])
     @pytest.mark.parametrize("fit", LEAVES)
@@ -300,18 +328,36 @@ class TestDensityOf:
         with pytest.raises(ValueError, match=f"'mixture', got '{model.likelihood}'"):
             density_of(model, data_for(model))
 
-    @pytest.mark.parametrize("parts", [{"weight": "literal"}, {"hyperplane": "flat"}])
-    def test_improper_priors(self, parts):
-        with pytest.raises(ValueError, match="needs proper priors"):
-            density_of(make(**parts), data_for(make()))
+    def test_improper_weights(self):
+        with pytest.raises(ValueError, match="needs proper priors of the weights"):
+            density_of(make(weight="literal"), data_for(make()))
 
     def test_priors_of_ones_own(self):
-        class Own:
-            proper = True
+        class Own(Flat):
+            def log_prob(self, sites):
+                return -sites["hyperplane"].square().sum()
 
-        model = make()
+        model = make("stump")
         own = model.with_(priors=replace(model.priors, hyperplane=Own()))
-        with pytest.raises(ValueError, match="of hyperplanes InverseGammaScale"):
+        density = density_of(own, data_for(model))
+        assert isinstance(density, TorchDensity)
+        flat = TorchDensity(
+            own.with_(priors=replace(model.priors, hyperplane=Flat())), data_for(model)
+        )
+        vector = normal(density.layout.length)
+        square = (density.layout.free(vector)["hyperplane"] ** 2).sum()
+        assert density.value(vector) == pytest.approx(flat.value(vector) - square)
+
+    def test_priors_of_ones_own_with_other_sites(self):
+        class Own(Flat):
+            def state(self, size, like, plates):
+                with plates.node, plates.expert:
+                    pyro.sample("hyperplane_scale", dist.HalfNormal(like.new_ones(2)).to_event(1))
+                return super().state(size, like, plates)
+
+        model = make("stump")
+        own = model.with_(priors=replace(model.priors, hyperplane=Own()))
+        with pytest.raises(ValueError, match=r"does not know the sites \['hyperplane_scale'\]"):
             density_of(own, data_for(model))
 
     def test_weights_that_are_not_there_need_no_prior(self):

@@ -6,10 +6,11 @@ from scipy import special, stats
 
 from bayestree._mcmc import ess
 from bayestree.inference import Data, Posterior
+from bayestree.inference.given import Given, redraw_shrinkage
 from bayestree.inference.hamiltonian import StepSize, transition
 from bayestree.inference.jumps import Jumps
 from bayestree.inference.metric import Learnt, expert_blocks
-from bayestree.inference.nuts import Chain, Given, Settings, _transition, redraw_shrinkage
+from bayestree.inference.nuts import Chain, Settings, _transition
 from bayestree.inference.potential import NumpyDensity, density_of
 from bayestree.models import (
     Categorical,
