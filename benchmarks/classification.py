@@ -35,8 +35,10 @@ JOBS: dict[str, dict[str, object]] = {
                  "kl_weight": 0.1, "epochs": 40},
     "connect4-k1": {"max_depth": 10, "n_experts": 1, "max_leaves": 342, "scaling": "common",
                     "kl_weight": 0.3, "min_gain": 5.0},
-    "bace-k1": {"max_depth": 6, "n_experts": 1, "max_leaves": 19, "scaling": "common"},
-    "hiv-k1": {"max_depth": 6, "n_experts": 1, "max_leaves": 25, "scaling": "common"},
+    "bace-k1": {"max_depth": 6, "n_experts": 1, "max_leaves": 19, "scaling": "common",
+                "kl_weight": 0.3},
+    "hiv-k1": {"max_depth": 6, "n_experts": 1, "max_leaves": 25, "scaling": "common",
+               "kl_weight": 0.3},
 }  # fmt: skip
 
 
