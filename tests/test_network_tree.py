@@ -4,6 +4,7 @@ import torch
 from hypothesis import given, settings
 from torch import nn
 
+from bayestree import export_text, plots
 from bayestree.models import Network, Oblique
 from bayestree.topology import Topology
 from tests.strategies import path_of, seeds, topologies
@@ -116,3 +117,63 @@ def test_repr_and_errors_are_those_of_a_tree():
     assert repr(tree) == "NetworkTree(n_leaves=4, depth=2, n_features=3)"
     with pytest.raises(ValueError, match="value must have 4 rows, got 3"):
         tree.with_value(np.zeros(3))
+
+
+EXPECTED_TEXT = """\
+2 nodes, 3 leaves, depth 2, 10 rows
+L is left, R is right.
+
+root: 10 rows, network
+├─ L: leaf, 4 rows, class 1 75.0 %, class 0 25.0 %
+└─ R: 6 rows, network
+   ├─ RL: leaf, 1 row, class 0 100.0 %
+   └─ RR: leaf, 5 rows, class 0 60.0 %, class 1 40.0 %
+"""
+
+
+def planted():
+    """Thresholds 0 at the root and 10 below its right side, on one feature."""
+    names = {"feature_names": (), "class_names": ()}
+    point = {"network.weight": np.ones((2, 1, 1)), "network.bias": np.array([[0.0], [-10.0]])}
+    tree = Network(linear).tree(
+        Topology([[~0, 1], [~1, ~2]]), point, {"center": np.zeros(1), "scale": np.ones(1), **names}
+    )
+    X = np.array([-1, -2, -3, -4, 5, 11, 12, 13, 14, 15.0])[:, None]
+    return tree.fill(X, np.array([0, 1, 1, 1, 0, 1, 1, 0, 0, 0]), np.ones(10), 2)
+
+
+def test_text_shows_nodes_and_leaves_and_what_the_splits_are():
+    assert export_text(planted()) == EXPECTED_TEXT
+    means = planted().with_value(np.array([0.5, 1.0, 2.0]))
+    assert "L: leaf, 4 rows, mean 0.5\n" in export_text(means)
+
+
+def test_picture_names_the_split_and_the_sides():
+    said = [text.get_text() for text in plots.tree(planted()).texts]
+    assert {"network\n10 rows", "network\n6 rows", "left", "right"} <= set(said)
+
+
+def test_borders_are_drawn_and_facets_refused():
+    point = {"network.weight": np.array([[[1.0, 0.0]]]), "network.bias": np.array([[-0.5]])}
+    units = {"center": np.zeros(2), "scale": np.ones(2), "feature_names": (), "class_names": ()}
+    tree = Network(linear).tree(Topology.stump(), point, units)
+    tree = tree.with_value(np.array([[0.2, 0.8], [0.9, 0.1]]))
+    ax = plots.boundary(tree, resolution=40)
+    border = np.concatenate([path.vertices for c in ax.collections for path in c.get_paths()])
+    np.testing.assert_allclose(border[:, 0], 0.5, atol=0.01)
+    with pytest.raises(TypeError, match="of the kind 'network', which has no facets"):
+        plots.facet_image(tree, (1, 2))
+
+
+def test_scores_are_softplus_of_the_log_odds():
+    tree, _, _ = random_tree(Topology.stump(), 0)
+    X = rows_for(tree, 0)
+    np.testing.assert_allclose(np.expm1(tree.score(0, X)), np.exp(tree.log_odds(0, X)))
+
+
+def test_arrays_hold_all_but_topology_and_names():
+    tree, split, _ = random_tree(Topology.complete(2), 0)
+    again = split.restored(tree.topology, tree.arrays(), {"feature_names": (), "class_names": ()})
+    X = rows_for(tree, 0)
+    assert np.array_equal(again.predict(X), tree.predict(X))
+    assert again.parameters.keys() == tree.parameters.keys()
