@@ -10,6 +10,8 @@ from bayestree.estimators._base import BaseTree
 from bayestree.estimators._checks import TreeChecks
 from bayestree.estimators._diagnostics import TreeDiagnostics, measure_nodes
 from bayestree.inference import Data
+from bayestree.inference.harden import Hardened
+from bayestree.models import named
 from bayestree.tree import Tree
 
 
@@ -18,6 +20,7 @@ class BayesianTree(TreeDiagnostics, TreeChecks, BaseTree):
 
     extend: bool = False
     prediction: str = "auto"
+    refine: str | None = None
 
     def _read_off(
         self,
@@ -28,6 +31,8 @@ class BayesianTree(TreeDiagnostics, TreeChecks, BaseTree):
         class_names: tuple[str, ...],
     ) -> None:
         hard = inference.harden(self.posterior_, data, limits=self._limits(), extend=self.extend)
+        if self.refine == "tao":
+            hard = self._polished(hard, data)
         found = self._splits(hard.posterior, class_names)
         if not isinstance(found, Tree):
             raise TypeError(
@@ -46,6 +51,16 @@ class BayesianTree(TreeDiagnostics, TreeChecks, BaseTree):
             hard.sources[kept],
             hard.levels[kept],
         )
+
+    def _polished(self, hard: Hardened, data: Data) -> Hardened:
+        """The deterministic form with its splits and leaves optimised for its own loss."""
+        model = hard.posterior.model
+        if model.topology.n_nodes == 0:
+            return hard
+        loss = named.alternating(model.leaf, split=model.split).with_(topology=model.topology)
+        found = inference.tao(loss, data, init=hard.posterior)
+        kept = found.stats["source"]
+        return Hardened(found, hard.sources[kept], hard.levels[kept])
 
     def _averages(self) -> bool:
         if self.prediction == "auto":

@@ -18,6 +18,7 @@ PARTS: dict[str, type] = {
         models.Categorical,
         models.FeatureCount,
         models.Flat,
+        models.FlatWeights,
         models.GammaProcess,
         models.Gaussian,
         GrowthLimits,

@@ -40,6 +40,7 @@ class BasePolytopeTree(BayesianTree):
         "min_leaf": [Interval(Integral, 1, None, closed="left")],
         "min_gain": [Interval(Real, 0, None, closed="left")],
         "extend": ["boolean"],
+        "refine": [StrOptions({"tao"}), None],
         "concentration": [Interval(Real, 0, None, closed="neither")],
         "rate": [Interval(Real, 0, None, closed="neither")],
         "scale_shape": [Interval(Real, 0, None, closed="neither")],
@@ -80,6 +81,7 @@ class BasePolytopeTree(BayesianTree):
         min_leaf: int = 10,
         min_gain: float = 10.0,
         extend: bool = False,
+        refine: Literal["tao"] | None = None,
         concentration: float = 1.0,
         rate: float = 1.0,
         scale_shape: float = 2.0,
@@ -116,6 +118,7 @@ class BasePolytopeTree(BayesianTree):
         self.min_leaf = min_leaf
         self.min_gain = min_gain
         self.extend = extend
+        self.refine = refine
         self.concentration = concentration
         self.rate = rate
         self.scale_shape = scale_shape

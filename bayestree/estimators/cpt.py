@@ -41,6 +41,10 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
         Let the deterministic tree split leaves further by the polytopes above them at other
         levels of their score: in steps, what the soft splits say gradually. It may then be
         deeper than ``max_depth``; ``max_leaves`` holds.
+    refine : {"tao"}, optional
+        Polish the deterministic tree by alternating optimisation: its splits and leaves are
+        trained in turn for its own 0/1 (squared) loss, from where they are. The posterior and
+        its diagnostics stay as they are.
     concentration, rate : float, default=1.0
         gamma_0 and c_0 of the gamma process.
     scale_shape : float, default=0.5
@@ -132,6 +136,7 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
         min_leaf: int = 10,
         min_gain: float = 10.0,
         extend: bool = False,
+        refine: Literal["tao"] | None = None,
         concentration: float = 1.0,
         rate: float = 1.0,
         scale_shape: float = 0.5,
@@ -170,6 +175,7 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
             min_leaf=min_leaf,
             min_gain=min_gain,
             extend=extend,
+            refine=refine,
             concentration=concentration,
             rate=rate,
             scale_shape=scale_shape,

@@ -5,6 +5,7 @@ from bayestree.models.networks import Network, SmallConvNet
 from bayestree.models.penalties import FeatureCount, Laplace, Spatial
 from bayestree.models.priors import (
     Flat,
+    FlatWeights,
     GammaProcess,
     InverseGammaScale,
     LiteralGammaProcess,
@@ -17,6 +18,7 @@ __all__ = [
     "Categorical",
     "FeatureCount",
     "Flat",
+    "FlatWeights",
     "GammaProcess",
     "Gaussian",
     "InverseGammaScale",

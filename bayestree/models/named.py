@@ -8,7 +8,7 @@ import math
 
 from bayestree.models.leaves import Categorical, Leaf
 from bayestree.models.likelihoods import Likelihood
-from bayestree.models.priors import Flat, HyperplanePrior, Priors
+from bayestree.models.priors import Flat, FlatWeights, HyperplanePrior, Priors
 from bayestree.models.soft_tree import SoftTree
 from bayestree.models.splits import Oblique, Polytope, Split
 from bayestree.topology import Topology
@@ -70,7 +70,7 @@ def alternating(
     ``FeatureCount`` the bivariate one. For :func:`bayestree.inference.tao`.
     """
     loss: Likelihood = "misclassification" if isinstance(leaf, Categorical) else "squared-error"
-    priors = Priors(hyperplane=prior or Flat())
+    priors = Priors(FlatWeights(), prior or Flat())
     return SoftTree(Topology.leaf(), split or Oblique(), priors, leaf, loss, math.inf)
 
 

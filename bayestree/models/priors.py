@@ -280,6 +280,21 @@ class Flat:
 
 
 @dataclass(frozen=True)
+class FlatWeights:
+    """No prior on the log-weights of the experts: an improper constant density."""
+
+    proper: ClassVar[bool] = False
+
+    def state(self, size: Size, like: Tensor, plates: Plates) -> Tensor:
+        with plates.node, plates.expert:
+            value: Tensor = pyro.sample("log_weight", Constant(like))
+        return value
+
+    def log_prob(self, sites: Sites) -> Tensor:
+        return sites["log_weight"].new_zeros(())
+
+
+@dataclass(frozen=True)
 class Priors:
     """The priors of a soft tree, on weights and on hyperplanes."""
 

@@ -93,7 +93,8 @@ def tao(
     Posterior
         One draw: the best tree, pruned of dead branches, pure subtrees and siblings of one label.
         ``stats``: ``loss`` of the training rows and ``objective`` (loss and penalties), before
-        the first sweep and after each, of the tree before it is pruned.
+        the first sweep and after each, of the tree before it is pruned; ``source`` is the number
+        in the start of each node that is left.
 
     Raises
     ------
@@ -116,7 +117,7 @@ def tao(
         model.with_(topology=topology),
         sites_of([best.splits[node] for node in nodes], model, data.X.shape[1]),
         "tao",
-        stats={"loss": loss, "objective": objective},
+        stats={"loss": loss, "objective": objective, "source": nodes},
         settings={
             "sweeps": sweeps,
             "patience": patience,

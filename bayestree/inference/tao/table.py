@@ -8,9 +8,9 @@ from bayestree.inference.tao.bivariate import BivariateSolver
 from bayestree.inference.tao.linear import LogisticSolver
 from bayestree.inference.tao.polytope import PolytopeSolver
 from bayestree.inference.tao.solvers import ReducedSolver
-from bayestree.models import FeatureCount, Flat, Laplace, Oblique, Polytope, SoftTree
+from bayestree.models import FeatureCount, Flat, FlatWeights, Laplace, Oblique, Polytope, SoftTree
 
-#: By kind of split, its most features, and the kind of its prior: ``(prior, ridge) -> solver``.
+#: By kind of split, its most features, the kind of its prior: ``(prior, ridge) -> solver``.
 SOLVERS: dict[tuple[type, int | None, type], Callable[[Any, float], ReducedSolver]] = {
     (Oblique, None, Flat): lambda _, ridge: LogisticSolver(ridge=ridge),
     (Oblique, None, Laplace): lambda prior, _: LogisticSolver(l1=prior.rate),
@@ -38,6 +38,11 @@ def solver_for(model: SoftTree, ridge: float) -> ReducedSolver:
     """
     split, prior = model.split, model.priors.hyperplane
     key = (type(split), getattr(split, "max_features", None), type(prior))
+    if split.weighted and not isinstance(model.priors.weight, FlatWeights):
+        raise ValueError(
+            f"tao knows no penalty on the weights of experts; give FlatWeights() in place of "
+            f"{model.priors.weight!r}."
+        )
     if key not in SOLVERS:
         known = ", ".join(
             f"{kind.__name__}" + (f"(max_features={most})" if most else "") + f" x {law.__name__}"
