@@ -19,6 +19,7 @@ from bayestree._progress import Track
 from bayestree._seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
 from bayestree.inference.expectation import expectation, slope
+from bayestree.inference.improper import check_differentiable
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import at_prior_mean, check_counts
 from bayestree.models.sites import Sites
@@ -79,7 +80,8 @@ def em(
     Raises
     ------
     ValueError
-        If ``init`` has another topology, the likelihood is another, or a number is out of range.
+        If ``init`` has another topology, the likelihood is another, the prior has no gradient,
+        or a number is out of range.
     """
     _check(model, init, learning_rate, steepness, steepness_step)
     check_counts(epochs=epochs, batch_size=batch_size, passes=passes)
@@ -208,6 +210,7 @@ def _check(
             f"em climbs the likelihood 'mixture', and the model's is {model.likelihood!r}: give "
             "model.with_(likelihood='mixture')."
         )
+    check_differentiable(model)
     if not 0 < rate < np.inf:
         raise ValueError(f"learning_rate must be positive and finite, got {rate}.")
     if not 0 < steepness < np.inf:

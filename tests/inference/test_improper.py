@@ -125,7 +125,7 @@ def test_balance_of_normal_draws_is_minus_one():
 def test_a_prior_without_a_gradient_is_refused():
     data = half_plane(50, separated=False)
     model, init = stump(data, FeatureCount())
-    for method in (inference.map, svi, nuts):
+    for method in (inference.map, inference.em, svi, nuts):
         with pytest.raises(ValueError, match="has no gradient to follow: fit the tree by"):
             method(model, data, init=init)
 

@@ -167,7 +167,7 @@ class TestMirror:
         old = density.layout.free(vector)
         density.layout.free(back)["intercept"][0, 2] = old["intercept"][0, 2]
         assert density.value(back) == pytest.approx(density.value(vector), rel=1e-12)
-        a, b = density.scales.shape, np.exp(old["shrinkage"][0, 2])
+        a, b = density.model.priors.hyperplane.shape, np.exp(old["shrinkage"][0, 2])
         here, there = old["intercept"][0, 2], density.layout.free(new)["intercept"][0, 2]
         gain = -(a + 0.5) * (np.log1p(there**2 / (2 * b)) - np.log1p(here**2 / (2 * b)))
         assert value - density.value(vector) == pytest.approx(gain, rel=1e-9)
