@@ -17,6 +17,8 @@ if TYPE_CHECKING:
         WeightedObliqueTreeClassifier,
     )
     from bayestree.estimators.files import load
+    from bayestree.estimators.regularization import regularization_path
+    from bayestree.report.rules import export_rules
     from bayestree.report.text import export_text
 
 _HOMES = {
@@ -27,8 +29,10 @@ _HOMES = {
     "ConvexPolytopeTreeRegressor": "bayestree.estimators",
     "EndToEndTreeClassifier": "bayestree.estimators",
     "WeightedObliqueTreeClassifier": "bayestree.estimators",
+    "export_rules": "bayestree.report.rules",
     "export_text": "bayestree.report.text",
     "load": "bayestree.estimators.files",
+    "regularization_path": "bayestree.estimators.regularization",
 }
 _ROOMS = ("plots",)
 __all__ = [
@@ -39,9 +43,11 @@ __all__ = [
     "ConvexPolytopeTreeRegressor",
     "EndToEndTreeClassifier",
     "WeightedObliqueTreeClassifier",
+    "export_rules",
     "export_text",
     "load",
     "plots",
+    "regularization_path",
 ]
 
 

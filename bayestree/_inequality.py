@@ -44,9 +44,17 @@ def inequality(
     terms = [names[first]]
     for j in shown[1:]:
         ratio = normal[j] / lead
-        terms.append(f"{'-' if ratio < 0 else '+'} {abs(ratio):.{decimals}g} {names[j]}")
+        terms.append(f"{'-' if ratio < 0 else '+'} {_plain(abs(ratio), decimals)} {names[j]}")
     hidden = f" + … {len(order) - len(shown)} more" if len(order) > len(shown) else ""
     return f"{' '.join(terms)}{hidden} {'<=' if lead > 0 else '>='}", first
+
+
+def _plain(value: float, decimals: int) -> str:
+    """So many significant digits, without an exponent where that is not much longer."""
+    short = f"{value:.{decimals}g}"
+    if 1e-6 <= value < 1e7:
+        return np.format_float_positional(float(short), trim="-")
+    return short
 
 
 def limit(value: float, spread: float, decimals: int = 3) -> str:
