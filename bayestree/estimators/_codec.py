@@ -10,6 +10,7 @@ from bayestree import models
 from bayestree.inference import GrowthLimits
 from bayestree.models import SoftTree
 from bayestree.topology import Topology
+from bayestree.tree import Tree
 
 #: What models and settings may be made of. A file can name these and nothing else.
 PARTS: dict[str, type] = {
@@ -31,6 +32,8 @@ PARTS: dict[str, type] = {
         models.Priors,
         models.SmallConvNet,
         models.Spatial,
+        Topology,
+        Tree,
     )
 }
 

@@ -378,7 +378,8 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
         class_names: tuple[str, ...],
     ) -> None:
         super()._read_off(X, y, weights, data, class_names)
-        if self.leaf == "linear":
+        tree = self.tree_
+        if self.leaf == "linear" and isinstance(tree, Tree):
             rule = LinearLeaves(self._standardise(X), y, weights, self.leaf_ridge)
-            found = rule.fit(rule.start(self.tree_.n_leaves), self.tree_.apply(X))
-            self.tree_ = self.tree_.with_linear_leaves(found[:, -1], found[:, :-1] / self._scale)
+            found = rule.fit(rule.start(tree.n_leaves), tree.apply(X))
+            self.tree_ = tree.with_linear_leaves(found[:, -1], found[:, :-1] / self._scale)

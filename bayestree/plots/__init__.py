@@ -10,6 +10,7 @@ from bayestree.plots._elbo import elbo
 from bayestree.plots._facet_image import facet_image
 from bayestree.plots._polytope_size import polytope_size
 from bayestree.plots._ranks import ranks
+from bayestree.plots._regularization import regularization_path
 from bayestree.plots._shrinkage import shrinkage, shrinkage_factors
 from bayestree.plots._split_uncertainty import split_uncertainty
 from bayestree.plots._tree import tree
@@ -21,6 +22,7 @@ __all__ = [
     "facet_image",
     "polytope_size",
     "ranks",
+    "regularization_path",
     "shrinkage",
     "shrinkage_factors",
     "split_uncertainty",

@@ -186,10 +186,10 @@ class _PolytopeWriter(_Writer):
             return super().prediction(leaf)
         strength = np.abs(slope[leaf] * self.tree.scale)
         order = np.argsort(-strength, kind="stable")[: np.count_nonzero(strength)]
-        digits = f".{self.decimals}g"
+        digits, center = f".{self.decimals}g", self.tree.center
         terms = [
             f" {'-' if slope[leaf, j] < 0 else '+'} {abs(slope[leaf, j]):{digits}} "
-            f"({self.names[j]} - {self.tree.center[j]:{digits}})"
+            f"({self.names[j]} {'+' if center[j] < 0 else '-'} {abs(center[j]):{digits}})"
             for j in order[: self.max_features]
         ]
         more = len(order) - len(terms)
