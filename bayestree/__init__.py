@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         BivariateTreeClassifier,
         ConvexPolytopeTreeClassifier,
         ConvexPolytopeTreeRegressor,
+        EndToEndForestClassifier,
         EndToEndTreeClassifier,
         WeightedObliqueTreeClassifier,
     )
@@ -27,6 +28,7 @@ _HOMES = {
     "BivariateTreeClassifier": "bayestree.estimators",
     "ConvexPolytopeTreeClassifier": "bayestree.estimators",
     "ConvexPolytopeTreeRegressor": "bayestree.estimators",
+    "EndToEndForestClassifier": "bayestree.estimators",
     "EndToEndTreeClassifier": "bayestree.estimators",
     "WeightedObliqueTreeClassifier": "bayestree.estimators",
     "export_rules": "bayestree.report.rules",
@@ -41,6 +43,7 @@ __all__ = [
     "BivariateTreeClassifier",
     "ConvexPolytopeTreeClassifier",
     "ConvexPolytopeTreeRegressor",
+    "EndToEndForestClassifier",
     "EndToEndTreeClassifier",
     "WeightedObliqueTreeClassifier",
     "export_rules",

@@ -4,6 +4,7 @@ from bayestree.estimators.alternating import AlternatingTreeClassifier, Alternat
 from bayestree.estimators.bivariate import BivariateTreeClassifier
 from bayestree.estimators.cpt import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree.estimators.end_to_end import EndToEndTreeClassifier
+from bayestree.estimators.forest import EndToEndForestClassifier
 from bayestree.estimators.weighted import WeightedObliqueTreeClassifier
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "BivariateTreeClassifier",
     "ConvexPolytopeTreeClassifier",
     "ConvexPolytopeTreeRegressor",
+    "EndToEndForestClassifier",
     "EndToEndTreeClassifier",
     "WeightedObliqueTreeClassifier",
 ]

@@ -1,5 +1,6 @@
 """What every classifier shares: labels, weights of classes, and probabilities."""
 
+from collections.abc import Callable
 from typing import Any, Literal, Self, overload
 
 import numpy as np
@@ -15,11 +16,12 @@ from bayestree.models import Categorical
 Floats = NDArray[np.float64]
 
 
-class TreeClassifier(ClassifierMixin, BaseTree):
-    """A tree with class probabilities in its leaves."""
+class LabelledClassifier(ClassifierMixin):
+    """Rows with labels in, labels out; a subclass fits (``_fit``) and gives probabilities."""
 
     class_weight: Any = None
     classes_: NDArray[Any]
+    _fit: Callable[..., Any]
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -51,30 +53,6 @@ class TreeClassifier(ClassifierMixin, BaseTree):
         names = tuple(str(label) for label in self.classes_)
         return self._fit(rows, encoded, weights, Categorical(len(names)), names)
 
-    @overload
-    def predict_proba(self, X: ArrayLike, *, return_std: Literal[False] = ...) -> Floats: ...
-    @overload
-    def predict_proba(
-        self, X: ArrayLike, *, return_std: Literal[True]
-    ) -> tuple[Floats, Floats]: ...
-    def predict_proba(
-        self, X: ArrayLike, *, return_std: bool = False
-    ) -> Floats | tuple[Floats, Floats]:
-        """Probability of each class, shape (n, C).
-
-        With ``return_std`` also its standard deviation over the posterior draws: zero for a
-        point estimate and for ``prediction="tree"``.
-        """
-        rows = self._check_rows(X)
-        if self._averages():
-            mean, sd = self.posterior_.predictive(self._standardise(rows))
-            # the draws of float32 fits sum to 1 in float32 only
-            mean = mean / mean.sum(axis=1, keepdims=True)
-        else:
-            mean = self.tree_.predict(rows)
-            sd = np.zeros_like(mean)
-        return (mean, sd) if return_std else mean
-
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Most probable class, shape (n,)."""
         probability = self.predict_proba(X)
@@ -104,3 +82,31 @@ class TreeClassifier(ClassifierMixin, BaseTree):
 
     def _decoded(self, values: NDArray[Any]) -> NDArray[Any]:
         return self.classes_[values]
+
+
+class TreeClassifier(LabelledClassifier, BaseTree):
+    """A tree with class probabilities in its leaves."""
+
+    @overload
+    def predict_proba(self, X: ArrayLike, *, return_std: Literal[False] = ...) -> Floats: ...
+    @overload
+    def predict_proba(
+        self, X: ArrayLike, *, return_std: Literal[True]
+    ) -> tuple[Floats, Floats]: ...
+    def predict_proba(
+        self, X: ArrayLike, *, return_std: bool = False
+    ) -> Floats | tuple[Floats, Floats]:
+        """Probability of each class, shape (n, C).
+
+        With ``return_std`` also its standard deviation over the posterior draws: zero for a
+        point estimate and for ``prediction="tree"``.
+        """
+        rows = self._check_rows(X)
+        if self._averages():
+            mean, sd = self.posterior_.predictive(self._standardise(rows))
+            # the draws of float32 fits sum to 1 in float32 only
+            mean = mean / mean.sum(axis=1, keepdims=True)
+        else:
+            mean = self.tree_.predict(rows)
+            sd = np.zeros_like(mean)
+        return (mean, sd) if return_std else mean

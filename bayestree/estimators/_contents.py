@@ -1,0 +1,173 @@
+"""What the file of a fitted estimator holds: a tree's arrays and their description, or a forest's.
+
+A forest is its own parameters and the contents of each tree, under ``trees/0/``, ``trees/1/``, ...
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayestree.diagnostics.reach import Reach
+from bayestree.estimators._base import BaseTree
+from bayestree.estimators._codec import (
+    USER,
+    NetworkNeededError,
+    plain,
+    plain_model,
+    unplain,
+    unplain_model,
+)
+from bayestree.estimators._regressor import TreeRegressor
+from bayestree.estimators.end_to_end import EndToEndTreeClassifier
+from bayestree.estimators.forest import EndToEndForestClassifier
+from bayestree.inference import Posterior
+from bayestree.models import Network
+from bayestree.models.sites import Size
+from bayestree.topology import Topology
+
+Arrays = dict[str, NDArray[Any]]
+Estimator = BaseTree | EndToEndForestClassifier
+
+# What is written.
+
+
+def describe(estimator: Estimator) -> dict[str, Any]:
+    """All but the arrays, for JSON."""
+    names = getattr(estimator, "feature_names_in_", None)
+    classes = getattr(estimator, "classes_", None)
+    shared = {
+        "class": type(estimator).__name__,
+        "params": plain(estimator.get_params(deep=False)),
+        "n_features": int(estimator.n_features_in_),
+        "feature_names": None if names is None else [str(name) for name in names],
+        "classes": None if classes is None else plain(classes),
+    }
+    if isinstance(estimator, EndToEndForestClassifier):
+        return shared | {"trees": [describe(tree) for tree in estimator.estimators_]}
+    posterior = estimator.posterior_
+    return shared | {
+        "class_names": list(estimator.tree_.class_names),
+        "model": plain_model(posterior.model),
+        "inference": posterior.inference,
+        "settings": plain(posterior.settings),
+    }
+
+
+def arrays_of(estimator: Estimator) -> Arrays:
+    """The arrays by their names in the file."""
+    if isinstance(estimator, EndToEndForestClassifier):
+        return {
+            f"trees/{t}/{name}": a
+            for t, tree in enumerate(estimator.estimators_)
+            for name, a in arrays_of(tree).items()
+        }
+    posterior, tree = estimator.posterior_, estimator.tree_
+    standard = {"center": estimator._center, "scale": estimator._scale}
+    if isinstance(estimator, TreeRegressor):
+        standard["y"] = np.array([estimator._y_mean, estimator._y_scale])
+    reach: Reach | None = getattr(estimator, "_reach", None)
+    groups: dict[str, Any] = {
+        "draws": {} if _is_point(posterior) else posterior.draws,
+        "point": posterior.point,
+        "stats": posterior.stats,
+        "warmup_draws": posterior.warmup_draws,
+        "warmup_stats": posterior.warmup_stats,
+        "topology": {"children": posterior.model.topology.children},
+        "tree": {"children": tree.topology.children} | tree.arrays(),
+        "reach": {}
+        if reach is None
+        else {k: a for k, a in reach._asdict().items() if a is not None},
+        "standard": standard,
+    }
+    return {f"{group}/{name}": a for group, named in groups.items() for name, a in named.items()}
+
+
+def _is_point(posterior: Posterior) -> bool:
+    """Whether the only draw is the point estimate."""
+    draws, point = posterior.draws, posterior.point
+    alone = posterior.n_chains * posterior.n_draws == 1 and draws.keys() == point.keys()
+    return alone and all(np.array_equal(draws[name][0, 0], point[name]) for name in draws)
+
+
+# What is read.
+
+
+def check_network(described: dict[str, Any], arrays: Arrays, network: Network | None) -> None:
+    """Refuse a network that the file does not ask for, or whose parameters are others."""
+    if network is None:
+        return
+    if not isinstance(network, Network):
+        raise NetworkNeededError(f"takes a Network as network, got {network!r}.")
+    if USER not in described.get("model", {}).get("split", {}):
+        raise NetworkNeededError("does not hold a network of the user's; leave out network.")
+    n_nodes = len(arrays["topology/children"])
+    size = Size(n_nodes, 1, described["n_features"], n_nodes + 1)
+    point = group(arrays, "point")
+    held = {name: point[name].shape for name in network.parameters(point)}
+    if held != network.shapes(size):
+        raise NetworkNeededError(
+            f"holds the parameters {held} by node, and those of network are "
+            f"{network.shapes(size)}; give the network of the fit."
+        )
+
+
+def build(
+    kind: type[Estimator], described: dict[str, Any], arrays: Arrays, network: Network | None
+) -> Estimator:
+    """The estimator of this class again."""
+    estimator = kind(**unplain(described["params"], network))
+    estimator.n_features_in_ = described["n_features"]
+    names = described["feature_names"]
+    if names is not None:
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+    if described["classes"] is not None:
+        estimator.classes_ = unplain(described["classes"])
+    if isinstance(estimator, EndToEndForestClassifier):
+        estimator.estimators_ = []
+        for t, of_tree in enumerate(described["trees"]):
+            tree = build(EndToEndTreeClassifier, of_tree, group(arrays, f"trees/{t}"), None)
+            assert isinstance(tree, EndToEndTreeClassifier)
+            estimator.estimators_.append(tree)
+    else:
+        _restore(estimator, described, arrays, network)
+    return estimator
+
+
+def _restore(
+    estimator: BaseTree, described: dict[str, Any], arrays: Arrays, network: Network | None
+) -> None:
+    """Give a tree back what it had found."""
+    names = described["feature_names"]
+    standard = group(arrays, "standard")
+    estimator._center, estimator._scale = standard["center"], standard["scale"]
+    if "y" in standard:
+        estimator._y_mean, estimator._y_scale = (float(value) for value in standard["y"])
+    topology = Topology(arrays["topology/children"])
+    model = unplain_model(described["model"], topology, network)
+    tree = group(arrays, "tree")
+    estimator.tree_ = model.split.restored(
+        Topology(tree.pop("children")),
+        tree,
+        {"feature_names": tuple(names or ()), "class_names": tuple(described["class_names"])},
+    )
+    point = group(arrays, "point")
+    estimator.posterior_ = Posterior(
+        model=model,
+        draws=group(arrays, "draws") or {name: a[None, None] for name, a in point.items()},
+        point=point,
+        inference=described["inference"],
+        stats=group(arrays, "stats"),
+        warmup_draws=group(arrays, "warmup_draws"),
+        warmup_stats=group(arrays, "warmup_stats"),
+        settings=unplain(described["settings"]),
+    )
+    reach = group(arrays, "reach")
+    if reach:
+        estimator._reach = Reach(**reach)
+
+
+def group(arrays: Arrays, name: str) -> Arrays:
+    """Arrays whose names begin with ``group/``, without it; writable, as after a fit."""
+    start = f"{name}/"
+    return {name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)}
