@@ -1,0 +1,208 @@
+"""Growth of bivariate trees, its pruning, and TAO's solver, by hand and against brute force."""
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_breast_cancer
+from sklearn.tree import DecisionTreeClassifier
+
+from bayestree.inference import Data, GrowthLimits, grow
+from bayestree.inference.bivariate import BivariateSplitter
+from bayestree.inference.bivariate_search import LineSearch
+from bayestree.inference.cost_complexity import cost_complexity
+from bayestree.inference.criteria import Entropy, Gini
+from bayestree.inference.growing import GrowingTree
+from bayestree.inference.tao.bivariate import BivariateSolver
+from bayestree.inference.tao.solvers import NodeSplit, reduced_loss
+from bayestree.models import Categorical, Gaussian, named
+
+CORNERS = np.array([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
+
+
+def one_node(X, y, leaf=None, weights=None, **settings):
+    data = Data.of(X, y, weights)
+    splitter = BivariateSplitter(leaf or Categorical(int(y.max()) + 1), **settings)
+    (split,) = splitter(data, [torch.arange(len(X))])
+    return split
+
+
+def entropy(*counts):
+    counts = np.array([c for c in counts if c])
+    return float(-(counts * np.log(counts / counts.sum())).sum())
+
+
+def test_a_corner_by_hand():
+    """One row of four: a feature leaves 1 of 2 wrong, the diagonal none."""
+    y = np.array([0, 0, 0, 1])
+    alone = one_node(CORNERS, y, max_features=1)
+    assert alone.gain == pytest.approx(entropy(3, 1) - entropy(1, 1))
+    both = one_node(CORNERS, y)
+    assert both.gain == pytest.approx(entropy(3, 1))
+    assert int((both.sites["hyperplane"] != 0).sum()) == 2
+    assert both.right.tolist() in ([False, False, False, True], [True, True, True, False])
+
+
+def test_a_pair_must_gain_its_penalty():
+    y = np.array([0, 0, 0, 1])
+    more = entropy(1, 1)  # what the pair gains beyond the feature
+    for penalty, n_features in ((more - 1e-6, 2), (more + 1e-6, 1), (math.inf, 1)):
+        split = one_node(CORNERS, y, pair_penalty=penalty)
+        assert int((split.sites["hyperplane"] != 0).sum()) == n_features
+
+
+def test_values_are_split_by_squared_error():
+    X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    split = one_node(X, np.array([0.0, 0.1, 5.0, 5.1]), Gaussian())
+    assert split.right.tolist() == [False, False, True, True]
+
+
+def test_rows_that_do_not_differ_are_not_split():
+    assert one_node(np.ones((4, 2)), np.array([0, 1, 0, 1])) is None
+
+
+def test_gini_and_entropy_may_differ():
+    counts = torch.tensor([[3.0, 1.0], [2.0, 2.0]])
+    assert Gini().value(counts).tolist() == pytest.approx([-4 * (1 - 10 / 16), -4 * 0.5])
+    assert -Entropy().value(counts)[0] == pytest.approx(entropy(3, 1))
+
+
+@pytest.mark.parametrize("wrong", [{"max_features": 3}, {"pair_penalty": -1.0}])
+def test_settings_out_of_range(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        BivariateSplitter(Categorical(2), **wrong)
+
+
+@pytest.mark.parametrize("criterion", ["gini", "entropy"])
+def test_axis_growth_and_pruning_are_those_of_scikit_learn(criterion):
+    """The same leaves at the same price of a leaf: CART is the search by one feature."""
+    X, y = load_breast_cancer(return_X_y=True)
+    X = X[:200, :6] + np.random.default_rng(0).normal(scale=1e-3, size=(200, 6))  # no ties
+    y = y[:200]
+    own = {"gini": Gini(), "entropy": Entropy()}[criterion]
+    splitter = BivariateSplitter(Categorical(2), own, max_features=1)
+    limits = GrowthLimits(max_depth=30, min_rows=2, min_leaf=1, min_gain=0)
+    bits = math.log(2) if criterion == "entropy" else 1.0
+    for alpha in (0.004, 0.012):
+
+        def prune(tree, kept, alpha=alpha):
+            return cost_complexity(tree, kept, alpha * bits, own)
+
+        found = grow(
+            named.bivariate(Categorical(2)),
+            Data.of(X, y),
+            splitter=splitter,
+            limits=limits,
+            prune=prune,
+        )
+        theirs = DecisionTreeClassifier(criterion=criterion, ccp_alpha=alpha, random_state=0)
+        assert found.model.topology.n_leaves == theirs.fit(X, y).get_n_leaves() > 2
+
+
+def test_pruning_by_hand():
+    """Sixteen rows, seven of class 1, which lie in two groups of four: 0, 1, 1, 1 and all 1.
+
+    The sums of Gini impurity are 7.875 at the root, 0 on its left and 1.75 on its right, whose
+    sides have 1.5 and 0: a lower split saves 0.25 of 16 rows, the one above it 6.125.
+    """
+    X = np.array([[0.0]] * 8 + [[1.0]] * 4 + [[2.0]] * 4)
+    y = np.array([0] * 9 + [1] * 7)
+    tree = GrowingTree(named.bivariate(Categorical(2)), Data.of(X, y))
+    splitter = BivariateSplitter(Categorical(2), Gini(), max_features=1)
+    for i in (0, 2):
+        (split,) = splitter(tree.data, [tree.nodes[i].rows])
+        tree.branch(i, split)
+    lower, upper = 0.25 / 16, 6.125 / 16
+    for alpha, kept in ((lower - 1e-6, {0, 2}), (lower + 1e-6, {0}), (upper - 1e-6, {0})):
+        assert cost_complexity(tree, {0, 2}, alpha, Gini()) == kept
+    assert cost_complexity(tree, {0, 2}, upper + 1e-6, Gini()) == set()
+    assert cost_complexity(tree, {0}, 0.0, Gini()) == {0}
+
+
+# TAO's reduced problem.
+
+
+def care_set(seed=0, n=24, d=3):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    right = X[:, 0] + X[:, 1] + rng.normal(scale=0.8, size=n) > 0
+    return X, right, rng.uniform(0.5, 2.0, size=n)
+
+
+def least(X, right, weight, groups, directions):
+    """The least weighted 0/1 loss by brute force, both sides of each line."""
+    mean = np.average(X, axis=0, weights=weight)
+    z = (X - mean) / np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weight))
+    best = math.inf
+    for group in groups:
+        for direction in directions:
+            value = z[:, list(group)] @ direction
+            for cut in (np.sort(value)[1:] + np.sort(value)[:-1]) / 2:
+                wrong = weight[(value > cut) != right].sum()
+                best = min(best, wrong, weight.sum() - wrong)
+    return best
+
+
+def nothing(d=3):
+    return NodeSplit.linear(np.ones(d), 1e6)  # three features: never what the solver returns
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("rate", [0.0, 0.7, 2.0, 50.0])
+def test_the_least_penalised_loss(seed, rate):
+    X, right, weight = care_set(seed)
+    search = LineSearch(n_orientations=6)
+    solver = BivariateSolver(rate, 1.3, search)
+    one = least(X, right, weight, [(j,) for j in range(3)], [np.ones(1)])
+    two = least(X, right, weight, list(combinations(range(3), 2)), search.orientations())
+    none = min(weight[right].sum(), weight[~right].sum())
+    split = solver(X, right, weight, nothing())
+    objective = reduced_loss(split, X, right, weight) + solver.penalty(split)
+    assert objective == pytest.approx(min(none, one + rate, two + 1.3 * rate))
+
+
+def test_the_price_decides_between_none_one_and_two_features():
+    """Corners with weights: none costs 1, one feature 0.4 + rate, two 1.1 rate."""
+    right, weight = np.array([False, False, False, True]), np.array([1.0, 1.0, 0.4, 1.0])
+    for rate, n_features in ((0.3, 2), (0.799, 2), (0.55, 2), (0.95, 0)):
+        split = BivariateSolver(rate, 1.1)(CORNERS, right, weight, nothing(2))
+        assert np.count_nonzero(split.hyperplane) == n_features
+    # at C = 2 two features cost 2 rate: one is cheaper where 0.4 + rate < 2 rate
+    split = BivariateSolver(0.5, 2.0)(CORNERS, right, weight, nothing(2))
+    assert np.count_nonzero(split.hyperplane) == 1
+    assert not split.goes_right(CORNERS)[:2].any()
+
+
+def test_of_equal_objectives_the_fewer_features():
+    X = np.array([[0.0, 0.0], [1.0, 1.0]])
+    split = BivariateSolver()(X, np.array([False, True]), np.ones(2), nothing(2))
+    assert np.count_nonzero(split.hyperplane) == 1
+    even = BivariateSolver(1.0)(X, np.array([False, True]), np.ones(2), nothing(2))
+    assert np.count_nonzero(even.hyperplane) == 0  # 1 for a feature, 1 for a wrong row
+
+
+def test_either_side_may_be_the_right_one():
+    X = np.arange(6.0)[:, None]
+    for right in (X[:, 0] > 2, X[:, 0] < 3):
+        split = BivariateSolver()(X, right, np.ones(6), NodeSplit.linear(np.zeros(1), 1.0))
+        assert (split.goes_right(X) == right).all()
+
+
+def test_the_present_split_stays_where_nothing_is_better():
+    X, _, weight = care_set(n=200)
+    right = X[:, 0] > 0.01
+    now = NodeSplit.linear(np.array([1.0, 0.0, 0.0]), -0.01)
+    assert BivariateSolver(0.1)(X, right, weight, now) is now
+    # off the grid of orientations, and better than all that are on it
+    fine = NodeSplit.linear(np.array([1.0, 0.5, 0.0]), 0.0)
+    right = fine.goes_right(X)
+    assert BivariateSolver(search=LineSearch(n_orientations=2))(X, right, weight, fine) is fine
+
+
+def test_prices_below_zero():
+    with pytest.raises(ValueError, match="rate"):
+        BivariateSolver(rate=-1.0)
+    with pytest.raises(ValueError, match="pair"):
+        BivariateSolver(pair=-1.0)
