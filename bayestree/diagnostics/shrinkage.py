@@ -184,6 +184,7 @@ def node_shrinkage(
     reach: Reach,
     *,
     scale_shape: float | None,
+    l1: float | None = None,
     prior: Draws | None = None,
     prior_power: float = 1.0,
     labels: Sequence[str] = (),
@@ -196,8 +197,9 @@ def node_shrinkage(
     Polson and Scott (2010) and Piironen and Vehtari (2017), by which the prior pulls an estimate
     towards zero. Under the inverse-gamma scale (CPT, eq. 6) sigma^2 given beta and b is
     InvGamma(a + 1/2, b + beta^2 / 2), so that P = (a + 1/2) / (b + (m^2 + s^2) / 2), with b at its
-    median, and beta of location m and spread s. What a posterior knows in all is its precision,
-    1 / s^2, so that
+    median, and beta of location m and spread s. A Laplace law of rate l is a normal of random
+    scale too, of mean precision l / |beta| given beta (Park and Casella, 2008), so that
+    P = l / sqrt(m^2 + s^2). What a posterior knows in all is its precision, 1 / s^2, so that
 
         kappa = min(1, P s^2).
 
@@ -225,7 +227,10 @@ def node_shrinkage(
     reach : Reach
         Which nodes, and their boxes and votes.
     scale_shape : float, optional
-        a of the inverse-gamma scales; None for hyperplanes without a prior, whose factor is 0.
+        a of the inverse-gamma scales; None for other priors.
+    l1 : float, optional
+        Rate of Laplace hyperplanes. Where neither is given the prior draws no coefficient to 0,
+        and the factors are 0.
     prior : mapping of arrays, optional
         Prior draws of one node, (prior draw, K, ...).
     prior_power : float
@@ -254,7 +259,7 @@ def node_shrinkage(
         matched[place] = alike.mean(axis=0)
         votes = _flat(reach.largest[:, :, place])
         counts[place] = np.median(_taken(votes, order), axis=0) >= SHARE * LOG2
-        share, positive[place] = _share_of_prior(draws, int(node), order, alike, scale_shape)
+        share, positive[place] = _share_of_prior(draws, int(node), order, alike, scale_shape, l1)
         kappa[place] = np.minimum(prior_power * share, 1.0)
     return Shrinkage(
         weight=np.exp(log_weight),
@@ -275,7 +280,12 @@ def node_shrinkage(
 
 
 def _share_of_prior(
-    draws: Draws, node: int, order: IntArray, alike: BoolArray, scale_shape: float | None
+    draws: Draws,
+    node: int,
+    order: IntArray,
+    alike: BoolArray,
+    scale_shape: float | None,
+    l1: float | None,
 ) -> tuple[FloatArray, FloatArray]:
     """P s^2 of the coefficients of a node's experts, and in how many draws they are positive.
 
@@ -291,12 +301,15 @@ def _share_of_prior(
             continue
         some = plane[own, expert]
         positive[expert] = (some > 0).mean(axis=0)
+        low, high = np.quantile(some, ONE_SD, axis=0)
+        square = ((high - low) / 2) ** 2
+        moment = np.median(some, axis=0) ** 2 + square
         share[expert] = 0.0
         if scale_shape is not None and b is not None:
-            low, high = np.quantile(some, ONE_SD, axis=0)
-            square = ((high - low) / 2) ** 2
-            rate = np.median(b[own, expert]) + (np.median(some, axis=0) ** 2 + square) / 2
+            rate = np.median(b[own, expert]) + moment / 2
             share[expert] = (scale_shape + 0.5) * square / rate
+        elif l1 is not None:
+            share[expert] = l1 * square / np.sqrt(moment)
     return share, positive
 
 

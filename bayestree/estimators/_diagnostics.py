@@ -13,7 +13,7 @@ from bayestree.diagnostics.size import PolytopeSize, size_of
 from bayestree.diagnostics.uncertainty import Splits, SplitUncertainty, split_uncertainty
 from bayestree.estimators._fitted import FittedTree
 from bayestree.inference import Posterior
-from bayestree.models import InverseGammaScale, SoftTree
+from bayestree.models import InverseGammaScale, Laplace, SoftTree
 from bayestree.models.prior_draws import improper_priors, sample_prior
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -121,6 +121,7 @@ class TreeDiagnostics(FittedTree):
             posterior.point,
             self._reach,
             scale_shape=plane.shape if isinstance(plane, InverseGammaScale) else None,
+            l1=plane.rate if isinstance(plane, Laplace) else None,
             prior=prior_of_node(posterior.model, tree.n_features, PRIOR_DRAWS),
             prior_power=float(posterior.settings.get("kl_weight", 1.0)),
             labels=tree.topology.node_labels,

@@ -13,11 +13,14 @@ from bayestree import inference
 from bayestree._seed import RandomState, draw_seed
 from bayestree.estimators._base import DTYPES
 from bayestree.estimators._bayesian import BayesianTree
+from bayestree.estimators._priors import CONSTRAINTS as PRIORS
+from bayestree.estimators._priors import Prior, hyperplane_prior
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import Data, Posterior
 from bayestree.inference.svi import check_guide
 from bayestree.models import GammaProcess, InverseGammaScale, Priors, SoftTree, named
 from bayestree.models.leaves import Leaf
+from bayestree.models.priors import HyperplanePrior
 
 STEEPNESS = {
     "map": 20.0,
@@ -43,9 +46,7 @@ class BasePolytopeTree(BayesianTree):
         "refine": [StrOptions({"tao"}), None],
         "concentration": [Interval(Real, 0, None, closed="neither")],
         "rate": [Interval(Real, 0, None, closed="neither")],
-        "scale_shape": [Interval(Real, 0, None, closed="neither")],
-        "shrinkage_shape": [Interval(Real, 0, None, closed="neither")],
-        "shrinkage_rate": [Interval(Real, 0, None, closed="neither")],
+        **PRIORS,
         "scaling": [StrOptions({"standard", "common"})],
         "growth_rate": [Interval(Real, 0, None, closed="neither")],
         "search_facets": ["boolean"],
@@ -84,9 +85,13 @@ class BasePolytopeTree(BayesianTree):
         refine: Literal["tao"] | None = None,
         concentration: float = 1.0,
         rate: float = 1.0,
+        prior: Prior = "inverse-gamma",
         scale_shape: float = 2.0,
         shrinkage_shape: float = 1.0,
         shrinkage_rate: float = 1.0,
+        l1: float = 1.0,
+        spatial: float = 1.0,
+        image_shape: tuple[int, int] | None = None,
         scaling: str = "standard",
         growth_rate: float = 0.15,
         search_facets: bool = False,
@@ -121,9 +126,13 @@ class BasePolytopeTree(BayesianTree):
         self.refine = refine
         self.concentration = concentration
         self.rate = rate
+        self.prior = prior
         self.scale_shape = scale_shape
         self.shrinkage_shape = shrinkage_shape
         self.shrinkage_rate = shrinkage_rate
+        self.l1 = l1
+        self.spatial = spatial
+        self.image_shape = image_shape
         self.scaling = scaling
         self.growth_rate = growth_rate
         self.search_facets = search_facets
@@ -149,26 +158,39 @@ class BasePolytopeTree(BayesianTree):
 
     def _check_combination(self) -> None:
         super()._check_combination()
+        self._hyperplane_prior()
         if self.inference not in SAMPLED:
             return
         check_guide(self.guide)
-        needed = {"guide": "polytope", "kl_weight": 1, "steepness": 1}
+        needed = {
+            "prior": "inverse-gamma",
+            "guide": "polytope",
+            "kl_weight": 1,
+            "steepness": 1,
+        }
         given = {"steepness": 1} | {
             name: value for name in needed if (value := getattr(self, name)) is not None
         }
         if self.search_facets and (self.n_experts == 1 or given != needed):
             raise ValueError(
-                "search_facets needs guide='polytope', kl_weight=1, steepness 1 or None, and "
-                f"n_experts of 2 or more, got {self.guide!r}, {self.kl_weight}, {self.steepness} "
-                f"and {self.n_experts}."
+                "search_facets needs prior='inverse-gamma', guide='polytope', kl_weight=1, "
+                f"steepness 1 or None, and n_experts of 2 or more, got {self.prior!r}, "
+                f"{self.guide!r}, {self.kl_weight}, {self.steepness} and {self.n_experts}."
             )
 
     def _model(self, leaf: Leaf) -> SoftTree:
-        priors = Priors(
-            GammaProcess(self.concentration, self.rate),
-            InverseGammaScale(self.scale_shape, self.shrinkage_shape, self.shrinkage_rate),
-        )
+        priors = Priors(GammaProcess(self.concentration, self.rate), self._hyperplane_prior())
         return named.convex_polytope(leaf, n_experts=self.n_experts, priors=priors)
+
+    def _hyperplane_prior(self) -> HyperplanePrior:
+        return hyperplane_prior(
+            self.prior,
+            InverseGammaScale(self.scale_shape, self.shrinkage_shape, self.shrinkage_rate),
+            l1=self.l1,
+            spatial=self.spatial,
+            image_shape=self.image_shape,
+            n_features=self.n_features_in_,
+        )
 
     def _unit_rule(self) -> UnitRule:
         return "common" if self.scaling == "common" else "standard"

@@ -9,6 +9,7 @@ from sklearn.utils._param_validation import StrOptions
 from bayestree._seed import RandomState
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._polytope import BasePolytopeTree
+from bayestree.estimators._priors import Prior
 from bayestree.estimators._regressor import Floats, TreeRegressor
 
 
@@ -47,10 +48,22 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
         its diagnostics stay as they are.
     concentration, rate : float, default=1.0
         gamma_0 and c_0 of the gamma process.
+    prior : {"inverse-gamma", "laplace", "flat", "spatial"}, default="inverse-gamma"
+        Of the hyperplanes. ``"inverse-gamma"`` is the paper's (eq. 6), which learns the scale of
+        each facet; ``"laplace"`` the l1 penalty of sparse oblique trees as a prior, beside wide
+        normal intercepts; ``"spatial"`` prefers smooth images. The latter and ``"flat"`` are
+        improper: their posterior is that about the tree that was found, and a warning names the
+        nodes whose coefficients the rows do not hold (see docs/model.md).
     scale_shape : float, default=0.5
         a_beta of the inverse-gamma scales of the hyperplanes (CPT, eq. 6).
     shrinkage_shape, shrinkage_rate : float, default=0.1
         e_0 and f_0 (a rate) of the gamma prior of b_beta.
+    l1 : float, default=1.0
+        Rate of the ``"laplace"`` prior.
+    spatial : float, default=1.0
+        Strength of the ``"spatial"`` prior (E2EDT, eq. 15).
+    image_shape : (int, int), optional
+        Height and width of the image that the features are, row by row; for ``"spatial"``.
     scaling : {"standard", "common"}, default="standard"
         Units of the features inside: each its own standard deviation, or one for all. The latter
         is for features that share a unit: pixels, indicators, fingerprints.
@@ -139,9 +152,13 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
         refine: Literal["tao"] | None = None,
         concentration: float = 1.0,
         rate: float = 1.0,
+        prior: Prior = "inverse-gamma",
         scale_shape: float = 0.5,
         shrinkage_shape: float = 0.1,
         shrinkage_rate: float = 0.1,
+        l1: float = 1.0,
+        spatial: float = 1.0,
+        image_shape: tuple[int, int] | None = None,
         scaling: str = "standard",
         growth_rate: float = 0.015,
         search_facets: bool = False,
@@ -178,9 +195,13 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
             refine=refine,
             concentration=concentration,
             rate=rate,
+            prior=prior,
             scale_shape=scale_shape,
             shrinkage_shape=shrinkage_shape,
             shrinkage_rate=shrinkage_rate,
+            l1=l1,
+            spatial=spatial,
+            image_shape=image_shape,
             scaling=scaling,
             growth_rate=growth_rate,
             search_facets=search_facets,

@@ -54,6 +54,18 @@ class TestFactors:
         assert found.kappa[0, 0, 0] == pytest.approx(2.4 * 0.1**2 / 4**2, rel=0.2)
         assert found.kappa[0, 0, 1] > 0.7
 
+    def test_formula_of_laplace(self):
+        """E[1 / variance | beta] of a normal scale mixture is l / |beta|."""
+        draws, point = case(np.random.default_rng(1))
+        del draws["shrinkage"]
+        found = shrinkage_of(draws, point, scale_shape=None, l1=3.0)
+        flat = draws["hyperplane"].reshape(-1, 3, 3)
+        low, middle, high = np.quantile(flat, norm.cdf([-1, 0, 1]), axis=0)
+        square = (high - low) ** 2 / 4
+        expected = 3 * square / np.sqrt(middle**2 + square)
+        np.testing.assert_allclose(found.kappa[0], np.minimum(expected, 1))
+        assert (shrinkage_of(draws, point, scale_shape=None).kappa == 0).all()
+
     def test_order_of_the_experts_does_not_matter(self):
         one = shrinkage_of(*case(np.random.default_rng(2)))
         other = shrinkage_of(*case(np.random.default_rng(2), shuffled=True))
