@@ -3,8 +3,10 @@
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bayestree import (
+    BivariateTreeClassifier,
     ConvexPolytopeTreeClassifier,
     ConvexPolytopeTreeRegressor,
+    EndToEndTreeClassifier,
     WeightedObliqueTreeClassifier,
 )
 
@@ -20,19 +22,29 @@ STOCHASTIC = "a seed does not place the same facets on repeated rows as on weigh
 
 def estimators():
     """Each face with each inference, as cheap as they go."""
+    # of rows that weigh 1e-4 as well, as a check has them, no leaf is to be made
+    yield BivariateTreeClassifier(max_depth=3, min_gain=0.1)
     for kind in (ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor):
         yield kind(inference="grow", **CHEAP)
         yield kind(inference="map", **CHEAP, **REFINED)
         yield kind(inference="svi", **CHEAP, **REFINED)
+    for name in ("em", "svi"):
+        yield EndToEndTreeClassifier(
+            inference=name, max_depth=2, epochs=3, learning_rate=0.05, n_draws=2, random_state=0
+        )
     yield WeightedObliqueTreeClassifier(max_depth=3, random_state=0)
 
 
 @parametrize_with_checks(
     list(estimators()),
-    expected_failed_checks=lambda _: {
-        "check_sample_weight_equivalence_on_dense_data": STOCHASTIC,
-        "check_sample_weight_equivalence_on_sparse_data": STOCHASTIC,
-    },
+    expected_failed_checks=lambda estimator: (
+        {}
+        if isinstance(estimator, BivariateTreeClassifier)  # nothing is drawn at random
+        else {
+            "check_sample_weight_equivalence_on_dense_data": STOCHASTIC,
+            "check_sample_weight_equivalence_on_sparse_data": STOCHASTIC,
+        }
+    ),
 )
 def test_rules_of_scikit_learn(estimator, check):
     check(estimator)
