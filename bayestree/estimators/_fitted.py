@@ -1,6 +1,6 @@
 """What every fitted tree has, and how rows come to the scale of its draws."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +14,17 @@ from bayestree.routed_tree import RoutedTree
 Floats = NDArray[np.float64]
 
 
+class _Unmeasured:
+    """Stands where a fit measured no polytopes, and says why."""
+
+    def __get__(self, tree: "FittedTree", owner: type) -> Reach:
+        kind = tree.tree_.split_name if hasattr(tree, "tree_") else "of this estimator"
+        raise AttributeError(
+            "this is measured of the polytopes of a soft tree with linear experts, and the fit "
+            f"measured none: its splits are of the kind {kind!r}."
+        )
+
+
 class FittedTree:
     """Results of a fit, for the methods that read them."""
 
@@ -22,7 +33,7 @@ class FittedTree:
     n_features_in_: int
     random_state: RandomState
     validation_fraction: float
-    _reach: Reach
+    _reach: Reach = cast(Reach, _Unmeasured())  # which a fit of linear experts replaces
     _center: Floats
     _scale: Floats
 

@@ -30,7 +30,7 @@ def log_likelihood(model: SoftTree, draws: Iterable[Sites], data: Data) -> Float
     """
     found = []
     for sites in draws:
-        like = sites["intercept"]
+        like = _like(sites)
         parts = [
             part.weights.to(like)
             * model.log_likelihood_rows(sites, part.X.to(like), _y(part, like))
@@ -43,7 +43,7 @@ def log_likelihood(model: SoftTree, draws: Iterable[Sites], data: Data) -> Float
 @torch.no_grad()
 def log_joint(model: SoftTree, sites: Sites, data: Data) -> float:
     """Log-density of the parameters and all rows, summed in double precision."""
-    like = sites["intercept"]
+    like = _like(sites)
     # Plug-in leaves need all rows at once.
     parts = data.parts() if model.likelihood == "mixture" else iter([data])
     terms = [
@@ -74,10 +74,15 @@ def sample_y(
     found = []
     with seeded(draw_seed(random_state)):
         for sites in draws:
-            rows = torch.as_tensor(X, dtype=sites["intercept"].dtype).split(PART)
+            rows = torch.as_tensor(X, dtype=_like(sites).dtype).split(PART)
             leaf = [Categorical(logits=model.leaf_log_probs(sites, part)).sample() for part in rows]
             found.append(model.leaf.draw(sites, torch.cat(leaf)).numpy())
     return np.stack(found)
+
+
+def _like(sites: Sites) -> Tensor:
+    """Any of the sites: all are of one dtype and device."""
+    return next(iter(sites.values()))
 
 
 def _y(data: Data, like: Tensor) -> Tensor:

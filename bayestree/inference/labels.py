@@ -45,7 +45,14 @@ class Labels:
         ------
         ValueError
             If there are more or fewer names than the draws have features or classes.
+        TypeError
+            If the splits have no hyperplanes, whose dimensions these are.
         """
+        if "hyperplane" not in posterior.draws:
+            raise TypeError(
+                "draws are named by expert and feature, which the splits of this posterior do not "
+                f"have: {posterior.model.split!r}; read posterior.draws."
+            )
         n_features = posterior.draws["hyperplane"].shape[-1]
         probs = posterior.draws.get("leaf_probs")
         n_classes = 0 if probs is None else probs.shape[-1]

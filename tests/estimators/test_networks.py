@@ -147,3 +147,23 @@ def test_images_of_another_shape_are_refused(moons):
     clf = bt.EndToEndTreeClassifier(split=Network(SmallConvNet((28, 28))))
     with pytest.raises(ValueError, match="784 pixels, but rows have 2 columns"):
         clf.fit(*moons)
+
+
+def test_draws_of_y_come_from_the_soft_tree(moons, fitted):
+    X, y = moons
+    drawn = fitted.sample_posterior_predictive(X, draws=200, random_state=0)
+    soft = clone(fitted).set_params(prediction="posterior").fit(X, y).predict_proba(X)
+    share = np.mean(drawn.reshape(-1, len(X)) == 1, axis=0)
+    # five standard errors of a share of 200 draws
+    assert np.abs(share - soft[:, 1]).max() < 5 * 0.5 / np.sqrt(200)
+
+
+@pytest.mark.parametrize("method", ["polytope_size", "shrinkage", "check_convergence"])
+def test_measures_of_polytopes_say_why_there_are_none(fitted, method):
+    with pytest.raises(AttributeError, match="of the kind 'network'"):
+        getattr(fitted, method)()
+
+
+def test_arviz_has_no_names_for_the_dimensions_of_networks(fitted):
+    with pytest.raises(TypeError, match="read posterior.draws"):
+        fitted.to_arviz()
