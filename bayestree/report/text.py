@@ -26,6 +26,7 @@ def export_text(
     Parameters
     ----------
     tree : a deterministic tree, or a fitted estimator
+        Of a forest, its trees one after the other.
     max_features : int
         Terms shown of each facet, those of the largest weight per standard deviation; and
         classes shown of each leaf, the most frequent.
@@ -58,6 +59,12 @@ def export_text(
     for name, value in given.items():
         if value < 1:
             raise ValueError(f"{name} must be 1 or more, got {value}.")
+    members = getattr(tree, "estimators_", None)
+    if members is not None:
+        return "\n".join(
+            f"tree {t} of {len(members)}: {export_text(member, **given)}"
+            for t, member in enumerate(members, start=1)
+        )
     found = getattr(tree, "tree_", tree)
     if isinstance(found, Tree):
         writer: _Writer = _PolytopeWriter(found, max_features, max_facets, decimals)

@@ -105,6 +105,12 @@ def test_one_file_holds_it_all(digits, forest, tmp_path):
         )
 
 
+def test_as_text_its_trees_come_one_after_the_other(forest):
+    text = bayestree.export_text(forest, max_features=2)
+    parts = [bayestree.export_text(tree, max_features=2) for tree in forest.estimators_]
+    assert text == "\n".join(f"tree {t} of 3: {part}" for t, part in enumerate(parts, start=1))
+
+
 def test_names_of_features_and_labels_reach_the_trees():
     iris = load_iris(as_frame=True)
     labels = iris.target_names[iris.target]

@@ -6,6 +6,7 @@ from bayestree import (
     BivariateTreeClassifier,
     ConvexPolytopeTreeClassifier,
     ConvexPolytopeTreeRegressor,
+    EndToEndForestClassifier,
     EndToEndTreeClassifier,
     WeightedObliqueTreeClassifier,
 )
@@ -30,9 +31,10 @@ def estimators():
         yield kind(inference="svi", **CHEAP, **REFINED)
     for name in ("em", "svi"):
         yield EndToEndTreeClassifier(
-            inference=name, max_depth=2, epochs=3, learning_rate=0.05, n_draws=2, random_state=0
+            inference=name, max_depth=2, epochs=3, l1=1.0, n_draws=2, random_state=0
         )
     yield WeightedObliqueTreeClassifier(max_depth=3, random_state=0)
+    yield EndToEndForestClassifier(2, max_depth=2, epochs=3, learning_rate=0.05, random_state=0)
 
 
 @parametrize_with_checks(
