@@ -60,7 +60,7 @@ def from_sklearn(fitted: Any, feature_names: Sequence[str] = ()) -> Tree:
     Parameters
     ----------
     fitted : DecisionTreeClassifier or DecisionTreeRegressor
-        Of one output, fitted without missing values.
+        Of one output.
     feature_names : sequence of str, optional
         By default those of the fit, if it saw any.
 
@@ -69,7 +69,7 @@ def from_sklearn(fitted: Any, feature_names: Sequence[str] = ()) -> Tree:
     TypeError
         For anything but a single decision tree of one output.
     ValueError
-        If it has learnt which way missing values go, and so may not be told by its cuts alone.
+        If a split of it tells missing values from all others.
     """
     if not isinstance(fitted, DecisionTreeClassifier | DecisionTreeRegressor):
         raise TypeError(
@@ -81,6 +81,11 @@ def from_sklearn(fitted: Any, feature_names: Sequence[str] = ()) -> Tree:
     if inner.n_outputs != 1:
         raise TypeError(f"from_sklearn takes trees of one output, got {inner.n_outputs}.")
     topology, nodes, leaves = _numbered(inner.children_left, inner.children_right)
+    if not np.isfinite(inner.threshold[nodes]).all():
+        raise ValueError(
+            "the tree has splits that tell missing values from all others; fit it on rows that "
+            "are complete."
+        )
     splits = np.zeros((len(nodes), inner.n_features))
     splits[np.arange(len(nodes)), inner.feature[nodes]] = 1.0
     classes = isinstance(fitted, DecisionTreeClassifier)
@@ -92,7 +97,7 @@ def from_sklearn(fitted: Any, feature_names: Sequence[str] = ()) -> Tree:
         weight=np.ones(len(nodes)),
         hyperplane=splits,
         intercept=-_double_cut(inner.threshold[nodes]),
-        value=value / value.sum(axis=1, keepdims=True) if classes else value[:, 0],
+        value=value if classes else value[:, 0],
         leaf_rows=inner.weighted_n_node_samples[leaves].astype(np.float64),
         center=np.zeros(inner.n_features),
         scale=np.ones(inner.n_features),

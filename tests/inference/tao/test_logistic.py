@@ -1,0 +1,99 @@
+"""Weighted logistic regression under l1 and l2."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from bayestree.inference.tao.logistic import fit_logistic
+
+
+def rows(m=80, d=6, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(m, d))
+    right = X @ rng.normal(size=d) + rng.normal(size=m) > 0.3
+    return X, right, rng.uniform(0.2, 3, m)
+
+
+def gradient(X, right, weight, fit):
+    residual = weight * (expit(X @ fit.coefficients + fit.intercept) - right)
+    return X.T @ residual, residual.sum()
+
+
+def value(X, right, weight, w, b, *, l1=0.0, l2=0.0):
+    margin = np.where(right, 1, -1) * (X @ w + b)
+    return weight @ np.logaddexp(0, -margin) + l1 * np.abs(w).sum() + l2 / 2 * (w @ w)
+
+
+@pytest.mark.parametrize("shape", [(80, 6), (10, 30)])
+def test_ridge_agrees_with_scipy(shape):
+    X, right, weight = rows(*shape)
+    fit = fit_logistic(X, right, weight, l2=0.5, tolerance=1e-12)
+    best = minimize(
+        lambda p: value(X, right, weight, p[:-1], p[-1], l2=0.5), np.zeros(shape[1] + 1), tol=1e-12
+    )
+    assert fit.value == pytest.approx(best.fun, rel=1e-7)
+    assert fit.value == pytest.approx(
+        value(X, right, weight, fit.coefficients, fit.intercept, l2=0.5)
+    )
+    np.testing.assert_allclose(fit.coefficients, best.x[:-1], atol=1e-3)
+
+
+@pytest.mark.parametrize("l1", [0.5, 3.0, 12.0])
+@pytest.mark.parametrize("shape", [(80, 6), (40, 100)])
+def test_l1_meets_the_conditions_of_optimality(l1, shape):
+    X, right, weight = rows(*shape)
+    fit = fit_logistic(X, right, weight, l1=l1, tolerance=1e-10)
+    slope, total = gradient(X, right, weight, fit)
+    used = fit.coefficients != 0
+    assert used.any()
+    np.testing.assert_allclose(slope[used], -l1 * np.sign(fit.coefficients[used]), atol=0.02 * l1)
+    assert np.abs(slope[~used]).max(initial=0) <= 1.02 * l1
+    assert total == pytest.approx(0, abs=0.02)
+    assert fit.value == pytest.approx(
+        value(X, right, weight, fit.coefficients, fit.intercept, l1=l1)
+    )
+
+
+def test_a_large_penalty_leaves_the_log_odds_of_the_weights():
+    X, right, weight = rows()
+    fit = fit_logistic(X, right, weight, l1=1e4)
+    assert not fit.coefficients.any()
+    odds = weight[right].sum() / weight[~right].sum()
+    assert fit.intercept == pytest.approx(np.log(odds))
+
+
+def test_weights_are_repeats():
+    X, right, _ = rows()
+    count = np.random.default_rng(1).integers(1, 4, len(X))
+    once = fit_logistic(X, right, count.astype(float), l1=2.0, tolerance=1e-10)
+    place = np.repeat(np.arange(len(X)), count)
+    often = fit_logistic(X[place], right[place], np.ones(len(place)), l1=2.0, tolerance=1e-10)
+    np.testing.assert_allclose(once.coefficients, often.coefficients, atol=1e-4)
+
+
+@pytest.mark.parametrize("penalty", [{"l1": 2.0}, {"l2": 0.5}])
+def test_a_warm_start_ends_at_the_same_place(penalty):
+    X, right, weight = rows()
+    cold = fit_logistic(X, right, weight, tolerance=1e-10, **penalty)
+    far = (10 * np.ones(6), -50.0)
+    near = (cold.coefficients, cold.intercept)
+    for start in (far, near):
+        warm = fit_logistic(X, right, weight, start=start, tolerance=1e-10, **penalty)
+        assert warm.value == pytest.approx(cold.value, rel=1e-8)
+
+
+def test_separable_rows_and_constant_columns_are_no_trouble():
+    X = np.column_stack([np.linspace(-1, 1, 30), np.ones(30), np.zeros(30)])
+    right = X[:, 0] > 0.3
+    for penalty in ({"l1": 0.01}, {"l2": 0.01}):
+        fit = fit_logistic(X, right, np.ones(30), **penalty)
+        assert np.isfinite(fit.coefficients).all()
+        np.testing.assert_array_equal(X @ fit.coefficients + fit.intercept > 0, right)
+
+
+def test_single_precision_rows():
+    X, right, weight = rows(200, 20)
+    double = fit_logistic(X, right, weight, l1=1.0)
+    single = fit_logistic(X.astype(np.float32), right, weight, l1=1.0)
+    assert single.value == pytest.approx(double.value, rel=1e-3)

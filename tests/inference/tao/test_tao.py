@@ -1,0 +1,227 @@
+"""The whole of TAO: descent, the best tree seen, pruning, its objective."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bayestree.baselines import cart, random_oblique
+from bayestree.inference import Data, GrowthLimits, grow, tao
+from bayestree.inference.tao.linear import LogisticSolver
+from bayestree.inference.tao.table import solver_for
+from bayestree.models import (
+    Categorical,
+    FeatureCount,
+    Flat,
+    Gaussian,
+    InverseGammaScale,
+    Laplace,
+    Oblique,
+    Polytope,
+    Priors,
+    SoftTree,
+    named,
+)
+from bayestree.topology import Topology
+from tests.inference.problems import ring
+from tests.inference.tao.cases import classes, model_of
+
+KINDS = [
+    {"split": Oblique()},
+    {"split": Oblique(), "prior": Laplace(0.5)},
+    {"split": Oblique(1)},
+    {"split": Oblique(1), "prior": FeatureCount(1.5)},
+    {"split": Oblique(2), "prior": FeatureCount(1.5, 1.2)},
+]
+
+
+def values(n=200, seed=0):
+    X, _, weights = classes(n, seed=seed)
+    noise = np.random.default_rng(seed + 1).normal(size=n)
+    return X, np.abs(X[:, 0] - X[:, 1]) + 0.1 * noise, weights
+
+
+def start(X, y, parts, depth=4, seed=0):
+    return random_oblique(X, depth, max_features=parts["split"].max_features, random_state=seed)
+
+
+@pytest.mark.parametrize("parts", KINDS, ids=str)
+@pytest.mark.parametrize("rows", [classes, values])
+def test_the_strict_form_never_rises(parts, rows):
+    X, y, weights = rows()
+    found = tao(
+        model_of(y, **parts),
+        Data.of(X, y, weights),
+        init=start(X, y, parts),
+        strict=True,
+        sweeps=12,
+    )
+    objective = found.stats["objective"]
+    assert (np.diff(objective) <= 1e-9 * objective[0]).all()
+    assert objective[-1] < 0.7 * objective[0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("rows", [classes, values])
+def test_the_tree_returned_is_the_best_seen_and_no_worse_than_the_start(rows, seed):
+    X, y, weights = rows(seed=seed)
+    data = Data.of(X, y, weights)
+    first = cart(X, y, weights, max_depth=3, random_state=seed)
+    model = model_of(y)
+    found = tao(model, data, init=first)
+    loss = found.stats["loss"]
+    assert loss.min() <= loss[0]
+    after = -float(found.model.log_likelihood(found.point_sites(), *data))
+    assert after == pytest.approx(loss.min())
+    miss = first.predict(X).argmax(1) != y if y.dtype == np.int64 else (first.predict(X) - y) ** 2
+    assert after <= weights @ miss + 1e-9
+
+
+@pytest.mark.parametrize("parts", KINDS, ids=str)
+def test_the_objective_is_minus_the_log_joint_up_to_its_constant(parts):
+    X, y, weights = classes()
+    data = Data.of(X, y, weights)
+    found = tao(model_of(y, **parts), data, init=start(X, y, parts))
+    again = tao(found.model, data, init=found, strict=True, sweeps=1)
+    objective = again.stats["objective"][0]  # of the tree as it was returned
+    prior = found.model.priors.hyperplane
+    constant = 0.0
+    if isinstance(prior, Laplace):
+        constant = found.model.topology.n_nodes * X.shape[1] * math.log(prior.rate / 2)
+    joint = float(found.model.log_joint(found.point_sites(), *data))
+    assert -joint == pytest.approx(objective - constant)
+
+
+def test_a_squared_loss_falls_and_linear_leaves_lower_it_further():
+    X, y, weights = values()
+    data, first = Data.of(X, y, weights), random_oblique(X, 2, random_state=0)
+    model = named.alternating(Gaussian())
+    constant = tao(model, data, init=first)
+    linear = tao(model, data, init=first, leaf_ridge=0.1)
+    assert constant.stats["loss"].min() < 0.7 * constant.stats["loss"][0]
+    assert linear.stats["objective"].min() < 0.7 * constant.stats["loss"].min()
+
+
+@pytest.mark.parametrize("parts", KINDS[:2], ids=str)
+def test_threads_change_nothing(parts):
+    X, y, weights = classes(400)
+    data, first = Data.of(X, y, weights), start(X, y, parts, depth=5)
+    one, two = (tao(model_of(y, **parts), data, init=first, n_jobs=n) for n in (None, 3))
+    np.testing.assert_array_equal(one.stats["loss"], two.stats["loss"])
+    for name in one.point:
+        np.testing.assert_array_equal(one.point[name], two.point[name])
+
+
+@pytest.mark.parametrize("split", [Oblique(), Oblique(1)], ids=str)
+def test_a_start_without_an_error_stays(split):
+    X = np.random.default_rng(0).normal(size=(100, 3))
+    y = (X[:, 1] > 0.2).astype(int) + (X[:, 2] > 1).astype(int)
+    first = cart(X, y, random_state=0)
+    found = tao(model_of(y, split=split), Data.of(X, y), init=first)
+    assert found.stats["loss"][0] == 0
+    assert found.model.topology == first.topology
+    np.testing.assert_array_equal(found.point["hyperplane"][:, 0], first.hyperplane)
+    np.testing.assert_array_equal(found.point["intercept"][:, 0], first.intercept)
+
+
+def test_a_line_across_the_axes_is_found():
+    X, _, _ = classes(500, d=2)
+    y = (X[:, 0] + X[:, 1] > 0.1).astype(int)
+    found = tao(model_of(y), Data.of(X, y), init=cart(X, y, max_depth=1, random_state=0))
+    assert found.stats["loss"][0] > 50
+    assert found.stats["loss"].min() <= 5
+
+
+def test_a_penalty_removes_coefficients_and_nodes():
+    X, y, weights = classes(d=10)
+    data, first = Data.of(X, y, weights), random_oblique(X, 4, random_state=0)
+    sizes = []
+    for rate in (0.1, 2.0, 10.0, 1000.0):
+        found = tao(model_of(y, prior=Laplace(rate)), data, init=first)
+        sizes.append(int(np.count_nonzero(found.point["hyperplane"])))
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] == 0
+    assert found.model.topology.n_nodes == 0
+
+
+def test_the_start_is_no_candidate_where_its_scale_would_count():
+    """The loss does not see the scale of hyperplanes, the penalty does: a small one is no merit."""
+    X, y, weights = classes()
+    first = random_oblique(X, 3, random_state=0)
+    tiny = first._with(hyperplane=first.hyperplane * 1e-9, intercept=first.intercept * 1e-9)
+    found = tao(model_of(y, prior=Laplace(1.0)), Data.of(X, y, weights), init=tiny)
+    loss = found.stats["loss"]
+    after = -float(found.model.log_likelihood(found.point_sites(), *Data.of(X, y, weights)))
+    assert after < 0.5 * loss[0]
+
+
+def test_polytopes_are_polished():
+    data = ring(300, noise=0.02)
+    model = SoftTree(Topology.leaf(), Polytope(4))
+    grown = grow(model, data, limits=GrowthLimits(max_depth=1), steps=20, random_state=0)
+    moved = replace(grown, point=grown.point | {"intercept": grown.point["intercept"] + 2.0})
+    flat = named.alternating(model.leaf, split=model.split)
+    found = tao(flat, data, init=moved)
+    assert found.stats["loss"].min() < 0.5 * found.stats["loss"][0]
+    assert set(found.point) == {"hyperplane", "intercept", "log_weight"}
+
+
+def test_nodes_say_where_they_come_from():
+    X, y, weights = classes()
+    first = random_oblique(X, 4, random_state=0)
+    found = tao(model_of(y), Data.of(X, y, weights), init=first, sweeps=1)
+    source = found.stats["source"]
+    assert len(source) == found.model.topology.n_nodes < first.n_nodes
+    assert (np.diff(source) > 0).all() or len(set(source)) == len(source)
+
+
+def test_single_precision_gives_nearly_the_same_loss():
+    X, y, weights = classes()
+    first = random_oblique(X, 3, random_state=0)
+    single = Data.of(X, y, weights, dtype=torch.float32)
+    low = tao(model_of(y), single, init=first).stats["loss"].min()
+    high = tao(model_of(y), Data.of(X, y, weights), init=first).stats["loss"].min()
+    assert low == pytest.approx(high, rel=0.5)
+
+
+def test_a_tree_without_a_split_stays_one():
+    X, y, weights = classes()
+    found = tao(model_of(y), Data.of(X, y, weights), init=cart(X, y, max_depth=0))
+    assert found.model.topology.n_nodes == 0
+    assert found.point["hyperplane"].shape == (0, 1, 4)
+
+
+def test_refuses_what_it_cannot_do():
+    X, y, weights = classes()
+    data, first = Data.of(X, y, weights), random_oblique(X, 2, random_state=0)
+    model = model_of(y)
+    with pytest.raises(ValueError, match=r"likelihood must be one of .*got 'mixture'"):
+        tao(SoftTree(Topology.leaf()), data, init=first)
+    with pytest.raises(ValueError, match="ridge must be positive"):
+        tao(model, data, init=first, ridge=0.0)
+    with pytest.raises(ValueError, match="leaf_ridge is for linear leaves"):
+        tao(model, data, init=first, leaf_ridge=1.0)
+    with pytest.raises(ValueError, match="sweeps must be 1 or more"):
+        tao(model, data, init=first, sweeps=0)
+    with pytest.raises(TypeError, match="init must be a Tree or a Posterior, got str"):
+        tao(model, data, init="cart")
+    with pytest.raises(ValueError, match="a split of 4 features, and the model's splits have 1"):
+        tao(model_of(y, split=Oblique(1)), data, init=first)
+    with pytest.raises(ValueError, match="splits on 4 features, and the rows have 3"):
+        tao(model, Data.of(X[:, :3], y), init=first)
+
+
+def test_the_solver_follows_from_split_and_prior():
+    leaf = Categorical(2)
+    assert solver_for(named.alternating(leaf, prior=Laplace(3.0)), 0.1) == LogisticSolver(l1=3.0)
+    assert solver_for(named.alternating(leaf), 0.7) == LogisticSolver(ridge=0.7)
+    unknown = named.alternating(leaf, split=Oblique(1), prior=Laplace(1.0))
+    with pytest.raises(ValueError, match=r"no solver is known for split .*max_features=1.*Laplace"):
+        solver_for(unknown, 0.1)
+    weighted = unknown.with_(split=Polytope(3), priors=Priors(hyperplane=Flat()))
+    with pytest.raises(ValueError, match=r"give FlatWeights\(\) in place of GammaProcess"):
+        solver_for(weighted, 0.1)
+    with pytest.raises(ValueError, match="no solver is known"):
+        solver_for(named.alternating(leaf, prior=InverseGammaScale()), 0.1)
