@@ -1,31 +1,24 @@
 """A tree as nodes and links."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import Normalize
-from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from bayestree.diagnostics.polytopes import n_facets
 from bayestree.diagnostics.size import PolytopeSize
 from bayestree.plots import _style
+from bayestree.plots._layout import GAP, TEXT, Text, draw_leaves, places
 from bayestree.routed_tree import RoutedTree
-from bayestree.topology import Topology
 from bayestree.tree import Tree
 
 Floats = NDArray[np.float64]
 
-BAR_WIDTH, BAR_HEIGHT = 0.8, 0.16  # of a leaf, in units of leaves and of levels
 SLOT = (1.15, 2.0)  # inches of a leaf in a figure of our own, by the length of its names
 WIDEST = 22.0  # inches
 EDGES = 0.2  # on the left and right together, in units of leaves
-GAP = 0.1  # inches between the texts of two leaves
-TEXT = (2.5, 9.0)  # least and largest size of the text, in points
 NEAR = 3.0  # standard deviations
-NAMED = 10  # classes in the legend, at most
 
 
 def tree(
@@ -69,13 +62,10 @@ def tree(
     if ax is None:
         ax = _new_axes(found)
     text = _text_of(_style.width_of(ax) / (found.n_leaves + EDGES), node_texts)
-    node_at, leaf_at = _places(found.topology)
+    node_at, leaf_at = places(found.topology)
     _links(ax, found, node_at, leaf_at, text.size)
     _nodes(ax, node_at, node_texts, text.size)
-    if found.value.ndim == 2:
-        _class_leaves(ax, found, leaf_at, text)
-    else:
-        _value_leaves(ax, found, leaf_at, text)
+    draw_leaves(ax, found, leaf_at, text)
     if measured is not None and found.n_nodes:
         _note(ax, f"[ ]  {level:.0%} interval")
     ax.set(
@@ -83,13 +73,6 @@ def tree(
     )
     ax.set_axis_off()
     return ax
-
-
-class _Text(NamedTuple):
-    """Size of the text in points, and inches of a leaf."""
-
-    size: float
-    slot: float
 
 
 def _new_axes(tree: RoutedTree) -> Axes:
@@ -101,26 +84,11 @@ def _new_axes(tree: RoutedTree) -> Axes:
     return _style.new_axes(width, 1.0 + 0.85 * (tree.depth + 1))
 
 
-def _text_of(slot: float, node_texts: list[str]) -> _Text:
+def _text_of(slot: float, node_texts: list[str]) -> Text:
     """The largest text with which nodes side by side, which have two leaves of room, stay apart."""
     lines = {line for text in node_texts for line in text.splitlines()}
     widest = max((_style.inches(line, TEXT[1]) for line in lines), default=0.0) + 2 * GAP
-    return _Text(float(np.clip(TEXT[1] * 2 * slot / widest, *TEXT)), slot)
-
-
-def _places(topology: Topology) -> tuple[Floats, Floats]:
-    """Where nodes (V, 2) and leaves (L, 2) are: leaves side by side, parents above the middle."""
-    node_at = np.zeros((topology.n_nodes, 2))
-    leaf_at = np.zeros((topology.n_leaves, 2))
-    node_at[:, 1] = -topology.node_depth
-    leaf_at[:, 1] = -topology.leaf_depth
-    # Read from left to right, paths are in the order of their words.
-    order = np.argsort([label.replace("root", "") for label in topology.leaf_labels])
-    leaf_at[order, 0] = np.arange(topology.n_leaves)
-    for node in range(topology.n_nodes - 1, -1, -1):
-        ends = [node_at[c] if c >= 0 else leaf_at[~c] for c in topology.children[node]]
-        node_at[node, 0] = (ends[0][0] + ends[1][0]) / 2
-    return node_at, leaf_at
+    return Text(float(np.clip(TEXT[1] * 2 * slot / widest, *TEXT)), slot)
 
 
 def _rows_below(tree: RoutedTree, child: int) -> float:
@@ -232,91 +200,4 @@ def _note(ax: Axes, text: str) -> None:
         fontsize=_style.SMALL,
         color=_style.INK,
         transform=ax.transAxes,
-    )
-
-
-def _class_leaves(ax: Axes, tree: RoutedTree, leaf_at: Floats, text: _Text) -> None:
-    names = _style.class_names(tree)
-    colours = _style.class_colours(len(names))
-    room = text.slot - GAP * text.size / TEXT[1] - _style.inches("00.00", text.size)
-    shown = [_style.cut(name, text.size, room) for name in names]
-    counts = _counts(tree, text)
-    for leaf, (x, y) in enumerate(leaf_at):
-        start = x - BAR_WIDTH / 2
-        for share, colour in zip(tree.value[leaf], colours, strict=True):
-            bar = Rectangle(
-                (start, y - BAR_HEIGHT / 2),
-                BAR_WIDTH * share,
-                BAR_HEIGHT,
-                facecolor=colour,
-                linewidth=0,
-                zorder=3,
-            )
-            ax.add_patch(bar)
-            start += BAR_WIDTH * share
-        best = int(tree.value[leaf].argmax())
-        label = f"{shown[best]} {tree.value[leaf, best]:.2f}".strip()
-        _leaf_frame(ax, x, y)
-        _leaf_text(ax, x, y, f"{label}\n{counts[leaf]}", text)
-    if len(names) <= NAMED:
-        handles = [
-            Rectangle((0, 0), 1, 1, facecolor=colour, label=name)
-            for name, colour in zip(names, colours, strict=True)
-        ]
-        ax.legend(
-            handles=handles,
-            loc="upper center",
-            bbox_to_anchor=(0.5, 0.02),
-            ncols=_style.legend_columns(names, _style.width_of(ax)),
-            frameon=False,
-            fontsize=max(text.size, _style.SMALL),
-            handlelength=1.0,
-            handleheight=1.0,
-        )
-
-
-def _value_leaves(ax: Axes, tree: RoutedTree, leaf_at: Floats, text: _Text) -> None:
-    low, high = float(tree.value.min()), float(tree.value.max())
-    scale = Normalize(low, high if high > low else low + 1.0)
-    colours = mpl.colormaps[_style.VALUES]
-    counts = _counts(tree, text)
-    for leaf, (x, y) in enumerate(leaf_at):
-        bar = Rectangle(
-            (x - BAR_WIDTH / 2, y - BAR_HEIGHT / 2),
-            BAR_WIDTH,
-            BAR_HEIGHT,
-            facecolor=colours(scale(tree.value[leaf])),
-            linewidth=0,
-            zorder=3,
-        )
-        ax.add_patch(bar)
-        _leaf_frame(ax, x, y)
-        _leaf_text(ax, x, y, f"{tree.value[leaf]:.4g}\n{counts[leaf]}", text)
-
-
-def _leaf_frame(ax: Axes, x: float, y: float) -> None:
-    corner = (x - BAR_WIDTH / 2, y - BAR_HEIGHT / 2)
-    frame = Rectangle(corner, BAR_WIDTH, BAR_HEIGHT, facecolor="none", edgecolor=_style.INK)
-    frame.set(linewidth=0.9, zorder=4)
-    ax.add_patch(frame)
-
-
-def _counts(tree: RoutedTree, text: _Text) -> list[str]:
-    """Rows of each leaf; without that word where it is too wide."""
-    counts = [f"{rows:,.0f} rows" for rows in tree.leaf_rows]
-    longest = max(counts, key=len)
-    fits = _style.inches(longest, text.size) <= text.slot
-    return counts if fits else [count.removesuffix(" rows") for count in counts]
-
-
-def _leaf_text(ax: Axes, x: float, y: float, lines: str, text: _Text) -> None:
-    ax.text(
-        x,
-        y - BAR_HEIGHT / 2 - 0.06,
-        lines,
-        ha="center",
-        va="top",
-        fontsize=text.size,
-        color=_style.INK,
-        zorder=4,
     )

@@ -1,0 +1,155 @@
+"""Where a drawing of a tree has its nodes and leaves, and its leaves themselves."""
+
+from typing import NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+
+from bayestree.plots import _style
+from bayestree.routed_tree import RoutedTree
+from bayestree.topology import Topology
+
+Floats = NDArray[np.float64]
+
+BAR_WIDTH, BAR_HEIGHT = 0.8, 0.16  # of a leaf, in units of leaves and of levels
+GAP = 0.1  # inches between the texts of two leaves
+NAMED = 10  # classes in the legend, at most
+TEXT = (2.5, 9.0)  # least and largest size of the text, in points
+
+
+class Text(NamedTuple):
+    """Size of the text in points, and inches of a leaf."""
+
+    size: float
+    slot: float
+
+
+def places(topology: Topology) -> tuple[Floats, Floats]:
+    """Where nodes (V, 2) and leaves (L, 2) are: leaves side by side, parents above the middle."""
+    node_at = np.zeros((topology.n_nodes, 2))
+    leaf_at = np.zeros((topology.n_leaves, 2))
+    node_at[:, 1] = -topology.node_depth
+    leaf_at[:, 1] = -topology.leaf_depth
+    # Read from left to right, paths are in the order of their words.
+    order = np.argsort([label.replace("root", "") for label in topology.leaf_labels])
+    leaf_at[order, 0] = np.arange(topology.n_leaves)
+    for node in range(topology.n_nodes - 1, -1, -1):
+        ends = [node_at[c] if c >= 0 else leaf_at[~c] for c in topology.children[node]]
+        node_at[node, 0] = (ends[0][0] + ends[1][0]) / 2
+    return node_at, leaf_at
+
+
+def draw_leaves(
+    ax: Axes, tree: RoutedTree, leaf_at: Floats, text: Text, *, legend: bool = True
+) -> None:
+    """Each leaf as a bar of its classes or in the colour of its mean, with its rows.
+
+    Parameters
+    ----------
+    ax : Axes
+        A unit is a leaf across and a level down.
+    leaf_at : array, shape (L, 2)
+    text : Text
+    legend : bool
+        Whether the classes are named below the tree, where they are few.
+    """
+    if tree.value.ndim == 1:
+        _value_leaves(ax, tree, leaf_at, text)
+        return
+    _class_leaves(ax, tree, leaf_at, text)
+    if legend and tree.value.shape[1] <= NAMED:
+        _class_legend(ax, tree, text)
+
+
+def _class_leaves(ax: Axes, tree: RoutedTree, leaf_at: Floats, text: Text) -> None:
+    names = _style.class_names(tree)
+    colours = _style.class_colours(len(names))
+    room = text.slot - GAP * text.size / TEXT[1] - _style.inches("00.00", text.size)
+    shown = [_style.cut(name, text.size, room) for name in names]
+    counts = _counts(tree, text)
+    for leaf, (x, y) in enumerate(leaf_at):
+        start = x - BAR_WIDTH / 2
+        for share, colour in zip(tree.value[leaf], colours, strict=True):
+            bar = Rectangle(
+                (start, y - BAR_HEIGHT / 2),
+                BAR_WIDTH * share,
+                BAR_HEIGHT,
+                facecolor=colour,
+                linewidth=0,
+                zorder=3,
+            )
+            ax.add_patch(bar)
+            start += BAR_WIDTH * share
+        best = int(tree.value[leaf].argmax())
+        label = f"{shown[best]} {tree.value[leaf, best]:.2f}".strip()
+        _leaf_frame(ax, x, y)
+        _leaf_text(ax, x, y, f"{label}\n{counts[leaf]}", text)
+
+
+def _class_legend(ax: Axes, tree: RoutedTree, text: Text) -> None:
+    names = _style.class_names(tree)
+    handles = [
+        Rectangle((0, 0), 1, 1, facecolor=colour, label=name)
+        for name, colour in zip(names, _style.class_colours(len(names)), strict=True)
+    ]
+    ax.legend(
+        handles=handles,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.02),
+        ncols=_style.legend_columns(names, _style.width_of(ax)),
+        frameon=False,
+        fontsize=max(text.size, _style.SMALL),
+        handlelength=1.0,
+        handleheight=1.0,
+    )
+
+
+def _value_leaves(ax: Axes, tree: RoutedTree, leaf_at: Floats, text: Text) -> None:
+    low, high = float(tree.value.min()), float(tree.value.max())
+    scale = Normalize(low, high if high > low else low + 1.0)
+    colours = mpl.colormaps[_style.VALUES]
+    counts = _counts(tree, text)
+    for leaf, (x, y) in enumerate(leaf_at):
+        bar = Rectangle(
+            (x - BAR_WIDTH / 2, y - BAR_HEIGHT / 2),
+            BAR_WIDTH,
+            BAR_HEIGHT,
+            facecolor=colours(scale(tree.value[leaf])),
+            linewidth=0,
+            zorder=3,
+        )
+        ax.add_patch(bar)
+        _leaf_frame(ax, x, y)
+        _leaf_text(ax, x, y, f"{tree.value[leaf]:.4g}\n{counts[leaf]}", text)
+
+
+def _leaf_frame(ax: Axes, x: float, y: float) -> None:
+    corner = (x - BAR_WIDTH / 2, y - BAR_HEIGHT / 2)
+    frame = Rectangle(corner, BAR_WIDTH, BAR_HEIGHT, facecolor="none", edgecolor=_style.INK)
+    frame.set(linewidth=0.9, zorder=4)
+    ax.add_patch(frame)
+
+
+def _counts(tree: RoutedTree, text: Text) -> list[str]:
+    """Rows of each leaf; without that word where it is too wide."""
+    counts = [f"{rows:,.0f} rows" for rows in tree.leaf_rows]
+    longest = max(counts, key=len)
+    fits = _style.inches(longest, text.size) <= text.slot
+    return counts if fits else [count.removesuffix(" rows") for count in counts]
+
+
+def _leaf_text(ax: Axes, x: float, y: float, lines: str, text: Text) -> None:
+    ax.text(
+        x,
+        y - BAR_HEIGHT / 2 - 0.06,
+        lines,
+        ha="center",
+        va="top",
+        fontsize=text.size,
+        color=_style.INK,
+        zorder=4,
+    )
