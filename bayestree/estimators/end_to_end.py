@@ -20,8 +20,10 @@ from bayestree.estimators._units import UnitRule
 from bayestree.inference import Data, Posterior
 from bayestree.inference.end_to_end import EndToEndSplitter
 from bayestree.inference.feature_subsets import RandomFeatures, RandomPatch
-from bayestree.models import Network, SoftTree, Spatial, named
+from bayestree.models import Laplace, Network, Oblique, SoftTree, Spatial, named
 from bayestree.models.leaves import Leaf
+from bayestree.models.priors import HyperplanePrior
+from bayestree.models.splits import StumpSplit
 
 
 class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
@@ -65,6 +67,9 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         Least number of rows on each side of a split.
     min_gain : float, default=0.0
         Least gain of a split in nats of log-likelihood.
+    l1 : float, default=0.0
+        Rate of a Laplace prior on the coefficients, in nats: sparser splits, which generalise
+        better where rows are few or features many. The paper has none.
     spatial : float, default=0.0
         Strength lambda of the smoothness of each split's coefficients as an image (eq. 15).
     image_shape : (int, int), optional
@@ -127,6 +132,7 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         "min_rows": [Interval(Real, 0, None, closed="left")],
         "min_leaf": [Interval(Integral, 1, None, closed="left")],
         "min_gain": [Interval(Real, 0, None, closed="left")],
+        "l1": [Interval(Real, 0, None, closed="left")],
         "spatial": [Interval(Real, 0, None, closed="left")],
         **SUBSETS,
         "inference": [StrOptions({"em", "svi"})],
@@ -158,6 +164,7 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         min_rows: float = 2,
         min_leaf: int = 1,
         min_gain: float = 0.0,
+        l1: float = 0.0,
         spatial: float = 0.0,
         image_shape: tuple[int, int] | None = None,
         max_features: MaxFeatures = None,
@@ -186,6 +193,7 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         self.min_rows = min_rows
         self.min_leaf = min_leaf
         self.min_gain = min_gain
+        self.l1 = l1
         self.spatial = spatial
         self.image_shape = image_shape
         self.max_features = max_features
@@ -202,17 +210,21 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
 
     def _check_combination(self) -> None:
         super()._check_combination()
-        linear = self.split == "oblique"
-        subsets = self._subsets()
-        if not linear and (self.spatial or self.inference == "svi" or subsets):
+        given = {"l1": self.l1, "spatial": self.spatial, "inference": self.inference}
+        if self.split != "oblique" and given != {"l1": 0, "spatial": 0, "inference": "em"}:
             raise ValueError(
-                "spatial, max_features, patch_size and inference='svi' need split='oblique': a "
-                f"network has no coefficients of features; got {self.split!r}."
+                "l1, spatial and inference='svi' need split='oblique', for a network has no "
+                f"coefficients of features; got {given} with {self.split!r}."
             )
-        if subsets and self.inference == "svi":
+        if self._subsets() is not None and self.inference == "svi":
             raise ValueError(
-                "max_features and patch_size need inference='em': draws of 'svi' have all "
-                "coefficients."
+                "max_features and patch_size keep coefficients at 0, which draws never are: use "
+                "inference='em', or all features."
+            )
+        if self.l1 and self.spatial:
+            raise ValueError(
+                f"l1 and spatial are two priors of the same coefficients, got {self.l1} and "
+                f"{self.spatial}: leave one at 0."
             )
         if self.spatial and self.image_shape is None:
             raise ValueError(
@@ -229,11 +241,16 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         )
 
     def _model(self, leaf: Leaf) -> SoftTree:
-        smooth = None
-        if self.spatial and self.image_shape is not None:
-            smooth = Spatial(self.spatial, check_image(self.image_shape, self.n_features_in_))
-        split = None if self.split == "oblique" else self.split
-        return named.end_to_end(leaf, prior=smooth, split=split)
+        prior: HyperplanePrior | None = None
+        if self.l1:
+            prior = Laplace(self.l1)
+        elif self.spatial and self.image_shape is not None:
+            height, width = self.image_shape
+            prior = Spatial(self.spatial, (height, width))
+        return named.end_to_end(leaf, prior=prior, split=self._split())
+
+    def _split(self) -> StumpSplit:
+        return Oblique() if isinstance(self.split, str) else self.split
 
     def _unit_rule(self) -> UnitRule:
         return self.scaling
@@ -252,7 +269,7 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         }
         subsets = self._subsets()
         splitter = EndToEndSplitter(
-            model.split,
+            self._split(),
             model.leaf,
             model.priors,
             epochs=self.epochs,
