@@ -56,6 +56,7 @@ OTHERS: dict[str, Callable[[int], Any]] = {
 #: Trees of this package, with what differs from their defaults.
 OURS: dict[str, tuple[str, dict[str, Any]]] = {
     "e2edt": ("EndToEndTreeClassifier", {}),
+    "e2edf": ("EndToEndForestClassifier", {}),
     "wodt": ("WeightedObliqueTreeClassifier", {}),
     "tao": ("AlternatingTreeClassifier", {}),
     "tao-random": ("AlternatingTreeClassifier", {"init": "random"}),

@@ -19,10 +19,9 @@ MOST_PRINTED = 60  # leaves of a tree that is printed; more are only written
 
 def report(estimator: Any, name: str, prepared: Prepared, target: str, out: Path) -> None:
     """Print what was found, and write it all."""
-    from bayestree import export_text
     from bayestree._write import whole_folder
 
-    tree = export_text(estimator)
+    tree = _text(estimator)
     sizes = _sizes(estimator)
     scores = scored(estimator, prepared.X_held, prepared.y_held, prepared.weights_held)
     metrics = {
@@ -56,6 +55,18 @@ def report(estimator: Any, name: str, prepared: Prepared, target: str, out: Path
     if sizes is not None:
         _tell_sizes(sizes)
     print(f"written to {out}: {', '.join(names)}")
+
+
+def _text(estimator: Any) -> str:
+    """The tree as text; of a forest one after the other."""
+    from bayestree import export_text
+
+    if not hasattr(estimator, "estimators_"):
+        return export_text(estimator)
+    return "\n".join(
+        f"tree {number}: {export_text(tree)}"
+        for number, tree in enumerate(estimator.estimators_, start=1)
+    )
 
 
 def _sizes(estimator: Any) -> Any:

@@ -37,6 +37,7 @@ TREES: dict[str, Named] = {
     "cpt": Named(*CPT, start={"n_experts": 20}),
     "cpt-k1": Named(*CPT, fixed={"n_experts": 1}),
     "e2edt": Named("EndToEndTreeClassifier"),
+    "e2edf": Named("EndToEndForestClassifier"),
     "wodt": Named("WeightedObliqueTreeClassifier"),
     "tao": Named(*TAO, fixed={"split": "oblique"}),
     "tao-sparse": Named(*TAO, fixed={"split": "oblique"}, start={"l1": 1.0}),

@@ -152,7 +152,7 @@ def tables(tmp_path, monkeypatch):
 
 # Any parameter of a tree that makes it quick.
 QUICK = {"epochs": 20, "refine_epochs": 2, "learning_rate": 0.05, "n_draws": 2, "max_depth": 2,
-         "n_trees": 2, "min_rows": 2, "min_leaf": 1, "min_gain": 0}  # fmt: skip
+         "n_estimators": 4, "min_rows": 2, "min_leaf": 1, "min_gain": 0}  # fmt: skip
 
 
 def run(*words):
