@@ -18,7 +18,7 @@ from bayestree.inference.growing import GrowingTree, GrowthLimits
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.splitter import FittedSplit, Splitter
 from bayestree.inference.stumps import StumpFitter
-from bayestree.inference.training import HARD, additive_parts, recalibrated
+from bayestree.inference.training import HARD, additive_parts, check_linear, recalibrated
 from bayestree.models.soft_tree import SoftTree
 
 Pruning = Callable[[GrowingTree, set[int]], set[int]]
@@ -81,12 +81,15 @@ def grow(
     ------
     ValueError
         If ``order`` is not known.
+    TypeError
+        For splits without hyperplanes and no ``splitter`` for them.
     """
     if order not in ("level", "best"):
         raise ValueError(f"order must be 'level' or 'best', got {order!r}.")
     limits = limits or GrowthLimits()
     settings: dict[str, Any] = {"limits": limits, "order": order}
     if splitter is None:
+        check_linear(model, data, "StumpFitter, the default splitter,")
         stumps: dict[str, Any] = {
             "steps": steps,
             "n_restarts": n_restarts,

@@ -15,6 +15,7 @@ from bayestree.inference.growing import GrowingTree, GrowthLimits
 from bayestree.inference.posterior import Arrays, Posterior
 from bayestree.inference.splitter import FittedSplit
 from bayestree.inference.stumps import absorb, best_threshold
+from bayestree.inference.training import check_linear
 from bayestree.models.sites import Sites
 
 LOG2 = math.log(2.0)
@@ -59,7 +60,13 @@ def harden(
     Returns
     -------
     Hardened
+
+    Raises
+    ------
+    TypeError
+        For splits without hyperplanes.
     """
+    check_linear(posterior.model, data, "harden")
     sites = {name: value.to(data.X) for name, value in posterior.point_sites().items()}
     with torch.no_grad():
         scores = torch.cat([posterior.model.scores(sites, part.X) for part in data.parts()])

@@ -20,6 +20,7 @@ from bayestree.inference.training import (
     additive_parts,
     at_prior_mean,
     check_counts,
+    check_linear,
     default_epochs,
     expert_size,
     joined,
@@ -86,12 +87,15 @@ def map(  # noqa: A001 - the name of the method
     ValueError
         If ``init`` has another topology, ``optimiser`` is not known, or the prior on hyperplanes
         has no gradient.
+    TypeError
+        For splits without hyperplanes.
     """
     if init.model.topology != model.topology:
         raise ValueError("init has another topology than model.")
     if optimiser not in ("adam", "lbfgs"):
         raise ValueError(f"optimiser must be 'adam' or 'lbfgs', got {optimiser!r}.")
     check_differentiable(model)
+    check_linear(model, data, "map")
     check_counts(epochs=epochs, batch_size=batch_size, patience=patience)
     if epochs is None:
         epochs = default_epochs(len(data.X), batch_size) if optimiser == "adam" else 30

@@ -34,6 +34,7 @@ from bayestree.inference.training import (
     Schedule,
     adam,
     check_counts,
+    check_linear,
     default_epochs,
     leaf_sums,
 )
@@ -126,6 +127,8 @@ def svi(
     ValueError
         For an ``init`` of another topology, a prior without a gradient, infinite steepness, and
         settings that are not known or do not go together.
+    TypeError
+        For splits without hyperplanes.
 
     Warns
     -----
@@ -140,6 +143,7 @@ def svi(
         raise ValueError("init has another topology than model.")
     check_soft(model)
     check_guide(guide)
+    check_linear(model, data, "svi")
     check_counts(epochs=epochs, batch_size=batch_size, n_restarts=n_restarts, n_draws=n_draws)
     if not (math.isfinite(kl_weight) and kl_weight > 0):
         raise ValueError(f"kl_weight must be positive, got {kl_weight}.")

@@ -25,6 +25,22 @@ def default_epochs(n_rows: int, batch_size: int) -> int:
     return max(1, round(steps / per_epoch))
 
 
+def check_linear(model: SoftTree, data: Data, method: str) -> None:
+    """Refuse splits without hyperplanes, for a method that moves these.
+
+    Raises
+    ------
+    TypeError
+        For such splits.
+    """
+    if "hyperplane" not in model.split.shapes(model.size(data.X.shape[1])):
+        raise TypeError(
+            f"{method} fits hyperplanes, and the model's split is {model.split!r}; "
+            "grow(splitter=EndToEndSplitter(...)) and em fit any split that has gradients, and the "
+            "model itself is one for Pyro's own inference."
+        )
+
+
 def check_counts(**counts: int | None) -> None:
     """Refuse counts below 1; None leaves the choice to the fit.
 
