@@ -25,6 +25,9 @@ from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
 from bayestree.models.splits import StumpSplit
 
+INTERCEPT_SCALE = 10.0  # of a normal prior beside Laplace, wide enough to matter to no fit but
+# where the rows say nothing of an intercept and draws would wander off
+
 
 class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
     """Oblique decision tree, grown and then trained as a whole by EM.
@@ -243,7 +246,7 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
     def _model(self, leaf: Leaf) -> SoftTree:
         prior: HyperplanePrior | None = None
         if self.l1:
-            prior = Laplace(self.l1)
+            prior = Laplace(self.l1, INTERCEPT_SCALE)
         elif self.spatial and self.image_shape is not None:
             height, width = self.image_shape
             prior = Spatial(self.spatial, (height, width))
