@@ -109,6 +109,7 @@ def from_sklearn(fitted: Any, feature_names: Sequence[str] = ()) -> Tree:
 def random_oblique(
     X: FloatArray,
     depth: int,
+    weights: FloatArray | None = None,
     *,
     max_features: int | None = None,
     random_state: RandomState = None,
@@ -120,6 +121,8 @@ def random_oblique(
     X : array, shape (n, d)
     depth : int
         Of all leaves: 2**depth of them.
+    weights : array, shape (n,), optional
+        Each row counts so many times.
     max_features : int, optional
         Coefficients that are not 0, drawn for each node; by default all.
     random_state : int, RandomState or Generator, optional
@@ -138,10 +141,11 @@ def random_oblique(
         np.put_along_axis(plane, order[:, max_features:], 0.0, axis=1)
     plane /= np.linalg.norm(plane, axis=1, keepdims=True)
     offset = np.zeros(topology.n_nodes)
+    mass = np.ones(len(X)) if weights is None else weights
     rows = [np.arange(len(X))] + [np.empty(0, dtype=np.int64)] * (topology.n_nodes - 1)
     for node, children in enumerate(topology.children.tolist()):
         score = X[rows[node]] @ plane[node]
-        offset[node] = -np.median(score) if len(score) else 0.0
+        offset[node] = -_median(score, mass[rows[node]]) if len(score) else 0.0
         for child, taken in zip(
             children, (score + offset[node] <= 0, score + offset[node] > 0), strict=True
         ):
@@ -155,6 +159,15 @@ def random_oblique(
         center=np.zeros(n_features),
         scale=np.ones(n_features),
     )
+
+
+def _median(values: FloatArray, weights: FloatArray) -> float:
+    """Weighted median; half-way where half of the weight ends between two values."""
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(weights[order])
+    half = below[-1] / 2
+    low, high = (int(np.searchsorted(below, half, side=side)) for side in ("left", "right"))
+    return float(values[order[low]] + values[order[min(high, len(order) - 1)]]) / 2
 
 
 def _numbered(left: IntArray, right: IntArray) -> tuple[Topology, IntArray, IntArray]:

@@ -90,3 +90,11 @@ def test_random_hyperplanes_halve_the_rows(max_features):
     assert (np.count_nonzero(tree.hyperplane, axis=1) == (max_features or 5)).all()
     again = random_oblique(X, 4, max_features=max_features, random_state=0)
     np.testing.assert_array_equal(tree.hyperplane, again.hyperplane)
+
+
+def test_random_hyperplanes_see_weights_as_repeats():
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    count = np.random.default_rng(1).integers(1, 5, 60)
+    once = random_oblique(X, 3, count.astype(float), random_state=0)
+    often = random_oblique(np.repeat(X, count, axis=0), 3, random_state=0)
+    np.testing.assert_allclose(once.intercept, often.intercept, atol=1e-12)

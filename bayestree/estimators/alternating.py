@@ -101,11 +101,15 @@ class BaseAlternatingTree(BaseTree):
         if not isinstance(self.init, str):
             return self._given()
         X, seeds = data.X.numpy(force=True), check_random_state(draw_seed(self.random_state))
+        y, weights = data.y.numpy(force=True), data.weights.numpy(force=True)
         if self.init == "random":
             return baselines.random_oblique(
-                X, self.max_depth, max_features=MOST_FEATURES[self.split], random_state=seeds
+                X,
+                self.max_depth,
+                weights,
+                max_features=MOST_FEATURES[self.split],
+                random_state=seeds,
             )
-        y, weights = data.y.numpy(force=True), data.weights.numpy(force=True)
         return baselines.cart(
             X,
             y,

@@ -56,7 +56,12 @@ def regularization_path(path: Any, ax: Axes | None = None) -> Axes:
         )
     best = path.best
     label = f"λ = {path.lambdas[best]:.3g}, {path.leaves[best]:,} leaves"
-    ring = {"marker": "o", "markersize": 12, "markerfacecolor": "none", "linestyle": "none"}
+    ring: dict[str, Any] = {
+        "marker": "o",
+        "markersize": 12,
+        "markerfacecolor": "none",
+        "linestyle": "none",
+    }
     ax.plot(size[best : best + 1], error[best : best + 1], color=_style.DOUBT, label=label, **ring)
     ax.set_xscale("log")
     ax.set(xlabel="coefficients that are not 0", ylabel="error (%)" if classifies else "1 - R²")

@@ -1,0 +1,208 @@
+"""Alternating trees: starts, options, files, and the series of penalties."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+import bayestree
+from bayestree import (
+    AlternatingTreeClassifier,
+    AlternatingTreeRegressor,
+    ConvexPolytopeTreeClassifier,
+    baselines,
+    export_text,
+)
+
+
+@pytest.fixture(scope="module")
+def cancer():
+    X, y = load_breast_cancer(return_X_y=True)
+    return train_test_split(X, y, test_size=0.25, random_state=0, stratify=y)
+
+
+@pytest.fixture(scope="module")
+def diabetes():
+    X, y = load_diabetes(return_X_y=True)
+    return train_test_split(X, y, test_size=0.25, random_state=0)
+
+
+def wrong(fitted, X, y):
+    return int((fitted.predict(X) != y).sum())
+
+
+@pytest.mark.parametrize("split", ["oblique", "bivariate", "axis"])
+@pytest.mark.parametrize("l1", [0.0, 1.0])
+@pytest.mark.parametrize("init", ["cart", "random"])
+def test_every_split_from_every_start(split, l1, init, cancer):
+    X, X_test, y, y_test = cancer
+    X, X_test = X[:, :8], X_test[:, :8]
+    clf = AlternatingTreeClassifier(split=split, l1=l1, init=init, max_depth=3, random_state=0)
+    clf.fit(X, y)
+    assert clf.score(X_test, y_test) > 0.87
+    most = {"oblique": 8, "bivariate": 2, "axis": 1}[split]
+    assert np.count_nonzero(clf.tree_.hyperplane, axis=1).max() <= most
+    assert clf.get_depth() <= 3
+
+
+def test_the_loss_of_the_fit_is_that_of_the_tree(cancer):
+    X, _, y, _ = cancer
+    clf = AlternatingTreeClassifier(max_depth=4, random_state=0).fit(X, y)
+    first = DecisionTreeClassifier(max_depth=4, random_state=0).fit(X, y)
+    assert wrong(clf, X, y) == clf.posterior_.stats["loss"].min() <= wrong(first, X, y)
+
+
+def test_a_sparse_oblique_tree_is_small_and_accurate(cancer):
+    X, X_test, y, y_test = cancer
+    clf = AlternatingTreeClassifier(l1=1.0, max_depth=6, random_state=0).fit(X, y)
+    assert clf.score(X_test, y_test) > 0.93
+    assert clf.get_n_leaves() <= 8
+    assert 0 < np.count_nonzero(clf.tree_.hyperplane) < 0.5 * clf.tree_.hyperplane.size
+
+
+def test_starts_from_a_tree_or_a_fitted_estimator(cancer):
+    X, _, y, _ = cancer
+    first = AlternatingTreeClassifier(max_depth=2, sweeps=1, random_state=0).fit(X, y)
+    one = AlternatingTreeClassifier(init=first, random_state=0).fit(X, y)
+    two = clone(AlternatingTreeClassifier(init=first.tree_, random_state=0)).fit(X, y)
+    np.testing.assert_array_equal(one.predict_proba(X), two.predict_proba(X))
+    assert one.posterior_.stats["loss"][0] == wrong(first, X, y)
+    raw = AlternatingTreeClassifier(init=baselines.cart(X, y, max_depth=2), scaling="none")
+    assert raw.fit(X, y).posterior_.stats["loss"][0] == wrong(
+        DecisionTreeClassifier(max_depth=2, random_state=0).fit(X, y), X, y
+    )
+
+
+def test_refuses_starts_that_it_cannot_take(cancer):
+    X, _, y, _ = cancer
+    with pytest.raises(TypeError, match=r"init must be .* got DecisionTreeClassifier"):
+        AlternatingTreeClassifier(init=DecisionTreeClassifier().fit(X, y)).fit(X, y)
+    narrow = AlternatingTreeClassifier(max_depth=2).fit(X[:, :5], y)
+    with pytest.raises(ValueError, match="a tree on 5 features, and X has 30"):
+        AlternatingTreeClassifier(init=narrow).fit(X, y)
+    with pytest.raises(ValueError, match="max_depth must be 16 or less, got 17"):
+        AlternatingTreeClassifier(init="random", max_depth=17).fit(X, y)
+    with pytest.raises(ValueError, match="a split of 5 features"):
+        AlternatingTreeClassifier(init=narrow, split="axis").fit(X[:, :5], y)
+
+
+def test_class_weights_move_the_errors(cancer):
+    X, _, y, _ = cancer
+    X = X[:, :3]
+    missed = [
+        ((clf.predict(X) == 1) & (y == 0)).sum()
+        for weight in (None, {0: 20.0, 1: 1.0})
+        for clf in [AlternatingTreeClassifier(max_depth=2, l1=1.0, class_weight=weight).fit(X, y)]
+    ]
+    assert missed[1] < missed[0]
+
+
+def test_a_search_over_penalties(cancer):
+    X, _, y, _ = cancer
+    search = GridSearchCV(
+        AlternatingTreeClassifier(max_depth=2, random_state=0), {"l1": [1.0, 1e4]}, cv=2
+    )
+    assert search.fit(X[:, :5], y).best_params_ == {"l1": 1.0}
+
+
+@pytest.mark.parametrize("leaf", ["constant", "linear"])
+def test_regression_lowers_the_squared_loss_of_cart(leaf, diabetes):
+    X, X_test, y, y_test = diabetes
+    reg = AlternatingTreeRegressor(
+        max_depth=2, leaf=leaf, leaf_ridge=10.0, l1=3.0, random_state=0
+    ).fit(X, y)
+    first = DecisionTreeRegressor(max_depth=2, min_samples_leaf=5, random_state=0).fit(X, y)
+    assert reg.score(X, y) > first.score(X, y) + 0.02
+    assert reg.score(X_test, y_test) > 0.25
+    assert (reg.tree_.slope is None) == (leaf == "constant")
+
+
+def test_a_linear_leaf_says_its_ridge_regression(diabetes):
+    X, _, y, _ = diabetes
+    reg = AlternatingTreeRegressor(max_depth=0, leaf="linear", leaf_ridge=1e-6).fit(X, y)
+    design = np.column_stack([X, np.ones(len(X))])
+    best = design @ np.linalg.lstsq(design, y, rcond=None)[0]
+    np.testing.assert_allclose(reg.predict(X), best, rtol=1e-4)
+    text = export_text(reg)
+    assert "root: leaf, 331 rows, 152 + 703 (x8 + 0.000101)" in text
+    assert " more" in text
+    moved = reg.tree_.on_scaled(np.full(10, 0.3), np.full(10, 2.0))
+    np.testing.assert_allclose(moved.predict((X - 0.3) / 2), reg.predict(X))
+    with pytest.raises(ValueError, match=r"slope must have shape \(1, 10\), got \(2, 10\)"):
+        reg.tree_.with_linear_leaves(np.zeros(1), np.zeros((2, 10)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (AlternatingTreeClassifier, {"l1": 1.0}),
+        (AlternatingTreeClassifier, {"split": "bivariate", "l1": 2.0}),
+        (AlternatingTreeRegressor, {"leaf": "linear"}),
+    ],
+)
+def test_files_bring_back_the_tree(kind, settings, tmp_path):
+    X, y = load_iris(return_X_y=True)
+    fitted = kind(max_depth=2, random_state=0, **settings).fit(X, y)
+    again = kind(init=fitted.tree_, **settings).fit(X, y)
+    for one in (fitted, again):
+        path = tmp_path / "tree.safetensors"
+        one.save(path)
+        back = bayestree.load(path)
+        np.testing.assert_array_equal(back.predict(X), one.predict(X))
+        np.testing.assert_array_equal(back.posterior_.stats["loss"], one.posterior_.stats["loss"])
+        assert back.posterior_.model == one.posterior_.model
+    np.testing.assert_array_equal(back.init.hyperplane, fitted.tree_.hyperplane)
+
+
+@pytest.mark.parametrize("n_experts", [1, 4])
+def test_the_deterministic_form_of_a_polytope_tree_is_polished(n_experts, cancer):
+    X, _, y, _ = cancer
+    settings = {"n_experts": n_experts, "max_depth": 2, "inference": "map", "epochs": 1}
+    plain, polished = (
+        ConvexPolytopeTreeClassifier(
+            **settings, refine=refine, prediction="tree", random_state=0
+        ).fit(X, y)
+        for refine in (None, "tao")
+    )
+    assert wrong(polished, X, y) < wrong(plain, X, y)
+    for name in plain.posterior_.point:
+        np.testing.assert_array_equal(plain.posterior_.point[name], polished.posterior_.point[name])
+    assert len(polished.polytope_size().labels) == polished.tree_.n_nodes
+
+
+def test_a_series_of_penalties(cancer):
+    X, X_test, y, y_test = cancer
+    start = AlternatingTreeClassifier(max_depth=3, random_state=0)
+    path = bayestree.regularization_path(start, X, y, [30.0, 0.0, 1.0, 1e5], X_test, y_test)
+    np.testing.assert_array_equal(path.lambdas, [0, 1, 30, 1e5])
+    assert (np.diff(path.nonzeros) < 0).all()
+    assert (np.diff(path.leaves) <= 0).all()
+    assert path.leaves[-1] == 1
+    assert path.score[path.best] == path.score.max()
+    assert path.best_estimator.l1 == path.lambdas[path.best]
+    # the second starts from the first
+    assert path.estimators[1].init is path.estimators[0].tree_
+    frame = path.to_frame()
+    assert list(frame.columns) == [
+        "train_score",
+        "score",
+        "nonzeros",
+        "leaves",
+        "depth",
+        "seconds",
+    ]
+    assert frame.loc[1.0, "nonzeros"] == path.nonzeros[1]
+    assert start.init == "cart"
+
+
+def test_a_series_refuses_what_has_no_penalty(cancer):
+    X, X_test, y, y_test = cancer
+    with pytest.raises(TypeError, match="got DecisionTreeClassifier"):
+        bayestree.regularization_path(DecisionTreeClassifier(), X, y, [1.0], X_test, y_test)
+    for lambdas in ([], [-1.0], [np.nan]):
+        with pytest.raises(ValueError, match="lambdas must be one or more finite"):
+            bayestree.regularization_path(
+                AlternatingTreeClassifier(), X, y, lambdas, X_test, y_test
+            )
