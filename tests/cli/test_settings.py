@@ -1,6 +1,7 @@
 """From the tree's name, cards and single settings to an estimator."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -209,3 +210,19 @@ def test_a_large_tree_is_written_not_printed(tables, tmp_path, monkeypatch):
     printed = run(*words, "b").stdout
     assert "leaves: see b/tree.txt" in printed
     assert (tmp_path / "b" / "tree.txt").read_text() not in printed
+
+
+def test_a_forest_is_written_tree_by_tree(tables, tmp_path):
+    sets = [f"--set={key}={QUICK[key]}" for key in ("epochs", "n_estimators", "max_depth")]
+    words = ("fit", "classes.csv", "--target", "kind", "--tree", "e2edf", "--out", "wood")
+    assert run(*words, *sets).exit_code == 0
+    text = (tmp_path / "wood" / "tree.txt").read_text()
+    model = bayestree.load("wood/model.safetensors")
+    assert text.count("tree ") == len(model.estimators_) == 4
+    assert bayestree.export_text(model.estimators_[3]) in text
+
+
+def test_the_page_of_the_command_line_lists_every_tree():
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\| `([\w-]+)` \| .* \| yes \| (yes)? ?\|$", page, re.MULTILINE)
+    assert dict(told) == {n: "yes" if TREES[n].regressor else "" for n in TREES}
