@@ -1,5 +1,6 @@
 """What every deterministic tree does with its rows, whatever its splits are. NumPy only."""
 
+import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -97,15 +98,19 @@ class RoutedTree(ABC):
 
     def walk(self, X: FloatArray) -> Iterator[tuple[int, IntArray, BoolArray]]:
         """Every node reached, with the rows that reach it and the side of each."""
-        waiting: dict[int, IntArray] = {0: np.arange(len(X))} if self.n_nodes else {}
-        for node in range(self.n_nodes):
-            rows = waiting.pop(node, None)
-            if rows is None or len(rows) == 0:
-                continue
+        children = self.topology.children
+        waiting: dict[int, IntArray] = {}
+        if self.n_nodes and len(X):
+            waiting[0] = np.arange(len(X))
+        reached = [*waiting]  # a heap: nodes come in their order, and only those that rows reach
+        while reached:
+            node = heapq.heappop(reached)
+            rows = waiting.pop(node)
             right = self.goes_right(node, X if len(rows) == len(X) else X[rows])
-            for child, taken in zip(self.topology.children[node], (~right, right), strict=True):
-                if child >= 0:
-                    waiting[int(child)] = rows[taken]
+            for child, taken in zip(children[node].tolist(), (~right, right), strict=True):
+                if child >= 0 and taken.any():
+                    waiting[child] = rows[taken]
+                    heapq.heappush(reached, child)
             yield node, rows, right
 
     def apply(self, X: FloatArray) -> IntArray:
