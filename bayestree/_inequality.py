@@ -16,6 +16,7 @@ def inequality(
     *,
     max_features: int = 4,
     decimals: int = 3,
+    separator: str = " ",
 ) -> tuple[str, int]:
     """The left side of normal . x <= limit and its sign, divided by the coefficient of a feature.
 
@@ -30,6 +31,8 @@ def inequality(
         Most terms shown.
     decimals : int
         Significant digits of a coefficient.
+    separator : str
+        Between two terms.
 
     Returns
     -------
@@ -46,7 +49,7 @@ def inequality(
         ratio = normal[j] / lead
         terms.append(f"{'-' if ratio < 0 else '+'} {_plain(abs(ratio), decimals)} {names[j]}")
     hidden = f" + … {len(order) - len(shown)} more" if len(order) > len(shown) else ""
-    return f"{' '.join(terms)}{hidden} {'<=' if lead > 0 else '>='}", first
+    return f"{separator.join(terms)}{hidden} {'<=' if lead > 0 else '>='}", first
 
 
 def _plain(value: float, decimals: int) -> str:

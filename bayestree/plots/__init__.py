@@ -8,6 +8,8 @@ from bayestree.plots._boundary import boundary
 from bayestree.plots._calibration import calibration
 from bayestree.plots._elbo import elbo
 from bayestree.plots._facet_image import facet_image
+from bayestree.plots._node_images import node_images
+from bayestree.plots._node_scatter import node_scatter
 from bayestree.plots._polytope_size import polytope_size
 from bayestree.plots._ranks import ranks
 from bayestree.plots._regularization import regularization_path
@@ -20,6 +22,8 @@ __all__ = [
     "calibration",
     "elbo",
     "facet_image",
+    "node_images",
+    "node_scatter",
     "polytope_size",
     "ranks",
     "regularization_path",

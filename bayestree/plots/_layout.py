@@ -1,11 +1,12 @@
 """Where a drawing of a tree has its nodes and leaves, and its leaves themselves."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
@@ -19,13 +20,20 @@ BAR_WIDTH, BAR_HEIGHT = 0.8, 0.16  # of a leaf, in units of leaves and of levels
 GAP = 0.1  # inches between the texts of two leaves
 NAMED = 10  # classes in the legend, at most
 TEXT = (2.5, 9.0)  # least and largest size of the text, in points
+EDGES = 0.2  # on the left and right together, in units of leaves
+# Of a tree of panels, in inches:
+LINK = 0.35  # from a panel to the one below
+LEAF = 0.18  # height of the bar of a leaf
+HEADING = 0.32  # above all
+NARROWEST = 0.95  # slot of a leaf
 
 
 class Text(NamedTuple):
-    """Size of the text in points, and inches of a leaf."""
+    """Size of the text in points, inches of a leaf, and levels that its bar is high."""
 
     size: float
     slot: float
+    bar: float = BAR_HEIGHT
 
 
 def places(topology: Topology) -> tuple[Floats, Floats]:
@@ -41,6 +49,61 @@ def places(topology: Topology) -> tuple[Floats, Floats]:
         ends = [node_at[c] if c >= 0 else leaf_at[~c] for c in topology.children[node]]
         node_at[node, 0] = (ends[0][0] + ends[1][0]) / 2
     return node_at, leaf_at
+
+
+class Panel(NamedTuple):
+    """Inches of a panel, and of what is written above it, below it and on its left."""
+
+    width: float
+    height: float
+    above: float
+    below: float
+    left: float = 0.0
+
+
+def panels_as_tree(tree: RoutedTree, panel: Panel) -> NDArray[Any]:
+    """Axes of a new Figure, one for each node where a drawing of the tree has it, shape (V,).
+
+    Links and leaves are drawn, and there is room for a line of text above the root's panel.
+    """
+    node_at, leaf_at = places(tree.topology)
+    level = panel.height + panel.above + panel.below + LINK
+    slot = max((panel.width + panel.left + 2 * _style.PAD) / 2, NARROWEST)
+    text = Text(_style.SMALL, slot, LEAF / level)
+    leaf_at[:, 1] += (0.5 * panel.height + panel.above - 0.5 * LEAF) / level  # level with titles
+    top = (0.5 * panel.height + panel.above + HEADING) / level
+    bottom = min(
+        (node_at[:, 1] - (0.5 * panel.height + panel.below) / level).min(),
+        (leaf_at[:, 1] - (LEAF + 0.45) / level).min(),
+    )
+    width, height = slot * (tree.n_leaves + EDGES) + panel.left, level * (top - bottom)
+    figure = Figure(figsize=(width, height))
+    ground = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    left = -0.5 - EDGES / 2 - panel.left / slot
+    ground.set(xlim=(left, left + width / slot), ylim=(bottom, top))
+    ground.set_axis_off()
+    _link_panels(ground, tree, panel, node_at, leaf_at)
+    draw_leaves(ground, tree, leaf_at, text, legend=False)
+    share = (panel.width / width, panel.height / height)
+    corners = [
+        ((x - left) * slot / width - share[0] / 2, (y - bottom) * level / height - share[1] / 2)
+        for x, y in node_at
+    ]
+    return np.array([figure.add_axes((*corner, *share)) for corner in corners], dtype=object)
+
+
+def _link_panels(
+    ground: Axes, tree: RoutedTree, panel: Panel, node_at: Floats, leaf_at: Floats
+) -> None:
+    """Lines from below a panel to what is above the next one, or to a leaf."""
+    level = panel.height + panel.above + panel.below + LINK
+    above, below = 0.5 * panel.height + panel.above, 0.5 * panel.height + panel.below
+    for (x, y), pair in zip(node_at, tree.topology.children.tolist(), strict=True):
+        for child in pair:
+            end = leaf_at[~child] if child < 0 else node_at[child]
+            rise = 0.5 * LEAF if child < 0 else above
+            ends = ([x, end[0]], [y - below / level, end[1] + rise / level])
+            ground.plot(*ends, color="#B8B8B8", linewidth=1.6, zorder=1)
 
 
 def draw_leaves(
@@ -75,9 +138,9 @@ def _class_leaves(ax: Axes, tree: RoutedTree, leaf_at: Floats, text: Text) -> No
         start = x - BAR_WIDTH / 2
         for share, colour in zip(tree.value[leaf], colours, strict=True):
             bar = Rectangle(
-                (start, y - BAR_HEIGHT / 2),
+                (start, y - text.bar / 2),
                 BAR_WIDTH * share,
-                BAR_HEIGHT,
+                text.bar,
                 facecolor=colour,
                 linewidth=0,
                 zorder=3,
@@ -86,7 +149,7 @@ def _class_leaves(ax: Axes, tree: RoutedTree, leaf_at: Floats, text: Text) -> No
             start += BAR_WIDTH * share
         best = int(tree.value[leaf].argmax())
         label = f"{shown[best]} {tree.value[leaf, best]:.2f}".strip()
-        _leaf_frame(ax, x, y)
+        _leaf_frame(ax, x, y, text)
         _leaf_text(ax, x, y, f"{label}\n{counts[leaf]}", text)
 
 
@@ -115,21 +178,21 @@ def _value_leaves(ax: Axes, tree: RoutedTree, leaf_at: Floats, text: Text) -> No
     counts = _counts(tree, text)
     for leaf, (x, y) in enumerate(leaf_at):
         bar = Rectangle(
-            (x - BAR_WIDTH / 2, y - BAR_HEIGHT / 2),
+            (x - BAR_WIDTH / 2, y - text.bar / 2),
             BAR_WIDTH,
-            BAR_HEIGHT,
+            text.bar,
             facecolor=colours(scale(tree.value[leaf])),
             linewidth=0,
             zorder=3,
         )
         ax.add_patch(bar)
-        _leaf_frame(ax, x, y)
+        _leaf_frame(ax, x, y, text)
         _leaf_text(ax, x, y, f"{tree.value[leaf]:.4g}\n{counts[leaf]}", text)
 
 
-def _leaf_frame(ax: Axes, x: float, y: float) -> None:
-    corner = (x - BAR_WIDTH / 2, y - BAR_HEIGHT / 2)
-    frame = Rectangle(corner, BAR_WIDTH, BAR_HEIGHT, facecolor="none", edgecolor=_style.INK)
+def _leaf_frame(ax: Axes, x: float, y: float, text: Text) -> None:
+    corner = (x - BAR_WIDTH / 2, y - text.bar / 2)
+    frame = Rectangle(corner, BAR_WIDTH, text.bar, facecolor="none", edgecolor=_style.INK)
     frame.set(linewidth=0.9, zorder=4)
     ax.add_patch(frame)
 
@@ -145,7 +208,7 @@ def _counts(tree: RoutedTree, text: Text) -> list[str]:
 def _leaf_text(ax: Axes, x: float, y: float, lines: str, text: Text) -> None:
     ax.text(
         x,
-        y - BAR_HEIGHT / 2 - 0.06,
+        y - 0.875 * text.bar,
         lines,
         ha="center",
         va="top",

@@ -6,19 +6,20 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from bayestree._inequality import inequality, limit
 from bayestree.diagnostics.polytopes import n_facets
 from bayestree.diagnostics.size import PolytopeSize
 from bayestree.plots import _style
-from bayestree.plots._layout import GAP, TEXT, Text, draw_leaves, places
+from bayestree.plots._layout import EDGES, GAP, TEXT, Text, draw_leaves, places
 from bayestree.routed_tree import RoutedTree
-from bayestree.tree import Tree
+from bayestree.tree import Tree, facet_threshold
 
 Floats = NDArray[np.float64]
 
 SLOT = (1.15, 2.0)  # inches of a leaf in a figure of our own, by the length of its names
 WIDEST = 22.0  # inches
-EDGES = 0.2  # on the left and right together, in units of leaves
 NEAR = 3.0  # standard deviations
+TERMS = 2  # of the condition of a node
 
 
 def tree(
@@ -30,11 +31,12 @@ def tree(
 ) -> Axes:
     """Drawing of the deterministic tree.
 
-    A node says how many training rows reach it and how many facets its polytope has; rows inside
-    the polytope go left. Where there are several posterior draws, the facets are their most
-    probable number, with a central interval in brackets; else those of the deterministic tree
-    within three standard deviations of the mean of each feature. The width of a link grows with
-    its rows. A leaf shows the probabilities of the classes as a bar, or its mean.
+    A node says how many training rows reach it and what goes left: of a split by one facet the
+    condition, by its two largest terms; of a polytope the number of its facets, whose inside goes
+    left. Where there are several posterior draws, that is the most probable number of facets,
+    with a central interval in brackets; else that of the deterministic tree within three standard
+    deviations of the mean of each feature. The width of a link grows with its rows. A leaf shows
+    the probabilities of the classes as a bar, or its mean.
 
     Parameters
     ----------
@@ -63,7 +65,7 @@ def tree(
         ax = _new_axes(found)
     text = _text_of(_style.width_of(ax) / (found.n_leaves + EDGES), node_texts)
     node_at, leaf_at = places(found.topology)
-    _links(ax, found, node_at, leaf_at, text.size)
+    _links(ax, found, node_at, leaf_at, _side_names(found, measured), text.size)
     _nodes(ax, node_at, node_texts, text.size)
     draw_leaves(ax, found, leaf_at, text)
     if measured is not None and found.n_nodes:
@@ -106,10 +108,17 @@ def _facets_near(tree: Tree, node: int) -> int:
     return max(n_facets(*planes, low, high), 1)
 
 
-def _links(ax: Axes, tree: RoutedTree, node_at: Floats, leaf_at: Floats, size: float) -> None:
+def _links(
+    ax: Axes,
+    tree: RoutedTree,
+    node_at: Floats,
+    leaf_at: Floats,
+    words: tuple[str, str],
+    size: float,
+) -> None:
     total = max(float(tree.leaf_rows.sum()), 1.0)
     for node, pair in enumerate(tree.topology.children):
-        for side, (word, child) in enumerate(zip(tree.side_names, pair, strict=True)):
+        for side, (word, child) in enumerate(zip(words, pair, strict=True)):
             end = node_at[child] if child >= 0 else leaf_at[~child]
             width = 0.6 + 5.0 * _rows_below(tree, int(child)) / total
             ax.plot(
@@ -166,8 +175,32 @@ def _node_texts(tree: RoutedTree, measured: PolytopeSize | None, level: float) -
 
 
 def _split_text(tree: RoutedTree, node: int) -> str:
-    """What kind of split a node has; of a polytope, its facets."""
-    return _facets(_facets_near(tree, node)) if isinstance(tree, Tree) else tree.split_name
+    """What goes left at a node: of one facet the condition, of several their number."""
+    if not isinstance(tree, Tree):
+        return tree.split_name
+    own = tree.experts(node)
+    plane, strength = tree.hyperplane[own.start], np.abs(tree.standardised_hyperplane[own.start])
+    if own.stop - own.start > 1:
+        return _facets(_facets_near(tree, node))
+    if not strength.any():
+        return "no feature"
+    terms, first = inequality(
+        plane,
+        strength,
+        _style.feature_names(tree),
+        max_features=TERMS,
+        decimals=2,
+        separator="\n",
+    )
+    bound = (facet_threshold(tree.weight[own])[0] - tree.intercept[own.start]) / plane[first]
+    return f"{terms} {limit(float(bound), float(tree.scale[first]), 2)}"
+
+
+def _side_names(tree: RoutedTree, measured: PolytopeSize | None) -> tuple[str, str]:
+    """What the ways from the root are called: a condition holds or not, a polytope has insides."""
+    if isinstance(tree, Tree) and measured is None and (tree.n_facets == 1).all():
+        return "yes", "no"
+    return tree.side_names
 
 
 def _facets(count: int) -> str:

@@ -1,5 +1,7 @@
 """Trees and maps: what they draw and what they refuse."""
 
+import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -204,11 +206,29 @@ def test_the_band_comes_last_in_the_legend():
 
 
 def test_tree_says_facets_rows_and_classes():
-    tree = make_tree(topology=Topology.stump(), class_names=("no", "yes"))
+    tree = make_tree(topology=Topology.stump(), n_experts=3, class_names=("no", "yes"))
     said = texts(plots.tree(tree))
-    assert "1 facet\n200 rows" in said
+    assert any(re.fullmatch(r"[123] facets?\n200 rows", text) for text in said)
     assert {"inside", "outside", "no", "yes"} <= set(said)
     assert sum(text.endswith(" rows") for text in said) == 3
+
+
+@pytest.mark.parametrize(
+    ("plane", "says"),
+    [
+        ([0.0, 2.0, 0.0], "x1 <= -1.0"),
+        ([0.0, -2.0, 0.5], "x1\n- 0.25 x2 >= 1.0"),
+        ([1.0, 4.0, 2.0], "x1\n+ 0.5 x2 + … 1 more <= -0.5"),
+        ([0.0, 0.0, 0.0], "no feature"),
+    ],
+)
+def test_a_node_of_one_facet_says_its_condition(plane, says):
+    tree = make_tree(topology=Topology.stump(), n_features=3)
+    weight = np.ones(1)  # splits where the sum is 0
+    tree = replace(tree, weight=weight, hyperplane=np.array([plane]), intercept=np.array([2.0]))
+    said = texts(plots.tree(tree))
+    assert f"{says}\n200 rows" in said
+    assert {"yes", "no"} <= set(said)
 
 
 def fitted_with(tree, sizes, n_draws):
@@ -229,10 +249,10 @@ def test_tree_says_the_mode_and_the_interval_of_the_facets():
 
 @pytest.mark.parametrize(("n_draws", "sizes"), [(1, True), (10, False)])
 def test_tree_without_a_posterior_counts_its_own_facets(n_draws, sizes):
-    tree = make_tree(topology=Topology.stump())
+    tree = make_tree(topology=Topology.stump(), n_experts=3)
     fitted = fitted_with(tree, make_sizes([[4]]), n_draws=n_draws)
     said = texts(plots.tree(fitted, sizes=sizes))
-    assert "1 facet\n200 rows" in said
+    assert any(re.fullmatch(r"[123] facets?\n200 rows", text) for text in said)
     assert not any("interval" in text for text in said)
 
 
