@@ -19,7 +19,7 @@ from bayestree._threads import threads_for
 from bayestree.estimators._base import DTYPES
 from bayestree.estimators._classifier import Floats, LabelledClassifier
 from bayestree.estimators._subsets import CONSTRAINTS as SUBSETS
-from bayestree.estimators._subsets import MaxFeatures, check_image, subset_rule
+from bayestree.estimators._subsets import MaxFeatures
 from bayestree.estimators._units import UnitRule
 from bayestree.estimators.end_to_end import EndToEndTreeClassifier
 from bayestree.models import Categorical
@@ -179,17 +179,8 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
         return self
 
     def _trees(self) -> list[EndToEndTreeClassifier]:
-        """The trees before their fit, each with a seed of its own.
-
-        Raises
-        ------
-        ValueError
-            For an image or a patch that does not fit the features.
-        """
-        if self.image_shape is not None:
-            check_image(self.image_shape, self.n_features_in_)
+        """The trees before their fit, each with a seed of its own."""
         many = None if self.patch_size is not None else self.max_features
-        subset_rule(self.n_features_in_, many, self.image_shape, self.patch_size)
         epochs = FINE_TUNING * self.epochs if self.refine_epochs is None else self.refine_epochs
         shared = {k: v for k, v in self.get_params(deep=False).items() if k not in OWN}
         shared |= {"max_features": many, "refine_epochs": epochs, "verbose": False}
