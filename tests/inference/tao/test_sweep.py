@@ -93,10 +93,12 @@ def test_the_root_sees_its_subtrees_as_they_are_after_their_update():
     tree = hand_worked()
     tree.splits[1] = NodeSplit.linear(np.ones(1), -4.5)  # row 4 is wrong too
     tree.values = np.array([0, 1, 0])
+    tree.weights = np.array([1.0, 1, 1, 1, 3, 1])
     reach = tree.reach()
     sweep(tree, reach, AxisSolver())
-    # by the subtree as it was, row 4 would have been better left at the root
     assert tree.splits[1].intercept == -3.5
+    # by the subtree as it was, row 4 would have been better left of the root, and outweighed 0, 1
+    assert tree.splits[0].intercept == -1.5
     assert total_loss(tree) == 0
 
 
