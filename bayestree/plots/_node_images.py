@@ -64,7 +64,7 @@ def node_images(estimator: Any, shape: tuple[int, int]) -> NDArray[Any]:
         panel.set(xticks=[], yticks=[])
         for spine in panel.spines.values():
             spine.set(color="#B8B8B8", linewidth=0.8)
-        _style.panel_title(panel, label, f"{np.count_nonzero(weights)}")
+        _style.panel_title(panel, label, f"{np.count_nonzero(weights)} px")
     _explain(panels[0].figure)
     return panels
 

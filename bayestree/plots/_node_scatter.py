@@ -18,7 +18,7 @@ from bayestree.tree import Tree, facet_threshold
 
 Floats = NDArray[np.float64]
 
-PANEL = Panel(width=2.5, height=1.75, above=0.28, below=0.42, left=0.24)
+PANEL = Panel(width=2.5, height=1.75, above=0.28, below=0.42, left=0.4)
 MOST_LEAVES = 24  # drawn with all their nodes
 MOST_POINTS = 1500  # of a panel
 JITTER = 0.32  # of the distance between two classes

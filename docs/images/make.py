@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 from scipy.stats import norm
-from sklearn.datasets import load_digits, load_wine, make_moons
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_moons
 
 import bayestree as bt
 from bayestree import plots
@@ -49,6 +49,23 @@ def digits():
     return clf.set_params(kl_weight=0.1).fit(X, y)
 
 
+@cache
+def tumours():
+    """569 tumours, 30 measurements; two of them in each node."""
+    data = load_breast_cancer(as_frame=True)
+    y = data.target_names[data.target]
+    clf = bt.AlternatingTreeClassifier(split="bivariate", l1=3.0, random_state=0)
+    return clf.fit(data.data, y), data.data, y
+
+
+@cache
+def few_pixels():
+    """The digits by an oblique tree that looks at few pixels."""
+    X, y = load_digits(return_X_y=True)
+    clf = bt.AlternatingTreeClassifier(l1=1.0, max_depth=4, scaling="common", random_state=0)
+    return clf.fit(X, y)
+
+
 def reliability():
     """The posterior and the deterministic tree on points that neither has seen."""
     X, y = make_moons(1500, noise=0.4, random_state=0)
@@ -74,6 +91,9 @@ def rank_histograms():
 
 PICTURES = {
     "tree": lambda: plots.tree(wine()[0]),
+    "bivariate-tree": lambda: plots.tree(tumours()[0]),
+    "node-scatter": lambda: plots.node_scatter(*tumours()),
+    "node-images": lambda: plots.node_images(few_pixels(), (8, 8)),
     "boundary": lambda: plots.boundary(*rings()),
     "polytope-size": lambda: plots.polytope_size(rings()[0]),
     "shrinkage": lambda: plots.shrinkage(rings()[0]),
