@@ -14,6 +14,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bayestree.inference.bivariate_rows import (
     Codes,
@@ -113,7 +114,11 @@ class LineSearch:
         return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
     def node(
-        self, X: FloatArray, statistics: FloatArray, weights: FloatArray, worth: Worth
+        self,
+        X: NDArray[np.floating],
+        statistics: FloatArray,
+        weights: FloatArray,
+        worth: Worth,
     ) -> "Node":
         """The rows of a node, to be searched.
 
@@ -135,7 +140,7 @@ class Node:
     def __init__(
         self,
         search: LineSearch,
-        X: FloatArray,
+        X: NDArray[np.floating],
         statistics: FloatArray,
         weights: FloatArray,
         worth: Worth,

@@ -71,7 +71,7 @@ def node_images(estimator: Any, shape: tuple[int, int]) -> NDArray[Any]:
 
 def _explain(figure: Figure) -> None:
     """What the colours say, above the tree."""
-    place = {"va": "top", "fontsize": 9, "transform": figure.transFigure}
+    place: dict[str, Any] = {"va": "top", "fontsize": 9, "transform": figure.transFigure}
     y = 1.0 - 0.08 / figure.get_figheight()
     inch = 1.0 / figure.get_figwidth()
     red, blue = "#B2182B", "#2166AC"

@@ -46,7 +46,7 @@ class BivariateSolver:
                 raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}.")
 
     def penalty(self, split: NodeSplit) -> float:
-        return self._price(np.count_nonzero(split.hyperplane))
+        return self._price(int(np.count_nonzero(split.hyperplane)))
 
     def _price(self, n_features: int) -> float:
         """Infinite for splits that this solver does not find."""
