@@ -11,6 +11,7 @@ import importlib
 import time
 import warnings
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -29,41 +30,58 @@ class AbsentError(Exception):
     """The package of a candidate is not installed."""
 
 
-def named(module: str, name: str, **settings: Any) -> Callable[[int], Any]:
+Make = Callable[[int, str], Any]  # from a seed and the name of a set to an estimator
+
+
+def named(module: str, name: str, settings: dict[str, dict[str, Any]]) -> Make:
     """Make an estimator of a package that may be absent."""
 
-    def make(seed: int) -> Any:
+    def make(seed: int, rows: str) -> Any:
         try:
             found = getattr(importlib.import_module(module), name)
         except ImportError as error:
             raise AbsentError(f"{module}: {error}") from error
-        estimator = found(**settings)
-        if "random_state" in estimator.get_params():
-            estimator.set_params(random_state=seed)
-        return estimator
+        seeds = {"random_state": seed} if "random_state" in signature(found).parameters else {}
+        return found(**(settings.get("all", {}) | settings.get(rows, {}) | seeds))
 
     return make
 
 
-OTHERS: dict[str, Callable[[int], Any]] = {
-    "cart": lambda seed: DecisionTreeClassifier(random_state=seed),
-    "random-forest": lambda seed: RandomForestClassifier(random_state=seed),
-    "treeple": named("treeple.tree", "ObliqueDecisionTreeClassifier"),
-    "treeple-forest": named("treeple", "ObliqueRandomForestClassifier"),
-    "obliquetree": named("obliquetree", "Classifier", max_depth=10),
-    "stree": named("stree", "Stree"),
+OTHERS: dict[str, Make] = {
+    "cart": lambda seed, _: DecisionTreeClassifier(random_state=seed),
+    "random-forest": lambda seed, _: RandomForestClassifier(random_state=seed),
+    "treeple": named("treeple.tree", "ObliqueDecisionTreeClassifier", {}),
+    "treeple-forest": named("treeple", "ObliqueRandomForestClassifier", {}),
+    "obliquetree": named("obliquetree", "Classifier", {"all": {"max_depth": 10}}),
+    "stree": named("stree", "Stree", {}),
 }
-#: Trees of this package, with what differs from their defaults.
-OURS: dict[str, tuple[str, dict[str, Any]]] = {
-    "e2edt": ("EndToEndTreeClassifier", {}),
-    "e2edf": ("EndToEndForestClassifier", {}),
+#: Trees of this package: class, and settings for all sets and for single ones (those of the other
+#: benchmarks, or chosen on validation rows); the rest is default.
+OURS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+    "cpt": ("ConvexPolytopeTreeClassifier", {
+        "all": {"dtype": "float32"},
+        "digits": {"scaling": "common"},
+        "letter": {"max_depth": 11, "max_leaves": 300, "scaling": "common", "kl_weight": 0.1,
+                   "steepness": 3.0, "min_rows": 10, "min_leaf": 3, "min_gain": 2.0},
+    }),
+    "e2edt": ("EndToEndTreeClassifier", {
+        "all": {"dtype": "float32", "learning_rate": 0.03, "epochs": 50},
+        "satimage": {"learning_rate": 0.01, "epochs": 20},
+        "letter": {"learning_rate": 0.01, "epochs": 20, "max_depth": 11},
+    }),
+    "e2edf": ("EndToEndForestClassifier", {"all": {"dtype": "float32", "learning_rate": 0.03}}),
     "wodt": ("WeightedObliqueTreeClassifier", {}),
-    "tao": ("AlternatingTreeClassifier", {}),
-    "tao-random": ("AlternatingTreeClassifier", {"init": "random"}),
-    "tao-sparse": ("AlternatingTreeClassifier", {"l1": 1.0}),
-    "tao-bivariate": ("AlternatingTreeClassifier", {"split": "bivariate", "l1": 3.0}),
-    "bivariate": ("BivariateTreeClassifier", {}),
-}
+    "tao": ("AlternatingTreeClassifier", {
+        "breast_cancer": {"max_depth": 6, "l1": 1.0},
+        "satimage": {"max_depth": 7, "l1": 1.0},
+        "letter": {"max_depth": 10, "init": "random"},
+    }),
+    "tao-bivariate": ("AlternatingTreeClassifier", {
+        "all": {"split": "bivariate", "l1": 3.0},
+        "letter": {"max_depth": 12},
+    }),
+    "bivariate": ("BivariateTreeClassifier", {"letter": {"max_depth": 20}}),
+}  # fmt: skip
 
 
 def splits(name: str, repeats: int) -> list[Rows]:
@@ -92,10 +110,10 @@ def leaves(estimator: Any) -> int | None:
     return None
 
 
-def measure(candidate: str, make: Callable[[int], Any], name: str, repeats: int) -> str:
+def measure(candidate: str, make: Make, name: str, repeats: int) -> str:
     scores, sizes, seconds = [], [], []
     for seed, (X, y, X_test, y_test) in enumerate(splits(name, repeats)):
-        estimator = make(seed)
+        estimator = make(seed, name)
         start = time.perf_counter()
         estimator.fit(X, y)
         seconds.append(time.perf_counter() - start)
@@ -110,7 +128,7 @@ def measure(candidate: str, make: Callable[[int], Any], name: str, repeats: int)
 
 
 def main() -> None:
-    ours = {key: named("bayestree", cls, **v) for key, (cls, v) in OURS.items()}
+    ours = {key: named("bayestree", cls, settings) for key, (cls, settings) in OURS.items()}
     makers = OTHERS | ours
     parser = argparse.ArgumentParser()
     parser.add_argument("--sets", nargs="*", choices=SETS, default=SETS)
