@@ -10,6 +10,7 @@ import torch
 from bayestree.baselines import cart, random_oblique
 from bayestree.inference import Data, GrowthLimits, grow, tao
 from bayestree.inference.tao.linear import LogisticSolver
+from bayestree.inference.tao.starts import splits_of
 from bayestree.inference.tao.table import solver_for
 from bayestree.models import (
     Categorical,
@@ -151,10 +152,21 @@ def test_the_start_is_no_candidate_where_its_scale_would_count():
     X, y, weights = classes()
     first = random_oblique(X, 3, random_state=0)
     tiny = first._with(hyperplane=first.hyperplane * 1e-9, intercept=first.intercept * 1e-9)
-    found = tao(model_of(y, prior=Laplace(1.0)), Data.of(X, y, weights), init=tiny)
-    loss = found.stats["loss"]
+    found = tao(model_of(y, prior=Laplace(8.0)), Data.of(X, y, weights), init=tiny)
+    loss, objective = found.stats["loss"], found.stats["objective"]
+    assert objective[1:].min() > objective[0]
     after = -float(found.model.log_likelihood(found.point_sites(), *Data.of(X, y, weights)))
-    assert after < 0.5 * loss[0]
+    assert after < loss[0]
+
+
+def test_experts_of_any_weight_make_the_same_oblique_split():
+    X, y, weights = classes()
+    first = random_oblique(X, 2, random_state=0)
+    heavy = first._with(weight=np.array([0.3, 2.5, 1.0]))
+    topology, splits = splits_of(heavy, model_of(y))
+    assert topology == first.topology
+    for node, split in enumerate(splits):
+        np.testing.assert_array_equal(split.goes_right(X), heavy.goes_right(node, X))
 
 
 def test_polytopes_are_polished():
