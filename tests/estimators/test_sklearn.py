@@ -46,7 +46,7 @@ def estimators():
     list(estimators()),
     expected_failed_checks=lambda estimator: (
         {}
-        if isinstance(estimator, BivariateTreeClassifier)  # nothing is drawn at random
+        if isinstance(estimator, BivariateTreeClassifier | AlternatingTreeClassifier)
         else {
             "check_sample_weight_equivalence_on_dense_data": STOCHASTIC,
             "check_sample_weight_equivalence_on_sparse_data": STOCHASTIC,
