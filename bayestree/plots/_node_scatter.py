@@ -67,9 +67,7 @@ def node_scatter(
         If X or y have other shapes, the node is not in the tree or has several facets, ``ax`` is
         given without a node, or the tree has no split, or too many leaves to draw all nodes.
     """
-    tree = _style.tree_of(estimator)
-    if not isinstance(tree, Tree):
-        raise TypeError(f"node_scatter draws linear splits, not a {type(tree).__name__}.")
+    tree = _style.polytopes_of(estimator)
     rows = _rows(estimator, tree, X, y)
     labels = tree.topology.node_labels
     if node is not None:
