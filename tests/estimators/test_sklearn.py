@@ -1,6 +1,9 @@
 """The rules of scikit-learn, by its own checks."""
 
+from dataclasses import dataclass
+
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
 
 from bayestree import (
     AlternatingTreeClassifier,
@@ -12,6 +15,7 @@ from bayestree import (
     EndToEndTreeClassifier,
     WeightedObliqueTreeClassifier,
 )
+from bayestree.models import Network
 
 CHEAP = {"max_depth": 2, "n_experts": 3, "random_state": 0}
 REFINED = {"epochs": 3, "n_draws": 4, "batch_size": 50}
@@ -23,6 +27,14 @@ REFINED = {"epochs": 3, "n_draws": 4, "batch_size": 50}
 # The splits of an alternating tree are fitted to a tolerance, in other coordinates where rows are
 # few: their last digits decide in which of many optima the tree ends.
 STOCHASTIC = "a seed does not place the same facets on repeated rows as on weighted ones"
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Builds networks of one layer; unlike a function it has the same repr in every process."""
+
+    def __call__(self, n_features):
+        return nn.Linear(n_features, 1)
 
 
 def estimators():
@@ -38,6 +50,10 @@ def estimators():
     yield AlternatingTreeRegressor(max_depth=3, random_state=0)
     yield AlternatingTreeRegressor(init="random", leaf="linear", max_depth=2, random_state=0)
     yield EndToEndTreeClassifier(max_depth=2, epochs=20, learning_rate=0.05, random_state=0)
+    yield EndToEndTreeClassifier(
+        max_depth=2, split=Network(Linear()), epochs=10, steepness=5.0, learning_rate=0.05,
+        random_state=0,
+    )  # fmt: skip
     yield WeightedObliqueTreeClassifier(max_depth=3, random_state=0)
     yield EndToEndForestClassifier(2, max_depth=2, epochs=3, learning_rate=0.05, random_state=0)
 
