@@ -193,7 +193,7 @@ def main() -> None:
 
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "bayesian-oblique.png"
-    picture(posteriors, X, y).savefig(path, dpi=150)
+    picture(posteriors, X, y).savefig(path, dpi=110)
     print(f"Picture: {path.resolve()}")
 
 

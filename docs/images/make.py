@@ -1,10 +1,12 @@
-"""Makes the pictures of docs/pictures.md, the same on every run, in a minute.
+"""Makes the pictures of docs/pictures.md, the same on every run, in some minutes.
 
 Run: python docs/images/make.py [NAME ...]
 """
 
 import io
+import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -106,15 +108,35 @@ PICTURES = {
 }
 
 
+#: Pictures that an example makes: its name, and theirs.
+EXAMPLES = {
+    "bayesian-oblique": ("bayesian_oblique", "bayesian-oblique.png"),
+    "segmentation-epochs": ("segmentation", "epochs.png"),
+    "segmentation-kernels": ("segmentation", "kernels.png"),
+}
+
+
+@cache
+def example(name: str) -> Path:
+    """The folder in which an example has left its pictures."""
+    script = HERE.parents[1] / "examples" / f"{name}.py"
+    folder = Path(tempfile.mkdtemp())
+    subprocess.run([sys.executable, script, "--out", folder], check=True)
+    return folder
+
+
 def write(name: str) -> None:
     """Draw a picture and write it with few colours, which makes it small."""
-    figure = np.ravel(PICTURES[name]())[0].figure
     buffer = io.BytesIO()
-    figure.savefig(buffer, dpi=DPI)
+    if name in EXAMPLES:
+        script, file = EXAMPLES[name]
+        buffer.write((example(script) / file).read_bytes())
+    else:
+        np.ravel(PICTURES[name]())[0].figure.savefig(buffer, dpi=DPI)
     flat = Image.open(buffer).convert("RGB").quantize(256, kmeans=2, dither=Image.Dither.NONE)
     flat.save(HERE / f"{name}.png", optimize=True)
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or PICTURES:
+    for name in sys.argv[1:] or [*PICTURES, *EXAMPLES]:
         write(name)
