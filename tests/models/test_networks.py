@@ -1,4 +1,5 @@
 import math
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -144,13 +145,29 @@ def test_scores_leave_the_generator_alone():
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
-def test_threads_do_not_see_each_others_parameters():
-    split = Network(two_layers)
-    X = torch.randn(2000, 2, generator=torch.Generator().manual_seed(0))
-    cases = [started(split, 1, X, seed) for seed in range(16)]
+class Meeting(nn.Linear):
+    """A layer in which, where there is a barrier, two threads are at the same time."""
+
+    barrier = None
+
+    def forward(self, x):
+        if self.barrier is None:
+            return super().forward(x)
+        self.barrier.wait(timeout=30)
+        found = super().forward(x)
+        self.barrier.wait(timeout=30)
+        return found
+
+
+def test_threads_do_not_see_each_others_parameters(monkeypatch):
+    split = Network(lambda d: Meeting(d, 1))
+    X = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
+    cases = [started(split, 1, X, seed) for seed in range(2)]
     expected = [split.log_odds(sites, X) for sites in cases]
-    with ThreadPoolExecutor(4) as pool:
+    monkeypatch.setattr(Meeting, "barrier", threading.Barrier(2))
+    with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda sites: split.log_odds(sites, X), cases))
+    assert not torch.equal(*expected)
     for ours, theirs in zip(found, expected, strict=True):
         assert torch.equal(ours, theirs)
 
