@@ -46,10 +46,12 @@ def test_a_corner_by_hand():
 
 
 def test_a_pair_must_gain_its_penalty():
-    y = np.array([0, 0, 0, 1])
-    more = entropy(1, 1)  # what the pair gains beyond the feature
+    """Corners of 1, 1, 1 and 4 rows, one of these of the other class: no split is pure."""
+    X, y = CORNERS[[0, 1, 2, 3, 3, 3, 3]], np.array([0, 0, 0, 1, 1, 1, 0])
+    # the feature parts 2 | 1 + 4, the diagonal 3 | 4
+    more = entropy(2, 3) - entropy(1, 3)
     for penalty, n_features in ((more - 1e-6, 2), (more + 1e-6, 1), (math.inf, 1)):
-        split = one_node(CORNERS, y, pair_penalty=penalty)
+        split = one_node(X, y, pair_penalty=penalty)
         assert int((split.sites["hyperplane"] != 0).sum()) == n_features
 
 

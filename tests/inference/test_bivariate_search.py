@@ -6,6 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from bayestree.inference import bivariate_rows
 from bayestree.inference.bivariate_search import LineSearch
 
 
@@ -20,7 +21,7 @@ def agreement(left, whole):
     return np.abs(whole.reshape(-1, *[1] * (left.ndim - 1)) - 2 * left)[0] / 2
 
 
-def every_cut(X, statistics, weights, worth, directions, groups, min_leaf):
+def every_cut(X, statistics, weights, worth, *, directions, groups, min_leaf):
     """The best worth over all groups of features, directions and midpoints, one by one."""
     mean = np.average(X, axis=0, weights=weights)
     spread = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weights))
@@ -53,9 +54,12 @@ def problem(kind, *, n=40, d=4, levels=None, seed=0):
 
 @pytest.mark.parametrize("kind", ["gini", "0/1"])
 @pytest.mark.parametrize("levels", [None, 4])
+@pytest.mark.parametrize("cells", [False, True])
 @pytest.mark.parametrize("min_leaf", [1, 8])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_best_of_all_cuts(kind, levels, min_leaf, seed):
+def test_the_best_of_all_cuts(kind, levels, cells, min_leaf, monkeypatch):
+    if cells:  # also where they save no time
+        monkeypatch.setattr(bivariate_rows, "OVERHEAD", -1)
+    seed = 3
     X, statistics, weights, worth = problem(kind, levels=levels, seed=seed)
     search = LineSearch(n_orientations=6, min_leaf=min_leaf)
     node = search.node(X, statistics, weights, worth)
@@ -64,7 +68,15 @@ def test_the_best_of_all_cuts(kind, levels, min_leaf, seed):
         (node.pair(), search.orientations(), list(combinations(range(4), 2))),
     ]
     for line, directions, groups in cases:
-        best = every_cut(X, statistics, weights, worth, directions, groups, min_leaf)
+        best = every_cut(
+            X,
+            statistics,
+            weights,
+            worth,
+            directions=directions,
+            groups=groups,
+            min_leaf=min_leaf,
+        )
         assert line.worth == pytest.approx(best, rel=1e-12)
         found, right = worth_of(line, X, statistics, worth)
         assert found == pytest.approx(best, rel=1e-12)
@@ -94,6 +106,12 @@ def test_of_equal_cuts_the_widest_gap():
     line = LineSearch().node(X, signed, np.ones(4), agreement).single()
     assert line.features.tolist() == [0]
     assert -line.intercept / line.coefficient[0] == pytest.approx(5.0)
+    # the cuts at 1.5 and at 7 leave one row wrong each
+    X = np.array([0.0, 1.0, 2.0, 5.0, 9.0, 10.0])[:, None]
+    signed = np.array([-1.0, -1.0, 1.0, -1.0, 1.0, 1.0])[:, None]
+    line = LineSearch().node(X, signed, np.ones(6), agreement).single()
+    assert line.worth == pytest.approx(2.0)
+    assert -line.intercept / line.coefficient[0] == pytest.approx(7.0)
 
 
 @pytest.mark.parametrize("n", [2, 3, 30, 31])
