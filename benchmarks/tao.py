@@ -36,10 +36,13 @@ JOBS: dict[str, dict[str, Any]] = {
     "hiv": {"max_depth": 6, "l1": 4.0, "scaling": "common", "class_weight": "balanced"},
     "digits": {"max_depth": 8},
     "breast_cancer": {"max_depth": 6, "l1": 1.0},
-    "airfoil": {"max_depth": 7, "l1": 0.3},
-    "concrete": {"max_depth": 6, "l1": 0.3},
-    "abalone": {"max_depth": 4, "l1": 3.0},
-    "kin40k": {"max_depth": 9, "l1": 0.3},
+    "airfoil": {"max_depth": 8, "l1": 0.1},
+    "concrete": {"max_depth": 8, "l1": 0.1},
+    "abalone": {"max_depth": 4, "l1": 0.3},
+    "airfoil-linear": {"max_depth": 4, "leaf": "linear", "l1": 0.1},
+    "concrete-linear": {"max_depth": 4, "leaf": "linear", "l1": 0.1},
+    "abalone-linear": {"max_depth": 4, "leaf": "linear", "l1": 0.1},
+    "kin40k-linear": {"max_depth": 6, "leaf": "linear", "l1": 0.1, "dtype": "float32"},
 }
 
 
@@ -106,9 +109,7 @@ def main() -> None:
         settings = JOBS[job] | {name: ast.literal_eval(text) for name, text in changed.items()}
         for l1 in given.lambdas or [settings.get("l1", 0.0)]:
             found = [
-                measure(
-                    job.removesuffix("-d8"), settings | {"l1": l1}, seed, validate=given.validate
-                )
+                measure(job.split("-")[0], settings | {"l1": l1}, seed, validate=given.validate)
                 for seed in range(given.seeds)
             ]
             mean, spread = np.mean(found, axis=0), np.std(found, axis=0)
