@@ -172,9 +172,9 @@ def _check_setting(setting: Setting, tree: str, parameters: Mapping[str, Any]) -
 
     name, value, source = setting
     if name not in parameters:
-        raise InputError(
-            f"{source}: tree {tree!r} has no parameter {name!r}{_nearest(name, parameters)}"
-        )
+        typed = source == "--set" or source.startswith("card ")
+        remedy = _nearest(name, parameters.keys() - OWN_OPTION) if typed else "; leave it out."
+        raise InputError(f"{source}: tree {tree!r} has no parameter {name!r}{remedy}")
     if name in OWN_OPTION:
         remedy = f"use {OWN_OPTION[name]}" if OWN_OPTION[name] else "leave it out"
         raise InputError(f"{source}: {name!r} is set by the command line; {remedy}.")
@@ -189,5 +189,5 @@ def _check_setting(setting: Setting, tree: str, parameters: Mapping[str, Any]) -
 def _nearest(name: str, known: Iterable[str]) -> str:
     """The end of a message: the nearest right name, or all of them."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
     return f"; did you mean {close[0]!r}?" if close else f"; it may be one of {', '.join(known)}."

@@ -106,6 +106,11 @@ class TestMake:
         same = Choice("cpt-k1", [Setting("n_experts", 1, "--experts")])
         assert make(same, "regression", seed=0).n_experts == 1
 
+    def test_an_option_that_the_tree_does_not_have(self):
+        choice = choose("wodt", [], {"--draws": ("n_draws", 5)}, ())
+        with pytest.raises(InputError, match=r"--draws: tree 'wodt' .* 'n_draws'; leave it out"):
+            make(choice, "classification", seed=0)
+
     def test_where_a_tree_begins(self):
         assert make(Choice("cpt-k1", []), "regression", seed=0).n_experts == 1
         assert make(Choice("cpt", []), "regression", seed=0).n_experts == 20
