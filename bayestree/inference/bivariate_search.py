@@ -30,8 +30,8 @@ Worth = Callable[[FloatArray, FloatArray], FloatArray]
 
 GRAIN = 16  # units of rounding within which two projections are one
 SLACK = 1e-9  # relative difference of two worths that is none
-SCREEN_ROWS = 1000  # rows that a screen looks at
-SCREEN_ANGLES = 6  # and orientations
+SCREENS = ((200, 10), (1000, 1))  # rows looked at, and multiples of n_refined that pass
+SCREEN_ANGLES = 6  # orientations that a screen looks at
 
 
 class Line(NamedTuple):
@@ -218,17 +218,21 @@ class Node:
         return np.array(list(combinations(chosen, 2)), dtype=np.int64).reshape(-1, 2)
 
     def _screened(self, pairs: IntArray, directions: FloatArray) -> IntArray:
-        """The pairs that are best at a few orientations, on some of the rows."""
-        rows, codes = self.rows, self.codes
-        n_rows = rows.z.shape[1]
-        if n_rows > SCREEN_ROWS:
-            # A stream of its own, so that the same rows are split alike anywhere in a tree.
-            drawn = np.sort(np.random.default_rng(0).choice(n_rows, SCREEN_ROWS, replace=False))
-            rows, codes = rows.take(drawn), codes.take(drawn)
+        """The pairs that are best at a few orientations: first on few of the rows, then on more."""
         few = directions[:: max(1, len(directions) // SCREEN_ANGLES)]
-        found, _ = self._sweep(rows, codes, pairs, few)
-        order = np.argsort(-found.worth, kind="stable")[: self.search.n_refined]
-        return pairs[np.sort(order)]
+        for n_rows, n_kept in SCREENS:
+            rows, codes, most = self.rows, self.codes, n_kept * self.search.n_refined
+            if len(pairs) <= most:
+                continue
+            if rows.z.shape[1] > n_rows:
+                # A stream of its own, so that the same rows are split alike anywhere in a tree.
+                rng = np.random.default_rng(0)
+                drawn = np.sort(rng.choice(rows.z.shape[1], n_rows, replace=False))
+                rows, codes = rows.take(drawn), codes.take(drawn)
+            found, _ = self._sweep(rows, codes, pairs, few)
+            order = np.argsort(-found.worth, kind="stable")[:most]
+            pairs = pairs[np.sort(order)]
+        return pairs
 
     def _sweep(
         self, rows: Rows, codes: Codes, groups: IntArray, directions: FloatArray
