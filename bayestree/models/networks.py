@@ -106,24 +106,33 @@ class Network:
         """Log-density of the sites, 0 everywhere."""
         return {"network": next(iter(sites.values())).new_zeros(())}
 
-    def log_odds(self, sites: Sites, X: Tensor) -> Tensor:
-        """Output f of each node's network, shape (n, V)."""
+    def log_odds(self, sites: Sites, X: Tensor, asked: Tensor | None = None) -> Tensor:
+        """Output f of each node's network, shape (n, V); 0 where it is not asked for."""
         n_nodes = len(sites[self.parameters(sites)[0]])
-        return self.own_log_odds(sites, X.expand(n_nodes, *X.shape)).T
+        if asked is None or len(X) == 0:
+            return self.own_log_odds(sites, X.expand(n_nodes, *X.shape)).T
+        columns = []
+        for node, rows in enumerate(asked.T):
+            column = X.new_zeros(len(X))
+            column[rows] = self._of_node(sites, node, X[rows])
+            columns.append(column)
+        return torch.stack(columns, dim=1)
 
     def own_log_odds(self, sites: Sites, X: Tensor) -> Tensor:
         """Output (V, m) for rows X (V, m, d), each of its own node's network."""
-        n_nodes, n_rows, n_features = X.shape
+        n_nodes, n_rows, _ = X.shape
         if n_nodes == 0 or n_rows == 0:
             return X.new_zeros(n_nodes, n_rows)
-        template = _template(self, n_features, threading.get_ident())
-        names = self.parameters(sites)
-        found = []
-        for node in range(n_nodes):
-            values = {name.removeprefix(PREFIX): sites[name][node] for name in names}
-            parts = X[node].split(ROWS)
-            found.append(torch.cat([functional_call(template, values, (p,)) for p in parts]))
-        return torch.stack(found).view(n_nodes, n_rows)
+        return torch.stack([self._of_node(sites, node, X[node]) for node in range(n_nodes)])
+
+    def _of_node(self, sites: Sites, node: int, X: Tensor) -> Tensor:
+        """Output (n,) of one node's network."""
+        if len(X) == 0:
+            return X.new_zeros(0)
+        template = _template(self, X.shape[1], threading.get_ident())
+        values = {name.removeprefix(PREFIX): sites[name][node] for name in self.parameters(sites)}
+        parts = [functional_call(template, values, (part,)) for part in X.split(ROWS)]
+        return torch.cat(parts).reshape(-1)
 
     def scores(self, sites: Sites, X: Tensor) -> Tensor:
         """Score softplus(f) of each row at each node, shape (n, V); the split is at f = 0."""

@@ -46,8 +46,14 @@ class Split(Protocol):
     def log_priors(self, priors: Priors, sites: Sites) -> dict[str, torch.Tensor]:
         """Log-density of each family of its parameters, scalars."""
 
-    def log_odds(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
-        """Log-odds of going right of each row at each node, shape (n, V)."""
+    def log_odds(
+        self, sites: Sites, X: torch.Tensor, asked: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Log-odds of going right of each row at each node, shape (n, V).
+
+        ``asked`` is a bool (n, V) of those that matter, by default all. A split that works row by
+        row saves itself the others and gives 0.
+        """
 
     def tree(self, topology: Topology, point: Arrays, frame: Frame) -> RoutedTree:
         """The deterministic tree of such splits, its leaves still without values.
@@ -131,7 +137,9 @@ class Polytope(_Linear):
     def scores(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
         return routing.score(X, sites["log_weight"], sites["hyperplane"], sites["intercept"])
 
-    def log_odds(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
+    def log_odds(
+        self, sites: Sites, X: torch.Tensor, asked: torch.Tensor | None = None
+    ) -> torch.Tensor:
         return routing.log_odds(self.scores(sites, X))
 
 
@@ -157,7 +165,9 @@ class Oblique(_Linear):
     def scores(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
         return routing.score(X, log_weight(self, sites), sites["hyperplane"], sites["intercept"])
 
-    def log_odds(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
+    def log_odds(
+        self, sites: Sites, X: torch.Tensor, asked: torch.Tensor | None = None
+    ) -> torch.Tensor:
         # node-major in memory, which is how trees are walked
         return torch.addmm(sites["intercept"], sites["hyperplane"].squeeze(1), X.T).T
 

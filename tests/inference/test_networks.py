@@ -32,7 +32,8 @@ def splitter(model, **others):
 
 
 @pytest.mark.parametrize("leaf", [Categorical(2), Gaussian()])
-def test_em_of_linear_layers_is_that_of_oblique_splits(leaf):
+@pytest.mark.parametrize("steepness", [1.0, 50.0])
+def test_em_of_linear_layers_is_that_of_oblique_splits(leaf, steepness):
     data = quadrants() if isinstance(leaf, Categorical) else step()
     oblique = named.end_to_end(leaf).with_(topology=Topology.complete(2))
     plane, offset = normal(3, 1, 2, seed=1), normal(3, 1, seed=2)
@@ -48,6 +49,7 @@ def test_em_of_linear_layers_is_that_of_oblique_splits(leaf):
             data,
             init=Posterior.from_point(model, sites | leaves, "start"),
             epochs=5,
+            steepness=steepness,
             batch_size=100,
             learning_rate=0.01,
             random_state=0,

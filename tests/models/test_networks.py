@@ -123,6 +123,25 @@ def test_more_rows_than_pass_at_a_time_and_none():
     assert split.scores(started(split, 0, X), X).shape == (600, 0)
 
 
+def test_networks_see_only_the_rows_that_are_asked_for():
+    seen = []
+
+    class Counting(nn.Linear):
+        def forward(self, x):
+            seen.append(len(x))
+            return super().forward(x)
+
+    split = Network(lambda d: Counting(d, 1))
+    X = torch.randn(6, 2, generator=torch.Generator().manual_seed(0))
+    sites = started(split, 3, X)
+    every = split.log_odds(sites, X)
+    asked = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 0], [1, 1, 0], [1, 0, 0], [1, 0, 0]]) == 1
+    seen.clear()
+    found = split.log_odds(sites, X, asked)
+    assert seen == [6, 2]
+    torch.testing.assert_close(found, torch.where(asked, every, torch.zeros(())))
+
+
 def test_starts_are_the_draws_of_the_layers():
     split = Network(linear)
     X = torch.zeros(1, 4, dtype=torch.float64)
