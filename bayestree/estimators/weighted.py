@@ -30,8 +30,8 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
     max_depth : int, default=50
         Most splits on a path from the root to a leaf.
     max_iter : int, default=20
-        Most iterations of L-BFGS for a split. Few keep its coefficients small and generalise better;
-        5 are too few.
+        Most iterations of L-BFGS for a split. Few keep its coefficients small, which small sets
+        like; large and wide ones gain a little by more, and get fewer leaves.
     max_leaves : int, optional
         Splits of the least gain are dropped until so many leaves are left.
     min_rows : float, default=2
