@@ -30,8 +30,8 @@ Worth = Callable[[FloatArray, FloatArray], FloatArray]
 
 GRAIN = 16  # units of rounding within which two projections are one
 SLACK = 1e-9  # relative difference of two worths that is none
-SCREENS = ((200, 10), (1000, 1))  # rows looked at, and multiples of n_refined that pass
-SCREEN_ANGLES = 6  # orientations that a screen looks at
+#: Screens of pairs: orientations and rows looked at, and multiples of n_refined that pass.
+SCREENS = ((2, 200, 10), (6, 1000, 1))
 
 
 class Line(NamedTuple):
@@ -219,8 +219,7 @@ class Node:
 
     def _screened(self, pairs: IntArray, directions: FloatArray) -> IntArray:
         """The pairs that are best at a few orientations: first on few of the rows, then on more."""
-        few = directions[:: max(1, len(directions) // SCREEN_ANGLES)]
-        for n_rows, n_kept in SCREENS:
+        for n_directions, n_rows, n_kept in SCREENS:
             rows, codes, most = self.rows, self.codes, n_kept * self.search.n_refined
             if len(pairs) <= most:
                 continue
@@ -229,7 +228,8 @@ class Node:
                 rng = np.random.default_rng(0)
                 drawn = np.sort(rng.choice(rows.z.shape[1], n_rows, replace=False))
                 rows, codes = rows.take(drawn), codes.take(drawn)
-            found, _ = self._sweep(rows, codes, pairs, few)
+            step = max(1, len(directions) // n_directions)
+            found, _ = self._sweep(rows, codes, pairs, directions[step // 2 :: step])
             order = np.argsort(-found.worth, kind="stable")[:most]
             pairs = pairs[np.sort(order)]
         return pairs
