@@ -4,7 +4,7 @@ An end-to-end tree (E2EDT) is fitted to points of a known soft tree. From there 
 posterior of its splits under a Laplace and under a flat prior, and NUTS checks both. The picture
 shows the borders that the posterior holds for possible. Under the flat prior the posterior is
 improper: SVI finds the mode about the start, NUTS leaves it where the rows say too little, and a
-warning names the node. With --rows 6000 it stays.
+warning names the node.
 Run: python examples/bayesian_oblique.py [--quick] [--rows 1500] [--out FOLDER]
 """
 

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bayestree import inference
 from bayestree.inference import Data, GrowthLimits, Posterior, grow, nuts, svi
-from bayestree.inference.improper import coefficient_balance
+from bayestree.inference.improper import coefficient_balance, warn_of_loose
 from bayestree.models import (
     Categorical,
     FeatureCount,
@@ -120,6 +120,32 @@ def test_balance_of_normal_draws_is_minus_one():
     # x (3 - x) with x ~ N(3, 1) has the mean -1 and the variance 9 + 2, of which 5 are averaged
     expected = math.sqrt(11 / 5 / 150)
     assert found["coefficient_balance_error"][0] == pytest.approx(expected, rel=0.25)
+
+
+def test_nodes_are_named_where_chance_is_no_excuse():
+    posterior = Posterior(
+        SoftTree(Topology.stump(), priors=Priors(hyperplane=Flat())),
+        {},
+        {},
+        "svi",
+        stats={
+            "coefficient_balance": np.array([-1.0, -0.9, -0.7, -0.7, 0.0]),
+            "coefficient_balance_error": np.array([0.1, 0.05, 0.01, 0.1, 0.3]),
+        },
+    )
+    with pytest.warns(ConvergenceWarning, match=r"2 of 5 nodes in place \(2, 4\)"):
+        warn_of_loose(posterior)
+
+
+def test_many_rows_are_thinned_and_count_for_all(monkeypatch):
+    found = fit(separated=False, prior=Flat())
+    data = half_plane(separated=False)
+    twice = Data.of(data.X.repeat_interleave(2, 0), data.y.repeat_interleave(2))
+    heavy = Data.of(data.X, data.y, torch.full((300,), 2.0))
+    whole = coefficient_balance(found, heavy)
+    monkeypatch.setattr("bayestree.inference.improper.ROWS", 300)
+    thinned = coefficient_balance(found, twice)
+    np.testing.assert_allclose(thinned["coefficient_balance"], whole["coefficient_balance"])
 
 
 def test_a_prior_without_a_gradient_is_refused():

@@ -13,6 +13,7 @@ from bayestree._mcmc import ess
 from bayestree.inference import Data, Posterior, nuts
 from bayestree.inference.given import redraw_shrinkage
 from bayestree.inference.nuts import Settings, _segments
+from bayestree.inference.potential import Layout
 from bayestree.models import (
     Categorical,
     FeatureCount,
@@ -374,6 +375,9 @@ class TestFixedPriors:
         expected = [float(model.log_joint(sites, *data_for(model))) for sites in found.each()]
         np.testing.assert_allclose(found.stats["lp"].ravel(), expected, rtol=1e-9)
         assert found.draws.keys() == {"log_weight", "hyperplane", "intercept", "leaf_probs"}
+        layout = Layout(model, 2)
+        vectors = [layout.vector(sites) for sites in found.each()]
+        assert (np.ptp(vectors, axis=0) > 0).all()  # every coordinate moves
         assert (found.stats["refreshed"] == 0).all()
 
     def test_without_rows_draws_are_those_of_the_prior(self):

@@ -36,8 +36,8 @@ COMBINATIONS = [
 ]
 PENALTIES = (
     Flat(),
-    Laplace(2.0),
-    Laplace(2.0, intercept_scale=3.0),
+    Laplace(0.7),
+    Laplace(1.6, intercept_scale=3.0),
     Spatial(0.7, (2, 3)),
     Spatial(0.7, (1, 3, 2)),
 )
