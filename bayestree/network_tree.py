@@ -105,7 +105,10 @@ class NetworkTree(RoutedTree):
             with torch.random.fork_rng(devices=[]):
                 module = self.network.module(self.n_features)
             own = {name: torch.as_tensor(value[node]) for name, value in self.parameters.items()}
-            module.to(next(iter(own.values())).dtype).load_state_dict(own)
+            module.to(next(iter(own.values())).dtype)
+            with torch.no_grad():
+                for name, parameter in module.named_parameters():
+                    parameter.copy_(own[name])
             found.append(module)
         return tuple(found)
 

@@ -112,6 +112,20 @@ def test_single_precision_is_kept_and_the_generator_left_alone():
     np.testing.assert_allclose(odds, tree.log_odds(0, rows_for(tree, 0)), rtol=1e-4, atol=1e-4)
 
 
+def tied(n_features):
+    first = nn.Linear(n_features, n_features)
+    again = nn.Linear(n_features, n_features)
+    again.weight = first.weight
+    return nn.Sequential(first, nn.Tanh(), again, nn.Linear(n_features, 1))
+
+
+def test_tied_parameters_stay_tied():
+    tree, split, point = random_tree(Topology.stump(), 0, tied)
+    assert "network.2.weight" not in point
+    X = rows_for(tree, 0)
+    assert np.array_equal(tree.goes_right(0, X), sides(tree, split, point, X)[:, 0])
+
+
 def test_repr_and_errors_are_those_of_a_tree():
     tree, _, _ = random_tree(Topology.complete(2), 0)
     assert repr(tree) == "NetworkTree(n_leaves=4, depth=2, n_features=3)"

@@ -45,7 +45,8 @@ class Network:
         If ``build`` cannot be called or hashed, or, when it is first used, makes no module.
     ValueError
         When first used: for a module without parameters, with buffers, frozen parameters,
-        dropout or batch normalisation, or with an output of another shape.
+        dropout or batch normalisation, with an output of another shape, or that treats rows
+        together or not always alike.
 
     Examples
     --------
@@ -109,7 +110,7 @@ class Network:
     def log_odds(self, sites: Sites, X: Tensor, asked: Tensor | None = None) -> Tensor:
         """Output f of each node's network, shape (n, V); 0 where it is not asked for."""
         n_nodes = len(sites[self.parameters(sites)[0]])
-        if asked is None or len(X) == 0:
+        if asked is None or asked.numel() == 0:
             return self.own_log_odds(sites, X.expand(n_nodes, *X.shape)).T
         columns = []
         for node, rows in enumerate(asked.T):

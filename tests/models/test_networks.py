@@ -120,6 +120,9 @@ def test_more_rows_than_pass_at_a_time_and_none():
     alone = torch.cat([split.log_odds(sites, row.unsqueeze(0)) for row in X])
     torch.testing.assert_close(split.log_odds(sites, X), alone)
     assert split.log_odds(sites, X[:0]).shape == (0, 2)
+    assert split.log_odds(sites, X[:0], torch.ones(0, 2) == 1).shape == (0, 2)
+    none = started(split, 0, X)
+    assert split.log_odds(none, X, torch.ones(600, 0) == 1).shape == (600, 0)
     assert split.scores(started(split, 0, X), X).shape == (600, 0)
 
 
