@@ -24,7 +24,7 @@ from bayestree import AlternatingTreeClassifier, AlternatingTreeRegressor
 SMALL = {"digits": load_digits, "breast_cancer": load_breast_cancer}
 AUC = ("bace", "hiv")
 
-#: Chosen on validation rows. ``scaling`` is by what the columns are.
+#: Chosen on validation rows (of Bace the official ones). ``scaling`` is by what the columns are.
 JOBS: dict[str, dict[str, Any]] = {
     "mnist": {"max_depth": 12, "l1": 4.0, "scaling": "common", "dtype": "float32"},
     "mnist-d8": {"max_depth": 8, "l1": 4.0, "scaling": "common", "dtype": "float32"},
@@ -32,7 +32,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "connect4": {"max_depth": 8, "l1": 4.0, "scaling": "common"},
     "usps": {"max_depth": 7, "l1": 1.0, "scaling": "common"},
     "satimage": {"max_depth": 7, "l1": 0.3},
-    "bace": {"max_depth": 5, "l1": 8.0, "scaling": "common"},
+    "bace": {"max_depth": 3, "l1": 1.0, "scaling": "common"},
     "hiv": {"max_depth": 6, "l1": 4.0, "scaling": "common", "class_weight": "balanced"},
     "digits": {"max_depth": 8},
     "breast_cancer": {"max_depth": 6, "l1": 1.0},
