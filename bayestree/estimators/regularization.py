@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from bayestree.estimators.alternating import BaseAlternatingTree
+from bayestree.estimators._alternating import BaseAlternatingTree
 from bayestree.tree import Tree
 
 Floats = NDArray[np.float64]
