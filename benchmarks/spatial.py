@@ -43,7 +43,9 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     figure = Figure(figsize=(SHOWN, 1.15 * len(options.strengths)), layout="constrained")
     panels = figure.subplots(len(options.strengths), SHOWN, squeeze=False)
-    print("| strength | seed | tree | soft | leaves | roughness | s |\n|---|---|---|---|---|---|---|")
+    print(
+        "| strength | seed | tree | soft | leaves | roughness | s |\n|---|---|---|---|---|---|---|"
+    )
     for row, strength in zip(panels, options.strengths, strict=True):
         for seed in range(options.seeds):
             began = time.perf_counter()
