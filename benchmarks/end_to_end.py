@@ -24,14 +24,18 @@ PAPER = {
     "bace": (0.8103, 23),
     "hiv": (0.7109, 21),
 }
-#: Epochs (of 20, 35, 50 and 65, as the paper) and learning rate chosen on validation rows.
+#: Chosen on validation rows. Few epochs for the stumps leave more to the training of the whole
+#: tree. Pixels and indicators share a unit; l1 and spatial are priors that the paper's tables lack.
 JOBS: dict[str, dict[str, object]] = {
-    "mnist": {"max_depth": 12},
-    "letter": {"max_depth": 11, "learning_rate": 0.01},
-    "connect4": {"max_depth": 8},
+    "mnist": {"max_depth": 12, "max_leaves": 357, "epochs": 5, "refine_epochs": 35,
+              "scaling": "common", "spatial": 100.0, "image_shape": (28, 28)},
+    "mnist-plain": {"max_depth": 12, "max_leaves": 400},
+    "letter": {"max_depth": 11, "learning_rate": 0.03},
+    "connect4": {"max_depth": 6, "learning_rate": 0.003, "refine_epochs": 100, "l1": 50.0,
+                 "scaling": "common"},
     "bace": {"max_depth": 8, "max_leaves": 23, "order": "best"},
     "hiv": {"max_depth": 8, "max_leaves": 21, "order": "best"},
-}
+}  # fmt: skip
 NAMES = ("tree", "soft", "leaves", "depth", "non-zeros", "seconds")
 
 
@@ -76,8 +80,9 @@ def main() -> None:
     parser.add_argument("--validate", action="store_true")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
-    rows = held_out(options.job) if options.validate else load(options.job)
-    changes = {name: value(text) for name, _, text in (pair.partition("=") for pair in options.set)}
+    name = options.job.partition("-")[0]
+    rows = held_out(name) if options.validate else load(name)
+    changes = {key: value(text) for key, _, text in (pair.partition("=") for pair in options.set)}
     settings = JOBS[options.job] | changes
     kind = "validation" if options.validate else "test"
     found = []
@@ -87,7 +92,7 @@ def main() -> None:
         print(f"{options.job} {kind} seed {seed} {settings}: {each}", flush=True)
     mean, sd = np.mean(found, axis=0), np.std(found, axis=0)
     whole = " | ".join(f"{m:.4g} ± {s:.2g}" for m, s in zip(mean, sd, strict=True))
-    print(f"{options.job} {kind} mean: {whole} (paper: {PAPER[options.job]})", flush=True)
+    print(f"{options.job} {kind} mean: {whole} (paper: {PAPER[name]})", flush=True)
 
 
 if __name__ == "__main__":
