@@ -50,7 +50,8 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
     split : {"oblique"} or Network, default="oblique"
         f(x): linear, or a torch module for each node.
     epochs : int, default=20
-        E-steps of each stump. Stumps of few rows take one step of Adam in each.
+        E-steps of each stump. Stumps of few rows take one step of Adam in each. Where features are
+        many, a few epochs here and more ``refine_epochs`` generalise better.
     refine_epochs : int, optional
         E-steps of the whole tree, by default as many; 0 leaves the tree as it was grown.
     steepness : float, default=1.0
