@@ -165,5 +165,5 @@ def test_measures_of_polytopes_say_why_there_are_none(fitted, method):
 
 
 def test_arviz_has_no_names_for_the_dimensions_of_networks(fitted):
-    with pytest.raises(TypeError, match="read posterior.draws"):
+    with pytest.raises(TypeError, match=r"read posterior\.draws"):
         fitted.to_arviz()

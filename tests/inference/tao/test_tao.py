@@ -160,7 +160,7 @@ def test_the_start_is_no_candidate_where_its_scale_would_count():
 
 
 def test_experts_of_any_weight_make_the_same_oblique_split():
-    X, y, weights = classes()
+    X, y, _ = classes()
     first = random_oblique(X, 2, random_state=0)
     heavy = first._with(weight=np.array([0.3, 2.5, 1.0]))
     topology, splits = splits_of(heavy, model_of(y))
