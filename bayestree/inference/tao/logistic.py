@@ -21,8 +21,10 @@ STEPS = 50  # of Newton, at most
 INNER = 100  # steps on a Gram matrix, at most
 INNER_TOLERANCE = 1e-3  # of l1: the largest slope with which they end
 HALVINGS = 30
+INNER_HALVINGS = 8  # of a step on a Gram matrix, before it is damped
+LEAST_DAMPING = 1e-9  # of the sum of its eigenvalues
 DESCENT = 1e-4  # of Armijo's condition
-ROUNDING = 100  # of the rows' precision: relative ridge under a Gram matrix they do not fill
+LEAST_CURVATURE = 1e-5  # relative; indicators that add up to 1 leave a Gram matrix singular
 NEW_FEATURES = 64  # that enter in one step, at least
 
 
@@ -167,7 +169,7 @@ def _direction(
     gram = (scaled.T @ scaled).astype(np.float64)
     diagonal = np.einsum("ii->i", gram)
     diagonal[:-1] += problem.l2
-    diagonal += ROUNDING * np.finfo(X.dtype).eps * max(diagonal.max(), 1e-12)
+    diagonal += LEAST_CURVATURE * max(diagonal.max(), 1e-12)
     slopes = np.append(gradient[columns], total)
     if problem.l1 == 0:
         step = -cho_solve(cho_factor(gram), slopes)
@@ -182,12 +184,15 @@ def _proximal(gram: FloatArray, slopes: FloatArray, w: FloatArray, l1: float) ->
     """Minimise slopes . s + s' gram s / 2 + l1 |w + s|_1 over s; the last is not penalised.
 
     Newton steps within an orthant: the coefficients that are not 0, or that a step would leave
-    0 by, keep their signs, and those that would cross 0 stop there.
+    0 by, keep their signs, and those that would cross 0 stop there. Where fewer rows than
+    features leave directions without curvature a whole step goes far astray: steps that do not
+    help are damped until they do.
     """
     rate = np.append(np.full(len(w), l1), 0.0)
     point = origin = np.append(w, 0.0)
     slope = slopes.copy()
     value = float(rate @ np.abs(point))
+    identity, damping = np.eye(len(gram)), 0.0
     for _ in range(INNER):
         signs = np.where(point != 0, np.sign(point), -np.sign(slope))
         pull = slope + rate * signs
@@ -195,18 +200,22 @@ def _proximal(gram: FloatArray, slopes: FloatArray, w: FloatArray, l1: float) ->
         free[-1] = True
         if np.abs(pull[free]).max() <= INNER_TOLERANCE * l1:
             break
-        step = _orthant_step(gram, pull, free, (point == 0) & (rate > 0), signs)
-        for size in 0.5 ** np.arange(HALVINGS):
+        damped = gram + damping * identity if damping else gram
+        step = _orthant_step(damped, pull, free, (point == 0) & (rate > 0), signs)
+        for size in 0.5 ** np.arange(INNER_HALVINGS):
             new = point + size * step
             new[(new * signs < 0) & (rate > 0)] = 0.0
             change = new - origin
             curved = gram @ change
             after = float(slopes @ change + change @ curved / 2 + rate @ np.abs(new))
             if after < value:
+                point, slope, value = new, slopes + curved, after
+                damping /= 10
                 break
         else:
-            break  # rounding: no step is of use
-        point, slope, value = new, slopes + curved, after
+            if damping > gram.trace():
+                break  # rounding: no step is of use
+            damping = max(10 * damping, LEAST_DAMPING * gram.trace())
     return point - origin
 
 

@@ -92,6 +92,21 @@ def test_separable_rows_and_constant_columns_are_no_trouble():
         np.testing.assert_array_equal(X @ fit.coefficients + fit.intercept > 0, right)
 
 
+@pytest.mark.parametrize("penalty", [{"l1": 2.0}, {"l2": 0.01}])
+def test_indicators_that_add_up_to_one_are_no_trouble(penalty):
+    level = np.random.default_rng(0).integers(0, 3, (400, 12))
+    X = (level[:, :, None] == np.arange(3)).reshape(400, 36).astype(float)
+    right = (level[:, :4].sum(axis=1) > 4) ^ (np.random.default_rng(1).random(400) < 0.1)
+    double, single = (
+        fit_logistic(rows, right, np.ones(400), tolerance=1e-9, **penalty)
+        for rows in (X, X.astype(np.float32))
+    )
+    assert double.value == pytest.approx(single.value, rel=1e-4)
+    slope, _ = gradient(X, right, np.ones(400), double)
+    slope += penalty.get("l2", 0.0) * double.coefficients
+    assert np.abs(slope).max() <= 1.02 * penalty.get("l1", 0.01)
+
+
 def test_single_precision_rows():
     X, right, weight = rows(200, 20)
     double = fit_logistic(X, right, weight, l1=1.0)
