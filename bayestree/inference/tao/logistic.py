@@ -126,8 +126,9 @@ def _best_start(
 ) -> tuple[FloatArray, float, FloatArray, float]:
     """The warm start, or no coefficients and the log-odds of the classes if that is better."""
     m, d = problem.X.shape
-    positive = problem.weight[problem.sign > 0].sum()
-    b = float(np.log(positive) - np.log(problem.weight.sum() - positive))
+    # each summed by itself: the weights of one side may be rounding beside those of the other
+    negative, positive = (problem.weight[problem.sign == side].sum() for side in (-1, 1))
+    b = float(np.log(positive) - np.log(negative))
     w = np.zeros(d)
     margin = np.full(m, b)
     value = problem.value(margin, w)

@@ -107,6 +107,42 @@ def test_indicators_that_add_up_to_one_are_no_trouble(penalty):
     assert np.abs(slope).max() <= 1.02 * penalty.get("l1", 0.01)
 
 
+@pytest.mark.parametrize("l1", [0.005, 0.05, 0.5])
+@pytest.mark.parametrize("n_rows", [12, 40])
+def test_fewer_rows_than_features(n_rows, l1):
+    X, weight = np.random.default_rng(n_rows).normal(size=(n_rows, 150)), np.ones(n_rows)
+    X[:, ::2] = np.maximum(X[:, ::2], 1.0) - 1.0
+    right = np.arange(n_rows) % 3 == 0
+    fit = fit_logistic(X, right, weight, l1=l1, tolerance=1e-9)
+    slope, of_intercept = gradient(X, right, weight, fit)
+    used = fit.coefficients != 0
+    assert 0 < used.sum() <= n_rows
+    np.testing.assert_allclose(slope[used], -l1 * np.sign(fit.coefficients[used]), rtol=0.02)
+    assert np.abs(slope[~used]).max() <= 1.02 * l1
+    assert of_intercept == pytest.approx(0, abs=0.02 * l1)
+
+
+def test_steps_that_go_astray_are_damped():
+    # of hundreds of such problems, one of the few in which whole Newton steps help no more
+    X = np.random.default_rng(7).normal(size=(60, 200))
+    X[X <= 1] = 0.0
+    right, weight = np.arange(60) % 2 == 0, np.ones(60)
+    fit = fit_logistic(X, right, weight, l1=0.005, tolerance=1e-9)
+    slope, _ = gradient(X, right, weight, fit)
+    assert np.abs(slope).max() <= 1.02 * 0.005
+
+
+@pytest.mark.parametrize("penalty", [{"l1": 1.0}, {"l2": 1.0}])
+@pytest.mark.parametrize("heavy", [True, False])
+def test_a_side_that_weighs_next_to_nothing(heavy, penalty):
+    X = np.linspace(-1, 1, 20)[:, None]
+    right = X[:, 0] > 0
+    weight = np.where(right == heavy, 1.0, 1e-30)
+    fit = fit_logistic(X, right, weight, **penalty)
+    assert np.isfinite([*fit.coefficients, fit.intercept, fit.value]).all()
+    assert (fit.intercept > 0) == heavy
+
+
 def test_single_precision_rows():
     X, right, weight = rows(200, 20)
     double = fit_logistic(X, right, weight, l1=1.0)
