@@ -29,7 +29,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "mnist": {"max_depth": 12, "l1": 4.0, "scaling": "common", "dtype": "float32"},
     "mnist-d8": {"max_depth": 8, "l1": 4.0, "scaling": "common", "dtype": "float32"},
     "letter": {"max_depth": 10, "init": "random"},
-    "connect4": {"max_depth": 8, "l1": 4.0, "scaling": "common"},
+    "connect4": {"max_depth": 10, "init": "random", "l1": 4.0, "scaling": "common"},
     "usps": {"max_depth": 7, "l1": 0.3, "scaling": "common"},
     "satimage": {"max_depth": 7, "l1": 0.3},
     "bace": {"max_depth": 3, "l1": 1.0, "scaling": "common"},
