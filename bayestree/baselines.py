@@ -14,6 +14,7 @@ from bayestree.topology import IntArray, Topology
 from bayestree.tree import FloatArray, Tree
 
 LEAF = -1  # a child of scikit-learn's that is none
+ALIKE = 1e-9  # relative difference of two projections that may be rounding
 
 
 def cart(
@@ -114,7 +115,7 @@ def random_oblique(
     max_features: int | None = None,
     random_state: RandomState = None,
 ) -> Tree:
-    """A complete tree of random hyperplanes, each at the median of the rows that reach it.
+    """A complete tree of random hyperplanes, each by the median of the rows that reach it.
 
     Parameters
     ----------
@@ -162,12 +163,20 @@ def random_oblique(
 
 
 def _median(values: FloatArray, weights: FloatArray) -> float:
-    """Weighted median; half-way where half of the weight ends between two values."""
+    """A cut through the middle of the weight: half-way from the median to its next value.
+
+    Were the median itself the cut, rounding would decide on which side its row lies. Where all
+    values are alike they are below the cut.
+    """
     order = np.argsort(values, kind="stable")
     below = np.cumsum(weights[order])
-    half = below[-1] / 2
-    low, high = (int(np.searchsorted(below, half, side=side)) for side in ("left", "right"))
-    return float(values[order[low]] + values[order[min(high, len(order) - 1)]]) / 2
+    middle = float(values[order[np.searchsorted(below, below[-1] / 2)]])
+    size = float(np.abs(values).max())
+    above = values[values > middle + ALIKE * size]
+    lower = values[values < middle - ALIKE * size]
+    if len(above):
+        return (middle + float(above.min())) / 2
+    return (middle + float(lower.max())) / 2 if len(lower) else middle + max(size, 1.0)
 
 
 def _numbered(left: IntArray, right: IntArray) -> tuple[Topology, IntArray, IntArray]:

@@ -98,3 +98,28 @@ def test_random_hyperplanes_see_weights_as_repeats():
     once = random_oblique(X, 3, count.astype(float), random_state=0)
     often = random_oblique(np.repeat(X, count, axis=0), 3, random_state=0)
     np.testing.assert_allclose(once.intercept, often.intercept, atol=1e-12)
+
+
+@pytest.mark.parametrize("weights", [None, np.array([1.0, 1, 1, 9, 1])])
+@pytest.mark.parametrize("values", [[0.0, 1, 2, 3, 4], [0, 0, 1, 1, 1], [0, 0, 0, 1, 1]])
+def test_random_cuts_lie_between_rows(values, weights):
+    X = np.array(values)[:, None]
+    tree = random_oblique(X, 1, weights, max_features=1, random_state=0)
+    cut = float(-tree.intercept[0] / tree.hyperplane[0, 0])
+    assert np.abs(X - cut).min() == 0.5
+    mass = np.ones(5) if weights is None else weights
+    left = mass[X[:, 0] < cut].sum() / mass.sum()
+    whole = [mass[X[:, 0] <= value].sum() / mass.sum() for value in np.unique(X)[:-1]]
+    assert left in whole
+    # no cut a value away is nearer to the middle by more than the weight of that value
+    assert abs(left - 0.5) <= min(abs(share - 0.5) for share in whole) + mass.max() / mass.sum()
+
+
+def test_rows_on_a_grid_take_the_side_that_they_took_in_the_fit():
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        X = rng.integers(0, 6, (41, 3)) / 10 + 1000.1
+        center, scale = X.mean(axis=0), X.std(axis=0)
+        inside = random_oblique((X - center) / scale, 3, max_features=1, random_state=seed)
+        outside = inside.on_scaled(np.zeros(3), np.ones(3)).on_scaled(-center / scale, 1 / scale)
+        np.testing.assert_array_equal(outside.apply(X), inside.apply((X - center) / scale))

@@ -79,12 +79,17 @@ def best_cut(
             place = int(loss.argmin())
             row, column = np.unravel_index(place, loss.shape)
             if loss[row, column] < best[0]:
-                cut = _between(values[row, column], values[row + 1, column])
+                cut = _between(values[row, column], values[row + 1, column], direction)
                 best = (float(loss[row, column]), start + int(column), cut, direction)
     return best
 
 
-def _between(low: np.floating, high: np.floating) -> float:
-    """A cut above ``low`` that is not above ``high``, in their precision."""
+def _between(low: np.floating, high: np.floating, direction: float) -> float:
+    """A cut such that direction * (x - cut) > 0 for one of the two and not for the other.
+
+    Half-way, but for neighbours in their precision, between which there is no number.
+    """
     middle = low + (high - low) / 2
-    return float(middle if middle < high else low)
+    if low < middle < high:
+        return float(middle)
+    return float(low if direction > 0 else high)

@@ -49,6 +49,18 @@ def test_an_axis_cut_worked_by_hand():
     assert (loss, feature, cut, direction) == (0.0, 0, 1.5, -1.0)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("low", [1.0, np.nextafter(1.0, 2.0, dtype=np.float32), -1.0, 0.0])
+@pytest.mark.parametrize("lower_goes_right", [True, False])
+def test_a_cut_between_neighbouring_numbers_still_separates_them(low, lower_goes_right, dtype):
+    low = dtype(low)
+    X = np.array([[low], [low], [np.nextafter(low, dtype(9))]])
+    right = np.array([True, True, False]) == lower_goes_right
+    start = NodeSplit.linear(np.zeros(1, dtype), -1.0)
+    split = AxisSolver()(X, right, np.ones(3), start).cast(dtype)
+    np.testing.assert_array_equal(split.goes_right(X), right)
+
+
 def test_a_feature_must_be_worth_its_price():
     X, right, weight = problem()
     start = NodeSplit.linear(np.ones(3), 0.0)
