@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 
-from bayestree.inference.feature_subsets import RandomFeatures, RandomPatch
+from bayestree.inference.splitters.feature_subsets import RandomFeatures, RandomPatch
 
 MaxFeatures = Literal["sqrt"] | int | float | None
 

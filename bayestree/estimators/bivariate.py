@@ -9,10 +9,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from bayestree import inference
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.inference import Data, Posterior
-from bayestree.inference.bivariate import BivariateSplitter
-from bayestree.inference.bivariate_search import LineSearch
 from bayestree.inference.cost_complexity import cost_complexity
 from bayestree.inference.criteria import Criterion, Entropy, Gini
+from bayestree.inference.splitters.bivariate import BivariateSplitter
+from bayestree.inference.splitters.bivariate_search import LineSearch
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Leaf
 

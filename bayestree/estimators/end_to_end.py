@@ -18,8 +18,8 @@ from bayestree.estimators._subsets import CONSTRAINTS as SUBSETS
 from bayestree.estimators._subsets import MaxFeatures, check_image, subset_rule
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import Data, Posterior
-from bayestree.inference.end_to_end import EndToEndSplitter
-from bayestree.inference.feature_subsets import RandomFeatures, RandomPatch
+from bayestree.inference.splitters.end_to_end import EndToEndSplitter
+from bayestree.inference.splitters.feature_subsets import RandomFeatures, RandomPatch
 from bayestree.models import Laplace, Network, Oblique, SoftTree, Spatial, named
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior

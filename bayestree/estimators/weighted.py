@@ -12,7 +12,7 @@ from bayestree.estimators._base import DTYPES
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import Data, Posterior
-from bayestree.inference.weighted_entropy import WeightedEntropySplitter
+from bayestree.inference.splitters.weighted_entropy import WeightedEntropySplitter
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Leaf
 

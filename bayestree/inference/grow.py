@@ -16,8 +16,8 @@ from bayestree._seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
 from bayestree.inference.growing import GrowingTree, GrowthLimits
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.splitter import FittedSplit, Splitter
-from bayestree.inference.stumps import StumpFitter
+from bayestree.inference.splitters.protocol import FittedSplit, Splitter
+from bayestree.inference.splitters.stumps import StumpFitter
 from bayestree.inference.training import HARD, additive_parts, check_linear, recalibrated
 from bayestree.models.soft_tree import SoftTree
 
@@ -52,8 +52,8 @@ def grow(
         n rows; the weights count.
     limits : GrowthLimits, optional
     splitter : Splitter, optional
-        What fits the splits; by default :class:`~bayestree.inference.stumps.StumpFitter` with
-        the next four settings, which are of no account for another.
+        What fits the splits (see ``bayestree.inference.splitters``); by default its
+        ``StumpFitter`` with the next four settings, which are of no account for another.
     order : {"level", "best"}
         Level by level, cut back to ``limits.max_leaves`` at the end; or always the leaf whose
         split gains most, until there are so many leaves.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.splitter import FittedSplit
+from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
 

@@ -13,8 +13,8 @@ from bayestree.inference.criteria import criterion_of
 from bayestree.inference.data import Data
 from bayestree.inference.growing import GrowingTree, GrowthLimits
 from bayestree.inference.posterior import Arrays, Posterior
-from bayestree.inference.splitter import FittedSplit
-from bayestree.inference.stumps import absorb, best_threshold
+from bayestree.inference.splitters.protocol import FittedSplit
+from bayestree.inference.splitters.stumps import absorb, best_threshold
 from bayestree.inference.training import check_linear
 from bayestree.models.sites import Sites
 

@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 
 from bayestree import EndToEndTreeClassifier
 from bayestree.estimators._subsets import subset_rule
-from bayestree.inference.feature_subsets import RandomFeatures, RandomPatch
+from bayestree.inference.splitters.feature_subsets import RandomFeatures, RandomPatch
 
 QUICK = {"max_depth": 4, "epochs": 5, "learning_rate": 0.02, "random_state": 0}
 

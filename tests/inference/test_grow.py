@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from bayestree.inference import Data, GrowthLimits, grow
-from bayestree.inference.splitter import FittedSplit
+from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.models import Categorical, Gaussian, Oblique
 from bayestree.topology import Topology
 from bayestree.tree import Tree

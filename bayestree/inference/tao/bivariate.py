@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bayestree.inference.bivariate_search import Line, LineSearch
+from bayestree.inference.splitters.bivariate_search import Line, LineSearch
 from bayestree.inference.tao.solvers import NodeSplit, reduced_loss
 from bayestree.topology import BoolArray
 from bayestree.tree import FloatArray
@@ -68,7 +68,7 @@ class BivariateSolver:
         for n_features, find in ((1, node.single), (2, node.pair)):
             price = self._price(n_features)
             if price >= least - rounding:
-                break  # not even a split without an error would be better
+                continue  # not even a split without an error would be better
             line = find()
             if line is None:
                 break

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from bayestree.inference import Data, GrowthLimits, em, grow
-from bayestree.inference.em_stumps import NodeAdam, Stumps
-from bayestree.inference.end_to_end import EndToEndSplitter
 from bayestree.inference.posterior import Posterior
+from bayestree.inference.splitters.em_stumps import NodeAdam, Stumps
+from bayestree.inference.splitters.end_to_end import EndToEndSplitter
 from bayestree.models import Categorical, Flat, Gaussian, Laplace, Network, Oblique, Priors, named
 from bayestree.topology import Topology
 from tests.inference.problems import normal, quadrants, step

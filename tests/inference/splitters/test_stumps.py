@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayestree.inference.criteria import Entropy, SquaredError
-from bayestree.inference.stumps import best_threshold
+from bayestree.inference.splitters.stumps import best_threshold
 from bayestree.models import Categorical, Gaussian
 
 CLASSES, REALS = Categorical(3), Gaussian()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bayestree.inference import Data, GrowthLimits, grow
-from bayestree.inference.weighted_entropy import WeightedEntropy, WeightedEntropySplitter
+from bayestree.inference.splitters.weighted_entropy import WeightedEntropy, WeightedEntropySplitter
 from bayestree.models import Categorical, Flat, Oblique, Priors, SoftTree
 from bayestree.models.named import weighted_oblique
 from bayestree.topology import Topology

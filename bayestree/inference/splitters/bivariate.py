@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayestree.inference.bivariate_search import SLACK, Line, LineSearch
 from bayestree.inference.criteria import Criterion, criterion_of
 from bayestree.inference.data import Data
-from bayestree.inference.splitter import FittedSplit
+from bayestree.inference.splitters.bivariate_search import SLACK, Line, LineSearch
+from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.models.leaves import Leaf
 from bayestree.tree import FloatArray
 

@@ -6,8 +6,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bayestree.inference import bivariate_rows
-from bayestree.inference.bivariate_search import LineSearch
+from bayestree.inference.splitters import bivariate_rows
+from bayestree.inference.splitters.bivariate_search import LineSearch
 
 
 def gini(left, whole):

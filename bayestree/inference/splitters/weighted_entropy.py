@@ -22,7 +22,7 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from bayestree.inference.data import Data
-from bayestree.inference.splitter import FittedSplit
+from bayestree.inference.splitters.protocol import FittedSplit
 
 TINY = np.finfo(np.float64).tiny  # keeps log 0 finite where 0 log 0 = 0
 START = 0.5  # coefficients and offset start uniform on (-START, START)

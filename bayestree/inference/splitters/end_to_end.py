@@ -16,8 +16,8 @@ from torch import Tensor
 
 from bayestree.inference.criteria import criterion_of
 from bayestree.inference.data import Data
-from bayestree.inference.em_stumps import Stumps
-from bayestree.inference.splitter import FittedSplit
+from bayestree.inference.splitters.em_stumps import Stumps
+from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.inference.training import check_counts
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import Flat, Priors

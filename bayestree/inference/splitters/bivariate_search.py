@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayestree.inference.bivariate_rows import (
+from bayestree.inference.splitters.bivariate_rows import (
     Codes,
     FloatArray,
     IntArray,

@@ -10,11 +10,11 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.tree import DecisionTreeClassifier
 
 from bayestree.inference import Data, GrowthLimits, grow
-from bayestree.inference.bivariate import BivariateSplitter
-from bayestree.inference.bivariate_search import LineSearch
 from bayestree.inference.cost_complexity import cost_complexity
 from bayestree.inference.criteria import Entropy, Gini
 from bayestree.inference.growing import GrowingTree
+from bayestree.inference.splitters.bivariate import BivariateSplitter
+from bayestree.inference.splitters.bivariate_search import LineSearch
 from bayestree.inference.tao.bivariate import BivariateSolver
 from bayestree.inference.tao.solvers import NodeSplit, reduced_loss
 from bayestree.models import Categorical, Gaussian, named
@@ -175,6 +175,14 @@ def test_the_price_decides_between_none_one_and_two_features():
     split = BivariateSolver(0.5, 2.0)(CORNERS, right, weight, nothing(2))
     assert np.count_nonzero(split.hyperplane) == 1
     assert not split.goes_right(CORNERS)[:2].any()
+
+
+def test_a_pair_may_be_cheaper_than_a_feature():
+    right, weight = np.array([False, False, False, True]), np.array([1.0, 1.0, 0.4, 1.0])
+    # one feature costs more than to give up (1), two cost 0.6
+    split = BivariateSolver(1.2, 0.5)(CORNERS, right, weight, nothing(2))
+    assert np.count_nonzero(split.hyperplane) == 2
+    np.testing.assert_array_equal(split.goes_right(CORNERS), right)
 
 
 def test_of_equal_objectives_the_fewer_features():

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bayestree.inference.criteria import Criterion, criterion_of
 from bayestree.inference.data import PART, Data
-from bayestree.inference.splitter import FittedSplit
+from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.models.leaves import Leaf
 from bayestree.models.splits import Split
 from bayestree.routing import score, vote

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from bayestree.inference.feature_subsets import RandomFeatures, RandomPatch
+from bayestree.inference.splitters.feature_subsets import RandomFeatures, RandomPatch
 
 
 def drawn(rule, n_nodes, n_features, seed=0):
