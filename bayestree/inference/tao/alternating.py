@@ -2,9 +2,11 @@
 
 import math
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from joblib import Parallel, effective_n_jobs
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
@@ -23,6 +25,7 @@ from bayestree.inference.training import check_counts
 from bayestree.models.leaves import Categorical
 from bayestree.models.likelihoods import DETERMINISTIC
 from bayestree.models.soft_tree import SoftTree
+from bayestree.topology import IntArray, Topology
 from bayestree.tree import FloatArray, Tree
 
 
@@ -91,7 +94,8 @@ def tao(
     Returns
     -------
     Posterior
-        One draw: the best tree, pruned of dead branches, pure subtrees and siblings of one label.
+        One draw: the best tree, pruned of dead branches, pure subtrees and siblings of one label,
+        with shares or means of the rows in its leaves (where these are linear, means too).
         ``stats``: ``loss`` of the training rows and ``objective`` (loss and penalties), before
         the first sweep and after each, of the tree before it is pruned; ``source`` is the number
         in the start of each node that is left.
@@ -112,10 +116,12 @@ def tao(
     best = descent.best
     bypass = redundant_nodes(tree.topology, best.reach, best.values)
     topology, nodes, _ = tree.topology.collapse(bypass)
+    splits = [best.splits[node] for node in nodes]
+    leaf = replace(tree, topology=topology, splits=splits).reach().leaf
     loss, objective = np.array(trace).T
     return Posterior.from_point(
         model.with_(topology=topology),
-        sites_of([best.splits[node] for node in nodes], model, data.X.shape[1]),
+        sites_of(splits, model, data.X.shape[1]) | _leaf_sites(model, data, topology, leaf),
         "tao",
         stats={"loss": loss, "objective": objective, "source": nodes},
         settings={
@@ -127,6 +133,16 @@ def tao(
             "solver": type(solver).__name__,
         },
     )
+
+
+def _leaf_sites(
+    model: SoftTree, data: Data, topology: Topology, leaf: IntArray
+) -> dict[str, torch.Tensor]:
+    """Sites of constant leaves, given the leaf (n,) of each row."""
+    statistics = model.leaf.statistics(data.y, data.weights).double()
+    sums = statistics.new_zeros(topology.n_leaves, statistics.shape[1])
+    place = torch.as_tensor(leaf, device=statistics.device)
+    return model.leaf.estimate(sums.index_add_(0, place, statistics))
 
 
 class _Descent:

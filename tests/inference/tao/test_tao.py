@@ -95,6 +95,25 @@ def test_the_objective_is_minus_the_log_joint_up_to_its_constant(parts):
     assert -joint == pytest.approx(objective - constant)
 
 
+@pytest.mark.parametrize("rows", [classes, values])
+def test_it_predicts_by_the_rows_of_its_leaves(rows):
+    X, y, weights = rows()
+    found = tao(model_of(y), Data.of(X, y, weights), init=random_oblique(X, 3, random_state=0))
+    predicted = found.predictive(X)[0]
+    leaf = found.leaf_probs(X, found.point_sites()).argmax(axis=1)
+    assert len(np.unique(leaf)) == found.model.topology.n_leaves > 3
+    prior = found.model.leaf
+    for number in range(found.model.topology.n_leaves):
+        own = leaf == number
+        if y.dtype == np.int64:
+            counts = np.bincount(y[own], weights[own], 3) + prior.pseudo_count
+            expected = counts / counts.sum()
+        else:
+            mass = weights[own].sum() + prior.strength
+            expected = (weights[own] @ y[own] + prior.strength * prior.mean) / mass
+        np.testing.assert_allclose(predicted[own] - expected, 0, atol=1e-9)
+
+
 def test_a_squared_loss_falls_and_linear_leaves_lower_it_further():
     X, y, weights = values()
     data, first = Data.of(X, y, weights), random_oblique(X, 2, random_state=0)
@@ -177,7 +196,7 @@ def test_polytopes_are_polished():
     flat = named.alternating(model.leaf, split=model.split)
     found = tao(flat, data, init=moved)
     assert found.stats["loss"].min() < 0.5 * found.stats["loss"][0]
-    assert set(found.point) == {"hyperplane", "intercept", "log_weight"}
+    assert set(found.point) == {"hyperplane", "intercept", "log_weight", "leaf_probs"}
 
 
 def test_nodes_say_where_they_come_from():
