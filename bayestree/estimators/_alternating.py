@@ -120,7 +120,8 @@ class BaseAlternatingTree(BaseTree):
         if not isinstance(given, Tree):
             raise TypeError(
                 "init must be 'cart', 'random', a Tree, or a fitted estimator of this package with "
-                f"linear splits; got {type(self.init).__name__}."
+                f"linear splits; got {type(self.init).__name__}. Fit it first; of a tree of "
+                "scikit-learn bayestree.baselines.from_sklearn makes a Tree."
             )
         if given.n_features != len(self._center):
             raise ValueError(

@@ -107,7 +107,10 @@ def plain(value: Any) -> Any:
     for kind, (tag, write, _) in TAGS.items():
         if isinstance(value, kind):
             return {tag: plain(write(value))}
-    raise TypeError(f"{value!r} of type {type(value).__name__} cannot be written to a model file.")
+    raise TypeError(
+        f"{value!r} of type {type(value).__name__} cannot be written to a model file; in its place "
+        "give the fit plain values, parts of models, or a Tree (the tree_ of a fitted estimator)."
+    )
 
 
 def unplain(value: Any, network: models.Network | None = None) -> Any:

@@ -62,7 +62,7 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
         Precision of the rows; float32 halves time and memory on wide data.
     n_jobs : int, optional
         Threads for the nodes of a depth; -1 for one per core. The tree does not depend on it.
-    random_state : int, RandomState or Generator, optional
+    random_state : int, RandomState, optional
         Of the start.
     verbose : bool, default=False
         Show a progress bar on a terminal.
@@ -176,7 +176,7 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
         Precision of the rows.
     n_jobs : int, optional
         Threads for the nodes of a depth; -1 for one per core. The tree does not depend on it.
-    random_state : int, RandomState or Generator, optional
+    random_state : int, RandomState, optional
         Of the start.
     verbose : bool, default=False
         Show a progress bar on a terminal.

@@ -14,6 +14,7 @@ from bayestree._seed import RandomState, draw_seed
 from bayestree.estimators._base import DTYPES, BaseTree
 from bayestree.estimators._bayesian import BayesianTree
 from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._priors import INTERCEPT_SCALE
 from bayestree.estimators._subsets import CONSTRAINTS as SUBSETS
 from bayestree.estimators._subsets import MaxFeatures, check_image, subset_rule
 from bayestree.estimators._units import UnitRule
@@ -24,9 +25,6 @@ from bayestree.models import Laplace, Network, Oblique, SoftTree, Spatial, named
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
 from bayestree.models.splits import StumpSplit
-
-INTERCEPT_SCALE = 10.0  # of a normal prior beside Laplace, wide enough to matter to no fit but
-# where the rows say nothing of an intercept and draws would wander off
 
 
 class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
@@ -214,11 +212,19 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
 
     def _check_combination(self) -> None:
         super()._check_combination()
-        given = {"l1": self.l1, "spatial": self.spatial, "inference": self.inference}
-        if self.split != "oblique" and given != {"l1": 0, "spatial": 0, "inference": "em"}:
+        linear = {
+            "l1": 0.0,
+            "spatial": 0.0,
+            "max_features": None,
+            "patch_size": None,
+            "inference": "em",
+        }
+        given = {name: getattr(self, name) for name in linear}
+        if self.split != "oblique" and given != linear:
             raise ValueError(
-                "l1, spatial and inference='svi' need split='oblique', for a network has no "
-                f"coefficients of features; got {given} with {self.split!r}."
+                "l1, spatial, max_features, patch_size and inference='svi' need split='oblique', "
+                "for a network has no coefficients of features; got "
+                f"{given} with {self.split!r}."
             )
         if self._subsets() is not None and self.inference == "svi":
             raise ValueError(

@@ -63,7 +63,7 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
     dtype : {"float32", "float64"}, default="float64"
     n_jobs : int, optional
         Trees fitted at once, as joblib has it. The numbers are the same for any.
-    random_state : int, RandomState or Generator, optional
+    random_state : int, RandomState, optional
     verbose : bool, default=False
         Show progress on a terminal.
 

@@ -44,7 +44,7 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
         Factors of the row weights by class.
     dtype : {"float32", "float64"}, default="float64"
         Precision of the fit; float32 halves time and memory on wide data.
-    random_state : int, RandomState or Generator, optional
+    random_state : int, RandomState, optional
         Of the starts.
     verbose : bool, default=False
         Show progress bars on a terminal.

@@ -54,7 +54,7 @@ def tree_of(estimator: object) -> RoutedTree:
     if not isinstance(found, RoutedTree):
         raise TypeError(
             f"estimator must be a fitted tree estimator or a Tree, got {type(estimator).__name__}; "
-            "call fit first."
+            "call fit first, and of a forest give one tree, such as estimators_[0]."
         )
     return found
 

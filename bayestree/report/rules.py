@@ -74,7 +74,8 @@ def export_rules(
     if not isinstance(found, Tree):
         raise TypeError(
             f"tree must be a Tree with linear splits or a fitted estimator that has one, got "
-            f"{type(found).__name__}; fit first, or use export_text for other splits."
+            f"{type(found).__name__}; fit first, give one tree of a forest, such as "
+            "estimators_[0], or use export_text for other splits."
         )
     if group and found.value.ndim == 1:
         raise ValueError("group is for classes; a regression tree has a mean in each leaf.")

@@ -79,6 +79,8 @@ def test_refuses_starts_that_it_cannot_take(cancer):
     X, _, y, _ = cancer
     with pytest.raises(TypeError, match=r"init must be .* got DecisionTreeClassifier"):
         AlternatingTreeClassifier(init=DecisionTreeClassifier().fit(X, y)).fit(X, y)
+    with pytest.raises(TypeError, match=r"got AlternatingTreeClassifier. Fit it first"):
+        AlternatingTreeClassifier(init=AlternatingTreeClassifier()).fit(X, y)
     narrow = AlternatingTreeClassifier(max_depth=2).fit(X[:, :5], y)
     with pytest.raises(ValueError, match="a tree on 5 features, and X has 30"):
         AlternatingTreeClassifier(init=narrow).fit(X, y)
@@ -86,6 +88,15 @@ def test_refuses_starts_that_it_cannot_take(cancer):
         AlternatingTreeClassifier(init="random", max_depth=17).fit(X, y)
     with pytest.raises(ValueError, match="a split of 5 features"):
         AlternatingTreeClassifier(init=narrow, split="axis").fit(X[:, :5], y)
+
+
+def test_a_fit_that_began_with_an_estimator_says_how_it_can_be_saved(cancer, tmp_path):
+    X, _, y, _ = cancer
+    first = AlternatingTreeClassifier(max_depth=1).fit(X, y)
+    path = tmp_path / "tree.safetensors"
+    with pytest.raises(TypeError, match=r"the tree_ of a fitted estimator"):
+        AlternatingTreeClassifier(init=first).fit(X, y).save(path)
+    AlternatingTreeClassifier(init=first.tree_).fit(X, y).save(path)
 
 
 def test_class_weights_move_the_errors(cancer):

@@ -111,6 +111,13 @@ def test_as_text_its_trees_come_one_after_the_other(forest):
     assert text == "\n".join(f"tree {t} of 3: {part}" for t, part in enumerate(parts, start=1))
 
 
+def test_what_shows_one_tree_asks_for_one(forest):
+    for show in (bayestree.export_rules, bayestree.plots.tree):
+        with pytest.raises(TypeError, match=r"of a forest.*estimators_\[0\]"):
+            show(forest)
+        show(forest.estimators_[0])
+
+
 def test_names_of_features_and_labels_reach_the_trees():
     iris = load_iris(as_frame=True)
     labels = iris.target_names[iris.target]

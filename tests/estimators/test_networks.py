@@ -137,9 +137,19 @@ def test_a_single_leaf_has_no_networks(moons, tmp_path):
     np.testing.assert_allclose(again.predict_proba(moons[0][:2]), 0.5)
 
 
-def test_what_needs_coefficients_is_refused(moons):
-    clf = bt.EndToEndTreeClassifier(split=Network(perceptron), inference="svi")
-    with pytest.raises(ValueError, match="need split='oblique'"):
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"inference": "svi"},
+        {"l1": 1.0},
+        {"spatial": 1.0, "image_shape": (1, 2)},
+        {"max_features": 1},
+        {"patch_size": (1, 1), "image_shape": (1, 2)},
+    ],
+)
+def test_what_needs_coefficients_is_refused(moons, settings):
+    clf = bt.EndToEndTreeClassifier(split=Network(perceptron), **settings)
+    with pytest.raises(ValueError, match=f"{next(iter(settings))}.* need split='oblique'"):
         clf.fit(*moons)
 
 
