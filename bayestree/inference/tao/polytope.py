@@ -11,6 +11,7 @@ from bayestree.inference.tao.solvers import NodeSplit
 from bayestree.topology import BoolArray
 from bayestree.tree import FloatArray
 
+OUTER = 0.1  # share of the rows outside each facet of a fresh start
 LEAST_RATE = 1e-10  # of s: a row of the right side that no expert votes for costs 23 nats
 
 
@@ -40,6 +41,8 @@ class PolytopeSolver:
         weight: FloatArray,
         current: NodeSplit,
     ) -> NodeSplit:
+        if not current.hyperplane.any():
+            current = _scattered(current, X)
         n_experts, n_features = current.hyperplane.shape
         start = np.concatenate(
             [current.hyperplane.ravel(), current.intercept, np.log(current.weight)]
@@ -59,6 +62,18 @@ class PolytopeSolver:
         )
         plane, offset, log_weight = np.split(found.x, split_at)
         return NodeSplit(plane.reshape(n_experts, n_features), offset, np.exp(log_weight))
+
+
+def _scattered(constant: NodeSplit, X: NDArray[np.floating]) -> NodeSplit:
+    """Experts in random directions, each with ``OUTER`` of the rows on its right side.
+
+    Gradients would keep those of a constant split alike, and the committee at one facet.
+    """
+    # a stream of its own, so that the same rows are split alike anywhere in a tree
+    plane = np.random.default_rng(0).standard_normal(constant.hyperplane.shape)
+    plane /= np.linalg.norm(plane, axis=1, keepdims=True)
+    offset = -np.quantile(X @ plane.T, 1 - OUTER, axis=0)
+    return NodeSplit(plane, offset, np.ones(len(plane)))
 
 
 def log_loss(

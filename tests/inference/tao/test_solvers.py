@@ -130,6 +130,17 @@ def test_a_committee_learns_a_disc():
     assert reduced_loss(split, X, right, np.ones(400)) < 20
 
 
+@pytest.mark.parametrize("goes_right", [False, True])
+def test_a_committee_that_became_constant_finds_its_facets_again(goes_right):
+    X = np.random.default_rng(0).uniform(-2, 2, (400, 2))
+    right = np.abs(X).max(axis=1) > 1
+    like = NodeSplit(np.ones((4, 2)), np.zeros(4), np.ones(4))
+    split = NodeSplit.constant(like, right=goes_right)
+    for _ in range(4):
+        split = PolytopeSolver()(X, right, np.ones(400), split)
+    assert reduced_loss(split, X, right, np.ones(400)) < 20  # a single facet errs on some 100
+
+
 def test_majorities_by_weight_and_ties_stay():
     y = np.array([0, 1, 1, 2, 0])
     rule = MajorityLeaves(y, np.array([3.0, 1, 1, 2, 2]), 3)
