@@ -96,8 +96,9 @@ def tao(
     Posterior
         One draw: the best tree, pruned of dead branches, pure subtrees and siblings of one label,
         with shares or means of the rows in its leaves (where these are linear, means too).
-        ``stats``: ``loss`` of the training rows and ``objective`` (loss and penalties), before
-        the first sweep and after each, of the tree before it is pruned; ``source`` is the number
+        ``stats``: ``loss`` of the training rows and ``objective`` (loss, and penalties of splits
+        that part rows; if ``strict`` of all), before the first sweep and after each, of the tree
+        before it is pruned; ``source`` is the number
         in the start of each node that is left.
 
     Raises
@@ -183,7 +184,13 @@ class _Descent:
         reach = tree.reach()
         tree.values = tree.rule.fit(tree.values, reach.leaf)
         loss = float(tree.weights @ tree.losses(reach.leaf, np.arange(len(tree.X))))
-        penalty = sum(self.solver.penalty(split) for split in tree.splits)
+        # Splits that part no rows go in the end. Strict descent counts them, or rows that come
+        # back to one would raise the objective.
+        penalty = sum(
+            self.solver.penalty(split)
+            for split, right in zip(tree.splits, reach.right, strict=True)
+            if self.strict or (right.any() and not right.all())
+        )
         return reach, loss, loss + penalty + tree.rule.penalty(tree.values)
 
 

@@ -85,16 +85,14 @@ def sweep(
         current = tree.splits[node]
         split = solve(tree, problem, solver, current, strict=strict)
         goes_right = reach.right[node] if split is current else tree.sides(split, problem.rows)
-        if solver.penalty(split) > 0 and (goes_right.all() or not goes_right.any()):
-            # the same sides for nothing, of no rows at all too
-            split = NodeSplit.constant(split, right=bool(goes_right.any()))
         moved = not np.array_equal(goes_right, reach.right[node])
         moved = moved or solver.penalty(split) != solver.penalty(current)
         return split, np.where(goes_right, problem.right, problem.left), moved
 
     changed = False
     for level in reversed(tree.levels()):
-        nodes = [n for n in level if len(reach.rows[n]) or solver.penalty(tree.splits[n]) > 0]
+        # one that no row reaches stays as it is, should rows come back to it
+        nodes = [node for node in level if len(reach.rows[node])]
         if parallel is None or len(nodes) == 1:
             found = [update(node) for node in nodes]
         else:

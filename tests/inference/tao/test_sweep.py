@@ -120,33 +120,6 @@ def test_a_node_without_care_points_stays_and_loses_its_coefficients_under_a_pen
     assert cut.goes_right(tree.X).all() == (goes_right.mean() > 0.5)
 
 
-def test_splits_that_part_no_rows_cost_nothing_under_a_penalty():
-    tree = hand_worked()
-    tree.splits[0] = NodeSplit.linear(np.ones(1), -9.0)  # all rows left; none reach the other node
-    reach = tree.reach()
-    assert not len(reach.rows[1])
-    solver = AxisSolver(rate=10.0)
-    assert sweep(tree, reach, solver)
-    assert [solver.penalty(split) for split in tree.splits] == [0.0, 0.0]
-    assert not tree.reach().right[0].any()
-    assert not sweep(tree, tree.reach(), solver)
-
-
-class Stubborn(LogisticSolver):
-    """Whatever is asked of it, all rows go right, with a coefficient that says nothing."""
-
-    def __call__(self, X, right, weight, current):
-        return NodeSplit.linear(np.array([1.0, 0, 0, 0]), 100.0)
-
-
-def test_coefficients_that_part_no_rows_are_dropped_under_a_penalty():
-    for l1 in (0.0, 1.0):
-        tree = alternation(*classes())
-        sweep(tree, tree.reach(), Stubborn(l1=l1))
-        assert tree.reach().right[0].all()
-        assert tree.splits[0].hyperplane.any() == (l1 == 0)
-
-
 @pytest.mark.parametrize("better", [False, True])
 def test_a_node_whose_rows_all_want_one_side_is_constant(better):
     tree = alternation(*classes())

@@ -26,8 +26,9 @@ from bayestree.models import (
     named,
 )
 from bayestree.topology import Topology
+from bayestree.tree import Tree
 from tests.inference.problems import ring
-from tests.inference.tao.cases import classes, model_of
+from tests.inference.tao.cases import axis_tree, classes, model_of
 
 KINDS = [
     {"split": Oblique()},
@@ -93,6 +94,22 @@ def test_the_objective_is_minus_the_log_joint_up_to_its_constant(parts):
         constant = found.model.topology.n_nodes * X.shape[1] * math.log(prior.rate / 2)
     joint = float(found.model.log_joint(found.point_sites(), *data))
     assert -joint == pytest.approx(objective - constant)
+
+
+@pytest.mark.parametrize(("strict", "paid"), [(False, [1, 1]), (True, [2, 1])])
+def test_splits_that_part_no_rows_are_paid_for_under_strict_descent_only(strict, paid):
+    X, y = np.arange(6.0)[:, None], np.array([0, 0, 0, 1, 1, 1])
+    # the lower node sends right all that it gets
+    topology, splits = axis_tree([2.5, -9.0], [[~0, 1], [~1, ~2]])
+    plane, offset = (np.stack([s[i] for s in splits]) for i in (0, 1))
+    one = np.ones(1)
+    first = Tree.from_standardised(
+        topology, np.ones((2, 1)), plane, offset, center=0 * one, scale=one
+    )
+    model = model_of(y, split=Oblique(1), prior=FeatureCount(1.0))
+    found = tao(model, Data.of(X, y), init=first, strict=strict, sweeps=1)
+    np.testing.assert_array_equal(found.stats["objective"], paid)
+    assert found.model.topology.n_nodes == 1
 
 
 @pytest.mark.parametrize("rows", [classes, values])
