@@ -86,7 +86,7 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
     >>> from sklearn.datasets import load_iris
     >>> from bayestree import AlternatingTreeClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = AlternatingTreeClassifier(max_depth=3, l1=1.0, random_state=0).fit(X, y)
+    >>> clf = AlternatingTreeClassifier(max_depth=3, l1=2.0, random_state=0).fit(X, y)
     >>> clf.get_n_leaves()
     3
     """
