@@ -81,8 +81,8 @@ def sample_y(
 
 
 def _like(sites: Sites) -> Tensor:
-    """Any of the sites: all are of one dtype and device."""
-    return next(iter(sites.values()))
+    """Any of the real sites: they are of one dtype and device."""
+    return next(value for value in sites.values() if value.is_floating_point())
 
 
 def _y(data: Data, like: Tensor) -> Tensor:

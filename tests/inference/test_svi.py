@@ -30,6 +30,7 @@ def fit(init, data, **options):
     return svi(init.model, data, init=init, **settings)
 
 
+@pytest.mark.filterwarnings("ignore:The posterior under Flat.. is improper")
 @pytest.mark.parametrize("leaf", FITS)
 @pytest.mark.parametrize("split", ["polytope", "oblique"])
 @pytest.mark.parametrize("hyperplane", [InverseGammaScale(), Flat()], ids=["scales", "flat"])
