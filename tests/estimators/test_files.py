@@ -373,3 +373,13 @@ def test_version_2_stays_readable():
     size = clf.polytope_size()
     assert size.n_leaves.tolist() == recorded["n_leaves"]
     assert size.prior_probabilities("weights").shape[0] == clf.tree_.n_nodes
+
+
+@pytest.mark.parametrize("name", ["forest", "linear"])
+def test_version_3_stays_readable(name):
+    """tests/data/iris-v3-*: a forest of two trees (E2EDF), and TAO with linear leaves."""
+    recorded = json.loads((DATA / "iris-v3.json").read_text())
+    found = bayestree.load(DATA / f"iris-v3-{name}.safetensors")
+    X = pd.DataFrame(recorded["X"], columns=recorded["columns"])
+    says = found.predict_proba(X) if name == "forest" else found.predict(X)
+    np.testing.assert_allclose(says, recorded[name], rtol=1e-9)
