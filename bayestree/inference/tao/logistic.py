@@ -173,7 +173,7 @@ def _direction(
     diagonal += LEAST_CURVATURE * max(diagonal.max(), 1e-12)
     slopes = np.append(gradient[columns], total)
     if problem.l1 == 0:
-        step = -cho_solve(cho_factor(gram), slopes)
+        step = _newton_step(gram, slopes)
         return step, float(slopes @ step)
     current = w[columns]
     step = _proximal(gram, slopes, current, problem.l1)
@@ -227,10 +227,26 @@ def _orthant_step(
     step = np.zeros_like(pull)
     while True:
         places = np.flatnonzero(free)
-        part = -cho_solve(cho_factor(gram[np.ix_(places, places)]), pull[places])
+        part = _newton_step(gram[np.ix_(places, places)], pull[places])
         wrong = at_zero[places] & (part * signs[places] <= 0)
         if not wrong.any():
             step[places] = part
             return step
         free = free.copy()
         free[places[wrong]] = False
+
+
+def _newton_step(gram: FloatArray, slopes: FloatArray) -> FloatArray:
+    """-gram^-1 slopes, with the least ridge under which ``gram`` has a Cholesky factor.
+
+    None, as a rule; but sums over many rows in single precision can leave an eigenvalue that is
+    nearly 0 below it (Nocedal and Wright, Numerical Optimization, algorithm 3.3).
+    """
+    ridge = 0.0
+    while True:
+        try:
+            step: FloatArray = -cho_solve(cho_factor(gram + ridge * np.eye(len(gram))), slopes)
+        except np.linalg.LinAlgError:
+            ridge = max(10 * ridge, LEAST_DAMPING * float(gram.trace()))
+        else:
+            return step

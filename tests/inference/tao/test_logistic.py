@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from bayestree.inference.tao.logistic import fit_logistic
+from bayestree.inference.tao.logistic import _newton_step, fit_logistic
 
 
 def rows(m=80, d=6, seed=0):
@@ -148,3 +148,14 @@ def test_single_precision_rows():
     double = fit_logistic(X, right, weight, l1=1.0)
     single = fit_logistic(X.astype(np.float32), right, weight, l1=1.0)
     assert single.value == pytest.approx(double.value, rel=1e-3)
+
+
+def test_a_gram_matrix_that_rounding_left_indefinite_still_gives_a_descent():
+    """As that of single-precision rows that nearly coincide: its least eigenvalue is below 0."""
+    gram = np.full((3, 3), 1e6) - 1e-3 * np.eye(3)
+    slopes = np.array([1.0, -2.0, 0.5])
+    step = _newton_step(gram, slopes)
+    assert np.isfinite(step).all()
+    assert slopes @ step < 0
+    sound = np.diag([1.0, 2.0, 4.0])
+    np.testing.assert_allclose(_newton_step(sound, slopes), [-1.0, 1.0, -0.125], rtol=1e-15)
