@@ -44,9 +44,9 @@ def committee(n_experts=3, n_features=4, seed=0):
 def test_one_facet_word_for_word():
     assert export_text(oblique()) == (
         "1 node, 2 leaves, depth 1, 1,242.5 rows\n"
-        "L (left) lies inside the polytope of a node, R (right) outside.\n"
+        "L is left, R is right.\n"
         "\n"
-        "root: 1,242.5 rows, 1 facet\n"
+        "root: 1,242.5 rows\n"
         "│    left if  age - 4 height <= -2.0\n"
         "├─ L: leaf, 8 rows, yes 75.0 %, no 25.0 %\n"
         "└─ R: leaf, 1,234.5 rows, no 100.0 %\n"

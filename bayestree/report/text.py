@@ -144,11 +144,13 @@ class _PolytopeWriter(_Writer):
     """Writes a tree of polytopes with their facets."""
 
     tree: Tree
-    key = "L (left) lies inside the polytope of a node, R (right) outside."
 
     def __init__(self, tree: Tree, max_features: int, max_facets: int, decimals: int) -> None:
         super().__init__(tree, max_features, decimals)
         self.max_facets = max_facets
+        self.has_polytopes = bool((tree.n_facets > 1).any())
+        if self.has_polytopes:
+            self.key = "L (left) lies inside the polytope of a node, R (right) outside."
         self.names = tree.feature_names or tuple(f"x{j}" for j in range(tree.n_features))
         self.threshold = facet_threshold(tree.weight) - tree.intercept
         self.strength = np.abs(tree.standardised_hyperplane)
@@ -159,7 +161,8 @@ class _PolytopeWriter(_Writer):
     def node(self, node: int) -> Iterator[str]:
         own = self.tree.experts(node)
         n_facets = own.stop - own.start
-        yield f"{self.head(node)}, {_count(n_facets, 'facet')}"
+        facets = f", {_count(n_facets, 'facet')}" if self.has_polytopes else ""
+        yield self.head(node) + facets
         if n_facets == 1:
             yield f"left if  {self.facet(own.start)}"
             return
