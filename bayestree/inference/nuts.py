@@ -85,7 +85,8 @@ def nuts(
     mirror : bool
         Also propose, half as often, to turn a facet round and to swap the branches below. A node
         of one facet has two modes, inside and outside exchanged; with this the chains move between
-        them, predictions are of all modes, and the sides of a node have no fixed meaning.
+        them, predictions are of all modes, and the sides of a node have no fixed meaning. Of no
+        account where no experts are proposed afresh (see ``n_refreshes``).
     keep_warmup : bool
         Keep the warm-up in ``warmup_draws`` and ``warmup_stats``.
     n_jobs : int, optional
