@@ -39,6 +39,7 @@ class TreeRegressor(RegressorMixin, BaseTree):
         ValueError
             For missing or infinite values, or other shapes.
         """
+        _check_numbers(y)
         rows, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         target = target.astype(np.float64)
         weights = self._row_weights(sample_weight, rows, target)
@@ -89,3 +90,11 @@ class TreeRegressor(RegressorMixin, BaseTree):
 
     def _decoded(self, values: NDArray[Any]) -> Floats:
         return values * self._y_scale + self._y_mean
+
+
+def _check_numbers(y: ArrayLike) -> None:
+    """Refuse labels, which a regressor cannot predict."""
+    first = np.asarray(y, dtype=object).ravel()[:1000]  # labels are text from the start
+    text = [value for value in first if isinstance(value, str)]
+    if text:
+        raise ValueError(f"y must hold numbers, got text such as {text[0]!r}; take a classifier.")

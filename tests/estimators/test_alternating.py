@@ -217,3 +217,9 @@ def test_a_series_refuses_what_has_no_penalty(cancer):
             bayestree.regularization_path(
                 AlternatingTreeClassifier(), X, y, lambdas, X_test, y_test
             )
+
+
+def test_labels_are_refused_by_a_regressor():
+    X = np.arange(8.0)[:, None]
+    with pytest.raises(ValueError, match=r"y must hold numbers, got text such as 'b'"):
+        AlternatingTreeRegressor(max_depth=1).fit(X, list("bababaab"))
