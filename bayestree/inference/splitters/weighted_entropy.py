@@ -99,14 +99,9 @@ class WeightedEntropy:
     def gain(self, right: NDArray[np.bool_]) -> float:
         """What a split of the rows gains in nats: weight times mutual information."""
         inside = np.add.reduceat(np.where(right, self.weights, 0.0), self.first)
-        parts = (inside, self.totals - inside)
-        sides = sum(
-            float(xlogy(part, part).sum() - xlogy(part.sum(), part.sum())) for part in parts
-        )
-        whole = float(xlogy(self.totals, self.totals).sum())
-        mass = self.totals.sum()
+        sides = _purity(inside) + _purity(self.totals - inside)
         # convexity makes it 0 or more; rounding does not
-        return max(sides - whole + float(xlogy(mass, mass)), 0.0)
+        return max(sides - _purity(self.totals), 0.0)
 
 
 def _purity(weights: FloatArray) -> float:
