@@ -222,16 +222,16 @@ def test_nodes_say_where_they_come_from():
     found = tao(model_of(y), Data.of(X, y, weights), init=first, sweeps=1)
     source = found.stats["source"]
     assert len(source) == found.model.topology.n_nodes < first.n_nodes
-    assert (np.diff(source) > 0).all() or len(set(source)) == len(source)
+    assert len(set(source.tolist())) == len(source)
 
 
-def test_single_precision_gives_nearly_the_same_loss():
+def test_single_precision_leaves_every_row_on_its_side():
     X, y, weights = classes()
     first = random_oblique(X, 3, random_state=0)
     single = Data.of(X, y, weights, dtype=torch.float32)
     low = tao(model_of(y), single, init=first).stats["loss"].min()
     high = tao(model_of(y), Data.of(X, y, weights), init=first).stats["loss"].min()
-    assert low == pytest.approx(high, rel=0.5)
+    assert low == pytest.approx(high, rel=1e-6)  # the weights are rounded, too
 
 
 def test_a_tree_without_a_split_stays_one():
