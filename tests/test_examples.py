@@ -51,7 +51,7 @@ def run(arguments, folder):
 
 # What is written by those that name their results.
 RESULTS = {
-    "demo": ("scores.txt", "tree.txt", "tree.png", "boundary.png"),
+    "estimator": ("scores.txt", "tree.txt", "tree.png", "boundary.png"),
     "analysis": ("report.txt", "posterior-svi.nc", "posterior-nuts.nc", "priors.png", "tree.png"),
 }
 OTHERS = sorted(set(ROOT.glob("examples/*.py")) - {ROOT / f"examples/{s}.py" for s in RESULTS})

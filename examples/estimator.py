@@ -1,7 +1,7 @@
 """The package at work on real data: 569 tumours, 30 measurements each, benign or malignant.
 
 Grows a convex polytope tree, gives it a posterior by variational inference, and writes what it
-found to results/demo. Run: python examples/demo.py [--quick] [--out FOLDER]
+found to results/estimator. Run: python examples/estimator.py [--quick] [--out FOLDER]
 """
 
 import argparse
@@ -22,7 +22,7 @@ PAIR = ["worst concave points", "worst area"]  # two columns, for the picture of
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few epochs only")
-    parser.add_argument("--out", type=Path, default=Path("results/demo"))
+    parser.add_argument("--out", type=Path, default=Path("results/estimator"))
     options = parser.parse_args()
     epochs = 20 if options.quick else None  # None: as many as the rows ask for
     options.out.mkdir(parents=True, exist_ok=True)
