@@ -8,11 +8,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bayestree.inference.scratch import HELD, is_mapped, mapped_tensor
+
 PART = 512  # rows scored at a time: what they take fits in a cache
+BLOCK = 2**16  # bytes of rows that are read together where rows are mapped
 
 
 class Data(NamedTuple):
-    """Rows to fit: X (n, d), y (n,) as class numbers or real values, weights (n,)."""
+    """Rows to fit: X (n, d), y (n,) as class numbers or real values, weights (n,).
+
+    X may be mapped, that is, lie in a file (see ``bayestree.inference.scratch``): minibatches and
+    parts then come from there, and never all of it is in memory.
+    """
 
     X: Tensor
     y: Tensor
@@ -52,20 +59,78 @@ class Data(NamedTuple):
         """Some of the rows."""
         return Data(self.X[rows], self.y[rows], self.weights[rows])
 
-    def parts(self, size: int = PART) -> Iterator["Data"]:
-        """All rows in order, some at a time, so that memory does not grow with them."""
-        for start in range(0, len(self.X), size):
-            yield Data(*(column[start : start + size] for column in self))
+    @property
+    def mapped(self) -> bool:
+        """Whether X lies in a file, for it is too large to be held in memory."""
+        return is_mapped(self.X)
 
-    def batches(self, size: int) -> Iterator["Data"]:
-        """One epoch of shuffled minibatches of nearly equal size."""
+    def subset(self, rows: Tensor) -> "Data":
+        """Some of the rows, mapped as these are."""
+        if not self.mapped:
+            return self.take(rows)
+        X = mapped_tensor((len(rows), self.X.shape[1]), self.X.dtype)
+        size = max(1, HELD // self.X.shape[1])
+        for into, part in zip(X.split(size), rows.split(size), strict=True):
+            into.copy_(self.X[part])
+        return Data(X, self.y[rows], self.weights[rows])
+
+    def held(self) -> "Data":
+        """The rows themselves or, where they are mapped, as many as can be held in memory.
+
+        These are drawn one from each of equal stretches; their weights stay as they are.
+        """
+        n, most = len(self.X), max(1, HELD // self.X.shape[1])
+        if not self.mapped or n <= most:
+            return self
+        place = torch.arange(most, dtype=torch.float64) + torch.rand(most, dtype=torch.float64)
+        return self.take((place * (n / most)).long().clamp_max(n - 1))
+
+    def parts(self, size: int = PART, *, ones: bool = False) -> Iterator["Data"]:
+        """All rows in order, some at a time, so that memory does not grow with them.
+
+        With ``ones`` each part has the column of :meth:`with_ones`.
+        """
+        for start in range(0, len(self.X), size):
+            part = Data(*(column[start : start + size] for column in self))
+            yield part.with_ones() if ones else part
+
+    def batches(self, size: int, *, ones: bool = False) -> Iterator["Data"]:
+        """One epoch of shuffled minibatches of nearly equal size.
+
+        Of mapped rows, blocks from all over the file are held at a time and shuffled together.
+        With ``ones`` each minibatch has the column of :meth:`with_ones`.
+        """
         n = len(self.X)
         if size >= n:
-            yield self
+            yield self.with_ones() if ones else self
             return
-        order = torch.randperm(n, device=self.X.device)
-        for rows in order.chunk(-(-n // size)):
-            yield self.take(rows)
+        most = -(-n // -(-n // size))
+        if self.mapped:
+            batches = self._shuffled(most)
+        else:
+            order = torch.randperm(n, device=self.X.device)
+            batches = (self.take(rows) for rows in order.split(most))
+        for batch in batches:
+            yield batch.with_ones() if ones else batch
+
+    def _shuffled(self, size: int) -> Iterator["Data"]:
+        """Minibatches of mapped rows."""
+        n, width = self.X.shape
+        block = max(1, BLOCK // (width * self.X.element_size()))
+        load = max(1, HELD // 8 // (width * block))  # blocks at a time
+        waiting = self.take(torch.arange(0))
+        for starts in (torch.randperm(-(-n // block)) * block).split(load):
+            # in the order of the file, which is shuffled afterwards
+            rows = (starts.sort().values.unsqueeze(1) + torch.arange(block)).flatten()
+            here = self.take(rows[rows < n])
+            joined = Data(*(torch.cat(pair) for pair in zip(waiting, here, strict=True)))
+            order = torch.randperm(len(joined.X))
+            whole = len(order) // size * size
+            for some in order[:whole].split(size):
+                yield joined.take(some)
+            waiting = joined.take(order[whole:])
+        if len(waiting.X):
+            yield waiting
 
 
 class Units(NamedTuple):

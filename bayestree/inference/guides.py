@@ -252,7 +252,7 @@ class PolytopeGuide(nn.Module):
         """One-draw estimate of E log p(y | X), leaves drawn too, at the model's steepness."""
         leaves = self.leaf_law.sample()
         total = data.X.new_zeros(())
-        for part in data.with_ones().parts():
+        for part in data.parts(ones=True):
             log_prob = self.leaf_log_probs(part.X, self.model.steepness)
             density = self.model.leaf.log_density(leaves, part.y)
             total = total + likelihoods.mixture(log_prob + density) @ part.weights

@@ -109,8 +109,8 @@ def map(  # noqa: A001 - the name of the method
     climb = _adam if optimiser == "adam" else _lbfgs
     with seeded(draw_seed(random_state)):
         point = Point(model, init, data)
-        keep = _Best(validation and validation.with_ones(), patience)
-        trace = climb(point, data.with_ones(), settings, keep, progress)
+        keep = _Best(validation, patience)
+        trace = climb(point, data, settings, keep, progress)
     point = keep.best or point
     final = model.with_(steepness=steepness[1])
     recorded = {"stats": {"log_joint": np.array(trace)}, "settings": settings}
@@ -179,7 +179,7 @@ class _Best:
         if self.validation is None or not ready:
             return False
         with torch.no_grad():
-            parts = additive_parts(point.model, self.validation)
+            parts = additive_parts(point.model, self.validation, ones=True)
             score = sum(float(point.fit(part, steepness)[0]) for part in parts)
         self.age += 1
         if score > self.score:
@@ -201,7 +201,7 @@ def _adam(
     track = Track(range(epochs), "map", show=progress)
     for epoch in track:
         value = 0.0
-        for batch in data.batches(size):
+        for batch in data.batches(size, ones=True):
             share = len(batch.X) / len(data.X)
             optimiser.param_groups[0]["lr"] = settings["learning_rate"] * schedule.rate(step)
             optimiser.zero_grad(set_to_none=True)
@@ -223,7 +223,7 @@ def _lbfgs(
     point: Point, data: Data, settings: dict[str, Any], keep: _Best, progress: bool
 ) -> list[float]:
     """Rounds of L-BFGS on the splits, the leaves brought up to date after each."""
-    epochs = settings["epochs"]
+    epochs, data = settings["epochs"], data.with_ones()
     schedule = Schedule(epochs, settings["steepness"])
     running = RunningSums(point.model.leaf, point.sums, batches=1)
     total = float(data.weights.sum())

@@ -220,7 +220,7 @@ def _fit_polytope(
         sites = _on(data, init.point_sites())
         sums = leaf_sums(init.model, sites, data)
         guide = PolytopeGuide(model, sites, sums, covariance=settings["covariance"])
-        trace = _climb(guide, data.with_ones(), settings, progress)
+        trace = _climb(guide, data, settings, progress)
     guide.eval().refresh(steps=50)
     bound = float(evaluate_elbo(guide, data))
     stats |= guide_balance(guide, data, settings["kl_weight"])
@@ -240,7 +240,7 @@ def _polish(
         "epochs": max(1, round(POLISH_SHARE * settings["epochs"])),
         "steepness": None,
     }
-    trace = _climb(polished, data.with_ones(), settings | gentle, progress, warm_up=0.0)
+    trace = _climb(polished, data, settings | gentle, progress, warm_up=0.0)
     seed = int(torch.randint(2**31 - 1, ()))
     bounds = []
     for candidate in (guide, polished):
@@ -269,7 +269,7 @@ def _climb(
     track = Track(range(epochs), "svi", show=progress)
     for _ in track:
         elbo = -float(guide.leaf_law.kl())
-        for batch in data.batches(size):
+        for batch in data.batches(size, ones=True):
             share = len(batch.X) / len(data.X)
             optimiser.param_groups[0]["lr"] = settings["learning_rate"] * schedule.rate(step)
             optimiser.zero_grad(set_to_none=True)

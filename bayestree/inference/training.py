@@ -1,7 +1,7 @@
 """What the minibatch fits share: schedules, relative steps, running leaves."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
+from bayestree.inference.scratch import HELD
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior, InverseGammaScale
 from bayestree.models.sites import Sites
@@ -147,16 +148,30 @@ def at_prior_mean(prior: HyperplanePrior, sites: Sites) -> dict[str, Tensor]:
 @torch.no_grad()
 def leaf_sums(model: SoftTree, sites: Sites, data: Data) -> Tensor:
     """Sums (L, c) of the leaves' statistics over soft memberships, in parts of the rows."""
-    parts = [
+    return summed(
         model.leaf_log_probs(sites, part.X).exp().T @ model.leaf.statistics(part.y, part.weights)
         for part in data.parts()
-    ]
-    return torch.stack(parts).sum(0)
+    )
 
 
-def additive_parts(model: SoftTree, rows: Data) -> Iterator[Data]:
-    """Parts of the rows whose log-likelihoods add up; plug-in leaves need all rows at once."""
-    return rows.parts() if model.likelihood == "mixture" else iter([rows])
+def summed(terms: Iterable[Tensor]) -> Tensor:
+    """The sum of one term or more of one shape, of which few are held at a time if large."""
+    waiting: list[Tensor] = []
+    for term in terms:
+        waiting.append(term)
+        if len(waiting) * term.numel() >= HELD:
+            waiting = [torch.stack(waiting).sum(0)]
+    return torch.stack(waiting).sum(0)
+
+
+def additive_parts(model: SoftTree, rows: Data, *, ones: bool = False) -> Iterator[Data]:
+    """Parts of the rows whose log-likelihoods add up; plug-in leaves need all rows at once.
+
+    With ``ones`` they have the column of :meth:`Data.with_ones`.
+    """
+    if model.likelihood == "mixture":
+        return rows.parts(ones=ones)
+    return iter([rows.with_ones() if ones else rows])
 
 
 def calibrated(posterior: Posterior, data: Data) -> SoftTree:
