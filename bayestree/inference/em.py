@@ -9,7 +9,7 @@ A split takes part through ``parameters`` (the sites that gradients move), ``log
 and its ``log_priors``; what the sites hold, a hyperplane or a network, is the split's own affair.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from bayestree.inference.data import Data
 from bayestree.inference.expectation import expectation, slope
 from bayestree.inference.improper import check_differentiable
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.training import at_prior_mean, check_counts
+from bayestree.inference.training import at_prior_mean, check_counts, summed
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
@@ -156,14 +156,20 @@ class Climb:
     def epoch(self, steepness: float, batch_size: int, passes: int = 1) -> float:
         """One E-step and one M-step; the log-likelihood of the rows before it."""
         held = self.sites()
-        found = []
-        for i in range(passes):
+        values = []
+
+        def first() -> Iterator[Tensor]:
             for batch in self.data.batches(batch_size):
                 value, sums = self.step(batch, held, steepness)
-                if i == 0:
-                    found.append((value, sums))
-        self.leaves = self.model.leaf.estimate(torch.stack([sums for _, sums in found]).sum(0))
-        return float(torch.stack([value for value, _ in found]).sum())
+                values.append(value)
+                yield sums
+
+        sums = summed(first())
+        for _ in range(1, passes):
+            for batch in self.data.batches(batch_size):
+                self.step(batch, held, steepness)
+        self.leaves = self.model.leaf.estimate(sums)
+        return float(torch.stack(values).sum())
 
     def step(self, batch: Data, held: Sites, steepness: float) -> tuple[Tensor, Tensor]:
         """A step of the splits up Q, where h is that of the held parameters (eq. 10, 14).

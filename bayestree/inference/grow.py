@@ -49,7 +49,8 @@ def grow(
     model : SoftTree
         Names split, priors and leaves; its topology is replaced by the one found.
     data : Data
-        n rows; the weights count.
+        n rows; the weights count. Of mapped rows the tree is grown on as many as can be held in
+        memory, and its gains and limits are of these.
     limits : GrowthLimits, optional
     splitter : Splitter, optional
         What fits the splits (see ``bayestree.inference.splitters``); by default its
@@ -98,9 +99,9 @@ def grow(
         }
         splitter = StumpFitter(model.split, model.leaf, min_leaf=limits.min_leaf, **stumps)
         settings |= stumps
-    tree = GrowingTree(model, data)
     climb = _by_level if order == "level" else _best_first
     with seeded(draw_seed(random_state)):
+        tree = GrowingTree(model, data.held())
         climb(tree, splitter, limits, progress=progress)
     kept = tree.cut(limits.max_leaves)
     if prune is not None:
