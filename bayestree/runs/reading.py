@@ -1,0 +1,251 @@
+"""From the content of a run file to its checked sections."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from bayestree.runs.cards import Card, find_card
+from bayestree.runs.nearest import nearest
+from bayestree.runs.parameters import TableName, all_parameters, table_of, tasks_of
+from bayestree.runs.paths import place
+from bayestree.runs.sections import DataTable, Head, OutputTable, Section
+from bayestree.runs.settings import Layer
+from bayestree.runs.toml import shown
+from bayestree.runs.trees import TREES
+from bayestree.tables import InputError
+
+DEFAULT_TREE = "cpt"
+SECTIONS: dict[str, type[Section]] = {"data": DataTable, "output": OutputTable}
+TABLES = ("data", "model", "inference", "output")
+OWN_KEYS = {"model": ("card", "tree"), "inference": ("card",)}
+
+Parts = Mapping[str, Any]
+
+
+def read_parts(
+    parts: Parts, where: Path, sets: Iterable[tuple[str, Any]], root: Path | None
+) -> dict[str, Any]:
+    """The fields of a run file, by the content of one.
+
+    Parameters
+    ----------
+    parts : mapping
+    where : Path
+        The file, which need not be there.
+    sets : iterable of (str, value)
+        ``"table.key"`` or ``"key"``, and a value in place of the file's.
+    root : Path, optional
+
+    Raises
+    ------
+    InputError
+        For a table or key that is not known, a value that it cannot have, a card that cannot be
+        read, a path outside of ``root``.
+    """
+    content, layers = _with_sets(_by_table(parts, where.name), sets)
+    cards = {kind: _card(content[kind], kind, where, root) for kind in ("model", "inference")}
+    tree = _tree(content["model"], cards["model"], where.name)
+    return {
+        **_checked(Head, content[""], where.name, "").model_dump(),
+        "data": _data(content["data"], where, root),
+        "tree": tree,
+        "model": _layers("model", content, cards, layers, where.name),
+        "inference": _layers("inference", content, cards, layers, where.name),
+        "output": _output(content["output"], where, root),
+    }
+
+
+def check_task(tree: str, task: str) -> None:
+    """Refuse a task that a tree has no estimator of."""
+    if task not in tasks_of(tree):
+        able = ", ".join(name for name, other in TREES.items() if other.of(task))
+        raise InputError(f"tree {tree!r} is of classes only; for {task} take {able}.")
+
+
+def check_tree(name: Any, source: str) -> str:
+    """A tree's name; any other is refused with the nearest."""
+    if not (isinstance(name, str) and name in TREES):
+        raise InputError(f"{source}: no tree is named {shown(name)}{nearest(str(name), TREES)}")
+    return name
+
+
+def find_key(name: str, source: str = "--set") -> tuple[str, str]:
+    """The table and key that a setting names; the table is empty for keys above all tables.
+
+    Parameters
+    ----------
+    name : str
+        ``"table.key"``, or ``"key"`` where one table only has it.
+    source : str
+        What begins the message of an error.
+
+    Raises
+    ------
+    InputError
+        If no table has such a key, or two.
+    """
+    table, dot, key = name.rpartition(".")
+    homes = {each: _keys(each) for each in ("", *TABLES)}
+    if dot:
+        if table not in TABLES:
+            raise InputError(f"{source}: no table is named {table!r}{nearest(table, TABLES)}")
+        if key not in homes[table]:
+            raise InputError(f"{source}: {_wrong_key(table, key)}")
+        return table, key
+    found = [each for each, keys in homes.items() if key in keys]
+    if not found:
+        every = {key for keys in homes.values() for key in keys}
+        raise InputError(f"{source}: no key is named {key!r}{nearest(key, every)}")
+    if len(found) > 1:
+        which = " or ".join(f"{each}.{key}" for each in found)
+        raise InputError(f"{source}: {key!r} is of several tables; write {which}.")
+    return found[0], key
+
+
+def _by_table(parts: Parts, source: str) -> dict[str, dict[str, Any]]:
+    """The content by table; keys above all tables are of the table with no name."""
+    content: dict[str, dict[str, Any]] = {each: {} for each in ("", *TABLES)}
+    for name, value in parts.items():
+        if name not in TABLES:
+            if name not in _keys(""):
+                known = [*_keys(""), *(f"[{table}]" for table in TABLES)]
+                raise InputError(f"{source}: {_misplaced(name, value, known)}")
+            content[""][name] = value
+        elif not isinstance(value, Mapping):
+            raise InputError(
+                f"{source}: {name} = {shown(value)}, but it must be a table, [{name}]."
+            )
+        else:
+            content[name] = {key: each for key, each in value.items() if each is not None}
+    for table in TABLES:
+        for key in content[table]:
+            if key not in _keys(table) and table in SECTIONS:
+                raise InputError(f"{source}: {_wrong_key(table, key)}")
+    return content
+
+
+def _misplaced(name: str, value: Any, known: list[str]) -> str:
+    if isinstance(value, Mapping):
+        return f"no table is named [{name}]{nearest(f'[{name}]', known)}"
+    homes = [table for table in TABLES if name in _keys(table)]
+    if homes:
+        return f"{name!r} is of [{homes[0]}]; move it there."
+    return f"no key is named {name!r}{nearest(name, known)}"
+
+
+def _with_sets(
+    content: dict[str, dict[str, Any]], sets: Iterable[tuple[str, Any]]
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """The content with single settings put in, and those that are parameters by their table."""
+    content = {table: dict(values) for table, values in content.items()}
+    parameters: dict[str, dict[str, Any]] = {table: {} for table in OWN_KEYS}
+    for name, value in sets:
+        table, key = find_key(name)
+        if table in OWN_KEYS and key not in OWN_KEYS[table]:
+            parameters[table][key] = value
+        else:
+            content[table][key] = value
+            if (table, key) == ("data", "test"):
+                content[table].pop("test_fraction", None)
+            if (table, key) == ("data", "test_fraction"):
+                content[table].pop("test", None)
+    return content, parameters
+
+
+def _keys(table: str) -> tuple[str, ...]:
+    if table in SECTIONS:
+        return tuple(SECTIONS[table].model_fields)
+    if table == "":
+        return tuple(Head.model_fields)
+    return (*OWN_KEYS[table], *(name for name in all_parameters() if table_of(name) == table))
+
+
+def _wrong_key(table: str, key: str) -> str:
+    homes = [each for each in TABLES if key in _keys(each)]
+    if homes:
+        return f"{key!r} is of [{homes[0]}], not of [{table}]; move it there."
+    if key in _keys(""):
+        return f"{key!r} is of no table, not of [{table}]; move it above all tables."
+    return f"[{table}] has no key {key!r}{nearest(key, _keys(table))}"
+
+
+def _card(values: Parts, kind: TableName, where: Path, root: Path | None) -> Card | None:
+    name = values.get("card")
+    if name is None:
+        return None
+    source = f"{where.name}: [{kind}] "
+    if not isinstance(name, str | Path):
+        raise InputError(f"{source}card = {shown(name)}, but it must be a name or a path.")
+    return find_card(str(name), kind, folder=where.parent, root=root, where=source)
+
+
+def _tree(values: Parts, card: Card | None, source: str) -> str:
+    """The tree that the card and the file name; both may, if it is the same."""
+    named = {}
+    if card is not None and card.tree is not None:
+        named[f"card {card.name!r}"] = check_tree(card.tree, f"card {card.name!r}")
+    if "tree" in values:
+        named[f"{source}: [model]"] = check_tree(values["tree"], f"{source}: [model]")
+    if len(set(named.values())) > 1:
+        told = " and ".join(f"{place} names {name!r}" for place, name in named.items())
+        raise InputError(f"two trees at once: {told}; take one.")
+    return next(iter(named.values()), DEFAULT_TREE)
+
+
+def _layers(
+    table: TableName,
+    content: Mapping[str, Parts],
+    cards: Mapping[TableName, Card | None],
+    sets: Mapping[str, Parts],
+    source: str,
+) -> tuple[Layer, ...]:
+    """The card, the file and the single settings, as far as they say anything."""
+    own = {key: each for key, each in content[table].items() if key not in OWN_KEYS[table]}
+    card = cards[table]
+    found = [] if card is None else [Layer.of_card(card)]
+    found += [Layer(f"{source}: [{table}]", own), Layer("--set", sets[table])]
+    return tuple(layer for layer in found if layer.values or layer.by_task)
+
+
+def _data(values: Parts, where: Path, root: Path | None) -> Section:
+    source = f"{where.name}: [data]"
+    if not values:
+        raise InputError(f"{where.name}: the table [data] is missing; it names path and target.")
+    if "test" in values:
+        if "test_fraction" in values:
+            raise InputError(f"{source} has both test and test_fraction; leave one out.")
+        values = {**values, "test_fraction": 0.0}
+    placed = _placed(values, ("path", "test"), source, where, root)
+    return _checked(DataTable, placed, where.name, "data")
+
+
+def _output(values: Parts, where: Path, root: Path | None) -> Section:
+    values = {"folder": Path("results", where.stem), **values}
+    placed = _placed(values, ("folder",), f"{where.name}: [output]", where, root)
+    return _checked(OutputTable, placed, where.name, "output")
+
+
+def _placed(
+    values: Parts, names: tuple[str, ...], source: str, where: Path, root: Path | None
+) -> dict[str, Any]:
+    placed = {
+        name: place(values[name], where.parent, root=root, what=f"{source} {name}")
+        for name in names
+        if isinstance(values.get(name), str | Path)
+    }
+    return {**values, **placed}
+
+
+def _checked(section: type[Section], values: Parts, source: str, table: str) -> Section:
+    try:
+        return section.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        at = f"{source}: [{table}]" if table else f"{source}:"
+        if first["type"] == "missing":
+            raise InputError(f"{at} has no {name}; add a line {name} = ...") from error
+        reason = first["msg"].replace("Input", "it", 1).replace("Tuple", "it", 1)
+        raise InputError(f"{at} {name} = {shown(values[name])}, but {reason}.") from error
