@@ -1,7 +1,9 @@
 """A tree as it grows: which rows reach which node, and what each split is worth."""
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +14,8 @@ from bayestree.inference.posterior import Posterior
 from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
+
+ALL = slice(None)
 
 
 @dataclass(frozen=True)
@@ -58,12 +62,25 @@ class GrowingTree:
         Names split and leaves.
     data : Data
         The rows to grow on.
+    statistics : Tensor, shape (n, c), optional
+        Of the leaves, where each row of ``data`` stands for several.
     """
 
-    def __init__(self, model: SoftTree, data: Data) -> None:
+    def __init__(self, model: SoftTree, data: Data, statistics: Tensor | None = None) -> None:
         self.model = model
         self.data = data
-        self.nodes = [GrowingNode(torch.arange(len(data.X), device=data.X.device), 0)]
+        self._statistics = statistics
+        self.nodes = self._root()
+
+    def _root(self) -> list[GrowingNode]:
+        rows = torch.arange(len(self.data.X), device=self.data.X.device)
+        return [GrowingNode(rows, 0)]
+
+    def statistics(self, rows: Tensor | slice = ALL) -> Tensor:
+        """Sufficient statistics of some rows, shape (m, c)."""
+        if self._statistics is not None:
+            return self._statistics[rows]
+        return self.model.leaf.statistics(self.data.y[rows], self.data.weights[rows])
 
     def branch(self, i: int, split: FittedSplit) -> tuple[int, int]:
         """Split node ``i``; the numbers of its children."""
@@ -73,6 +90,18 @@ class GrowingTree:
         for rows in (node.rows[~split.right], node.rows[split.right]):
             self.nodes.append(GrowingNode(rows, node.depth + 1))
         return node.children
+
+    def state_dict(self) -> dict[str, Any]:
+        """The splits with their nodes, in the order in which they were made."""
+        made = sorted(self.split_nodes(), key=lambda i: self.nodes[i].children)
+        splits = [split for i in made if (split := self.nodes[i].split) is not None]
+        return {"nodes": made, "splits": [tuple(split) for split in splits]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Grow as far as a tree of the same rows was."""
+        self.nodes = self._root()
+        for i, split in zip(state["nodes"], state["splits"], strict=True):
+            self.branch(i, FittedSplit(*split))
 
     def can_split(self, i: int, limits: GrowthLimits) -> bool:
         """Whether a node has enough rows, and rows that differ."""
@@ -145,9 +174,10 @@ class GrowingTree:
         leaf = torch.empty(len(self.data.X), dtype=torch.long, device=self.data.X.device)
         for position, i in enumerate(leaves):
             leaf[self.nodes[i].rows] = position
-        statistics = self.model.leaf.statistics(self.data.y, self.data.weights)
+        statistics = self.statistics()
         sums = statistics.new_zeros(len(leaves), statistics.shape[1]).index_add_(
             0, leaf, statistics
         )
-        sites |= self.model.leaf.estimate(sums)
+        found_leaves = self.model.leaf.estimate(sums)
+        sites |= {name: value.to(self.data.X) for name, value in found_leaves.items()}
         return Posterior.from_point(grown, sites, inference)

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bayestree import routing
 from bayestree.inference.criteria import criterion_of
 from bayestree.inference.data import Data
 from bayestree.inference.growing import GrowingTree, GrowthLimits
@@ -17,6 +18,7 @@ from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.inference.splitters.stumps import absorb, best_threshold
 from bayestree.inference.training import check_linear
 from bayestree.models.sites import Sites
+from bayestree.models.soft_tree import SoftTree
 
 LOG2 = math.log(2.0)
 
@@ -65,12 +67,20 @@ def harden(
     ------
     TypeError
         For splits without hyperplanes.
+    ValueError
+        If mapped rows are to extend the tree.
     """
+    if extend and data.mapped:
+        raise ValueError("extend needs all rows in memory, and these are mapped.")
     check_linear(posterior.model, data, "harden")
     sites = {name: value.to(data.X) for name, value in posterior.point_sites().items()}
     with torch.no_grad():
-        scores = torch.cat([posterior.model.scores(sites, part.X) for part in data.parts()])
-        tree, sources = _routed(posterior, sites, data, scores)
+        if data.mapped:
+            tree, scores = _condensed(posterior.model, sites, data)
+        else:
+            scores = torch.cat([posterior.model.scores(sites, part.X) for part in data.parts()])
+            tree = GrowingTree(posterior.model, data)
+        sources = _route(tree, sites, scores)
         kept = tree.cut(limits.max_leaves, limits.min_gain)
         if extend:
             kept = _extended(tree, kept, sources, sites, scores, limits)
@@ -88,12 +98,32 @@ def _levels(soft: Arrays, nodes: NDArray[np.int64], hard: Arrays) -> NDArray[np.
     return np.log1p(np.exp((soft["intercept"][nodes] - hard["intercept"])[:, 0]))
 
 
-def _routed(
-    posterior: Posterior, sites: Sites, data: Data, scores: Tensor
-) -> tuple[GrowingTree, dict[int, int]]:
-    """The tree that the rows take, and which node of the posterior each of its splits is."""
-    tree = GrowingTree(posterior.model, data)
-    children = posterior.model.topology.children
+def _condensed(model: SoftTree, sites: Sites, data: Data) -> tuple[GrowingTree, Tensor]:
+    """A tree on one row of each leaf, which stands for all that go there, and their scores."""
+    n_leaves = model.topology.n_leaves
+    statistics = model.leaf.statistics(data.y[:0], data.weights[:0]).double()
+    sums = statistics.new_zeros(n_leaves, statistics.shape[1])
+    weights = sums.new_zeros(n_leaves)
+    first: dict[int, tuple[Data, Tensor]] = {}
+    for part in data.parts():
+        scores = model.scores(sites, part.X)
+        leaf = routing.tree_log_probs(scores, math.inf, model.topology).argmax(-1)
+        sums.index_add_(0, leaf, model.leaf.statistics(part.y, part.weights).double())
+        weights.index_add_(0, leaf, part.weights.double())
+        for number in set(leaf.tolist()) - set(first):
+            row = torch.nonzero(leaf == number)[0]
+            first[number] = part.take(row), scores[row]
+    reached = sorted(first)
+    rows = Data(
+        *(torch.cat(column) for column in zip(*(first[i][0] for i in reached), strict=True))
+    )
+    rows = rows._replace(weights=weights[reached].to(data.X))
+    return GrowingTree(model, rows, sums[reached]), torch.cat([first[i][1] for i in reached])
+
+
+def _route(tree: GrowingTree, sites: Sites, scores: Tensor) -> dict[int, int]:
+    """Let the tree be that which its rows take; which node of the model each of its splits is."""
+    children = tree.model.topology.children
     places = {0: 0} if len(children) else {}
     sources: dict[int, int] = {}
     for node in range(len(children)):
@@ -109,7 +139,7 @@ def _routed(
         sources[i] = node
         for child, place in zip(children[node], tree.branch(i, split), strict=True):
             places[int(child)] = place
-    return tree, sources
+    return sources
 
 
 def _extended(
@@ -158,8 +188,7 @@ def _at_best_level(
     if not tree.can_split(i, limits):
         return None
     rows = tree.nodes[i].rows
-    leaf, data = tree.model.leaf, tree.data
-    statistics = leaf.statistics(data.y[rows], data.weights[rows])
+    leaf, statistics = tree.model.leaf, tree.statistics(rows)
     own = scores[rows, node]
     found = best_threshold(own, criterion_of(leaf), statistics, limits.min_leaf)
     if found is None:
@@ -176,9 +205,8 @@ def _of_node(sites: Sites, node: int) -> dict[str, Tensor]:
 
 def _gain(tree: GrowingTree, i: int, right: Tensor) -> float:
     rows = tree.nodes[i].rows
-    leaf, data = tree.model.leaf, tree.data
-    statistics = leaf.statistics(data.y[rows], data.weights[rows]).double()
+    statistics = tree.statistics(rows).double()
     whole, side = statistics.sum(0), statistics[right].sum(0)
-    criterion = criterion_of(leaf)
+    criterion = criterion_of(tree.model.leaf)
     split = criterion.value(side) + criterion.value(whole - side)
     return float(criterion.nats(split, whole) - criterion.nats(criterion.value(whole), whole))

@@ -67,6 +67,6 @@ def _reserve(handle: int, size: int, folder: Path) -> None:
         os.posix_fallocate(handle, 0, size)
     except OSError as error:
         raise OSError(
-            f"{folder} has no room for {size / 2**30:.1f} GiB of rows ({error.strerror}): make some, "
-            "or name another folder for temporary files by the environment variable TMPDIR."
+            f"{folder} has no room for {size / 2**30:.1f} GiB of rows ({error.strerror}): make "
+            "some, or name another folder for temporary files by the environment variable TMPDIR."
         ) from error
