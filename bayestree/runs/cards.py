@@ -89,14 +89,23 @@ def find_card(
     InputError
         If there is no such card, or it cannot be read.
     """
-    if name.endswith(".toml") or Path(name).name != name:
+    if _is_path(name):
         path = place(name, folder, root=root, what=f"{where}card")
         return read_card(path, kind, name=name)
-    shipped = _folder(kind) / f"{name}.toml"
-    if not shipped.is_file():
+    path = _shipped(kind, name)
+    if not path.is_file():
         known = [path.stem for path in _folder(kind).glob("*.toml")]
         raise InputError(f"{where}no {kind} card is named {name!r}{nearest(name, known)}")
-    return read_card(shipped, kind, name=name)
+    return read_card(path, kind, name=name)
+
+
+def find_any(name: str, *, root: Path | None = None) -> Card:
+    """A shipped card of either kind by its name, or any by its path.
+
+    A file by its path is read as a card of a model, which may name its tree.
+    """
+    kind: Kind = "inference" if _shipped("inference", name).is_file() else "model"
+    return find_card(name, kind, folder=Path.cwd(), root=root, where="--card: ")
 
 
 def read_card(path: Path, kind: Kind, *, name: str | None = None) -> Card:
@@ -126,6 +135,14 @@ def copy_card(card: Card, path: Path, *, force: bool = False) -> None:
     if not path.absolute().parent.is_dir():
         raise InputError(f"{str(path)!r} is in a folder that does not exist; make it first.")
     write_whole(path, card.text)
+
+
+def _is_path(name: str) -> bool:
+    return name.endswith(".toml") or Path(name).name != name
+
+
+def _shipped(kind: Kind, name: str) -> Path:
+    return _folder(kind) / f"{'' if _is_path(name) else name}.toml"
 
 
 def _folder(kind: Kind) -> Path:

@@ -19,7 +19,7 @@ def described(kind: type) -> dict[str, str]:
     section = PARAMETERS.search(inspect.getdoc(kind) or "")
     if section is None:
         return {}
-    found = {}
+    found: dict[str, str] = {}
     for entry in ENTRY.finditer(section[1] + "\n"):
         text = ROLE.sub(r"\1", " ".join(entry[2].split())).replace("``", "")
         found |= dict.fromkeys(entry[1].split(", "), text)

@@ -20,37 +20,12 @@ TASKS = ("classification", "regression")
 #: What is believed: splits, priors, leaves, loss, units, growth limits. All else is how it is
 #: fitted.
 BELIEVED = frozenset(
-    # fmt: off
-    {
-        "split",
-        "n_experts",
-        "n_estimators",
-        "max_features",
-        "patch_size",
-        "image_shape",
-        "prior",
-        "concentration",
-        "rate",
-        "scale_shape",
-        "shrinkage_shape",
-        "shrinkage_rate",
-        "l1",
-        "spatial",
-        "pair_cost",
-        "pair_penalty",
-        "criterion",
-        "ccp_alpha",
-        "leaf",
-        "leaf_ridge",
-        "class_weight",
-        "scaling",
-        "max_depth",
-        "max_leaves",
-        "min_rows",
-        "min_leaf",
-        "min_gain",
-    }
-    # fmt: on
+    """
+    split n_experts n_estimators max_features patch_size image_shape
+    prior concentration rate scale_shape shrinkage_shape shrinkage_rate l1 spatial
+    pair_cost pair_penalty criterion ccp_alpha leaf leaf_ridge class_weight scaling
+    max_depth max_leaves min_rows min_leaf min_gain
+    """.split()  # noqa: SIM905 - a line of words reads better
 )
 #: Parameters that a run sets itself, and what says them.
 OWN = {"random_state": "seed", "verbose": None}

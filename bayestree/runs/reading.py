@@ -8,10 +8,10 @@ from pydantic import ValidationError
 
 from bayestree.runs.cards import Card, find_card
 from bayestree.runs.nearest import nearest
-from bayestree.runs.parameters import TableName, all_parameters, table_of, tasks_of
+from bayestree.runs.parameters import OWN, TableName, all_parameters, table_of, tasks_of
 from bayestree.runs.paths import place
 from bayestree.runs.sections import DataTable, Head, OutputTable, Section
-from bayestree.runs.settings import Layer
+from bayestree.runs.settings import Layer, own_message
 from bayestree.runs.toml import shown
 from bayestree.runs.trees import TREES
 from bayestree.tables import InputError
@@ -45,12 +45,17 @@ def read_parts(
         read, a path outside of ``root``.
     """
     content, layers = _with_sets(_by_table(parts, where.name), sets)
-    cards = {kind: _card(content[kind], kind, where, root) for kind in ("model", "inference")}
-    tree = _tree(content["model"], cards["model"], where.name)
+    cards: dict[TableName, Card | None] = {
+        "model": _card(content["model"], "model", where, root),
+        "inference": _card(content["inference"], "inference", where, root),
+    }
+    named = {} if cards["model"] is None else tree_of_card(cards["model"])
+    if "tree" in content["model"]:
+        named[f"{where.name}: [model]"] = content["model"]["tree"]
     return {
         **_checked(Head, content[""], where.name, "").model_dump(),
         "data": _data(content["data"], where, root),
-        "tree": tree,
+        "tree": one_tree(named),
         "model": _layers("model", content, cards, layers, where.name),
         "inference": _layers("inference", content, cards, layers, where.name),
         "output": _output(content["output"], where, root),
@@ -64,11 +69,26 @@ def check_task(tree: str, task: str) -> None:
         raise InputError(f"tree {tree!r} is of classes only; for {task} take {able}.")
 
 
-def check_tree(name: Any, source: str) -> str:
-    """A tree's name; any other is refused with the nearest."""
-    if not (isinstance(name, str) and name in TREES):
-        raise InputError(f"{source}: no tree is named {shown(name)}{nearest(str(name), TREES)}")
-    return name
+def tree_of_card(card: Card) -> dict[str, Any]:
+    """The tree that a card names, by the card; empty where it names none."""
+    return {} if card.tree is None else {f"card {card.name!r}": card.tree}
+
+
+def one_tree(named: Mapping[str, Any]) -> str:
+    """The tree that all of several places name, the default where there is none.
+
+    Raises
+    ------
+    InputError
+        If one of them names no tree, or two name different ones.
+    """
+    for source, name in named.items():
+        if not (isinstance(name, str) and name in TREES):
+            raise InputError(f"{source}: no tree is named {shown(name)}{nearest(str(name), TREES)}")
+    if len(set(named.values())) > 1:
+        told = " and ".join(f"{source} names {name!r}" for source, name in named.items())
+        raise InputError(f"two trees at once: {told}; take one.")
+    return next(iter(named.values()), DEFAULT_TREE)
 
 
 def find_key(name: str, source: str = "--set") -> tuple[str, str]:
@@ -87,6 +107,8 @@ def find_key(name: str, source: str = "--set") -> tuple[str, str]:
         If no table has such a key, or two.
     """
     table, dot, key = name.rpartition(".")
+    if key in OWN:
+        raise InputError(f"{source}: {own_message(key)}")
     homes = {each: _keys(each) for each in ("", *TABLES)}
     if dot:
         if table not in TABLES:
@@ -181,19 +203,6 @@ def _card(values: Parts, kind: TableName, where: Path, root: Path | None) -> Car
     return find_card(str(name), kind, folder=where.parent, root=root, where=source)
 
 
-def _tree(values: Parts, card: Card | None, source: str) -> str:
-    """The tree that the card and the file name; both may, if it is the same."""
-    named = {}
-    if card is not None and card.tree is not None:
-        named[f"card {card.name!r}"] = check_tree(card.tree, f"card {card.name!r}")
-    if "tree" in values:
-        named[f"{source}: [model]"] = check_tree(values["tree"], f"{source}: [model]")
-    if len(set(named.values())) > 1:
-        told = " and ".join(f"{place} names {name!r}" for place, name in named.items())
-        raise InputError(f"two trees at once: {told}; take one.")
-    return next(iter(named.values()), DEFAULT_TREE)
-
-
 def _layers(
     table: TableName,
     content: Mapping[str, Parts],
@@ -206,7 +215,7 @@ def _layers(
     card = cards[table]
     found = [] if card is None else [Layer.of_card(card)]
     found += [Layer(f"{source}: [{table}]", own), Layer("--set", sets[table])]
-    return tuple(layer for layer in found if layer.values or layer.by_task)
+    return tuple(layer for layer in found if layer.says())
 
 
 def _data(values: Parts, where: Path, root: Path | None) -> Section:

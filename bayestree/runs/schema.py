@@ -71,7 +71,7 @@ class RunFile(Head):
         """
         found = read_parts(parts, Path(where), sets, None if root is None else Path(root))
         run = cls(**found)
-        run._check()
+        run.check()
         return run
 
     def task(self) -> str | None:
@@ -115,7 +115,9 @@ class RunFile(Head):
 
     def explicit(self, task: str) -> "RunFile":
         """The same run with every value said and no card: what a run folder keeps."""
-        layers = {table: (Layer(f"[{table}]", self._written(table, task)),) for table in TABLES}
+        layers: dict[str, Any] = {
+            table: (Layer(f"[{table}]", self._written(table, task)),) for table in TABLES
+        }
         data = self.data.model_copy(update={"task": task})
         return self.model_copy(update={"data": data, **layers})
 
@@ -145,7 +147,7 @@ class RunFile(Head):
         """Write the run file to ``path``, whole or not at all."""
         write_whole(Path(path), self.to_toml(Path(path).parent))
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Refuse what no task of the tree, or not that of the file, can take."""
         task = self.task()
         if task is not None:

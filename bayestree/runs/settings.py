@@ -45,6 +45,10 @@ class Layer:
         """What a card says."""
         return cls(f"card {card.name!r}", card.values, card.by_task)
 
+    def says(self) -> bool:
+        """Whether there is any value."""
+        return bool(self.values) or any(self.by_task.values())
+
     def of_task(self, task: str) -> dict[str, Any]:
         """The values for a task."""
         return {**self.values, **self.by_task.get(task, {})}
@@ -70,11 +74,16 @@ def merged(layers: Iterable[Layer], tree: str, task: str, table: TableName) -> d
     return found
 
 
+def own_message(name: str) -> str:
+    """Why a parameter that the run sets itself cannot be set."""
+    remedy = f"set {OWN[name]!r} instead" if OWN[name] else "leave it out"
+    return f"{name!r} is set by the run itself; {remedy}."
+
+
 def _check_name(source: str, name: str, value: Any, tree: str, task: str, table: TableName) -> None:
     own = parameters_of(tree, task)
     if name in OWN:
-        remedy = f"set {OWN[name]!r} instead" if OWN[name] else "leave it out"
-        raise InputError(f"{source}: {name!r} is set by the run itself; {remedy}.")
+        raise InputError(f"{source}: {own_message(name)}")
     if name not in own:
         raise InputError(f"{source}: {_unknown(name, tree, task)}")
     if table_of(name) != table:
