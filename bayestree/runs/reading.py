@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -22,10 +22,16 @@ TABLES = ("data", "model", "inference", "output")
 OWN_KEYS = {"model": ("card", "tree"), "inference": ("card",)}
 
 Parts = Mapping[str, Any]
+Checked = TypeVar("Checked", bound=Section)
 
 
 def read_parts(
-    parts: Parts, where: Path, sets: Iterable[tuple[str, Any]], root: Path | None
+    parts: Parts,
+    where: Path,
+    sets: Iterable[tuple[str, Any]],
+    root: Path | None,
+    *,
+    source: str = "--set",
 ) -> dict[str, Any]:
     """The fields of a run file, by the content of one.
 
@@ -37,6 +43,8 @@ def read_parts(
     sets : iterable of (str, value)
         ``"table.key"`` or ``"key"``, and a value in place of the file's.
     root : Path, optional
+    source : str
+        Where ``sets`` was written, for messages.
 
     Raises
     ------
@@ -44,7 +52,7 @@ def read_parts(
         For a table or key that is not known, a value that it cannot have, a card that cannot be
         read, a path outside of ``root``.
     """
-    content, layers = _with_sets(_by_table(parts, where.name), sets)
+    content, layers = _with_sets(_by_table(parts, where.name), sets, source)
     cards: dict[TableName, Card | None] = {
         "model": _card(content["model"], "model", where, root),
         "inference": _card(content["inference"], "inference", where, root),
@@ -53,13 +61,40 @@ def read_parts(
     if "tree" in content["model"]:
         named[f"{where.name}: [model]"] = content["model"]["tree"]
     return {
-        **_checked(Head, content[""], where.name, "").model_dump(),
+        **checked(Head, content[""], where.name, "").model_dump(),
         "data": _data(content["data"], where, root),
         "tree": one_tree(named),
-        "model": _layers("model", content, cards, layers, where.name),
-        "inference": _layers("inference", content, cards, layers, where.name),
+        "model": _layers("model", content, cards, layers, (where.name, source)),
+        "inference": _layers("inference", content, cards, layers, (where.name, source)),
         "output": _output(content["output"], where, root),
     }
+
+
+def checked(section: type[Checked], values: Parts, source: str, table: str) -> Checked:
+    """A section of a file, every key of which is known.
+
+    Parameters
+    ----------
+    section : type
+    values : mapping
+    source, table : str
+        The file, and the table in it, for messages.
+
+    Raises
+    ------
+    InputError
+        If a value is missing, or none that the key can have.
+    """
+    try:
+        return section.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        at = f"{source}: [{table}]" if table else f"{source}:"
+        if first["type"] == "missing":
+            raise InputError(f"{at} has no {name}; add a line {name} = ...") from error
+        reason = first["msg"].replace("Input", "it", 1).replace("Tuple", "it", 1)
+        raise InputError(f"{at} {name} = {shown(values[name])}, but {reason}.") from error
 
 
 def check_task(tree: str, task: str) -> None:
@@ -158,13 +193,13 @@ def _misplaced(name: str, value: Any, known: list[str]) -> str:
 
 
 def _with_sets(
-    content: dict[str, dict[str, Any]], sets: Iterable[tuple[str, Any]]
+    content: dict[str, dict[str, Any]], sets: Iterable[tuple[str, Any]], source: str
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
     """The content with single settings put in, and those that are parameters by their table."""
     content = {table: dict(values) for table, values in content.items()}
     parameters: dict[str, dict[str, Any]] = {table: {} for table in OWN_KEYS}
     for name, value in sets:
-        table, key = find_key(name)
+        table, key = find_key(name, source)
         if table in OWN_KEYS and key not in OWN_KEYS[table]:
             parameters[table][key] = value
         else:
@@ -208,13 +243,14 @@ def _layers(
     content: Mapping[str, Parts],
     cards: Mapping[TableName, Card | None],
     sets: Mapping[str, Parts],
-    source: str,
+    sources: tuple[str, str],
 ) -> tuple[Layer, ...]:
     """The card, the file and the single settings, as far as they say anything."""
     own = {key: each for key, each in content[table].items() if key not in OWN_KEYS[table]}
     card = cards[table]
     found = [] if card is None else [Layer.of_card(card)]
-    found += [Layer(f"{source}: [{table}]", own), Layer("--set", sets[table])]
+    file, setting = sources
+    found += [Layer(f"{file}: [{table}]", own), Layer(setting, sets[table])]
     return tuple(layer for layer in found if layer.says())
 
 
@@ -227,13 +263,13 @@ def _data(values: Parts, where: Path, root: Path | None) -> Section:
             raise InputError(f"{source} has both test and test_fraction; leave one out.")
         values = {**values, "test_fraction": 0.0}
     placed = _placed(values, ("path", "test"), source, where, root)
-    return _checked(DataTable, placed, where.name, "data")
+    return checked(DataTable, placed, where.name, "data")
 
 
 def _output(values: Parts, where: Path, root: Path | None) -> Section:
     values = {"folder": Path("results", where.stem), **values}
     placed = _placed(values, ("folder",), f"{where.name}: [output]", where, root)
-    return _checked(OutputTable, placed, where.name, "output")
+    return checked(OutputTable, placed, where.name, "output")
 
 
 def _placed(
@@ -245,16 +281,3 @@ def _placed(
         if isinstance(values.get(name), str | Path)
     }
     return {**values, **placed}
-
-
-def _checked(section: type[Section], values: Parts, source: str, table: str) -> Section:
-    try:
-        return section.model_validate(dict(values))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = str(first["loc"][0])
-        at = f"{source}: [{table}]" if table else f"{source}:"
-        if first["type"] == "missing":
-            raise InputError(f"{at} has no {name}; add a line {name} = ...") from error
-        reason = first["msg"].replace("Input", "it", 1).replace("Tuple", "it", 1)
-        raise InputError(f"{at} {name} = {shown(values[name])}, but {reason}.") from error

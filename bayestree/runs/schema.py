@@ -49,6 +49,7 @@ class RunFile(Head):
         where: str | Path,
         *,
         sets: Iterable[tuple[str, Any]] = (),
+        source: str = "--set",
         root: str | Path | None = None,
     ) -> Self:
         """A run from the content of a run file.
@@ -61,6 +62,8 @@ class RunFile(Head):
             The file that it is of: named in messages, and what its paths are relative to.
         sets : iterable of (str, value)
             Values in place of those of the file, by ``"table.key"``, or ``"key"`` alone.
+        source : str
+            Where they were written, for messages.
         root : path, optional
             Folder that no path may leave.
 
@@ -69,7 +72,8 @@ class RunFile(Head):
         InputError
             With the table, the key, its value and the remedy.
         """
-        found = read_parts(parts, Path(where), sets, None if root is None else Path(root))
+        home = None if root is None else Path(root)
+        found = read_parts(parts, Path(where), sets, home, source=source)
         run = cls(**found)
         run.check()
         return run
