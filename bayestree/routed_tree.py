@@ -4,7 +4,7 @@ import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import Any, ClassVar, Self, TypedDict
+from typing import Any, ClassVar, Protocol, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,19 @@ from bayestree.topology import BoolArray, IntArray, Topology
 CHUNK = 32_768
 
 FloatArray = NDArray[np.float64]
+
+
+class RowSource(Protocol):
+    """Rows that are read by their numbers: an array (n, d), or a file."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n, d)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Any, /) -> Any:
+        """Some of the rows as an array."""
 
 
 class Frame(TypedDict):
@@ -96,7 +109,7 @@ class RoutedTree(ABC):
         """Number of features."""
         return len(self.center)
 
-    def walk(self, X: FloatArray) -> Iterator[tuple[int, IntArray, BoolArray]]:
+    def walk(self, X: RowSource) -> Iterator[tuple[int, IntArray, BoolArray]]:
         """Every node reached, with the rows that reach it and the side of each."""
         children = self.topology.children
         waiting: dict[int, IntArray] = {}
@@ -106,14 +119,14 @@ class RoutedTree(ABC):
         while reached:
             node = heapq.heappop(reached)
             rows = waiting.pop(node)
-            right = self.goes_right(node, X if len(rows) == len(X) else X[rows])
+            right = self._sides(node, X, rows)
             for child, taken in zip(children[node].tolist(), (~right, right), strict=True):
                 if child >= 0 and taken.any():
                     waiting[child] = rows[taken]
                     heapq.heappush(reached, child)
             yield node, rows, right
 
-    def apply(self, X: FloatArray) -> IntArray:
+    def apply(self, X: RowSource) -> IntArray:
         """Number of the leaf that each row reaches, shape (n,)."""
         leaf = np.zeros(len(X), dtype=np.int64)
         for start in range(0, len(X), CHUNK):
@@ -144,7 +157,7 @@ class RoutedTree(ABC):
         member.sort_indices()
         return member[self.apply(X)]
 
-    def fill(self, X: FloatArray, y: NDArray[Any], weights: FloatArray, n_classes: int) -> Self:
+    def fill(self, X: RowSource, y: NDArray[Any], weights: FloatArray, n_classes: int) -> Self:
         """The tree with leaves from the rows that reach them (CPT, Algorithm 1, last lines).
 
         ``y`` holds class numbers if ``n_classes`` > 0, else real values. A leaf without rows
@@ -152,18 +165,18 @@ class RoutedTree(ABC):
         """
         leaf = self.apply(X)
         rows = np.bincount(leaf, weights, self.n_leaves)
-        columns = [weights * (y == c) for c in range(n_classes)] or [weights * y]
-        sums = np.stack([np.bincount(leaf, c, self.n_leaves) for c in columns], axis=1)
+        every = (weights * (y == c) for c in range(n_classes)) if n_classes else [weights * y]
+        sums = np.stack([np.bincount(leaf, c, self.n_leaves) for c in every], axis=1)
         overall = sums.sum(axis=0) / weights.sum()
         with np.errstate(invalid="ignore", divide="ignore"):
             value = np.where(rows[:, None] > 0, sums / rows[:, None], overall)
         return self._with(value=value if n_classes else value[:, 0], leaf_rows=rows)
 
-    def prune(self, X: FloatArray) -> Self:
+    def prune(self, X: RowSource) -> Self:
         """The tree without the nodes at which all rows of ``X`` go one way."""
         return self.collapse(self.one_way(X))
 
-    def one_way(self, X: FloatArray) -> IntArray:
+    def one_way(self, X: RowSource) -> IntArray:
         """The side to which all rows that reach a node go, or -1 if they part, shape (V,)."""
         taken = np.zeros((self.n_nodes, 2), dtype=bool)
         for node, _, right in self._walk_chunks(X):
@@ -181,7 +194,14 @@ class RoutedTree(ABC):
         """The tree whose predictions are ``shift + scale`` times those of this one."""
         return self.with_value(self.value * scale + shift)
 
-    def _walk_chunks(self, X: FloatArray) -> Iterator[tuple[int, IntArray, BoolArray]]:
+    def _sides(self, node: int, X: RowSource, rows: IntArray) -> BoolArray:
+        """Side of some rows at a node; few of them are read at a time."""
+        every = len(rows) == len(X)
+        parts = [slice(start, start + CHUNK) for start in range(0, len(rows), CHUNK)]
+        sides = [self.goes_right(node, X[part] if every else X[rows[part]]) for part in parts]
+        return np.concatenate(sides)
+
+    def _walk_chunks(self, X: RowSource) -> Iterator[tuple[int, IntArray, BoolArray]]:
         for start in range(0, len(X), CHUNK):
             for node, rows, right in self.walk(X[start : start + CHUNK]):
                 yield node, rows + start, right

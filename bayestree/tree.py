@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bayestree.routed_tree import CHUNK, FloatArray, RoutedTree
+from bayestree.routed_tree import CHUNK, FloatArray, RoutedTree, RowSource
 from bayestree.topology import BoolArray, IntArray, Topology
 
 __all__ = ["LOG2", "FloatArray", "Tree", "facet_threshold"]
@@ -194,7 +194,7 @@ class Tree(RoutedTree):
         """Number of experts of all nodes."""
         return len(self.weight)
 
-    def drop_experts(self, X: FloatArray, tolerance: float = 0.002) -> "Tree":
+    def drop_experts(self, X: RowSource, tolerance: float = 0.002) -> "Tree":
         """The tree without experts that decide nothing.
 
         In every node the experts of the smallest votes are left out, as many as leave all but a

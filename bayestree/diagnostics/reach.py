@@ -1,12 +1,13 @@
 """What is kept of the training rows: enough to measure polytopes, too little to recover a row."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayestree.diagnostics.draws import Draws, spread, weight_of
+from bayestree.routed_tree import CHUNK, RowSource
 from bayestree.topology import IntArray, Topology
 from bayestree.tree import LOG2, FloatArray, Tree
 
@@ -52,8 +53,8 @@ class Reach(NamedTuple):
 
 def node_reach(
     draws: Draws,
-    X: FloatArray,
-    rows: Sequence[IntArray],
+    X: RowSource,
+    rows: Iterable[IntArray],
     nodes: IntArray,
     *,
     level: FloatArray | None = None,
@@ -67,9 +68,9 @@ def node_reach(
     draws : mapping of arrays
         Sites ``hyperplane`` (chain, draw, V, K, d), ``intercept`` and, unless every weight is 1,
         ``log_weight`` (chain, draw, V, K).
-    X : array, shape (n, d)
+    X : array, or other rows that are read by their numbers, shape (n, d)
         Rows on the scale of the draws.
-    rows : sequence of arrays of int
+    rows : iterable of arrays of int
         Rows of ``X`` that reach each of ``nodes``.
     nodes : array of int
         Numbers of these nodes in the draws.
@@ -86,27 +87,27 @@ def node_reach(
         If a node has no rows, or ``X`` another number of features than the draws.
     """
     n_chains, n_draws, _, n_experts, n_features = draws["hyperplane"].shape
-    if X.ndim != 2 or X.shape[1] != n_features:
+    if X.shape[1:] != (n_features,):
         raise ValueError(f"X must have shape (n, {n_features}), as the draws, got {X.shape}.")
-    empty = [int(node) for node, own in zip(nodes, rows, strict=True) if len(own) == 0]
-    if empty:
-        raise ValueError(f"rows holds none for the nodes {empty}; leave these out.")
     n_prior = 0 if prior is None else len(prior["intercept"])
     low = np.empty((len(nodes), n_features))
     high = np.empty_like(low)
     largest = np.empty((n_chains, n_draws, len(nodes), n_experts), dtype=np.float32)
     expected = np.empty((n_prior, len(nodes), n_experts), dtype=np.float32)
+    counts = np.empty(len(nodes))
     for place, (node, own) in enumerate(zip(nodes, rows, strict=True)):
-        part = X[own]
-        low[place], high[place] = part.min(axis=0), part.max(axis=0)
-        some = part if max_rows is None else part[spread(len(part), max_rows)]
+        if len(own) == 0:
+            raise ValueError(f"rows holds none for the node {int(node)}; leave it out.")
+        counts[place] = len(own)
+        low[place], high[place] = _box(X, own)
+        some = X[own if max_rows is None else own[spread(len(own), max_rows)]]
         at = {site: values[:, :, node] for site, values in _splits(draws).items()}
         largest[:, :, place] = _largest_votes(at, some)
         if prior is not None:
             expected[:, place] = _largest_votes(_splits(prior), some)
     found = Reach(
         nodes,
-        np.array([float(len(own)) for own in rows]),
+        counts,
         low,
         high,
         largest,
@@ -120,7 +121,7 @@ def node_reach(
 
 
 def leaves_in_use(
-    draws: Draws, topology: Topology, X: FloatArray, *, max_rows: int = 10_000
+    draws: Draws, topology: Topology, X: RowSource, *, max_rows: int = 10_000
 ) -> IntArray:
     """Leaves that rows reach in each draw when every split is taken at 1/2.
 
@@ -139,7 +140,7 @@ def leaves_in_use(
     -------
     array of int, shape (chain, draw)
     """
-    some = X[spread(len(X), max_rows)]
+    some = X[spread(X.shape[0], max_rows)]
     n_chains, n_draws = draws["intercept"].shape[:2]
     counts = np.empty((n_chains, n_draws), dtype=np.int64)
     for one in np.ndindex(n_chains, n_draws):
@@ -153,6 +154,13 @@ def leaves_in_use(
         )
         counts[one] = len(np.unique(tree.apply(some)))
     return counts
+
+
+def _box(X: RowSource, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Least and greatest values of some rows, few of which are read at a time."""
+    parts = (X[rows[start : start + CHUNK]] for start in range(0, len(rows), CHUNK))
+    low, high = zip(*((part.min(axis=0), part.max(axis=0)) for part in parts), strict=True)
+    return np.min(low, axis=0), np.max(high, axis=0)
 
 
 def _splits(draws: Draws) -> Draws:

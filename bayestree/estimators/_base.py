@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._threads import threads_for
+from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._units import UnitRule, units
 from bayestree.inference import Data, GrowthLimits, Posterior
@@ -69,9 +70,13 @@ class BaseTree(FittedTree, BaseEstimator):
         """Numbers that a step of the fit goes through, which say how many threads are of use."""
         return n_rows * n_features
 
+    def _in_parts(self) -> bool:
+        """Whether the fit goes through the rows by parts of them, so that they may be in a file."""
+        return False
+
     def _fit(
         self,
-        X: NDArray[np.float64],
+        X: NDArray[np.float64] | FileRows,
         y: NDArray[Any],
         weights: NDArray[np.float64],
         leaf: Leaf,
@@ -80,10 +85,14 @@ class BaseTree(FittedTree, BaseEstimator):
         """Scale, infer, and read off the deterministic tree. y is encoded."""
         self._check_combination()
         counted = weights > 0  # a row of weight 0 is no row
-        X, y, weights = X[counted], y[counted], weights[counted]
+        X = X.where(counted) if isinstance(X, FileRows) else X[counted]
+        y, weights = y[counted], weights[counted]
         self._center, self._scale = units(X, weights, self._unit_rule())
-        rows = self._standardise(X)
-        data = Data.of(rows, y, weights, dtype=DTYPES[self.dtype], device=self.device)
+        dtype = DTYPES[self.dtype]
+        rows: Any = self._standardise(X)
+        if isinstance(rows, FileRows):
+            rows = rows.tensor(dtype, self.device)
+        data = Data.of(rows, y, weights, dtype=dtype, device=self.device)
         with threads_for(self._work(*X.shape)):
             self.posterior_ = self._infer(self._model(leaf), data)
         self._read_off(X, y, weights, data, class_names)
@@ -91,7 +100,7 @@ class BaseTree(FittedTree, BaseEstimator):
 
     def _read_off(
         self,
-        X: NDArray[np.float64],
+        X: NDArray[np.float64] | FileRows,
         y: NDArray[Any],
         weights: NDArray[np.float64],
         data: Data,
@@ -116,7 +125,8 @@ class BaseTree(FittedTree, BaseEstimator):
 
     def apply(self, X: ArrayLike) -> NDArray[np.int64]:
         """Number of the leaf of ``tree_`` that each row reaches, shape (n,)."""
-        return self.tree_.apply(self._check_rows(X))
+        leaf: NDArray[np.int64] = self._by_parts(X, self.tree_.apply)
+        return leaf
 
     def decision_path(self, X: ArrayLike) -> csr_matrix:
         """Nodes of ``tree_`` that each row passes, shape (n, nodes + leaves), leaves last."""

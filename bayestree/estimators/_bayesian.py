@@ -9,6 +9,7 @@ from bayestree import inference
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._checks import TreeChecks
 from bayestree.estimators._diagnostics import TreeDiagnostics, measure_nodes
+from bayestree.estimators._file_rows import FileRows
 from bayestree.inference import Data
 from bayestree.inference.harden import Hardened
 from bayestree.models import named
@@ -24,7 +25,7 @@ class BayesianTree(TreeDiagnostics, TreeChecks, BaseTree):
 
     def _read_off(
         self,
-        X: NDArray[np.float64],
+        X: NDArray[np.float64] | FileRows,
         y: NDArray[Any],
         weights: NDArray[np.float64],
         data: Data,

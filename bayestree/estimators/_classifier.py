@@ -8,9 +8,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight
 
 from bayestree.estimators._base import BaseTree
+from bayestree.estimators._file_rows import FileRows, checked
 from bayestree.models import Categorical
 
 Floats = NDArray[np.float64]
@@ -22,6 +23,7 @@ class LabelledClassifier(ClassifierMixin):
     class_weight: Any = None
     classes_: NDArray[Any]
     _fit: Callable[..., Any]
+    _in_parts: Callable[[], bool]
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -40,7 +42,7 @@ class LabelledClassifier(ClassifierMixin):
         ValueError
             For missing or infinite values, other shapes, or a single class.
         """
-        rows, labels = validate_data(self, X, y, dtype=np.float64)
+        rows, labels = checked(self, X, in_parts=self._in_parts(), y=y)
         check_classification_targets(labels)
         weights = self._row_weights(sample_weight, rows, labels)
         self.classes_, encoded = np.unique(labels, return_inverse=True)
@@ -59,7 +61,7 @@ class LabelledClassifier(ClassifierMixin):
         return self.classes_[probability.argmax(axis=1)]
 
     def _row_weights(
-        self, sample_weight: ArrayLike | None, rows: Floats, values: NDArray[Any]
+        self, sample_weight: ArrayLike | None, rows: Floats | FileRows, values: NDArray[Any]
     ) -> Floats:
         weights: Floats = _check_sample_weight(
             sample_weight, rows, dtype=np.float64, ensure_non_negative=True
@@ -101,12 +103,14 @@ class TreeClassifier(LabelledClassifier, BaseTree):
         With ``return_std`` also its standard deviation over the posterior draws: zero for a
         point estimate and for ``prediction="tree"``.
         """
-        rows = self._check_rows(X)
-        if self._averages():
-            mean, sd = self.posterior_.predictive(self._standardise(rows))
-            # the draws of float32 fits sum to 1 in float32 only
-            mean = mean / mean.sum(axis=1, keepdims=True)
-        else:
-            mean = self.tree_.predict(rows)
-            sd = np.zeros_like(mean)
+        mean, sd = self._by_parts(X, self._probabilities)
         return (mean, sd) if return_std else mean
+
+    def _probabilities(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Mean and standard deviation over the draws."""
+        if not self._averages():
+            only = self.tree_.predict(rows)
+            return only, np.zeros_like(only)
+        mean, sd = self.posterior_.predictive(self._standardise(rows))
+        # the draws of float32 fits sum to 1 in float32 only
+        return mean / mean.sum(axis=1, keepdims=True), sd

@@ -15,6 +15,7 @@ from bayestree.estimators._fitted import FittedTree
 from bayestree.inference import Posterior
 from bayestree.models import InverseGammaScale, Laplace, SoftTree
 from bayestree.models.prior_draws import improper_priors, sample_prior
+from bayestree.routed_tree import RowSource
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
@@ -199,8 +200,8 @@ def prior_of_node(model: SoftTree, n_features: int, n_draws: int) -> dict[str, A
 def measure_nodes(
     posterior: Posterior,
     tree: Tree,
-    X: Floats,
-    standardised: Floats,
+    X: RowSource,
+    standardised: RowSource,
     nodes: NDArray[np.int64],
     levels: Floats,
 ) -> Reach:
@@ -221,10 +222,10 @@ def measure_nodes(
     reach = node_reach(
         posterior.draws,
         standardised,
-        [rows for _, rows, _ in tree.walk(X)],
+        (rows for _, rows, _ in tree.walk(X)),
         nodes,
         level=levels,
-        prior=prior_of_node(posterior.model, X.shape[1], VOTE_DRAWS),
+        prior=prior_of_node(posterior.model, tree.n_features, VOTE_DRAWS),
         max_rows=SIZE_ROWS,
     )
     return reach._replace(

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bayestree._seed import RandomState
+from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._fitted import FittedTree
 from bayestree.inference import Data, Units, by_row
 
@@ -167,7 +168,7 @@ class TreeDraws(FittedTree):
         return Units(self._center, self._scale)
 
     def _row_weights(
-        self, sample_weight: ArrayLike | None, rows: Floats, values: NDArray[Any]
+        self, sample_weight: ArrayLike | None, rows: Floats | FileRows, values: NDArray[Any]
     ) -> Floats:
         """How often each row counts, shape (n,)."""
         raise NotImplementedError

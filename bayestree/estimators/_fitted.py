@@ -1,6 +1,7 @@
 """What every fitted tree has, and how rows come to the scale of its draws."""
 
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -8,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bayestree._seed import RandomState
 from bayestree.diagnostics.reach import Reach
+from bayestree.estimators._file_rows import FileRows, checked
 from bayestree.inference import Posterior
 from bayestree.routed_tree import RoutedTree
 
@@ -42,5 +44,25 @@ class FittedTree:
         rows: NDArray[Any] = validate_data(self, X, reset=False, dtype=np.float64)
         return rows
 
-    def _standardise(self, X: Floats) -> Floats:
+    def _by_parts(self, X: ArrayLike, function: Callable[[Floats], Any]) -> Any:
+        """What a function says of the rows: an array or several, a part of a large file at a time.
+
+        The arrays have a row for each row of X.
+        """
+        check_is_fitted(self)
+        rows = checked(self, X, in_parts=True, reset=False)
+        if not isinstance(rows, FileRows):
+            return function(rows)
+        parts = [function(rows[part]) for part in rows.slices()]
+        if not isinstance(parts[0], tuple):
+            return np.concatenate(parts)
+        return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+
+    @overload
+    def _standardise(self, X: Floats) -> Floats: ...
+    @overload
+    def _standardise(self, X: FileRows) -> FileRows: ...
+    def _standardise(self, X: Floats | FileRows) -> Floats | FileRows:
+        if isinstance(X, FileRows):
+            return X.standardised(self._center, self._scale)
         return (X - self._center) / self._scale

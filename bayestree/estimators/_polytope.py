@@ -192,6 +192,10 @@ class BasePolytopeTree(BayesianTree):
             n_features=self.n_features_in_,
         )
 
+    def _in_parts(self) -> bool:
+        every = (self.inference == "nuts", self.search_facets, self.extend, self.refine == "tao")
+        return self.guide == "polytope" and not any(every)
+
     def _unit_rule(self) -> UnitRule:
         return "common" if self.scaling == "common" else "standard"
 

@@ -5,9 +5,10 @@ from typing import Any, Literal, Self, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin, _fit_context
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight
 
 from bayestree.estimators._base import BaseTree
+from bayestree.estimators._file_rows import FileRows, checked
 from bayestree.estimators._units import TOO_LARGE
 from bayestree.inference import Units
 from bayestree.models import Gaussian
@@ -40,7 +41,7 @@ class TreeRegressor(RegressorMixin, BaseTree):
             For missing or infinite values, or other shapes.
         """
         _check_numbers(y)
-        rows, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        rows, target = checked(self, X, in_parts=self._in_parts(), y=y, y_numeric=True)
         target = target.astype(np.float64)
         weights = self._row_weights(sample_weight, rows, target)
         if not weights.sum() > 0:
@@ -65,20 +66,22 @@ class TreeRegressor(RegressorMixin, BaseTree):
         With ``return_std`` also its standard deviation over the posterior draws (of the
         expectation, not of y): zero for a point estimate and for ``prediction="tree"``.
         """
-        rows = self._check_rows(X)
-        if self._averages():
-            mean, sd = self.posterior_.predictive(self._standardise(rows))
-            mean, sd = mean * self._y_scale + self._y_mean, sd * self._y_scale
-        else:
-            mean = self.tree_.predict(rows)
-            sd = np.zeros_like(mean)
+        mean, sd = self._by_parts(X, self._means)
         return (mean, sd) if return_std else mean
+
+    def _means(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Mean and standard deviation over the draws."""
+        if not self._averages():
+            only = self.tree_.predict(rows)
+            return only, np.zeros_like(only)
+        mean, sd = self.posterior_.predictive(self._standardise(rows))
+        return mean * self._y_scale + self._y_mean, sd * self._y_scale
 
     def _units(self) -> Units:
         return Units(self._center, self._scale, self._y_mean, self._y_scale)
 
     def _row_weights(
-        self, sample_weight: ArrayLike | None, rows: Floats, values: NDArray[Any]
+        self, sample_weight: ArrayLike | None, rows: Floats | FileRows, values: NDArray[Any]
     ) -> Floats:
         weights: Floats = _check_sample_weight(
             sample_weight, rows, dtype=np.float64, ensure_non_negative=True

@@ -5,6 +5,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bayestree.estimators._file_rows import FileRows
+
 RANGE = 6.0  # deviations that a column spans at most
 TOO_LARGE = "holds values too large to be squared (beyond some 1e150); rescale them."
 
@@ -16,12 +18,12 @@ UnitRule = Literal["standard", "common", "range", "variance", "none"]
 Floats = NDArray[np.float64]
 
 
-def units(X: Floats, weights: Floats, rule: UnitRule) -> tuple[Floats, Floats]:
+def units(X: Floats | FileRows, weights: Floats, rule: UnitRule) -> tuple[Floats, Floats]:
     """Center of each column, and the unit in which it is measured.
 
     Parameters
     ----------
-    X : array, shape (n, d)
+    X : array or FileRows, shape (n, d)
     weights : array, shape (n,)
     rule : {"standard", "common", "range", "variance", "none"}
         ``"standard"``: the weighted mean, and the standard deviation, but no less than a sixth of
@@ -40,12 +42,10 @@ def units(X: Floats, weights: Floats, rule: UnitRule) -> tuple[Floats, Floats]:
     ValueError
         For values whose squares are not finite.
     """
-    center = np.average(X, axis=0, weights=weights)
     with np.errstate(over="ignore"):
-        deviation = np.sqrt(np.average((X - center) ** 2, axis=0, weights=weights))
+        center, deviation, low, span = _measured(X, weights)
     if not np.isfinite(deviation).all():
         raise ValueError(f"X {TOO_LARGE}")
-    span = np.ptp(X, axis=0)
     if rule == "none":
         return np.zeros_like(center), np.ones_like(center)
     if rule == "common":
@@ -53,9 +53,33 @@ def units(X: Floats, weights: Floats, rule: UnitRule) -> tuple[Floats, Floats]:
         together = np.sqrt((deviation[varies] ** 2).mean()) if varies.any() else 1.0
         return center, np.where(varies, together, 1.0)
     if rule == "range":
-        center, unit = X.min(axis=0) + span / 2, span / 2
+        center, unit = low + span / 2, span / 2
     else:
         unit = deviation if rule == "variance" else np.maximum(deviation, span / RANGE)
     # Rounding leaves a constant column of large values a spread far below its last digit.
     tiny = np.finfo(np.float64).eps * np.abs(center)
     return center, np.where(unit > 10 * tiny, unit, 1.0)
+
+
+def _measured(X: Floats | FileRows, weights: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Mean, root mean square deviation, least value and range of each column."""
+    if isinstance(X, FileRows):
+        return _measured_in_parts(X, weights)
+    center = np.average(X, axis=0, weights=weights)
+    deviation = np.sqrt(np.average((X - center) ** 2, axis=0, weights=weights))
+    return center, deviation, X.min(axis=0), np.ptp(X, axis=0)
+
+
+def _measured_in_parts(X: FileRows, weights: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """The same by two passes over a file."""
+    total = weights.sum()
+    sums, square = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+    low, high = np.full(X.shape[1], np.inf), np.full(X.shape[1], -np.inf)
+    for part in X.slices():
+        rows = X[part]
+        sums += weights[part] @ rows
+        low, high = np.minimum(low, rows.min(axis=0)), np.maximum(high, rows.max(axis=0))
+    center = sums / total
+    for part in X.slices():
+        square += weights[part] @ (X[part] - center) ** 2
+    return center, np.sqrt(square / total), low, high - low

@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from bayestree._seed import RandomState
 from bayestree.estimators._alternating import BaseAlternatingTree
 from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import Data
@@ -250,7 +251,7 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
 
     def _read_off(
         self,
-        X: NDArray[np.float64],
+        X: NDArray[np.float64] | FileRows,
         y: NDArray[Any],
         weights: NDArray[np.float64],
         data: Data,
@@ -259,6 +260,6 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
         super()._read_off(X, y, weights, data, class_names)
         tree = self.tree_
         if self.leaf == "linear" and isinstance(tree, Tree):
-            rule = LinearLeaves(self._standardise(X), y, weights, self.leaf_ridge)
+            rule = LinearLeaves(self._standardise(X[:]), y, weights, self.leaf_ridge)
             found = rule.fit(rule.start(tree.n_leaves), tree.apply(X))
             self.tree_ = tree.with_linear_leaves(found[:, -1], found[:, :-1] / self._scale)

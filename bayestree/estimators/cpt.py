@@ -268,8 +268,12 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
         """
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1, got {level}.")
-        standard = self._standardise(self._check_rows(X))
-        tail = (1 - level) / 2
-        bounds = self.posterior_.quantiles(standard, np.array([tail, 1 - tail]))
-        low, high = bounds * self._y_scale + self._y_mean
+        levels = np.array([(1 - level) / 2, 1 - (1 - level) / 2])
+
+        def bounds(rows: Floats) -> tuple[Floats, Floats]:
+            found = self.posterior_.quantiles(self._standardise(rows), levels)
+            low, high = found * self._y_scale + self._y_mean
+            return low, high
+
+        low, high = self._by_parts(X, bounds)
         return low, high

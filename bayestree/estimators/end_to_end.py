@@ -14,6 +14,7 @@ from bayestree._seed import RandomState, draw_seed
 from bayestree.estimators._base import DTYPES, BaseTree
 from bayestree.estimators._bayesian import BayesianTree
 from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._priors import INTERCEPT_SCALE
 from bayestree.estimators._subsets import CONSTRAINTS as SUBSETS
 from bayestree.estimators._subsets import MaxFeatures, check_image, subset_rule
@@ -262,6 +263,9 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
     def _split(self) -> StumpSplit:
         return Oblique() if isinstance(self.split, str) else self.split
 
+    def _in_parts(self) -> bool:
+        return True
+
     def _unit_rule(self) -> UnitRule:
         return self.scaling
 
@@ -320,7 +324,7 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
 
     def _read_off(
         self,
-        X: NDArray[np.float64],
+        X: NDArray[np.float64] | FileRows,
         y: NDArray[Any],
         weights: NDArray[np.float64],
         data: Data,

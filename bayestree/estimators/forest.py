@@ -178,6 +178,9 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
         self.estimators_ = [next(found) for _ in track]
         return self
 
+    def _in_parts(self) -> bool:
+        return False
+
     def _trees(self) -> list[EndToEndTreeClassifier]:
         """The trees before their fit, each with a seed of its own."""
         many = None if self.patch_size is not None else self.max_features

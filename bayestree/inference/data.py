@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayestree.inference.scratch import HELD, is_mapped, mapped_tensor
+from bayestree.inference import scratch
 
 PART = 512  # rows scored at a time: what they take fits in a cache
 BLOCK = 2**16  # bytes of rows that are read together where rows are mapped
@@ -62,14 +62,14 @@ class Data(NamedTuple):
     @property
     def mapped(self) -> bool:
         """Whether X lies in a file, for it is too large to be held in memory."""
-        return is_mapped(self.X)
+        return scratch.is_mapped(self.X)
 
     def subset(self, rows: Tensor) -> "Data":
         """Some of the rows, mapped as these are."""
         if not self.mapped:
             return self.take(rows)
-        X = mapped_tensor((len(rows), self.X.shape[1]), self.X.dtype)
-        size = max(1, HELD // self.X.shape[1])
+        X = scratch.mapped_tensor((len(rows), self.X.shape[1]), self.X.dtype)
+        size = max(1, scratch.HELD // self.X.shape[1])
         for into, part in zip(X.split(size), rows.split(size), strict=True):
             into.copy_(self.X[part])
         return Data(X, self.y[rows], self.weights[rows])
@@ -79,7 +79,7 @@ class Data(NamedTuple):
 
         These are drawn one from each of equal stretches; their weights stay as they are.
         """
-        n, most = len(self.X), max(1, HELD // self.X.shape[1])
+        n, most = len(self.X), max(1, scratch.HELD // self.X.shape[1])
         if not self.mapped or n <= most:
             return self
         place = torch.arange(most, dtype=torch.float64) + torch.rand(most, dtype=torch.float64)
@@ -117,7 +117,7 @@ class Data(NamedTuple):
         """Minibatches of mapped rows."""
         n, width = self.X.shape
         block = max(1, BLOCK // (width * self.X.element_size()))
-        load = max(1, HELD // 8 // (width * block))  # blocks at a time
+        load = max(1, scratch.HELD // 8 // (width * block))  # blocks at a time
         waiting = self.take(torch.arange(0))
         for starts in (torch.randperm(-(-n // block)) * block).split(load):
             # in the order of the file, which is shuffled afterwards

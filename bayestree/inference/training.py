@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from bayestree.inference import scratch
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.scratch import HELD
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior, InverseGammaScale
 from bayestree.models.sites import Sites
@@ -159,7 +159,7 @@ def summed(terms: Iterable[Tensor]) -> Tensor:
     waiting: list[Tensor] = []
     for term in terms:
         waiting.append(term)
-        if len(waiting) * term.numel() >= HELD:
+        if len(waiting) * term.numel() >= scratch.HELD:
             waiting = [torch.stack(waiting).sum(0)]
     return torch.stack(waiting).sum(0)
 

@@ -1,0 +1,114 @@
+"""Rows in a file, of which some at a time are read and never all of them held."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import validate_data
+
+from bayestree.inference import scratch
+from bayestree.topology import BoolArray, IntArray
+
+Floats = NDArray[np.float64]
+PARTS = 8  # of what may be held, for it is copied a few times
+
+
+class FileRows:
+    """Rows of a mapped array, in double precision and in some units.
+
+    Parameters
+    ----------
+    source : array of numbers, shape (N, d)
+        Such as ``numpy.memmap``.
+    numbers : array of int, shape (n,), optional
+        Which of its rows.
+    center, scale : arrays, shape (d,), optional
+        Rows are (source - center) / scale.
+    """
+
+    def __init__(
+        self,
+        source: NDArray[Any],
+        numbers: IntArray | None = None,
+        center: Floats | None = None,
+        scale: Floats | None = None,
+    ) -> None:
+        self.source, self.numbers = source, numbers
+        self.center, self.scale = center, scale
+
+    def __len__(self) -> int:
+        return len(self.source if self.numbers is None else self.numbers)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and columns."""
+        return len(self), self.source.shape[1]
+
+    def __getitem__(self, rows: slice | IntArray) -> Floats:
+        """Some of the rows, in memory."""
+        own = self.source[rows if self.numbers is None else self.numbers[rows]]
+        found = np.array(own, dtype=np.float64)
+        if self.center is not None and self.scale is not None:
+            found -= self.center
+            found /= self.scale
+        return found
+
+    def where(self, kept: BoolArray) -> "FileRows":
+        """The rows that are marked."""
+        if kept.all():
+            return self
+        numbers = np.flatnonzero(kept)
+        own = numbers if self.numbers is None else self.numbers[numbers]
+        return FileRows(self.source, own, self.center, self.scale)
+
+    def standardised(self, center: Floats, scale: Floats) -> "FileRows":
+        """The rows of the file in units."""
+        return FileRows(self.source, self.numbers, center, scale)
+
+    def slices(self) -> Iterator[slice]:
+        """All rows, so many at a time as can be held."""
+        size = max(1, scratch.HELD // PARTS // self.shape[1])
+        for start in range(0, len(self), size):
+            yield slice(start, min(start + size, len(self)))
+
+    def tensor(self, dtype: torch.dtype, device: str) -> torch.Tensor:
+        """All rows as a tensor, in a file if it is not to be on another device."""
+        if torch.device(device).type == "cpu":
+            found = scratch.mapped_tensor(self.shape, dtype)
+        else:
+            found = torch.empty(self.shape, dtype=dtype, device=device)
+        for part in self.slices():
+            found[part] = torch.from_numpy(self[part]).to(dtype)
+        return found
+
+
+def is_large(X: Any) -> bool:
+    """Whether X is mapped from a file and holds more numbers than are to be in memory."""
+    return isinstance(X, np.memmap) and X.size > scratch.HELD
+
+
+def checked(estimator: Any, X: Any, *, in_parts: bool, y: Any = None, **checks: Any) -> Any:
+    """X as an array of floats, or as it is in its file if it is large and may be read in parts.
+
+    Parameters
+    ----------
+    estimator
+        In which the number and the names of the features are kept, or with which they must agree.
+    X : array
+    in_parts : bool
+    y : array, optional
+    checks
+        For ``validate_data`` of scikit-learn.
+
+    Returns
+    -------
+    array or FileRows, or a pair of such rows and y
+    """
+    if y is not None:
+        checks["y"] = y
+    if not (in_parts and is_large(X)):
+        return validate_data(estimator, X, dtype=np.float64, **checks)
+    found = validate_data(estimator, X, dtype="numeric", **checks)
+    return FileRows(X) if y is None else (FileRows(X), found[1])
