@@ -8,6 +8,7 @@ import tomli_w
 
 from bayestree._write import write_whole
 from bayestree.runs import parameters as known
+from bayestree.runs.nearest import nearest
 from bayestree.runs.parameters import TableName
 from bayestree.runs.paths import place, seen_from
 from bayestree.runs.reading import check_task, read_parts
@@ -112,9 +113,25 @@ class RunFile(Head):
         own = {"random_state": self.seed} if known.is_random(self.tree, found) else {}
         return self.values("model", found) | self.values("inference", found) | own
 
-    def estimator(self, task: str | None = None) -> Any:
-        """The estimator of the run, not yet fitted (see :meth:`parameters`)."""
+    def estimator(self, task: str | None = None, labels: Iterable[Any] | None = None) -> Any:
+        """The estimator of the run, not yet fitted.
+
+        Parameters
+        ----------
+        task : {"classification", "regression"}, optional
+            Where the file leaves it to the data.
+        labels : iterable, optional
+            The classes of the rows. A file can name them only as text, in ``class_weight``.
+
+        Raises
+        ------
+        InputError
+            As of :meth:`parameters`, and for a class that there is not.
+        """
         found = self.parameters(task)
+        weights = found.get("class_weight")
+        if labels is not None and isinstance(weights, Mapping):
+            found["class_weight"] = _by_label(weights, labels)
         return known.estimator_of(self.tree, str(task or self.task()))(**found)
 
     def explicit(self, task: str) -> "RunFile":
@@ -179,6 +196,15 @@ class RunFile(Head):
     def _written(self, table: TableName, task: str) -> dict[str, Any]:
         own = known.parameters_of(self.tree, task)
         return {name: own[name].written(v) for name, v in self.values(table, task).items()}
+
+
+def _by_label(weights: Mapping[str, float], labels: Iterable[Any]) -> dict[Any, float]:
+    """Weights of classes by the classes as they are, in place of their names."""
+    named = {str(label).lower(): label for label in labels}
+    for name in weights:
+        if name.lower() not in named:
+            raise InputError(f"class_weight: no class is named {name!r}{nearest(name, named)}")
+    return {named[name.lower()]: weight for name, weight in weights.items()}
 
 
 def read_run(
