@@ -9,6 +9,7 @@ import typer
 from bayestree import __version__
 from bayestree._cli.verbs.fit import fit
 from bayestree._cli.verbs.predict import predict
+from bayestree._cli.verbs.run import run
 
 FAULT = 70  # exit code of a fault of the program (EX_SOFTWARE)
 EXAMPLES = """
@@ -55,7 +56,7 @@ def _options(
     pass
 
 
-for verb in (fit, predict):
+for verb in (run, fit, predict):
     app.command()(verb)
 
 

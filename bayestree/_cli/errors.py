@@ -1,21 +1,37 @@
-"""What is wrong with the input, in one line."""
+"""What is wrong with the input, in one line; and how each verb ends."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
 
+INPUT = 2  # exit code of input that cannot be used
+INTERRUPTED = 130  # exit code of Ctrl-C, as shells have it: 128 and the signal's number
+
 
 @contextmanager
-def clear_errors() -> Iterator[None]:
-    """Turn what is wrong with the input into one line and exit code 2."""
+def clear_errors(*, interrupted: str = "interrupted") -> Iterator[None]:
+    """Turn what is wrong with the input into one line and exit code 2, and Ctrl-C into 130.
+
+    Parameters
+    ----------
+    interrupted : str
+        What to say after Ctrl-C.
+    """
     try:
         yield
     except (ValueError, OSError) as error:
         if not _is_input(error):
             raise
-        typer.echo(f"bayestree: {' '.join(str(error).split())}", err=True)
-        raise typer.Exit(2) from None
+        _say(str(error))
+        raise typer.Exit(INPUT) from None
+    except KeyboardInterrupt:
+        _say(interrupted)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _say(text: str) -> None:
+    typer.echo(f"bayestree: {' '.join(text.split())}", err=True)
 
 
 def _is_input(error: Exception) -> bool:

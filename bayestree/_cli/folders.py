@@ -1,34 +1,19 @@
-"""The files that a fit leaves and a prediction reads."""
+"""Tables that the verbs write."""
 
-import json
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bayestree.tables import Encoding
-
-MODEL, COLUMNS, FACETS = "model.safetensors", "columns.json", "facets.csv"
-
-
-def check_folder(folder: Path, *, force: bool) -> None:
-    from bayestree.tables import InputError
-
-    if folder.is_dir():
-        if any(folder.iterdir()) and not force:
-            raise InputError(
-                f"--out {str(folder)!r} is not empty; name another folder, or add --force."
-            )
-    elif folder.exists():
-        raise InputError(f"--out {str(folder)!r} is a file; name a folder.")
-    ground = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not (ground.is_dir() and os.access(ground, os.W_OK)):
-        raise InputError(f"--out {str(folder)!r} cannot be written: {str(ground)!r} is closed.")
-
 
 def check_output(out: Path, data: Path, *, force: bool) -> None:
+    """Refuse a file that cannot or must not be written, before any work is done.
+
+    Raises
+    ------
+    InputError
+    """
     from bayestree.tables import InputError
 
     if out.suffix not in (".csv", ".parquet"):
@@ -40,41 +25,11 @@ def check_output(out: Path, data: Path, *, force: bool) -> None:
         raise InputError(f"--out {str(out)!r} is in a folder that does not exist; make it first.")
 
 
-def read_folder(folder: Path) -> "tuple[Any, dict[str, Any], Encoding]":
-    """The model, what columns.json says, and the encoding of the columns."""
-    from bayestree import load
-    from bayestree.tables import Encoding, InputError
-
-    for name in (MODEL, COLUMNS):
-        if not (folder / name).is_file():
-            raise InputError(
-                f"{str(folder)!r} has no {name}; give a folder that `bayestree fit` wrote."
-            )
-    estimator: Any = load(folder / MODEL)
-    try:
-        columns = json.loads((folder / COLUMNS).read_text(encoding="utf-8"))
-        encoding = Encoding.from_json(columns["columns"])
-        names = encoding.feature_names
-        columns = {"target": str(columns["target"]), "is_text": bool(columns["target_is_text"])}
-    except (ValueError, LookupError, TypeError) as error:
-        raise InputError(
-            f"{str(folder / COLUMNS)!r} was changed after it was written; fit again."
-        ) from error
-    if names != list(getattr(estimator, "feature_names_in_", ())):
-        raise InputError(
-            f"{COLUMNS} and {MODEL} in {str(folder)!r} are not of the same fit; fit again."
-        )
-    return estimator, columns, encoding
-
-
 def write_table(table: "pd.DataFrame", out: Path) -> None:
+    """Write a table, as CSV or Parquet by its name."""
     from bayestree._write import write_whole
 
     if out.suffix == ".csv":
         write_whole(out, table.to_csv(index=False))
     else:
         write_whole(out, table.to_parquet(index=False))
-
-
-def json_text(content: dict[str, Any]) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

@@ -7,11 +7,8 @@ from typing import Annotated
 import typer
 
 from bayestree._cli.errors import clear_errors
-from bayestree._cli.folders import check_folder
-from bayestree._cli.output import report, tell_data
-from bayestree._cli.rows import check_columns, prepare
-from bayestree._cli.settings import choose, fit_rows, make
-from bayestree._cli.trees import TREES
+from bayestree._cli.output import INTERRUPTED, display, tell_run, typed
+from bayestree.runs.trees import TREES
 
 
 class TaskOption(StrEnum):
@@ -37,13 +34,15 @@ def fit(
         typer.Option(metavar="NAME", help=f"One of {', '.join(TREES)}; by default cpt."),
     ] = None,
     card: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="TOML file of parameters; may be repeated."),
+        list[str] | None,
+        typer.Option(
+            metavar="CARD", help="Name or TOML file of a card of parameters; may be repeated."
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="NAME=VALUE", help="Any parameter of the estimator; may be repeated."
+            "--set", metavar="NAME=VALUE", help="Any value of a run file; may be repeated."
         ),
     ] = None,
     inference: Annotated[
@@ -73,35 +72,56 @@ def fit(
     drop: Annotated[
         list[str] | None, typer.Option(help="Column to leave out; may be repeated.")
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a fit that was interrupted.")
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the files of a folder that is not empty.")
     ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress and no tree.")] = False,
 ) -> None:
-    """Fit a tree to a table, score it on held-out rows, and write it to a folder.
+    """Fit a tree to a table, score it on held-out rows, and write a folder: a run without a file.
 
-    Text columns become one feature for each category. The folder then holds the model
-    (model.safetensors), the tree as text (tree.txt), the columns and their categories
-    (columns.json), the scores (metrics.json) and, where there is a posterior, that of the number
-    of facets of each node (facets.csv). Cards are read in their order, then the options that
-    name a parameter, then --set; what comes later wins.
+    Text columns become one feature for each category. The folder is that of `bayestree run`, with
+    a run file (run.toml) that makes the same again. Cards are read in their order, then the
+    options that name a parameter, then --set; what comes later wins.
     """
-    with clear_errors():
-        options = {
-            "--inference": ("inference", inference),
-            "--depth": ("max_depth", depth),
-            "--experts": ("n_experts", experts),
-            "--epochs": ("epochs", epochs),
-            "--draws": ("n_draws", draws),
-        }
-        choice = choose(tree, card or [], options, settings or [])
-        check_folder(out, force=force)
-        from bayestree import tables
+    with clear_errors(interrupted=INTERRUPTED):
+        from bayestree.runs.options import from_options
+        from bayestree.runs.runner import run
 
-        frame = tables.read_table(data)
-        check_columns(frame, target, weights, drop or [])
-        frame = frame.drop(columns=drop or [])
-        prepared = prepare(frame, target, weights, task=task, fraction=test_fraction, seed=seed)
-        estimator = make(choice, prepared.task, seed=seed)
-        tell_data(data, target, prepared)
-        fit_rows(estimator, prepared, choice)
-        report(estimator, choice.tree, prepared, target, out)
+        file = from_options(
+            {
+                "seed": seed,
+                "data": {
+                    "path": data,
+                    "target": target,
+                    "task": task.value,
+                    "weights": weights,
+                    "drop": tuple(drop or ()),
+                    "test_fraction": test_fraction,
+                },
+                "output": {"folder": out},
+            },
+            tree=tree,
+            cards=card or [],
+            options={
+                "--inference": ("inference", inference),
+                "--depth": ("max_depth", depth),
+                "--experts": ("n_experts", experts),
+                "--epochs": ("epochs", epochs),
+                "--draws": ("n_draws", draws),
+            },
+            pairs=settings or [],
+        )
+        done = run(
+            file,
+            resume=resume,
+            force=force,
+            display=display(quiet=quiet or as_json),
+            command=typed(),
+        )
+        tell_run(done, as_json=as_json, quiet=quiet)

@@ -1,19 +1,17 @@
 """`bayestree predict`."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bayestree._cli.errors import clear_errors
-from bayestree._cli.folders import check_output, read_folder, write_table
-from bayestree._cli.output import predictions, score_if_possible
+from bayestree._cli.folders import check_output, write_table
 
 
 def predict(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder that `bayestree fit` wrote.")
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run or a fit.")],
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help="CSV or Parquet file with the same columns.")
     ],
@@ -21,8 +19,11 @@ def predict(
         "predictions.csv"
     ),
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
+    ] = False,
 ) -> None:
-    """Predict the rows of a table, in their order.
+    """Predict the rows of a table, in their order, by a run that was fitted.
 
     For classes: the prediction and the probability of each class. For numbers: the prediction
     and, from a posterior, an interval that holds the value with probability 0.9. Columns may be
@@ -31,14 +32,23 @@ def predict(
     with clear_errors():
         check_output(out, data, force=force)
         from bayestree import tables
+        from bayestree.runs.scores import listed, predictions, scored_or_why_not
+        from bayestree.runs.store import read_model
 
-        estimator, columns, encoding = read_folder(folder)
-        text = [*encoding.text, *([columns["target"]] if columns["is_text"] else [])]
+        estimator, columns = read_model(folder)
+        text = [*columns.encoding.text, *([columns.target] if columns.is_text else [])]
         frame = tables.read_table(data, text=text)
-        X, remarks = encoding.encode(frame)
+        X, remarks = columns.encoding.encode(frame)
         for remark in remarks:
             typer.echo(f"warning: {remark}", err=True)
         write_table(predictions(estimator, X), out)
+        found = None
+        if columns.target in frame:
+            found = scored_or_why_not(estimator, X, frame[columns.target], is_text=columns.is_text)
+        if as_json:
+            print(json.dumps({"file": str(out), "rows": len(X), "scores": found}, indent=2))
+            return
         print(f"{len(X)} rows predicted: {out}")
-        if columns["target"] in frame:
-            print(score_if_possible(estimator, columns, frame, X))
+        if found is not None:
+            told = f"not scored: {found}" if isinstance(found, str) else f"scores: {listed(found)}"
+            print(told)

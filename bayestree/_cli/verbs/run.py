@@ -1,0 +1,76 @@
+"""`bayestree run`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bayestree._cli.errors import clear_errors
+from bayestree._cli.output import INTERRUPTED, display, tell_run, typed
+
+
+def run(
+    file: Annotated[
+        Path, typer.Argument(metavar="RUN.toml", help="Run file, or the folder of a run.")
+    ],
+    *,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A value in place of the file's, such as model.max_depth=3; may be repeated.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder to write, for output.folder.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run that was interrupted.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the run in a folder that holds one.")
+    ] = False,
+    root: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder that no path may leave.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress and no tree.")] = False,
+) -> None:
+    """Run a file that joins data, a model and an inference; write a folder.
+
+    The folder then holds the resolved run file (run.toml), versions, seed and what the data was
+    (manifest.json), the model (model.safetensors), the tree (tree.txt), scores on held-out rows
+    (metrics.json), posterior draws (posterior.nc), predictions (predictions.parquet), a log
+    (run.log) and a page for people (report.html).
+
+    A run may be interrupted in any way, by Ctrl-C or by a power cut: the folder stays whole, and
+    --resume goes on from the last checkpoint to the same numbers as if nothing had happened.
+
+    For example:
+
+        bayestree run tumours.toml
+
+        bayestree run tumours.toml --set model.max_depth=3 --out results/deeper
+
+        bayestree run tumours.toml --resume
+    """
+    with clear_errors(interrupted=INTERRUPTED):
+        from bayestree.runs.runner import run as run_file
+        from bayestree.runs.schema import read_run
+
+        sets = list(settings or [])
+        if out is not None:
+            sets.append(f"output.folder={json.dumps(str(out.absolute()))}")
+        found = read_run(file / "run.toml" if file.is_dir() else file, sets, root=root)
+        done = run_file(
+            found,
+            resume=resume,
+            force=force,
+            display=display(quiet=quiet or as_json),
+            command=typed(),
+        )
+        tell_run(done, as_json=as_json, quiet=quiet)

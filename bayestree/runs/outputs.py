@@ -1,0 +1,137 @@
+"""What a run makes of a fitted tree: each function writes files of the run's folder, whole."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from bayestree._write import write_whole
+from bayestree.report.text import export_text
+from bayestree.runs.folder import (
+    COLUMNS,
+    DRAWS,
+    FACETS,
+    METRICS,
+    MODEL,
+    PREDICTIONS,
+    REPORT,
+    RUN,
+    TREE,
+    RunFolder,
+)
+from bayestree.runs.rows import Prepared
+from bayestree.runs.schema import RunFile
+from bayestree.runs.scores import predictions, scored
+from bayestree.runs.store import Columns
+
+MOST_NUMBERS = 10_000_000  # of a group of posterior.nc that has one for each row and draw
+BY_ROW = ("log_likelihood", "posterior_predictive", "prior_predictive", "observed_data")
+
+
+def write_model(folder: RunFolder, file: RunFile, rows: Prepared, estimator: Any) -> None:
+    """The fitted estimator, and the columns that it was fitted to."""
+    columns = Columns(file.data.target, rows.y.dtype.kind == "U", rows.task, rows.encoding)
+    folder.write_json(COLUMNS, columns.to_json())
+    estimator.save(folder / MODEL)
+
+
+def write_scores(folder: RunFolder, file: RunFile, rows: Prepared, estimator: Any) -> None:
+    """The tree as text, the facets of its nodes, and scores and sizes."""
+    write_whole(folder / TREE, text_of(estimator))
+    sizes = sizes_of(estimator)
+    if sizes is not None:
+        write_whole(folder / FACETS, sizes.to_frame().to_csv())
+    metrics = {
+        "tree": file.tree,
+        "task": rows.task,
+        "target": file.data.target,
+        "training_rows": len(rows.X),
+        "scored_rows": len(rows.X_held),
+        "scored_on": "held-out rows" if rows.held_out else "training rows",
+        **scored(estimator, rows.X_held, rows.y_held, rows.weights_held),
+        "leaves": estimator.get_n_leaves(),
+        "depth": estimator.get_depth(),
+    }
+    folder.write_json(METRICS, metrics)
+
+
+def write_draws(folder: RunFolder, rows: Prepared, estimator: Any) -> None:
+    """The posterior as netCDF, with the groups of rows where they are not too large.
+
+    Trees without draws have none to write.
+    """
+    if not has_draws(estimator):
+        return
+    posterior = estimator.posterior_
+    by_row = len(rows.X) * posterior.n_chains * posterior.n_draws <= MOST_NUMBERS
+    given = (rows.X, rows.y, rows.weights) if by_row else ()
+    with folder.draft(DRAWS) as path:
+        estimator.to_arviz(*given).to_netcdf(path)
+
+
+def write_predictions(folder: RunFolder, file: RunFile, rows: Prepared, estimator: Any) -> None:
+    """Predictions of the held-out rows, beside their numbers in the table and what they are."""
+    table = predictions(estimator, rows.X_held)
+    table.insert(0, "row", rows.rows_held)
+    table.insert(1, file.data.target, rows.y_held, allow_duplicates=True)
+    write_whole(folder / PREDICTIONS, table.to_parquet(index=False))
+
+
+def write_report(
+    folder: RunFolder,
+    file: RunFile,
+    rows: Prepared,
+    estimator: Any,
+    *,
+    manifest: Mapping[str, Any],
+) -> None:
+    """One page of HTML for a person."""
+    from bayestree.report.html import html_report  # noqa: PLC0415 - it draws: seconds of imports
+
+    page = html_report(
+        estimator,
+        X=rows.X,
+        y=rows.y,
+        weights=rows.weights,
+        X_held=rows.X_held,
+        y_held=rows.y_held,
+        title=file.title,
+        question=file.question,
+        data=dict(manifest["data"]["data"]),
+        metrics=json.loads((folder / METRICS).read_text(encoding="utf-8")),
+        command=repeating(folder),
+        manifest=dict(manifest),
+    )
+    write_whole(folder / REPORT, page)
+
+
+def repeating(folder: RunFolder) -> str:
+    """The command that makes the same run again, beside the first one."""
+    again = folder.path.with_name(f"{folder.path.name}-again")
+    return f"bayestree run {shlex.quote(str(folder / RUN))} --out {shlex.quote(str(again))}"
+
+
+def has_draws(estimator: Any) -> bool:
+    """Whether there is a posterior of more than one draw."""
+    if not hasattr(estimator, "to_arviz"):
+        return False
+    posterior = estimator.posterior_
+    return bool(posterior.n_chains * posterior.n_draws > 1)
+
+
+def text_of(estimator: Any) -> str:
+    """The tree as text; of a forest one after the other."""
+    if not hasattr(estimator, "estimators_"):
+        return export_text(estimator)
+    return "\n".join(
+        f"tree {number}: {export_text(tree)}"
+        for number, tree in enumerate(estimator.estimators_, start=1)
+    )
+
+
+def sizes_of(estimator: Any) -> Any:
+    """Facets of each node, where splits may have several or there is a posterior of them."""
+    if not hasattr(estimator, "polytope_size"):
+        return None
+    several = "log_weight" in estimator.posterior_.point
+    return estimator.polytope_size() if several or has_draws(estimator) else None

@@ -1,0 +1,239 @@
+"""A table made ready for a fit: checked, held out, encoded; and what it was when it was read."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.model_selection import train_test_split
+
+from bayestree import tables
+from bayestree.tables import Encoding, InputError
+
+if TYPE_CHECKING:
+    from bayestree.runs.schema import RunFile
+
+Floats = NDArray[np.float64]
+
+
+class Prepared(NamedTuple):
+    """A table, read and checked: features of the training and the held-out rows.
+
+    ``rows_held`` are their numbers in the table that they are from, ``fingerprints`` what that
+    table was: one entry for ``data``, and one for ``test`` where the held-out rows have a table of
+    their own.
+    """
+
+    task: str
+    encoding: Encoding
+    X: pd.DataFrame
+    y: NDArray[Any]
+    weights: Floats
+    X_held: pd.DataFrame
+    y_held: NDArray[Any]
+    weights_held: Floats
+    rows_held: NDArray[np.int64]
+    held_out: bool
+    remarks: list[str]
+    fingerprints: Mapping[str, Mapping[str, Any]]
+
+
+class Known(NamedTuple):
+    """Rows of a table whose target is known."""
+
+    features: pd.DataFrame
+    y: NDArray[Any]
+    weights: Floats
+
+
+def read_rows(file: "RunFile") -> Prepared:
+    """Read, check and encode the rows of a run.
+
+    Parameters
+    ----------
+    file : RunFile
+        Its ``data`` says where they are, its ``seed`` which are held out.
+
+    Returns
+    -------
+    Prepared
+
+    Raises
+    ------
+    InputError
+        If a table cannot be used.
+    """
+    data = file.data
+    frame = _read(Path(data.path), data.target, data.weights, data.drop)
+    prints = {"data": fingerprint(Path(data.path), frame)}
+    if data.test is None:
+        found = prepare(
+            frame,
+            data.target,
+            data.weights,
+            task=data.task,
+            fraction=data.test_fraction,
+            seed=file.seed,
+        )
+    else:
+        test = _read(Path(data.test), data.target, data.weights, data.drop)
+        prints["test"] = fingerprint(Path(data.test), test)
+        found = prepare_apart(frame, test, data.target, data.weights, task=data.task)
+    return found._replace(fingerprints=prints)
+
+
+def fingerprint(path: Path, frame: pd.DataFrame) -> dict[str, Any]:
+    """What a table is known by: its file's SHA-256, and numbers of rows and columns."""
+    with path.open("rb") as source:
+        digest = hashlib.file_digest(source, "sha256").hexdigest()
+    return {
+        "path": str(path),
+        "sha256": digest,
+        "rows": len(frame),
+        "columns": frame.shape[1],
+    }
+
+
+def prepare(
+    frame: pd.DataFrame,
+    target: str,
+    weights: str | None,
+    *,
+    task: str,
+    fraction: float,
+    seed: int,
+) -> Prepared:
+    """Check a table, hold rows out, and turn columns into features by the training rows.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    target, weights : str
+        Names of columns.
+    task : {"auto", "classification", "regression"}
+    fraction : float
+        Share of the rows held out; with 0 the training rows stand in for them.
+    seed : int
+        Of the choice of these rows.
+
+    Raises
+    ------
+    InputError
+        If a value is missing or of the wrong kind, or too few rows are left.
+    """
+    task, known = _known(frame, target, weights, task)
+    kept, held = _hold_out(known.y, known.weights, task, fraction, seed)
+    return _encoded(task, known, kept, known, held, held_out=fraction > 0)
+
+
+def prepare_apart(
+    frame: pd.DataFrame, test: pd.DataFrame, target: str, weights: str | None, *, task: str
+) -> Prepared:
+    """The same where the held-out rows are a table of their own, ``test``."""
+    task, known = _known(frame, target, weights, task)
+    _check_classes(known.y, known.weights, task)
+    held = _like(known, test, target, weights, task)
+    every = np.arange(len(known.y))
+    return _encoded(task, known, every, held, np.arange(len(held.y)), held_out=True)
+
+
+def check_columns(
+    frame: pd.DataFrame, target: str, weights: str | None, drop: Sequence[str]
+) -> None:
+    """Refuse names that are no columns, and columns that are named for two purposes.
+
+    Raises
+    ------
+    InputError
+    """
+    named = [("target", target), *([("weights", weights)] if weights else [])]
+    for purpose, name in [*named, *(("drop", name) for name in drop)]:
+        if name not in frame:
+            known = ", ".join(map(repr, frame.columns[:20]))
+            raise InputError(f"{purpose} {name!r} is not a column; the table has {known}.")
+    for purpose, name in named:
+        if name in drop or (purpose == "weights" and name == target):
+            raise InputError(f"{purpose} {name!r} is named for another purpose as well.")
+
+
+def _read(path: Path, target: str, weights: str | None, drop: Sequence[str]) -> pd.DataFrame:
+    frame = tables.read_table(path)
+    check_columns(frame, target, weights, drop)
+    return frame.drop(columns=list(drop))
+
+
+def _known(frame: pd.DataFrame, target: str, weights: str | None, task: str) -> tuple[str, Known]:
+    tables.check_complete(frame)
+    found, y = tables.read_target(frame[target], task)
+    counts = np.ones(len(frame)) if weights is None else tables.read_weights(frame[weights])
+    features = frame.drop(columns=[target, *([weights] if weights else [])])
+    return found, Known(features, y, counts)
+
+
+def _like(known: Known, test: pd.DataFrame, target: str, weights: str | None, task: str) -> Known:
+    """Rows of another table, their target read as that of the training rows was."""
+    tables.check_complete(test)
+    counts = np.ones(len(test)) if weights is None else tables.read_weights(test[weights])
+    features = test.drop(columns=[target, *([weights] if weights else [])])
+    text = known.y.dtype.kind == "U"
+    y = test[target].astype(str).to_numpy(str) if text else tables.numbers(test[target]).to_numpy()
+    return Known(features, y if text or task == "regression" else y.astype(known.y.dtype), counts)
+
+
+def _encoded(
+    task: str,
+    known: Known,
+    kept: NDArray[np.int64],
+    other: Known,
+    held: NDArray[np.int64],
+    *,
+    held_out: bool,
+) -> Prepared:
+    encoding = Encoding.of(known.features.iloc[kept])
+    X, _ = encoding.encode(known.features.iloc[kept])
+    X_held, remarks = encoding.encode(other.features.iloc[held])
+    return Prepared(
+        task=task,
+        encoding=encoding,
+        X=X,
+        y=known.y[kept],
+        weights=known.weights[kept],
+        X_held=X_held,
+        y_held=other.y[held],
+        weights_held=other.weights[held],
+        rows_held=held,
+        held_out=held_out,
+        remarks=remarks,
+        fingerprints={},
+    )
+
+
+def _hold_out(
+    y: NDArray[Any], weights: Floats, task: str, fraction: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows to train on and to score on: the same, if none are held out."""
+    rows = np.arange(len(y))
+    n_held = round(fraction * len(y))
+    kept = held = rows
+    if fraction > 0:
+        if not 1 <= n_held <= len(y) - 2:
+            raise InputError(
+                f"a test fraction of {fraction:g} of {len(y)} rows leaves too few to train on or "
+                "to score; 0 scores the training rows."
+            )
+        classes, sizes = np.unique(y, return_counts=True)
+        even = task == "classification" and sizes.min() > 1
+        even = even and len(classes) <= min(n_held, len(y) - n_held)
+        kept, held = train_test_split(
+            rows, test_size=n_held, random_state=seed, stratify=y if even else None
+        )
+    _check_classes(y[kept], weights[kept], task)
+    return np.sort(kept), np.sort(held)
+
+
+def _check_classes(y: NDArray[Any], weights: Floats, task: str) -> None:
+    if len(np.unique(y[weights > 0])) < (2 if task == "classification" else 1):
+        raise InputError("the training rows of positive weight hold too few classes; add rows.")

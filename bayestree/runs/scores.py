@@ -1,0 +1,86 @@
+"""Scores of a fitted tree on rows whose target is known, and its predictions as a table."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.metrics import r2_score, root_mean_squared_error
+
+from bayestree import tables
+from bayestree.tables import InputError
+
+TINY = 1e-15
+LEVEL = 0.9  # probability of the intervals of predictions
+
+
+def scored(
+    estimator: Any, X: pd.DataFrame, y: NDArray[Any], weights: NDArray[np.float64] | None
+) -> dict[str, float]:
+    """Scores of the predictions, and of the best constant one.
+
+    Parameters
+    ----------
+    estimator : a fitted estimator of this package
+    X : DataFrame, shape (n, d)
+    y : array, shape (n,)
+    weights : array, shape (n,), optional
+        By default, and where all are zero, each row counts once.
+
+    Returns
+    -------
+    dict
+        ``accuracy``, ``accuracy_of_most_frequent_class`` and ``log_loss`` (nats a row); or
+        ``rmse``, in the units of y, and ``r2``.
+    """
+    if weights is None or not weights.any():
+        weights = np.ones(len(y))
+    if not hasattr(estimator, "classes_"):
+        found = estimator.predict(X)
+        scores = {"rmse": float(root_mean_squared_error(y, found, sample_weight=weights))}
+        if len(y) > 1:
+            scores["r2"] = float(r2_score(y, found, sample_weight=weights))
+        return scores
+    probability = estimator.predict_proba(X)
+    found = estimator.classes_[probability.argmax(axis=1)]
+    own = (probability * (y[:, None] == estimator.classes_)).sum(axis=1)
+    frequent = max(float(weights[y == label].sum()) for label in np.unique(y))
+    return {
+        "accuracy": float(np.average(found == y, weights=weights)),
+        "accuracy_of_most_frequent_class": frequent / float(weights.sum()),
+        # A class that training did not hold has probability 0; its loss stays finite.
+        "log_loss": float(np.average(-np.log(np.maximum(own, TINY)), weights=weights)),
+    }
+
+
+def predictions(estimator: Any, X: pd.DataFrame) -> pd.DataFrame:
+    """Predictions of rows: ``prediction``, and ``p(class)`` for each class or ``low`` and ``high``.
+
+    The interval holds y with probability 0.9; trees without a model of y have none.
+    """
+    if not hasattr(estimator, "classes_"):
+        table = pd.DataFrame({"prediction": estimator.predict(X)})
+        if hasattr(estimator, "predict_interval"):
+            table["low"], table["high"] = estimator.predict_interval(X, LEVEL)
+        return table
+    probability = estimator.predict_proba(X)
+    table = pd.DataFrame(probability, columns=[f"p({label})" for label in estimator.classes_])
+    table.insert(0, "prediction", estimator.classes_[probability.argmax(axis=1)])
+    return table
+
+
+def scored_or_why_not(
+    estimator: Any, X: pd.DataFrame, column: pd.Series, *, is_text: bool
+) -> dict[str, float] | str:
+    """Scores of rows against a column of a person's table, or why there are none."""
+    try:
+        tables.check_complete(column.to_frame())
+        y = column.astype(str) if is_text else tables.numbers(column)
+    except InputError as error:
+        return str(error)
+    return scored(estimator, X, y.to_numpy(), None)
+
+
+def listed(scores: dict[str, float]) -> str:
+    """Scores in a line."""
+    return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in scores.items())

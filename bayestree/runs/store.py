@@ -1,0 +1,183 @@
+"""Runs that were written to folders, opened again."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bayestree.estimators.files import load
+from bayestree.runs.folder import COLUMNS, METRICS, MODEL, RUN, RunFolder
+from bayestree.runs.rows import Prepared, read_rows
+from bayestree.runs.schema import RunFile, read_run
+from bayestree.tables import Encoding, InputError
+
+
+class Columns(NamedTuple):
+    """What a model was fitted to: the target, and how columns become features."""
+
+    target: str
+    is_text: bool
+    task: str
+    encoding: Encoding
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {
+            "target": self.target,
+            "target_is_text": self.is_text,
+            "task": self.task,
+            "columns": self.encoding.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run in its folder; what is in its files is read when it is asked for.
+
+    Parameters
+    ----------
+    folder : Path
+    manifest : mapping
+        Status, versions, fingerprints of the data, seconds of each stage.
+    file : RunFile
+        With every value explicit, and absolute paths.
+    """
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    file: RunFile
+
+    @cached_property
+    def estimator(self) -> Any:
+        """The fitted estimator.
+
+        Raises
+        ------
+        InputError
+            If the run was interrupted before its fit was done.
+        ModelFileError
+            If the file was changed.
+        """
+        return _model(self.folder)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """Target and columns of the fit."""
+        return read_columns(self.folder)
+
+    @property
+    def encoding(self) -> Encoding:
+        """How columns become features."""
+        return self.columns.encoding
+
+    @property
+    def target(self) -> str:
+        """Name of the column that is predicted."""
+        return self.columns.target
+
+    @property
+    def task(self) -> str:
+        """``"classification"`` or ``"regression"``."""
+        return self.columns.task
+
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        """Scores and sizes, as ``metrics.json`` has them.
+
+        Raises
+        ------
+        InputError
+            If the run was interrupted before they were worked out.
+        """
+        return _json(self.folder / METRICS)
+
+    def rows(self) -> Prepared:
+        """The rows of the run, read again.
+
+        Raises
+        ------
+        InputError
+            If they cannot be read, or are not those of the run.
+        """
+        found = read_rows(self.file)
+        for name, was in self.manifest["data"].items():
+            if found.fingerprints.get(name, {}).get("sha256") != was["sha256"]:
+                raise InputError(f"{was['path']!r} has changed since the run in {self.folder}.")
+        return found
+
+
+def open_run(folder: str | Path) -> Run:
+    """Open the folder of a run, finished or not.
+
+    Raises
+    ------
+    InputError
+        If it is none, or was changed by hand.
+    """
+    place = RunFolder(Path(folder).resolve())
+    manifest = place.read_manifest()
+    return Run(place.path, manifest, read_run(place / RUN))
+
+
+def read_model(folder: Path) -> tuple[Any, Columns]:
+    """The estimator of a folder, and its columns; a manifest is not needed.
+
+    Raises
+    ------
+    InputError
+        If one is missing, or they are not of the same fit.
+    ModelFileError
+        If the model file was changed.
+    """
+    estimator, columns = _model(folder), read_columns(folder)
+    if columns.encoding.feature_names != list(getattr(estimator, "feature_names_in_", ())):
+        raise InputError(
+            f"{COLUMNS} and {MODEL} in {str(folder)!r} are not of the same fit; fit again."
+        )
+    return estimator, columns
+
+
+def read_columns(folder: Path) -> Columns:
+    """What ``columns.json`` says.
+
+    Raises
+    ------
+    InputError
+        If there is none, or it was changed.
+    """
+    content = _json(folder / COLUMNS)
+    try:
+        encoding = Encoding.from_json(content["columns"])
+        _ = encoding.feature_names
+        return Columns(
+            str(content["target"]), bool(content["target_is_text"]), str(content["task"]), encoding
+        )
+    except (LookupError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{str(folder / COLUMNS)!r} was changed after it was written; fit again."
+        ) from error
+
+
+def _model(folder: Path) -> Any:
+    _check_there(folder / MODEL)
+    return load(folder / MODEL)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    _check_there(path)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise InputError(f"{str(path)!r} was changed after it was written; fit again.")
+    return content
+
+
+def _check_there(path: Path) -> None:
+    if not path.is_file():
+        raise InputError(
+            f"{str(path.parent)!r} has no {path.name}; give the folder of a finished run."
+        )
