@@ -1,0 +1,76 @@
+"""Tasks in processes or on a cluster, whose loss is no loss of a task."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import BrokenExecutor
+from typing import Any, TypeVar
+
+from joblib import Parallel, delayed
+
+Result = TypeVar("Result")
+Call = tuple[Callable[..., Result], tuple[Any, ...], dict[str, Any]]
+
+
+def in_parallel(
+    tasks: Mapping[str, Call[Result]], *, n_jobs: int | None, lost: Callable[[str], Result]
+) -> Iterator[tuple[str, Result]]:
+    """Do tasks at once, and give their results as they come: one for each.
+
+    Tasks that a dead process takes along are done again. When nothing comes of a try, the first
+    task that is left is done alone: the one that kills its process is so found in the end, and
+    the others go on.
+
+    Parameters
+    ----------
+    tasks : mapping
+        Key to a function, its arguments and its keyword arguments.
+    n_jobs : int, optional
+        Processes, as joblib has it; of no account on a cluster, which takes what it can.
+    lost : callable
+        From the reason to the result of a task that kills its process.
+    """
+    left = dict(tasks)
+    while left:
+        before = len(left)
+        try:
+            for key, result in _tried(left, n_jobs):
+                del left[key]
+                yield key, result
+        except _deaths():
+            if len(left) == before:
+                first = next(iter(left))
+                yield first, _alone(left.pop(first), n_jobs, lost)
+
+
+def _tried(tasks: Mapping[str, Call[Result]], n_jobs: int | None) -> Iterator[tuple[str, Result]]:
+    # Each task is handed out by itself and all at once: processes that join later find work, and
+    # one that dies takes a single task along.
+    pool = Parallel(
+        n_jobs=n_jobs, batch_size=1, pre_dispatch="all", return_as="generator_unordered"
+    )
+    yield from pool(
+        delayed(_named)(key, function, *args, **named)
+        for key, (function, args, named) in list(tasks.items())
+    )
+
+
+def _alone(call: Call[Result], n_jobs: int | None, lost: Callable[[str], Result]) -> Result:
+    try:
+        return next(result for _, result in _tried({"": call}, n_jobs))
+    except _deaths() as error:
+        return lost(f"its process was killed, perhaps for want of memory ({type(error).__name__})")
+
+
+def _named(
+    key: str, function: Callable[..., Result], *args: Any, **named: Any
+) -> tuple[str, Result]:
+    return key, function(*args, **named)
+
+
+def _deaths() -> tuple[type[BaseException], ...]:
+    """Errors that say that a process has died; Dask's only where Dask is at work."""
+    if "distributed" in sys.modules:
+        from distributed.scheduler import KilledWorker  # noqa: PLC0415 - it is optional
+
+        return (BrokenExecutor, KilledWorker)
+    return (BrokenExecutor,)

@@ -1,0 +1,67 @@
+"""Tasks in processes that die."""
+
+import os
+import signal
+
+import pytest
+
+from bayestree.runs.sweep.execution import in_parallel
+
+
+def square(number, folder):
+    return number**2
+
+
+def kill(number, folder):
+    """Kill the process that does it, the first time; always where the folder is None."""
+    flag = None if folder is None else folder / f"begun-{number}"
+    if flag is None or not flag.exists():
+        if flag is not None:
+            flag.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number**2
+
+
+def fail(number, folder):
+    raise RuntimeError(f"task {number}")
+
+
+def tasks(folder, **others):
+    calls = {str(number): (square, (number, folder), {}) for number in range(8)}
+    return calls | others
+
+
+EXPECTED = {str(number): number**2 for number in range(8)}
+
+
+def collected(todo, n_jobs):
+    found = list(in_parallel(todo, n_jobs=n_jobs, lost=lambda reason: reason))
+    assert len(found) == len(todo)  # none twice
+    return dict(found)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_every_task_once(tmp_path, n_jobs):
+    assert collected(tasks(tmp_path), n_jobs) == EXPECTED
+
+
+def test_nothing_to_do():
+    assert collected({}, 2) == {}
+
+
+def test_a_killed_process_loses_nothing(tmp_path):
+    todo = tasks(tmp_path, killer=(kill, (9, tmp_path), {}))
+    assert collected(todo, 2) == EXPECTED | {"killer": 81}
+
+
+def test_a_task_that_always_kills_is_found_and_the_others_go_on(tmp_path):
+    todo = {"killer": (kill, (9, None), {}), **tasks(tmp_path)}
+    found = collected(todo, 2)
+    assert "its process was killed" in found.pop("killer")
+    assert found == EXPECTED
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_an_error_of_the_function_is_raised(tmp_path, n_jobs):
+    with pytest.raises(RuntimeError, match="task 3"):
+        collected(tasks(tmp_path, wrong=(fail, (3, tmp_path), {})), n_jobs)
