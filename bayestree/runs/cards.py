@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
 from bayestree._write import write_whole
 from bayestree.runs.nearest import nearest
-from bayestree.runs.paths import place
+from bayestree.runs.paths import check_output, place
 from bayestree.runs.toml import read_toml
 from bayestree.tables import InputError
 
@@ -51,10 +52,9 @@ class Card:
 
     @property
     def summary(self) -> str:
-        """The comment that it begins with."""
-        lines = self.text.splitlines()
-        first = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
-        return " ".join(line.lstrip("# ") for line in lines[:first])
+        """What it is: the comment that it begins with, up to where its values come from."""
+        comment = takewhile(lambda line: line.startswith("#"), self.text.splitlines())
+        return " ".join(line.lstrip("# ") for line in comment).partition(" Values are")[0]
 
 
 def cards(kind: Kind | None = None) -> list[Card]:
@@ -63,7 +63,7 @@ def cards(kind: Kind | None = None) -> list[Card]:
         read_card(path, each, name=path.stem)
         for each in FOLDERS
         if kind in (None, each)
-        for path in sorted(_folder(each).glob("*.toml"))
+        for path in sorted(_folder(each).glob("*.toml"), key=lambda path: path.stem)
     ]
 
 
@@ -99,13 +99,32 @@ def find_card(
     return read_card(path, kind, name=name)
 
 
-def find_any(name: str, *, root: Path | None = None) -> Card:
+def find_any(name: str, *, root: Path | None = None, where: str = "") -> Card:
     """A shipped card of either kind by its name, or any by its path.
 
-    A file by its path is read as a card of a model, which may name its tree.
+    Parameters
+    ----------
+    name : str
+        ``"models/tao"`` and ``"inference/tao"`` tell cards of one name apart. A file by its path
+        is read as a card of a model, which may name its tree.
+    root, where
+        As for :func:`find_card`.
+
+    Raises
+    ------
+    InputError
+        If there is no such card, or there are two.
     """
-    kind: Kind = "inference" if _shipped("inference", name).is_file() else "model"
-    return find_card(name, kind, folder=Path.cwd(), root=root, where="--card: ")
+    if name.endswith(".toml"):
+        return find_card(name, "model", folder=Path.cwd(), root=root, where=where)
+    named = {f"{FOLDERS[card.kind]}/{card.name}": card for card in cards()}
+    found = [full for full in named if name in (full, full.partition("/")[2])]
+    if len(found) > 1:
+        raise InputError(f"{where}two cards are named {name!r}; write {' or '.join(found)}.")
+    if not found:
+        known = {*named, *(card.name for card in named.values())}
+        raise InputError(f"{where}no card is named {name!r}{nearest(name, known)}")
+    return named[found[0]]
 
 
 def read_card(path: Path, kind: Kind, *, name: str | None = None) -> Card:
@@ -130,10 +149,7 @@ def copy_card(card: Card, path: Path, *, force: bool = False) -> None:
     InputError
         If the file exists and ``force`` is false, or its folder does not exist.
     """
-    if path.exists() and (not force or path.is_dir()):
-        raise InputError(f"{str(path)!r} exists; name another file, or add --force.")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"{str(path)!r} is in a folder that does not exist; make it first.")
+    check_output(path, force=force)
     write_whole(path, card.text)
 
 

@@ -45,7 +45,7 @@ def from_options(
         For a card that cannot be read, a tree that is not known, two trees at once, or a value
         that is none of the tree's.
     """
-    found = [find_any(str(name), root=root) for name in cards]
+    found = [find_any(str(name), root=root, where="--card: ") for name in cards]
     named = {} if tree is None else {"--tree": tree}
     for card in found:
         named |= tree_of_card(card)

@@ -33,6 +33,19 @@ def place(name: str | Path, folder: Path, *, root: Path | None, what: str) -> Pa
     return found
 
 
+def check_output(path: Path, *, force: bool) -> None:
+    """Refuse a file that cannot be written, or that is there and not to be replaced.
+
+    Raises
+    ------
+    InputError
+    """
+    if path.exists() and (not force or path.is_dir()):
+        raise InputError(f"{str(path)!r} exists; name another file, or add --force.")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"{str(path)!r} is in a folder that does not exist; make it first.")
+
+
 def seen_from(path: Path, folder: Path) -> str:
     """An absolute path as written in a file of ``folder``.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bayestree.runs.cards import Card
+from bayestree.runs.cards import Card, cards
 from bayestree.runs.nearest import nearest
 from bayestree.runs.parameters import (
     OWN,
@@ -74,6 +74,19 @@ def merged(layers: Iterable[Layer], tree: str, task: str, table: TableName) -> d
     return found
 
 
+def suiting(tree: str, task: str) -> list[str]:
+    """Names of the shipped inference cards whose values are all parameters of a tree."""
+    kind = table_type(tree, task, "inference")
+    found = []
+    for card in cards("inference"):
+        try:
+            kind.model_validate(Layer.of_card(card).of_task(task))
+        except ValidationError:
+            continue
+        found.append(card.name)
+    return found
+
+
 def own_message(name: str) -> str:
     """Why a parameter that the run sets itself cannot be set."""
     remedy = f"set {OWN[name]!r} instead" if OWN[name] else "leave it out"
@@ -85,7 +98,10 @@ def _check_name(source: str, name: str, value: Any, tree: str, task: str, table:
     if name in OWN:
         raise InputError(f"{source}: {own_message(name)}")
     if name not in own:
-        raise InputError(f"{source}: {_unknown(name, tree, task)}")
+        told = _unknown(name, tree, task)
+        if source.startswith("card ") and table == "inference":
+            told = f"{told.rstrip('.')}. Cards of this tree: {', '.join(suiting(tree, task))}."
+        raise InputError(f"{source}: {told}")
     if table_of(name) != table:
         raise InputError(
             f"{source}: {name!r} is of [{table_of(name)}], not of [{table}]; move it there."
