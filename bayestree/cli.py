@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from bayestree import __version__
+from bayestree._cli.verbs.cards import cards
 from bayestree._cli.verbs.fit import fit
 from bayestree._cli.verbs.predict import predict
 from bayestree._cli.verbs.run import run
@@ -58,6 +59,7 @@ def _options(
 
 for verb in (run, fit, predict):
     app.command()(verb)
+app.add_typer(cards, name="cards")
 
 
 if __name__ == "__main__":
