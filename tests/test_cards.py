@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bayestree._cli.settings import choose, make, read_card
-from bayestree._cli.trees import TREES
+from bayestree.runs.cards import read_card
+from bayestree.runs.options import from_options
+from bayestree.runs.trees import TREES
 from bayestree.tables import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -18,8 +19,9 @@ QUICK = {"epochs": 20, "refine_epochs": 5, "learning_rate": 0.05, "n_draws": 2, 
          "max_depth": 1, "n_estimators": 4}  # fmt: skip
 
 
-def made(*cards, task="classification"):
-    return make(choose(None, cards, {}, ()), task, seed=0)
+def made(*cards, task="classification", tree=None):
+    sections = {"data": {"path": "x.csv", "target": "y"}, "output": {"folder": "out"}}
+    return from_options(sections, cards=cards, tree=tree).estimator(task)
 
 
 def suits(pair):
@@ -36,7 +38,7 @@ PAIRS = [pair for pair in itertools.product(MODELS, INFERENCES) if suits(pair)]
 
 def test_every_tree_has_a_card_and_every_card_its_tree():
     assert {path.stem for path in MODELS} == TREES.keys()
-    assert all(read_card(path)["tree"] == path.stem for path in MODELS)
+    assert all(read_card(path, "model").tree == path.stem for path in MODELS)
 
 
 def test_every_inference_suits_some_tree():
@@ -47,16 +49,15 @@ def test_every_inference_suits_some_tree():
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_a_model_card_says_what_the_name_alone_does(path):
-    named = make(choose(path.stem, [], {}, ()), "classification", seed=0)
-    assert made(path).get_params() == named.get_params()
+    assert made(path).get_params() == made(tree=path.stem).get_params()
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_every_value_is_a_parameter_of_the_regressor_too(path):
     kind = TREES[path.stem].regressor
     if kind is not None:
-        values = read_card(path)
-        del values["tree"]
+        card = read_card(path, "model")
+        values = {**card.values, **card.by_task.get("regression", {})}
         found = made(path, task="regression").get_params()
         assert {name: found[name] for name in values} == values
 
