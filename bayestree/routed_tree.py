@@ -12,7 +12,8 @@ from scipy.sparse import csr_matrix
 
 from bayestree.topology import BoolArray, IntArray, Topology
 
-CHUNK = 32_768
+CHUNK = 32_768  # rows that are routed at a time, at most
+NUMBERS = 2**22  # of their features, at most
 
 FloatArray = NDArray[np.float64]
 
@@ -28,6 +29,13 @@ class RowSource(Protocol):
 
     def __getitem__(self, rows: Any, /) -> Any:
         """Some of the rows as an array."""
+
+
+def chunks(n_rows: int, n_features: int) -> Iterator[slice]:
+    """All rows in order, few enough at a time to be copied."""
+    size = max(1, min(CHUNK, NUMBERS // max(1, n_features)))
+    for start in range(0, n_rows, size):
+        yield slice(start, min(start + size, n_rows))
 
 
 class Frame(TypedDict):
@@ -129,9 +137,9 @@ class RoutedTree(ABC):
     def apply(self, X: RowSource) -> IntArray:
         """Number of the leaf that each row reaches, shape (n,)."""
         leaf = np.zeros(len(X), dtype=np.int64)
-        for start in range(0, len(X), CHUNK):
-            part = leaf[start : start + CHUNK]
-            for node, rows, right in self.walk(X[start : start + CHUNK]):
+        for chunk in chunks(len(X), self.n_features):
+            part = leaf[chunk]
+            for node, rows, right in self.walk(X[chunk]):
                 child = self.topology.children[node, right.astype(np.int64)]
                 ends = child < 0
                 part[rows[ends]] = ~child[ends]
@@ -197,14 +205,13 @@ class RoutedTree(ABC):
     def _sides(self, node: int, X: RowSource, rows: IntArray) -> BoolArray:
         """Side of some rows at a node; few of them are read at a time."""
         every = len(rows) == len(X)
-        parts = [slice(start, start + CHUNK) for start in range(0, len(rows), CHUNK)]
-        sides = [self.goes_right(node, X[part] if every else X[rows[part]]) for part in parts]
-        return np.concatenate(sides)
+        parts = (X[part] if every else X[rows[part]] for part in chunks(len(rows), X.shape[1]))
+        return np.concatenate([self.goes_right(node, part) for part in parts])
 
     def _walk_chunks(self, X: RowSource) -> Iterator[tuple[int, IntArray, BoolArray]]:
-        for start in range(0, len(X), CHUNK):
-            for node, rows, right in self.walk(X[start : start + CHUNK]):
-                yield node, rows + start, right
+        for chunk in chunks(len(X), self.n_features):
+            for node, rows, right in self.walk(X[chunk]):
+                yield node, rows + chunk.start, right
 
     def _with(self, **changes: Any) -> Self:
         own: Any = self  # which every subclass makes a dataclass

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayestree.diagnostics.draws import Draws, spread, weight_of
-from bayestree.routed_tree import CHUNK, RowSource
+from bayestree.routed_tree import RowSource, chunks
 from bayestree.topology import IntArray, Topology
 from bayestree.tree import LOG2, FloatArray, Tree
 
@@ -158,7 +158,7 @@ def leaves_in_use(
 
 def _box(X: RowSource, rows: IntArray) -> tuple[FloatArray, FloatArray]:
     """Least and greatest values of some rows, few of which are read at a time."""
-    parts = (X[rows[start : start + CHUNK]] for start in range(0, len(rows), CHUNK))
+    parts = (X[rows[chunk]] for chunk in chunks(len(rows), X.shape[1]))
     low, high = zip(*((part.min(axis=0), part.max(axis=0)) for part in parts), strict=True)
     return np.min(low, axis=0), np.max(high, axis=0)
 
