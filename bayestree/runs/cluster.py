@@ -52,5 +52,11 @@ def spread(scheduler: str | None) -> Iterator[None]:
                 f"the scheduler at {scheduler!r} has no workers; start one or more with `dask "
                 f"worker {scheduler} --nthreads 1`."
             ) from error
-        with parallel_config("dask", client=client):
-            yield
+        try:
+            with parallel_config("dask", client=client):
+                yield
+        except TimeoutError as error:
+            raise InputError(
+                f"the scheduler at {scheduler!r} has lost its workers; start one or more, and "
+                "go on by the same command."
+            ) from error

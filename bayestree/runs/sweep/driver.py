@@ -10,7 +10,7 @@ from bayestree.runs.cluster import spread
 from bayestree.runs.manifest import now, versions
 from bayestree.runs.progress import Display, Silent
 from bayestree.runs.rows import Prepared, read_rows
-from bayestree.runs.sweep.execution import Call, in_parallel
+from bayestree._parallel import Call, in_parallel
 from bayestree.runs.sweep.file import Metric, SweepFile
 from bayestree.runs.sweep.fit import DONE, FAILED, Outcome, fit_and_score
 from bayestree.runs.sweep.points import Fold, Point, folds_of, points_of

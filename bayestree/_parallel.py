@@ -70,7 +70,9 @@ def _named(
 def _deaths() -> tuple[type[BaseException], ...]:
     """Errors that say that a process has died; Dask's only where Dask is at work."""
     if "distributed" in sys.modules:
-        from distributed.scheduler import KilledWorker  # noqa: PLC0415 - it is optional
+        from distributed.client import FutureCancelledError  # noqa: PLC0415 - it is optional
+        from distributed.scheduler import KilledWorker  # noqa: PLC0415
 
-        return (BrokenExecutor, KilledWorker)
+        # a task is cancelled when the only worker that had its data has gone
+        return (BrokenExecutor, KilledWorker, FutureCancelledError)
     return (BrokenExecutor,)

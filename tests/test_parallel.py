@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from bayestree.runs.sweep.execution import in_parallel
+from bayestree._parallel import in_parallel
 
 
 def square(number, folder):
