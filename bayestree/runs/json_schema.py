@@ -1,13 +1,23 @@
-"""The JSON schema of run files and cards, for editors that complete and check TOML by one."""
+"""The JSON schemas of run files, sweep files and cards, for editors that know TOML."""
 
 import inspect
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from bayestree.runs.cards import cards
-from bayestree.runs.parameters import TASKS, Parameter, TableName, parameters_of, tasks_of
-from bayestree.runs.sections import DataTable, Head, OutputTable, Section
+from bayestree.runs.parameters import (
+    TASKS,
+    Parameter,
+    TableName,
+    parameters_of,
+    tasks_of,
+)
+from bayestree.runs.reading import keys_of
+from bayestree.runs.schema import TABLES
+from bayestree.runs.sections import DataTable, Head, OutputTable
+from bayestree.runs.sweep.file import SweepHead, SweepTable
+from bayestree.runs.sweep.settings import Range
 from bayestree.runs.trees import TREES
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -56,7 +66,35 @@ def card_schema(kind: TableName) -> dict[str, Any]:
     }
 
 
-def _section(section: type[Section]) -> dict[str, Any]:
+def sweep_schema() -> dict[str, Any]:
+    """The schema of a sweep file."""
+    head, names = _section(SweepHead), {each: list(keys_of(each)) for each in TABLES}
+    values = {"anyOf": [{"type": "array", "minItems": 1}, _section(Range)]}
+    nested = {
+        table: {"type": "object", "additionalProperties": values, "propertyNames": {"enum": own}}
+        for table, own in names.items()
+    }
+    flat = [name for table, own in names.items() for key in own for name in (key, f"{table}.{key}")]
+    table = _section(SweepTable)
+    table.pop("required")  # the folder is named after the sweep file
+    vary = {
+        "type": "object",
+        "description": "[vary]: each parameter to a list of values, or to a range.",
+        "properties": nested,
+        "additionalProperties": values,
+        "propertyNames": {"enum": [*nested, *sorted({*flat} - {"card"})]},  # of both tables
+    }
+    return {
+        "$schema": DRAFT,
+        "title": "Sweep file of bayestree",
+        "type": "object",
+        "properties": head["properties"] | {"sweep": table, "vary": vary},
+        "required": head["required"],
+        "additionalProperties": False,
+    }
+
+
+def _section(section: type[BaseModel]) -> dict[str, Any]:
     found = section.model_json_schema()
     return {
         "type": "object",

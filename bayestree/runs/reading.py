@@ -144,7 +144,7 @@ def find_key(name: str, source: str = "--set") -> tuple[str, str]:
     table, dot, key = name.rpartition(".")
     if key in OWN:
         raise InputError(f"{source}: {own_message(key)}")
-    homes = {each: _keys(each) for each in ("", *TABLES)}
+    homes = {each: keys_of(each) for each in ("", *TABLES)}
     if dot:
         if table not in TABLES:
             raise InputError(f"{source}: no table is named {table!r}{nearest(table, TABLES)}")
@@ -166,8 +166,8 @@ def _by_table(parts: Parts, source: str) -> dict[str, dict[str, Any]]:
     content: dict[str, dict[str, Any]] = {each: {} for each in ("", *TABLES)}
     for name, value in parts.items():
         if name not in TABLES:
-            if name not in _keys(""):
-                known = [*_keys(""), *(f"[{table}]" for table in TABLES)]
+            if name not in keys_of(""):
+                known = [*keys_of(""), *(f"[{table}]" for table in TABLES)]
                 raise InputError(f"{source}: {_misplaced(name, value, known)}")
             content[""][name] = value
         elif not isinstance(value, Mapping):
@@ -178,7 +178,7 @@ def _by_table(parts: Parts, source: str) -> dict[str, dict[str, Any]]:
             content[name] = {key: each for key, each in value.items() if each is not None}
     for table in TABLES:
         for key in content[table]:
-            if key not in _keys(table) and table in SECTIONS:
+            if key not in keys_of(table) and table in SECTIONS:
                 raise InputError(f"{source}: {_wrong_key(table, key)}")
     return content
 
@@ -186,7 +186,7 @@ def _by_table(parts: Parts, source: str) -> dict[str, dict[str, Any]]:
 def _misplaced(name: str, value: Any, known: list[str]) -> str:
     if isinstance(value, Mapping):
         return f"no table is named [{name}]{nearest(f'[{name}]', known)}"
-    homes = [table for table in TABLES if name in _keys(table)]
+    homes = [table for table in TABLES if name in keys_of(table)]
     if homes:
         return f"{name!r} is of [{homes[0]}]; move it there."
     return f"no key is named {name!r}{nearest(name, known)}"
@@ -211,7 +211,8 @@ def _with_sets(
     return content, parameters
 
 
-def _keys(table: str) -> tuple[str, ...]:
+def keys_of(table: str) -> tuple[str, ...]:
+    """Keys of a table, for any tree; those above all tables are of the table with no name."""
     if table in SECTIONS:
         return tuple(SECTIONS[table].model_fields)
     if table == "":
@@ -220,12 +221,12 @@ def _keys(table: str) -> tuple[str, ...]:
 
 
 def _wrong_key(table: str, key: str) -> str:
-    homes = [each for each in TABLES if key in _keys(each)]
+    homes = [each for each in TABLES if key in keys_of(each)]
     if homes:
         return f"{key!r} is of [{homes[0]}], not of [{table}]; move it there."
-    if key in _keys(""):
+    if key in keys_of(""):
         return f"{key!r} is of no table, not of [{table}]; move it above all tables."
-    return f"[{table}] has no key {key!r}{nearest(key, _keys(table))}"
+    return f"[{table}] has no key {key!r}{nearest(key, keys_of(table))}"
 
 
 def _card(values: Parts, kind: TableName, where: Path, root: Path | None) -> Card | None:

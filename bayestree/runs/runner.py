@@ -70,7 +70,7 @@ def run(
         resume = _check_folder(folder, resume=resume, force=force)
         rows = read_rows(file)
         explicit = file.explicit(rows.task)
-        estimator = file.estimator(rows.task)
+        estimator = file.estimator(rows.task, rows.y)
         if resume:
             _check_same(folder, explicit, rows)
             manifest = folder.read_manifest()

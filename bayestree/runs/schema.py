@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import tomli_w
+from numpy.typing import ArrayLike
 
 from bayestree._write import write_whole
 from bayestree.runs import parameters as known
@@ -113,15 +115,16 @@ class RunFile(Head):
         own = {"random_state": self.seed} if known.is_random(self.tree, found) else {}
         return self.values("model", found) | self.values("inference", found) | own
 
-    def estimator(self, task: str | None = None, labels: Iterable[Any] | None = None) -> Any:
+    def estimator(self, task: str | None = None, labels: ArrayLike | None = None) -> Any:
         """The estimator of the run, not yet fitted.
 
         Parameters
         ----------
         task : {"classification", "regression"}, optional
             Where the file leaves it to the data.
-        labels : iterable, optional
-            The classes of the rows. A file can name them only as text, in ``class_weight``.
+        labels : array, optional
+            The classes of the rows, as often as may be. A file can name them only as text, in
+            ``class_weight``.
 
         Raises
         ------
@@ -198,9 +201,9 @@ class RunFile(Head):
         return {name: own[name].written(v) for name, v in self.values(table, task).items()}
 
 
-def _by_label(weights: Mapping[str, float], labels: Iterable[Any]) -> dict[Any, float]:
+def _by_label(weights: Mapping[str, float], labels: ArrayLike) -> dict[Any, float]:
     """Weights of classes by the classes as they are, in place of their names."""
-    named = {str(label).lower(): label for label in labels}
+    named = {str(label).lower(): label for label in np.unique(labels).tolist()}
     for name in weights:
         if name.lower() not in named:
             raise InputError(f"class_weight: no class is named {name!r}{nearest(name, named)}")

@@ -3,6 +3,7 @@
 import json
 import shutil
 import textwrap
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,6 +39,7 @@ class SchemaOption(StrEnum):
     """What a JSON schema is of."""
 
     run = "run"
+    sweep = "sweep"
     model = "model"
     inference = "inference"
 
@@ -108,25 +110,30 @@ def copy(
 @cards.command()
 def schema(
     of: Annotated[
-        SchemaOption, typer.Argument(help="A run file, or a card of a model or an inference.")
+        SchemaOption, typer.Argument(help="A run or sweep file, or a card of a model or inference.")
     ] = SchemaOption.run,
     *,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File to write; by default it is printed.")
     ] = None,
 ) -> None:
-    """Print the JSON schema by which an editor completes and checks a run file or card.
+    """Print the JSON schema by which an editor completes and checks such a file.
 
     In an editor with Taplo ("Even Better TOML") write #:schema run.schema.json into the first
     line of a run file.
     """
     with clear_errors():
         from bayestree._write import write_whole
-        from bayestree.runs.json_schema import card_schema, run_schema
+        from bayestree.runs.json_schema import card_schema, run_schema, sweep_schema
         from bayestree.runs.paths import check_output
 
-        made = run_schema() if of is SchemaOption.run else card_schema(of.value)
-        text = json.dumps(made, indent=2)
+        makers: dict[SchemaOption, Callable[[], dict[str, Any]]] = {
+            SchemaOption.run: run_schema,
+            SchemaOption.sweep: sweep_schema,
+            SchemaOption.model: lambda: card_schema("model"),
+            SchemaOption.inference: lambda: card_schema("inference"),
+        }
+        text = json.dumps(makers[of](), indent=2)
         if out is None:
             print(text)
         else:
