@@ -11,7 +11,7 @@ from bayestree.runs.options import from_options
 from bayestree.runs.trees import TREES
 from bayestree.tables import InputError
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 MODELS = sorted((ROOT / "models").glob("*.toml"))
 INFERENCES = sorted((ROOT / "inference").glob("*.toml"))
 # Any parameter of a tree that makes it quick.

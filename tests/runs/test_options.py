@@ -1,0 +1,109 @@
+"""A run by the options of a command: tree, cards, options, single settings."""
+
+import pytest
+
+from bayestree.runs.options import from_options
+from bayestree.runs.parameters import estimator_of, tasks_of
+from bayestree.runs.trees import TREES
+from bayestree.tables import InputError
+
+SECTIONS = {"seed": 4, "data": {"path": "x.csv", "target": "y"}, "output": {"folder": "out"}}
+
+
+def card(folder, text, name="my.toml"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def made(task="classification", **options):
+    return from_options(SECTIONS, **options).estimator(task)
+
+
+def test_later_settings_win(tmp_path):
+    cards = [
+        card(tmp_path, 'tree = "cpt"\nmax_depth = 1\nrate = 2.0\nepochs = 3', "a.toml"),
+        card(tmp_path, "max_depth = 2\nmin_rows = 5", "b.toml"),
+    ]
+    options = {"--depth": ("max_depth", 3), "--experts": ("n_experts", None)}
+    found = made(cards=cards, options=options, pairs=["min_rows=7", "inference.epochs=9"])
+    named = ("max_depth", "rate", "min_rows", "epochs", "n_experts", "random_state")
+    assert [found.get_params()[name] for name in named] == [3, 2.0, 7, 9, 20, 4]
+
+
+def test_settings_of_other_tables():
+    run = from_options(SECTIONS, pairs=["data.weights=copies", "seed=9", "report=false"])
+    assert (run.data.weights, run.seed, run.output.report) == ("copies", 9, False)
+
+
+def test_the_tree_of_a_card(tmp_path):
+    path = card(tmp_path, 'tree = "cpt-k1"')
+    assert from_options(SECTIONS, cards=[path]).tree == "cpt-k1"
+    assert from_options(SECTIONS, cards=[path], tree="cpt-k1").tree == "cpt-k1"
+    assert from_options(SECTIONS, cards=["wodt"]).tree == "wodt"
+    assert from_options(SECTIONS).tree == "cpt"
+    with pytest.raises(InputError, match=r"--tree names 'cpt' and card .* names 'cpt-k1'"):
+        from_options(SECTIONS, cards=[path], tree="cpt")
+
+
+@pytest.mark.parametrize(
+    ("tree", "text", "said"),
+    [
+        ("cpt-k2", None, r"--tree: .*'cpt-k2'; did you mean 'cpt-k1'"),
+        (None, "tree = 3", r"no tree is named 3; it may be one of .*cpt"),
+        (None, "tree = ['cpt']", r"no tree is named \['cpt'\]"),
+    ],
+)
+def test_unknown_trees(tmp_path, tree, text, said):
+    cards = [] if text is None else [card(tmp_path, text)]
+    with pytest.raises(InputError, match=said):
+        from_options(SECTIONS, tree=tree, cards=cards)
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        ("max_dept=3", "--set: no key is named 'max_dept'; did you mean 'max_depth'"),
+        ("zzzz=3", "it may be one of .*batch_size, .*validation_fraction"),
+        ("max_depth=1.5", "--set: max_depth = 1.5, but it must be a whole number of 0 or more"),
+        ("scaling=comon", '--set: scaling = \'comon\', but it must be "common" or "standard"'),
+        ("random_state=3", "'random_state' is set by the run itself; set 'seed' instead"),
+        ("verbose=false", "'verbose' is set by the run itself; leave it out"),
+    ],
+)
+def test_refused_settings(pair, said):
+    with pytest.raises(InputError, match=said):
+        from_options(SECTIONS, pairs=[pair])
+
+
+def test_an_option_that_the_tree_does_not_have():
+    with pytest.raises(InputError, match=r"--draws: tree 'wodt' .* 'n_draws'.*; leave it out"):
+        from_options(SECTIONS, tree="wodt", options={"--draws": ("n_draws", 5)})
+
+
+def test_what_makes_a_tree_stays():
+    with pytest.raises(InputError, match=r"--experts: n_experts = 3, but tree 'cpt-k1'"):
+        from_options(SECTIONS, tree="cpt-k1", options={"--experts": ("n_experts", 3)})
+    assert made("regression", tree="cpt-k1", pairs=["n_experts=1"]).n_experts == 1
+
+
+def test_where_a_tree_begins():
+    assert made("regression", tree="cpt-k1").n_experts == 1
+    assert made("regression", tree="cpt").n_experts == 20
+
+
+@pytest.mark.parametrize("name", [name for name in TREES if TREES[name].regressor is None])
+def test_a_tree_of_classes_only(name):
+    said = f"tree '{name}' is of classes only; for regression take cpt, "
+    with pytest.raises(InputError, match=said):
+        made("regression", tree=name)
+    with pytest.raises(InputError, match=said):
+        from_options(SECTIONS, tree=name, pairs=["data.task=regression"])
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_what_is_fixed_and_started_with_are_parameters(name):
+    tree = TREES[name]
+    for task in tasks_of(name):
+        parameters = estimator_of(name, task)().get_params()
+        assert {**tree.fixed, **tree.start}.keys() <= parameters.keys()

@@ -1,0 +1,65 @@
+"""Reading TOML: one clear line for whatever is none."""
+
+import pytest
+
+from bayestree.runs.toml import LARGEST, read_pair, read_toml, shown
+from bayestree.tables import InputError
+
+
+class TestPairs:
+    @pytest.mark.parametrize(
+        ("pair", "name", "value"),
+        [
+            ("max_depth=3", "max_depth", 3),
+            ("rate=1e-3", "rate", 0.001),
+            ("extend = true", "extend", True),
+            ('guide="Auto=Normal"', "guide", "Auto=Normal"),
+            ("scaling=common", "scaling", "common"),
+            ("order=best-first", "order", "best-first"),
+            ("data.path=../new/rows.csv", "data.path", "../new/rows.csv"),
+            ("image_shape=[28, 28]", "image_shape", [28, 28]),
+        ],
+    )
+    def test_values_are_those_of_toml(self, pair, name, value):
+        found = read_pair(pair)
+        assert found == (name, value)
+        assert type(found[1]) is type(value)
+
+    @pytest.mark.parametrize(
+        "pair", ["depth", "=3", "depth=", "depth=3 4", "a=1\nb=2", "x=not so", "x=" + "[" * 5000]
+    )
+    def test_refused(self, pair):
+        with pytest.raises(InputError, match="--set"):
+            read_pair(pair)
+
+
+class TestFiles:
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [
+            (b"max_depth 3", "is not TOML: Expected"),
+            (b"x = '\xff'", "is not TOML: .*utf-8"),
+            (b"x = " + b"[" * 5000, "is not TOML: it is nested too deeply"),
+            (b"x = " + b"9" * 5000, "is not TOML: .*digits"),
+            (b"#" * (LARGEST + 1), "larger than 1 MiB"),
+        ],
+    )
+    def test_what_is_no_toml(self, tmp_path, content, said):
+        path = tmp_path / "a.toml"
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=rf"run file '.*a\.toml' .*{said}"):
+            read_toml(path, "run file")
+
+    def test_no_file(self, tmp_path):
+        with pytest.raises(InputError, match="card .* is no file"):
+            read_toml(tmp_path, "card")
+
+    def test_a_byte_order_mark_is_no_fault(self, tmp_path):
+        path = tmp_path / "a.toml"
+        path.write_text("seed = 3", encoding="utf-8-sig")
+        assert read_toml(path, "run file") == {"seed": 3}
+
+
+def test_values_are_shown_short():
+    assert shown("a" * 100) == "'" + "a" * 76 + "..."
+    assert shown(10**5000) == "a int"
