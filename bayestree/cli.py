@@ -11,6 +11,7 @@ from bayestree._cli.verbs.cards import cards
 from bayestree._cli.verbs.fit import fit
 from bayestree._cli.verbs.predict import predict
 from bayestree._cli.verbs.run import run
+from bayestree._cli.verbs.sweep import sweep
 
 FAULT = 70  # exit code of a fault of the program (EX_SOFTWARE)
 EXAMPLES = """
@@ -57,7 +58,7 @@ def _options(
     pass
 
 
-for verb in (run, fit, predict):
+for verb in (run, fit, predict, sweep):
     app.command()(verb)
 app.add_typer(cards, name="cards")
 

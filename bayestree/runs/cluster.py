@@ -55,8 +55,10 @@ def spread(scheduler: str | None) -> Iterator[None]:
         try:
             with parallel_config("dask", client=client):
                 yield
-        except TimeoutError as error:
+        except OSError as error:
+            if error.errno is not None:  # of a file, not of Dask
+                raise
             raise InputError(
-                f"the scheduler at {scheduler!r} has lost its workers; start one or more, and "
+                f"the scheduler at {scheduler!r} or all of its workers are gone; start them, and "
                 "go on by the same command."
             ) from error

@@ -6,12 +6,12 @@ from typing import Any
 
 import pandas as pd
 
+from bayestree._parallel import Call, in_parallel
 from bayestree.runs.cluster import spread
 from bayestree.runs.manifest import now, versions
-from bayestree.runs.progress import Display, Silent
+from bayestree.runs.progress import Both, Display, Silent
 from bayestree.runs.rows import Prepared, read_rows
-from bayestree._parallel import Call, in_parallel
-from bayestree.runs.sweep.file import Metric, SweepFile
+from bayestree.runs.sweep.file import MORE, Metric, SweepFile
 from bayestree.runs.sweep.fit import DONE, FAILED, Outcome, fit_and_score
 from bayestree.runs.sweep.points import Fold, Point, folds_of, points_of
 from bayestree.runs.sweep.results import (
@@ -96,10 +96,10 @@ def sweep(
     KeyboardInterrupt
         On Ctrl-C; what is finished stays.
     """
-    told = display or Silent()
     folder = SweepFolder(file.sweep.folder)
     folder.check()
-    with folder.locked():
+    with folder.locked(), Both(display or Silent()) as told:
+        told.stage("sweep")
         rows = _rows(file)
         points = points_of(file, rows)
         metric = file.metric(next(iter(rows.values())).task)
@@ -172,6 +172,7 @@ class _Job:
                     self.outcomes[key] = outcome
                     self._write_table()
                     self._tell(left[key], outcome)
+                    watch.note(self._best_so_far())
                     watch.step(len(self.outcomes))
             watch.finish()
         finally:
@@ -225,6 +226,11 @@ class _Job:
         task = next(iter(self.rows.values())).task
         output = file.output.model_copy(update={"folder": path.with_suffix("")})
         file.explicit(task).model_copy(update={"output": output}).write_toml(path)
+
+    def _best_so_far(self) -> str:
+        scores = [one.scores[self.metric] for one in self.outcomes.values() if one.scores]
+        best = max if self.metric in MORE else min
+        return f"best {self.metric} {best(scores):.4g}" if scores else ""
 
     def _tell(self, point: Point, outcome: Outcome) -> None:
         where = [f"{name} = {value}" for name, value in point.setting.items()]

@@ -1,0 +1,110 @@
+"""`bayestree sweep`."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bayestree._cli.errors import clear_errors
+from bayestree._cli.output import display, typed
+
+if TYPE_CHECKING:
+    from bayestree.runs.sweep import Sweep
+
+INCOMPLETE = 1  # exit code where points failed
+MOST_PRINTED = 20  # settings; all are in the table
+AGAIN = "interrupted; type the same again to go on with the points that are left"
+
+
+def sweep(
+    file: Annotated[
+        Path, typer.Argument(metavar="SWEEP.toml", help="Sweep file: a run, and what is varied.")
+    ],
+    *,
+    jobs: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Points at once on this machine, in place of sweep.n_jobs."),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Dask scheduler to send the points to: tcp://HOST:PORT."
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write into a folder that holds something else.")
+    ] = False,
+    root: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder that no path may leave.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+) -> None:
+    """Fit and score one run with other values, seeds and folds; write one table.
+
+    The folder then holds the table (results.parquet: a row for each fit), the run file of the
+    best setting (best.toml, for `bayestree run`), the sweep as it was (sweep.toml, sweep.json),
+    and one small file for each finished point (points/).
+
+    Finished points are not done again: after an interruption, or with more values in the file,
+    the same command goes on with those that are left. Points that fail say why in the table, the
+    others go on, and the exit code is 1.
+
+    For example:
+
+        bayestree sweep depths.toml --jobs 4
+
+        bayestree sweep depths.toml --scheduler tcp://10.0.0.1:8786
+    """
+    with clear_errors(interrupted=AGAIN):
+        from bayestree.runs.sweep import read_sweep
+        from bayestree.runs.sweep import sweep as run_sweep
+
+        _check_jobs(jobs)
+        found = run_sweep(
+            read_sweep(file, root=root),
+            n_jobs=jobs,
+            scheduler=scheduler,
+            force=force,
+            display=display(quiet=quiet or as_json),
+            command=typed(),
+        )
+        _tell(found, as_json=as_json)
+    if found.n_failed:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _check_jobs(jobs: int | None) -> None:
+    from bayestree.tables import InputError
+
+    if jobs == 0:
+        raise InputError("--jobs 0 is nobody; take 1 or more, or -1 for one on each core.")
+
+
+def _tell(found: "Sweep", *, as_json: bool) -> None:
+    from bayestree.runs.sweep.results import TABLE
+
+    table = found.folder / TABLE
+    if as_json:
+        content = {
+            "folder": str(found.folder),
+            "table": str(table),
+            "best": None if found.best is None else str(found.best),
+            "metric": found.metric,
+            "points": len(found.table),
+            "failed": found.n_failed,
+            "ranking": json.loads(found.ranking.to_json(orient="records")),
+        }
+        print(json.dumps(content, indent=2, ensure_ascii=False))
+        return
+    shown = found.ranking.head(MOST_PRINTED).rename(columns={"mean": found.metric})
+    print(f"\n{shown.to_string(index=False, na_rep='', float_format='{:.4g}'.format)}\n")
+    if len(found.ranking) > MOST_PRINTED:
+        print(f"and {len(found.ranking) - MOST_PRINTED} more settings\n")
+    if found.n_failed:
+        print(f"{found.n_failed} of {len(found.table)} points failed: see `error` in the table")
+    best = "" if found.best is None else f"; the best setting as a run file: {found.best}"
+    print(f"{len(found.table)} points in {table}{best}")
