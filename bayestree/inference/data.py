@@ -126,8 +126,8 @@ class Data(NamedTuple):
             joined = Data(*(torch.cat(pair) for pair in zip(waiting, here, strict=True)))
             order = torch.randperm(len(joined.X))
             whole = len(order) // size * size
-            for some in order[:whole].split(size):
-                yield joined.take(some)
+            if whole:
+                yield from (joined.take(some) for some in order[:whole].split(size))
             waiting = joined.take(order[whole:])
         if len(waiting.X):
             yield waiting

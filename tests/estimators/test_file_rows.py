@@ -1,0 +1,198 @@
+"""Estimators on arrays that are mapped from files."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bayestree import (
+    AlternatingTreeClassifier,
+    ConvexPolytopeTreeClassifier,
+    ConvexPolytopeTreeRegressor,
+    EndToEndForestClassifier,
+    EndToEndTreeClassifier,
+)
+from bayestree.estimators._file_rows import FileRows
+from bayestree.estimators._units import units
+from bayestree.inference import scratch
+
+N, WIDTH = 12_000, 4
+QUICK = {"max_depth": 2, "epochs": 4, "dtype": "float32", "random_state": 0}
+POLYTOPE = {"n_experts": 3, "n_draws": 4} | QUICK
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Of mapped rows no more than 500 are held at a time."""
+    monkeypatch.setattr(scratch, "HELD", 500 * WIDTH)
+
+
+def table(kind: str = "f4") -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = (100 * rng.standard_normal((N, WIDTH))).astype(kind)
+    X[:, 1] = 7  # constant
+    return X, (X[:, 0] > 30) + 2 * (X[:, 2] + X[:, 3] > 0)
+
+
+def in_file(X: np.ndarray, folder) -> np.memmap:
+    np.save(folder / "X.npy", X)
+    return np.load(folder / "X.npy", mmap_mode="r")
+
+
+ESTIMATORS = [
+    ConvexPolytopeTreeClassifier(inference="grow", **POLYTOPE),
+    ConvexPolytopeTreeClassifier(inference="map", validation_fraction=0.2, **POLYTOPE),
+    ConvexPolytopeTreeClassifier(**POLYTOPE),
+    EndToEndTreeClassifier(learning_rate=0.05, **QUICK),
+    EndToEndTreeClassifier(learning_rate=0.05, inference="svi", n_draws=3, l1=1.0, **QUICK),
+]
+
+
+@pytest.mark.usefixtures("small")
+class TestLargeFiles:
+    @pytest.fixture(autouse=True)
+    def never_all_rows(self, monkeypatch):
+        """Reading more rows at a time than may be held fails."""
+        read = FileRows.__getitem__
+
+        def watched(self, rows):
+            found = read(self, rows)
+            assert len(found) <= 10_000
+            return found
+
+        monkeypatch.setattr(FileRows, "__getitem__", watched)
+        for module in ("routed_tree", "tree"):
+            monkeypatch.setattr(f"bayestree.{module}.CHUNK", 1000)
+
+    @pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+    def test_classifiers(self, estimator, tmp_path):
+        X, y = table()
+        weights = np.where(np.arange(N) % 10 == 0, 0.0, 1.0)
+        rows = in_file(X, tmp_path)
+        fitted = estimator.fit(rows, y, weights)
+        assert fitted.tree_.leaf_rows.sum() == weights.sum()
+        assert fitted.score(rows, y) > 0.8
+        np.testing.assert_allclose(fitted.predict_proba(rows), fitted.predict_proba(X), rtol=1e-5)
+        np.testing.assert_array_equal(fitted.apply(rows), fitted.apply(X))
+
+    def test_regressor(self, tmp_path):
+        X, y = table("i2")
+        rows = in_file(X, tmp_path)
+        fitted = ConvexPolytopeTreeRegressor(**POLYTOPE).fit(rows, y * 100.0)
+        assert fitted.score(rows, y * 100.0) > 0.7
+        for found, expected in zip(
+            [*fitted.predict(rows, return_std=True), *fitted.predict_interval(rows)],
+            [*fitted.predict(X, return_std=True), *fitted.predict_interval(X)],
+            strict=True,
+        ):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-3)
+
+    def test_diagnostics(self, tmp_path):
+        X, y = table()
+        fitted = ConvexPolytopeTreeClassifier(**POLYTOPE).fit(in_file(X, tmp_path), y)
+        reach = fitted._reach
+        reached = {node: rows for node, rows, _ in fitted.tree_.walk(X)}
+        for node, rows in reached.items():
+            own = (X[rows] - fitted._center) / fitted._scale
+            np.testing.assert_allclose(reach.low[node], own.min(axis=0))
+            np.testing.assert_allclose(reach.high[node], own.max(axis=0))
+            assert reach.rows[node] == len(rows)
+
+    def test_files_are_gone(self, tmp_path):
+        (tmp_path / "scratch").mkdir()
+        X, y = table()
+        with scratch.scratch_in(tmp_path / "scratch"):
+            ConvexPolytopeTreeClassifier(inference="map", **POLYTOPE).fit(in_file(X, tmp_path), y)
+        assert list((tmp_path / "scratch").iterdir()) == []
+
+    def test_missing_values(self, tmp_path):
+        X, y = table()
+        X[2500, 2] = np.nan
+        with pytest.raises(ValueError, match="NaN"):
+            ConvexPolytopeTreeClassifier().fit(in_file(X, tmp_path), y)
+
+    def test_values_too_large(self, tmp_path):
+        X, y = table("f8")
+        X[2500, 2] = 1e200
+        with pytest.raises(ValueError, match="too large"):
+            ConvexPolytopeTreeClassifier().fit(in_file(X, tmp_path), y)
+
+    def test_columns_must_agree(self, tmp_path):
+        X, y = table()
+        fitted = ConvexPolytopeTreeClassifier(inference="grow", **POLYTOPE).fit(X, y)
+        with pytest.raises(ValueError, match="3 features"):
+            fitted.predict(in_file(np.repeat(X[:, :3], 2, axis=0), tmp_path))
+
+    @pytest.mark.parametrize("rule", ["standard", "common", "range", "variance", "none"])
+    def test_units(self, rule, tmp_path):
+        X, _ = table("f8")
+        weights = np.random.default_rng(1).uniform(0, 2, N)
+        found = units(FileRows(in_file(X, tmp_path)), weights, rule)
+        np.testing.assert_allclose(found, units(X, weights, rule), rtol=1e-12)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        AlternatingTreeClassifier(max_depth=2, random_state=0),
+        ConvexPolytopeTreeClassifier(extend=True, inference="grow", **POLYTOPE),
+        EndToEndForestClassifier(2, max_depth=2, epochs=2, random_state=0),
+    ],
+    ids=str,
+)
+def test_fits_that_need_all_rows_read_them(estimator, tmp_path):
+    X, y = table()
+    expected = estimator.fit(X, y).predict_proba(X)
+    np.testing.assert_array_equal(estimator.fit(in_file(X, tmp_path), y).predict_proba(X), expected)
+
+
+def test_small_files_are_read(tmp_path):
+    X, y = table()
+    estimator = ConvexPolytopeTreeClassifier(inference="map", **POLYTOPE)
+    expected = estimator.fit(X, y).predict_proba(X)
+    rows = in_file(X, tmp_path)
+    np.testing.assert_array_equal(estimator.fit(rows, y).predict_proba(rows), expected)
+
+
+LIMITED = """
+import resource, sys
+import numpy as np
+from bayestree import ConvexPolytopeTreeClassifier
+from bayestree.inference import scratch
+
+scratch.HELD = 2**18
+clf = ConvexPolytopeTreeClassifier(
+    max_depth=1, n_experts=2, epochs=1, batch_size=5000, n_draws=1, dtype="float32", random_state=0
+)
+X = np.load(sys.argv[1], mmap_mode="r")
+y = np.asarray(X[:, 0] > 0)
+clf.fit(np.array(X[:200]), y[:200])  # imports, which need memory of their own
+fields = (line.split() for line in open("/proc/self/status"))
+used = next(int(line[1]) for line in fields if line[0] == "VmData:") * 1024
+room = X.nbytes * 3 // 4
+resource.setrlimit(resource.RLIMIT_DATA, (used + room, used + room))
+try:
+    np.ones(X.shape, dtype=X.dtype)
+except MemoryError:
+    print(clf.fit(X, y).score(X, y))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit on data is one of Linux")
+def test_file_larger_than_the_memory_of_the_process(tmp_path):
+    n = 500_000  # 120 MB, of which three quarters have room
+    X = np.lib.format.open_memmap(tmp_path / "X.npy", "w+", np.float32, (n, 60))
+    block = np.random.default_rng(0).standard_normal((n // 50, 60), dtype=np.float32)
+    for start in range(0, n, len(block)):
+        X[start : start + len(block)] = block
+    del X
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::ResourceWarning", "-c", LIMITED, str(tmp_path / "X.npy")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) > 0.95
