@@ -108,9 +108,7 @@ class RunFile(Head):
         ValueError
             If the task is not known.
         """
-        found = task or self.task()
-        if found is None:
-            raise ValueError("the task depends on the data; give 'classification' or 'regression'.")
+        found = task or self._known_task()
         check_task(self.tree, found)
         own = {"random_state": self.seed} if known.is_random(self.tree, found) else {}
         return self.values("model", found) | self.values("inference", found) | own
@@ -149,6 +147,12 @@ class RunFile(Head):
         """The run as the text of a run file in ``folder``.
 
         Its paths are relative to the folder where the two have a folder in common.
+
+        Raises
+        ------
+        ValueError
+            If the task depends on the data: cards have other values for each (see
+            :meth:`explicit`).
         """
         place_of = Path(folder).resolve()
         data = self.data.model_dump(exclude_none=True, exclude={"path", "test"})
@@ -187,14 +191,17 @@ class RunFile(Head):
                 return
         raise errors[0]
 
+    def _known_task(self) -> str:
+        task = self.task()
+        if task is None:
+            raise ValueError("the task depends on the data; give 'classification' or 'regression'.")
+        return task
+
     def _set(self, table: TableName) -> dict[str, Any]:
         """What was set in a table, as a file has it."""
         layers: tuple[Layer, ...] = getattr(self, table)
-        task = self.task()
-        found: dict[str, Any] = {}
-        for layer in layers:
-            found |= layer.values if task is None else layer.of_task(task)
-        return found
+        task = self._known_task()
+        return {name: value for layer in layers for name, value in layer.of_task(task).items()}
 
     def _written(self, table: TableName, task: str) -> dict[str, Any]:
         own = known.parameters_of(self.tree, task)

@@ -107,7 +107,7 @@ def _check_name(source: str, name: str, value: Any, tree: str, task: str, table:
             f"{source}: {name!r} is of [{table_of(name)}], not of [{table}]; move it there."
         )
     fixed = TREES[tree].fixed
-    if fixed.get(name, value) != value:
+    if name in fixed and fixed[name] != value:
         raise InputError(
             f"{source}: {name} = {shown(value)}, but tree {tree!r} is the one with {name} = "
             f"{fixed[name]!r}; name another tree."

@@ -1,0 +1,307 @@
+"""The run file: what it says, what it refuses and how; written, it is read as the same."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bayestree.runs.parameters import parameters_of, tasks_of
+from bayestree.runs.schema import RunFile, read_run
+from bayestree.runs.toml import read_toml
+from bayestree.runs.trees import TREES
+from bayestree.tables import InputError
+
+ROOT = Path(__file__).parents[2]
+BASE = {"data": {"path": "x.csv", "target": "y"}}
+OF_CLASSES = {"data": {"path": "x.csv", "target": "y", "task": "classification"}}
+
+
+def made(parts=None, where="run.toml", **options):
+    return RunFile.from_parts(BASE | (parts or {}), where, **options)
+
+
+def written(folder, text, name="run.toml"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+class TestReading:
+    def test_all_of_it(self, tmp_path):
+        text = """
+            title = "Tumours"
+            question = "Which are malignant?"
+            seed = 3
+            [data]
+            path = "data/tumours.csv"
+            target = "diagnosis"
+            weights = "copies"
+            drop = ["id"]
+            test = "test.csv"
+            [model]
+            card = "cpt"
+            max_depth = 3
+            [inference]
+            card = "svi"
+            epochs = 40
+            steepness = "none"
+            [output]
+            folder = "../results"
+            report = false
+        """
+        run = read_run(written(tmp_path, text))
+        home = tmp_path.resolve()
+        assert (run.title, run.seed, run.tree, run.task()) == ("Tumours", 3, "cpt", None)
+        assert (run.data.path, run.data.test) == (home / "data/tumours.csv", home / "test.csv")
+        assert (run.data.weights, run.data.drop, run.data.test_fraction) == ("copies", ("id",), 0)
+        assert run.output.folder == home.parent / "results"
+        assert (run.output.draws, run.output.report) == (True, False)
+        found = run.parameters("classification")
+        said = {"max_depth": 3, "epochs": 40, "n_draws": 50, "n_experts": 20, "random_state": 3}
+        assert said.items() <= found.items()
+        assert found["steepness"] is None
+        assert run.estimator("classification").get_params() == found | {"verbose": False}
+
+    def test_what_is_left_out(self):
+        run = made(where="/work/first.toml")
+        assert (run.title, run.question, run.seed, run.tree) == ("", "", 0, "cpt")
+        assert run.output.folder == Path("/work/results/first")
+        assert run.data.test_fraction == 0.2
+
+    def test_regression_has_its_own_numbers(self):
+        run = made({"model": {"card": "cpt", "max_depth": 2}, "inference": {"card": "map"}})
+        of_classes, of_numbers = run.parameters("classification"), run.parameters("regression")
+        assert (of_classes["scale_shape"], of_numbers["scale_shape"]) == (0.5, 2.0)
+        assert (of_classes["growth_rate"], of_numbers["growth_rate"]) == (0.015, 0.15)
+        assert of_classes["max_depth"] == of_numbers["max_depth"] == 2
+        own = made({"model": {"card": "cpt", "scale_shape": 1.0}})
+        assert own.parameters("regression")["scale_shape"] == 1.0
+
+    def test_the_task_may_follow_from_the_tree(self):
+        assert made({"model": {"card": "wodt"}}).task() == "classification"
+        assert made().task() is None
+        with pytest.raises(ValueError, match="task depends on the data"):
+            made().parameters()
+
+    def test_what_one_task_can_take_is_left_to_the_data(self):
+        run = made({"model": {"card": "tao", "leaf": "linear"}})
+        assert run.parameters("regression")["leaf"] == "linear"
+        with pytest.raises(InputError, match="'tao' has no parameter 'leaf' for classification"):
+            run.parameters("classification")
+        with pytest.raises(InputError, match="no parameter 'leaf' for classification"):
+            RunFile.from_parts(OF_CLASSES | {"model": {"tree": "tao", "leaf": "linear"}}, "a.toml")
+
+    def test_cards_by_path_are_relative_to_the_run_file(self, tmp_path):
+        (tmp_path / "cards").mkdir()
+        written(tmp_path / "cards", 'tree = "wodt"\nmax_depth = 7')
+        text = '[data]\npath = "a.csv"\ntarget = "y"\n[model]\ncard = "cards/run.toml"'
+        run = read_run(written(tmp_path, text))
+        assert (run.tree, run.parameters()["max_depth"]) == ("wodt", 7)
+
+    def test_weights_of_classes_by_their_names(self):
+        run = made({"model": {"class_weight": {"0": 1.0, "1": 2.5}}})
+        found = run.estimator("classification", np.array([1, 0, 1])).class_weight
+        assert found == {0: 1.0, 1: 2.5}
+        found = made({"model": {"class_weight": {"true": 2, "False": 1}}})
+        assert found.estimator("classification", [True, False]).class_weight == {True: 2, False: 1}
+        with pytest.raises(InputError, match="class_weight: no class is named '2'"):
+            made({"model": {"class_weight": {"2": 1.0}}}).estimator("classification", [0, 1])
+        balanced = made({"model": {"class_weight": "balanced"}})
+        assert balanced.estimator("classification", ["a", "b"]).class_weight == "balanced"
+
+
+class TestSets:
+    def test_they_win(self, tmp_path):
+        text = '[data]\npath = "a.csv"\ntarget = "y"\n[model]\ncard = "cpt"\nmax_depth = 1'
+        path = written(tmp_path, text)
+        sets = ["max_depth=2", "inference.epochs=5", "seed=8", "output.folder=there", "target=z"]
+        run = read_run(path, sets)
+        found = run.parameters("regression")
+        assert [found[name] for name in ("max_depth", "epochs", "random_state")] == [2, 5, 8]
+        assert (run.output.folder.name, run.data.target) == ("there", "z")
+        assert read_run(path, ["model.card=wodt"]).tree == "wodt"
+
+    def test_one_of_two_ways_to_hold_out_replaces_the_other(self):
+        held = {"data": BASE["data"] | {"test_fraction": 0.5}}
+        assert made(held, sets=[("test", "t.csv")]).data.test_fraction == 0
+        given = {"data": BASE["data"] | {"test": "t.csv"}}
+        assert made(given, sets=[("data.test_fraction", 0.1)]).data.test is None
+
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [
+            ("max_dept", "--set: no key is named 'max_dept'; did you mean 'max_depth'"),
+            ("model.max_dept", r"--set: \[model\] has no key 'max_dept'; did you mean 'max_depth'"),
+            ("inference.max_depth", r"'max_depth' is of \[model\], not of \[inference\]"),
+            ("card", "'card' is of several tables; write model.card or inference.card"),
+            ("modl.x", "--set: no table is named 'modl'; did you mean 'model'"),
+            ("data.seed", r"'seed' is of no table, not of \[data\]; move it above"),
+            ("model.random_state", "'random_state' is set by the run itself; set 'seed' instead"),
+        ],
+    )
+    def test_refused(self, name, said):
+        with pytest.raises(InputError, match=said):
+            made(sets=[(name, 3)])
+
+
+REFUSED = [
+    ({"data": 3}, r"run.toml: data = 3, but it must be a table, \[data\]"),
+    ({"data": {"path": "x"}}, r"\[data\] has no target; add a line target = "),
+    ({"data": {"path": 3, "target": "y"}}, r"\[data\] path = 3, but it is not a valid path"),
+    ({"data": BASE["data"] | {"tsk": "auto"}}, r"\[data\] has no key 'tsk'; did you mean 'task'"),
+    ({"data": BASE["data"] | {"task": "x"}}, r"\[data\] task = 'x', but it should be 'auto', "),
+    (
+        {"data": BASE["data"] | {"test_fraction": 1.0}},
+        r"test_fraction = 1.0, but it should be less",
+    ),
+    ({"data": BASE["data"] | {"test": "t", "test_fraction": 0.1}}, "both test and test_fraction"),
+    ({"data": BASE["data"] | {"max_depth": 3}}, r"'max_depth' is of \[model\], not of \[data\]"),
+    ({"dat": {}}, r"run.toml: no table is named \[dat\]; did you mean '\[data\]'"),
+    ({"sed": 3}, "no key is named 'sed'; did you mean 'seed'"),
+    ({"seed": -1}, "seed = -1, but it should be greater"),
+    ({"seed": 2**32}, "seed = 4294967296, but it should be less"),
+    ({"seed": True}, "seed = True, but it should be a valid integer"),
+    ({"max_depth": 3}, r"run.toml: 'max_depth' is of \[model\]; move it there"),
+    (
+        {"model": {"max_dept": 3}},
+        r"\[model\]: tree 'cpt' has no parameter 'max_dept'; did you mean",
+    ),
+    ({"model": {"epochs": 3}}, r"\[model\]: 'epochs' is of \[inference\], not of \[model\]"),
+    ({"inference": {"prior": "flat"}}, r"'prior' is of \[model\], not of \[inference\]"),
+    ({"inference": {"tree": "cpt"}}, "tree 'cpt' has no parameter 'tree'"),
+    ({"model": {"max_depth": "3"}}, "max_depth = '3', but it must be a whole number of 0 or more"),
+    ({"model": {"max_depth": True}}, "max_depth = True, but it must be a whole number"),
+    ({"model": {"max_depth": 2**40}}, "max_depth = 1099511627776, but it must be"),
+    ({"model": {"rate": 0}}, "rate = 0, but it must be a number above 0"),
+    ({"model": {"rate": float("nan")}}, "rate = nan, but it must be"),
+    (
+        {"model": {"max_leaves": 0}},
+        'max_leaves = 0, but it must be a whole number of 1 or more, or "n',
+    ),
+    ({"model": {"image_shape": [3]}}, r"image_shape = \[3\], but it must be \[height, width\]"),
+    ({"inference": {"target_acceptance": 1}}, "it must be a number above 0 and below 1"),
+    ({"inference": {"guide": 3}}, "guide = 3, but it must be text"),
+    ({"model": {"random_state": 3}}, "'random_state' is set by the run itself; set 'seed'"),
+    (
+        {"model": {"card": "cp"}},
+        r"run.toml: \[model\] no model card is named 'cp'; did you mean 'cpt'",
+    ),
+    ({"model": {"card": 3}}, "card = 3, but it must be a name or a path"),
+    ({"model": {"card": "./no.toml"}}, "model card '.*no.toml' is no file"),
+    ({"model": {"tree": "oak"}}, "no tree is named 'oak'; it may be one of"),
+    (
+        {"model": {"card": "wodt", "tree": "tao"}},
+        "two trees at once: card 'wodt' names 'wodt' and ",
+    ),
+    (
+        {"model": {"tree": "cpt-k1", "n_experts": 3}},
+        "the one with n_experts = 1; name another tree",
+    ),
+    (
+        {"model": {"tree": "wodt", "n_experts": 3}},
+        "no parameter 'n_experts', which is of cpt, cpt-k1",
+    ),
+    (
+        {"model": {"card": "wodt"}, "inference": {"card": "svi"}},
+        "card 'svi': tree 'wodt' has no parameter .* Cards of this tree: lbfgs",
+    ),
+]
+
+
+@pytest.mark.parametrize(("parts", "said"), REFUSED)
+def test_refused(parts, said):
+    with pytest.raises(InputError, match=said) as caught:
+        made(parts)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_data_at_all():
+    with pytest.raises(InputError, match=r"run.toml: the table \[data\] is missing"):
+        RunFile.from_parts({}, "run.toml")
+
+
+class TestRoot:
+    def test_every_path_stays_inside(self, tmp_path):
+        inside = tmp_path / "in"
+        inside.mkdir()
+        card = written(tmp_path, 'tree = "cpt"', "card.toml")
+        for parts in (
+            {"data": {"path": "../x.csv", "target": "y"}},
+            {"data": BASE["data"] | {"test": str(tmp_path / "x.csv")}},
+            {"model": {"card": str(card)}},
+            {"inference": {"card": "../card.toml"}},
+            {"output": {"folder": "../out"}},
+        ):
+            with pytest.raises(InputError, match="is outside of --root"):
+                made(parts, inside / "run.toml", root=inside)
+        made({"model": {"card": "cpt"}}, inside / "run.toml", root=inside)
+
+    def test_the_run_file_as_well(self, tmp_path):
+        (tmp_path / "in").mkdir()
+        path = written(tmp_path, '[data]\npath = "in/x.csv"\ntarget = "y"')
+        with pytest.raises(InputError, match=r"run file '.*' is outside of --root"):
+            read_run(path, root=tmp_path / "in")
+        assert read_run(path, root=tmp_path).data.path == tmp_path.resolve() / "in" / "x.csv"
+
+
+EVERY = [(tree, task) for tree in TREES for task in tasks_of(tree)]
+
+
+class TestWriting:
+    @pytest.mark.parametrize(("tree", "task"), EVERY)
+    def test_explicit_and_read_again(self, tree, task, tmp_path):
+        run = made({"seed": 5, "model": {"card": tree}}, tmp_path / "run.toml")
+        explicit = run.explicit(task)
+        folder = tmp_path / "results" / "run"
+        folder.mkdir(parents=True)
+        explicit.write_toml(folder / "run.toml")
+        content = read_toml(folder / "run.toml", "run file")
+        said = {**content["model"], **content["inference"]}
+        del said["tree"]
+        assert said.keys() == parameters_of(tree, task).keys()
+        again = read_run(folder / "run.toml")
+        assert again.task() == task
+        assert again.parameters() == run.parameters(task)
+        assert again == explicit
+        assert again.to_toml(folder) == explicit.to_toml(folder)
+
+    def test_paths_are_seen_from_the_folder(self, tmp_path):
+        run = made(where=tmp_path / "run.toml").explicit("regression")
+        folder = tmp_path / "results" / "run"
+        text = run.to_toml(folder)
+        assert 'path = "../../x.csv"' in text
+        assert 'folder = "."' in text
+
+    def test_a_test_file_and_weights_of_classes_stay(self, tmp_path):
+        data = BASE["data"] | {"test": "t.csv", "drop": ["a", "b"]}
+        parts = {"data": data, "model": {"class_weight": {"a": 2.0}, "image_shape": [1, 2]}}
+        run = made(parts, tmp_path / "run.toml")
+        run.explicit("classification").write_toml(tmp_path / "again.toml")
+        again = read_run(tmp_path / "again.toml")
+        assert again.data == run.explicit("classification").data
+        assert again.parameters() == run.parameters("classification")
+        assert again.parameters()["class_weight"] == {"a": 2.0}
+
+    def test_not_before_the_task_is_known(self, tmp_path):
+        with pytest.raises(ValueError, match="task depends on the data"):
+            made({"model": {"card": "tao"}}).to_toml(tmp_path)
+        run = made({"model": {"card": "wodt", "max_depth": 3}}, tmp_path / "run.toml")
+        run.write_toml(tmp_path / "again.toml")
+        assert read_run(tmp_path / "again.toml").parameters() == run.parameters()
+
+
+def test_a_run_goes_to_another_process_as_its_fields():
+    run = made({"model": {"card": "cpt"}})
+    assert RunFile(**dict(run)) == run
+    assert json.loads(run.model_dump_json())["tree"] == "cpt"
+
+
+RUNS = [path for path in (ROOT / "examples").glob("*.toml") if "[vary]" not in path.read_text()]
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
+def test_examples_are_run_files(path):
+    run = read_run(path, root=ROOT)
+    assert run.title
+    assert run.question
