@@ -1,0 +1,141 @@
+"""How good the predictions are: scores, and which classes are taken for which."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
+
+from bayestree.report.html import words
+from bayestree.report.html.study import Study
+
+MOST_CLASSES = 12  # of a table of confusions
+TINY = 1e-15
+
+
+class Score(NamedTuple):
+    """A score: its name, value and standard error, and what to hold it against."""
+
+    key: str
+    name: str
+    value: float
+    error: float | None
+    against: str
+    is_share: bool = False
+
+    @property
+    def text(self) -> str:
+        """The value, as good as it is known."""
+        if not self.is_share:
+            return words.with_error(self.value, self.error)
+        error = "" if self.error is None else f" \N{PLUS-MINUS SIGN} {100 * self.error:.1f}"
+        return f"{100 * self.value:.1f}{error}{words.SPACE}%"
+
+
+class Scores(NamedTuple):
+    """Scores of some rows."""
+
+    each: tuple[Score, ...]
+    rows: str
+    held_out: bool
+
+    def value(self, key: str) -> float:
+        """One of them."""
+        return next(score.value for score in self.each if score.key == key)
+
+
+class Confusion(NamedTuple):
+    """How many rows of each class are taken for which, shape (C, C): a line for each truth."""
+
+    classes: tuple[str, ...]
+    counts: NDArray[np.int64]
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """The share of each line."""
+        return self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
+
+
+def scores_of(study: Study) -> Scores | None:
+    """Scores of the held-out rows, or else of those of the fit; None without rows."""
+    rows, found = study.scored, study.predicted
+    if rows is None or rows.y is None or found is None:
+        return None
+    weights = rows.weights if rows.weights.any() else np.ones(len(rows))
+    each = (_of_classes if study.classifies else _of_values)(study, rows.y, found, weights)
+    name = f"{words.count(len(rows), 'held-out row' if rows.held_out else 'training row')}"
+    return Scores(tuple(each), name, rows.held_out)
+
+
+def _of_classes(
+    study: Study, y: NDArray[np.generic], found: NDArray[np.generic], weights: NDArray[np.float64]
+) -> list[Score]:
+    right = found == y
+    accuracy = float(np.average(right, weights=weights))
+    frequent = max(float(weights[y == label].sum()) for label in np.unique(y)) / float(weights.sum())
+    assert study.probability is not None
+    own = (study.probability * (y[:, None] == study.estimator.classes_)).sum(axis=1)
+    loss = -np.log(np.maximum(own, TINY))
+    brier = ((study.probability - (y[:, None] == study.estimator.classes_)) ** 2).sum(axis=1)
+    calibrated = study.calibration
+    each = [
+        Score("accuracy", "Accuracy", accuracy, _error(right, weights), "share of the rows that is right",
+              is_share=True),
+        Score("baseline", "\N{EM DASH} of the most frequent class", frequent, None,
+              "what naming one class throughout would reach", is_share=True),
+        Score("log_loss", "Log-loss", float(np.average(loss, weights=weights)), _error(loss, weights),
+              "nats a row; 0 is best, guessing evenly costs "
+              f"{np.log(len(study.classes)):.2f}"),
+        Score("brier", "Brier score", float(np.average(brier, weights=weights)), _error(brier, weights),
+              "squared distance from what happened: 0 is best, 2 worst"),
+    ]  # fmt: skip
+    if calibrated is not None:
+        ece = calibrated.ece
+        each.append(
+            Score("ece", "Expected calibration error", ece.value, ece.error,
+                  f"true probabilities would show {ece.if_calibrated:.3f} on average")
+        )  # fmt: skip
+    return each
+
+
+def _of_values(
+    study: Study, y: NDArray[np.generic], found: NDArray[np.generic], weights: NDArray[np.float64]
+) -> list[Score]:
+    values, guess = y.astype(np.float64), found.astype(np.float64)
+    mean = np.full(len(values), np.average(values, weights=weights))
+    each = [
+        Score("rmse", "Root mean squared error",
+              float(root_mean_squared_error(values, guess, sample_weight=weights)), None,
+              "in the units of y; large misses count most"),
+        Score("baseline", "\N{EM DASH} of the mean",
+              float(root_mean_squared_error(values, mean, sample_weight=weights)), None,
+              "what predicting one value throughout would reach"),
+        Score("mae", "Mean absolute error",
+              float(mean_absolute_error(values, guess, sample_weight=weights)), None,
+              "in the units of y"),
+    ]  # fmt: skip
+    if len(values) > 1:
+        r2 = float(r2_score(values, guess, sample_weight=weights))
+        each.append(Score("r2", "R\N{SUPERSCRIPT TWO}", r2, None, "1 is best; 0 is as good as the mean"))
+    return each
+
+
+def _error(values: NDArray[np.generic], weights: NDArray[np.float64]) -> float | None:
+    """Standard error of a weighted mean of independent rows."""
+    share = weights / weights.sum()
+    away = values.astype(np.float64) - np.average(values.astype(np.float64), weights=weights)
+    return float(np.sqrt((share**2 * away**2).sum())) if len(values) > 1 else None
+
+
+def confusion_of(study: Study) -> Confusion | None:
+    """Which classes are taken for which, where these are few."""
+    rows, found = study.scored, study.predicted
+    if rows is None or rows.y is None or found is None or not study.classifies:
+        return None
+    labels = study.estimator.classes_
+    if len(labels) > MOST_CLASSES:
+        return None
+    counts = np.array(
+        [[int(((rows.y == true) & (found == guess)).sum()) for guess in labels] for true in labels]
+    )
+    return Confusion(study.classes, counts)

@@ -1,0 +1,303 @@
+"""What a report is about: a fitted estimator and its rows, and what is measured of them once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from bayestree.diagnostics import (
+    Calibration,
+    Convergence,
+    PolytopeSize,
+    Shrinkage,
+    SplitUncertainty,
+    calibration,
+)
+from bayestree.diagnostics.draws import spread
+from bayestree.routed_tree import RoutedTree
+
+Floats = NDArray[np.float64]
+
+SAMPLE = 2000  # rows in pictures, and of which splits are asked how sure they are
+SIZE_WORK = 6000  # polytopes that are measured, of all nodes and draws, at most
+PRIOR_NODES = 16  # of which the prior is counted as well, which takes longer
+FEWEST_DRAWS = 10  # of a node, however many nodes there are
+
+
+class Rows(NamedTuple):
+    """Rows with what is known of them.
+
+    Attributes
+    ----------
+    X : DataFrame or array, shape (n, d)
+        As the estimator takes it.
+    y : array, shape (n,), optional
+    weights : array, shape (n,)
+    held_out : bool
+        Whether the fit has not seen them.
+    """
+
+    X: Any
+    y: NDArray[Any] | None
+    weights: Floats
+    held_out: bool
+
+    @property
+    def name(self) -> str:
+        """What they are called."""
+        return "held-out rows" if self.held_out else "training rows"
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def sample(self, most: int = SAMPLE) -> "Rows":
+        """At most so many of them, evenly spread."""
+        if len(self) <= most:
+            return self
+        kept = spread(len(self), most)
+        X = self.X.iloc[kept] if isinstance(self.X, pd.DataFrame) else self.X[kept]
+        y = None if self.y is None else self.y[kept]
+        return Rows(X, y, self.weights[kept], self.held_out)
+
+    @property
+    def matrix(self) -> Floats:
+        """The features as numbers, shape (n, d)."""
+        return np.asarray(self.X, dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A fitted estimator, its rows, and what is to be said of them.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+    train, held : Rows, optional
+    title, question, command : str
+        May be empty.
+    data, metrics, manifest : mapping
+        What a run knows of its table, its scores and itself; may be empty.
+    measured : PolytopeSize, optional
+        Sizes of the polytopes, where they have been measured before.
+    """
+
+    estimator: Any
+    train: Rows | None = None
+    held: Rows | None = None
+    title: str = ""
+    question: str = ""
+    command: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    measured: PolytopeSize | None = None
+
+    @cached_property
+    def trees(self) -> tuple[RoutedTree, ...]:
+        """The deterministic tree, or those of a forest."""
+        members = getattr(self.estimator, "estimators_", None)
+        return tuple(one.tree_ for one in members) if members is not None else (self.estimator.tree_,)
+
+    @property
+    def tree(self) -> RoutedTree:
+        """The deterministic tree; of a forest the first."""
+        return self.trees[0]
+
+    @property
+    def is_forest(self) -> bool:
+        """Whether there are several trees."""
+        return hasattr(self.estimator, "estimators_")
+
+    @property
+    def classifies(self) -> bool:
+        """Whether y is a class."""
+        return self.tree.value.ndim == 2
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        if not self.classifies:
+            return ()
+        return self.tree.class_names or tuple(str(c) for c in range(self.tree.value.shape[1]))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features; x0, x1, ... where the tree has none."""
+        return self.tree.feature_names or tuple(f"x{j}" for j in range(self.tree.n_features))
+
+    @property
+    def inference(self) -> str:
+        """Which inference fitted the tree; empty for a forest."""
+        return "" if self.is_forest else str(self.estimator.posterior_.inference)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What the inference ran with, and found on its way."""
+        return {} if self.is_forest else self.estimator.posterior_.settings
+
+    @property
+    def n_draws(self) -> int:
+        """Draws of all chains; 1 for a point estimate."""
+        if self.is_forest:
+            return 1
+        posterior = self.estimator.posterior_
+        return int(posterior.n_chains * posterior.n_draws)
+
+    @property
+    def drawn(self) -> bool:
+        """Whether there is a posterior of several draws."""
+        return self.n_draws > 1
+
+    @property
+    def splits_drawn(self) -> bool:
+        """Whether there is a posterior of several draws, and a split."""
+        return self.drawn and self.tree.n_nodes > 0
+
+    @property
+    def scored(self) -> Rows | None:
+        """Rows to score by: those held out, or else those of the fit."""
+        own = self.held if self.held is not None and len(self.held) else self.train
+        return own if own is not None and own.y is not None else None
+
+    @cached_property
+    def training_rows(self) -> float:
+        """Weighted rows of the fit."""
+        return float(self.tree.leaf_rows.sum())
+
+    @cached_property
+    def sizes(self) -> PolytopeSize | None:
+        """Posterior of the sizes of the polytopes, of fewer draws where nodes are many."""
+        if not self.splits_drawn:
+            return None
+        if self.measured is not None:
+            return self.measured
+        most = max(FEWEST_DRAWS, min(100, SIZE_WORK // self.tree.n_nodes))
+        found: PolytopeSize = self.estimator.polytope_size(max_draws=most)
+        return found
+
+    @cached_property
+    def size_table(self) -> Floats:
+        """Posterior probability of each number of facets of each node."""
+        assert self.sizes is not None
+        return self.sizes.probabilities()
+
+    @cached_property
+    def prior_table(self) -> Floats | None:
+        """The same under the prior, where it is proper and nodes are few."""
+        if self.sizes is None or self.sizes.prior is None:
+            return None
+        known = "facets" in vars(self.sizes.prior)  # it has been counted before
+        few = len(self.sizes.labels) <= PRIOR_NODES
+        return self.sizes.prior_probabilities() if known or few else None
+
+    @cached_property
+    def shrinkage(self) -> Shrinkage | None:
+        """What the priors shrank, where there are several draws."""
+        if not self.splits_drawn:
+            return None
+        found: Shrinkage = self.estimator.shrinkage()
+        return found
+
+    @cached_property
+    def convergence(self) -> Convergence | None:
+        """Verdicts on the inference, where there is a posterior to judge."""
+        if not self.drawn or not hasattr(self.estimator, "check_convergence"):
+            return None
+        found: Convergence = self.estimator.check_convergence()
+        return found
+
+    @cached_property
+    def asked(self) -> Rows | None:
+        """Rows of which the splits are asked how sure they are."""
+        rows = self.held if self.held is not None and len(self.held) else self.train
+        return None if rows is None else rows.sample()
+
+    @cached_property
+    def uncertainty(self) -> SplitUncertainty | None:
+        """How sure the splits are of ``asked``."""
+        if not self.splits_drawn or self.asked is None:
+            return None
+        found: SplitUncertainty = self.estimator.split_uncertainty(self.asked.X)
+        return found
+
+    @cached_property
+    def doubt_table(self) -> pd.DataFrame:
+        """How sure the split of each node is of the rows that reach it."""
+        assert self.uncertainty is not None
+        return self.uncertainty.to_frame("node")
+
+    @cached_property
+    def probability(self) -> Floats | None:
+        """Class probabilities of ``scored``, shape (n, C)."""
+        if self.scored is None or not self.classifies:
+            return None
+        found: Floats = self.estimator.predict_proba(self.scored.X)
+        return found
+
+    @cached_property
+    def predicted(self) -> NDArray[Any] | None:
+        """Class or value that is predicted of ``scored``, shape (n,)."""
+        if self.scored is None:
+            return None
+        if self.probability is not None:
+            labels: NDArray[Any] = self.estimator.classes_[self.probability.argmax(axis=1)]
+            return labels
+        found: NDArray[Any] = self.estimator.predict(self.scored.X)
+        return found
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """Whether the probabilities of ``scored`` come true."""
+        if self.scored is None or self.scored.y is None or self.probability is None:
+            return None
+        known = np.isin(self.scored.y, self.estimator.classes_) & (self.scored.weights > 0)
+        if not known.any():
+            return None
+        return calibration(
+            self.scored.y[known], self.probability[known], classes=self.estimator.classes_
+        )
+
+
+def rows_of(
+    estimator: Any, X: Any, y: Any = None, weights: Any = None, *, held_out: bool
+) -> Rows | None:
+    """Rows as the estimator takes them; None if there are none.
+
+    Raises
+    ------
+    ValueError
+        If X, y and weights do not have as many rows, or X not the features of the fit.
+    """
+    if X is None:
+        return None
+    name = "X_held" if held_out else "X"
+    frame = getattr(X, "shape", None)
+    shape = np.shape(X) if frame is None else frame
+    if len(shape) != 2 or shape[1] != estimator.n_features_in_:
+        raise ValueError(
+            f"{name} must have shape (n, {estimator.n_features_in_}), as the rows of the fit, "
+            f"got {shape}."
+        )
+    n = shape[0]
+    given = {"y": y, "weights": weights}
+    arrays = {key: None if one is None else np.asarray(one) for key, one in given.items()}
+    for key, one in arrays.items():
+        if one is not None and one.shape != (n,):
+            end = "_held" if held_out else ""
+            raise ValueError(f"{key}{end} must have shape ({n},) as {name}, got {one.shape}.")
+    counted = np.ones(n) if arrays["weights"] is None else arrays["weights"].astype(np.float64)
+    return Rows(_named(estimator, X), arrays["y"], counted, held_out)
+
+
+def _named(estimator: Any, X: Any) -> Any:
+    """With the names of the fit, or without where it had none, so that it does not warn."""
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is None:
+        return np.asarray(X)
+    if isinstance(X, pd.DataFrame):
+        return X
+    return pd.DataFrame(np.asarray(X), columns=list(names))

@@ -1,0 +1,123 @@
+(() => {
+  "use strict";
+  const root = document.documentElement;
+  root.classList.add("js");
+  const all = (query, within = document) => [...within.querySelectorAll(query)];
+  const card = (at) => document.getElementById(at);
+  const links = (at) => all(`.tree a[data-at="${CSS.escape(at)}"]`);
+  const narrow = matchMedia("(max-width: 44rem)");
+
+  // "LR" hangs from "L", "L" from "root"; a forest's trees have a prefix, as "t2-LR".
+  const parts = (at) => {
+    const found = /^(t\d+-)?(.*)$/.exec(at);
+    return [found[1] || "", found[2]];
+  };
+  const parent = (at) => {
+    const [prefix, path] = parts(at);
+    return path === "root" ? null : prefix + (path.slice(0, -1) || "root");
+  };
+  const child = (at, side) => {
+    const [prefix, path] = parts(at);
+    return prefix + (path === "root" ? side : path + side);
+  };
+  const other = (at) => {
+    const [prefix, path] = parts(at);
+    if (path === "root") return null;
+    return prefix + path.slice(0, -1) + (path.endsWith("L") ? "R" : "L");
+  };
+
+  // The sheet on which a node or leaf is open; a closed branch opens its own.
+  const sheetOf = (at) => {
+    const own = document.getElementById(`sheet-${at}`);
+    if (own) return own;
+    const drawn = links(at);
+    return drawn.length ? drawn[0].closest(".sheet") : null;
+  };
+
+  const choose = (at, { focus = false, reveal = false, record = true } = {}) => {
+    const chosen = card(at);
+    if (!chosen || !chosen.classList.contains("card")) return false;
+    const explorer = chosen.closest(".explorer");
+    const member = chosen.closest("details.member");
+    if (member) member.open = true;
+    for (const one of all(".card", explorer)) one.hidden = one !== chosen;
+    const sheet = sheetOf(at);
+    if (sheet) for (const one of all(".sheet", explorer)) one.hidden = one !== sheet;
+    for (const one of all("[aria-current]", explorer)) one.removeAttribute("aria-current");
+    for (const one of links(at)) one.setAttribute("aria-current", "true");
+    const way = new Set();
+    for (let step = at; step; step = parent(step)) way.add(step);
+    for (const one of all(".link", explorer)) one.classList.toggle("way", way.has(one.dataset.to));
+    if (record) history.replaceState(null, "", `#${at}`);
+    if (focus) {
+      const drawn = links(at).find((one) => one.getClientRects().length);
+      if (drawn) drawn.focus({ preventScroll: true });
+    }
+    if (reveal) {
+      const box = (narrow.matches ? chosen : explorer).getBoundingClientRect();
+      if (box.top < 0 || box.top > innerHeight * 0.6) {
+        (narrow.matches ? chosen : explorer).scrollIntoView({ block: "start" });
+      }
+    }
+    return true;
+  };
+
+  for (const explorer of all(".explorer")) {
+    const first = explorer.querySelector(".card");
+    if (first) choose(first.id, { record: false });
+  }
+
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-at]");
+    if (!link || event.metaKey || event.ctrlKey || event.shiftKey) return;
+    const inTree = link.closest(".tree");
+    if (choose(link.dataset.at, { focus: Boolean(inTree), reveal: !inTree || narrow.matches })) {
+      event.preventDefault();
+    }
+  });
+
+  document.addEventListener("keydown", (event) => {
+    const link = event.target.closest ? event.target.closest(".tree a") : null;
+    if (!link || event.altKey || event.ctrlKey || event.metaKey) return;
+    const at = link.dataset.at;
+    const goal = {
+      ArrowUp: () => parent(at),
+      ArrowDown: () => child(at, "L"),
+      ArrowLeft: () => (at.endsWith("R") ? other(at) : parent(at)),
+      ArrowRight: () => (at.endsWith("L") ? other(at) : child(at, "R")),
+      " ": () => at,
+    }[event.key];
+    if (!goal) return;
+    const to = goal();
+    if (to && choose(to, { focus: true })) event.preventDefault();
+  });
+
+  const follow = () => choose(decodeURIComponent(location.hash.slice(1)), { reveal: true });
+  addEventListener("hashchange", follow);
+  if (location.hash) follow();
+
+  // Contents: which section is being read.
+  const marks = new Map(all(".contents a").map((one) => [one.hash.slice(1), one]));
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (!entry.isIntersecting) continue;
+      for (const one of marks.values()) one.removeAttribute("aria-current");
+      marks.get(entry.target.id)?.setAttribute("aria-current", "location");
+    }
+  }, { rootMargin: "-15% 0px -75% 0px" });
+  for (const name of marks.keys()) seen.observe(document.getElementById(name));
+
+  for (const button of all("[data-copy]")) {
+    button.addEventListener("click", async () => {
+      const text = document.getElementById(button.dataset.copy).textContent;
+      try {
+        await navigator.clipboard.writeText(text);
+        button.textContent = "Copied";
+      } catch {
+        getSelection().selectAllChildren(document.getElementById(button.dataset.copy));
+        button.textContent = "Selected";
+      }
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    });
+  }
+})();

@@ -1,0 +1,89 @@
+"""Numbers and names as a person writes them."""
+
+import math
+import unicodedata
+from collections.abc import Sequence
+
+ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+SPACE = "\N{NO-BREAK SPACE}"
+MINUS = "\N{MINUS SIGN}"
+WIDE = 1.0  # of the size of the text: width of an East Asian letter, ...
+LETTER = 0.56  # ... and of any other, on average
+
+
+def count(number: float, noun: str, plural: str = "") -> str:
+    """A number and what it counts, as in ``"1 leaf"`` and ``"1,234 rows"``."""
+    what = noun if number == 1 else plural or f"{noun}s"
+    return f"{quantity(number)} {what}"
+
+
+def quantity(number: float) -> str:
+    """A number of rows: whole ones as such, weighted ones with one decimal."""
+    return f"{round(number, 1):,.10g}"
+
+
+def percent(share: float) -> str:
+    """A share with a decimal, but for none and all."""
+    if not math.isfinite(share):
+        return "not known"
+    value = 100 * share
+    return f"{value:.0f}{SPACE}%" if value in (0.0, 100.0) else f"{value:.1f}{SPACE}%"
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A value to so many significant digits, with a true minus sign."""
+    if not math.isfinite(value):
+        return "not finite" if not math.isnan(value) else "not known"
+    return f"{value:,.{digits}g}".replace("-", MINUS)
+
+
+def with_error(value: float, error: float | None) -> str:
+    """A value to the two leading digits of its standard error, with it."""
+    if error is None or not error > 0:
+        return number(value)
+    places = max(0, 1 - math.floor(math.log10(error)))
+    text = f"{value:,.{places}f} \N{PLUS-MINUS SIGN} {error:,.{places}f}"
+    return text.replace("-", MINUS)
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """Names with commas and an *and*; the first few of many."""
+    shown = [*names[:most]]
+    if len(names) > most:
+        shown.append(f"{len(names) - most} more")
+    if len(shown) < 2:
+        return "".join(shown)
+    return f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def width(text: str, size: float) -> float:
+    """About how wide a line of text is, in the unit of its size."""
+    return size * sum(
+        WIDE if unicodedata.east_asian_width(letter) in "WF" else LETTER for letter in text
+    )
+
+
+def cut(text: str, size: float, room: float) -> str:
+    """As much of a text as some room holds, with an ellipsis where it is cut."""
+    if width(text, size) <= room:
+        return text
+    room -= width(ELLIPSIS, size)
+    kept = ""
+    for letter in text:
+        if width(kept + letter, size) > room:
+            break
+        kept += letter
+    return kept.rstrip() + ELLIPSIS
+
+
+def relation(left: str) -> str:
+    """The left side of an inequality with the sign of print."""
+    for plain, printed in (("<=", "\N{LESS-THAN OR EQUAL TO}"), (">=", "\N{GREATER-THAN OR EQUAL TO}")):
+        if left.endswith(plain):
+            return left.removesuffix(plain) + printed
+    return left
+
+
+def side_of(label: str, words: tuple[str, str]) -> str:
+    """Which side of its parent a node or leaf lies on."""
+    return words["LR".index(label[-1])]
