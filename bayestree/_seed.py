@@ -1,11 +1,15 @@
 """Randomness that leaves no trace: a seed for a block of code, and the state put back."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
+
+#: torch's generator is one for the whole process: threads take turns.
+TURN = threading.RLock()
 
 RandomState = int | np.random.RandomState | np.random.Generator | None
 
@@ -19,8 +23,11 @@ def draw_seed(random_state: RandomState) -> int:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Run the block with torch's and Pyro's generators seeded; restore them afterwards."""
+    """Run the block with torch's and Pyro's generators seeded; restore them afterwards.
+
+    One thread of a process at a time: another one waits.
+    """
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=devices):
+    with TURN, torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         yield

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from joblib import Parallel, effective_n_jobs
+from joblib import Parallel
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -163,8 +163,9 @@ class _Descent:
         self.best = _Best(first, list(tree.splits), tree.values, reach)
         trace, since = [(loss, objective)], 0
         track = Track(range(sweeps), "tao", show=progress)
-        several = effective_n_jobs(n_jobs) > 1
-        with Parallel(n_jobs=n_jobs, prefer="threads") if several else nullcontext() as parallel:
+        # threads, also where all else goes to a cluster: the updates of nodes are short
+        pool = Parallel(n_jobs=n_jobs, require="sharedmem")
+        with nullcontext() if pool.n_jobs == 1 else pool as parallel:
             for _ in track:
                 changed = sweep(tree, reach, solver, strict=self.strict, parallel=parallel)
                 reach, loss, objective = self._refit()
