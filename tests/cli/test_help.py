@@ -1,0 +1,27 @@
+"""What the command line says of itself."""
+
+import subprocess
+import sys
+
+import bayestree
+from tests.cli.command import run
+
+
+class TestHelp:
+    def test_no_torch(self):
+        code = (
+            "import sys; from typer.testing import CliRunner; from bayestree.cli import app\n"
+            "for words in (['--help'], ['run', '--help'], ['fit', '--help'], ['--version']):\n"
+            "    assert CliRunner().invoke(app, words).exit_code == 0\n"
+            "assert not {'torch', 'pandas', 'sklearn', 'numpy'} & set(sys.modules)"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True)
+
+    def test_version(self):
+        assert run("--version").stdout == f"bayestree {bayestree.__version__}\n"
+
+    def test_every_option_is_explained(self):
+        page = run("fit", "--help").stdout
+        for option in ("--target", "--test-fraction", "--weights", "--drop", "--force"):
+            assert option in page
+        assert "bayestree predict iris-tree new.csv" in run("--help").stdout

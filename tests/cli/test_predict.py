@@ -1,0 +1,91 @@
+"""`bayestree predict`."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayestree
+from tests.cli.command import QUICK, done, refused
+
+
+class TestPredict:
+    @pytest.fixture
+    def fitted(self, table, place):
+        table.to_csv("data.csv", index=False)
+        words = ("fit", "data.csv", "--target", "kind", "--drop", "price", "--out", "tree")
+        done(*words, *QUICK)
+        return table
+
+    def test_as_the_model_does(self, fitted, place):
+        fitted[["copies", "color", "price", "size"]].to_parquet("new.parquet")
+        result = done("predict", "tree", "new.parquet")
+        assert "scores" not in result.stdout
+        found = pd.read_csv("predictions.csv")
+        assert list(found.columns) == ["prediction", "p(big)", "p(small)"]
+        clf = bayestree.load("tree/model.safetensors")
+        X = pd.DataFrame(
+            {
+                "size": fitted["size"],
+                "color=blue": fitted["color"] == "blue",
+                "color=red": fitted["color"] == "red",
+                "copies": fitted["copies"],
+            }
+        )
+        np.testing.assert_allclose(found[["p(big)", "p(small)"]], clf.predict_proba(X), rtol=1e-9)
+        assert list(found["prediction"]) == list(clf.predict(X))
+
+    def test_scores_where_the_target_is_known(self, fitted, place):
+        result = done("predict", "tree", "data.csv", "--out", "p.parquet")
+        accuracy = (pd.read_parquet("p.parquet")["prediction"] == fitted["kind"]).mean()
+        assert f"accuracy {accuracy:.4g}" in result.stdout
+        result = done("predict", "tree", "data.csv", "--force", "--json")
+        found = json.loads(result.stdout)
+        assert (found["file"], found["rows"]) == ("predictions.csv", 80)
+        assert found["scores"]["accuracy"] == accuracy
+
+    def test_why_it_is_not_scored(self, fitted, place):
+        fitted.assign(kind=[None, *fitted["kind"][1:]]).to_csv("new.csv", index=False)
+        result = done("predict", "tree", "new.csv")
+        assert "not scored: 1 missing value ('kind': 1)" in result.stdout
+
+    def test_an_unknown_category_counts_as_none(self, fitted, place):
+        fitted.assign(color=["green", "pink"] * 40).to_csv("new.csv", index=False)
+        result = done("predict", "tree", "new.csv")
+        assert result.stderr.startswith("warning: column 'color': 80 rows hold a category")
+        assert "'green', 'pink'" in result.stderr
+
+    def test_refusals(self, fitted, place):
+        assert "has no model.safetensors" in refused("predict", ".", "data.csv")
+        fitted.drop(columns=["size", "color"]).to_csv("new.csv", index=False)
+        assert "columns 'size', 'color' missing" in refused("predict", "tree", "new.csv")
+        fitted.assign(size="x").to_csv("new.csv", index=False)
+        assert "'size' should hold numbers, but holds 'x'" in refused("predict", "tree", "new.csv")
+        assert "exists; name another file, or add --force" in refused(
+            "predict", "tree", "data.csv", "--out", "new.csv"
+        )
+        assert "name another file." in refused(
+            "predict", "tree", "data.csv", "--out", "data.csv", "--force"
+        )
+        assert "must end in" in refused("predict", "tree", "data.csv", "--out", "p.txt")
+        assert "does not exist" in refused("predict", "tree", "data.csv", "--out", "no/p.csv")
+        path = place / "tree" / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:-1])
+        assert "was cut short" in refused("predict", "tree", "data.csv")
+
+    def test_edited_columns(self, fitted, place):
+        path = place / "tree" / "columns.json"
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps(content | {"columns": content["columns"][:1]}))
+        assert "not of the same fit" in refused("predict", "tree", "data.csv")
+        path.write_text("[1]")
+        assert "was changed after" in refused("predict", "tree", "data.csv")
+
+    def test_an_interval_for_numbers(self, table, place):
+        table.to_csv("data.csv", index=False)
+        done("fit", "data.csv", "--target", "price", "--out", "tree", *QUICK)
+        done("predict", "tree", "data.csv")
+        found = pd.read_csv("predictions.csv")
+        assert list(found.columns) == ["prediction", "low", "high"]
+        assert (found["low"] < found["high"]).all()

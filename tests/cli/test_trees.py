@@ -1,0 +1,92 @@
+"""Every tree by the command line: fitted, written, read back."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayestree
+from bayestree._cli import output
+from bayestree.runs.trees import TREES
+from tests.cli.command import NUMBERS, done, refused
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(60, 2)), columns=["width", "height"])
+    score = X["width"] + X["height"]
+    X.assign(kind=np.where(score > 0, "big", "small")).to_csv("classes.csv", index=False)
+    X.assign(price=score.round(3)).to_csv("numbers.csv", index=False)
+
+
+# Any parameter of a tree that makes it quick.
+SMALL = {"epochs": 20, "refine_epochs": 2, "learning_rate": 0.05, "n_draws": 2, "max_depth": 2,
+         "n_estimators": 4, "min_rows": 2, "min_leaf": 1, "min_gain": 0}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "target"),
+    [
+        (name, task, target)
+        for name in TREES
+        for task, target in (("classification", "kind"), ("regression", "price"))
+        if TREES[name].of(task)
+    ],
+)
+def test_every_tree_fits_and_predicts(name, task, target, tables, tmp_path):
+    parameters = getattr(bayestree, TREES[name].of(task))().get_params()
+    sets = [f"--set={key}={value}" for key, value in SMALL.items() if key in parameters]
+    data = "classes.csv" if task == "classification" else "numbers.csv"
+    done("fit", data, "--target", target, "--tree", name, "--out", "tree", *sets, *NUMBERS)
+    # the others give one draw, of splits that have one facet
+    assert (tmp_path / "tree" / "facets.csv").exists() == name.startswith("cpt")
+    said = done("predict", "tree", data).stdout
+    model = bayestree.load("tree/model.safetensors")
+    assert type(model).__name__ == TREES[name].of(task)
+    table = pd.read_csv(data)
+    found = pd.read_csv("predictions.csv")["prediction"]
+    assert list(found) == pytest.approx(list(model.predict(table[["width", "height"]])))
+    score = float(re.search(r"(?:accuracy|r2) ([\d.]+)", said)[1])
+    assert score > (0.75 if task == "classification" else 0.4)
+
+
+def test_the_same_by_a_card(tables, tmp_path):
+    (tmp_path / "my.toml").write_text('tree = "cpt-k1"\nmax_depth = 1\nepochs = 2\nn_draws = 2')
+    words = ("fit", "classes.csv", "--target", "kind", *NUMBERS, "--out")
+    done(*words, "a", "--card", "my.toml")
+    done(*words, "b", "--tree", "cpt-k1", "--depth", "1", "--epochs", "2", "--draws", "2")
+    read = [(tmp_path / name / "model.safetensors").read_bytes() for name in "ab"]
+    assert read[0] == read[1]
+    said = refused(*words, "c", "--card", "my.toml", "--set", "max_dept=2")
+    assert "did you mean 'max_depth'" in said
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_large_tree_is_written_not_printed(tables, tmp_path, monkeypatch):
+    words = ("fit", "classes.csv", "--target", "kind", "--tree", "wodt", *NUMBERS, "--out")
+    printed = done(*words, "a").stdout
+    assert (tmp_path / "a" / "tree.txt").read_text() in printed
+    monkeypatch.setattr(output, "MOST_PRINTED", 1)
+    printed = done(*words, "b").stdout
+    assert "leaves: see b/tree.txt" in printed
+    assert (tmp_path / "b" / "tree.txt").read_text() not in printed
+
+
+def test_a_forest_is_written_tree_by_tree(tables, tmp_path):
+    sets = [f"--set={key}={SMALL[key]}" for key in ("epochs", "n_estimators", "max_depth")]
+    words = ("fit", "classes.csv", "--target", "kind", "--tree", "e2edf", "--out", "wood")
+    done(*words, *sets, *NUMBERS)
+    text = (tmp_path / "wood" / "tree.txt").read_text()
+    model = bayestree.load("wood/model.safetensors")
+    assert text.count("tree ") == len(model.estimators_) == 4
+    assert bayestree.export_text(model.estimators_[3]) in text
+
+
+def test_the_page_of_the_command_line_lists_every_tree():
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\| `([\w-]+)` \| .* \| yes \| (yes)? ?\|$", page, re.MULTILINE)
+    assert dict(told) == {n: "yes" if TREES[n].regressor else "" for n in TREES}
