@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     )
     from bayestree.estimators.files import load
     from bayestree.estimators.regularization import regularization_path
+    from bayestree.report.dot import export_dot
+    from bayestree.report.json import export_json
+    from bayestree.report.onnx import export_onnx
     from bayestree.report.rules import export_rules
     from bayestree.report.text import export_text
 
@@ -31,6 +34,9 @@ _HOMES = {
     "EndToEndForestClassifier": "bayestree.estimators",
     "EndToEndTreeClassifier": "bayestree.estimators",
     "WeightedObliqueTreeClassifier": "bayestree.estimators",
+    "export_dot": "bayestree.report.dot",
+    "export_json": "bayestree.report.json",
+    "export_onnx": "bayestree.report.onnx",
     "export_rules": "bayestree.report.rules",
     "export_text": "bayestree.report.text",
     "load": "bayestree.estimators.files",
@@ -46,6 +52,9 @@ __all__ = [
     "EndToEndForestClassifier",
     "EndToEndTreeClassifier",
     "WeightedObliqueTreeClassifier",
+    "export_dot",
+    "export_json",
+    "export_onnx",
     "export_rules",
     "export_text",
     "load",

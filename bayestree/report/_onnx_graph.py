@@ -1,0 +1,271 @@
+"""Deterministic trees as a graph of ONNX's own operators."""
+
+import json
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from bayestree._version import __version__
+from bayestree.topology import BoolArray, IntArray
+from bayestree.tree import LOG2, Tree, facet_threshold
+
+OPSET, IR_VERSION = 17, 8  # of 2022: what ONNX 1.12 and later read
+ZERO = np.zeros(1, dtype=np.int64)
+MOST_BYTES = 2**31 - 2**20  # of a protocol buffer, less what is not numbers
+
+
+class Outputs(NamedTuple):
+    """Names, in the graph, of what one tree says of each row."""
+
+    leaf: str
+    value: str
+
+
+class Graph:
+    """Nodes and constants of a graph, which are named as they come.
+
+    Parameters
+    ----------
+    onnx : module
+    prefix : str
+        Of all names: those inside a loop must differ from those around it.
+    """
+
+    def __init__(self, onnx: ModuleType, prefix: str = "") -> None:
+        self.onnx = onnx
+        self.prefix = prefix
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def constant(self, values: ArrayLike) -> str:
+        """Name of a constant: text, whole numbers, double precision or booleans."""
+        array = np.ascontiguousarray(values) if np.ndim(values) else np.asarray(values)
+        if array.dtype.kind == "U":
+            array = array.astype(object)
+        name = f"{self.prefix}constant{len(self.constants)}"
+        self.constants.append(self.onnx.numpy_helper.from_array(array, name))
+        return name
+
+    def add(self, kind: str, *inputs: str, name: str = "", **attributes: Any) -> str:
+        """Name of the output of a new node, of the operator ``kind``."""
+        output = name or f"{self.prefix}{kind.lower()}{len(self.nodes)}"
+        self.nodes.append(self.onnx.helper.make_node(kind, [*inputs], [output], **attributes))
+        return output
+
+    def value(self, name: str, dtype: DTypeLike, shape: Sequence[int | str]) -> Any:
+        """An input or output of the graph."""
+        helper = self.onnx.helper
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return helper.make_tensor_value_info(name, kind, shape)
+
+
+def package(name: str) -> ModuleType:
+    """A package that only this export needs.
+
+    Raises
+    ------
+    ImportError
+        If it is not installed.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"ONNX needs the package {name}; install it by pip install 'bayestree[export]'."
+        ) from error
+
+
+def check_size(trees: Sequence[Tree]) -> None:
+    """Refuse trees that one file cannot hold.
+
+    Raises
+    ------
+    ValueError
+    """
+    n_bytes = sum(
+        array.nbytes for tree in trees for array in (*tree.arrays().values(), _experts(tree))
+    )
+    if n_bytes > MOST_BYTES:
+        raise ValueError(
+            f"tree takes {n_bytes / 2**30:.1f} GB, and one ONNX file holds 2; grow smaller trees, "
+            "or write those of a forest one by one."
+        )
+
+
+def model_of(trees: Sequence[Tree], classes: NDArray[Any] | None) -> Any:
+    """The model of one tree, or of the mean of several.
+
+    Parameters
+    ----------
+    trees : sequence of Tree
+        On the same features and classes.
+    classes : array, shape (C,), optional
+        Labels; by default the trees' names of classes.
+
+    Returns
+    -------
+    onnx.ModelProto
+    """
+    graph, first = Graph(package("onnx")), trees[0]
+    found = [_tree(graph, tree, f"tree{t}_") for t, tree in enumerate(trees)]
+    outputs = _predictions(graph, first, classes, [one.value for one in found])
+    outputs.append(_leaves(graph, [one.leaf for one in found]))
+    helper = graph.onnx.helper
+    inputs = [graph.value("X", np.float64, ["rows", first.n_features])]
+    made = helper.make_model(
+        helper.make_graph(graph.nodes, "tree", inputs, outputs, graph.constants),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="bayestree",
+        producer_version=__version__,
+    )
+    names = {"features": first.feature_names, "classes": _class_names(first)}
+    helper.set_model_props(made, {k: json.dumps(v) for k, v in names.items() if v})
+    graph.onnx.checker.check_model(made, full_check=True)
+    return made
+
+
+def _predictions(
+    graph: Graph, tree: Tree, classes: NDArray[Any] | None, values: Sequence[str]
+) -> list[Any]:
+    """Add the mean of what the trees say, and the label; the outputs of the graph."""
+    total = values[0]
+    for value in values[1:]:
+        total = graph.add("Add", total, value)
+    mean = graph.constant(float(len(values)))
+    if tree.value.ndim == 1:
+        graph.add("Div", total, mean, name="prediction")
+        return [graph.value("prediction", np.float64, ["rows"])]
+    graph.add("Div", total, mean, name="probabilities")
+    best = graph.add("ArgMax", "probabilities", axis=1, keepdims=0)
+    labels = _labels(tree, classes)
+    graph.add("Gather", graph.constant(labels), best, name="label")
+    return [
+        graph.value("label", labels.dtype, ["rows"]),
+        graph.value("probabilities", np.float64, ["rows", tree.value.shape[1]]),
+    ]
+
+
+def _class_names(tree: Tree) -> tuple[str, ...]:
+    """Names of the classes, or their numbers; none for regression."""
+    if tree.value.ndim == 1:
+        return ()
+    return tree.class_names or tuple(str(c) for c in range(tree.value.shape[1]))
+
+
+def _labels(tree: Tree, classes: NDArray[Any] | None) -> NDArray[Any]:
+    """Labels as ONNX has them: whole numbers, double precision, booleans or text."""
+    if classes is None:
+        n_classes = tree.value.shape[1]
+        return (
+            np.array(tree.class_names, dtype=object) if tree.class_names else np.arange(n_classes)
+        )
+    kind = {"i": np.int64, "u": np.int64, "b": np.bool_, "f": np.float64}.get(classes.dtype.kind)
+    if kind is not None:
+        return classes.astype(kind)
+    return np.array([str(label) for label in classes.tolist()], dtype=object)
+
+
+def _leaves(graph: Graph, leaves: Sequence[str]) -> Any:
+    """Add the leaves of all trees as one output."""
+    if len(leaves) == 1:
+        graph.add("Identity", leaves[0], name="leaf")
+        return graph.value("leaf", np.int64, ["rows"])
+    axis = graph.constant([1])
+    columns = [graph.add("Unsqueeze", leaf, axis) for leaf in leaves]
+    graph.add("Concat", *columns, axis=1, name="leaf")
+    return graph.value("leaf", np.int64, ["rows", len(leaves)])
+
+
+def _tree(graph: Graph, tree: Tree, name: str) -> Outputs:
+    """Add one tree. Its places are its nodes 0..V-1 and its leaves V..V+L-1, which stay."""
+    single = tree.n_facets == 1
+    # one expert decides by its activation, as in Tree: softplus would round its border
+    limits = np.full(tree.n_nodes + tree.n_leaves, LOG2)
+    limits[: tree.n_nodes][single] = facet_threshold(tree.weight[tree.expert_start[:-1][single]])
+    votes = _votes(graph, tree, np.append(np.repeat(single, tree.n_facets), True))
+    tables = [graph.constant(one) for one in (_experts(tree), limits, _children(tree))]
+    n_rows = graph.add("Gather", graph.add("Shape", "X"), graph.constant([0]))
+    root = graph.add("ConstantOfShape", n_rows, value=graph.onnx.numpy_helper.from_array(ZERO))
+    body = _level(Graph(graph.onnx, f"{name}level_"), votes, *tables)
+    place = graph.add("Loop", graph.constant(tree.depth), "", root, body=body)
+    leaf = graph.add("Sub", place, graph.constant(tree.n_nodes))
+    value = graph.add("Gather", graph.constant(tree.value.astype(np.float64)), leaf)
+    if tree.slope is not None:
+        slope = graph.add("Gather", graph.constant(tree.slope), leaf)
+        terms = graph.add("Mul", slope, graph.add("Sub", "X", graph.constant(tree.center)))
+        more = graph.add("ReduceSum", terms, graph.constant([1]), keepdims=0)
+        value = graph.add("Add", value, more)
+    return Outputs(leaf, value)
+
+
+def _votes(graph: Graph, tree: Tree, alone: BoolArray) -> str:
+    """Vote of every expert on every row, or its activation where it is ``alone``; (rows, E + 1).
+
+    The last expert has no weight: it fills up the tables of nodes with fewer experts.
+    """
+    plane = np.vstack([tree.hyperplane, np.zeros(tree.n_features)]).astype(np.float64)
+    offset = np.append(tree.intercept, 0.0).astype(np.float64)
+    activation = graph.add(
+        "Add", graph.add("MatMul", "X", graph.constant(plane.T)), graph.constant(offset)
+    )
+    if alone.all():
+        return activation
+    weight = graph.constant(np.append(tree.weight, 0.0).astype(np.float64))
+    vote = graph.add("Mul", _softplus(graph, activation), weight)
+    return graph.add("Where", graph.constant(alone), activation, vote)
+
+
+def _softplus(graph: Graph, x: str) -> str:
+    """max(x, 0) + log1p(exp(-|x|)): runtimes have no softplus of double precision, and no log1p.
+
+    log1p(e) is log(u) e / (u - 1) with u = 1 + e as it is rounded, to the last digits (Kahan).
+    """
+    zero, one = graph.constant(0.0), graph.constant(1.0)
+    small = graph.add("Exp", graph.add("Neg", graph.add("Abs", x)))
+    rounded = graph.add("Add", small, one)
+    ratio = graph.add("Div", small, graph.add("Sub", rounded, one))
+    log1p = graph.add("Mul", graph.add("Log", rounded), ratio)
+    log1p = graph.add("Where", graph.add("Equal", rounded, one), small, log1p)
+    return graph.add("Add", graph.add("Max", x, zero), log1p)
+
+
+def _level(graph: Graph, votes: str, experts: str, limits: str, children: str) -> Any:
+    """Body of the loop: every row goes one level down."""
+    start, goes_on, place = (f"{graph.prefix}{name}" for name in ("start", "goes_on", "place"))
+    own = graph.add("GatherElements", votes, graph.add("Gather", experts, place), axis=1)
+    score = graph.add("ReduceSum", own, graph.constant([1]), keepdims=0)
+    above = graph.add("Greater", score, graph.add("Gather", limits, place))
+    right = graph.add("Cast", above, to=graph.onnx.TensorProto.INT64)
+    at = graph.add("Add", graph.add("Mul", place, graph.constant(2)), right)
+    still = graph.add("Identity", goes_on)
+    child = graph.add("Gather", children, at)
+    inputs = [
+        graph.value(start, np.int64, []),
+        graph.value(goes_on, np.bool_, []),
+        graph.value(place, np.int64, ["rows"]),
+    ]
+    outputs = [graph.value(still, np.bool_, []), graph.value(child, np.int64, ["rows"])]
+    return graph.onnx.helper.make_graph(graph.nodes, "level", inputs, outputs, graph.constants)
+
+
+def _experts(tree: Tree) -> IntArray:
+    """Experts of each place, shape (V + L, K): filled up with one of no weight."""
+    widest = int(tree.n_facets.max(initial=1))
+    table = np.full((tree.n_nodes + tree.n_leaves, widest), tree.n_experts_total, dtype=np.int64)
+    for node in range(tree.n_nodes):
+        own = tree.experts(node)
+        table[node, : own.stop - own.start] = np.arange(own.start, own.stop)
+    return table
+
+
+def _children(tree: Tree) -> IntArray:
+    """Place to the left and the right of each place, shape (2 (V + L),)."""
+    below = tree.topology.children
+    below = np.where(below >= 0, below, tree.n_nodes + ~below)
+    leaves = tree.n_nodes + np.arange(tree.n_leaves)
+    return np.concatenate([below.reshape(-1), np.repeat(leaves, 2)])

@@ -1,0 +1,148 @@
+"""The deterministic tree as an ONNX model, in double precision, for any runtime."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bayestree.report._onnx_graph import check_size, model_of, package
+from bayestree.report._words import trees_of
+from bayestree.tree import LOG2, FloatArray, Tree
+
+NEAR = 1e-9  # of log 2: rows whose votes come so near may go either way by rounding
+ROWS = 1000  # that are compared at a time
+
+
+class OnnxMismatchError(RuntimeError):
+    """A runtime that does not predict as the tree does."""
+
+
+def export_onnx(tree: object, *, X: ArrayLike | None = None) -> bytes:
+    """A tree as an ONNX model that needs nothing of this package to predict.
+
+    The input ``X``, double (rows, features), holds features in the units of the data, in the order
+    of the metadata's ``features``. The outputs are
+
+    - ``label`` (rows): the most probable class, as in ``classes_`` (of a Tree by itself, its
+      name, or number where it has none);
+    - ``probabilities`` (rows, classes), in the order of the metadata's ``classes``;
+    - or, for regression, ``prediction`` (rows);
+    - ``leaf``: number of the leaf that each row reaches, (rows), or (rows, trees) of a forest.
+
+    What is written is the deterministic tree (``tree_``): ``prediction="tree"`` predicts the same.
+    Row by row the runtime does what :class:`bayestree.tree.Tree` does; only rows within rounding
+    of a border, some 1e-16 of its terms, may fall on the other side. A run takes eight bytes for
+    each row and expert of the largest tree: give a large table in parts.
+
+    Parameters
+    ----------
+    tree : Tree, or a fitted estimator
+        With linear splits; of a forest, the mean of its trees.
+    X : array or DataFrame, shape (n, d), optional
+        Rows at which the model is run by ``onnxruntime`` and compared with the tree.
+
+    Returns
+    -------
+    bytes
+        The content of a ``.onnx`` file, as ``onnxruntime.InferenceSession`` takes it.
+
+    Raises
+    ------
+    TypeError
+        If ``tree`` is neither a tree with linear splits nor a fitted estimator that has one.
+    ValueError
+        If it is larger than the two gigabytes that ONNX can hold in one file.
+    ImportError
+        If the package ``onnx`` is not installed, or with ``X`` ``onnxruntime``.
+    OnnxMismatchError
+        If the runtime sends a row of ``X`` to another leaf, or predicts otherwise.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from sklearn.datasets import load_iris
+    >>> from bayestree import BivariateTreeClassifier, export_onnx
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = BivariateTreeClassifier(max_depth=2).fit(X, y)
+    >>> Path("iris.onnx").write_bytes(export_onnx(clf, X=X))  # doctest: +SKIP
+    """
+    trees = _linear(tree)
+    check_size(trees)
+    content: bytes = model_of(trees, getattr(tree, "classes_", None)).SerializeToString()
+    if X is not None:
+        check_onnx(content, tree, X)
+    return content
+
+
+def check_onnx(content: bytes, tree: object, X: ArrayLike) -> int:
+    """Run an ONNX model by ``onnxruntime`` and compare it with the tree that it was made of.
+
+    Parameters
+    ----------
+    content : bytes
+        From :func:`export_onnx`.
+    tree : Tree, or a fitted estimator
+    X : array or DataFrame, shape (n, d)
+
+    Returns
+    -------
+    int
+        Number of rows that reach another leaf because they lie within rounding of a border.
+
+    Raises
+    ------
+    ImportError
+        If ``onnxruntime`` is not installed.
+    OnnxMismatchError
+        If other rows reach another leaf, or predictions differ by more than rounding.
+    """
+    runtime = package("onnxruntime")
+    session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_outputs()]
+    trees, rows = _linear(tree), np.asarray(X, dtype=np.float64)
+    near = 0
+    for start in range(0, len(rows), ROWS):
+        part = rows[start : start + ROWS]
+        found = dict(zip(names, session.run(None, {"X": part}), strict=True))
+        near += _compare(trees, part, found)
+    return near
+
+
+def _compare(trees: Sequence[Tree], X: FloatArray, found: dict[str, NDArray[Any]]) -> int:
+    """Rows at a border; the others have the leaves and the predictions of the trees."""
+    leaves = found["leaf"].reshape(len(X), len(trees))
+    total, other = 0.0, np.zeros(len(X), dtype=bool)
+    for tree, leaf in zip(trees, leaves.T, strict=True):
+        differ = np.flatnonzero(tree.apply(X) != leaf)
+        far = [row for row in differ.tolist() if not _is_near(tree, X[row : row + 1])]
+        if far:
+            raise OnnxMismatchError(
+                f"onnxruntime sends {len(far)} of {len(X)} rows to other leaves than the tree does."
+            )
+        other[differ] = True
+        total = total + tree.predict(X)
+    expected = np.asarray(total) / len(trees)
+    value = found.get("probabilities", found.get("prediction"))
+    if not np.allclose(value[~other], expected[~other], rtol=1e-9, atol=1e-12):
+        raise OnnxMismatchError(
+            "onnxruntime reaches the leaves of the tree and predicts otherwise."
+        )
+    return int(other.sum())
+
+
+def _is_near(tree: Tree, row: FloatArray) -> bool:
+    """Whether a row (1, d) passes a border within rounding on its way."""
+    return any(abs(float(tree.score(v, row)[0]) / LOG2 - 1) < NEAR for v, _, _ in tree.walk(row))
+
+
+def _linear(tree: object) -> list[Tree]:
+    """The trees of an estimator, of which each has linear splits."""
+    found = trees_of(tree)
+    linear = [one for one in found if isinstance(one, Tree)]
+    if len(linear) < len(found):
+        raise TypeError(
+            f"tree must have linear splits, and its splits are of the kind "
+            f"{found[0].split_name!r}; write their modules by torch.onnx.export."
+        )
+    return linear

@@ -1,0 +1,70 @@
+"""Estimators of every kind, quick to fit, and a tree of networks."""
+
+from dataclasses import replace
+
+import numpy as np
+from torch import nn
+
+import bayestree
+from bayestree.models import Network
+from bayestree.network_tree import NetworkTree
+from bayestree.topology import Topology
+
+QUICK = {"max_depth": 2, "epochs": 3, "random_state": 0}
+
+
+def rows(n=240, d=4, seed=0):
+    """Features, three classes and a number that depend on them."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(3.0, 2.0, size=(n, d))
+    z = (X - 3) / 2
+    label = (z[:, 0] ** 2 + z[:, 1] ** 2 < 1.5).astype(int) + (z[:, 2] > 0.6)
+    return X, label, 2 * z[:, 0] + np.abs(z[:, 1]) + 0.1 * rng.normal(size=n)
+
+
+def _alternating(split, **changes):
+    return bayestree.AlternatingTreeClassifier(split=split, max_depth=3, sweeps=2, **changes)
+
+
+#: Unfitted, by what they stand for.
+CLASSIFIERS = {
+    "polytopes": lambda: bayestree.ConvexPolytopeTreeClassifier(
+        inference="map", n_experts=5, **QUICK
+    ),
+    "one facet": lambda: bayestree.ConvexPolytopeTreeClassifier(
+        inference="svi", n_experts=1, n_draws=2, **QUICK
+    ),
+    "end to end": lambda: bayestree.EndToEndTreeClassifier(**QUICK),
+    "forest": lambda: bayestree.EndToEndForestClassifier(3, **QUICK),
+    "weighted": lambda: bayestree.WeightedObliqueTreeClassifier(random_state=0),
+    "alternating": lambda: _alternating("oblique"),
+    "axis": lambda: _alternating("axis"),
+    "two features": lambda: _alternating("bivariate", l1=1.0),
+    "bivariate": lambda: bayestree.BivariateTreeClassifier(max_depth=4),
+}
+REGRESSORS = {
+    "polytopes": lambda: bayestree.ConvexPolytopeTreeRegressor(
+        inference="map", n_experts=5, **QUICK
+    ),
+    "alternating": lambda: bayestree.AlternatingTreeRegressor(max_depth=3, sweeps=2),
+    "linear leaves": lambda: bayestree.AlternatingTreeRegressor(
+        max_depth=2, sweeps=2, leaf="linear"
+    ),
+}
+
+
+def linear(n_features):
+    return nn.Linear(n_features, 1)
+
+
+def network_tree():
+    """One node whose split is a network."""
+    frame = {
+        "center": np.zeros(2),
+        "scale": np.ones(2),
+        "feature_names": ("height", "width"),
+        "class_names": ("no", "yes"),
+    }
+    parameters = {"weight": np.ones((1, 1, 2)), "bias": np.zeros((1, 1))}
+    tree = NetworkTree.of(Topology.stump(), Network(linear), parameters, frame)
+    return replace(tree, value=np.eye(2), leaf_rows=np.array([3.0, 5.0]))
