@@ -95,9 +95,11 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         ``"tree"`` is the deterministic tree, ``"posterior"`` the soft one (eq. 2), averaged over
         the draws; ``"auto"`` is the latter where there is more than one draw.
     class_weight : dict or "balanced", optional
+        Factors of the row weights by class.
     dtype : {"float32", "float64"}, default="float64"
         float32 is twice as fast on wide data.
     device : str, default="cpu"
+        Where the inference runs, as torch names it.
     random_state : int, RandomState, optional
     verbose : bool, default=False
         Show progress on a terminal.
