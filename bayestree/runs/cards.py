@@ -122,7 +122,7 @@ def find_any(name: str, *, root: Path | None = None, where: str = "") -> Card:
     if len(found) > 1:
         raise InputError(f"{where}two cards are named {name!r}; write {' or '.join(found)}.")
     if not found:
-        known = {*named, *(card.name for card in named.values())}
+        known = {card.name for card in named.values()}
         raise InputError(f"{where}no card is named {name!r}{nearest(name, known)}")
     return named[found[0]]
 

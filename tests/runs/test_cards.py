@@ -1,13 +1,17 @@
 """The cards of models and inference: every value is a parameter, every pair fits."""
 
 import itertools
+import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bayestree.runs.cards import read_card
+from bayestree.runs.cards import FOLDERS, cards, copy_card, find_any, find_card, read_card
 from bayestree.runs.options import from_options
+from bayestree.runs.parameters import parameters_of, tasks_of
+from bayestree.runs.settings import suiting
 from bayestree.runs.trees import TREES
 from bayestree.tables import InputError
 
@@ -60,6 +64,92 @@ def test_every_value_is_a_parameter_of_the_regressor_too(path):
         values = {**card.values, **card.by_task.get("regression", {})}
         found = made(path, task="regression").get_params()
         assert {name: found[name] for name in values} == values
+
+
+# What a model card need not say: what is left to the fit, and numbers of what it does not have.
+UNSAID = {"class_weight", "max_leaves", "image_shape", "patch_size"}
+OF_OTHERS = {"cpt": {"l1", "spatial"}, "cpt-k1": {"l1", "spatial", "concentration", "rate"},
+             "e2edt": {"max_features"}, "tao": {"pair_cost"}, "tao-sparse": {"pair_cost"},
+             "tao-axis": {"pair_cost"}}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_a_model_card_says_all_its_numbers(path):
+    card = read_card(path, "model")
+    for task in tasks_of(path.stem):
+        own = {n for n, one in parameters_of(path.stem, task).items() if one.table == "model"}
+        unsaid = own - {*card.values, *card.by_task.get(task, {})}
+        assert unsaid <= UNSAID | OF_OTHERS.get(path.stem, set())
+
+
+@pytest.mark.parametrize("path", MODELS + INFERENCES, ids=lambda path: path.stem)
+def test_a_card_says_what_it_is(path):
+    card = read_card(path, "model")
+    assert len(card.summary) > 40
+    assert "Values are" not in card.summary
+    if path in MODELS:
+        assert re.search(r"\(.*20\d\d", card.summary)  # the paper
+
+
+class TestFinding:
+    def test_by_name(self):
+        found = cards()
+        assert {(card.kind, card.name) for card in found} == {
+            *(("model", path.stem) for path in MODELS),
+            *(("inference", path.stem) for path in INFERENCES),
+        }
+        for card in found:
+            assert find_card(card.name, card.kind) == card
+            assert card.text == card.path.read_text()
+
+    def test_by_path(self, tmp_path):
+        path = tmp_path / "my.toml"
+        path.write_text("# Mine.\ntree = 'wodt'\nmax_depth = 3\n[regression]\nmax_depth = 2")
+        card = find_card("my.toml", "model", folder=tmp_path)
+        assert (card.name, card.tree, card.summary) == ("my.toml", "wodt", "Mine.")
+        assert (card.values, card.by_task) == ({"max_depth": 3}, {"regression": {"max_depth": 2}})
+        with pytest.raises(InputError, match=r"card 'my.toml' is outside of --root"):
+            find_card("my.toml", "model", folder=tmp_path, root=tmp_path / "in")
+
+    def test_of_either_kind(self):
+        assert find_any("svi").kind == "inference"
+        assert find_any("models/tao").kind == "model"
+        assert find_any("inference/tao").kind == "inference"
+        said = r"two cards are named 'tao'; write models/tao or inference/tao"
+        with pytest.raises(InputError, match=said):
+            find_any("tao")
+        with pytest.raises(InputError, match="named 'svi-facet'; did you mean 'svi-facets'"):
+            find_any("svi-facet")
+
+    @pytest.mark.parametrize("name", ["nope", "", ".", "..", "models"])
+    def test_no_card(self, name):
+        with pytest.raises(InputError):
+            find_card(name, "model")
+        with pytest.raises(InputError):
+            find_any(name)
+
+
+def test_copies_are_the_card(tmp_path):
+    copy_card(find_card("cpt", "model"), tmp_path / "mine.toml")
+    mine = find_card("mine.toml", "model", folder=tmp_path)
+    assert mine.values == find_card("cpt", "model").values
+    assert made(mine.path).get_params() == made("cpt").get_params()
+    with pytest.raises(InputError, match="exists"):
+        copy_card(mine, tmp_path / "mine.toml")
+
+
+def test_cards_that_suit_a_tree():
+    assert suiting("wodt", "classification") == ["lbfgs"]
+    assert suiting("tao", "regression") == ["tao", "tao-random"]
+    assert {"svi", "nuts", "map", "grow"} <= set(suiting("cpt", "regression"))
+
+
+def test_they_travel_in_the_wheel():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["force-include"] == {
+        folder: f"bayestree/cards/{folder}" for folder in FOLDERS.values()
+    }
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: "-".join(path.stem for path in pair))
