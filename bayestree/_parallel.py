@@ -1,19 +1,20 @@
 """Tasks in processes or on a cluster, whose loss is no loss of a task."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from joblib import Parallel, delayed
 
+Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 Call = tuple[Callable[..., Result], tuple[Any, ...], dict[str, Any]]
 
 
 def in_parallel(
-    tasks: Mapping[str, Call[Result]], *, n_jobs: int | None, lost: Callable[[str], Result]
-) -> Iterator[tuple[str, Result]]:
+    tasks: Mapping[Key, Call[Result]], *, n_jobs: int | None, lost: Callable[[str], Result]
+) -> Iterator[tuple[Key, Result]]:
     """Do tasks at once, and give their results as they come: one for each.
 
     Tasks that a dead process takes along are done again. When nothing comes of a try, the first
@@ -27,7 +28,7 @@ def in_parallel(
     n_jobs : int, optional
         Processes, as joblib has it; of no account on a cluster, which takes what it can.
     lost : callable
-        From the reason to the result of a task that kills its process.
+        From the reason to the result of a task that kills its process, or an error.
     """
     left = dict(tasks)
     while left:
@@ -42,7 +43,28 @@ def in_parallel(
                 yield first, _alone(left.pop(first), n_jobs, lost)
 
 
-def _tried(tasks: Mapping[str, Call[Result]], n_jobs: int | None) -> Iterator[tuple[str, Result]]:
+def in_order(calls: Sequence[Call[Result]], *, n_jobs: int | None) -> Iterator[Result]:
+    """The same, with the results in the order of the tasks.
+
+    Raises
+    ------
+    RuntimeError
+        If a task kills its process.
+    """
+    found = in_parallel(dict(enumerate(calls)), n_jobs=n_jobs, lost=_give_up)
+    early: dict[int, Result] = {}
+    for number in range(len(calls)):
+        while number not in early:
+            key, result = next(found)
+            early[key] = result
+        yield early.pop(number)
+
+
+def _give_up(reason: str) -> NoReturn:
+    raise RuntimeError(f"A task could not be done: {reason}.")
+
+
+def _tried(tasks: Mapping[Key, Call[Result]], n_jobs: int | None) -> Iterator[tuple[Key, Result]]:
     # Each task is handed out by itself and all at once: processes that join later find work, and
     # one that dies takes a single task along.
     pool = Parallel(
@@ -62,8 +84,8 @@ def _alone(call: Call[Result], n_jobs: int | None, lost: Callable[[str], Result]
 
 
 def _named(
-    key: str, function: Callable[..., Result], *args: Any, **named: Any
-) -> tuple[str, Result]:
+    key: Key, function: Callable[..., Result], *args: Any, **named: Any
+) -> tuple[Key, Result]:
     return key, function(*args, **named)
 
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from bayestree._parallel import in_parallel
+from bayestree._parallel import in_order, in_parallel
 
 
 def square(number, folder):
@@ -65,3 +65,18 @@ def test_a_task_that_always_kills_is_found_and_the_others_go_on(tmp_path):
 def test_an_error_of_the_function_is_raised(tmp_path, n_jobs):
     with pytest.raises(RuntimeError, match="task 3"):
         collected(tasks(tmp_path, wrong=(fail, (3, tmp_path), {})), n_jobs)
+
+
+class TestInOrder:
+    @pytest.mark.parametrize("n_jobs", [1, 2])
+    def test_results_are_in_the_order_of_the_tasks(self, tmp_path, n_jobs):
+        calls = [(square, (number, tmp_path), {}) for number in range(8)]
+        assert list(in_order(calls, n_jobs=n_jobs)) == list(EXPECTED.values())
+
+    def test_a_killed_process_loses_nothing(self, tmp_path):
+        calls = [(kill if number == 2 else square, (number, tmp_path), {}) for number in range(8)]
+        assert list(in_order(calls, n_jobs=2)) == list(EXPECTED.values())
+
+    def test_a_task_that_always_kills_is_an_error(self, tmp_path):
+        with pytest.raises(RuntimeError, match="its process was killed"):
+            list(in_order([(kill, (9, None), {}), (square, (1, tmp_path), {})], n_jobs=2))

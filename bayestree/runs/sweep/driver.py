@@ -107,7 +107,11 @@ def sweep(
         file.write_toml(folder / SWEEP)
         job = _Job(file, folder, rows, points, metric, told)
         job.note("running", command)
-        job.go(n_jobs or file.sweep.n_jobs, scheduler or file.sweep.scheduler)
+        try:
+            job.go(n_jobs or file.sweep.n_jobs, scheduler or file.sweep.scheduler)
+        except BaseException:
+            job.note("interrupted", command)
+            raise
         job.note("done", command)
         return job.found()
 
@@ -163,20 +167,8 @@ class _Job:
             self._write_table()
             return
         calls = {key: self._call(point) for key, point in left.items()}
-        watch = self.display.begin("points", len(keys), None, show=True)
-        watch.start()
-        try:
-            with spread(scheduler):
-                for key, outcome in in_parallel(calls, n_jobs=n_jobs, lost=Outcome.failed):
-                    self.folder.keep(left[key], outcome)
-                    self.outcomes[key] = outcome
-                    self._write_table()
-                    self._tell(left[key], outcome)
-                    watch.note(self._best_so_far())
-                    watch.step(len(self.outcomes))
-            watch.finish()
-        finally:
-            watch.stop()
+        with spread(scheduler):
+            self._do(left, calls, n_jobs)
 
     def found(self) -> Sweep:
         """The results, with a run file of the best setting."""
@@ -205,6 +197,22 @@ class _Job:
             "ended": now() if status == "done" else None,
         }
         self.folder.write_json(NOTES, content)
+
+    def _do(self, left: dict[str, Point], calls: dict[str, Call[Outcome]], n_jobs: int) -> None:
+        watch = self.display.begin("points", len(left), None, show=True)
+        watch.start()
+        try:
+            found = in_parallel(calls, n_jobs=n_jobs, lost=Outcome.failed)
+            for done, (key, outcome) in enumerate(found, start=1):
+                self.folder.keep(left[key], outcome)
+                self.outcomes[key] = outcome
+                self._write_table()
+                self._tell(left[key], outcome)
+                watch.note(self._best_so_far())
+                watch.step(done)
+            watch.finish()
+        finally:
+            watch.stop()
 
     def _call(self, point: Point) -> Call[Outcome]:
         rows = self.rows[point.file.seed]
