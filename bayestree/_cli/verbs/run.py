@@ -32,6 +32,13 @@ def run(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the run in a folder that holds one.")
     ] = False,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Dask scheduler to send trees of a forest and chains to: tcp://HOST:PORT.",
+        ),
+    ] = None,
     root: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder that no path may leave.")
     ] = None,
@@ -59,6 +66,7 @@ def run(
         bayestree run tumours.toml --resume
     """
     with clear_errors(interrupted=INTERRUPTED):
+        from bayestree.runs.cluster import spread
         from bayestree.runs.runner import run as run_file
         from bayestree.runs.schema import read_run
 
@@ -66,11 +74,12 @@ def run(
         if out is not None:
             sets.append(f"output.folder={json.dumps(str(out.absolute()))}")
         found = read_run(file / "run.toml" if file.is_dir() else file, sets, root=root)
-        done = run_file(
-            found,
-            resume=resume,
-            force=force,
-            display=display(quiet=quiet or as_json),
-            command=typed(),
-        )
+        with spread(scheduler):
+            done = run_file(
+                found,
+                resume=resume,
+                force=force,
+                display=display(quiet=quiet or as_json),
+                command=typed(),
+            )
         tell_run(done, as_json=as_json, quiet=quiet)
