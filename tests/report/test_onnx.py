@@ -63,6 +63,23 @@ def test_any_tree_of_polytopes(topology, seed, n_experts, log_weight):
     np.testing.assert_array_equal(found["prediction"], tree.predict(X))
 
 
+def test_votes_far_below_one_are_not_rounded_away():
+    """Of weights as large as exp(40) it is the 18th digit of 1 + exp(-41) that decides."""
+    weight = np.exp([[40.0, 40.0]])
+    border = float(np.log(LOG2 / weight.sum()))
+    tree = Tree.from_standardised(
+        Topology.stump(),
+        weight,
+        np.ones((1, 2, 1)),
+        np.full((1, 2), border),
+        center=np.zeros(1),
+        scale=np.ones(1),
+    )
+    X = np.array([[-1.0], [-1e-6], [1e-6], [1.0], [80.0]])
+    assert tree.apply(X).tolist() == [0, 0, 1, 1, 1]
+    assert run(export_onnx(tree), X)["leaf"].tolist() == [0, 0, 1, 1, 1]
+
+
 def two_nodes():
     """A single hyperplane above a polytope of three facets: the tables have holes."""
     return Tree(
