@@ -10,6 +10,7 @@ from bayestree import __version__
 from bayestree._cli.verbs.cards import cards
 from bayestree._cli.verbs.fit import fit
 from bayestree._cli.verbs.predict import predict
+from bayestree._cli.verbs.report import report
 from bayestree._cli.verbs.run import run
 from bayestree._cli.verbs.sweep import sweep
 
@@ -58,7 +59,7 @@ def _options(
     pass
 
 
-for verb in (run, fit, predict, sweep):
+for verb in (run, fit, predict, report, sweep):
     app.command()(verb)
 app.add_typer(cards, name="cards")
 

@@ -86,23 +86,43 @@ def write_report(
     manifest: Mapping[str, Any],
 ) -> None:
     """One page of HTML for a person."""
+    metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+    page = report_of(folder, file, rows, estimator, metrics=metrics, manifest=manifest)
+    write_whole(folder / REPORT, page)
+
+
+def report_of(
+    folder: RunFolder,
+    file: RunFile,
+    rows: Prepared | None,
+    estimator: Any,
+    *,
+    metrics: Mapping[str, Any],
+    manifest: Mapping[str, Any],
+) -> str:
+    """The page; without rows it has no scores and no pictures of them."""
     from bayestree.report.html import html_report  # noqa: PLC0415 - it draws: seconds of imports
 
-    page = html_report(
+    given: dict[str, Any] = {}
+    if rows is not None:
+        given = {"X": rows.X, "y": rows.y, "weights": rows.weights}
+        if rows.held_out:
+            given |= {
+                "X_held": rows.X_held,
+                "y_held": rows.y_held,
+                "weights_held": rows.weights_held,
+            }
+    table = dict(manifest["data"]["data"])
+    return html_report(
         estimator,
-        X=rows.X,
-        y=rows.y,
-        weights=rows.weights,
-        X_held=rows.X_held,
-        y_held=rows.y_held,
+        **given,
         title=file.title,
         question=file.question,
-        data=dict(manifest["data"]["data"]),
-        metrics=json.loads((folder / METRICS).read_text(encoding="utf-8")),
+        data=table | {"target": file.data.target, "task": file.data.task},
+        metrics=metrics,
         command=repeating(folder),
         manifest=dict(manifest),
     )
-    write_whole(folder / REPORT, page)
 
 
 def repeating(folder: RunFolder) -> str:

@@ -69,7 +69,9 @@ def _whole(
     )  # fmt: skip
 
 
-def _link_to(labels: Labels, child: int, *inside: Markup, kind: str, sheet: str | None = None) -> Markup:
+def _link_to(
+    labels: Labels, child: int, *inside: Markup, kind: str, sheet: str | None = None
+) -> Markup:
     """A node or leaf that can be chosen: a link to its description."""
     path, spoken = labels.path(child), labels.spoken(child)
     return element(
@@ -189,7 +191,9 @@ def leaf_bar(labels: Labels, leaf: int, x: float, y: float, width: float, height
         share = (float(value[leaf]) - low) / (high - low) if high > low else 0.5
         middle = y + height / 2
         track = element("line", x1=x, x2=x + width, y1=middle, y2=middle, class_="track")
-        return track + element("circle", cx=x + share * width, cy=middle, r=height / 2, class_="mean")
+        return track + element(
+            "circle", cx=x + share * width, cy=middle, r=height / 2, class_="mean"
+        )
     parts, start = [], x
     for label, share in enumerate(value[leaf].tolist()):
         if share > 0:
@@ -207,11 +211,16 @@ def _branch(labels: Labels, place: Place, slot: float) -> Markup:
     """A branch that is closed, and where it is continued."""
     path = labels.path(place.child)
     n_leaves = len(labels.tree.topology.subtree_leaves(place.child))
-    width = min(slot - 10, 104.0)
+    width = min(slot - 6, 104.0)
+    leaves = words.count(n_leaves, "leaf", "leaves")
     text = [
-        (f"{n_leaves} leaves \N{BLACK DOWN-POINTING SMALL TRIANGLE}", "asks"),
+        (leaves if words.width(leaves, TEXT) < width else f"{n_leaves:,}", "asks"),
         (words.count(labels.rows_of(place.child), "row"), "rows"),
     ]
+    more = element(
+        "text", "\N{BLACK DOWN-POINTING SMALL TRIANGLE}", x=place.x, y=place.y + BOX / 2 + 14,
+        text_anchor="middle", class_="asks",
+    )  # fmt: skip
     box = element(
         "rect", x=place.x - width / 2, y=place.y - BOX / 2, width=width, height=BOX, rx=5,
         class_="box",
@@ -220,6 +229,7 @@ def _branch(labels: Labels, place: Place, slot: float) -> Markup:
         labels,
         place.child,
         box,
+        more,
         lines(place.x, place.y - 4, text, 16, text_anchor="middle"),
         kind="branch",
         sheet=f"{labels.prefix}{path}",

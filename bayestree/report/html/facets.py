@@ -30,7 +30,6 @@ class Coefficient(NamedTuple):
 class FacetRow(NamedTuple):
     """A facet in words: ``left limit``, with an interval of the limit where there are draws."""
 
-    number: int
     probability: float | None
     left: str
     limit: str
@@ -55,19 +54,24 @@ class FacetTable(NamedTuple):
     n_draws: int
 
 
-def facet_table(study: Study, tree: Tree, node: int, *, measured: bool) -> FacetTable:
-    """The facets of a node: with probabilities and intervals where these are measured."""
+def facet_table(
+    study: Study, tree: Tree, node: int, *, measured: bool, brief: bool = False
+) -> FacetTable:
+    """The facets of a node: with probabilities and intervals where these are measured.
+
+    A brief table has no coefficients.
+    """
     if not measured:
-        return _of_tree(study, tree, node)
+        return _of_tree(study, tree, node, brief=brief)
     found: Facets = study.estimator.facets(tree.topology.node_labels[node])
     common = np.flatnonzero(found.probability >= RARE)[:MOST]
     if len(common) == 0:
-        return _of_tree(study, tree, node)
-    rows = tuple(_row(found, rank, int(facet)) for rank, facet in enumerate(common, start=1))
+        return _of_tree(study, tree, node, brief=brief)
+    rows = tuple(_row(found, int(facet)) for facet in common)
     return FacetTable(rows, len(found.counts) - len(rows), found.n_draws)
 
 
-def _row(found: Facets, rank: int, facet: int) -> FacetRow:
+def _row(found: Facets, facet: int) -> FacetRow:
     left, first = inequality(
         found.normal[facet], found.strength[facet], found.feature_names, max_features=TERMS
     )
@@ -89,17 +93,16 @@ def _row(found: Facets, rank: int, facet: int) -> FacetRow:
     )
     probability = float(found.probability[facet])
     interval = f"{_minus(low)} to {_minus(high)}"
-    return FacetRow(rank, probability, words.relation(left), _minus(middle), interval, coefficients)
+    return FacetRow(probability, words.relation(left), _minus(middle), interval, coefficients)
 
 
-def _of_tree(study: Study, tree: Tree, node: int) -> FacetTable:
+def _of_tree(study: Study, tree: Tree, node: int, *, brief: bool) -> FacetTable:
     own = tree.experts(node)
     rows = []
     for expert in range(own.start, min(own.stop, own.start + MOST)):
         left, bound, _ = condition(tree, expert, study.features, TERMS)
-        rows.append(
-            FacetRow(len(rows) + 1, None, left, _minus(bound), "", _coefficients(study, tree, expert))
-        )
+        coefficients = () if brief else _coefficients(study, tree, expert)
+        rows.append(FacetRow(None, left, _minus(bound), "", coefficients))
     return FacetTable(tuple(rows), own.stop - own.start - len(rows), 1)
 
 

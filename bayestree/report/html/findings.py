@@ -39,22 +39,22 @@ def findings(study: Study, scores: Scores | None) -> list[Finding]:
 def _prediction(study: Study, scores: Scores | None) -> Finding | None:
     if scores is None:
         return None
-    rows = scores.rows
+    own, base = scores.value("accuracy" if study.classifies else "rmse"), scores.value("baseline")
+    if own is None:
+        return None
     if study.classifies:
-        accuracy, base = scores.value("accuracy"), scores.value("baseline")
-        says = (
-            f"{words.percent(accuracy)} of the predictions for {rows} are right; always naming the "
-            f"most frequent class would be right for {words.percent(base)}."
-        )
+        says = f"{words.percent(own)} of the predictions for {scores.rows} are right"
+        if base is not None:
+            says += (
+                f"; always naming the most frequent class would be right for {words.percent(base)}"
+            )
     else:
-        rmse, spread = scores.value("rmse"), scores.value("baseline")
-        says = (
-            f"Predictions for {rows} miss by {words.number(rmse, 3)} (root mean square); always "
-            f"predicting the mean would miss by {words.number(spread, 3)}."
-        )
+        says = f"Predictions for {scores.rows} miss by {words.number(own, 3)} (root mean square)"
+        if base is not None:
+            says += f"; always predicting the mean would miss by {words.number(base, 3)}"
     if not scores.held_out:
-        says += " The fit has seen these rows, so this is too good to expect of others."
-    return Finding("Prediction", says)
+        says += ". The fit has seen these rows, so this is too good to expect of others"
+    return Finding("Prediction", f"{says}.")
 
 
 def _tree(study: Study) -> Finding:
@@ -135,8 +135,12 @@ def _convergence(study: Study) -> Finding | None:
     }
     if found.converged:
         tone = "ok" if found.faithful else "doubtful"
-        return Finding("Convergence", f"The inference has settled; {faithful[found.faithful]}.", tone)
+        return Finding(
+            "Convergence", f"The inference has settled; {faithful[found.faithful]}.", tone
+        )
     if all(check.about == "approximation" for check in found.checks):
         says = faithful[found.faithful]
-        return Finding("Convergence", f"{says[0].upper()}{says[1:]}.", "ok" if found.faithful else "doubtful")
+        return Finding(
+            "Convergence", f"{says[0].upper()}{says[1:]}.", "ok" if found.faithful else "doubtful"
+        )
     return Finding("Convergence", "The inference has not settled: see the checks below.", "failed")

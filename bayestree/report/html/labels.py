@@ -151,6 +151,6 @@ def _hyperplane(study: Study, tree: Tree, expert: int) -> str:
     used = np.count_nonzero(strength)
     if used <= TERMS:
         left, bound, _ = condition(tree, expert, study.features, TERMS)
-        return f"{left} {bound}".strip().replace(" - ", f" {words.MINUS} ")
+        return f"{left} {bound}".strip()
     chief = np.argsort(-strength, kind="stable")[:TERMS]
-    return f"{', '.join(study.features[j] for j in chief)} + {used - TERMS}"
+    return f"{', '.join(study.features[j] for j in chief)} and {used - TERMS} more"

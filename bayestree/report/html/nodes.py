@@ -15,7 +15,7 @@ from bayestree.routed_tree import RoutedTree
 from bayestree.tree import FloatArray, Tree, facet_threshold
 
 PRINTED = 9  # nodes whose description is on paper as well
-PICTURED = 60  # nodes with a histogram
+PICTURED = 60  # nodes with a histogram and the coefficients of their facets
 CLASSES = 8  # of a leaf, that are listed
 FARTHEST = 30.0  # log-odds beyond which a row is as sure as can be
 
@@ -61,7 +61,6 @@ class LeafCard(NamedTuple):
 
     at: str
     path: str
-    crumbs: tuple[Step, ...]
     rows: str
     share: str
     says: str
@@ -92,7 +91,9 @@ def node_cards(study: Study, labels: Labels, shown: NDArray[np.bool_]) -> list[N
 def _node_card(study: Study, labels: Labels, node: int, rank: int, sample: Sample) -> NodeCard:
     tree, path = labels.tree, labels.path(node)
     measured = study.splits_drawn and not study.is_forest and rank < MEASURED
-    facets = facet_table(study, tree, node, measured=measured) if isinstance(tree, Tree) else None
+    facets = None
+    if isinstance(tree, Tree):
+        facets = facet_table(study, tree, node, measured=measured, brief=rank >= PICTURED)
     size, size_text = _sizes(study, node)
     return NodeCard(
         at=f"{labels.prefix}{path}",
@@ -124,7 +125,6 @@ def _leaf_card(
     study: Study, labels: Labels, leaf: int, reached: NDArray[np.int64] | None
 ) -> LeafCard:
     tree, path = labels.tree, labels.path(~leaf)
-    crumbs = _crumbs(labels, path)
     rows = float(tree.leaf_rows[leaf])
     classes = []
     if tree.value.ndim == 2:
@@ -136,7 +136,6 @@ def _leaf_card(
     return LeafCard(
         at=f"{labels.prefix}{path}",
         path=path,
-        crumbs=crumbs,
         rows=words.count(rows, "row"),
         share=words.percent(rows / study.training_rows),
         says=labels.leaf_text(leaf),

@@ -66,7 +66,9 @@ def picture(
         Keep white for white, as a map of colours needs.
     """
     with mpl.rc_context(DRAWING | {"svg.hashsalt": f"{spoken}{width}{height}"}):
-        figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03))
+        figure = Figure(
+            figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
+        )
         ax = figure.subplots()
         draw(ax)
         box = ax.get_legend()

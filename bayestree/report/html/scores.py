@@ -11,6 +11,14 @@ from bayestree.report.html.study import Study
 
 MOST_CLASSES = 12  # of a table of confusions
 TINY = 1e-15
+# Scores that a run keeps: their names there, here and in words.
+RECORDED = {
+    "accuracy": ("accuracy", "Accuracy"),
+    "accuracy_of_most_frequent_class": ("baseline", "\N{EM DASH} of the most frequent class"),
+    "log_loss": ("log_loss", "Log-loss"),
+    "rmse": ("rmse", "Root mean squared error"),
+    "r2": ("r2", "R\N{SUPERSCRIPT TWO}"),
+}
 
 
 class Score(NamedTuple):
@@ -39,9 +47,9 @@ class Scores(NamedTuple):
     rows: str
     held_out: bool
 
-    def value(self, key: str) -> float:
-        """One of them."""
-        return next(score.value for score in self.each if score.key == key)
+    def value(self, key: str) -> float | None:
+        """One of them, if it is there."""
+        return next((score.value for score in self.each if score.key == key), None)
 
 
 class Confusion(NamedTuple):
@@ -60,11 +68,26 @@ def scores_of(study: Study) -> Scores | None:
     """Scores of the held-out rows, or else of those of the fit; None without rows."""
     rows, found = study.scored, study.predicted
     if rows is None or rows.y is None or found is None:
-        return None
+        return _of_record(study)
     weights = rows.weights if rows.weights.any() else np.ones(len(rows))
     each = (_of_classes if study.classifies else _of_values)(study, rows.y, found, weights)
     name = f"{words.count(len(rows), 'held-out row' if rows.held_out else 'training row')}"
     return Scores(tuple(each), name, rows.held_out)
+
+
+def _of_record(study: Study) -> Scores | None:
+    """What was scored before, where that is known."""
+    metrics = study.metrics
+    each = tuple(
+        Score(key, name, float(metrics[record]), None, "", is_share=record.startswith("accuracy"))
+        for record, (key, name) in RECORDED.items()
+        if record in metrics
+    )
+    if not each:
+        return None
+    kind = str(metrics.get("scored_on", "rows"))
+    rows = metrics.get("scored_rows")
+    return Scores(each, f"{rows:,} {kind}" if rows else kind, kind == "held-out rows")
 
 
 def _of_classes(
@@ -72,7 +95,9 @@ def _of_classes(
 ) -> list[Score]:
     right = found == y
     accuracy = float(np.average(right, weights=weights))
-    frequent = max(float(weights[y == label].sum()) for label in np.unique(y)) / float(weights.sum())
+    frequent = max(float(weights[y == label].sum()) for label in np.unique(y)) / float(
+        weights.sum()
+    )
     assert study.probability is not None
     own = (study.probability * (y[:, None] == study.estimator.classes_)).sum(axis=1)
     loss = -np.log(np.maximum(own, TINY))
@@ -116,7 +141,9 @@ def _of_values(
     ]  # fmt: skip
     if len(values) > 1:
         r2 = float(r2_score(values, guess, sample_weight=weights))
-        each.append(Score("r2", "R\N{SUPERSCRIPT TWO}", r2, None, "1 is best; 0 is as good as the mean"))
+        each.append(
+            Score("r2", "R\N{SUPERSCRIPT TWO}", r2, None, "1 is best; 0 is as good as the mean")
+        )
     return each
 
 

@@ -76,15 +76,18 @@ def _facts(study: Study) -> list[tuple[str, str]]:
     """What is known of the table."""
     data = dict(study.data)
     facts = []
-    for key, name in (("path", "File"), ("target", "Predicted"), ("task", "Task"), ("weights", "Weights")):
+    for key, name in (
+        ("path", "File"),
+        ("target", "Predicted"),
+        ("task", "Task"),
+        ("weights", "Weights"),
+    ):
         if data.get(key):
             facts.append((name, str(data[key])))
     facts.append(("Training rows", words.quantity(study.training_rows)))
     if study.held is not None and len(study.held):
         facts.append(("Held-out rows", words.quantity(len(study.held))))
     facts.append(("Features", str(len(study.features))))
-    if data.get("sha256"):
-        facts.append(("SHA-256", str(data["sha256"])))
     return facts
 
 
@@ -381,6 +384,7 @@ def _repeat(study: Study) -> Section:
             "stages": [(str(k), f"{float(v):.1f}") for k, v in dict(stages).items()]
             if isinstance(stages, Mapping)
             else [],
+            "sha256": study.data.get("sha256"),
             "started": manifest.get("started"),
             "seed": manifest.get("seed"),
         },

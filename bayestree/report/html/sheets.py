@@ -11,7 +11,7 @@ from bayestree.tree import FloatArray
 MOST_TIPS = 12  # leaves and closed branches of a sheet
 DEEPEST = 7  # levels of a sheet
 SMALL = 3  # leaves of a branch for which no sheet is begun
-MOST_NODES = 400  # of a tree, that are drawn and described: those of the most rows
+MOST_NODES = 250  # of a tree, that are drawn and described: those of the most rows
 
 
 class Sheet(NamedTuple):

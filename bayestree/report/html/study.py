@@ -100,7 +100,9 @@ class Study:
     def trees(self) -> tuple[RoutedTree, ...]:
         """The deterministic tree, or those of a forest."""
         members = getattr(self.estimator, "estimators_", None)
-        return tuple(one.tree_ for one in members) if members is not None else (self.estimator.tree_,)
+        return (
+            tuple(one.tree_ for one in members) if members is not None else (self.estimator.tree_,)
+        )
 
     @property
     def tree(self) -> RoutedTree:

@@ -1,10 +1,12 @@
 """Numbers and names as a person writes them."""
 
 import math
+import re
 import unicodedata
 from collections.abc import Sequence
 
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+TAKEN = re.compile(r" - (?=[0-9.])")  # between two terms
 SPACE = "\N{NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
 WIDE = 1.0  # of the size of the text: width of an East Asian letter, ...
@@ -77,8 +79,12 @@ def cut(text: str, size: float, room: float) -> str:
 
 
 def relation(left: str) -> str:
-    """The left side of an inequality with the sign of print."""
-    for plain, printed in (("<=", "\N{LESS-THAN OR EQUAL TO}"), (">=", "\N{GREATER-THAN OR EQUAL TO}")):
+    """The left side of an inequality with the signs of print."""
+    left = TAKEN.sub(f" {MINUS} ", left)
+    for plain, printed in (
+        ("<=", "\N{LESS-THAN OR EQUAL TO}"),
+        (">=", "\N{GREATER-THAN OR EQUAL TO}"),
+    ):
         if left.endswith(plain):
             return left.removesuffix(plain) + printed
     return left

@@ -1,0 +1,72 @@
+"""`bayestree report`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bayestree._cli.errors import clear_errors
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a finished run.")],
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File to write; by default report.html in the folder."),
+    ] = None,
+    no_rows: Annotated[
+        bool,
+        typer.Option("--no-rows", help="Leave the data alone: no scores and no pictures of rows."),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
+    ] = False,
+) -> None:
+    """Write the report of a run: one HTML page that needs nothing else.
+
+    The page shows the tree, whose nodes and leaves can be chosen, the posterior of its facets,
+    how sure its splits are, scores, calibration, convergence in plain words, and the command that
+    repeats the run. It can be read offline, on a phone and on paper, and sent by mail.
+
+    The rows are read again, and must be those of the run; with --no-rows they need not be there.
+
+    For example:
+
+        bayestree report results/tumours
+
+        bayestree report results/tumours --out tumours.html
+    """
+    with clear_errors():
+        page = (folder / "report.html" if out is None else out).absolute()
+        _check(page)
+        from bayestree._write import write_whole
+        from bayestree.runs.folder import RunFolder
+        from bayestree.runs.outputs import report_of
+        from bayestree.runs.store import open_run
+
+        run = open_run(folder)
+        text = report_of(
+            RunFolder(run.folder),
+            run.file,
+            None if no_rows else run.rows(),
+            run.estimator,
+            metrics=run.metrics,
+            manifest=run.manifest,
+        )
+        write_whole(page, text)
+        if as_json:
+            print(json.dumps({"file": str(page), "bytes": len(text.encode())}, indent=2))
+            return
+        print(f"written to {page}: open it in a browser")
+
+
+def _check(page: Path) -> None:
+    """Refuse a file that cannot be written, before any work is done."""
+    from bayestree.tables import InputError
+
+    if page.suffix not in (".html", ".htm"):
+        raise InputError(f"--out {str(page)!r} must end in .html.")
+    if page.is_dir() or not page.parent.is_dir():
+        raise InputError(f"--out {str(page)!r} is in a folder that does not exist; make it first.")
