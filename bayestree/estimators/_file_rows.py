@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
@@ -84,9 +85,26 @@ class FileRows:
         return found
 
 
-def is_large(X: Any) -> bool:
-    """Whether X is mapped from a file and holds more numbers than are to be in memory."""
-    return isinstance(X, np.memmap) and X.size > scratch.HELD
+def large_file(X: Any) -> NDArray[Any] | None:
+    """The array of X, if it is mapped from a file and holds more than is to be in memory.
+
+    X may be a ``numpy.memmap``, or a DataFrame of one.
+    """
+    if isinstance(X, np.memmap):
+        return X if X.size > scratch.HELD else None
+    if not isinstance(X, pd.DataFrame) or X.size <= scratch.HELD or len(set(X.dtypes)) > 1:
+        return None
+    base: Any = X.to_numpy()
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap):
+            return X.to_numpy()
+        base = base.base
+    return None
+
+
+def fits_in_parts(estimator: Any) -> bool:
+    """Whether an estimator's fit never needs all rows of a file at a time."""
+    return bool(estimator._in_parts())
 
 
 def checked(estimator: Any, X: Any, *, in_parts: bool, y: Any = None, **checks: Any) -> Any:
@@ -96,7 +114,7 @@ def checked(estimator: Any, X: Any, *, in_parts: bool, y: Any = None, **checks: 
     ----------
     estimator
         In which the number and the names of the features are kept, or with which they must agree.
-    X : array
+    X : array or DataFrame
     in_parts : bool
     y : array, optional
     checks
@@ -108,7 +126,8 @@ def checked(estimator: Any, X: Any, *, in_parts: bool, y: Any = None, **checks: 
     """
     if y is not None:
         checks["y"] = y
-    if not (in_parts and is_large(X)):
+    array = large_file(X) if in_parts else None
+    if array is None:
         return validate_data(estimator, X, dtype=np.float64, **checks)
     found = validate_data(estimator, X, dtype="numeric", **checks)
-    return FileRows(X) if y is None else (FileRows(X), found[1])
+    return FileRows(array) if y is None else (FileRows(array), found[1])

@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 #: Numbers of rows in files that are held in memory at a time: 256 MiB in double precision.
 HELD = 2**25
+PREFIX = ".rows."  # of files for the moment in which they have a name
 
 _folder: ContextVar[Path | None] = ContextVar("folder", default=None)
 
@@ -43,17 +47,17 @@ def mapped_tensor(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     OSError
         If the disk has no room for it.
     """
-    folder = _folder.get() or Path(tempfile.gettempdir())
     size = math.prod(shape)
-    handle, name = tempfile.mkstemp(dir=folder, prefix=".bayestree-")
-    try:
-        _reserve(handle, size * dtype.itemsize, folder)
+    with _unnamed_file(size * dtype.itemsize) as path:
         # Shared with the file: pages that were written go there, and not to swap.
-        flat = torch.from_file(name, shared=True, size=size, dtype=dtype)
-    finally:
-        os.close(handle)
-        Path(name).unlink()
-    return flat.view(shape)
+        return torch.from_file(str(path), shared=True, size=size, dtype=dtype).view(shape)
+
+
+def mapped_array(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """The same as an array of NumPy, a ``numpy.memmap``."""
+    kind = np.dtype(dtype)
+    with _unnamed_file(math.prod(shape) * kind.itemsize) as path:
+        return np.memmap(path, kind, "r+", shape=shape)
 
 
 def is_mapped(tensor: Tensor) -> bool:
@@ -61,12 +65,24 @@ def is_mapped(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.untyped_storage().filename is not None
 
 
-def _reserve(handle: int, size: int, folder: Path) -> None:
-    """Make a file so long; where the disk is full this fails, and not a later write to memory."""
+@contextmanager
+def _unnamed_file(size: int) -> Iterator[Path]:
+    """A file of so many bytes to be mapped in the block, after which it has no name."""
+    folder = _folder.get() or Path(tempfile.gettempdir())
+    handle, name = tempfile.mkstemp(dir=folder, prefix=PREFIX)
     try:
-        os.posix_fallocate(handle, 0, size)
+        os.truncate(handle, size)
+        try:
+            yield Path(name)
+        finally:
+            Path(name).unlink()
+        # What a full disk cannot hold is refused here: writing to the map would end the process.
+        if hasattr(os, "posix_fallocate"):  # not on macOS
+            os.posix_fallocate(handle, 0, size)
     except OSError as error:
         raise OSError(
             f"{folder} has no room for {size / 2**30:.1f} GiB of rows ({error.strerror}): make "
             "some, or name another folder for temporary files by the environment variable TMPDIR."
         ) from error
+    finally:
+        os.close(handle)

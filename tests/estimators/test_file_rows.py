@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bayestree import (
@@ -24,8 +25,8 @@ POLYTOPE = {"n_experts": 3, "n_draws": 4} | QUICK
 
 @pytest.fixture
 def small(monkeypatch):
-    """Of mapped rows no more than 500 are held at a time."""
-    monkeypatch.setattr(scratch, "HELD", 500 * WIDTH)
+    """Of mapped rows no more than 2,000 are held at a time."""
+    monkeypatch.setattr(scratch, "HELD", 2000 * WIDTH)
 
 
 def table(kind: str = "f4") -> tuple[np.ndarray, np.ndarray]:
@@ -75,6 +76,18 @@ class TestLargeFiles:
         assert fitted.score(rows, y) > 0.8
         np.testing.assert_allclose(fitted.predict_proba(rows), fitted.predict_proba(X), rtol=1e-5)
         np.testing.assert_array_equal(fitted.apply(rows), fitted.apply(X))
+
+    def test_table_of_a_file(self, tmp_path):
+        X, y = table()
+        names = list("abcd")
+        rows = pd.DataFrame(in_file(X, tmp_path), columns=names, copy=False)
+        fitted = ConvexPolytopeTreeClassifier(inference="map", **POLYTOPE).fit(rows, y)
+        assert fitted.feature_names_in_.tolist() == names
+        assert fitted.posterior_.model.topology.n_nodes > 0
+        found = fitted.predict_proba(rows)
+        np.testing.assert_allclose(
+            found, fitted.predict_proba(pd.DataFrame(X, columns=names)), rtol=1e-5
+        )
 
     def test_regressor(self, tmp_path):
         X, y = table("i2")
