@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bayestree.report._words import (
+from bayestree.report.words import (
     FacetWords,
     check_positive,
     rows_in_words,

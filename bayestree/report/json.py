@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bayestree._version import __version__
-from bayestree.report._words import FacetWords, trees_of, words_of
+from bayestree.report.words import FacetWords, trees_of, words_of
 from bayestree.routed_tree import RoutedTree
 
 FORMAT = "bayestree-tree"

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bayestree.report._onnx_graph import check_size, model_of, package
-from bayestree.report._words import trees_of
+from bayestree.report.words import trees_of
 from bayestree.tree import LOG2, FloatArray, Tree
 
 NEAR = 1e-9  # of log 2: rows whose votes come so near may go either way by rounding

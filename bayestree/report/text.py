@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from bayestree.report._words import (
+from bayestree.report.words import (
     FacetWords,
     check_positive,
     counted,
