@@ -50,7 +50,13 @@ def tell_run(run: "Run", *, as_json: bool, quiet: bool) -> None:
         return
     if not quiet:
         _tell_tree(run)
-    print(f"written to {run.folder}: {', '.join(files)}")
+    print(f"written to {seen(run.folder)}: {', '.join(files)}")
+
+
+def seen(path: Path) -> Path:
+    """A path as a person would type it here."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _tell_tree(run: "Run") -> None:
@@ -61,7 +67,7 @@ def _tell_tree(run: "Run") -> None:
     scores = {name: value for name, value in metrics.items() if isinstance(value, float)}
     print(f"scores on {metrics['scored_rows']} {metrics['scored_on']}: {listed(scores)}\n")
     if metrics["leaves"] > MOST_PRINTED:
-        print(f"{metrics['leaves']} leaves: see {run.folder / TREE}\n")
+        print(f"{metrics['leaves']} leaves: see {seen(run.folder) / TREE}\n")
     else:
         print((run.folder / TREE).read_text(encoding="utf-8"))
     if (run.folder / FACETS).is_file():

@@ -79,7 +79,9 @@ def read_rows(file: "RunFile") -> Prepared:
             seed=file.seed,
         )
     else:
-        test = _read(Path(data.test), data.target, data.weights, data.drop)
+        # what is text in the one is so in the other, even where it looks like numbers
+        text = [str(name) for name in frame if tables.is_text(frame[name])]
+        test = _read(Path(data.test), data.target, data.weights, data.drop, text)
         prints["test"] = fingerprint(Path(data.test), test)
         found = prepare_apart(frame, test, data.target, data.weights, task=data.task)
     return found._replace(fingerprints=prints)
@@ -141,9 +143,9 @@ def prepare_apart(
 
 
 def check_columns(
-    frame: pd.DataFrame, target: str, weights: str | None, drop: Sequence[str]
+    frame: pd.DataFrame, source: str, target: str, weights: str | None, drop: Sequence[str]
 ) -> None:
-    """Refuse names that are no columns, and columns that are named for two purposes.
+    """Refuse names that are no columns of a table, and columns that are named for two purposes.
 
     Raises
     ------
@@ -153,15 +155,23 @@ def check_columns(
     for purpose, name in [*named, *(("drop", name) for name in drop)]:
         if name not in frame:
             known = ", ".join(map(repr, frame.columns[:20]))
-            raise InputError(f"{purpose} {name!r} is not a column; the table has {known}.")
+            raise InputError(
+                f"{purpose} {name!r} is not a column of {source!r}, which has {known}."
+            )
     for purpose, name in named:
         if name in drop or (purpose == "weights" and name == target):
             raise InputError(f"{purpose} {name!r} is named for another purpose as well.")
 
 
-def _read(path: Path, target: str, weights: str | None, drop: Sequence[str]) -> pd.DataFrame:
-    frame = tables.read_table(path)
-    check_columns(frame, target, weights, drop)
+def _read(
+    path: Path,
+    target: str,
+    weights: str | None,
+    drop: Sequence[str],
+    text: Sequence[str] = (),
+) -> pd.DataFrame:
+    frame = tables.read_table(path, text)
+    check_columns(frame, path.name, target, weights, drop)
     return frame.drop(columns=list(drop))
 
 
@@ -178,9 +188,19 @@ def _like(known: Known, test: pd.DataFrame, target: str, weights: str | None, ta
     tables.check_complete(test)
     counts = np.ones(len(test)) if weights is None else tables.read_weights(test[weights])
     features = test.drop(columns=[target, *([weights] if weights else [])])
-    text = known.y.dtype.kind == "U"
-    y = test[target].astype(str).to_numpy(str) if text else tables.numbers(test[target]).to_numpy()
-    return Known(features, y if text or task == "regression" else y.astype(known.y.dtype), counts)
+    return Known(features, _target_like(known.y, test[target], task), counts)
+
+
+def _target_like(y: NDArray[Any], column: pd.Series, task: str) -> NDArray[Any]:
+    if y.dtype.kind == "U":
+        return column.astype(str).to_numpy(dtype=str)
+    values = tables.numbers(column).to_numpy()
+    if task == "regression":
+        return values
+    if (values != np.round(values)).any():
+        value = values[values != np.round(values)][0]
+        raise InputError(f"target {column.name!r} holds {value:g}, which is no class.")
+    return values.astype(y.dtype)
 
 
 def _encoded(

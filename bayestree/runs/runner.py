@@ -64,6 +64,8 @@ def run(
     KeyboardInterrupt
         On Ctrl-C or SIGTERM, after the step that the fit is in. The folder can be taken up.
     """
+    if resume and force:
+        raise InputError("--resume goes on with a run and --force begins anew: give one of them.")
     folder = RunFolder(file.output.folder)
     folder.check()
     with folder.locked():

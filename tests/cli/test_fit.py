@@ -126,7 +126,7 @@ class TestRefusals:
             (b"size,kind\n1,a,x\n2,b,y\n", "cannot be read as a CSV"),
             (b"size,kind\n\xff\xfe\x00,a\n", "cannot be read as a CSV"),
             (b"size,size,kind\n1,2,a\n", "more than one column named 'size'"),
-            (b"size,colour\n1,a\n2,b\n", "target 'kind' is not a column"),
+            (b"size,colour\n1,a\n2,b\n", "target 'kind' is not a column of 'data.csv'"),
             (b"size,kind\n1,a\n,b\n,b\n", r"2 missing values ('size': 2)"),
             (b"size,kind\n1,a\n2,\n3,a\n", r"1 missing value ('kind': 1)"),
             (b"size,kind\n1,a\ninf,b\n3,a\n", r"1 infinite value ('size': 1)"),
@@ -156,7 +156,9 @@ class TestRefusals:
         words = ("fit", "data.parquet", "--out", "tree")
         assert "column 'day' holds datetime64" in refused(*words, "--target", "kind")
         words = (*words, "--drop", "day")
-        assert "drop 'x' is not a column" in refused(*words, "--target", "kind", "--drop", "x")
+        assert "drop 'x' is not a column of 'data.parquet'" in refused(
+            *words, "--target", "kind", "--drop", "x"
+        )
         assert "for another purpose" in refused(*words, "--target", "day")
         assert "should hold numbers" in refused(*words, "--target", "kind", "--task", "regression")
         assert "which is no class" in refused(

@@ -1,0 +1,86 @@
+"""Runs of a second: their table, their run files, and a display that interrupts."""
+
+import numpy as np
+import pandas as pd
+
+from bayestree.runs.schema import RunFile
+
+
+def table(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.normal(size=(n, 2)), columns=["width", "height"])
+    score = frame["width"] + 0.5 * frame["height"] + 0.3 * rng.normal(size=n)
+    return frame.assign(kind=np.where(score > 0, "big", "small"), price=score.round(3))
+
+
+def run_file(folder, *, data=None, model=None, inference=None, output=None, **head):
+    """A run file of ``folder``, which holds ``data.csv``."""
+    if not (folder / "data.csv").exists():
+        table().to_csv(folder / "data.csv", index=False)
+    parts = {
+        "data": {"path": "data.csv", "target": "kind", "drop": ["price"]} | (data or {}),
+        "model": {"tree": "cpt", "max_depth": 1, "n_experts": 2, "min_rows": 4} | (model or {}),
+        "inference": {"epochs": 4, "n_draws": 3} | (inference or {}),
+        "output": {"folder": "out", "report": False, "draws": False} | (output or {}),
+    }
+    return RunFile.from_parts(parts | head, folder / "run.toml")
+
+
+class Recorder:
+    """A display that keeps what it is told, and can do something at a stage or a step."""
+
+    def __init__(self, at=None, act=None):
+        self.at, self.act, self.stages, self.said, self.warned = at, act, [], [], []
+        self.steps, self.closed = [], 0
+
+    def stage(self, name):
+        self.stages.append(name)
+        if name == self.at:
+            self.act()
+
+    def say(self, text):
+        self.said.append(text)
+
+    def warn(self, text):
+        self.warned.append(text)
+
+    def begin(self, label, total, parts, *, show):
+        return _Loop(self, label)
+
+    def close(self):
+        self.closed += 1
+
+
+class _Loop:
+    def __init__(self, recorder, label):
+        self.recorder, self.label = recorder, label
+
+    def start(self):
+        return 0
+
+    def step(self, done):
+        self.recorder.steps.append((self.label, done))
+        if (self.label, done) == self.recorder.at:
+            self.recorder.act()
+
+    def note(self, text):
+        pass
+
+    def finish(self):
+        pass
+
+    def stop(self):
+        pass
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+NUMBERS = ("model.safetensors", "metrics.json", "tree.txt", "facets.csv", "columns.json",
+           "predictions.parquet")  # fmt: skip
+
+
+def numbers(folder):
+    """The files of a run whose bytes follow from its run file."""
+    return {name: (folder / name).read_bytes() for name in NUMBERS}

@@ -1,0 +1,272 @@
+"""Runs: what they write, what they refuse, and how they are taken up again."""
+
+import json
+import os
+import signal
+import warnings
+
+import pandas as pd
+import pytest
+from filelock import FileLock
+
+import bayestree
+from bayestree import _arviz
+from bayestree.runs import outputs
+from bayestree.runs.rows import read_rows
+from bayestree.runs.runner import run
+from bayestree.runs.schema import RunFile, read_run
+from bayestree.runs.store import open_run
+from bayestree.tables import InputError
+from tests.runs.cases import Recorder, interrupt, numbers, run_file, table
+
+
+def manifest(folder):
+    return json.loads((folder / "manifest.json").read_text())
+
+
+def files_in(folder):
+    return sorted(path.name for path in folder.iterdir() if path.name != ".lock")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return run(run_file(folder)).folder
+
+
+class TestWhatIsWritten:
+    def test_the_folder(self, tmp_path):
+        file = run_file(tmp_path, output={"draws": True}, title="Sizes", seed=3)
+        told = Recorder()
+        found = run(file, display=told, command="bayestree run it")
+        assert found.folder == tmp_path / "out"
+        assert files_in(found.folder) == [
+            "columns.json", "facets.csv", "manifest.json", "metrics.json", "model.safetensors",
+            "posterior.nc", "predictions.parquet", "run.log", "run.toml", "tree.txt",
+        ]  # fmt: skip
+        assert told.stages == ["fit", "scores", "draws", "predictions"]
+        assert told.closed == 1
+        said = manifest(found.folder)
+        assert found.manifest == said
+        assert (said["status"], said["seed"], said["resumed"]) == ("done", 3, 0)
+        assert said["command"] == "bayestree run it"
+        assert said["stages"] == list(said["seconds"]) == told.stages
+        assert said["versions"]["bayestree"] == bayestree.__version__
+        assert said["started"] <= said["ended"]
+        log = (found.folder / "run.log").read_text()
+        assert "48 rows to train on and 12 to score" in log
+        assert "fit: svi" in log
+
+    def test_the_model_is_that_of_the_estimator(self, tmp_path):
+        file = run_file(tmp_path, seed=3)
+        found = run(file)
+        rows = read_rows(file)
+        clf = file.estimator("classification").fit(rows.X, rows.y, rows.weights)
+        clf.save(tmp_path / "own.safetensors")
+        written = (found.folder / "model.safetensors").read_bytes()
+        assert (tmp_path / "own.safetensors").read_bytes() == written
+
+    def test_the_resolved_run_file_makes_the_same(self, undisturbed, tmp_path):
+        again = read_run(undisturbed / "run.toml", [f'output.folder="{tmp_path}/again"'])
+        assert numbers(run(again).folder) == numbers(undisturbed)
+
+    def test_the_rows_of_predictions(self, undisturbed):
+        frame = pd.read_csv(undisturbed.parent / "data.csv")
+        found = pd.read_parquet(undisturbed / "predictions.parquet")
+        assert list(found.columns) == ["row", "kind", "prediction", "p(big)", "p(small)"]
+        assert list(found["kind"]) == list(frame["kind"][found["row"]])
+        clf = bayestree.load(undisturbed / "model.safetensors")
+        rows = frame.loc[found["row"], ["width", "height"]]
+        assert list(found["prediction"]) == list(clf.predict(rows))
+
+    def test_trees_without_draws_have_no_posterior_to_write(self, tmp_path):
+        run_file(tmp_path)  # writes the data
+        parts = {
+            "data": {"path": "data.csv", "target": "kind"},
+            "model": {"tree": "wodt", "max_depth": 2},
+            "output": {"folder": "out", "report": False},
+        }
+        found = run(RunFile.from_parts(parts, tmp_path / "run.toml"))
+        assert not (found.folder / "posterior.nc").exists()
+        assert not (found.folder / "facets.csv").exists()
+
+    def test_large_groups_are_left_out(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(outputs, "MOST_NUMBERS", 48 * 3 - 1)
+        found = run(run_file(tmp_path, output={"draws": True}))
+        container = _arviz.arviz().from_netcdf(found.folder / "posterior.nc")
+        assert "log_likelihood" not in _arviz.names(container)
+        assert container["posterior"]["hyperplane"].shape[:2] == (1, 3)
+
+    def test_the_report(self, tmp_path):
+        found = run(run_file(tmp_path, output={"report": True}, question="How big?"))
+        page = (found.folder / "report.html").read_text()
+        assert "How big?" in page
+        assert f"bayestree run {found.folder}/run.toml" in page
+
+
+class TestResuming:
+    @pytest.mark.parametrize(
+        "at", [("grow", 1), ("map", 2), ("svi", 4), "scores", "draws", "predictions"], ids=str
+    )
+    def test_the_numbers_are_those_of_an_undisturbed_run(self, at, undisturbed, tmp_path):
+        file = run_file(tmp_path, output={"draws": True})
+        with pytest.raises(KeyboardInterrupt):
+            run(file, display=Recorder(at, interrupt))
+        said = manifest(tmp_path / "out")
+        assert said["status"] == "interrupted"
+        assert not {"posterior.nc", "predictions.parquet"} & set(said["stages"])
+        told = Recorder()
+        found = run(file, resume=True, display=told)
+        assert numbers(found.folder) == numbers(undisturbed)
+        assert not set(said["stages"]) & set(told.stages)
+        assert (found.manifest["status"], found.manifest["resumed"]) == ("done", 1)
+        assert not (found.folder / "checkpoints").exists()
+
+    def test_a_signal_between_loops_stops_before_the_next_stage(self, tmp_path):
+        told = Recorder("scores", lambda: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            run(run_file(tmp_path), display=told)
+        assert manifest(tmp_path / "out")["stages"] == ["fit", "scores"]
+
+    def test_what_is_done_is_not_done_again(self, tmp_path):
+        file = run_file(tmp_path)
+        before = run(file).folder / "model.safetensors"
+        at = before.stat().st_mtime_ns
+        told = Recorder()
+        run(file, resume=True, display=told)
+        assert told.stages == []
+        assert before.stat().st_mtime_ns == at
+
+    def test_outputs_may_be_asked_for_later(self, tmp_path):
+        file = run_file(tmp_path, output={"predictions": False})
+        assert not (run(file).folder / "predictions.parquet").exists()
+        more = run_file(tmp_path, title="Another")
+        found = run(more, resume=True)
+        assert (found.folder / "predictions.parquet").exists()
+        assert open_run(found.folder).file.title == "Another"
+
+    def test_an_error_is_forgotten_once_the_run_is_done(self, tmp_path, monkeypatch):
+        def full(*_):
+            raise OSError("disk full")
+
+        file = run_file(tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr(outputs, "write_predictions", full)
+            with pytest.raises(OSError, match="disk full"):
+                run(file)
+        said = manifest(tmp_path / "out")
+        assert (said["status"], said["error"]) == ("failed", "OSError: disk full")
+        assert "Traceback" in (tmp_path / "out" / "run.log").read_text()
+        found = run(file, resume=True)
+        assert found.manifest["status"] == "done"
+        assert "error" not in found.manifest
+
+    def test_a_folder_without_a_run_is_begun(self, tmp_path):
+        assert run(run_file(tmp_path), resume=True).manifest["resumed"] == 0
+
+    @pytest.mark.parametrize("left", [[], ["manifest.json"]])
+    def test_a_run_that_was_killed_as_it_began(self, left, undisturbed, tmp_path):
+        file = run_file(tmp_path)
+        folder = tmp_path / "out"
+        folder.mkdir()
+        (folder / "run.log").write_text("began\n")
+        (folder / ".run.toml.x1y2").write_text("tit")
+        for name in left:
+            begun = manifest(undisturbed) | {"status": "running", "stages": [], "seconds": {}}
+            (folder / name).write_text(json.dumps(begun))
+        found = run(file, resume=True)
+        assert numbers(found.folder) == numbers(undisturbed)
+        assert not list(folder.glob(".run.toml.*"))
+
+    def test_drafts_of_a_killed_process_go(self, tmp_path):
+        file = run_file(tmp_path)
+        folder = run(file).folder
+        (folder / ".metrics.json.abc").write_text("{")
+        run(file, resume=True)
+        assert not (folder / ".metrics.json.abc").exists()
+
+
+class TestRefusals:
+    def test_another_run(self, tmp_path):
+        folder = run(run_file(tmp_path)).folder
+        before = numbers(folder)
+        with pytest.raises(InputError, match=r"not empty and holds a run; .* --force"):
+            run(run_file(tmp_path))
+        deeper = run_file(tmp_path, model={"max_depth": 2})
+        with pytest.raises(InputError, match="with max_depth = 1 where this one has max_depth = 2"):
+            run(deeper, resume=True)
+        assert numbers(folder) == before
+        assert run(deeper, force=True).file.parameters()["max_depth"] == 2
+
+    def test_another_seed(self, tmp_path):
+        run(run_file(tmp_path))
+        with pytest.raises(InputError, match="with seed = 0 where this one has seed = 1"):
+            run(run_file(tmp_path, seed=1), resume=True)
+
+    def test_other_data(self, tmp_path):
+        run(run_file(tmp_path))
+        table(seed=1).to_csv(tmp_path / "data.csv", index=False)
+        with pytest.raises(InputError, match=r"data\.csv' has changed since the run in .* began"):
+            run(run_file(tmp_path), resume=True)
+
+    def test_a_run_that_was_not_finished(self, tmp_path):
+        with pytest.raises(KeyboardInterrupt):
+            run(run_file(tmp_path), display=Recorder("scores", interrupt))
+        with pytest.raises(InputError, match="was not finished: add --resume"):
+            run(run_file(tmp_path))
+
+    def test_files_that_are_none_of_a_run(self, tmp_path):
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "notes.txt").write_text("mine")
+        for resume in (False, True):
+            with pytest.raises(InputError, match=r"not empty and holds no run; .* --force"):
+                run(run_file(tmp_path), resume=resume)
+        run(run_file(tmp_path), force=True)
+        assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
+
+    def test_force_leaves_nothing_of_the_other_run(self, tmp_path):
+        folder = run(run_file(tmp_path)).folder
+        run(run_file(tmp_path, output={"predictions": False}), force=True)
+        assert not (folder / "predictions.parquet").exists()
+
+    def test_resume_and_force(self, tmp_path):
+        with pytest.raises(InputError, match=r"--resume .* --force .*: give one of them"):
+            run(run_file(tmp_path), resume=True, force=True)
+
+    def test_a_place_that_is_no_folder(self, tmp_path):
+        file = run_file(tmp_path, output={"folder": "data.csv"})
+        with pytest.raises(InputError, match=r"data\.csv' is a file; name another"):
+            run(file)
+
+    def test_a_folder_that_is_being_written(self, tmp_path):
+        (tmp_path / "out").mkdir()
+        with (
+            FileLock(tmp_path / "out" / ".lock"),
+            pytest.raises(InputError, match="another process is writing"),
+        ):
+            run(run_file(tmp_path))
+
+    def test_settings_that_do_not_go_together_leave_nothing(self, tmp_path):
+        wrong = {"search_facets": True, "steepness": 3.0}
+        with pytest.raises(InputError, match="search_facets needs"):
+            run(run_file(tmp_path, inference=wrong, output={"folder": "new/out"}))
+        assert files_in(tmp_path) == ["data.csv"]
+
+    def test_data_that_cannot_be_used_leaves_nothing(self, tmp_path):
+        with pytest.raises(InputError, match=r"target .weight. is not a column of .data\.csv."):
+            run(run_file(tmp_path, data={"target": "weight"}))
+        assert files_in(tmp_path) == ["data.csv"]
+
+
+class TestWarnings:
+    @pytest.mark.filterwarnings("always:steep:UserWarning")
+    def test_they_are_told_in_one_line(self, tmp_path, monkeypatch):
+        def scored(*_):
+            warnings.warn("steep\n  slope", stacklevel=1)
+            return {}
+
+        monkeypatch.setattr(outputs, "scored", scored)
+        told = Recorder()
+        run(run_file(tmp_path), display=told)
+        assert told.warned == ["steep slope"]
+        assert "warning: steep slope" in (tmp_path / "out" / "run.log").read_text()
