@@ -111,11 +111,12 @@ def histogram(
     base = np.full(BINS, height)
     parts = []
     for label, counts in enumerate(table):
+        tall = scale * counts
         path = "".join(
-            f"M{step * k + 0.5:.1f} {base[k]:.1f}h{step - 1:.1f}v{-scale * counts[k]:.1f}h{1 - step:.1f}z"
+            f"M{step * k + 0.5:.1f} {base[k]:.1f}h{step - 1:.1f}v{-tall[k]:.1f}h{1 - step:.1f}z"
             for k in np.flatnonzero(counts)
         )
-        base = base - scale * counts
+        base = base - tall
         fill = "var(--bar)" if labels is None else f"var(--c{label})"
         if path:
             parts.append(element("path", d=path, fill=fill, class_="bin"))

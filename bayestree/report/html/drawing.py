@@ -43,7 +43,7 @@ def standing(labels: Labels, sheet: Sheet) -> Markup:
         if place.child < 0:
             parts.append(_leaf(labels, place, slot))
         elif place.child in sheet.nodes:
-            parts.append(_node(labels, sheet, place, _room(labels, sheet, place.child, slot)))
+            parts.append(_node(labels, place, _room(labels, sheet, place.child, slot)))
         else:
             parts.append(_branch(labels, place, slot))
     return _whole("standing", width, height, labels, sheet, parts)
@@ -123,7 +123,8 @@ def _standing_links(labels: Labels, sheet: Sheet, places: dict[int, Place]) -> I
         start = places[place.above]
         begin, end = start.y + BOX / 2, place.y - (BAR if place.child < 0 else BOX / 2)
         middle = (begin + end) / 2
-        path = f"M{start.x:.1f} {begin:.1f}C{start.x:.1f} {middle:.1f} {place.x:.1f} {middle:.1f} {place.x:.1f} {end:.1f}"
+        bend = f"{start.x:.1f} {middle:.1f} {place.x:.1f} {middle:.1f}"
+        path = f"M{start.x:.1f} {begin:.1f}C{bend} {place.x:.1f} {end:.1f}"
         yield element(
             "path", d=path, class_="link", stroke_width=_weight(labels, place.child),
             data_to=f"{labels.prefix}{labels.path(place.child)}",
@@ -137,7 +138,7 @@ def _standing_links(labels: Labels, sheet: Sheet, places: dict[int, Place]) -> I
             )  # fmt: skip
 
 
-def _node(labels: Labels, sheet: Sheet, place: Place, room: float) -> Markup:
+def _node(labels: Labels, place: Place, room: float) -> Markup:
     most = min(room, 260.0)
     question = words.cut(labels.nodes[place.child], TEXT, most - 2 * PAD)
     rows = words.count(labels.rows_of(place.child), "row")
@@ -259,7 +260,8 @@ def _lying_places(labels: Labels, sheet: Sheet) -> dict[int, Place]:
 def _elbow(labels: Labels, place: Place, above: Place) -> Markup:
     """A link down from a node and across to one below it."""
     return element(
-        "path", d=f"M{above.x:.1f} {above.y + GLYPH:.1f}V{place.y:.1f}H{place.x:.1f}", class_="link",
+        "path", class_="link",
+        d=f"M{above.x:.1f} {above.y + GLYPH:.1f}V{place.y:.1f}H{place.x:.1f}",
         stroke_width=max(_weight(labels, place.child) / 2.5, 1.0),
         data_to=f"{labels.prefix}{labels.path(place.child)}",
     )  # fmt: skip

@@ -1,14 +1,15 @@
 """The figures of a report."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from bayestree import plots
+from bayestree.diagnostics import SplitUncertainty
 from bayestree.plots import _style
 from bayestree.report.html import words
 from bayestree.report.html.picture import picture
@@ -63,23 +64,31 @@ def shrinkage_factors(study: Study, node: int) -> Markup | None:
     )  # fmt: skip
 
 
-def doubt(study: Study, node: int) -> Markup:
-    """P(right) of the rows at a node, sorted."""
+def doubt(study: Study, nodes: list[int]) -> list[Markup]:
+    """P(right) of the rows at some nodes, sorted."""
     assert study.asked is not None
     rows = study.asked.sample(CURVE)
-    found = study.estimator.split_uncertainty(rows.X)
-    label = found.labels[node]
-    spoken = f"Probability of the right side at node {label} of {len(rows)} rows, sorted"
-    return picture(
-        lambda ax: plots.split_uncertainty(found, ax=[ax], nodes=[node]),
-        *PANEL, spoken, legend=False,
-    )  # fmt: skip
+    found: SplitUncertainty = study.estimator.split_uncertainty(rows.X)
+    drawn = []
+    for node in nodes:
+        spoken = (
+            f"Probability of the right side at node {found.labels[node]} of "
+            f"{words.count(len(rows), 'row')}, sorted"
+        )
+        draw = partial(_doubt, found=found, node=node)
+        drawn.append(picture(draw, *PANEL, spoken, legend=False))
+    return drawn
+
+
+def _doubt(ax: Axes, *, found: SplitUncertainty, node: int) -> None:
+    plots.split_uncertainty(found, ax=[ax], nodes=[node])
 
 
 def elbo(study: Study) -> Markup:
     """Trace of the evidence lower bound."""
     trace = np.asarray(study.estimator.posterior_.stats["elbo"])
-    spoken = f"Evidence lower bound over {len(trace)} epochs, from {trace[0]:.0f} to {trace[-1]:.0f} nats"
+    ends = f"from {trace[0]:.0f} to {trace[-1]:.0f} nats"
+    spoken = f"Evidence lower bound over {len(trace)} epochs, {ends}"
     return picture(lambda ax: plots.elbo(study.estimator, ax), *PLOT, spoken)
 
 
@@ -113,15 +122,15 @@ def pairs(study: Study, chosen: list[int]) -> list[tuple[str, Markup]]:
     for place, first in enumerate(chosen):
         for second in chosen[place + 1 :]:
             names = study.features[first], study.features[second]
-            spoken = f"{words.count(len(rows), 'row')} by {names[0]} and {names[1]}, coloured by what they are"
-            drawn = picture(
-                lambda ax, j=first, k=second: _pair(ax, study, rows, j, k), 3.3, 2.9, spoken
-            )
+            spoken = f"{words.count(len(rows), 'row')} by {names[0]} and {names[1]}"
+            draw = partial(_pair, study=study, rows=rows, pair=(first, second))
+            drawn = picture(draw, 3.3, 2.9, spoken)
             found.append((f"{names[0]} and {names[1]}", drawn))
     return found
 
 
-def _pair(ax: Axes, study: Study, rows: Rows, first: int, second: int) -> None:
+def _pair(ax: Axes, *, study: Study, rows: Rows, pair: tuple[int, int]) -> None:
+    first, second = pair
     x, y = rows.matrix[:, first], rows.matrix[:, second]
     style: dict[str, Any] = {"s": 15, "linewidths": 0.4, "edgecolors": "white", "alpha": 0.85}
     assert rows.y is not None
@@ -199,20 +208,3 @@ def coverage(inside: Floats, n: int) -> Markup:
         _style.open_frame(ax)
 
     return picture(draw, 4.0, 3.8, spoken)
-
-
-# Forests.
-
-
-def forest_sizes(study: Study) -> Markup:
-    """Leaves and depth of each tree."""
-    leaves = [tree.n_leaves for tree in study.trees]
-    spoken = f"Leaves of each of {len(leaves)} trees, {min(leaves)} to {max(leaves)}"
-
-    def draw(ax: Axes) -> None:
-        ax.bar(np.arange(1, len(leaves) + 1), leaves, color=_style.POSTERIOR)
-        ax.set(xlabel="tree", ylabel="leaves")
-        ax.xaxis.set_major_locator(MaxNLocator(10, integer=True, min_n_ticks=1))
-        _style.open_frame(ax)
-
-    return picture(draw, *PLOT, spoken)

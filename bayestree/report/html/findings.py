@@ -61,7 +61,8 @@ def _tree(study: Study) -> Finding:
     tree = study.tree
     if study.is_forest:
         leaves = sum(one.n_leaves for one in study.trees)
-        says = f"{len(study.trees)} trees with {words.count(leaves, 'leaf', 'leaves')} together; a prediction is their mean."
+        together = words.count(leaves, "leaf", "leaves")
+        says = f"{len(study.trees)} trees with {together} together; a prediction is their mean."
         return Finding("Forest", says)
     if tree.n_nodes == 0:
         return Finding("Tree", "The tree has one leaf: no split was worth its price.")
@@ -84,16 +85,17 @@ def _first_split(study: Study) -> Finding | None:
         return None
     chief = [name for name, _ in used_features([tree], study.features, node=0)[:FEW]]
     looks = f"it looks chiefly at {words.listed(chief)}"
-    if study.sizes is not None:
+    if study.sizes is None:
+        n_facets = int(tree.n_facets[0])
+        shape = "A single hyperplane" if n_facets == 1 else f"A polytope of {n_facets} facets"
+    else:
         mode = int(study.size_table[0].argmax())
         low, high = study.sizes.interval()[0].astype(int)
-        shape = "a single hyperplane" if mode == high == 1 else (
-            f"a polytope of {words.count(mode, 'facet')} (90{words.SPACE}% interval {low} to {high})"
-        )  # fmt: skip
-    else:
-        n_facets = int(tree.n_facets[0])
-        shape = "a single hyperplane" if n_facets == 1 else f"a polytope of {n_facets} facets"
-    return Finding("First split", f"{shape[0].upper()}{shape[1:]}; {looks}.")
+        size = words.count(mode, "facet")
+        shape = f"A polytope of {size} (90{words.SPACE}% interval {low} to {high})"
+        if mode == high == 1:
+            shape = "A single hyperplane"
+    return Finding("First split", f"{shape}; {looks}.")
 
 
 def _certainty(study: Study) -> Finding | None:

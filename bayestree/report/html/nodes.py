@@ -210,8 +210,8 @@ def _doubt(study: Study, node: int) -> str:
         return f"Hardly any of the {study.asked.name} come here, so that nothing tells."
     return (
         f"Of the {words.quantity(round(row['rows']))} {study.asked.name} that come here, "
-        f"{words.percent(row['unsure'])} are unsure: their chance of the other side is above 10\N{NO-BREAK SPACE}%. "
-        f"On average it is {words.percent(row['disagreement'])}."
+        f"{words.percent(row['unsure'])} are unsure: their chance of the other side is above "
+        f"10{words.SPACE}%. On average it is {words.percent(row['disagreement'])}."
     )
 
 

@@ -122,8 +122,8 @@ def _rendered(study: Study) -> str:
         subtitle=_subtitle(study),
         findings=findings(study, scores_of(study)),
         sections=sections(study),
-        style=Markup(style),  # noqa: S704 - a file of the package
-        script=Markup(script),  # noqa: S704 - a file of the package
+        style=Markup(style),  # a file of the package, as the script
+        script=Markup(script),
         digest=digest,
         colours=[to_hex(colour) for colour in _style.class_colours(len(study.classes))]
         if study.classes

@@ -99,4 +99,5 @@ def written(figure: Figure, spoken: str, *, on_paper: bool = False) -> Markup:
         f'height="{height * 4 / 3:.0f}" role="img" aria-label="{escape(spoken)}" '
         'xmlns:xlink="http://www.w3.org/1999/xlink">'
     )
-    return Markup(OPENING.sub(lambda _: opening, text, count=1))  # noqa: S704 - Matplotlib escapes text
+    # Matplotlib escapes what is text in it.
+    return Markup(OPENING.sub(lambda _: opening, text, count=1))

@@ -1,13 +1,16 @@
 """How good the predictions are: scores, and which classes are taken for which."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
+from sklearn.metrics import r2_score, root_mean_squared_error
 
 from bayestree.report.html import words
 from bayestree.report.html.study import Study
+
+Floats = NDArray[np.float64]
+Labels = NDArray[Any]
 
 MOST_CLASSES = 12  # of a table of confusions
 TINY = 1e-15
@@ -70,7 +73,10 @@ def scores_of(study: Study) -> Scores | None:
     if rows is None or rows.y is None or found is None:
         return _of_record(study)
     weights = rows.weights if rows.weights.any() else np.ones(len(rows))
-    each = (_of_classes if study.classifies else _of_values)(study, rows.y, found, weights)
+    if study.classifies:
+        each = _of_classes(study, rows.y, found, weights)
+    else:
+        each = _of_values(rows.y, found, weights)
     name = f"{words.count(len(rows), 'held-out row' if rows.held_out else 'training row')}"
     return Scores(tuple(each), name, rows.held_out)
 
@@ -90,67 +96,64 @@ def _of_record(study: Study) -> Scores | None:
     return Scores(each, f"{rows:,} {kind}" if rows else kind, kind == "held-out rows")
 
 
-def _of_classes(
-    study: Study, y: NDArray[np.generic], found: NDArray[np.generic], weights: NDArray[np.float64]
-) -> list[Score]:
-    right = found == y
-    accuracy = float(np.average(right, weights=weights))
-    frequent = max(float(weights[y == label].sum()) for label in np.unique(y)) / float(
-        weights.sum()
-    )
+def _of_classes(study: Study, y: Labels, found: Labels, weights: Floats) -> list[Score]:
     assert study.probability is not None
-    own = (study.probability * (y[:, None] == study.estimator.classes_)).sum(axis=1)
-    loss = -np.log(np.maximum(own, TINY))
-    brier = ((study.probability - (y[:, None] == study.estimator.classes_)) ** 2).sum(axis=1)
-    calibrated = study.calibration
+    truth = y[:, None] == study.estimator.classes_
+    right = (found == y).astype(np.float64)
+    frequent = max(float(weights[y == label].sum()) for label in np.unique(y))
+    loss = -np.log(np.maximum((study.probability * truth).sum(axis=1), TINY))
+    brier = ((study.probability - truth) ** 2).sum(axis=1)
+    even = np.log(len(study.classes))
     each = [
-        Score("accuracy", "Accuracy", accuracy, _error(right, weights), "share of the rows that is right",
-              is_share=True),
-        Score("baseline", "\N{EM DASH} of the most frequent class", frequent, None,
-              "what naming one class throughout would reach", is_share=True),
-        Score("log_loss", "Log-loss", float(np.average(loss, weights=weights)), _error(loss, weights),
-              "nats a row; 0 is best, guessing evenly costs "
-              f"{np.log(len(study.classes)):.2f}"),
-        Score("brier", "Brier score", float(np.average(brier, weights=weights)), _error(brier, weights),
-              "squared distance from what happened: 0 is best, 2 worst"),
-    ]  # fmt: skip
-    if calibrated is not None:
-        ece = calibrated.ece
-        each.append(
-            Score("ece", "Expected calibration error", ece.value, ece.error,
-                  f"true probabilities would show {ece.if_calibrated:.3f} on average")
-        )  # fmt: skip
+        _mean("accuracy", "Accuracy", right, weights, "share of the rows that is right"),
+        Score(
+            "baseline",
+            "\N{EM DASH} of the most frequent class",
+            frequent / float(weights.sum()),
+            None,
+            "what naming one class throughout would reach",
+            is_share=True,
+        ),
+        _mean("log_loss", "Log-loss", loss, weights, f"nats; guessing evenly costs {even:.2f}"),
+        _mean("brier", "Brier score", brier, weights, "squared distance: 0 is best, 2 worst"),
+    ]
+    if study.calibration is not None:
+        ece = study.calibration.ece
+        against = f"true probabilities would show {ece.if_calibrated:.3f} on average"
+        name = "Expected calibration error"
+        each.append(Score("ece", name, ece.value, ece.error, against))
     return each
 
 
-def _of_values(
-    study: Study, y: NDArray[np.generic], found: NDArray[np.generic], weights: NDArray[np.float64]
-) -> list[Score]:
-    values, guess = y.astype(np.float64), found.astype(np.float64)
-    mean = np.full(len(values), np.average(values, weights=weights))
+def _mean(key: str, name: str, values: Floats, weights: Floats, against: str) -> Score:
+    """A mean over the rows with its standard error."""
+    value = float(np.average(values, weights=weights))
+    error = _error(values, weights)
+    return Score(key, name, value, error, against, is_share=key == "accuracy")
+
+
+def _of_values(y: Labels, found: Labels, weights: Floats) -> list[Score]:
+    truth, guess = y.astype(np.float64), found.astype(np.float64)
+    mean = np.full(len(truth), np.average(truth, weights=weights))
+    rmse, base = (
+        float(root_mean_squared_error(truth, one, sample_weight=weights)) for one in (guess, mean)
+    )
     each = [
-        Score("rmse", "Root mean squared error",
-              float(root_mean_squared_error(values, guess, sample_weight=weights)), None,
-              "in the units of y; large misses count most"),
-        Score("baseline", "\N{EM DASH} of the mean",
-              float(root_mean_squared_error(values, mean, sample_weight=weights)), None,
-              "what predicting one value throughout would reach"),
-        Score("mae", "Mean absolute error",
-              float(mean_absolute_error(values, guess, sample_weight=weights)), None,
-              "in the units of y"),
-    ]  # fmt: skip
-    if len(values) > 1:
-        r2 = float(r2_score(values, guess, sample_weight=weights))
-        each.append(
-            Score("r2", "R\N{SUPERSCRIPT TWO}", r2, None, "1 is best; 0 is as good as the mean")
-        )
+        Score("rmse", "Root mean squared error", rmse, None, "in units of y; large misses count"),
+        Score("baseline", "\N{EM DASH} of the mean", base, None, "what one value would reach"),
+        _mean("mae", "Mean absolute error", np.abs(truth - guess), weights, "in units of y"),
+    ]
+    if len(truth) > 1:
+        r2 = float(r2_score(truth, guess, sample_weight=weights))
+        against = "1 is best; 0 is as good as the mean"
+        each.append(Score("r2", "R\N{SUPERSCRIPT TWO}", r2, None, against))
     return each
 
 
-def _error(values: NDArray[np.generic], weights: NDArray[np.float64]) -> float | None:
+def _error(values: Floats, weights: Floats) -> float | None:
     """Standard error of a weighted mean of independent rows."""
     share = weights / weights.sum()
-    away = values.astype(np.float64) - np.average(values.astype(np.float64), weights=weights)
+    away = values - np.average(values, weights=weights)
     return float(np.sqrt((share**2 * away**2).sum())) if len(values) > 1 else None
 
 

@@ -1,0 +1,70 @@
+"""The data, and how to repeat the fit."""
+
+import numpy as np
+
+from bayestree.report.html import words
+from bayestree.report.html.sections._section import Section
+from bayestree.report.html.study import Study
+
+
+def data(study: Study) -> Section:
+    """What the tree was fitted to."""
+    tree = study.tree
+    classes = []
+    if study.classifies:
+        total = (tree.leaf_rows[:, None] * tree.value).sum(axis=0)
+        classes = [
+            (label, name, words.quantity(float(total[label])), float(total[label] / total.sum()))
+            for label, name in enumerate(study.classes)
+        ]
+    span = None
+    if not study.classifies and study.train is not None and study.train.y is not None:
+        quartiles = np.quantile(study.train.y.astype(np.float64), [0, 0.25, 0.5, 0.75, 1])
+        span = [words.number(float(quartile)) for quartile in quartiles]
+    units = zip(study.features, tree.center.tolist(), tree.scale.tolist(), strict=True)
+    shown = {
+        "facts": _facts(study),
+        "classes": classes,
+        "span": span,
+        "features": [(name, words.number(mean), words.number(unit)) for name, mean, unit in units],
+    }
+    return Section("data", "The data", shown)
+
+
+def _facts(study: Study) -> list[tuple[str, str]]:
+    """What is known of the table."""
+    data = study.data
+    facts = []
+    for key, name in (
+        ("path", "File"),
+        ("target", "Predicted"),
+        ("task", "Task"),
+        ("weights", "Weights"),
+    ):
+        if data.get(key):
+            facts.append((name, str(data[key])))
+    facts.append(("Training rows", words.quantity(study.training_rows)))
+    if study.held is not None and len(study.held):
+        facts.append(("Held-out rows", words.quantity(len(study.held))))
+    facts.append(("Features", str(len(study.features))))
+    return facts
+
+
+def repeat(study: Study) -> Section:
+    """The command, and all that the fit depends on."""
+    manifest = study.manifest
+    parameters = study.estimator.get_params(deep=False)
+    return Section(
+        "repeat",
+        "How to repeat it",
+        {
+            "command": study.command,
+            "estimator": type(study.estimator).__name__,
+            "parameters": [(name, repr(value)) for name, value in sorted(parameters.items())],
+            "versions": sorted(dict(manifest.get("versions", {})).items()),
+            "stages": [(n, f"{s:,.1f}") for n, s in dict(manifest.get("seconds", {})).items()],
+            "sha256": study.data.get("sha256"),
+            "started": manifest.get("started"),
+            "seed": manifest.get("seed"),
+        },
+    )
