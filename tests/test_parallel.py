@@ -7,6 +7,8 @@ import pytest
 
 from bayestree._parallel import in_order, in_parallel
 
+distributed = pytest.importorskip("distributed")
+
 
 def square(number, folder):
     return number**2
@@ -59,6 +61,20 @@ def test_a_task_that_always_kills_is_found_and_the_others_go_on(tmp_path):
     found = collected(todo, 2)
     assert "its process was killed" in found.pop("killer")
     assert found == EXPECTED
+
+
+def cancelled_once(number, folder):
+    """What Dask says where the only worker that had the data is gone."""
+    flag = folder / "cancelled"
+    if not flag.exists():
+        flag.touch()
+        raise distributed.client.FutureCancelledError("key", "lost")
+    return number**2
+
+
+def test_a_task_whose_data_is_lost_is_done_again(tmp_path):
+    todo = tasks(tmp_path, unlucky=(cancelled_once, (9, tmp_path), {}))
+    assert collected(todo, 1) == EXPECTED | {"unlucky": 81}
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError
 
 from bayestree._write import write_whole
 from bayestree.runs.fields import LARGEST
@@ -65,18 +65,6 @@ class SweepTable(Section):
         2, description="Points at once on this machine; -1 is one for each core."
     )
     scheduler: Name | None = Field(None, description="Address of a Dask scheduler to send them to.")
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if (self.points is None) == (self.method == "random"):
-            raise ValueError('points is to be given with method = "random", and only then')
-        if self.folds == 1:
-            raise ValueError("folds = 1 leaves no rows to fit to; take 2 or more, or 0")
-        if self.n_jobs == 0:
-            raise ValueError("n_jobs = 0 is nobody; take 1 or more, or -1")
-        if self.seeds is not None and len(set(self.seeds)) < len(self.seeds):
-            raise ValueError("seeds has one twice")
-        return self
 
 
 @dataclass(frozen=True)
@@ -211,9 +199,22 @@ def _sweep(values: Any, source: Path, root: Path | None) -> SweepTable:
             raise InputError(f"{source.name}: [sweep] has no key {name!r}{nearest(name, known)}")
     values = {"folder": str(Path("results") / source.stem), **values}
     table = checked(SweepTable, values, source.name, "sweep")
+    _check(table, f"{source.name}: [sweep]")
     what = f"{source.name}: [sweep] folder"
     folder = place(table.folder, source.parent, root=root, what=what)
     return table.model_copy(update={"folder": folder})
+
+
+def _check(table: SweepTable, at: str) -> None:
+    """Refuse values that do not go together."""
+    if (table.points is None) == (table.method == "random"):
+        raise InputError(f'{at} points is to be given with method = "random", and only then.')
+    if table.folds == 1:
+        raise InputError(f"{at} folds = 1 leaves no rows to fit to; take 2 or more, or 0.")
+    if table.n_jobs == 0:
+        raise InputError(f"{at} n_jobs = 0 is nobody; take 1 or more, or -1.")
+    if table.seeds is not None and len(set(table.seeds)) < len(table.seeds):
+        raise InputError(f"{at} seeds has one twice; leave one out.")
 
 
 def _vary(values: Any, source: str) -> dict[str, list[Any] | Range]:

@@ -1,0 +1,132 @@
+"""The sweep file."""
+
+import tomllib
+
+import pytest
+
+from bayestree.runs.sweep import SweepFile, read_sweep
+from bayestree.runs.sweep.settings import Range
+from bayestree.tables import InputError
+from tests.runs.sweep.cases import SWEEP, written
+
+
+def refused(folder, text, **others):
+    """What is said of a sweep file."""
+    with pytest.raises(InputError) as caught:
+        written(folder, sweep=text, **others)
+    return str(caught.value)
+
+
+def test_every_setting_is_a_run(tmp_path):
+    file = written(tmp_path)
+    assert file.settings == [{"model.max_depth": 1}, {"model.max_depth": 2}]
+    assert [one.parameters("classification")["max_depth"] for one in file.files] == [1, 2]
+    assert file.seeds == [0, 1]
+    assert file.sweep.folder == tmp_path / "out"
+    assert file.run == tmp_path / "run.toml"
+
+
+def test_folder_and_seed_where_none_is_named(tmp_path):
+    file = written(tmp_path, sweep='run = "run.toml"', run='seed = 7\n[data]\npath="d"\ntarget="k"')
+    assert file.sweep.folder == tmp_path / "results" / "sweep"
+    assert file.seeds == [7]
+    assert file.settings == [{}]
+
+
+@pytest.mark.parametrize(
+    "vary",
+    [
+        '[vary]\n"model.max_depth" = [1]',
+        "[vary]\nmax_depth = [1]",
+        "[vary.model]\nmax_depth = [1]",
+        "[vary]\nmodel.max_depth = [1]",
+    ],
+)
+def test_names_may_be_written_in_any_of_these_ways(tmp_path, vary):
+    assert written(tmp_path, sweep=f'run = "run.toml"\n{vary}').vary == {"model.max_depth": [1]}
+
+
+def test_random_search(tmp_path):
+    text = (
+        'run = "run.toml"\n[sweep]\nmethod = "random"\npoints = 4\n[vary]\n'
+        "max_depth = { low = 1, high = 9 }"
+    )
+    file = written(tmp_path, sweep=text)
+    assert file.vary == {"model.max_depth": Range(low=1, high=9)}
+    assert len(file.settings) == len(file.files) == 4
+
+
+def test_cards_may_be_varied(tmp_path):
+    run = '[data]\npath="d"\ntarget="k"\n[model]\ncard = "cpt"'
+    text = 'run = "run.toml"\n[vary]\ninference.card = ["map", "svi"]'
+    found = [
+        one.parameters("classification") for one in written(tmp_path, sweep=text, run=run).files
+    ]
+    assert [one["inference"] for one in found] == ["map", "svi"]
+
+
+def test_the_copy_in_the_folder_is_the_same_sweep(tmp_path):
+    text = SWEEP + "min_leaf = [1, 5]\n"
+    file = written(tmp_path, sweep=text)
+    (tmp_path / "out").mkdir()
+    file.write_toml(tmp_path / "out" / "copy.toml")
+    assert read_sweep(tmp_path / "out" / "copy.toml") == file
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("# nothing", "sweep.toml: has no run; add a line run = ..."),
+        ("run = 3", "sweep.toml: run = 3, but it is not a valid path"),
+        ('run = "nowhere.toml"', "nowhere.toml' is no file"),
+        ('runs = "run.toml"', "no key is named 'runs'; did you mean 'run'?"),
+        ("sweep = 3", "sweep = 3, but it must be a table"),
+        ("vary = 3", "vary = 3, but it must be a table"),
+        ("[sweep]\nfold = 3", "[sweep] has no key 'fold'; did you mean 'folds'?"),
+        ("[sweep]\nfolds = 1", "folds = 1 leaves no rows to fit to"),
+        ("[sweep]\nfolds = -1", "[sweep] folds = -1, but"),
+        ("[sweep]\nseeds = []", "[sweep] seeds = [], but"),
+        ("[sweep]\nseeds = [1, 1]", "seeds has one twice"),
+        ("[sweep]\nseeds = [true]", "[sweep] seeds = [True], but"),
+        ("[sweep]\nn_jobs = 0", "n_jobs = 0 is nobody"),
+        ('[sweep]\nmethod = "random"', "points is to be given"),
+        ("[sweep]\npoints = 3", "points is to be given"),
+        ('[sweep]\nmetric = "auc"', "[sweep] metric = 'auc', but"),
+        ("[vary]\ndepht = [1]", "sweep.toml: [vary]: no key is named 'depht'"),
+        ("[vary]\nseed = [1]", "neither of [model] nor of [inference]; list [sweep] seeds instead"),
+        ("[vary]\ntarget = [1]", "neither of [model] nor of [inference]; change it in the run"),
+        ("[vary]\nmax_depth = 3", "[vary] max_depth = 3, but it must be a list of values"),
+        ("[vary]\nmax_depth = []", "[vary] max_depth = [], but it must be a list of values"),
+        ("[vary]\nmax_depth = [2, 2]", "[vary] max_depth has 2 twice"),
+        ("[vary]\nmax_depth = [2]\nmodel.max_depth = [3]", "model.max_depth is there twice"),
+        ("[vary]\nmax_depth = {low = 3, high = 1}", "low = 3 must be below high = 1"),
+        ("[vary]\nmax_depth = {low = 1, high = 3}", "is a range, and a grid needs a list"),
+        ('[vary]\nmax_depth = [1, "two"]', "[vary]: max_depth = 'two', but it must be a whole"),
+        ("[vary]\nn_experts = [1]", "[vary]: tree 'bivariate' has no parameter 'n_experts'"),
+        ('[vary]\nmodel.card = ["cpd"]', "no model card is named 'cpd'"),
+    ],
+)
+def test_refused(tmp_path, text, said):
+    run = "" if text.startswith(("run", "#")) else 'run = "run.toml"\n'
+    found = refused(tmp_path, run + text)
+    assert said in found
+    assert "\n" not in found
+
+
+def test_paths_stay_inside_of_root(tmp_path):
+    (tmp_path / "in").mkdir()
+    written(tmp_path)
+    (tmp_path / "in" / "sweep.toml").write_text('run = "../run.toml"')
+    with pytest.raises(InputError, match="is outside of --root"):
+        read_sweep(tmp_path / "in" / "sweep.toml", root=tmp_path / "in")
+    parts = tomllib.loads(SWEEP) | {"sweep": {"folder": "../out"}}
+    with pytest.raises(InputError, match=r"folder '../out' is outside of --root"):
+        SweepFile.from_parts(parts, tmp_path / "sweep.toml", root=tmp_path)
+
+
+def test_the_metric_is_one_of_the_task(tmp_path):
+    file = written(tmp_path, sweep=SWEEP.replace("[sweep]", '[sweep]\nmetric = "accuracy"'))
+    assert file.metric("classification") == "accuracy"
+    with pytest.raises(InputError, match="none of regression; take rmse or r2"):
+        file.metric("regression")
+    assert written(tmp_path).metric("regression") == "rmse"

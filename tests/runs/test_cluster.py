@@ -1,0 +1,157 @@
+"""A Dask scheduler and two workers on loopback; one of them is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bayestree import ConvexPolytopeTreeClassifier, EndToEndForestClassifier
+from bayestree.runs import cluster
+from bayestree.runs.cluster import spread
+from bayestree.runs.sweep import sweep
+from bayestree.tables import InputError
+from tests.runs.sweep.cases import SWEEP, Heard, numbers, table, written
+
+distributed = pytest.importorskip("distributed")
+
+MORE = SWEEP.replace("folds = 2", "folds = 3")
+RUN = """
+[data]
+path = "data.csv"
+target = "kind"
+
+[model]
+tree = "cpt"
+n_experts = 3
+
+[inference]
+inference = "map"
+epochs = 2
+"""
+
+
+class Cluster:
+    """Processes, each of a scheduler or a worker of one thread."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.file = folder / "scheduler.json"
+        self.scheduler = self.start("scheduler", "--host", "127.0.0.1", "--port", "0")
+        self.workers = [self.worker(), self.worker()]
+        with distributed.Client(scheduler_file=str(self.file), set_as_default=False) as client:
+            client.wait_for_workers(2)
+            self.address = client.scheduler.address
+
+    def worker(self):
+        here = ["--local-directory", str(self.folder)]
+        return self.start("worker", "--nthreads", "1", "--no-nanny", *here)
+
+    def start(self, kind, *words):
+        command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", "--no-dashboard"]
+        with (self.folder / f"{kind}.log").open("a") as log:
+            return subprocess.Popen(
+                [*command, "--scheduler-file", str(self.file), *words], stdout=log, stderr=log
+            )
+
+    def kill(self, process):
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def stop(self):
+        for process in (*self.workers, self.scheduler):
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def dask_cluster(tmp_path_factory):
+    found = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module")
+def rows():
+    frame = table()
+    return frame[["width", "height"]].to_numpy(), frame["kind"].to_numpy()
+
+
+def test_a_forest_is_the_same(dask_cluster, rows):
+    forest = EndToEndForestClassifier(3, max_depth=2, epochs=2, random_state=0)
+    alone = forest.fit(*rows).predict_proba(rows[0])
+    with spread(dask_cluster.address):
+        assert np.array_equal(forest.fit(*rows).predict_proba(rows[0]), alone)
+
+
+def test_chains_are_the_same(dask_cluster, rows):
+    tree = ConvexPolytopeTreeClassifier(
+        max_depth=1,
+        n_experts=2,
+        epochs=2,
+        inference="nuts",
+        n_chains=2,
+        n_warmup=5,
+        n_draws=5,
+        random_state=0,
+    )
+    alone = tree.fit(*rows).posterior_.draws
+    with spread(dask_cluster.address):
+        there = tree.fit(*rows).posterior_.draws
+    assert all(np.array_equal(there[name], alone[name]) for name in alone)
+
+
+def test_no_scheduler(monkeypatch):
+    monkeypatch.setattr(cluster, "PATIENCE", 1)
+    with pytest.raises(InputError, match="no Dask scheduler answers"), spread("tcp://127.0.0.1:1"):
+        pass
+
+
+def test_no_address():
+    with pytest.raises(InputError, match="at 'nonsense://'; start one"), spread("nonsense://"):
+        pass
+
+
+def test_without_dask(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InputError, match=r"bayestree\[cluster\]"), spread("tcp://127.0.0.1:1"):
+        pass
+
+
+def test_errors_of_files_stay_what_they_are(dask_cluster):
+    with pytest.raises(FileNotFoundError), spread(dask_cluster.address):
+        Path("nowhere/file").read_text(encoding="utf-8")
+
+
+def test_a_cluster_that_goes_away(dask_cluster):
+    with pytest.raises(InputError, match="are gone; start them"), spread(dask_cluster.address):
+        raise TimeoutError
+
+
+def test_a_killed_worker_loses_no_point_and_doubles_none(dask_cluster, tmp_path):
+    file = written(tmp_path, sweep=MORE, run=RUN)
+    heard = Heard(2, lambda: dask_cluster.kill(dask_cluster.workers[0]))
+    found = sweep(file, scheduler=dask_cluster.address, display=heard)
+    assert heard.act is None
+    assert dask_cluster.workers[0].returncode == -signal.SIGKILL
+    assert len(found.table) == len(heard.done) == 12
+    assert found.table["key"].is_unique
+    assert (found.table["status"] == "done").all()
+    assert len(list((tmp_path / "out" / "points").iterdir())) == 12
+
+    other = tmp_path / "other"
+    other.mkdir()
+    alone = sweep(written(other, sweep=MORE, run=RUN))
+    assert numbers(found.table).equals(numbers(alone.table))
+
+
+def test_no_workers(dask_cluster, monkeypatch):
+    monkeypatch.setattr(cluster, "PATIENCE", 1)
+    for process in dask_cluster.workers:
+        if process.poll() is None:
+            dask_cluster.kill(process)
+    with pytest.raises(InputError, match="has no workers"), spread(dask_cluster.address):
+        pass
