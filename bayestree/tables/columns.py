@@ -1,90 +1,20 @@
-"""Tables of a person's own: reading them, and turning columns into features and a target."""
+"""Columns of a table as features, target and weights."""
 
-import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bayestree.tables.errors import InputError
+
 Task = Literal["classification", "regression"]
 
 MOST_CATEGORIES = 100  # a text column of more holds names or numbers of rows
 MOST_CLASSES = 20  # a numeric target of more different whole numbers is a quantity
 LARGEST = 1e150  # a larger number has no finite square
-PARQUET = (".parquet", ".pq")
-CSV = (".csv", ".csv.gz")
-
-
-class InputError(ValueError):
-    """Input that cannot be used; the message is one line that says what to change."""
-
-
-def read_table(path: str | Path, text: Collection[str] = ()) -> pd.DataFrame:
-    """Read a CSV or Parquet file.
-
-    Parameters
-    ----------
-    path : path ending in .csv, .csv.gz, .parquet or .pq
-    text : collection of str
-        Columns of a CSV file that are kept as text, even where they look like numbers.
-
-    Returns
-    -------
-    DataFrame
-        One row or more; names of columns are text, and no two are the same.
-
-    Raises
-    ------
-    InputError
-        If the file is missing, empty, without rows, or no table of the kind its name says.
-    """
-    source = Path(path)
-    if not source.is_file():
-        what = "is a folder" if source.is_dir() else "does not exist"
-        raise InputError(f"{str(source)!r} {what}; give a CSV or Parquet file.")
-    if source.stat().st_size == 0:
-        raise InputError(f"{str(source)!r} is empty; it needs a line of column names and rows.")
-    frame = _read_any(source, text)
-    if len(frame) == 0:
-        raise InputError(f"{str(source)!r} has column names but no rows.")
-    return frame.set_axis([str(name) for name in frame.columns], axis=1).reset_index(drop=True)
-
-
-def _read_any(source: Path, text: Collection[str]) -> pd.DataFrame:
-    name = source.name.lower()
-    try:
-        if name.endswith(PARQUET):
-            return pd.read_parquet(source)
-        if name.endswith(CSV):
-            return _read_csv(source, text)
-    except InputError:
-        raise
-    except (ValueError, OSError, EOFError, pd.errors.ParserWarning) as error:
-        kind = "a Parquet file" if name.endswith(PARQUET) else "a CSV file with commas, in UTF-8"
-        reason = " ".join(str(error).split())
-        raise InputError(f"{str(source)!r} cannot be read as {kind}: {reason}") from error
-    raise InputError(f"{str(source)!r} must end in one of {', '.join(CSV + PARQUET)}.")
-
-
-def _read_csv(source: Path, text: Collection[str]) -> pd.DataFrame:
-    header = pd.read_csv(source, header=None, nrows=1, dtype=str, encoding="utf-8-sig").iloc[0]
-    twice = header[header.duplicated() & header.notna()]
-    if len(twice):
-        raise InputError(f"{str(source)!r} has more than one column named {twice.iloc[0]!r}.")
-    with warnings.catch_warnings():
-        # Rows longer than the header would otherwise lose their last fields without a word.
-        warnings.simplefilter("error", pd.errors.ParserWarning)
-        return pd.read_csv(
-            source,
-            dtype=dict.fromkeys(text, str),
-            index_col=False,
-            encoding="utf-8-sig",
-            low_memory=False,
-        )
 
 
 class Column(NamedTuple):
@@ -164,21 +94,26 @@ class Encoding:
             raise InputError(f"{_named(absent)} missing; the table has {_named(frame.columns)}.")
         own = frame[[column.name for column in self.columns]]
         check_complete(own)
-        parts, remarks = [], []
+        parts = []
         for column in self.columns:
             values = own[column.name]
             if column.categories is None:
                 parts.append(numbers(values).to_numpy()[:, None])
-                continue
-            label = values.astype(str)
-            parts.append((label.to_numpy()[:, None] == np.array(column.categories)).astype(float))
-            unknown = label[~label.isin(column.categories)]
-            if len(unknown):
-                remarks.append(
-                    f"column {column.name!r}: {len(unknown)} rows hold a category that training "
-                    f"did not ({_some(unknown.unique())}); it counts as none."
-                )
-        return pd.DataFrame(np.hstack(parts), columns=self.feature_names), remarks
+            else:
+                label = values.astype(str).to_numpy()
+                parts.append((label[:, None] == np.array(column.categories)).astype(float))
+        features = pd.DataFrame(np.hstack(parts), columns=self.feature_names)
+        return features, remarks_on(self.unknown(own))
+
+    def unknown(self, frame: pd.DataFrame) -> dict[str, dict[str, int]]:
+        """How many rows hold which category that is not known, by column."""
+        found = {}
+        for column in self.columns:
+            if column.categories is not None:
+                label = frame[column.name].astype(str)
+                counts = label[~label.isin(column.categories)].value_counts(sort=False)
+                found[column.name] = {str(name): int(count) for name, count in counts.items()}
+        return found
 
     def to_json(self) -> list[dict[str, Any]]:
         """The encoding as plain JSON."""
@@ -196,6 +131,16 @@ class Encoding:
                 for c in columns
             )
         )
+
+
+def remarks_on(unknown: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """What to tell a person of categories that are not known (see :meth:`Encoding.unknown`)."""
+    return [
+        f"column {name!r}: {sum(counts.values())} rows hold a category that training did not "
+        f"({_some(counts)}); it counts as none."
+        for name, counts in unknown.items()
+        if counts
+    ]
 
 
 def check_complete(frame: pd.DataFrame) -> None:

@@ -1,0 +1,28 @@
+"""Tables of a person's own: reading them, and turning columns into features and a target."""
+
+from bayestree.tables.chunks import ChunkedTable, open_chunks
+from bayestree.tables.columns import (
+    Column,
+    Encoding,
+    check_complete,
+    is_text,
+    numbers,
+    read_target,
+    read_weights,
+)
+from bayestree.tables.errors import InputError
+from bayestree.tables.files import read_table
+
+__all__ = [
+    "ChunkedTable",
+    "Column",
+    "Encoding",
+    "InputError",
+    "check_complete",
+    "is_text",
+    "numbers",
+    "open_chunks",
+    "read_table",
+    "read_target",
+    "read_weights",
+]
