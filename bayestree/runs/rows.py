@@ -67,8 +67,12 @@ def read_rows(file: "RunFile") -> Prepared:
         If a table cannot be used.
     """
     data = file.data
+    if data.storage == "disk":
+        from bayestree.runs.disk import read_on_disk  # noqa: PLC0415 - it is built on this module
+
+        return read_on_disk(file)
     frame = _read(Path(data.path), data.target, data.weights, data.drop)
-    prints = {"data": fingerprint(Path(data.path), frame)}
+    prints = {"data": fingerprint(Path(data.path), *frame.shape)}
     if data.test is None:
         found = prepare(
             frame,
@@ -82,20 +86,20 @@ def read_rows(file: "RunFile") -> Prepared:
         # what is text in the one is so in the other, even where it looks like numbers
         text = [str(name) for name in frame if tables.is_text(frame[name])]
         test = _read(Path(data.test), data.target, data.weights, data.drop, text)
-        prints["test"] = fingerprint(Path(data.test), test)
+        prints["test"] = fingerprint(Path(data.test), *test.shape)
         found = prepare_apart(frame, test, data.target, data.weights, task=data.task)
     return found._replace(fingerprints=prints)
 
 
-def fingerprint(path: Path, frame: pd.DataFrame) -> dict[str, Any]:
+def fingerprint(path: Path, n_rows: int, n_columns: int) -> dict[str, Any]:
     """What a table is known by: its file's SHA-256, and numbers of rows and columns."""
     with path.open("rb") as source:
         digest = hashlib.file_digest(source, "sha256").hexdigest()
     return {
         "path": str(path),
         "sha256": digest,
-        "rows": len(frame),
-        "columns": frame.shape[1],
+        "rows": n_rows,
+        "columns": n_columns,
     }
 
 
@@ -127,7 +131,7 @@ def prepare(
         If a value is missing or of the wrong kind, or too few rows are left.
     """
     task, known = _known(frame, target, weights, task)
-    kept, held = _hold_out(known.y, known.weights, task, fraction, seed)
+    kept, held = hold_out(known.y, known.weights, task, fraction, seed)
     return _encoded(task, known, kept, known, held, held_out=fraction > 0)
 
 
@@ -136,7 +140,7 @@ def prepare_apart(
 ) -> Prepared:
     """The same where the held-out rows are a table of their own, ``test``."""
     task, known = _known(frame, target, weights, task)
-    _check_classes(known.y, known.weights, task)
+    check_classes(known.y, known.weights, task)
     held = _like(known, test, target, weights, task)
     every = np.arange(len(known.y))
     return _encoded(task, known, every, held, np.arange(len(held.y)), held_out=True)
@@ -188,10 +192,17 @@ def _like(known: Known, test: pd.DataFrame, target: str, weights: str | None, ta
     tables.check_complete(test)
     counts = np.ones(len(test)) if weights is None else tables.read_weights(test[weights])
     features = test.drop(columns=[target, *([weights] if weights else [])])
-    return Known(features, _target_like(known.y, test[target], task), counts)
+    return Known(features, target_like(known.y, test[target], task), counts)
 
 
-def _target_like(y: NDArray[Any], column: pd.Series, task: str) -> NDArray[Any]:
+def target_like(y: NDArray[Any], column: pd.Series, task: str) -> NDArray[Any]:
+    """The target of other rows, read as that of the training rows was.
+
+    Raises
+    ------
+    InputError
+        If it holds text for numbers, or fractions for classes.
+    """
     if y.dtype.kind == "U":
         return column.astype(str).to_numpy(dtype=str)
     values = tables.numbers(column).to_numpy()
@@ -231,10 +242,16 @@ def _encoded(
     )
 
 
-def _hold_out(
+def hold_out(
     y: NDArray[Any], weights: Floats, task: str, fraction: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows to train on and to score on: the same, if none are held out."""
+    """Rows to train on and to score on: the same, if none are held out.
+
+    Raises
+    ------
+    InputError
+        If too few are left, or too few classes.
+    """
     rows = np.arange(len(y))
     n_held = round(fraction * len(y))
     kept = held = rows
@@ -250,10 +267,16 @@ def _hold_out(
         kept, held = train_test_split(
             rows, test_size=n_held, random_state=seed, stratify=y if even else None
         )
-    _check_classes(y[kept], weights[kept], task)
+    check_classes(y[kept], weights[kept], task)
     return np.sort(kept), np.sort(held)
 
 
-def _check_classes(y: NDArray[Any], weights: Floats, task: str) -> None:
+def check_classes(y: NDArray[Any], weights: Floats, task: str) -> None:
+    """Refuse rows to train on that hold a single class.
+
+    Raises
+    ------
+    InputError
+    """
     if len(np.unique(y[weights > 0])) < (2 if task == "classification" else 1):
         raise InputError("the training rows of positive weight hold too few classes; add rows.")

@@ -1,0 +1,214 @@
+"""Rows of a run that are never all in memory: read in chunks, and kept in files as features.
+
+Target and weights of all rows are held, and what says which rows are held out; the features are
+not. A table is read twice, and once more where it has columns of text or is CSV.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from bayestree import tables
+from bayestree.estimators._file_rows import fits_in_parts
+from bayestree.inference.scratch import mapped_array
+from bayestree.runs.rows import (
+    Prepared,
+    check_classes,
+    check_columns,
+    fingerprint,
+    hold_out,
+    target_like,
+)
+from bayestree.tables import ChunkedTable, Encoding, InputError, open_chunks
+from bayestree.tables.columns import MOST_CATEGORIES, remarks_on
+
+if TYPE_CHECKING:
+    from bayestree.runs.schema import RunFile
+    from bayestree.runs.sections import DataTable
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+class Scan(NamedTuple):
+    """What a first reading of a table says.
+
+    ``text`` has, of each feature column, whether it holds text; ``single`` whether single
+    precision holds all numbers as they are.
+    """
+
+    table: ChunkedTable
+    text: dict[str, bool]
+    single: bool
+    target: pd.Series
+    weights: Floats
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows, and columns that are used."""
+        return len(self.target), len(self.text) + 1
+
+
+def check_parts(file: "RunFile", estimator: Any) -> None:
+    """Refuse to keep rows on disk for a fit that needs them all in memory.
+
+    Raises
+    ------
+    InputError
+    """
+    if file.data.storage == "disk" and not fits_in_parts(estimator):
+        raise InputError(
+            f'[data] storage = "disk" is for fits that go through the rows by parts, and tree '
+            f"{file.tree!r} with these settings needs all of them at a time: take the trees cpt or "
+            "e2edt with inference 'grow', 'map', 'svi' or 'em' and without search_facets, extend "
+            'and refine, or storage = "memory".'
+        )
+
+
+def read_on_disk(file: "RunFile") -> Prepared:
+    """Read, check and encode the rows of a run, the features in files that go with the process.
+
+    The rows, their order and the choice of those that are held out are as in memory.
+
+    Parameters
+    ----------
+    file : RunFile
+
+    Returns
+    -------
+    Prepared
+        Whose features are tables of mapped files.
+
+    Raises
+    ------
+    InputError
+        If a table cannot be used.
+    OSError
+        If the disk has no room.
+    """
+    data = file.data
+    scan = _scan(open_chunks(data.path), data)
+    task, y = tables.read_target(scan.target, data.task)
+    prints = {"data": fingerprint(Path(data.path), *scan.shape)}
+    if data.test is None:
+        kept, held = hold_out(y, scan.weights, task, data.test_fraction, file.seed)
+        encoding = _encoding(scan, _mask(kept, len(y)))
+        X, X_held, remarks = _parted(scan, encoding, kept, held)
+        y_held, weights_held = y[held], scan.weights[held]
+        y, weights = y[kept], scan.weights[kept]
+    else:
+        check_classes(y, scan.weights, task)
+        every = np.ones(len(y), dtype=bool)
+        encoding, weights = _encoding(scan, every), scan.weights
+        # what is text in the one is so in the other, even where it looks like numbers
+        text = [*encoding.text, *([data.target] if tables.is_text(scan.target) else [])]
+        other = _scan(open_chunks(data.test, text), data)
+        prints["test"] = fingerprint(Path(data.test), *other.shape)
+        y_held, weights_held = target_like(y, other.target, task), other.weights
+        held = np.arange(len(y_held))
+        X, _ = _features(scan, encoding, every)
+        X_held, remarks = _features(other, encoding, np.ones(len(held), dtype=bool))
+    return Prepared(
+        task=task,
+        encoding=encoding,
+        X=X,
+        y=y,
+        weights=weights,
+        X_held=X_held,
+        y_held=y_held,
+        weights_held=weights_held,
+        rows_held=held,
+        held_out=data.test is not None or data.test_fraction > 0,
+        remarks=remarks,
+        fingerprints=prints,
+    )
+
+
+def _scan(table: ChunkedTable, data: "DataTable") -> Scan:
+    """Check all rows, and read what is known of each without its features."""
+    names = pd.DataFrame(columns=list(table.columns))
+    check_columns(names, table.path.name, data.target, data.weights, data.drop)
+    left_out = {data.target, data.weights, *data.drop}
+    text = {name: False for name in table.columns if name not in left_out}
+    single = True
+    targets, weights = [], []
+    for frame in table.chunks():
+        own = frame.drop(columns=list(data.drop))
+        tables.check_complete(own)
+        targets.append(own[data.target])
+        if data.weights is not None:
+            weights.append(own[data.weights])
+        for name, before in text.items():
+            text[name] = before or tables.is_text(own[name])
+            single &= text[name] or _is_single(own[name].dtype)
+    target = pd.concat(targets, ignore_index=True)
+    if data.weights is None:
+        return Scan(table, text, single, target, np.ones(len(target)))
+    counts = tables.read_weights(pd.concat(weights, ignore_index=True))
+    return Scan(table, text, single, target, counts)
+
+
+def _is_single(dtype: Any) -> bool:
+    return isinstance(dtype, np.dtype) and np.can_cast(dtype, np.float32)
+
+
+def _encoding(scan: Scan, kept: Mask) -> Encoding:
+    """How columns become features, by the categories of the rows that are marked."""
+    found: dict[str, set[str]] = {name: set() for name, is_text in scan.text.items() if is_text}
+    if found:
+        start = 0
+        for frame in scan.table.chunks():
+            own = frame[kept[start : start + len(frame)]]
+            start += len(frame)
+            for name, categories in found.items():
+                categories.update(own[name].astype(str).unique())
+            if max(map(len, found.values())) > MOST_CATEGORIES:
+                break  # and is refused
+    height = max([1, *map(len, found.values())])
+    columns = {
+        name: np.resize(sorted(found[name]), height) if name in found else np.zeros(height)
+        for name in scan.text
+    }
+    return Encoding.of(pd.DataFrame(columns))
+
+
+def _parted(
+    scan: Scan, encoding: Encoding, kept: NDArray[np.int64], held: NDArray[np.int64]
+) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
+    """Features of the training and the held-out rows; the same, if none are held out."""
+    X, remarks = _features(scan, encoding, _mask(kept, scan.shape[0]))
+    if len(kept) == scan.shape[0]:
+        return X, X, remarks
+    X_held, remarks = _features(scan, encoding, _mask(held, scan.shape[0]))
+    return X, X_held, remarks
+
+
+def _features(scan: Scan, encoding: Encoding, marked: Mask) -> tuple[pd.DataFrame, list[str]]:
+    """Features of the rows that are marked, in a file, and remarks on them."""
+    names = encoding.feature_names
+    into: Any = mapped_array(
+        (int(marked.sum()), len(names)), np.float32 if scan.single else np.float64
+    )
+    unknown: dict[str, Counter[str]] = {name: Counter() for name in encoding.text}
+    start = done = 0
+    for frame in scan.table.chunks():
+        own = frame[marked[start : start + len(frame)]]
+        start += len(frame)
+        if len(own) == 0:
+            continue
+        features, _ = encoding.encode(own)
+        into[done : done + len(own)] = features.to_numpy()
+        done += len(own)
+        for name, counts in encoding.unknown(own).items():
+            unknown[name].update(counts)
+    return pd.DataFrame(into, columns=names, copy=False), remarks_on(unknown)
+
+
+def _mask(rows: NDArray[np.int64], n: int) -> Mask:
+    marked = np.zeros(n, dtype=bool)
+    marked[rows] = True
+    return marked
