@@ -8,6 +8,7 @@ import typer
 
 from bayestree import __version__
 from bayestree._cli.verbs.cards import cards
+from bayestree._cli.verbs.export import export
 from bayestree._cli.verbs.fit import fit
 from bayestree._cli.verbs.predict import predict
 from bayestree._cli.verbs.report import report
@@ -59,7 +60,7 @@ def _options(
     pass
 
 
-for verb in (run, fit, predict, report, sweep):
+for verb in (run, fit, predict, report, export, sweep):
     app.command()(verb)
 app.add_typer(cards, name="cards")
 

@@ -1,0 +1,71 @@
+"""Runs that are done, each made once for all tests that only read them."""
+
+import atexit
+import shutil
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bayestree.runs.runner import run
+from bayestree.runs.schema import RunFile
+
+SMALL = {"max_depth": 2, "n_experts": 3}
+SHORT = {"card": "svi", "epochs": 3, "n_draws": 40}
+
+#: Tables [data], [model] and [inference] of each, beside what they share.
+KINDS = {
+    "svi": ({}, {"card": "cpt", **SMALL}, SHORT),
+    "other prior": ({}, {"card": "cpt", **SMALL, "concentration": 5.0}, SHORT),
+    "map": ({}, {"card": "cpt", **SMALL}, {"card": "map", "epochs": 3}),
+    "tao": ({}, {"card": "tao", "max_depth": 2}, {"card": "tao"}),
+    "forest": (
+        {},
+        {"card": "e2edf", "n_estimators": 2, "max_depth": 2},
+        {"card": "em-forest", "epochs": 2},
+    ),
+    "numbers": ({"target": "price", "drop": ["kind"]}, {"card": "cpt", **SMALL}, SHORT),
+    "all rows": ({"test_fraction": 0.0}, {"card": "cpt", **SMALL}, SHORT),
+}
+
+
+def table():
+    """80 rows with two columns of numbers, one of text, and two targets."""
+    rng = np.random.default_rng(0)
+    size, weight = rng.normal(3.0, 2.0, size=(2, 80))
+    return pd.DataFrame(
+        {
+            "size": size,
+            "weight": weight,
+            "color": np.where(np.arange(80) % 3, "red", "blue"),
+            "kind": np.where(size + 0.3 * weight + rng.normal(size=80) > 4, "big", "small"),
+            "price": 10 * size + rng.normal(size=80),
+        }
+    )
+
+
+@cache
+def finished(kind):
+    """Folder of a run, not to be written to."""
+    data, model, inference = KINDS[kind]
+    parts = {
+        "title": f"A run of {kind}",
+        "data": {"path": "data.csv", "target": "kind", "drop": ["price"]} | data,
+        "model": model,
+        "inference": inference,
+        "output": {"folder": f"runs/{kind}", "draws": False, "report": False},
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # such short fits are warned of
+        return run(RunFile.from_parts(parts, _home() / "run.toml")).folder
+
+
+@cache
+def _home():
+    home = Path(tempfile.mkdtemp(prefix="bayestree-runs-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    table().to_csv(home / "data.csv", index=False)
+    return home
