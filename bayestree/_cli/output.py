@@ -25,7 +25,9 @@ def display(*, quiet: bool) -> "Display":
     """Live bars on a terminal, plain lines elsewhere, warnings always."""
     from rich.console import Console
 
-    from bayestree.runs.progress import Lines, Live, Silent
+    from bayestree.runs.lines import Lines
+    from bayestree.runs.live import Live
+    from bayestree.runs.progress import Silent
 
     if quiet:
         return Silent(lambda text: typer.echo(f"warning: {text}", err=True))

@@ -16,12 +16,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from bayestree._progress import watching
+from bayestree.inference.scratch import scratch_in
 from bayestree.runs import outputs
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
+from bayestree.runs.disk import check_parts
 from bayestree.runs.folder import CHECKPOINTS, LOG, MANIFEST, RUN, RunFolder
+from bayestree.runs.lines import LogFile
 from bayestree.runs.manifest import begun, now
-from bayestree.runs.progress import Both, Display, LogFile, Silent
+from bayestree.runs.progress import Both, Display, Silent
 from bayestree.runs.rows import Prepared, read_rows
 from bayestree.runs.schema import RunFile
 from bayestree.runs.store import Run, open_run, read_model
@@ -68,11 +73,12 @@ def run(
         raise InputError("--resume goes on with a run and --force begins anew: give one of them.")
     folder = RunFolder(file.output.folder)
     folder.check()
-    with folder.locked():
+    with folder.locked(), scratch_in(folder.path):
         resume = _check_folder(folder, resume=resume, force=force)
         rows = read_rows(file)
         explicit = file.explicit(rows.task)
         estimator = file.estimator(rows.task, rows.y)
+        check_parts(file, estimator)
         if resume:
             _check_same(folder, explicit, rows)
             manifest = folder.read_manifest()
@@ -173,8 +179,11 @@ class _Job:
 
     def _describe(self) -> None:
         """Say what the data is, and what is odd about it."""
+        if self.manifest["resumed"]:
+            done = ", ".join(self.manifest["stages"]) or "nothing"
+            self.display.say(f"going on with the run begun {self.manifest['started']}: {done} done")
         rows, data = self.rows, self.file.data
-        n_classes = len(set(rows.y.tolist()))
+        n_classes = len(np.unique(rows.y))
         what = f"{n_classes} classes" if rows.task == "classification" else "a number"
         self.display.say(
             f"{data.path.name}: {data.target!r} is {what} ({rows.task}); {rows.X.shape[1]} "

@@ -1,0 +1,178 @@
+"""What a run says: in lines, live, to several at once, and to nobody."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from bayestree._progress import Track, watching
+from bayestree.runs import lines
+from bayestree.runs.lines import Lines, LogFile, Loop, clock
+from bayestree.runs.live import Live
+from bayestree.runs.progress import Both, Silent
+
+
+class Clock:
+    """A second passes with each look at it."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        self.now += 1.0
+        return self.now
+
+
+@pytest.fixture
+def seconds(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(lines, "time", clock)
+    return clock
+
+
+def fit(display, *, show=True, until=None, inner=False):
+    """A loop of 10 steps, as an inference has it."""
+    with watching(display):
+        track = Track(range(10), "svi", show=show)
+        for step in track:
+            track.note(f"ELBO {step}")
+            if inner:
+                list(Track(range(2), "polish", show=True))
+            if step == until:
+                track.finish()
+                break
+
+
+class TestLines:
+    def test_a_line_every_so_often_and_one_at_the_end(self, seconds):
+        said = []
+        display = Lines(said.append, every=6)
+        display.stage("fit")
+        fit(display)
+        assert said[0] == "fit"
+        assert said[1] == "fit: svi 6 of 10, ELBO 5, 0:05 left"
+        assert re.fullmatch(r"fit: svi 10 steps, ELBO 9, 0:\d\d", said[-1])
+
+    def test_a_loop_that_is_left_early(self):
+        said = []
+        fit(Lines(said.append), until=4)
+        assert re.fullmatch(r": svi 4 steps, ELBO 4, 0:0\d", said[-1])
+
+    def test_an_interrupted_loop(self):
+        def interrupted():
+            for step in Track(range(10), "svi", show=True):
+                if step == 3:
+                    raise KeyboardInterrupt
+
+        said = []
+        with watching(Lines(said.append)), pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert said[-1].startswith(": svi 3 of 10 steps")
+
+    def test_loops_that_are_not_shown(self):
+        said = []
+        fit(Lines(said.append), show=False)
+        assert said == []
+
+    def test_warnings(self):
+        said = []
+        Lines(said.append).warn("steep")
+        assert said == ["warning: steep"]
+
+
+class TestLoop:
+    def test_the_time_left_is_by_the_steps_that_were_done_here(self, seconds):
+        loop = Loop("svi", 100)
+        loop.start()
+        loop.step(90)
+        loop.step(92)
+        seconds.now = 6.0
+        # 3 steps in 6 seconds; 8 are left
+        assert loop.so_far() == "svi 92 of 100, 0:16 left"
+
+    @pytest.mark.parametrize(
+        ("seconds", "said"), [(0.4, "0:00"), (59.6, "1:00"), (61, "1:01"), (3723, "1:02:03")]
+    )
+    def test_clock(self, seconds, said):
+        assert clock(seconds) == said
+
+
+class TestLogFile:
+    def test_lines_have_times_and_are_added(self, tmp_path):
+        for word in ("one", "two"):
+            log = LogFile(tmp_path / "run.log")
+            log.say(word)
+            log.close()
+        read = (tmp_path / "run.log").read_text().splitlines()
+        assert [line.split()[1] for line in read] == ["one", "two"]
+        assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00 ", line) for line in read)
+
+
+class TestLive:
+    @pytest.fixture
+    def live(self):
+        console = Console(file=io.StringIO(), force_terminal=True, width=80)
+        return Live(console)
+
+    def test_what_stays(self, live):
+        live.stage("fit")
+        fit(live, inner=True)
+        live.stage("scores")
+        live.say("a [word]")
+        live.warn("steep")
+        live.close()
+        text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", live.console.file.getvalue())
+        stays = [line.strip() for line in text.replace("\r", "\n").splitlines()]
+        for said in (
+            r"polish 2 steps, 0:0\d",
+            r"svi 10 steps, ELBO 9, 0:0\d",
+            r"fit 0:0\d",
+            r"a \[word\]",
+            r"warning: steep",
+            r"scores 0:0\d",
+        ):
+            assert any(re.fullmatch(said, line) for line in stays), said
+
+    def test_loops_have_bars_and_stages_none(self, live):
+        live.stage("fit")
+        with watching(live):
+            for step in Track(range(10), "svi", show=True):
+                if step == 5:
+                    live.progress.refresh()
+        text = live.console.file.getvalue()
+        assert "5/10" in text
+        assert "/?" not in text
+        live.close()
+
+    def test_nothing_is_left_running(self, live):
+        live.stage("fit")
+        live.close()
+        live.close()
+        assert live.progress.tasks == []
+        assert live.progress.live.is_started is False
+
+
+class TestBoth:
+    def test_each_is_told_and_closed(self):
+        said, other = [], []
+        displays = Lines(said.append), Silent(other.append)
+        closed = []
+        displays[1].close = lambda: closed.append(True)
+        with Both(*displays) as both:
+            both.stage("fit")
+            both.say("word")
+            both.warn("steep")
+            fit(both)
+        assert said[:3] == ["fit", "word", "warning: steep"]
+        assert other == ["steep"]
+        assert closed == [True]
+
+    def test_silent_says_nothing(self, capsys):
+        display = Silent()
+        display.stage("fit")
+        display.say("word")
+        display.warn("steep")
+        fit(display)
+        display.close()
+        assert capsys.readouterr() == ("", "")
