@@ -102,6 +102,12 @@ def large_file(X: Any) -> NDArray[Any] | None:
     return None
 
 
+def parts_of(X: pd.DataFrame) -> Iterator[slice]:
+    """All rows of a table: at once, or a part of a large file at a time."""
+    array = large_file(X)
+    return iter([slice(0, len(X))]) if array is None else FileRows(array).slices()
+
+
 def fits_in_parts(estimator: Any) -> bool:
     """Whether an estimator's fit never needs all rows of a file at a time."""
     return bool(estimator._in_parts())

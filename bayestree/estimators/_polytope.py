@@ -295,4 +295,4 @@ class BasePolytopeTree(BayesianTree):
             random_state=seeds,
         )
         kept, held = (torch.as_tensor(np.sort(part), device=data.X.device) for part in parts)
-        return data.take(kept), data.take(held)
+        return data.subset(kept), data.subset(held)

@@ -4,7 +4,9 @@ Target and weights of all rows are held, and what says which rows are held out; 
 not. A table is read twice, and once more where it has columns of text or is CSV.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -96,8 +98,11 @@ def read_on_disk(file: "RunFile") -> Prepared:
     prints = {"data": fingerprint(Path(data.path), *scan.shape)}
     if data.test is None:
         kept, held = hold_out(y, scan.weights, task, data.test_fraction, file.seed)
-        encoding = _encoding(scan, _mask(kept, len(y)))
-        X, X_held, remarks = _parted(scan, encoding, kept, held)
+        masks = [_mask(rows, len(y)) for rows in (kept, held)]
+        encoding = _encoding(scan, masks[0])
+        # the same, if none are held out
+        files = _features(scan, encoding, masks if len(kept) < len(y) else masks[:1])
+        (X, _), (X_held, remarks) = files[0], files[-1]
         y_held, weights_held = y[held], scan.weights[held]
         y, weights = y[kept], scan.weights[kept]
     else:
@@ -110,8 +115,8 @@ def read_on_disk(file: "RunFile") -> Prepared:
         prints["test"] = fingerprint(Path(data.test), *other.shape)
         y_held, weights_held = target_like(y, other.target, task), other.weights
         held = np.arange(len(y_held))
-        X, _ = _features(scan, encoding, every)
-        X_held, remarks = _features(other, encoding, np.ones(len(held), dtype=bool))
+        [(X, _)] = _features(scan, encoding, [every])
+        [(X_held, remarks)] = _features(other, encoding, [np.ones(len(held), dtype=bool)])
     return Prepared(
         task=task,
         encoding=encoding,
@@ -176,36 +181,42 @@ def _encoding(scan: Scan, kept: Mask) -> Encoding:
     return Encoding.of(pd.DataFrame(columns))
 
 
-def _parted(
-    scan: Scan, encoding: Encoding, kept: NDArray[np.int64], held: NDArray[np.int64]
-) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
-    """Features of the training and the held-out rows; the same, if none are held out."""
-    X, remarks = _features(scan, encoding, _mask(kept, scan.shape[0]))
-    if len(kept) == scan.shape[0]:
-        return X, X, remarks
-    X_held, remarks = _features(scan, encoding, _mask(held, scan.shape[0]))
-    return X, X_held, remarks
-
-
-def _features(scan: Scan, encoding: Encoding, marked: Mask) -> tuple[pd.DataFrame, list[str]]:
-    """Features of the rows that are marked, in a file, and remarks on them."""
-    names = encoding.feature_names
-    into: Any = mapped_array(
-        (int(marked.sum()), len(names)), np.float32 if scan.single else np.float64
-    )
-    unknown: dict[str, Counter[str]] = {name: Counter() for name in encoding.text}
-    start = done = 0
+def _features(
+    scan: Scan, encoding: Encoding, masks: Sequence[Mask]
+) -> list[tuple[pd.DataFrame, list[str]]]:
+    """Features of the rows that each mask marks, in a file, and remarks on them."""
+    names, kind = encoding.feature_names, np.float32 if scan.single else np.float64
+    found = [_File(mapped_array((int(mask.sum()), len(names)), kind), mask) for mask in masks]
+    start = 0
     for frame in scan.table.chunks():
-        own = frame[marked[start : start + len(frame)]]
+        for each in found:
+            each.add(encoding, frame, start)
         start += len(frame)
+    return [
+        (pd.DataFrame(each.rows, columns=names, copy=False), remarks_on(each.unknown))
+        for each in found
+    ]
+
+
+@dataclass
+class _File:
+    """Features of the rows that are marked, as far as they have been written."""
+
+    rows: Any
+    mask: Mask
+    done: int = 0
+    unknown: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def add(self, encoding: Encoding, frame: pd.DataFrame, start: int) -> None:
+        """Those of a chunk, whose first row has the number ``start``."""
+        own = frame[self.mask[start : start + len(frame)]]
         if len(own) == 0:
-            continue
+            return
         features, _ = encoding.encode(own)
-        into[done : done + len(own)] = features.to_numpy()
-        done += len(own)
+        self.rows[self.done : self.done + len(own)] = features.to_numpy()
+        self.done += len(own)
         for name, counts in encoding.unknown(own).items():
-            unknown[name].update(counts)
-    return pd.DataFrame(into, columns=names, copy=False), remarks_on(unknown)
+            self.unknown[name].update(counts)
 
 
 def _mask(rows: NDArray[np.int64], n: int) -> Mask:

@@ -1,11 +1,16 @@
 """What a run makes of a fitted tree: each function writes files of the run's folder, whole."""
 
+import itertools
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from bayestree._write import write_whole
+from bayestree.estimators._file_rows import parts_of
 from bayestree.report.text import export_text
 from bayestree.runs.folder import (
     COLUMNS,
@@ -71,10 +76,19 @@ def write_draws(folder: RunFolder, rows: Prepared, estimator: Any) -> None:
 
 def write_predictions(folder: RunFolder, file: RunFile, rows: Prepared, estimator: Any) -> None:
     """Predictions of the held-out rows, beside their numbers in the table and what they are."""
-    table = predictions(estimator, rows.X_held)
-    table.insert(0, "row", rows.rows_held)
-    table.insert(1, file.data.target, rows.y_held, allow_duplicates=True)
-    write_whole(folder / PREDICTIONS, table.to_parquet(index=False))
+
+    def found() -> Iterator[pa.Table]:
+        for part in parts_of(rows.X_held):
+            table = predictions(estimator, rows.X_held.iloc[part])
+            table.insert(0, "row", rows.rows_held[part])
+            table.insert(1, file.data.target, rows.y_held[part], allow_duplicates=True)
+            yield pa.Table.from_pandas(table, preserve_index=False)
+
+    parts = found()
+    first = next(parts)
+    with folder.draft(PREDICTIONS) as path, pq.ParquetWriter(path, first.schema) as written:
+        for part in itertools.chain([first], parts):
+            written.write_table(part)
 
 
 def write_report(

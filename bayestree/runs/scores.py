@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import r2_score, root_mean_squared_error
 
 from bayestree import tables
+from bayestree.estimators._file_rows import parts_of
 from bayestree.tables import InputError
 
 TINY = 1e-15
@@ -41,9 +42,7 @@ def scored(
         if len(y) > 1:
             scores["r2"] = float(r2_score(y, found, sample_weight=weights))
         return scores
-    probability = estimator.predict_proba(X)
-    found = estimator.classes_[probability.argmax(axis=1)]
-    own = (probability * (y[:, None] == estimator.classes_)).sum(axis=1)
+    found, own = _said_of(estimator, X, y)
     frequent = max(float(weights[y == label].sum()) for label in np.unique(y))
     return {
         "accuracy": float(np.average(found == y, weights=weights)),
@@ -51,6 +50,18 @@ def scored(
         # A class that training did not hold has probability 0; its loss stays finite.
         "log_loss": float(np.average(-np.log(np.maximum(own, TINY)), weights=weights)),
     }
+
+
+def _said_of(
+    estimator: Any, X: pd.DataFrame, y: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """The class that is predicted of each row, and the probability of its own."""
+    found, own = [], []
+    for part in parts_of(X):
+        probability = estimator.predict_proba(X.iloc[part])
+        found.append(estimator.classes_[probability.argmax(axis=1)])
+        own.append((probability * (y[part, None] == estimator.classes_)).sum(axis=1))
+    return np.concatenate(found), np.concatenate(own)
 
 
 def predictions(estimator: Any, X: pd.DataFrame) -> pd.DataFrame:
