@@ -10,6 +10,7 @@ and its ``log_priors``; what the sites hold, a hyperplane or a network, is the s
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -101,8 +102,8 @@ def em(
         recorded = {"stats": {"log_likelihood": np.array(trace)}, "settings": settings}
         return Posterior.from_point(model.with_(steepness=gamma), climb.sites(), "em", **recorded)
 
-    gamma = steepness
-    track = Track(range(epochs), "em", show=progress)
+    parts = {"climb": climb, "optimiser": climb.optimiser, "trace": trace}
+    track = Track(range(epochs), "em", show=progress, parts=parts)
     with seeded(draw_seed(random_state)):
         for epoch in track:
             gamma = steepness + epoch * steepness_step
@@ -110,7 +111,7 @@ def em(
             track.note(f"log-likelihood {trace[-1]:,.0f}")
             if callback is not None:
                 callback(epoch + 1, found(gamma))
-    return found(gamma)
+    return found(steepness + (epochs - 1) * steepness_step)
 
 
 class Climb:
@@ -147,6 +148,18 @@ class Climb:
             value.requires_grad_()
         self.optimiser = torch.optim.Adam(self.splits.values(), lr=learning_rate, fused=True)
         self.total = float(data.weights.sum())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Splits and leaves; Adam has a state of its own."""
+        return {"splits": self.splits, "leaves": self.leaves}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Put splits and leaves where another climb was."""
+        with torch.no_grad():
+            for name, value in self.splits.items():
+                value.copy_(state["splits"][name])
+        some = next(iter(self.leaves.values()))
+        self.leaves = {name: value.to(some.device) for name, value in state["leaves"].items()}
 
     def sites(self) -> dict[str, Tensor]:
         """All sites as they are."""

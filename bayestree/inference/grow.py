@@ -116,12 +116,14 @@ def _by_level(
 ) -> None:
     """Split all nodes of a level that can be split, then those of the next."""
     frontier = [0]
-    track = Track(range(limits.max_depth), "grow", show=progress)
+    parts = {"tree": tree, "frontier": frontier} | _state_of(splitter)
+    track = Track(range(limits.max_depth), "grow", show=progress, parts=parts)
     for _ in track:
         found = _fitted(tree, splitter, frontier, limits)
-        frontier = [child for i, split in found.items() for child in tree.branch(i, split)]
+        frontier[:] = [child for i, split in found.items() for child in tree.branch(i, split)]
         track.note(f"{len(tree.nodes) // 2 + 1} leaves")
         if not frontier:
+            track.finish()
             break
 
 
@@ -130,20 +132,53 @@ def _best_first(
 ) -> None:
     """Split the node of greatest gain until there are ``max_leaves``; each is fitted once."""
     most = len(tree.data.X) if limits.max_leaves is None else limits.max_leaves
-    waiting: list[tuple[float, int]] = []
-    splits: dict[int, FittedSplit] = {}
+    waiting = _Waiting(tree.data.X.device)
     fresh = [0]
-    track = Track(range(1, most), "grow", show=progress)
+    parts = {"tree": tree, "waiting": waiting, "fresh": fresh} | _state_of(splitter)
+    track = Track(range(1, most), "grow", show=progress, parts=parts)
     for n_leaves in track:
-        splits |= _fitted(tree, splitter, fresh, limits)
-        for i in fresh:
-            if i in splits:
-                heapq.heappush(waiting, (-splits[i].gain, i))
-        if not waiting:
+        for i, split in _fitted(tree, splitter, fresh, limits).items():
+            waiting.push(i, split)
+        if not waiting.order:
+            track.finish()
             break
-        _, i = heapq.heappop(waiting)
-        fresh = list(tree.branch(i, splits.pop(i)))
+        i, split = waiting.pop()
+        fresh[:] = tree.branch(i, split)
         track.note(f"{n_leaves + 1} leaves")
+
+
+class _Waiting:
+    """Fitted splits of leaves, that of greatest gain first."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.order: list[tuple[float, int]] = []
+        self.splits: dict[int, FittedSplit] = {}
+
+    def push(self, i: int, split: FittedSplit) -> None:
+        """Take in the split of node ``i``."""
+        self.splits[i] = split
+        heapq.heappush(self.order, (-split.gain, i))
+
+    def pop(self) -> tuple[int, FittedSplit]:
+        """The number of a node, and its split."""
+        _, i = heapq.heappop(self.order)
+        return i, self.splits.pop(i)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"splits": {i: tuple(split) for i, split in self.splits.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.splits = {
+            i: FittedSplit.restored(split, self.device) for i, split in state["splits"].items()
+        }
+        # any heap of the same entries gives them in the same order
+        self.order = sorted((-split.gain, i) for i, split in self.splits.items())
+
+
+def _state_of(splitter: Splitter) -> dict[str, Any]:
+    """The splitter as a part of the loop, where it remembers what it did."""
+    return {"splitter": splitter} if hasattr(splitter, "state_dict") else {}
 
 
 def _fitted(

@@ -101,7 +101,7 @@ class GrowingTree:
         """Grow as far as a tree of the same rows was."""
         self.nodes = self._root()
         for i, split in zip(state["nodes"], state["splits"], strict=True):
-            self.branch(i, FittedSplit(*split))
+            self.branch(i, FittedSplit.restored(split, self.data.X.device))
 
     def can_split(self, i: int, limits: GrowthLimits) -> bool:
         """Whether a node has enough rows, and rows that differ."""

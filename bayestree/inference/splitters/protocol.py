@@ -1,8 +1,9 @@
 """How a growing tree is given its splits: one call for all nodes that are ready."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
+import torch
 from torch import Tensor
 
 from bayestree.inference.data import Data
@@ -24,6 +25,13 @@ class FittedSplit(NamedTuple):
     sites: Mapping[str, Tensor]
     right: Tensor
     gain: float
+
+    @classmethod
+    def restored(cls, state: tuple[Any, ...], device: torch.device) -> Self:
+        """From a tuple of its attributes, which lie in the main memory."""
+        sites, right, gain = state
+        there = {name: site.to(device) for name, site in sites.items()}
+        return cls(there, right.to(device), gain)
 
 
 class Splitter(Protocol):

@@ -142,6 +142,14 @@ class WeightedEntropySplitter:
     def numbers_per_row(self, n_features: int) -> int:
         return n_features
 
+    def state_dict(self) -> dict[str, list[int]]:
+        """What it remembers of the splits so far."""
+        return {"iterations": list(self.iterations)}
+
+    def load_state_dict(self, state: dict[str, list[int]]) -> None:
+        """Remember what another did."""
+        self.iterations[:] = state["iterations"]
+
     def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
         """The split of each node; None where all its rows go one way."""
         width = data.X.shape[1] + 1
