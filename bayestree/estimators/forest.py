@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 
-from bayestree._parallel import in_order
+from bayestree._parallel import Call, in_order
 from bayestree._progress import Track
 from bayestree._seed import RandomState, draw_seed
 from bayestree._threads import threads_for
@@ -174,7 +174,9 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
     ) -> Self:
         """Grow and train every tree on all rows."""
         trees = self._trees()
-        calls = [(_fitted, (tree, X, y, weights, class_names), {}) for tree in trees]
+        calls: list[Call[EndToEndTreeClassifier]] = [
+            (_fitted, (tree, X, y, weights, class_names), {}) for tree in trees
+        ]
         found = in_order(calls, n_jobs=self.n_jobs)
         track = Track(trees, "trees", show=self.verbose)
         self.estimators_ = [next(found) for _ in track]

@@ -244,9 +244,9 @@ def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _values(value: Any, at: str) -> list[Any] | Range:
-    wanted = Range if isinstance(value, Mapping) else Values
+    wanted: TypeAdapter[Any] = TypeAdapter(Range if isinstance(value, Mapping) else Values)
     try:
-        found: list[Any] | Range = TypeAdapter(wanted).validate_python(value)
+        found: list[Any] | Range = wanted.validate_python(value)
     except ValidationError as error:
         raise InputError(
             f"{at} = {shown(value)}, but it must be a list of values, or a range such as "

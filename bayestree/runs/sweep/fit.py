@@ -6,18 +6,20 @@ import threading
 import time
 import warnings
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 import pandas as pd
 from joblib import parallel_config
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 from threadpoolctl import threadpool_limits
 
 from bayestree._threads import threads_for
 from bayestree.runs.scores import scored
 
-DONE, FAILED = "done", "failed"
+DONE: Final = "done"
+FAILED: Final = "failed"
 #: torch's generator is one for the whole process, but a worker of a cluster may have threads.
 ALONE = threading.Lock()
 
@@ -43,7 +45,7 @@ class Outcome:
         Host and process.
     """
 
-    status: str
+    status: Literal["done", "failed"]
     scores: dict[str, float] = field(default_factory=dict)
     leaves: int | None = None
     depth: int | None = None
@@ -59,19 +61,15 @@ class Outcome:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Self:
+    def from_json(cls, content: Any) -> "Outcome":
         """The inverse of :meth:`to_json`.
 
         Raises
         ------
-        TypeError, ValueError
+        ValueError
             If it is no outcome.
         """
-        found = cls(**content)
-        if found.status not in (DONE, FAILED):
-            raise ValueError(found.status)
-        scores = {str(name): float(value) for name, value in found.scores.items()}
-        return cls(**{**content, "scores": scores})
+        return TypeAdapter(cls).validate_python(content)
 
     @classmethod
     def failed(cls, error: str) -> Self:

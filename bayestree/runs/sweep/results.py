@@ -151,7 +151,7 @@ def ranking(table: pd.DataFrame, metric: Metric, n_fits: int) -> pd.DataFrame:
 
 
 def _varied(table: pd.DataFrame) -> Iterator[str]:
-    return (name for name in table if "." in name)
+    return (name for name in map(str, table) if "." in name)
 
 
 def _alike(values: Sequence[Any]) -> list[Any]:

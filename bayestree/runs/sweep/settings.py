@@ -137,4 +137,6 @@ def _drawn(vary: Choices, seed: int) -> Iterator[Setting]:
 
 
 def _draw(values: Sequence[Any] | Range, rng: np.random.Generator) -> Any:
-    return values.draw(rng) if isinstance(values, Range) else values[rng.integers(len(values))]
+    if isinstance(values, Range):
+        return values.draw(rng)
+    return values[int(rng.integers(len(values)))]

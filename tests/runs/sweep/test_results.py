@@ -1,0 +1,144 @@
+"""The folder of a sweep, its table and its ranking."""
+
+import pandas as pd
+import pytest
+
+from bayestree.runs.sweep.fit import Outcome
+from bayestree.runs.sweep.points import Point
+from bayestree.runs.sweep.results import SweepFolder, ranking, table_of
+from bayestree.tables import InputError
+from tests.runs.sweep.cases import written
+
+
+@pytest.fixture
+def points(tmp_path):
+    file = written(tmp_path)
+    return [
+        Point(f"{number}-{seed}", number, setting, one.model_copy(update={"seed": seed}), None)
+        for number, (setting, one) in enumerate(zip(file.settings, file.files, strict=True))
+        for seed in (0, 1)
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "sweep").mkdir()
+    found = SweepFolder(tmp_path / "sweep")
+    found.claim(force=False)
+    return found
+
+
+def outcome(loss, **others):
+    return Outcome("done", scores={"log_loss": loss}, leaves=2, seconds=1.5, **others)
+
+
+class TestFolder:
+    def test_outcomes_come_back(self, folder, points):
+        one = outcome(0.5, depth=1, training_rows=3, scored_rows=4, warnings=["w"], worker="a:1")
+        folder.keep(points[0], one)
+        assert folder.outcomes(points) == {points[0].key: one}
+
+    def test_failed_points_are_tried_again(self, folder, points):
+        folder.keep(points[0], Outcome.failed("no\nway"))
+        assert folder.outcomes(points) == {}
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "{",
+            "[]",
+            "null",
+            "{}",
+            '{"outcome": 3}',
+            '{"outcome": {}}',
+            '{"outcome": {"status": "fine"}}',
+            '{"outcome": {"status": "done", "scores": 3}}',
+            '{"outcome": {"status": "done", "scores": {"log_loss": "x"}}}',
+            '{"outcome": {"status": "done", "leaves": "two"}}',
+            "[" * 100_000,
+        ],
+    )
+    def test_what_is_no_outcome_is_not_finished(self, folder, points, text):
+        folder._file(points[0]).write_text(text)
+        assert folder.outcomes(points) == {}
+
+    def test_something_else_is_not_written_to(self, tmp_path):
+        (tmp_path / "notes.txt").write_text("mine")
+        with pytest.raises(InputError, match="is not empty and holds no sweep"):
+            SweepFolder(tmp_path).claim(force=False)
+        SweepFolder(tmp_path).claim(force=True)
+        assert (tmp_path / "notes.txt").read_text() == "mine"
+
+    def test_drafts_of_a_killed_process_go(self, folder, points):
+        draft = folder / "points" / ".0-0.json.x1"
+        draft.write_text("half")
+        (folder / "sweep.toml").write_text("")
+        folder.claim(force=False)
+        assert not draft.exists()
+
+
+class TestTable:
+    def test_rows_in_the_order_of_the_points(self, points):
+        found = table_of(points, {"1-0": outcome(0.2), "0-1": outcome(0.3)})
+        assert found["point"].tolist() == [0, 1]
+        assert found["model.max_depth"].tolist() == [1, 2]
+        assert found["seed"].tolist() == [1, 0]
+        assert found["log_loss"].tolist() == [0.3, 0.2]
+        assert found["fold"].isna().all()
+
+    def test_failed_points_say_why(self, points, folder):
+        found = table_of(points, {"0-0": Outcome.failed("no\nway"), "0-1": outcome(0.1)})
+        assert found["error"].tolist() == ["no way", ""]
+        assert found["log_loss"].isna().tolist() == [True, False]
+        folder.write_table(found)
+        assert pd.read_parquet(folder / "results.parquet").equals(found)
+
+    @pytest.mark.parametrize(
+        ("values", "written_as"),
+        [
+            ([1, 2], [1, 2]),
+            ([1, 2.5], [1.0, 2.5]),
+            ([True, False], [True, False]),
+            (["a", "b"], ["a", "b"]),
+            (["sqrt", 3], ["sqrt", "3"]),
+            ([True, 3], ["true", "3"]),
+            ([[8, 8], [4, 4]], ["[8, 8]", "[4, 4]"]),
+        ],
+    )
+    def test_values_of_any_kind_make_a_column(self, points, folder, values, written_as):
+        given = [
+            Point(one.key, one.number, {"model.x": value}, one.file, None)
+            for one, value in zip(points, values, strict=False)
+        ]
+        folder.write_table(table_of(given, {one.key: outcome(0.1) for one in given}))
+        assert pd.read_parquet(folder / "results.parquet")["model.x"].tolist() == written_as
+
+
+class TestRanking:
+    def test_means_over_seeds_the_best_first(self, points):
+        losses = {"0-0": 0.4, "0-1": 0.6, "1-0": 0.1, "1-1": 0.3}
+        table = table_of(points, {key: outcome(loss) for key, loss in losses.items()})
+        found = ranking(table, "log_loss", 2)
+        assert found["point"].tolist() == [1, 0]
+        assert found["mean"].tolist() == pytest.approx([0.2, 0.5])
+        assert found["sd"].tolist() == pytest.approx([0.02**0.5] * 2)
+        assert found["seconds"].tolist() == [3.0, 3.0]
+
+    def test_more_accuracy_is_better(self, points):
+        scores = {"0-0": 0.9, "0-1": 0.9, "1-0": 0.8, "1-1": 0.8}
+        done = {key: Outcome("done", scores={"accuracy": one}) for key, one in scores.items()}
+        assert ranking(table_of(points, done), "accuracy", 2)["point"].tolist() == [0, 1]
+
+    def test_a_setting_with_a_failed_fit_is_not_held_against_the_others(self, points):
+        done = {"0-0": outcome(0.0), "0-1": Outcome.failed("x"), "1-0": outcome(1.0)}
+        found = ranking(table_of(points, done | {"1-1": outcome(1.0)}), "log_loss", 2)
+        assert found["point"].tolist() == [1, 0]
+        assert found["mean"].isna().tolist() == [False, True]
+        assert found["fits"].tolist() == [2, 1]
+
+    def test_nothing_but_failures(self, points):
+        table = table_of(points, {one.key: Outcome.failed("x") for one in points})
+        found = ranking(table, "log_loss", 2)
+        assert found["mean"].isna().all()
+        assert found["fits"].tolist() == [0, 0]
