@@ -5,6 +5,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,6 +31,8 @@ from bayestree.runs.scores import predictions, scored
 from bayestree.runs.store import Columns
 
 MOST_NUMBERS = 10_000_000  # of a group of posterior.nc that has one for each row and draw
+# Sizes by estimator: facets.csv and the report are of one measurement, the prior's counted once.
+_MEASURED: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 BY_ROW = ("log_likelihood", "posterior_predictive", "prior_predictive", "observed_data")
 
 
@@ -134,6 +137,7 @@ def report_of(
         question=file.question,
         data=table | {"target": file.data.target, "task": file.data.task},
         metrics=metrics,
+        sizes=sizes_of(estimator) if has_draws(estimator) else None,
         command=repeating(folder),
         manifest=dict(manifest),
     )
@@ -168,4 +172,8 @@ def sizes_of(estimator: Any) -> Any:
     if not hasattr(estimator, "polytope_size"):
         return None
     several = "log_weight" in estimator.posterior_.point
-    return estimator.polytope_size() if several or has_draws(estimator) else None
+    if not several and not has_draws(estimator):
+        return None
+    if estimator not in _MEASURED:
+        _MEASURED[estimator] = estimator.polytope_size()
+    return _MEASURED[estimator]

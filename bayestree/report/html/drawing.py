@@ -13,11 +13,12 @@ from bayestree.report.html.svg import element, lines, title
 
 TEXT = 12.0  # size of the text, in pixels; that of the second line is one less
 SLOT = (80.0, 172.0)  # width of a tip, by how many there are
-PAGE = 940.0  # width that the tips share
+PAGE, BESIDE = 940.0, 448.0  # width that the tips share: of many, and of few
 LEVEL, TOP, BELOW = 98.0, 28.0, 58.0  # from a level to the next, above the root, below a tip
 BOX, PAD = 42.0, 9.0  # height of a node, and what is beside its text
 BAR = 12.0  # height of the bar of a leaf
 LINK = (1.2, 13.0)  # widths of links without rows and with all
+FEW = 4  # tips of a small sheet
 # Lying:
 ACROSS, LINE, INDENT, MARGIN = 343.0, 46.0, (10.0, 22.0), 12.0
 GLYPH, SHORT = 6.0, 44.0  # half a node's mark, width of a leaf's bar
@@ -32,9 +33,15 @@ class Place(NamedTuple):
     above: int | None  # the node that it hangs from
 
 
+def is_small(sheet: Sheet) -> bool:
+    """Whether a sheet leaves room for a text beside it."""
+    return len(sheet.tips) <= FEW
+
+
 def standing(labels: Labels, sheet: Sheet) -> Markup:
     """A sheet with its root above."""
-    slot = float(np.clip(PAGE / len(sheet.tips), *SLOT))
+    room = BESIDE if is_small(sheet) else PAGE
+    slot = float(np.clip(room / len(sheet.tips), *SLOT))
     places = _standing_places(labels, sheet, slot)
     width = slot * len(sheet.tips)
     height = max(place.y for place in places.values()) + BELOW

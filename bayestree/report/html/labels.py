@@ -62,7 +62,7 @@ class Labels(NamedTuple):
         if self.tree.value.ndim == 1:
             return f"mean {words.number(float(mean[0]))}"
         best = int(mean.argmax())
-        return f"{self.classes[best]} {words.percent(float(mean[best]))}"
+        return f"{self.classes[best]} ({words.percent(float(mean[best]))})"
 
     def leaf_text(self, leaf: int) -> str:
         """What a leaf predicts."""
@@ -70,7 +70,7 @@ class Labels(NamedTuple):
         if self.tree.value.ndim == 1:
             return words.number(float(value))
         best = int(value.argmax())
-        return f"{self.classes[best]} {value[best]:.2f}"
+        return f"{self.classes[best]} ({value[best]:.2f})"
 
     def spoken(self, child: int) -> str:
         """A node or leaf in a line, for the pointer and for readers aloud."""

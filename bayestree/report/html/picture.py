@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -65,7 +66,8 @@ def picture(
     on_paper : bool
         Keep white for white, as a map of colours needs.
     """
-    with mpl.rc_context(DRAWING | {"svg.hashsalt": f"{spoken}{width}{height}"}):
+    own: Any = DRAWING | {"svg.hashsalt": f"{spoken}{width}{height}"}  # names are of one picture
+    with mpl.rc_context(own):
         figure = Figure(
             figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
         )
@@ -81,7 +83,7 @@ def written(figure: Figure, spoken: str, *, on_paper: bool = False) -> Markup:
     """A figure as SVG that has no style of its own outside its elements."""
     for ax in figure.axes:
         for points in ax.collections:
-            if len(points.get_offsets()) > MANY:
+            if len(np.asarray(points.get_offsets())) > MANY:
                 points.set_rasterized(True)
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=not on_paper, metadata={"Date": None})

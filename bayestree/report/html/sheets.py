@@ -8,9 +8,9 @@ import numpy as np
 from bayestree.topology import BoolArray, Topology
 from bayestree.tree import FloatArray
 
-MOST_TIPS = 12  # leaves and closed branches of a sheet
+MOST_TIPS, FULL = 10, 12  # leaves and closed branches of a sheet: wanted, and at most
 DEEPEST = 7  # levels of a sheet
-SMALL = 3  # leaves of a branch for which no sheet is begun
+SMALL = 3  # leaves of a branch that is opened while there is room
 MOST_NODES = 250  # of a tree, that are drawn and described: those of the most rows
 
 
@@ -71,7 +71,7 @@ def _sheet(
     closed = [(-rows[root], root)]
     while closed:
         _, node = heapq.heappop(closed)
-        full = n_tips >= MOST_TIPS and leaves[node] > SMALL
+        full = n_tips >= (FULL if leaves[node] <= SMALL else MOST_TIPS)
         if not shown[node] or full or depth[node] >= DEEPEST:
             continue
         opened.add(node)

@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 SAMPLE = 2000  # rows in pictures, and of which splits are asked how sure they are
 SIZE_WORK = 6000  # polytopes that are measured, of all nodes and draws, at most
-PRIOR_NODES = 16  # of which the prior is counted as well, which takes longer
+PRIOR_NODES = 8  # of which the prior is counted as well, which takes longer
 FEWEST_DRAWS = 10  # of a node, however many nodes there are
 
 

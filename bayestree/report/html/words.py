@@ -9,6 +9,7 @@ ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 TAKEN = re.compile(r" - (?=[0-9.])")  # between two terms
 SPACE = "\N{NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
+LARGE = 1e7  # from here on numbers have an exponent
 WIDE = 1.0  # of the size of the text: width of an East Asian letter, ...
 LETTER = 0.56  # ... and of any other, on average
 
@@ -36,7 +37,14 @@ def number(value: float, digits: int = 4) -> str:
     """A value to so many significant digits, with a true minus sign."""
     if not math.isfinite(value):
         return "not finite" if not math.isnan(value) else "not known"
-    return f"{value:,.{digits}g}".replace("-", MINUS)
+    size = abs(value)
+    if 1 <= size < LARGE:  # no exponent where that is not much longer
+        places = max(0, digits - 1 - math.floor(math.log10(size)))
+        text = f"{round(value, places):,.{places}f}"
+        text = text.rstrip("0").rstrip(".") if places else text
+    else:
+        text = f"{value:.{digits}g}"
+    return text.replace("-", MINUS)
 
 
 def with_error(value: float, error: float | None) -> str:

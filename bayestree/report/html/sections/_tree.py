@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from bayestree.report.html.drawing import lying, standing
+from bayestree.report.html.drawing import is_small, lying, standing
 from bayestree.report.html.labels import Labels, labels_of
 from bayestree.report.html.nodes import LeafCard, NodeCard, leaf_cards, node_cards
 from bayestree.report.html.sections._section import CLASS_KEY, Section
@@ -74,5 +74,5 @@ def _sheet(labels: Labels, sheet: Sheet, place: int) -> dict[str, Any]:
         "above": [(f"{labels.prefix}{end}", end) for end in ends],
         "standing": standing(labels, sheet),
         "lying": lying(labels, sheet),
-        "wide": len(sheet.tips) > 4,
+        "small": is_small(sheet),
     }

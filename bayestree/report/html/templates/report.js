@@ -39,7 +39,7 @@
     if (!chosen || !chosen.classList.contains("card")) return false;
     const explorer = chosen.closest(".explorer");
     const member = chosen.closest("details.member");
-    if (member) member.open = true;
+    if (member && record) member.open = true;
     for (const one of all(".card", explorer)) one.hidden = one !== chosen;
     const sheet = sheetOf(at);
     if (sheet) for (const one of all(".sheet", explorer)) one.hidden = one !== sheet;
@@ -48,6 +48,8 @@
     const way = new Set();
     for (let step = at; step; step = parent(step)) way.add(step);
     for (const one of all(".link", explorer)) one.classList.toggle("way", way.has(one.dataset.to));
+    const spoken = explorer.querySelector(".spoken");
+    if (record && spoken && links(at).length) spoken.textContent = links(at)[0].getAttribute("aria-label");
     if (record) history.replaceState(null, "", `#${at}`);
     if (focus) {
       const drawn = links(at).find((one) => one.getClientRects().length);
