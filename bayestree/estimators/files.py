@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 from sklearn.utils.validation import check_is_fitted
 
@@ -32,6 +31,7 @@ from bayestree.estimators._contents import (
     check_network,
     describe,
 )
+from bayestree.estimators._trust import check_built, check_described
 from bayestree.estimators.alternating import AlternatingTreeClassifier, AlternatingTreeRegressor
 from bayestree.estimators.bivariate import BivariateTreeClassifier
 from bayestree.estimators.cpt import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
@@ -134,20 +134,27 @@ def load(path: str | Path, *, network: Network | None = None) -> Estimator:
         raise FileNotFoundError(f"no model file {str(source)!r}.")
     content = source.read_bytes()
     try:
-        described, arrays = _from_bytes(content)
-        check_network(described, arrays, network)
-        return build(ESTIMATORS[described["class"]], described, arrays, network)
+        return _built(content, network)
     except NetworkNeededError as error:
         raise ValueError(f"{str(source)!r} {error}") from None
     except ModelFileError as error:
         raise ModelFileError(f"{str(source)!r} {error}") from None
-    except (LookupError, TypeError, ValueError, AttributeError, SafetensorError) as error:
+    except Exception as error:  # a stranger's file may be wrong in any way
         raise ModelFileError(
             f"{str(source)!r} does not hold what a model file of version {VERSION} should: {error}"
         ) from error
 
 
 # Bytes.
+
+
+def _built(content: bytes, network: Network | None) -> Estimator:
+    described, arrays = _from_bytes(content)
+    check_described(described)
+    check_network(described, arrays, network)
+    found = build(ESTIMATORS[described["class"]], described, arrays, network)
+    check_built(found)
+    return found
 
 
 def _to_bytes(described: dict[str, Any], arrays: Arrays) -> bytes:

@@ -1,0 +1,165 @@
+"""Model files from strangers: read, or refused; nothing in them is ever run.
+
+A stranger can sign a file as well as we can, so that most of these are signed.
+"""
+
+import json
+import pickle
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import numpy as safetensors
+
+import bayestree
+from bayestree.estimators import files
+from bayestree.estimators.files import ModelFileError
+from tests.fuzz.strategies import changed, fuzzed, odd_numbers, values
+
+DATA = Path(__file__).parents[1] / "data"
+NAMES = ["iris-v1", "iris-v2", "iris-v3-forest", "iris-v3-linear"]
+WHOLE = {name: (DATA / f"{name}.safetensors").read_bytes() for name in NAMES}
+
+
+def taken_apart(content):
+    return files._from_bytes(content)
+
+
+def signed(described, arrays):
+    """A file with these parts whose checksum is right."""
+    text = json.dumps(described | {"checksum": files.BLANK})
+    blank = safetensors.save(arrays, {files.FORMAT: text})
+    return blank.replace(files.BLANK.encode(), files._digest(blank), 1)
+
+
+def opened(content, folder):
+    """What a file holds, if it is one; it then predicts."""
+    path = folder / "model.safetensors"
+    path.write_bytes(content)
+    try:
+        found = bayestree.load(path)
+    except (ModelFileError, ValueError) as error:
+        said = str(error)
+        assert "model.safetensors" in said
+        return None
+    rows = pd.DataFrame(
+        np.zeros((3, found.n_features_in_)), columns=getattr(found, "feature_names_in_", None)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # numbers that no fit would give
+        found.predict(rows)
+        if hasattr(found, "classes_"):
+            found.predict_proba(rows)
+    assert found.get_n_leaves() >= 1
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_signed_as_it_was(name, tmp_path):
+    assert opened(signed(*taken_apart(WHOLE[name])), tmp_path) is not None
+
+
+@fuzzed
+@given(st.sampled_from(NAMES), st.data())
+def test_files_with_changes(tmp_path, name, data):
+    content = data.draw(changed(WHOLE[name]))
+    if content != WHOLE[name]:
+        assert opened(content, tmp_path) is None
+
+
+@fuzzed
+@given(st.binary(max_size=100))
+def test_bytes_that_are_no_model(tmp_path, content):
+    assert opened(content, tmp_path) is None
+
+
+def places(value, path=()):
+    """Every place in a description: those of its keys and items, at any depth."""
+    yield path
+    pairs = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    for key, inner in pairs:
+        yield from places(inner, (*path, key))
+
+
+def put(value, path, new):
+    """The description with another value in a place."""
+    if not path:
+        return new
+    found = dict(value) if isinstance(value, dict) else list(value)
+    found[path[0]] = put(value[path[0]], path[1:], new)
+    return found
+
+
+@fuzzed
+@given(st.sampled_from(NAMES), st.data())
+def test_signed_with_another_description(tmp_path, name, data):
+    described, arrays = taken_apart(WHOLE[name])
+    for _ in range(data.draw(st.integers(1, 2))):
+        place = data.draw(st.sampled_from([p for p in places(described) if p]))
+        json_values = values.map(lambda value: json.loads(json.dumps(value, default=str)))
+        described = put(described, place, data.draw(json_values))
+    opened(signed(described, arrays), tmp_path)
+
+
+@fuzzed
+@given(st.sampled_from(NAMES), st.data())
+def test_signed_with_other_arrays(tmp_path, name, data):
+    described, arrays = taken_apart(WHOLE[name])
+    which = data.draw(st.sampled_from(sorted(arrays)))
+    array = arrays[which]
+    kind = data.draw(st.sampled_from(["gone", "shape", "value", "dtype", "cut", "empty"]))
+    if kind == "gone":
+        del arrays[which]
+    elif kind == "shape":
+        arrays[which] = array.reshape(-1)
+    elif kind == "value" and array.size:
+        changed_to = array.copy()
+        at = data.draw(st.integers(0, array.size - 1))
+        with np.errstate(all="ignore"):
+            changed_to.flat[at] = np.asarray(data.draw(odd_numbers), dtype=float).astype(
+                array.dtype
+            )
+        arrays[which] = changed_to
+    elif kind == "dtype":
+        with np.errstate(all="ignore"):
+            arrays[which] = array.astype(data.draw(st.sampled_from([np.int8, np.float16, bool])))
+    elif kind == "cut":
+        arrays[which] = np.ascontiguousarray(array[: len(array) // 2]) if array.ndim else array
+    elif kind == "empty":
+        arrays[which] = np.empty((0,), dtype=array.dtype)
+    opened(signed(described, arrays), tmp_path)
+
+
+class Boom:
+    def __reduce__(self):
+        return (Path("/").joinpath, ("boom",))
+
+
+def test_a_pickle_is_no_model(tmp_path):
+    assert opened(pickle.dumps(Boom()), tmp_path) is None
+
+
+@pytest.mark.parametrize("depth", [100, 100_000])
+def test_deep_descriptions(depth, tmp_path):
+    _, arrays = taken_apart(WHOLE["iris-v1"])
+    text = (
+        '{"version": 3, "checksum": "'
+        + files.BLANK
+        + '", "params": '
+        + "[" * depth
+        + "]" * depth
+        + "}"
+    )
+    blank = safetensors.save(arrays, {files.FORMAT: text})
+    content = blank.replace(files.BLANK.encode(), files._digest(blank), 1)
+    assert opened(content, tmp_path) is None

@@ -1,0 +1,115 @@
+"""Tables from strangers: made ready for a fit, or refused in one line; nothing else."""
+
+import io
+
+import numpy as np
+import pandas as pd
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from bayestree.runs.rows import prepare
+from bayestree.tables import InputError, read_table
+from tests.fuzz.strategies import changed, fuzzed
+
+CSV = "size,color,kind,count\n" + "".join(
+    f"{n * 1.5},{'red' if n % 3 else 'blue'},{'big' if n > 9 else 'small'},{n}\n" for n in range(20)
+)
+
+
+def parquet():
+    buffer = io.BytesIO()
+    pd.read_csv(io.StringIO(CSV)).to_parquet(buffer, index=False)
+    return buffer.getvalue()
+
+
+PARQUET = parquet()
+
+
+def ready(path, target="kind", task="auto"):
+    """The rows for a fit, if the table can be used; a refusal is one line."""
+    try:
+        frame = read_table(path)
+        if target not in frame:
+            return None
+        return prepare(frame, target, None, task=task, fraction=0.2, seed=0)
+    except InputError as error:
+        said = str(error)
+    assert said
+    assert "\n" not in said
+    return None
+
+
+def holds_together(rows):
+    X = np.vstack([rows.X, rows.X_held])
+    assert np.isfinite(X).all()
+    assert X.dtype == np.float64
+    assert X.shape == (len(rows.y) + len(rows.y_held), len(rows.encoding.feature_names))
+    assert (rows.weights >= 0).all()
+
+
+@fuzzed
+@given(st.data(), st.sampled_from(["kind", "count"]))
+def test_csv_with_changes(tmp_path, data, target):
+    path = tmp_path / "a.csv"
+    path.write_bytes(data.draw(changed(CSV.encode())))
+    rows = ready(path, target, data.draw(st.sampled_from(["auto", "classification", "regression"])))
+    if rows is not None:
+        holds_together(rows)
+
+
+@fuzzed
+@given(st.data())
+def test_parquet_with_changes(tmp_path, data):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(data.draw(changed(PARQUET)))
+    rows = ready(path)
+    if rows is not None:
+        holds_together(rows)
+
+
+@fuzzed
+@given(st.binary(max_size=80), st.sampled_from([".csv", ".csv.gz", ".parquet"]))
+@example(b"kind\n" + b'"' * 200, ".csv")
+@example(b"kind,kind\n1,2\n", ".csv")
+@example(b"\xef\xbb\xbfkind,x\na,1\nb,2\n", ".csv")
+@example(b"kind,x\r1,2\r3,4\r", ".csv")
+@example(b"kind,x\n\0,\0\n", ".csv")
+@example(b"PAR1PAR1", ".parquet")
+def test_bytes_that_are_no_table(tmp_path, content, suffix):
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(content)
+    rows = ready(path)
+    if rows is not None:
+        holds_together(rows)
+
+
+cells = st.one_of(
+    st.text(max_size=4), st.integers(), st.floats(), st.booleans(), st.none(), st.dates(),
+    st.sampled_from(["1e400", "-inf", "nan", "", " ", "1_000", "0x1F", "\u0661", "TRUE", "1,5"]),
+)  # fmt: skip
+
+
+@fuzzed
+@given(st.lists(st.tuples(cells, cells, st.sampled_from(["a", "b"])), min_size=1, max_size=12))
+def test_odd_cells(tmp_path, rows):
+    path = tmp_path / "a.csv"
+    frame = pd.DataFrame(rows, columns=["x", "y", "kind"])
+    frame.to_csv(path, index=False, errors="replace")
+    found = ready(path)
+    if found is not None:
+        holds_together(found)
+
+
+@fuzzed
+@given(st.lists(cells, min_size=4, max_size=12), st.sampled_from([object, "category"]))
+def test_odd_columns_of_parquet(tmp_path, values, dtype):
+    path = tmp_path / "a.parquet"
+    kind = np.where(np.arange(len(values)) % 2, "a", "b")
+    frame = pd.DataFrame({"x": pd.Series(values, dtype=object), "kind": kind})
+    try:
+        frame.astype({"x": dtype}).to_parquet(path)
+    except Exception:  # what Parquet itself does not take
+        return
+    found = ready(path)
+    if found is not None:
+        holds_together(found)
