@@ -72,7 +72,8 @@ def read_rows(file: "RunFile") -> Prepared:
 
         return read_on_disk(file)
     frame = _read(Path(data.path), data.target, data.weights, data.drop)
-    prints = {"data": fingerprint(Path(data.path), *frame.shape)}
+    width = frame.shape[1] + len(set(data.drop))
+    prints = {"data": fingerprint(Path(data.path), len(frame), width)}
     if data.test is None:
         found = prepare(
             frame,
@@ -86,21 +87,20 @@ def read_rows(file: "RunFile") -> Prepared:
         # what is text in the one is so in the other, even where it looks like numbers
         text = [str(name) for name in frame if tables.is_text(frame[name])]
         test = _read(Path(data.test), data.target, data.weights, data.drop, text)
-        prints["test"] = fingerprint(Path(data.test), *test.shape)
+        prints["test"] = fingerprint(Path(data.test), len(test), test.shape[1] + len(set(data.drop)))
         found = prepare_apart(frame, test, data.target, data.weights, task=data.task)
     return found._replace(fingerprints=prints)
 
 
 def fingerprint(path: Path, n_rows: int, n_columns: int) -> dict[str, Any]:
     """What a table is known by: its file's SHA-256, and numbers of rows and columns."""
+    return {"path": str(path), "sha256": sha256(path), "rows": n_rows, "columns": n_columns}
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as source:
-        digest = hashlib.file_digest(source, "sha256").hexdigest()
-    return {
-        "path": str(path),
-        "sha256": digest,
-        "rows": n_rows,
-        "columns": n_columns,
-    }
+        return hashlib.file_digest(source, "sha256").hexdigest()
 
 
 def prepare(

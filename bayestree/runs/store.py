@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bayestree.estimators.files import load
-from bayestree.runs.folder import COLUMNS, METRICS, MODEL, RUN, RunFolder
-from bayestree.runs.rows import Prepared, read_rows
+from bayestree.runs.folder import COLUMNS, MANIFEST, METRICS, MODEL, RUN, RunFolder
+from bayestree.runs.rows import Prepared, read_rows, sha256
 from bayestree.runs.schema import RunFile, read_run
 from bayestree.tables import Encoding, InputError
 
@@ -101,11 +101,25 @@ class Run:
         InputError
             If they cannot be read, or are not those of the run.
         """
-        found = read_rows(self.file)
+        try:
+            found = read_rows(self.file)
+        except InputError:
+            self._check_files()
+            raise
         for name, was in self.manifest["data"].items():
             if found.fingerprints.get(name, {}).get("sha256") != was["sha256"]:
-                raise InputError(f"{was['path']!r} has changed since the run in {self.folder}.")
+                raise self._changed(was["path"])
         return found
+
+    def _check_files(self) -> None:
+        """Refuse tables that are not as they were, whatever else is wrong with them."""
+        for name, path in (("data", self.file.data.path), ("test", self.file.data.test)):
+            was = self.manifest["data"].get(name, {}).get("sha256")
+            if path is not None and path.is_file() and sha256(path) != was:
+                raise self._changed(path)
+
+    def _changed(self, path: str | Path) -> InputError:
+        return InputError(f"{str(path)!r} has changed since the run in {str(self.folder)!r}.")
 
 
 def open_run(folder: str | Path) -> Run:
@@ -177,7 +191,9 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _check_there(path: Path) -> None:
-    if not path.is_file():
-        raise InputError(
-            f"{str(path.parent)!r} has no {path.name}; give the folder of a finished run."
-        )
+    if path.is_file():
+        return
+    remedy = "give the folder of a run"
+    if (path.parent / MANIFEST).is_file():
+        remedy = f"its run was not finished: go on by `bayestree run {path.parent} --resume`"
+    raise InputError(f"{str(path.parent)!r} has no {path.name}; {remedy}.")

@@ -1,0 +1,124 @@
+"""Rows of a run: held out, or of a table of their own."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bayestree.runs.rows import prepare, prepare_apart, read_rows
+from bayestree.tables import InputError
+from tests.runs.cases import run_file, table
+
+
+def labelled(labels, sizes=None):
+    sizes = range(len(labels)) if sizes is None else sizes
+    return pd.DataFrame({"size": list(sizes), "kind": labels})
+
+
+class TestHeldOut:
+    def test_no_row_is_lost_or_double(self):
+        frame = table(50)
+        found = prepare(frame, "kind", None, task="auto", fraction=0.3, seed=4)
+        kept = frame.drop(index=found.rows_held)
+        assert (len(found.X), len(found.X_held)) == (35, 15)
+        np.testing.assert_array_equal(found.X["width"], kept["width"])
+        np.testing.assert_array_equal(found.y, kept["kind"])
+        np.testing.assert_array_equal(found.y_held, frame["kind"][found.rows_held])
+
+    def test_classes_are_held_out_evenly(self):
+        found = prepare(
+            labelled(["a"] * 30 + ["b"] * 10), "kind", None, task="auto", fraction=0.2, seed=0
+        )
+        assert sorted(found.y_held) == ["a"] * 6 + ["b"] * 2
+
+    def test_the_seed_chooses(self):
+        held = [
+            prepare(table(50), "kind", None, task="auto", fraction=0.3, seed=seed).rows_held
+            for seed in (0, 0, 1)
+        ]
+        np.testing.assert_array_equal(held[0], held[1])
+        assert not np.array_equal(held[0], held[2])
+
+    def test_none_held_out(self):
+        found = prepare(table(20), "kind", None, task="auto", fraction=0, seed=0)
+        assert not found.held_out
+        pd.testing.assert_frame_equal(found.X, found.X_held)
+
+    def test_weights(self):
+        frame = table(20).assign(copies=np.arange(20) % 3)
+        found = prepare(frame, "kind", "copies", task="auto", fraction=0.5, seed=0)
+        assert list(found.X.columns) == ["width", "height", "price"]
+        np.testing.assert_array_equal(found.weights_held, frame["copies"][found.rows_held])
+
+
+class TestApart:
+    def test_all_rows_are_trained_on(self):
+        found = prepare_apart(table(20), table(8, seed=1), "kind", None, task="auto")
+        assert (len(found.X), len(found.X_held), found.held_out) == (20, 8, True)
+        np.testing.assert_array_equal(found.y_held, table(8, seed=1)["kind"])
+        np.testing.assert_array_equal(found.rows_held, np.arange(8))
+
+    @pytest.mark.parametrize("labels", [[True, False, True], [0, 1, 1], [0.0, 2.0, 1.0]])
+    def test_labels_are_those_of_training(self, labels):
+        found = prepare_apart(labelled(labels), labelled(labels), "kind", None, task="auto")
+        assert found.y_held.dtype == found.y.dtype
+        np.testing.assert_array_equal(found.y_held, found.y)
+
+    def test_a_label_that_training_did_not_hold(self):
+        found = prepare_apart(
+            labelled(["a", "b", "a"]), labelled(["c", "a"]), "kind", None, task="auto"
+        )
+        assert list(found.y_held) == ["c", "a"]
+
+    def test_fractions_are_no_classes(self):
+        with pytest.raises(InputError, match=r"'kind' holds 0\.5, which is no class"):
+            prepare_apart(labelled([0, 1, 1]), labelled([0.5, 1.0]), "kind", None, task="auto")
+
+    def test_one_class(self):
+        with pytest.raises(InputError, match="one class"):
+            prepare_apart(labelled(["a", "a"]), labelled(["a", "b"]), "kind", None, task="auto")
+
+    def test_numbers(self):
+        numbers = labelled([0.5, 1.5, 2.5])
+        found = prepare_apart(numbers, labelled([7, 8]), "kind", None, task="auto")
+        assert found.y_held.tolist() == [7.0, 8.0]
+
+
+class TestReadRows:
+    def test_a_test_file(self, tmp_path):
+        table(10, seed=1).to_parquet(tmp_path / "test.parquet")
+        found = read_rows(run_file(tmp_path, data={"test": "test.parquet"}))
+        assert (len(found.X), len(found.X_held)) == (60, 10)
+        assert found.fingerprints["data"]["rows"] == 60
+        assert found.fingerprints["test"]["path"] == str(tmp_path / "test.parquet")
+        assert found.fingerprints["test"]["columns"] == 4
+
+    def test_text_stays_text_in_the_test_file(self, tmp_path):
+        (tmp_path / "data.csv").write_text("code,kind\n01,a\nx,b\n01,a\nx,b\n")
+        (tmp_path / "test.csv").write_text("code,kind\n01,a\n")
+        found = read_rows(run_file(tmp_path, data={"test": "test.csv", "drop": []}))
+        assert found.X_held["code=01"].tolist() == [1.0]
+        assert found.remarks == []
+
+    def test_the_fingerprint_is_of_the_file(self, tmp_path):
+        first = read_rows(run_file(tmp_path)).fingerprints["data"]
+        assert (first["rows"], first["columns"]) == (60, 4)
+        text = (tmp_path / "data.csv").read_text()
+        (tmp_path / "data.csv").write_text(text + "\n")
+        assert read_rows(run_file(tmp_path)).fingerprints["data"]["sha256"] != first["sha256"]
+
+    @pytest.mark.parametrize(
+        ("data", "said"),
+        [
+            ({"target": "weight"}, r"target 'weight' is not a column of 'data\.csv', which has "),
+            ({"weights": "mass"}, "weights 'mass' is not a column"),
+            ({"drop": ["mass"]}, "drop 'mass' is not a column"),
+            ({"drop": ["kind"]}, "target 'kind' is named for another purpose"),
+            ({"weights": "kind"}, "weights 'kind' is named for another purpose"),
+            ({"test": "test.csv"}, r"target 'kind' is not a column of 'test\.csv'"),
+            ({"test": "absent.csv"}, r"absent\.csv' does not exist"),
+        ],
+    )
+    def test_refused(self, data, said, tmp_path):
+        table(5).drop(columns="kind").to_csv(tmp_path / "test.csv")
+        with pytest.raises(InputError, match=said):
+            read_rows(run_file(tmp_path, data=data))

@@ -1,0 +1,74 @@
+"""Scores, by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bayestree.runs.scores import listed, predictions, scored, scored_or_why_not
+
+X = pd.DataFrame({"x": [0.0, 1.0, 2.0]})
+
+
+class Classifier:
+    classes_ = np.array(["a", "b"])
+
+    def predict_proba(self, X):
+        return np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]])
+
+
+class Regressor:
+    def predict(self, X):
+        return X["x"].to_numpy()
+
+
+class TestClasses:
+    def test_scores(self):
+        found = scored(Classifier(), X, np.array(["a", "b", "a"]), None)
+        assert found == {
+            "accuracy": pytest.approx(2 / 3),
+            "accuracy_of_most_frequent_class": pytest.approx(2 / 3),
+            "log_loss": pytest.approx(-np.log([0.9, 0.6, 0.2]).mean()),
+        }
+
+    def test_weights(self):
+        found = scored(Classifier(), X, np.array(["a", "b", "a"]), np.array([1.0, 0.0, 3.0]))
+        assert found["accuracy"] == 0.25
+        assert found["accuracy_of_most_frequent_class"] == 1.0
+
+    def test_weights_of_zero_count_as_one(self):
+        y = np.array(["a", "b", "a"])
+        assert scored(Classifier(), X, y, np.zeros(3)) == scored(Classifier(), X, y, None)
+
+    def test_a_class_that_training_did_not_hold(self):
+        found = scored(Classifier(), X, np.array(["c", "b", "b"]), None)
+        assert np.isfinite(found["log_loss"])
+        assert found["accuracy"] == pytest.approx(2 / 3)
+
+    def test_predictions(self):
+        found = predictions(Classifier(), X)
+        assert list(found.columns) == ["prediction", "p(a)", "p(b)"]
+        assert list(found["prediction"]) == ["a", "b", "b"]
+
+
+class TestNumbers:
+    def test_scores(self):
+        found = scored(Regressor(), X, np.array([0.0, 1.0, 5.0]), None)
+        assert found["rmse"] == pytest.approx(np.sqrt(3.0))
+        assert found["r2"] == pytest.approx(1 - 9 / 14)
+
+    def test_one_row_has_no_r2(self):
+        assert scored(Regressor(), X[:1], np.array([2.0]), None) == {"rmse": 2.0}
+
+    def test_predictions_without_a_model_of_y(self):
+        assert list(predictions(Regressor(), X).columns) == ["prediction"]
+
+
+def test_a_target_that_cannot_be_scored():
+    column = pd.Series([1.0, None, 2.0], name="y")
+    assert "1 missing value" in scored_or_why_not(Regressor(), X, column, is_text=False)
+    text = pd.Series(["a", "b", "a"], name="y")
+    assert "should hold numbers" in scored_or_why_not(Regressor(), X, text, is_text=False)
+
+
+def test_listed():
+    assert listed({"log_loss": 0.123456, "r2": 1.0}) == "log loss 0.1235, r2 1"

@@ -1,0 +1,102 @@
+"""Runs opened again, and folders that were changed."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import bayestree
+from bayestree.estimators.files import ModelFileError
+from bayestree.runs.runner import run
+from bayestree.runs.store import open_run, read_model
+from bayestree.tables import InputError
+from tests.runs.cases import Recorder, interrupt, run_file
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    return run(run_file(folder, title="Sizes")).folder
+
+
+@pytest.fixture
+def folder(finished, tmp_path):
+    """A copy that may be changed, with its data where it was."""
+    shutil.copytree(finished.parent, tmp_path / "all")
+    return tmp_path / "all" / "out"
+
+
+class TestOpen:
+    def test_all_that_it_has(self, finished):
+        found = open_run(finished)
+        assert found.folder == finished
+        assert found.file.title == "Sizes"
+        assert (found.task, found.target) == ("classification", "kind")
+        assert found.encoding.feature_names == ["width", "height"]
+        assert found.metrics["leaves"] == found.estimator.get_n_leaves()
+        rows = found.rows()
+        accuracy = found.estimator.score(rows.X_held, rows.y_held)
+        assert found.metrics["accuracy"] == accuracy
+
+    def test_a_project_may_be_moved(self, folder, finished):
+        found = open_run(folder)
+        assert found.file.data.path == folder.parent / "data.csv"
+        np.testing.assert_array_equal(found.rows().X, open_run(finished).rows().X)
+
+    def test_a_relative_path(self, folder, monkeypatch):
+        monkeypatch.chdir(folder.parent)
+        assert open_run("out").folder == folder
+
+    def test_data_that_changed(self, folder):
+        (folder.parent / "data.csv").write_text("width,height,kind,price\n1,2,big,1\n2,1,small,3\n")
+        with pytest.raises(InputError, match="the run in"):
+            open_run(folder).rows()
+
+    def test_an_unfinished_run(self, tmp_path):
+        file = run_file(tmp_path)
+        with pytest.raises(KeyboardInterrupt):
+            run(file, display=Recorder("fit", interrupt))
+        found = open_run(tmp_path / "out")
+        assert found.manifest["status"] == "interrupted"
+        with pytest.raises(InputError, match=r"has no model\.safetensors.* --resume"):
+            _ = found.estimator
+        with pytest.raises(InputError, match=r"has no metrics\.json"):
+            _ = found.metrics
+
+
+class TestChanged:
+    def test_no_run(self, tmp_path):
+        with pytest.raises(InputError, match=r"has no manifest\.json; give the folder of a run"):
+            open_run(tmp_path)
+
+    @pytest.mark.parametrize("text", ["", "[", "[1]", "{}", '{"status": 3}', "[" * 5000])
+    def test_manifest(self, text, folder):
+        (folder / "manifest.json").write_text(text)
+        with pytest.raises(InputError, match=r"manifest\.json' was changed"):
+            open_run(folder)
+
+    @pytest.mark.parametrize("text", ["", "[", "[1]", "{}", '{"columns": 3}', "\udcff"])
+    def test_columns(self, text, folder):
+        (folder / "columns.json").write_bytes(text.encode(errors="surrogateescape"))
+        with pytest.raises(InputError, match=r"columns\.json' was changed"):
+            read_model(folder)
+
+    def test_columns_of_another_fit(self, folder):
+        path = folder / "columns.json"
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps(content | {"columns": content["columns"][:1]}))
+        with pytest.raises(InputError, match="not of the same fit"):
+            read_model(folder)
+
+    def test_model(self, folder):
+        path = folder / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(ModelFileError, match="was cut short"):
+            _ = open_run(folder).estimator
+
+    def test_a_model_needs_no_manifest(self, folder):
+        (folder / "manifest.json").unlink()
+        model, columns = read_model(folder)
+        assert isinstance(model, bayestree.ConvexPolytopeTreeClassifier)
+        assert columns.target == "kind"
