@@ -39,6 +39,8 @@ def display(*, quiet: bool) -> "Display":
 
 def tell_run(run: "Run", *, as_json: bool, quiet: bool) -> None:
     """Say what a finished run found, and where it is."""
+    from bayestree.runs.folder import REPORT
+
     files = sorted(path.name for path in run.folder.iterdir() if not path.name.startswith("."))
     if as_json:
         found = {
@@ -53,6 +55,8 @@ def tell_run(run: "Run", *, as_json: bool, quiet: bool) -> None:
     if not quiet:
         _tell_tree(run)
     print(f"written to {seen(run.folder)}: {', '.join(files)}")
+    if REPORT in files and not quiet:
+        print(f"to be read in a browser: {seen(run.folder / REPORT)}")
 
 
 def seen(path: Path) -> Path:

@@ -83,10 +83,11 @@ def fit(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress and no tree.")] = False,
 ) -> None:
-    """Fit a tree to a table, score it on held-out rows, and write a folder: a run without a file.
+    """Fit a tree to a table: a run without a file.
 
-    Text columns become one feature for each category. The folder is that of `bayestree run`, with
-    a run file (run.toml) that makes the same again. Cards are read in their order, then the
+    The tree is scored on held-out rows and written to a folder, that of `bayestree run`, with a
+    run file (run.toml) that makes the same again. Text columns become one feature for each
+    category. Cards are read in their order, then the
     options that name a parameter, then --set; what comes later wins.
     """
     with clear_errors(interrupted=INTERRUPTED):

@@ -23,9 +23,9 @@ def predict(
         bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
     ] = False,
 ) -> None:
-    """Predict the rows of a table, in their order, by a run that was fitted.
+    """Predict the rows of a table by a run.
 
-    For classes: the prediction and the probability of each class. For numbers: the prediction
+    The predictions are in the order of the rows. For classes: the prediction and the probability of each class. For numbers: the prediction
     and, from a posterior, an interval that holds the value with probability 0.9. Columns may be
     in any order, and others are ignored; if the target is among them, the predictions are scored.
     """

@@ -47,9 +47,9 @@ def run(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress and no tree.")] = False,
 ) -> None:
-    """Run a file that joins data, a model and an inference; write a folder.
+    """Run a run file: data, a model, an inference.
 
-    The folder then holds the resolved run file (run.toml), versions, seed and what the data was
+    The folder that it names then holds the resolved run file (run.toml), versions, seed and what the data was
     (manifest.json), the model (model.safetensors), the tree (tree.txt), scores on held-out rows
     (metrics.json), posterior draws (posterior.nc), predictions (predictions.parquet), a log
     (run.log) and a page for people (report.html).
