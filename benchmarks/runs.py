@@ -1,0 +1,93 @@
+"""What a run costs beside the fit itself, and how fast the command line starts.
+
+Run: python benchmarks/runs.py [REPEATS]
+
+Each figure is of a process of its own, in processor seconds (user and system), which other work on
+the machine does not change much; the least of the repeats. ``fit`` is a script that reads the
+table, fits the same estimator and saves it; ``run`` the same as a run with its log, its
+checkpoints and its scores; ``all`` a run with draws, predictions and report.
+"""
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+BARE = ["--set", "report=false", "--set", "output.draws=false", "--set", "predictions=false"]
+FIT = """
+import sys
+from bayestree.runs.rows import read_rows
+from bayestree.runs.schema import read_run
+file = read_run(sys.argv[1])
+rows = read_rows(file)
+estimator = file.estimator(rows.task)
+estimator.fit(rows.X, rows.y, rows.weights).save(sys.argv[2])
+"""
+WIDE = """
+[data]
+path = "wide.csv"
+target = "class"
+
+[model]
+card = "cpt"
+max_depth = 6
+
+[inference]
+card = "svi"
+epochs = 20
+"""
+
+
+def seconds(*words: str) -> float:
+    """Processor seconds of a process."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    subprocess.run([sys.executable, *words], check=True, capture_output=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def wide(folder: Path) -> Path:
+    """A run of 20,000 rows of 16 columns, 6 classes."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 16))
+    y = np.abs(X[:, :3]).argmax(axis=1) + 3 * (X[:, 3] + X[:, 4] > 0)
+    frame = pd.DataFrame(X.round(4), columns=[f"x{i}" for i in range(16)])
+    frame.assign(**{"class": [f"c{label}" for label in y]}).to_csv(folder / "wide.csv", index=False)
+    (folder / "wide.toml").write_text(WIDE)
+    return folder / "wide.toml"
+
+
+def row(file: Path, folder: Path, repeats: int) -> str:
+    out = ["--out", str(folder / "out"), "--force", "--quiet"]
+    run = ["-m", "bayestree.cli", "run", str(file), *out]
+    kinds = {"fit": ["-c", FIT, str(file), str(folder / "m")], "run": [*run, *BARE], "all": run}
+    least = {name: min(seconds(*words) for _ in range(repeats)) for name, words in kinds.items()}
+    ratios = [least[name] / least["fit"] for name in ("run", "all")]
+    figures = [f"{value:.1f}" for value in least.values()] + [f"{ratio:.2f}" for ratio in ratios]
+    return " | ".join([f"| {file.stem}", *figures]) + " |"
+
+
+def main() -> None:
+    repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        files = [EXAMPLES / "tumours.toml", EXAMPLES / "wines.toml", wide(folder)]
+        print(
+            "| run | fit, s | run, s | all, s | run / fit | all / fit |\n|---|---|---|---|---|---|"
+        )
+        for file in files:
+            print(row(file, folder, repeats), flush=True)
+    starts = {"--help": ["-m", "bayestree.cli", "--help"], "import torch": ["-c", "import torch"]}
+    for name, words in starts.items():
+        print(f"{name}: {min(seconds(*words) for _ in range(5)):.2f} s")
+
+
+if __name__ == "__main__":
+    main()
