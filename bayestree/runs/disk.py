@@ -15,8 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bayestree import tables
-from bayestree.estimators._file_rows import fits_in_parts
-from bayestree.inference.scratch import mapped_array
+from bayestree.estimators._file_rows import PARTS, fits_in_parts, large_file
+from bayestree.inference import scratch
 from bayestree.runs.rows import (
     Prepared,
     check_classes,
@@ -51,8 +51,8 @@ class Scan(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows, and columns that are used."""
-        return len(self.target), len(self.text) + 1
+        """Rows and columns of the table."""
+        return len(self.target), len(self.table.columns)
 
 
 def check_parts(file: "RunFile", estimator: Any) -> None:
@@ -133,6 +133,24 @@ def read_on_disk(file: "RunFile") -> Prepared:
     )
 
 
+def few(rows: Prepared) -> Prepared:
+    """The rows themselves or, of large files, so many evenly spread ones as can be drawn."""
+    kept, held = _spread(rows.X), _spread(rows.X_held)
+    return rows._replace(
+        X=rows.X.iloc[kept],
+        y=rows.y[kept],
+        weights=rows.weights[kept],
+        X_held=rows.X_held.iloc[held],
+        y_held=rows.y_held[held],
+        weights_held=rows.weights_held[held],
+        rows_held=rows.rows_held[held],
+    )
+
+
+def _spread(X: pd.DataFrame) -> slice:
+    return slice(0, len(X), 1 if large_file(X) is None else -(-X.size * PARTS // scratch.HELD))
+
+
 def _scan(table: ChunkedTable, data: "DataTable") -> Scan:
     """Check all rows, and read what is known of each without its features."""
     names = pd.DataFrame(columns=list(table.columns))
@@ -186,7 +204,9 @@ def _features(
 ) -> list[tuple[pd.DataFrame, list[str]]]:
     """Features of the rows that each mask marks, in a file, and remarks on them."""
     names, kind = encoding.feature_names, np.float32 if scan.single else np.float64
-    found = [_File(mapped_array((int(mask.sum()), len(names)), kind), mask) for mask in masks]
+    found = [
+        _File(scratch.mapped_array((int(mask.sum()), len(names)), kind), mask) for mask in masks
+    ]
     start = 0
     for frame in scan.table.chunks():
         for each in found:

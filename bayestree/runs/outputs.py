@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from bayestree._write import write_whole
 from bayestree.estimators._file_rows import parts_of
 from bayestree.report.text import export_text
+from bayestree.runs.disk import few
 from bayestree.runs.folder import (
     COLUMNS,
     DRAWS,
@@ -122,6 +123,7 @@ def report_of(
 
     given: dict[str, Any] = {}
     if rows is not None:
+        rows = few(rows)
         given = {"X": rows.X, "y": rows.y, "weights": rows.weights}
         if rows.held_out:
             given |= {

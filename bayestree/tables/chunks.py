@@ -17,6 +17,7 @@ from bayestree.tables.files import (
     check_file,
     check_header,
     frame_of,
+    names_of,
     read_array,
     reading,
 )
@@ -142,7 +143,7 @@ def _csv_chunks(source: Path, text: Collection[str], size: int) -> Frames:
 
 def _of_array(source: Path) -> ChunkedTable:
     array = read_array(source)
-    names = frame_of(array[:0]).columns
+    names = names_of(array)
 
     def read() -> Frames:
         size = _size(len(names))

@@ -110,22 +110,28 @@ def reading(source: Path) -> Iterator[None]:
 
 
 def frame_of(array: NDArray[Any]) -> pd.DataFrame:
-    """An array as a table, whose columns are ``x0``, ``x1``, ... unless its fields have names.
+    """An array as a table, with the columns of :func:`names_of`."""
+    names = names_of(array)
+    if array.dtype.names is None:
+        return pd.DataFrame(array, columns=names)
+    return pd.DataFrame({name: array[name] for name in names})
+
+
+def names_of(array: NDArray[Any]) -> list[str]:
+    """Columns of an array: ``x0``, ``x1``, ..., or its fields where these have names.
 
     Raises
     ------
     InputError
         If it has not two dimensions, or one and fields.
     """
-    if array.dtype.names is not None and array.ndim == 1:
-        return pd.DataFrame({name: array[name] for name in array.dtype.names})
-    if array.dtype.names is not None or array.ndim != 2:
+    fields = array.dtype.names
+    if array.ndim != (2 if fields is None else 1):
         raise InputError(
             f"an array of shape {array.shape} is no table; it needs rows and columns, or one "
             "dimension and fields with names."
         )
-    names = [f"x{number}" for number in range(array.shape[1])]
-    return pd.DataFrame(array, columns=names)
+    return [f"x{number}" for number in range(array.shape[1])] if fields is None else list(fields)
 
 
 def check_header(source: Path) -> None:

@@ -1,0 +1,111 @@
+"""Tables that are read some rows at a time."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bayestree.tables import InputError, open_chunks, read_table
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr("bayestree.tables.chunks.CELLS", 20)
+
+
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "size": rng.normal(size=33),
+            "count": np.arange(33),
+            "code": [f"{i:02}" for i in range(32)] + ["x"],  # numbers, but for the last
+            "flag": rng.random(33) > 0.5,
+            "mixed": [True] * 20 + [3] * 13,
+        }
+    )
+
+
+def written(folder, ending: str):
+    path = folder / f"table{ending}"
+    if ending == ".parquet":
+        frame().drop(columns="mixed").to_parquet(path, row_group_size=9)
+    elif ending == ".npy":
+        np.save(path, frame()[["size", "count"]].to_numpy())
+    else:
+        frame().to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet", ".npy"])
+def test_chunks_are_parts_of_the_table(ending, tmp_path):
+    path = written(tmp_path, ending)
+    whole, table = read_table(path), open_chunks(path)
+    chunks = list(table.chunks())
+    assert table.columns == tuple(whole.columns)
+    assert len(chunks) > 3
+    assert max(map(len, chunks)) == 20 // whole.shape[1]
+    pd.testing.assert_frame_equal(pd.concat(chunks, ignore_index=True), whole)
+    assert all(chunk.index.tolist() == list(range(len(chunk))) for chunk in chunks)
+
+
+def test_text_may_be_named(tmp_path):
+    first = next(open_chunks(written(tmp_path, ".csv"), text=["count"]).chunks())
+    assert first["count"].tolist() == ["0", "1", "2", "3"]
+
+
+def test_an_index_is_no_column(tmp_path):
+    frame().drop(columns="mixed").set_index("code").to_parquet(tmp_path / "t.parquet")
+    assert open_chunks(tmp_path / "t.parquet").columns == ("size", "count", "flag")
+
+
+def test_arrays_are_tables(tmp_path):
+    np.save(tmp_path / "fields.npy", frame()[["size", "code"]].to_records(index=False).astype(
+        [("size", "f8"), ("code", "U2")]
+    ))  # fmt: skip
+    found = read_table(tmp_path / "fields.npy")
+    assert found["code"].tolist() == frame()["code"].tolist()
+    np.save(tmp_path / "rows.npy", np.zeros((2, 3), dtype=np.float32))
+    assert list(read_table(tmp_path / "rows.npy")) == ["x0", "x1", "x2"]
+
+
+@pytest.mark.parametrize(
+    ("array", "fault"),
+    [
+        (np.zeros(3), r"shape \(3,\) is no table"),
+        (np.zeros((2, 2, 2)), "is no table"),
+        (np.array([{}, "a"], dtype=object), "cannot be read as an array"),
+    ],
+)
+@pytest.mark.parametrize("read", [read_table, open_chunks])
+def test_arrays_that_are_none(array, fault, read, tmp_path):
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(InputError, match=fault):
+        read(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("absent.csv", None, "does not exist"),
+        ("empty.csv", b"", "is empty"),
+        ("head.csv", b"a,b\n", "no rows"),
+        ("twice.csv", b"a,a\n1,2\n", "more than one column named 'a'"),
+        ("long.csv", b"a,b\n" + b"1,2\n" * 30 + b"1,2,3\n", "cannot be read as a CSV"),
+        ("bytes.csv", b"a\n\xff\xfe\n", "cannot be read as a CSV"),
+        ("t.parquet", b"PAR1 no", "cannot be read as a Parquet"),
+        ("t.npy", b"no array", "cannot be read as an array"),
+        ("t.txt", b"a", "must end in one of"),
+    ],
+)
+def test_files_that_are_no_tables(name, content, fault, tmp_path):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=fault):
+        list(open_chunks(tmp_path / name).chunks())
+
+
+def test_several_arrays_in_one_file(tmp_path):
+    np.savez(tmp_path / "a.npz", np.zeros((2, 2)), np.zeros((2, 2)))
+    (tmp_path / "a.npz").rename(tmp_path / "a.npy")
+    with pytest.raises(InputError, match="holds several arrays"):
+        read_table(tmp_path / "a.npy")
