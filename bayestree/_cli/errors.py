@@ -38,6 +38,8 @@ def _is_input(error: Exception) -> bool:
     """Whether an error is of the input, not of the program; torch is imported only if need be."""
     from bayestree.tables import InputError
 
+    if isinstance(error, BrokenPipeError):  # who reads has gone, as `| head` does
+        return False
     if isinstance(error, InputError | OSError):
         return True
     from bayestree.estimators.files import ModelFileError

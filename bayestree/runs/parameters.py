@@ -60,6 +60,16 @@ class Parameter:
     default: Any
     open: bool
 
+    def described(self) -> dict[str, Any]:
+        """All of it for machines."""
+        return {
+            "name": self.name,
+            "table": self.table,
+            "default": self.written(self.default),
+            "values": self.words,
+            "description": self.text,
+        }
+
     def value(self, written: Any) -> Any:
         """What the estimator is given for what is written."""
         return None if self.open and written == NONE else written

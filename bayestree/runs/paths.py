@@ -33,6 +33,20 @@ def place(name: str | Path, folder: Path, *, root: Path | None, what: str) -> Pa
     return found
 
 
+def check_links(folder: Path, root: Path) -> None:
+    """Refuse a folder to be written to that holds a link to outside of ``root``.
+
+    Raises
+    ------
+    InputError
+    """
+    for name, folders, files in os.walk(folder):
+        for each in (*folders, *files):
+            path = Path(name, each)
+            if path.is_symlink():
+                place(path, folder, root=root, what="link")
+
+
 def check_output(path: Path, *, force: bool) -> None:
     """Refuse a file that cannot be written, or that is there and not to be replaced.
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from bayestree.runs.cards import Card, find_card
 from bayestree.runs.nearest import nearest
 from bayestree.runs.parameters import OWN, TableName, all_parameters, table_of, tasks_of
-from bayestree.runs.paths import place
+from bayestree.runs.paths import check_links, place
 from bayestree.runs.sections import DataTable, Head, OutputTable, Section
 from bayestree.runs.settings import Layer, own_message
 from bayestree.runs.toml import shown
@@ -270,7 +270,10 @@ def _data(values: Parts, where: Path, root: Path | None) -> Section:
 def _output(values: Parts, where: Path, root: Path | None) -> Section:
     values = {"folder": Path("results", where.stem), **values}
     placed = _placed(values, ("folder",), f"{where.name}: [output]", where, root)
-    return checked(OutputTable, placed, where.name, "output")
+    found = checked(OutputTable, placed, where.name, "output")
+    if root is not None:
+        check_links(found.folder, root)
+    return found
 
 
 def _placed(

@@ -52,6 +52,18 @@ def test_copy(tmp_path, monkeypatch):
     assert "does not exist; make it first" in refused("cards", "copy", "cpt", "no/cpt.toml")
 
 
+def test_parameters():
+    told = run("cards", "parameters", "tao", "--task", "regression").stdout
+    assert told.index("[model]") < told.index("max_depth = 6\n") < told.index("[inference]")
+    assert 'It may be "constant" or "linear".' in " ".join(told.split())
+    found = json.loads(run("cards", "parameters", "cpt", "--json").stdout)["parameters"]
+    depth = next(one for one in found if one["name"] == "max_depth")
+    assert (depth["table"], depth["default"]) == ("model", 4)
+    assert "Most splits on a path" in depth["description"]
+    assert "no tree is named 'oak'" in refused("cards", "parameters", "oak")
+    assert "of classes only" in refused("cards", "parameters", "wodt", "--task", "regression")
+
+
 @pytest.mark.parametrize("of", ["run", "sweep", "model", "inference"])
 def test_schema(of, tmp_path):
     printed = run("cards", "schema", of)

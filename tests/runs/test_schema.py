@@ -237,6 +237,17 @@ class TestRoot:
                 made(parts, inside / "run.toml", root=inside)
         made({"model": {"card": "cpt"}}, inside / "run.toml", root=inside)
 
+    def test_links_in_the_folder_of_the_run(self, tmp_path):
+        inside = tmp_path / "in"
+        (inside / "out" / "checkpoints").mkdir(parents=True)
+        parts = {"output": {"folder": "out"}}
+        (inside / "out" / "own.log").symlink_to(inside / "other.log")
+        assert made(parts, inside / "run.toml", root=inside).output.folder.name == "out"
+        (inside / "out" / "checkpoints" / "0").symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(InputError, match=r"link '.*checkpoints/0' is outside of --root"):
+            made(parts, inside / "run.toml", root=inside)
+        made(parts, inside / "run.toml")
+
     def test_the_run_file_as_well(self, tmp_path):
         (tmp_path / "in").mkdir()
         path = written(tmp_path, '[data]\npath = "in/x.csv"\ntarget = "y"')

@@ -35,6 +35,13 @@ CardName = Annotated[
 ]
 
 
+class TaskOption(StrEnum):
+    """What a tree predicts."""
+
+    classification = "classification"
+    regression = "regression"
+
+
 class SchemaOption(StrEnum):
     """What a JSON schema is of."""
 
@@ -60,11 +67,7 @@ def list_cards(*, as_json: AsJson = False) -> None:
         if as_json:
             print(json.dumps({"cards": [_described(card) for card in found]}, indent=2))
             return
-        lines = textwrap.TextWrapper(
-            min(100, shutil.get_terminal_size().columns),
-            subsequent_indent=" " * 17,
-            break_on_hyphens=False,
-        )
+        lines = _wrapper(indent=17)
         for kind, head in HEADS.items():
             print(head)
             for card in (each for each in found if each.kind == kind):
@@ -108,6 +111,36 @@ def copy(
 
 
 @cards.command()
+def parameters(
+    tree: Annotated[
+        str, typer.Argument(metavar="TREE", help="Name, as a model card says it: cpt, tao, ...")
+    ],
+    *,
+    task: Annotated[
+        TaskOption, typer.Option(help="Trees for numbers have other values to begin with.")
+    ] = TaskOption.classification,
+    as_json: AsJson = False,
+) -> None:
+    """Tell what can be set for a tree: each key, where it begins, what it may be, what it is."""
+    with clear_errors():
+        from bayestree.runs.parameters import parameters_of
+        from bayestree.runs.reading import check_task, one_tree
+
+        check_task(one_tree({"TREE": tree}), task.value)
+        found = parameters_of(tree, task.value).values()
+        if as_json:
+            print(json.dumps({"parameters": [one.described() for one in found]}, indent=2))
+            return
+        lines = _wrapper(indent=4)
+        for table in ("model", "inference"):
+            print(f"[{table}]")
+            for one in (each for each in found if each.table == table):
+                print(f"{one.name} = {json.dumps(one.written(one.default))}")
+                print(lines.fill(f"{one.text} It may be {one.words}."))
+            print()
+
+
+@cards.command()
 def schema(
     of: Annotated[
         SchemaOption, typer.Argument(help="A run or sweep file, or a card of a model or inference.")
@@ -139,6 +172,15 @@ def schema(
         else:
             check_output(out, force=True)
             write_whole(out, f"{text}\n")
+
+
+def _wrapper(indent: int) -> textwrap.TextWrapper:
+    return textwrap.TextWrapper(
+        min(100, shutil.get_terminal_size().columns),
+        initial_indent=" " * indent,
+        subsequent_indent=" " * indent,
+        break_on_hyphens=False,
+    )
 
 
 def _described(card: "Card") -> dict[str, Any]:
