@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from joblib import parallel_config
 
+from bayestree import __version__
 from bayestree.tables import InputError
 
 PATIENCE = 10  # seconds for the scheduler to answer, and for a worker to be there
@@ -26,7 +28,8 @@ def spread(scheduler: str | None) -> Iterator[None]:
     Raises
     ------
     InputError
-        If Dask is not installed, nobody answers at the address, or there are no workers.
+        If Dask is not installed, nobody answers at the address, there are no workers, or one of
+        them has another version of this package.
     """
     if scheduler is None:
         yield
@@ -52,6 +55,7 @@ def spread(scheduler: str | None) -> Iterator[None]:
                 f"the scheduler at {scheduler!r} has no workers; start one or more with `dask "
                 f"worker {scheduler} --nthreads 1`."
             ) from error
+        _check_versions(client)
         try:
             with parallel_config("dask", client=client):
                 yield
@@ -62,3 +66,18 @@ def spread(scheduler: str | None) -> Iterator[None]:
                 f"the scheduler at {scheduler!r} or all of its workers are gone; start them, and "
                 "go on by the same command."
             ) from error
+
+
+def _check_versions(client: Any) -> None:
+    """Refuse workers that would not find the same numbers, or none at all."""
+    for address, found in client.run(_version, on_error="return").items():
+        if found != __version__:
+            has = f"bayestree {found}" if isinstance(found, str) else "no bayestree to import"
+            raise InputError(
+                f"the worker {address} has {has}, and here it is {__version__}; install the same "
+                "version there."
+            )
+
+
+def _version() -> str:
+    return __version__

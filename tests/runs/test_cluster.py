@@ -1,6 +1,7 @@
 """A Dask scheduler and two workers on loopback; one of them is killed."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bayestree
 from bayestree import ConvexPolytopeTreeClassifier, EndToEndForestClassifier
 from bayestree.runs import cluster
 from bayestree.runs.cluster import spread
@@ -118,6 +120,13 @@ def test_no_address():
 def test_without_dask(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"bayestree\[cluster\]"), spread("tcp://127.0.0.1:1"):
+        pass
+
+
+def test_workers_of_another_version(dask_cluster, monkeypatch):
+    monkeypatch.setattr(cluster, "__version__", "99.0")
+    words = f"has bayestree {bayestree.__version__}, and here it is 99.0"
+    with pytest.raises(InputError, match=re.escape(words)), spread(dask_cluster.address):
         pass
 
 
