@@ -81,8 +81,7 @@ def run(
         check_parts(file, estimator)
         if resume:
             _check_same(folder, explicit, rows)
-            manifest = folder.read_manifest()
-            folder.sweep()
+            manifest = _taken_up(folder, explicit)
         else:
             folder.clear()
             manifest = begun(explicit, rows, command)
@@ -115,6 +114,7 @@ class _Job:
         wanted = self.file.output
         with stopped_by_signals(self.checkpoints):
             self._stage("fit", lambda: self._fit(estimator))
+            shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
             self._stage("scores", lambda: outputs.write_scores(*self._given))
             self._stage(
                 "draws",
@@ -172,8 +172,6 @@ class _Job:
             seconds = self.manifest["seconds"]
             seconds[name] = round(seconds.get(name, 0.0) + time.monotonic() - started, 3)
         self._note(stages=[*self.manifest["stages"], name])
-        if name == "fit":
-            shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
         if self.checkpoints.stopping:
             raise KeyboardInterrupt
 
@@ -266,6 +264,15 @@ def _check_same(folder: RunFolder, file: RunFile, rows: Prepared) -> None:
             f"{str(file.data.path)!r} has changed since the run in {folder} began; add --force to "
             "begin anew."
         )
+
+
+def _taken_up(folder: RunFolder, file: RunFile) -> dict[str, Any]:
+    """The manifest of a run that goes on; a report with other words is made anew."""
+    folder.sweep()
+    manifest = folder.read_manifest()
+    if (folder / RUN).read_text(encoding="utf-8") != file.to_toml(folder.path):
+        manifest["stages"] = [name for name in manifest["stages"] if name != "report"]
+    return manifest
 
 
 def _essential(text: str) -> list[str]:

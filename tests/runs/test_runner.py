@@ -122,6 +122,21 @@ class TestResuming:
         assert (found.manifest["status"], found.manifest["resumed"]) == ("done", 1)
         assert not (found.folder / "checkpoints").exists()
 
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_a_signal_stops_after_the_step(self, number, undisturbed, tmp_path):
+        file = run_file(tmp_path)
+        handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+        told = Recorder(("svi", 2), lambda: os.kill(os.getpid(), number))
+        with pytest.raises(KeyboardInterrupt):
+            run(file, display=told)
+        assert told.steps[-1] == ("svi", 2)
+        assert list((tmp_path / "out" / "checkpoints").iterdir())
+        assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
+        told = Recorder()
+        assert numbers(run(file, resume=True, display=told).folder) == numbers(undisturbed)
+        assert told.steps[-3:] == [("svi", 2), ("svi", 3), ("svi", 4)]
+        assert ("map", 1) not in told.steps
+
     def test_a_signal_between_loops_stops_before_the_next_stage(self, tmp_path):
         told = Recorder("scores", lambda: os.kill(os.getpid(), signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
@@ -144,6 +159,22 @@ class TestResuming:
         found = run(more, resume=True)
         assert (found.folder / "predictions.parquet").exists()
         assert open_run(found.folder).file.title == "Another"
+
+    def test_other_words_make_another_report(self, tmp_path):
+        asked = {"output": {"report": True}}
+        run(run_file(tmp_path, **asked, question="How big?"))
+        told = Recorder()
+        found = run(run_file(tmp_path, **asked, question="How wide?"), resume=True, display=told)
+        assert told.stages == ["report"]
+        assert "How wide?" in (found.folder / "report.html").read_text()
+
+    def test_checkpoints_of_a_process_killed_after_its_fit_go(self, tmp_path):
+        file = run_file(tmp_path)
+        folder = run(file).folder
+        (folder / "checkpoints").mkdir()
+        (folder / "checkpoints" / "0001.safetensors").write_bytes(b"")
+        run(file, resume=True)
+        assert not (folder / "checkpoints").exists()
 
     def test_an_error_is_forgotten_once_the_run_is_done(self, tmp_path, monkeypatch):
         def full(*_):
