@@ -39,6 +39,7 @@ FONT = re.compile(r"'DejaVu Sans'[^;\"]*")
 HEAD = re.compile(r"^.*?(?=<svg)", re.DOTALL)
 STYLE = re.compile(r"<style.*?</style>", re.DOTALL)
 ABOUT = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
+GROUP = re.compile(r'<g id="[^"]*"')  # names that are the same in every figure
 OPENING = re.compile(r"<svg [^>]*>")
 
 
@@ -90,6 +91,7 @@ def written(figure: Figure, spoken: str, *, on_paper: bool = False) -> Markup:
     text = HEAD.sub("", buffer.getvalue())
     for pattern in (STYLE, ABOUT):
         text = pattern.sub("", text)
+    text = GROUP.sub("<g", text)
     text = FONT.sub("var(--sans)", text)
     if not on_paper:
         for drawn, own in PAGE.items():

@@ -1,0 +1,50 @@
+"""Fitted estimators that several files look at, each fitted once."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayestree as bt
+from bayestree.report.html import html_report
+
+
+def rings(n=160):
+    """Two features and two classes: what lies within a circle, and what without."""
+    rng = np.random.default_rng(0)
+    radius = np.where(np.arange(n) % 2, rng.uniform(0, 1, n), rng.uniform(1.6, 2.4, n))
+    angle = rng.uniform(0, 2 * np.pi, n)
+    X = pd.DataFrame({"east": radius * np.cos(angle), "north": radius * np.sin(angle)})
+    return X, np.where(np.arange(n) % 2, "core", "shell")
+
+
+@pytest.fixture(scope="package")
+def drawn():
+    """A tree with a posterior, and its rows: half of them held out."""
+    X, y = rings()
+    clf = bt.ConvexPolytopeTreeClassifier(
+        max_depth=1, n_experts=5, epochs=60, n_draws=8, random_state=0
+    )
+    clf.fit(X[:80], y[:80])
+    # sizes of few draws: those of the prior take longest
+    given = {"X": X[:80], "y": y[:80], "X_held": X[80:], "y_held": y[80:]}
+    return clf, given | {"sizes": clf.polytope_size(max_draws=8)}
+
+
+@pytest.fixture(scope="package")
+def large():
+    """A tree of some three hundred leaves, and its rows."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(1000, 4))
+    y = rng.integers(3, size=1000)
+    return bt.WeightedObliqueTreeClassifier(random_state=0).fit(X, y), {"X": X, "y": y}
+
+
+@pytest.fixture(scope="package")
+def pages(drawn, large, tmp_path_factory):
+    """Folder with the pages of both."""
+    folder = tmp_path_factory.mktemp("pages")
+    head = {"title": "Rings", "question": "Where does the core end?", "command": "bayestree run x"}
+    for name, (estimator, rows), told in (("drawn", drawn, head), ("large", large, {})):
+        page = html_report(estimator, **rows, **told)
+        (folder / f"{name}.html").write_text(page, encoding="utf-8")
+    return folder

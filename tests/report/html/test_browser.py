@@ -1,0 +1,189 @@
+"""The page in a browser: chosen nodes, keys, no network, small screens, contrast, paper."""
+
+import shutil
+
+import pytest
+
+sync_api = pytest.importorskip("playwright.sync_api")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
+         "--disable-component-update", "--no-first-run"]  # fmt: skip
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on the path")
+
+#: The worst contrast of any text with what is behind it, and that text; but of maps of colours.
+CONTRAST = """() => {
+  const number = (text) => text.match(/[\\d.]+/g).map(
+    (digits, k) => Number(digits) * (text.startsWith("color(") && k < 3 ? 255 : 1)
+  );
+  const light = (rgb) => rgb.slice(0, 3).map((c) => c / 255).map(
+    (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+  ).reduce((sum, c, k) => sum + c * [0.2126, 0.7152, 0.0722][k], 0);
+  const behind = (element) => {
+    for (let one = element; one; one = one.parentElement) {
+      const rgba = number(getComputedStyle(one).backgroundColor);
+      if (rgba.length === 3 || rgba[3] > 0) return rgba;
+    }
+    return [255, 255, 255];
+  };
+  let worst = [99, ""];
+  for (const element of document.querySelectorAll("main *, nav *")) {
+    const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!own || !element.getClientRects().length || element.closest(".spoken, .paper")) continue;
+    const style = getComputedStyle(element);
+    const ink = light(number(element.closest("svg") ? style.fill : style.color));
+    const paper = light(behind(element));
+    const ratio = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+    if (ratio < worst[0]) worst = [ratio, element.textContent.trim().slice(0, 60)];
+  }
+  return worst;
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def seen(browser, pages):
+    """Opens a page; whatever it asks the network for or complains of fails the test."""
+    contexts, wrong = [], []
+
+    def go(name, width=1280, at="", **more):
+        context = browser.new_context(viewport={"width": width, "height": 900}, **more)
+        contexts.append(context)
+        page = context.new_page()
+        address = (pages / f"{name}.html").as_uri()
+        page.on("request", lambda asked: asked.url.startswith((address, "data:"))
+                or wrong.append(asked.url))  # fmt: skip
+        page.on("console", lambda said: wrong.append(said.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto(address + at)
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def shown_cards(page):
+    return page.eval_on_selector_all(
+        ".card", "all => all.filter((c) => c.getClientRects().length).map((c) => c.id)"
+    )
+
+
+def overflow(page):
+    return page.evaluate("document.documentElement.scrollWidth - innerWidth")
+
+
+def test_a_click_on_a_node_shows_its_facets(seen, drawn):
+    page = seen("drawn")
+    assert shown_cards(page) == ["root"]
+    page.click('.standing a[data-at="R"]')
+    assert shown_cards(page) == ["R"]
+    assert page.evaluate("location.hash") == "#R"
+    assert "held-out row" in page.inner_text("#R")
+    page.click('.standing a[data-at="root"]')
+    facets = page.locator("#root .facets > li")
+    found = drawn[0].facets("root")
+    assert facets.count() == min(8, int((found.probability >= 0.05).sum()))
+    assert "east" in facets.first.inner_text()
+    assert " to " in facets.first.inner_text()
+    facets.first.locator("summary").click()
+    assert facets.first.locator("table").is_visible()
+
+
+def test_keys_walk_the_tree(seen):
+    page = seen("drawn")
+    page.focus('.standing a[data-at="root"]')
+    walk = {"ArrowDown": "L", "ArrowRight": "R", "ArrowLeft": "L", "ArrowUp": "root"}
+    for key, at in walk.items():
+        page.keyboard.press(key)
+        assert shown_cards(page) == [at]
+        assert page.evaluate("document.activeElement.dataset.at") == at
+    page.focus('.standing a[data-at="L"]')
+    page.keyboard.press("Enter")
+    assert shown_cards(page) == ["L"]
+    assert "Leaf L" in page.inner_text(".spoken")
+
+
+def test_an_address_leads_to_its_node(seen):
+    assert shown_cards(seen("drawn", at="#L")) == ["L"]
+
+
+def test_branches_of_a_large_tree_open_on_sheets(seen):
+    page = seen("large")
+    branch = page.locator(".sheet:visible .standing a.branch").first
+    at = branch.get_attribute("data-at")
+    branch.click()
+    assert shown_cards(page) == [at]
+    assert page.locator(".sheet:visible").get_attribute("id") == f"sheet-{at}"
+    page.click(".sheet:visible .above a >> nth=0")
+    assert shown_cards(page) == ["root"]
+    assert page.locator(".sheet:visible").get_attribute("id") == "sheet-root"
+
+
+@pytest.mark.parametrize(
+    ("name", "width"), [("drawn", 320), ("drawn", 800), ("drawn", 1280), ("large", 375)]
+)
+def test_no_screen_scrolls_sideways(seen, name, width):
+    page = seen(name, width)
+    assert overflow(page) <= 0
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert overflow(page) <= 0
+
+
+def test_a_phone_has_the_lying_tree(seen):
+    page = seen("drawn", 375, has_touch=True)
+    assert not page.locator(".standing").first.is_visible()
+    page.locator('.lying a[data-at="R"]').tap()
+    assert shown_cards(page) == ["R"]
+    box = page.locator("#R").bounding_box()
+    assert 0 <= box["y"] < 900
+    heights = page.eval_on_selector_all(
+        ".lying .hit", "all => all.map((one) => one.getBoundingClientRect().height)"
+    )
+    assert min(heights) >= 40
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["drawn", "large"])
+def test_text_stands_out(seen, name, scheme):
+    page = seen(name, color_scheme=scheme)
+    ratio, text = page.evaluate(CONTRAST)
+    assert ratio >= 4.5, text
+
+
+def test_without_javascript_everything_can_be_read(seen):
+    page = seen("drawn", at="#R", java_script_enabled=False)
+    for at in ("root", "L", "R"):
+        assert page.locator(f"#{at}").is_visible()
+    assert not page.locator(".copy").is_visible()
+    assert 0 <= page.locator("#R").bounding_box()["y"] < 900
+
+
+def test_paper_has_the_tree_and_its_nodes(seen):
+    page = seen("large")
+    page.locator(".sheet:visible .standing a.branch").first.click()
+    page.emulate_media(media="print")
+    assert page.locator("#sheet-root .standing").is_visible()
+    assert page.locator(".sheet:visible").count() == 1
+    assert len(shown_cards(page)) == page.locator(".card.printed").count() > 3
+    assert not page.locator("nav.contents").is_visible()
+    assert page.pdf(format="A4")[:5] == b"%PDF-"
+
+
+def test_the_command_is_copied(seen):
+    page = seen("drawn", permissions=["clipboard-read", "clipboard-write"])
+    page.click(".copy")
+    page.wait_for_function("document.querySelector('.copy').textContent !== 'Copy'")
+    if page.inner_text(".copy") == "Copied":
+        assert page.evaluate("navigator.clipboard.readText()") == "bayestree run x"
+    else:
+        assert page.evaluate("getSelection().toString()") == "bayestree run x"

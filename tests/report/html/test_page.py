@@ -1,0 +1,201 @@
+"""The page as text: whole, self-contained, and of what the estimator says."""
+
+import re
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from markupsafe import Markup
+
+import bayestree as bt
+from bayestree.models import Network
+from bayestree.report.html import figures, html_report, words
+from tests.report.cases import CLASSIFIERS, REGRESSORS, linear, rows
+from tests.report.html.page import Page, plain
+
+
+def fitted(kind, name):
+    X, label, value = rows()
+    made = (CLASSIFIERS if kind == "class" else REGRESSORS)[name]()
+    y = label if kind == "class" else value
+    return made.fit(X[:200], y[:200]), {
+        "X": X[:200], "y": y[:200], "X_held": X[200:], "y_held": y[200:]
+    }  # fmt: skip
+
+
+def check_whole(page, trees):
+    """Everything that is linked is there once, and all pictures can be heard."""
+    ids = page.ids()
+    assert len(ids) == len(set(ids))
+    links = [one["attrs"]["href"] for one in page.all("a")]
+    assert all(link.startswith("#") and link[1:] in ids for link in links)
+    for one in page.all("svg"):
+        assert one["attrs"]["role"] in ("img", "group")
+        assert len(one["attrs"]["aria-label"]) > 5
+    for place, tree in enumerate(trees):
+        prefix = f"t{place + 1}-" if len(trees) > 1 else ""
+        for label in (*tree.topology.node_labels, *tree.topology.leaf_labels):
+            assert page.at(prefix + label)["tag"] == "article"
+            drawn = [one for one in page.all("a") if one["attrs"].get("data-at") == prefix + label]
+            assert sum("tree" in one["inside"] or "svg" in one["inside"] for one in drawn) >= 2
+
+
+CASES = [*(("class", name) for name in CLASSIFIERS), *(("value", name) for name in REGRESSORS)]
+
+
+@pytest.fixture
+def sketched(monkeypatch):
+    """Figures that take no time."""
+    sketch = Markup('<svg role="img" aria-label="a figure"></svg>')
+    monkeypatch.setattr(figures, "picture", lambda *_, **__: sketch)
+
+
+@pytest.mark.usefixtures("sketched")
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_every_tree_has_a_page(kind, name):
+    estimator, given = fitted(kind, name)
+    trees = [one.tree_ for one in getattr(estimator, "estimators_", [estimator])]
+    for more in ({}, given):
+        page = Page(html_report(estimator, **more))
+        check_whole(page, trees)
+        assert ("scores" in page.ids()) == bool(more)
+    assert type(estimator).__name__ in plain(page.at("main")["text"])
+
+
+@pytest.mark.parametrize(("kind", "name"), [("class", "bivariate"), ("value", "linear leaves")])
+def test_figures_are_part_of_the_page(kind, name):
+    estimator, given = fitted(kind, name)
+    page = Page(html_report(estimator, **given))
+    check_whole(page, [estimator.tree_])
+    assert len(page.all("svg", "plot")) >= 3
+    assert not page.all("style")[1:]
+
+
+@pytest.mark.usefixtures("sketched")
+def test_networks_have_a_page():
+    X, label, _ = rows()
+    clf = bt.EndToEndTreeClassifier(split=Network(linear), max_depth=2, epochs=2, random_state=0)
+    clf.fit(X, label)
+    check_whole(Page(html_report(clf, X=X, y=label)), [clf.tree_])
+
+
+@pytest.mark.usefixtures("sketched")
+@pytest.mark.parametrize("inference", ["svi", "map"])
+def test_a_tree_without_a_split_has_a_page(inference):
+    X, y = np.zeros((20, 2)), np.arange(20) % 2
+    clf = bt.ConvexPolytopeTreeClassifier(inference=inference, epochs=2, random_state=0).fit(X, y)
+    page = Page(html_report(clf, X=X, y=y))
+    assert page.at("root")["attrs"]["class"].split() == ["card", "leaf-card"]
+    assert "one leaf" in page.at("findings")["text"]
+
+
+def test_nothing_is_loaded_from_elsewhere(pages):
+    for name in ("drawn", "large"):
+        text = (pages / f"{name}.html").read_text(encoding="utf-8")
+        names = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+        assert set(re.findall(r"https?://[^\"'\s<]+", text)) <= names
+        assert not re.search(r"@import|url\((?!#)", text)
+        assert "default-src 'none'" in text
+        assert not Page(text).all("link")
+        assert all(
+            "src" not in one["attrs"] for one in Page(text).elements if one["tag"] != "image"
+        )
+
+
+def test_a_large_tree_makes_a_page_that_can_be_sent(pages, large):
+    assert large[0].get_n_leaves() > 250
+    assert (pages / "large.html").stat().st_size < 2_500_000
+
+
+@pytest.mark.usefixtures("sketched")
+def test_names_are_text_and_never_markup():
+    X, label, _ = rows()
+    evil = "<script>alert(1)</script>"
+    frame = pd.DataFrame(X, columns=[evil, '"><img src=x>', "&amp;", "]]>"])
+    classes = np.array(["a</title><b>", "'onload='", "c&amp;"])[label]
+    clf = bt.BivariateTreeClassifier(max_depth=2).fit(frame, classes)
+    told = {"title": evil, "question": evil, "command": evil}
+    known = {"data": {"path": evil, "target": evil}, "manifest": {"versions": {evil: evil}}}
+    text = html_report(clf, X=frame, y=classes, **told, **known)
+    page = Page(text)
+    assert len(page.all("script")) == 1
+    assert not page.all("img")
+    assert page.all("title")[0]["text"] == evil
+    assert evil in page.at("data")["text"]
+
+
+def test_the_facets_are_those_of_the_estimator(drawn, pages):
+    clf, _ = drawn
+    page = Page((pages / "drawn.html").read_text(encoding="utf-8"))
+    card = (
+        plain(page.at("root")["text"])
+        .replace(words.MINUS, "-")
+        .replace("≤", "<=")
+        .replace("≥", ">=")
+    )
+    found = clf.facets("root")
+    shown = [
+        text for text, p in zip(found.inequalities(), found.probability, strict=True) if p >= 0.05
+    ]
+    assert len(shown) > 1
+    for text in shown[:8]:
+        assert text.replace("  (", " (") in card
+
+
+@pytest.mark.usefixtures("sketched")
+def test_scores_are_of_the_held_out_rows(drawn, pages):
+    clf, rows_ = drawn
+    page = Page((pages / "drawn.html").read_text(encoding="utf-8"))
+    accuracy = 100 * clf.score(rows_["X_held"], rows_["y_held"])
+    assert f"{accuracy:.1f}" in plain(page.at("scores")["text"])
+    assert "80 held-out rows" in plain(page.at("findings")["text"])
+    seen = Page(html_report(clf, X=rows_["X"], y=rows_["y"], sizes=rows_["sizes"]))
+    assert "The fit has seen these rows" in plain(seen.at("findings")["text"])
+
+
+@pytest.mark.usefixtures("sketched")
+def test_rows_count_by_their_weights(drawn):
+    clf, given = drawn
+    X, y = given["X_held"][:4], given["y_held"][:4]
+    right = clf.predict(X) == y
+    wrong = np.where(right, np.where(y == "core", "shell", "core"), y)
+    y_mixed = np.where(np.arange(4) < 1, wrong, y)
+    text = html_report(clf, X_held=X, y_held=y_mixed, weights_held=[3.0, 1.0, 1.0, 1.0],
+                       sizes=given["sizes"])  # fmt: skip
+    assert "50.0\N{NO-BREAK SPACE}% of the predictions" in Page(text).at("findings")["text"]
+
+
+@pytest.mark.usefixtures("sketched")
+def test_without_rows_the_scores_of_the_run_are_shown(drawn):
+    metrics = {"accuracy": 0.875, "log_loss": 0.4, "scored_rows": 40, "scored_on": "held-out rows"}
+    page = Page(html_report(drawn[0], metrics=metrics, sizes=drawn[1]["sizes"]))
+    assert "87.5" in page.at("scores")["text"]
+    assert "40 held-out rows" in page.at("findings")["text"]
+
+
+def test_a_page_is_the_same_each_time_and_leaves_no_trace(drawn):
+    clf, given = drawn
+    settings = dict(mpl.rcParams)
+    first, second = html_report(clf, **given), html_report(clf, **given)
+    assert first == second
+    assert dict(mpl.rcParams) == settings
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"X": np.zeros((3, 5))}, r"X must have shape \(n, 2\)"),
+        ({"X_held": np.zeros(3)}, r"X_held must have shape \(n, 2\)"),
+        ({"y": ["core"]}, r"y must have shape \(80,\) as X"),
+        ({"weights_held": [1.0]}, r"weights_held must have shape"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(drawn, changed, message):
+    with pytest.raises(ValueError, match=message):
+        html_report(drawn[0], **(drawn[1] | changed))
+
+
+def test_an_estimator_that_is_not_fitted_is_refused():
+    with pytest.raises(TypeError, match="call fit first"):
+        html_report(bt.BivariateTreeClassifier())
