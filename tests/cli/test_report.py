@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from markupsafe import Markup
 
 from bayestree.report.html import figures
 from tests.cli.command import QUICK, done, refused
@@ -11,8 +12,6 @@ from tests.cli.command import QUICK, done, refused
 @pytest.fixture
 def fitted(place, table, monkeypatch):
     """A folder of a run without a report; figures take no time."""
-    from markupsafe import Markup
-
     sketch = Markup('<svg role="img" aria-label="a figure"></svg>')
     monkeypatch.setattr(figures, "picture", lambda *_, **__: sketch)
     table.to_csv("things.csv", index=False)
