@@ -74,3 +74,32 @@ def group(container: Any, name: str) -> xr.Dataset:
         )
     found: xr.Dataset = container[name]
     return found.to_dataset() if isinstance(container, xr.DataTree) else found
+
+
+def stacking_weights(scored: Mapping[str, tuple[Any, xr.DataArray]]) -> dict[str, float]:
+    """Weights of models by which their predictions, averaged, predict rows left out the best.
+
+    Yao et al., "Using stacking to average Bayesian predictive distributions" (2018), as
+    ``arviz.compare`` has it.
+
+    Parameters
+    ----------
+    scored : mapping
+        By name of the model, two or more of them: what ArviZ's functions take, with the groups
+        ``posterior`` and ``log_likelihood``, and the log predictive density of each row of the
+        latter when that row is left out.
+    """
+    results = {}
+    with warnings.catch_warnings():
+        # k too large: the caller knows the k of its own scores
+        warnings.filterwarnings("ignore", "Estimated shape parameter of Pareto", UserWarning)
+        warnings.filterwarnings("ignore", "The inplace keyword", DeprecationWarning)  # of pandas
+        for name, (made, each) in scored.items():
+            result = arviz().loo(made, pointwise=True)
+            if major_version() > 0:
+                result.elpd, result.elpd_i = float(each.sum()), each
+            else:
+                result["elpd_loo"], result["loo_i"] = float(each.sum()), each
+            results[name] = result
+        table = arviz().compare(results, method="stacking")
+    return {str(name): float(weight) for name, weight in table["weight"].items()}

@@ -8,11 +8,14 @@ import typer
 
 from bayestree import __version__
 from bayestree._cli.verbs.cards import cards
+from bayestree._cli.verbs.compare import compare
+from bayestree._cli.verbs.diagnose import diagnose
 from bayestree._cli.verbs.export import export
 from bayestree._cli.verbs.fit import fit
 from bayestree._cli.verbs.predict import predict
 from bayestree._cli.verbs.report import report
 from bayestree._cli.verbs.run import run
+from bayestree._cli.verbs.summary import summary
 from bayestree._cli.verbs.sweep import sweep
 
 FAULT = 70  # exit code of a fault of the program (EX_SOFTWARE)
@@ -60,7 +63,7 @@ def _options(
     pass
 
 
-for verb in (run, fit, predict, report, export, sweep):
+for verb in (run, fit, predict, summary, diagnose, report, compare, export, sweep):
     app.command()(verb)
 app.add_typer(cards, name="cards")
 

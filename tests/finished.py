@@ -20,6 +20,11 @@ SHORT = {"card": "svi", "epochs": 3, "n_draws": 40}
 KINDS = {
     "svi": ({}, {"card": "cpt", **SMALL}, SHORT),
     "other prior": ({}, {"card": "cpt", **SMALL, "concentration": 5.0}, SHORT),
+    "nuts": (
+        {},
+        {"card": "cpt", "max_depth": 1, "n_experts": 2},
+        {"card": "nuts", "epochs": 3, "n_chains": 2, "n_warmup": 12, "n_draws": 16},
+    ),
     "map": ({}, {"card": "cpt", **SMALL}, {"card": "map", "epochs": 3}),
     "tao": ({}, {"card": "tao", "max_depth": 2}, {"card": "tao"}),
     "forest": (

@@ -1,0 +1,35 @@
+"""`bayestree diagnose`."""
+
+import json
+
+import pytest
+
+from bayestree.runs.diagnosis import diagnose
+from bayestree.runs.store import open_run
+from tests.cli.command import done, refused, run
+from tests.finished import finished
+
+
+@pytest.mark.parametrize(("kind", "code"), [("nuts", 1), ("svi", 1), ("map", 0), ("forest", 0)])
+def test_the_exit_code_is_the_verdict(kind, code, place):
+    folder = finished(kind)
+    found = diagnose(open_run(folder))
+    result = run("diagnose", folder)
+    assert result.exit_code == code
+    assert result.stdout == f"{found}\n"
+    assert result.stderr == ""
+
+
+def test_json(place):
+    result = run("diagnose", finished("nuts"), "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert (found["converged"], found["stands_for_the_posterior"]) == ("no", False)
+    assert found["checks"][0]["check"] == "r_hat"
+    assert found["checks"][0]["verdict"] == "failed"
+    plain = json.loads(done("diagnose", finished("map"), "--json").stdout)
+    assert (plain["converged"], plain["checks"]) == ("nothing to judge", [])
+
+
+def test_no_run(place):
+    assert "has no manifest.json" in refused("diagnose", ".")

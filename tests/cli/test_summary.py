@@ -1,0 +1,72 @@
+"""`bayestree summary`."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+
+from bayestree import _cli
+from bayestree.runs.store import open_run
+from bayestree.runs.summary import summary
+from tests.cli.command import done, refused
+from tests.finished import finished
+
+
+def test_the_table_in_lines(place):
+    lines = done("summary", finished("numbers")).stdout.splitlines()
+    assert lines[0] == "A run of numbers"
+    assert lines[1].startswith("tree cpt of 'price': 64 training rows, ")
+    assert lines[2].startswith("on 16 held-out rows: rmse ")
+    heads = ["node", "rows", "facets", "90", "%", "prior", "unsure", "features", "left", "if"]
+    assert lines[4].split() == heads
+    root = lines[5].split()
+    assert root[:3] == ["root", "64", "1"]
+    assert root[4] == "to"
+
+
+def test_a_forest_names_its_trees(place):
+    lines = done("summary", finished("forest")).stdout.splitlines()
+    assert lines[4].split()[:2] == ["tree", "node"]
+    assert [line.split()[0] for line in lines[5:]].count("2") > 1
+
+
+def test_json_and_files(place):
+    folder = finished("svi")
+    table = summary(open_run(folder))
+    found = json.loads(done("summary", folder, "--json", "--out", "nodes.csv").stdout)
+    assert [node["node"] for node in found["nodes"]] == list(table.index)
+    assert found["nodes"][0]["unsure"] == table["unsure"].iloc[0]
+    assert found["metrics"]["training_rows"] == 64
+    again = pd.read_csv("nodes.csv", index_col="node")
+    np.testing.assert_allclose(again["facets_high"], table["facets_high"])
+    assert "exists" in refused("summary", folder, "--out", "nodes.csv")
+
+
+def test_the_facets_of_a_node(place):
+    folder = finished("svi")
+    clf = open_run(folder).estimator
+    assert done("summary", folder, "--node", "root").stdout == f"{clf.facets('root')}\n"
+    found = json.loads(done("summary", folder, "--node", "root", "--json").stdout)
+    assert found["facets"][0]["inside is"] == clf.facets("root").inequalities()[0]
+    assert "--node: node must be one of root" in refused("summary", folder, "--node", "RRR")
+    assert "this run has no posterior" in refused("summary", finished("tao"), "--node", "root")
+
+
+def test_rows_that_have_gone(place):
+    shutil.copytree(finished("svi"), "moved")
+    result = done("summary", "moved")
+    assert result.stderr.startswith("warning: not said how sure the splits are of the rows: ")
+    assert "unsure" not in result.stdout
+    assert done("summary", "moved", "--no-rows").stderr == ""
+
+
+def test_many_nodes_are_cut(place, monkeypatch):
+    monkeypatch.setattr(_cli.verbs.summary, "MOST_NODES", 1)
+    lines = done("summary", finished("forest")).stdout.splitlines()
+    assert len(lines) == 7
+    assert lines[-1].endswith("nodes more: write them all by --out nodes.csv")
+
+
+def test_no_run(place):
+    assert "has no manifest.json; give the folder of a run" in refused("summary", ".")
