@@ -9,20 +9,26 @@ from pathlib import Path
 
 def write_whole(path: Path, content: bytes | str) -> None:
     """Write a file under a temporary name beside it, and rename; text as UTF-8."""
-    raw = content.encode() if isinstance(content, str) else content
+    with whole_file(path) as draft:
+        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A draft to write to, which gets its name when the block ends without an error."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     draft = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
+        yield draft
+        os.fsync(handle)
         # mkstemp makes files that nobody else may read
         draft.chmod(0o666 & ~_umask())
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(handle)
 
 
 def _umask() -> int:

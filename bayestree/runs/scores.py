@@ -7,9 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.metrics import r2_score, root_mean_squared_error
 
-from bayestree import tables
 from bayestree.estimators._file_rows import parts_of
-from bayestree.tables import InputError
 
 TINY = 1e-15
 LEVEL = 0.9  # probability of the intervals of predictions
@@ -34,15 +32,24 @@ def scored(
         ``accuracy``, ``accuracy_of_most_frequent_class`` and ``log_loss`` (nats a row); or
         ``rmse``, in the units of y, and ``r2``.
     """
+    return scores_of(y, *said_of(estimator, X, y), weights=weights)
+
+
+def scores_of(
+    y: NDArray[Any],
+    found: NDArray[Any],
+    own: NDArray[np.float64] | None = None,
+    *,
+    weights: NDArray[np.float64] | None,
+) -> dict[str, float]:
+    """The scores of rows y (n,), by what :func:`said_of` gives."""
     if weights is None or not weights.any():
         weights = np.ones(len(y))
-    if not hasattr(estimator, "classes_"):
-        found = estimator.predict(X)
+    if own is None:
         scores = {"rmse": float(root_mean_squared_error(y, found, sample_weight=weights))}
         if len(y) > 1:
             scores["r2"] = float(r2_score(y, found, sample_weight=weights))
         return scores
-    found, own = _said_of(estimator, X, y)
     frequent = max(float(weights[y == label].sum()) for label in np.unique(y))
     return {
         "accuracy": float(np.average(found == y, weights=weights)),
@@ -52,10 +59,10 @@ def scored(
     }
 
 
-def _said_of(
-    estimator: Any, X: pd.DataFrame, y: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """The class that is predicted of each row, and the probability of its own."""
+def said_of(estimator: Any, X: pd.DataFrame, y: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """What is predicted of each row and, of classes, the probability of its own."""
+    if not hasattr(estimator, "classes_"):
+        return (estimator.predict(X),)
     found, own = [], []
     for part in parts_of(X):
         probability = estimator.predict_proba(X.iloc[part])
@@ -78,18 +85,6 @@ def predictions(estimator: Any, X: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame(probability, columns=[f"p({label})" for label in estimator.classes_])
     table.insert(0, "prediction", estimator.classes_[probability.argmax(axis=1)])
     return table
-
-
-def scored_or_why_not(
-    estimator: Any, X: pd.DataFrame, column: pd.Series, *, is_text: bool
-) -> dict[str, float] | str:
-    """Scores of rows against a column of a person's table, or why there are none."""
-    try:
-        tables.check_complete(column.to_frame())
-        y = column.astype(str) if is_text else tables.numbers(column)
-    except InputError as error:
-        return str(error)
-    return scored(estimator, X, y.to_numpy(), None)
 
 
 def listed(scores: dict[str, float]) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from bayestree._cli.errors import clear_errors
-from bayestree._cli.folders import check_output, write_table
+from bayestree._cli.folders import check_output
 
 
 def predict(
@@ -25,30 +25,23 @@ def predict(
 ) -> None:
     """Predict the rows of a table by a run.
 
-    The predictions are in the order of the rows. For classes: the prediction and the probability of each class. For numbers: the prediction
-    and, from a posterior, an interval that holds the value with probability 0.9. Columns may be
-    in any order, and others are ignored; if the target is among them, the predictions are scored.
+    The predictions are in the order of the rows. For classes: the prediction and the probability
+    of each class. For numbers: the prediction and, from a posterior, an interval that holds the
+    value with probability 0.9. Columns may be in any order, and others are ignored; if the target
+    is among them, the predictions are scored. Tables larger than memory are read in chunks.
     """
     with clear_errors():
         check_output(out, data, force=force)
-        from bayestree import tables
-        from bayestree.runs.scores import listed, predictions, scored_or_why_not
-        from bayestree.runs.store import read_model
+        from bayestree.runs.predict import predict_file
+        from bayestree.runs.scores import listed
 
-        estimator, columns = read_model(folder)
-        text = [*columns.encoding.text, *([columns.target] if columns.is_text else [])]
-        frame = tables.read_table(data, text=text)
-        X, remarks = columns.encoding.encode(frame)
+        n_rows, remarks, found = predict_file(folder, data, out)
         for remark in remarks:
             typer.echo(f"warning: {remark}", err=True)
-        write_table(predictions(estimator, X), out)
-        found = None
-        if columns.target in frame:
-            found = scored_or_why_not(estimator, X, frame[columns.target], is_text=columns.is_text)
         if as_json:
-            print(json.dumps({"file": str(out), "rows": len(X), "scores": found}, indent=2))
+            print(json.dumps({"file": str(out), "rows": n_rows, "scores": found}, indent=2))
             return
-        print(f"{len(X)} rows predicted: {out}")
+        print(f"{n_rows} rows predicted: {out}")
         if found is not None:
             told = f"not scored: {found}" if isinstance(found, str) else f"scores: {listed(found)}"
             print(told)

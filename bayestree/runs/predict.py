@@ -1,0 +1,130 @@
+"""Predictions of a table of any size, some rows at a time."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bayestree import tables
+from bayestree._write import whole_file
+from bayestree.runs.scores import predictions, said_of, scores_of
+from bayestree.runs.store import Columns, read_model
+from bayestree.tables import InputError
+from bayestree.tables.columns import remarks_on
+
+Scores = dict[str, float]
+
+
+class Predicted(NamedTuple):
+    """What came of predicting a table.
+
+    Attributes
+    ----------
+    n_rows : int
+    remarks : list of str
+        On categories that training did not hold.
+    scores : dict, str or None
+        See :func:`bayestree.runs.scores.scored`; why there are none although the table has the
+        target; or None where it has not.
+    """
+
+    n_rows: int
+    remarks: list[str]
+    scores: Scores | str | None
+
+
+def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
+    """Predict the rows of a table by the model of a folder, and write the predictions.
+
+    Parameters
+    ----------
+    folder : Path
+        Of a run, or of any model with its columns.
+    data : Path
+    out : Path
+        Ends in .csv or .parquet. It is there whole or not at all.
+
+    Raises
+    ------
+    InputError
+        If the model or the table cannot be read, or columns are missing.
+    """
+    estimator, columns = read_model(folder)
+    text = [*columns.encoding.text, *([columns.target] if columns.is_text else [])]
+    told = _Told(estimator, columns)
+    with whole_file(out) as draft, _written(draft, out.suffix) as write:
+        for frame in tables.open_chunks(data, text).chunks():
+            X = told.features(frame)
+            write(predictions(estimator, X))
+            told.score(frame, X)
+    return Predicted(told.n_rows, remarks_on(told.unknown), told.scores())
+
+
+@contextmanager
+def _written(path: Path, suffix: str) -> Iterator[Callable[[pd.DataFrame], None]]:
+    """What writes one table after the other to a file, below each other."""
+    with ExitStack() as open_files:
+        files: list[Any] = []
+
+        def write_csv(table: pd.DataFrame) -> None:
+            if not files:
+                files.append(open_files.enter_context(path.open("w", encoding="utf-8", newline="")))
+                table.to_csv(files[0], index=False)
+            else:
+                table.to_csv(files[0], index=False, header=False)
+
+        def write_parquet(table: pd.DataFrame) -> None:
+            rows = pa.Table.from_pandas(table, preserve_index=False)
+            if not files:
+                files.append(open_files.enter_context(pq.ParquetWriter(path, rows.schema)))
+            files[0].write_table(rows)
+
+        yield write_csv if suffix == ".csv" else write_parquet
+
+
+class _Told:
+    """What is kept of the chunks: counts, and what the scores are made of."""
+
+    def __init__(self, estimator: Any, columns: Columns) -> None:
+        self.estimator, self.columns = estimator, columns
+        self.n_rows = 0
+        self.unknown: dict[str, Counter[str]] = defaultdict(Counter)
+        self.seen: list[tuple[NDArray[Any], ...]] = []
+        self.fault: str | None = None
+
+    def features(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Features of the rows of a chunk."""
+        encoding = self.columns.encoding
+        X, _ = encoding.encode(frame)
+        for name, counts in encoding.unknown(frame).items():
+            self.unknown[name].update(counts)
+        self.n_rows += len(frame)
+        return X
+
+    def score(self, frame: pd.DataFrame, X: pd.DataFrame) -> None:
+        """Keep what is said of the rows of a chunk beside what they are, if that is known."""
+        if self.fault is not None or self.columns.target not in frame:
+            return
+        column = frame[self.columns.target]
+        try:
+            tables.check_complete(column.to_frame())
+            y = column.astype(str) if self.columns.is_text else tables.numbers(column)
+        except InputError as error:
+            self.fault = str(error)
+            return
+        truth = y.to_numpy()
+        self.seen.append((truth, *said_of(self.estimator, X, truth)))
+
+    def scores(self) -> Scores | str | None:
+        """Of all chunks."""
+        if self.fault is not None or not self.seen:
+            return self.fault
+        y, *said = (np.concatenate(arrays) for arrays in zip(*self.seen, strict=True))
+        return scores_of(y, *said, weights=None)
