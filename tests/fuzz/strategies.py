@@ -13,6 +13,8 @@ fuzzed = settings(
     derandomize="BAYESTREE_FUZZ" not in os.environ,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
+#: Where a try takes a command or two.
+fuzzed_less = settings(fuzzed, max_examples=max(1, TRIES // 8))
 
 odd_numbers = st.sampled_from(
     [0, -1, 1, 2, 2**31, 2**63, -(2**63), 10**30, 0.5, 1.0, -0.0, 1e-320, 1e308,
