@@ -30,8 +30,8 @@ def aligned(columns: Mapping[str, Sequence[str]], *, right: Collection[str] = ()
 
 def records(table: "pd.DataFrame") -> list[dict[str, Any]]:
     """The rows of a table, its index among the columns, as plain JSON; what is missing is null."""
-    plain: list[dict[str, Any]] = table.reset_index().to_dict(orient="records")
-    return [{str(name): finite(value) for name, value in row.items()} for row in plain]
+    rows = table.reset_index().to_dict(orient="records")
+    return [{str(name): finite(value) for name, value in row.items()} for row in rows]
 
 
 def finite(value: Any) -> Any:

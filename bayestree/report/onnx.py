@@ -112,7 +112,7 @@ def check_onnx(content: bytes, tree: object, X: ArrayLike) -> int:
 def _compare(trees: Sequence[Tree], X: FloatArray, found: dict[str, NDArray[Any]]) -> int:
     """Rows at a border; the others have the leaves and the predictions of the trees."""
     leaves = found["leaf"].reshape(len(X), len(trees))
-    total, other = 0.0, np.zeros(len(X), dtype=bool)
+    total, other = np.zeros_like(trees[0].value[:1]), np.zeros(len(X), dtype=bool)
     for tree, leaf in zip(trees, leaves.T, strict=True):
         differ = np.flatnonzero(tree.apply(X) != leaf)
         far = [row for row in differ.tolist() if not _is_near(tree, X[row : row + 1])]
@@ -122,8 +122,8 @@ def _compare(trees: Sequence[Tree], X: FloatArray, found: dict[str, NDArray[Any]
             )
         other[differ] = True
         total = total + tree.predict(X)
-    expected = np.asarray(total) / len(trees)
-    value = found.get("probabilities", found.get("prediction"))
+    expected = total / len(trees)
+    value = found["probabilities" if "probabilities" in found else "prediction"]
     if not np.allclose(value[~other], expected[~other], rtol=1e-9, atol=1e-12):
         raise OnnxMismatchError(
             "onnxruntime reaches the leaves of the tree and predicts otherwise."

@@ -20,7 +20,7 @@ MOST_ROWS = 2000  # of the data, evenly spread, of which splits are asked how su
 MOST_DRAWS, FEWEST_DRAWS = 50, 10  # of each node, in which facets are looked for
 WORK = 1500  # such draws of all nodes: each takes milliseconds
 TERMS = 3  # of a half-space in words
-SIZES = ("facets", "facets_low", "facets_high", "prior_mean")
+SIZES = ("facets_low", "facets_high", "prior_mean")
 
 Floats = NDArray[np.float64]
 
@@ -70,15 +70,11 @@ def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
         table["facets"] = sizes["facets"].astype(np.int64)
     if sizes is None or not has_draws(estimator):
         return table
-    where = int(table.columns.get_indexer(["facets"])[0]) + 1
-    for place, name in enumerate((name for name in SIZES[1:] if name in sizes), start=where):
-        table.insert(place, name, sizes[name])
-    if rows:
-        where = int(table.columns.get_indexer(["features"])[0])
-        for name, values in _doubt(run).items():
-            table.insert(where, str(name), values)
     table["features"] = [", ".join(names) for names in _features(estimator)]
-    return table
+    parts = [sizes.reindex(columns=[name for name in SIZES if name in sizes])]
+    parts += [_doubt(run)] if rows else []
+    measured = pd.concat([table[["rows", "facets"]], *parts], axis="columns")
+    return measured.join(table[["features", "split"]])
 
 
 def _plain(tree: RoutedTree) -> pd.DataFrame:
@@ -137,7 +133,7 @@ def _doubt(run: Run) -> pd.DataFrame:
     X = run.rows().X
     found = run.estimator.split_uncertainty(X.iloc[spread(len(X), MOST_ROWS)])
     table: pd.DataFrame = found.to_frame("node")
-    return table[["sd", "disagreement", "unsure"]]
+    return table[["unsure", "disagreement", "sd"]]
 
 
 def _features(estimator: Any) -> Iterator[list[str]]:
