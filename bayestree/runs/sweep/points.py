@@ -86,11 +86,13 @@ def folds_of(rows: Prepared, n_folds: int, seed: int) -> list[Fold]:
 
 def _key(file: RunFile, rows: Prepared, fold: int | None, n_folds: int) -> str:
     data = file.data.model_dump(mode="json", exclude={"path", "test", "storage"})
+    parameters = file.parameters(rows.task)
+    parameters.pop("n_jobs", None)  # of no account for the numbers
     content: dict[str, Any] = {
         "tables": {name: each["sha256"] for name, each in rows.fingerprints.items()},
         "data": data | {"task": rows.task},
         "tree": file.tree,
-        "parameters": file.parameters(rows.task),
+        "parameters": parameters,
         "seed": file.seed,
         "fold": [fold, n_folds],
         "version": __version__,

@@ -1,0 +1,59 @@
+"""A sweep whose driver is killed again and again ends with the table of an undisturbed one."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+
+from bayestree.runs.sweep import sweep
+from tests.runs.sweep.cases import SWEEP, numbers, written
+
+KILLS = 10
+LARGE = SWEEP.replace("folds = 2", "folds = 4").replace("[1, 2]", "[1, 2, 3, 4]")
+RUN = """
+[data]
+path = "data.csv"
+target = "kind"
+
+[model]
+tree = "cpt"
+n_experts = 5
+
+[inference]
+inference = "map"
+epochs = 60
+"""
+
+
+@pytest.mark.statistical
+def test_killed_at_random_moments(tmp_path):
+    (tmp_path / "other").mkdir()
+    whole = sweep(written(tmp_path / "other", sweep=LARGE, run=RUN))
+    written(tmp_path, sweep=LARGE, run=RUN)
+    moments = random.Random(0)
+    command = [sys.executable, "-m", "bayestree.cli", "sweep", "sweep.toml", "--jobs", "2"]
+    points = tmp_path / "out" / "points"
+    seen = set()
+    for _ in range(KILLS):
+        driver = subprocess.Popen(command, cwd=tmp_path, start_new_session=True)
+        wanted = len(seen) + moments.randint(1, 3)
+        while driver.poll() is None and len(finished(points)) < wanted:
+            time.sleep(moments.random() / 10)
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+        assert finished(points) >= seen
+        seen = finished(points)
+    assert seen
+    subprocess.run(command, cwd=tmp_path, check=True)
+    found = pd.read_parquet(tmp_path / "out" / "results.parquet")
+    assert found["key"].is_unique
+    assert numbers(found).equals(numbers(whole.table))
+
+
+def finished(points):
+    return {path.name for path in points.glob("*.json")}
