@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from bayestree import tables
 from bayestree._write import whole_file
-from bayestree.runs.scores import predictions, said_of, scores_of
+from bayestree.runs.scores import predictions, said_of, scores_of, target_or_why_not
 from bayestree.runs.store import Columns, read_model
-from bayestree.tables import InputError
 from bayestree.tables.columns import remarks_on
 
 Scores = dict[str, float]
@@ -112,15 +111,11 @@ class _Told:
         """Keep what is said of the rows of a chunk beside what they are, if that is known."""
         if self.fault is not None or self.columns.target not in frame:
             return
-        column = frame[self.columns.target]
-        try:
-            tables.check_complete(column.to_frame())
-            y = column.astype(str) if self.columns.is_text else tables.numbers(column)
-        except InputError as error:
-            self.fault = str(error)
-            return
-        truth = y.to_numpy()
-        self.seen.append((truth, *said_of(self.estimator, X, truth)))
+        y = target_or_why_not(frame[self.columns.target], is_text=self.columns.is_text)
+        if isinstance(y, str):
+            self.fault = y
+        else:
+            self.seen.append((y, *said_of(self.estimator, X, y)))
 
     def scores(self) -> Scores | str | None:
         """Of all chunks."""

@@ -7,7 +7,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.metrics import r2_score, root_mean_squared_error
 
+from bayestree import tables
 from bayestree.estimators._file_rows import parts_of
+from bayestree.tables import InputError
 
 TINY = 1e-15
 LEVEL = 0.9  # probability of the intervals of predictions
@@ -85,6 +87,15 @@ def predictions(estimator: Any, X: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame(probability, columns=[f"p({label})" for label in estimator.classes_])
     table.insert(0, "prediction", estimator.classes_[probability.argmax(axis=1)])
     return table
+
+
+def target_or_why_not(column: pd.Series, *, is_text: bool) -> NDArray[Any] | str:
+    """A column of a person's table to score rows against, or why it cannot be."""
+    try:
+        tables.check_complete(column.to_frame())
+        return (column.astype(str) if is_text else tables.numbers(column)).to_numpy()
+    except InputError as error:
+        return str(error)
 
 
 def listed(scores: dict[str, float]) -> str:

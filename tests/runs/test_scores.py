@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayestree.runs.scores import listed, predictions, scored, scored_or_why_not
+from bayestree.runs.scores import listed, predictions, scored, target_or_why_not
 
 X = pd.DataFrame({"x": [0.0, 1.0, 2.0]})
 
@@ -65,9 +65,10 @@ class TestNumbers:
 
 def test_a_target_that_cannot_be_scored():
     column = pd.Series([1.0, None, 2.0], name="y")
-    assert "1 missing value" in scored_or_why_not(Regressor(), X, column, is_text=False)
+    assert "1 missing value" in target_or_why_not(column, is_text=False)
     text = pd.Series(["a", "b", "a"], name="y")
-    assert "should hold numbers" in scored_or_why_not(Regressor(), X, text, is_text=False)
+    assert "should hold numbers" in target_or_why_not(text, is_text=False)
+    assert list(target_or_why_not(text, is_text=True)) == ["a", "b", "a"]
 
 
 def test_listed():
