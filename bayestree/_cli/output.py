@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from bayestree.runs.store import Run
 
 MOST_PRINTED = 60  # leaves of a tree that is printed; more are only written
-INTERRUPTED = "interrupted; type the same again with --resume to go on"
+
+
+def to_go_on(*, force: bool) -> str:
+    """What is said of a run that was interrupted."""
+    place = " in place of --force" if force else ""
+    return f"interrupted; type the same again with --resume{place} to go on"
 
 
 def typed() -> str:

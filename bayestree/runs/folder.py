@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+from pydantic import BaseModel
 
 from bayestree._write import write_whole
 from bayestree.tables import InputError
@@ -20,6 +21,23 @@ METRICS, DRAWS, PREDICTIONS = "metrics.json", "posterior.nc", "predictions.parqu
 REPORT, CHECKPOINTS, ROWS = "report.html", "checkpoints", "rows"
 RESULTS = (MODEL, COLUMNS, TREE, FACETS, METRICS, DRAWS, PREDICTIONS, REPORT)
 OWN = (RUN, MANIFEST, LOG, LOCK, *RESULTS, CHECKPOINTS, ROWS)
+
+
+class _Table(BaseModel):
+    path: str
+    sha256: str
+    rows: int
+    columns: int
+
+
+class _Manifest(BaseModel):
+    """What every manifest says; it may say more."""
+
+    status: str
+    stages: list[str]
+    seconds: dict[str, float]
+    resumed: int
+    data: dict[str, _Table]
 
 
 class RunFolder:
@@ -87,9 +105,12 @@ class RunFolder:
         return (self / MANIFEST).is_file()
 
     def clear(self) -> None:
-        """Remove the files of a run, and drafts that a killed process left; others stay."""
+        """Remove what a run made, and drafts that a killed process left; others stay.
+
+        The run file stays as well, until another takes its place: it may be the only one.
+        """
         # the manifest first: what is left of a run that is being removed is none
-        for name in (MANIFEST, *RESULTS, CHECKPOINTS, ROWS, LOG, RUN):
+        for name in (MANIFEST, *RESULTS, CHECKPOINTS, ROWS, LOG):
             _remove(self / name)
         self.sweep()
 
@@ -111,14 +132,10 @@ class RunFolder:
         if not path.is_file():
             raise InputError(f"{self} has no {MANIFEST}; give the folder of a run.")
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            _Manifest.model_validate(found, strict=True)
         except (ValueError, RecursionError):
-            found = None
-        kinds = {"status": str, "stages": list, "seconds": dict, "resumed": int, "data": dict}
-        if not isinstance(found, dict) or not all(
-            isinstance(found.get(name), kind) for name, kind in kinds.items()
-        ):
-            raise InputError(f"{str(path)!r} was changed after it was written.")
+            raise InputError(f"{str(path)!r} was changed after it was written.") from None
         return found
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:

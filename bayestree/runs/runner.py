@@ -74,6 +74,7 @@ def run(
     folder = RunFolder(file.output.folder)
     folder.check()
     with folder.locked(), scratch_in(folder.path):
+        new = folder.is_new()
         resume = _check_folder(folder, resume=resume, force=force)
         rows = read_rows(file)
         explicit = file.explicit(rows.task)
@@ -87,7 +88,7 @@ def run(
             manifest = begun(explicit, rows, command)
         with Both(display or Silent(), LogFile(folder / LOG)) as told:
             job = _Job(folder, explicit, rows, manifest, told)
-            with job.told_of(), _warnings_to(told):
+            with _left_whole(job, new=new), _warnings_to(told):
                 job.go(estimator, resumed=resume)
     return open_run(folder.path)
 
@@ -108,7 +109,7 @@ class _Job:
     def go(self, estimator: Any, *, resumed: bool) -> None:
         """All stages; those that are done are passed over."""
         self.manifest.pop("error", None)
-        self._note(status="running", resumed=self.manifest["resumed"] + resumed)
+        self.note(status="running", resumed=self.manifest["resumed"] + resumed)
         self.file.write_toml(self.folder / RUN)
         self._describe()
         wanted = self.file.output
@@ -132,7 +133,7 @@ class _Job:
                 lambda: outputs.write_report(*self._given, manifest=self.manifest),
                 wanted=wanted.report,
             )
-        self._note(status="done", ended=now())
+        self.note(status="done", ended=now())
 
     @cached_property
     def _fitted(self) -> Any:
@@ -154,7 +155,7 @@ class _Job:
                 raise
             except ValueError as error:
                 # settings that do not go together; the log has where it came from
-                self._log_traceback()
+                self.log_traceback()
                 raise InputError(str(error)) from error
         if hasattr(estimator, "verbose"):
             estimator.set_params(verbose=False)
@@ -171,7 +172,7 @@ class _Job:
         finally:
             seconds = self.manifest["seconds"]
             seconds[name] = round(seconds.get(name, 0.0) + time.monotonic() - started, 3)
-        self._note(stages=[*self.manifest["stages"], name])
+        self.note(stages=[*self.manifest["stages"], name])
         if self.checkpoints.stopping:
             raise KeyboardInterrupt
 
@@ -195,33 +196,38 @@ class _Job:
         for remark in rows.remarks:
             self.display.warn(remark)
 
-    @contextmanager
-    def told_of(self) -> Iterator[None]:
-        """Leave a folder that says how the run ended, however that is."""
-        try:
-            yield
-        except InputError as error:
-            if "fit" in self.manifest["stages"] or self.manifest["resumed"]:
-                self._note(status="failed", error=str(error))
-            else:
-                self.folder.clear()  # nothing came of it, and nothing can
-            raise
-        except KeyboardInterrupt:
-            self.display.warn("interrupted")
-            self._note(status="interrupted")
-            raise
-        except Exception as error:
-            self._log_traceback()
-            self._note(status="failed", error=f"{type(error).__name__}: {error}")
-            raise
-
-    def _note(self, **changes: Any) -> None:
+    def note(self, **changes: Any) -> None:
         self.manifest |= changes
         self.folder.write_json(MANIFEST, self.manifest)
 
-    def _log_traceback(self) -> None:
+    def log_traceback(self) -> None:
         with (self.folder / LOG).open("a", encoding="utf-8") as log:
             log.write(traceback.format_exc())
+
+
+@contextmanager
+def _left_whole(job: _Job, *, new: bool) -> Iterator[None]:
+    """Leave a folder that says how the run ended, however that is.
+
+    A new folder is left without a run where the fit refuses its settings: nothing came of it.
+    """
+    try:
+        yield
+    except InputError as error:
+        if new and not job.manifest["stages"]:
+            job.folder.clear()
+            (job.folder / RUN).unlink()
+        else:
+            job.note(status="failed", error=str(error))
+        raise
+    except KeyboardInterrupt:
+        job.display.warn("interrupted")
+        job.note(status="interrupted")
+        raise
+    except Exception as error:
+        job.log_traceback()
+        job.note(status="failed", error=f"{type(error).__name__}: {error}")
+        raise
 
 
 def _check_folder(folder: RunFolder, *, resume: bool, force: bool) -> bool:
@@ -258,8 +264,9 @@ def _check_same(folder: RunFolder, file: RunFile, rows: Prepared) -> None:
             f"the folder {folder} holds another run, with {found} where this one has {asked}; "
             "name another folder, or add --force to begin anew."
         )
-    was = folder.read_manifest().get("data")
-    if was != {name: dict(value) for name, value in rows.fingerprints.items()}:
+    # by content: a project may have been moved as a whole
+    was = {name: value["sha256"] for name, value in folder.read_manifest()["data"].items()}
+    if was != {name: value["sha256"] for name, value in rows.fingerprints.items()}:
         raise InputError(
             f"{str(file.data.path)!r} has changed since the run in {folder} began; add --force to "
             "begin anew."

@@ -283,6 +283,14 @@ class TestRefusals:
             run(run_file(tmp_path, inference=wrong, output={"folder": "new/out"}))
         assert files_in(tmp_path) == ["data.csv"]
 
+    def test_a_forced_run_that_is_refused_leaves_its_run_file(self, tmp_path):
+        folder = run(run_file(tmp_path)).folder
+        wrong = {"search_facets": True, "steepness": 3.0}
+        with pytest.raises(InputError, match="search_facets needs"):
+            run(run_file(tmp_path, inference=wrong), force=True)
+        assert files_in(folder) == ["manifest.json", "run.log", "run.toml"]
+        assert "search_facets needs" in manifest(folder)["error"]
+
     def test_data_that_cannot_be_used_leaves_nothing(self, tmp_path):
         with pytest.raises(InputError, match=r"target .weight. is not a column of .data\.csv."):
             run(run_file(tmp_path, data={"target": "weight"}))

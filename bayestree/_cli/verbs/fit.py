@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from bayestree._cli.errors import clear_errors
-from bayestree._cli.output import INTERRUPTED, display, tell_run, typed
+from bayestree._cli.output import display, tell_run, to_go_on, typed
 from bayestree.runs.trees import TREES
 
 
@@ -90,7 +90,7 @@ def fit(
     category. Cards are read in their order, then the
     options that name a parameter, then --set; what comes later wins.
     """
-    with clear_errors(interrupted=INTERRUPTED):
+    with clear_errors(interrupted=to_go_on(force=force)):
         from bayestree.runs.options import from_options
         from bayestree.runs.runner import run
 

@@ -28,7 +28,7 @@ def predict(
     The predictions are in the order of the rows. For classes: the prediction and the probability
     of each class. For numbers: the prediction and, from a posterior, an interval that holds the
     value with probability 0.9. Columns may be in any order, and others are ignored; if the target
-    is among them, the predictions are scored. Tables larger than memory are read in chunks.
+    is among them, the predictions are scored.
     """
     with clear_errors():
         check_output(out, data, force=force)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from bayestree._cli.errors import clear_errors
-from bayestree._cli.output import INTERRUPTED, display, tell_run, typed
+from bayestree._cli.output import display, tell_run, to_go_on, typed
 
 
 def run(
@@ -49,10 +49,10 @@ def run(
 ) -> None:
     """Run a run file: data, a model, an inference.
 
-    The folder that it names then holds the resolved run file (run.toml), versions, seed and what the data was
-    (manifest.json), the model (model.safetensors), the tree (tree.txt), scores on held-out rows
-    (metrics.json), posterior draws (posterior.nc), predictions (predictions.parquet), a log
-    (run.log) and a page for people (report.html).
+    The folder that it names then holds the resolved run file (run.toml), versions, seed and what
+    the data was (manifest.json), the model (model.safetensors), the tree (tree.txt), scores on
+    held-out rows (metrics.json), posterior draws (posterior.nc), predictions
+    (predictions.parquet), a log (run.log) and a page for people (report.html).
 
     A run may be interrupted in any way, by Ctrl-C or by a power cut: the folder stays whole, and
     --resume goes on from the last checkpoint to the same numbers as if nothing had happened.
@@ -65,7 +65,7 @@ def run(
 
         bayestree run tumours.toml --resume
     """
-    with clear_errors(interrupted=INTERRUPTED):
+    with clear_errors(interrupted=to_go_on(force=force)):
         from bayestree.runs.cluster import spread
         from bayestree.runs.runner import run as run_file
         from bayestree.runs.schema import read_run
