@@ -145,7 +145,7 @@ def _pair(ax: Axes, *, study: Study, rows: Rows, pair: tuple[int, int]) -> None:
         ax.scatter(x[wrong], y[wrong], edgecolors=_style.INK, **ring)
     else:
         shade = ax.scatter(x, y, c=rows.y.astype(float), cmap=_style.VALUES, zorder=2, **style)
-        ax.figure.colorbar(shade, ax=ax, label="y", aspect=25)
+        ax.figure.colorbar(shade, ax=ax, label=study.target, aspect=25)
     ax.set(xlabel=study.features[first], ylabel=study.features[second])
     ax.locator_params(nbins=5)
     _style.open_frame(ax)
@@ -175,7 +175,7 @@ def _predicted(ax: Axes, study: Study, rows: Rows) -> None:
                    label="outside its interval")  # fmt: skip
         value, y = value[~missed], y[~missed]
     ax.scatter(value, y, s=14, color=_style.POSTERIOR, linewidths=0, alpha=0.75, zorder=2)
-    ax.set(xlabel="predicted", ylabel="observed")
+    ax.set(xlabel=f"predicted {study.target}", ylabel=f"observed {study.target}")
     ax.locator_params(nbins=6)
     _style.open_frame(ax)
 

@@ -116,6 +116,10 @@ def _calibration(study: Study) -> Finding | None:
     found = study.calibration
     if found is None or study.scored is None or not study.scored.held_out:
         return None
+    if found.n_zero:
+        rows = words.count(found.n_zero, "held-out row")
+        says = f"Probabilities are too sure: of {rows} the class was given probability 0."
+        return Finding("Calibration", says, "doubtful")
     ece = found.ece
     true = ece.value <= ece.if_calibrated + HIT * ece.error
     says = (

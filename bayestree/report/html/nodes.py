@@ -162,7 +162,7 @@ def _way(labels: Labels, path: str) -> tuple[tuple[Step, str], ...]:
     steps = []
     for length, side in enumerate(path):
         at = path[:length] or "root"
-        step = Step(f"{labels.prefix}{at}", labels.nodes[number[at]])
+        step = Step(f"{labels.prefix}{at}", f"{at}: {labels.nodes[number[at]]}")
         steps.append((step, labels.sides["LR".index(side)]))
     return tuple(steps)
 

@@ -127,6 +127,11 @@ class Study:
         return self.tree.class_names or tuple(str(c) for c in range(self.tree.value.shape[1]))
 
     @property
+    def target(self) -> str:
+        """What is predicted."""
+        return str(self.data.get("target") or "y")
+
+    @property
     def features(self) -> tuple[str, ...]:
         """Names of the features; x0, x1, ... where the tree has none."""
         return self.tree.feature_names or tuple(f"x{j}" for j in range(self.tree.n_features))

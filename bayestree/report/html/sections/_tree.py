@@ -2,11 +2,12 @@
 
 from typing import Any, NamedTuple
 
-from bayestree.report.html.drawing import is_small, lying, standing
 from bayestree.report.html.labels import Labels, labels_of
+from bayestree.report.html.lying import lying
 from bayestree.report.html.nodes import LeafCard, NodeCard, leaf_cards, node_cards
 from bayestree.report.html.sections._section import CLASS_KEY, Section
 from bayestree.report.html.sheets import Sheet, sheets, shown_nodes
+from bayestree.report.html.standing import is_small, standing
 from bayestree.report.html.study import Study
 from bayestree.routed_tree import RoutedTree
 

@@ -14,6 +14,7 @@ def scores(study: Study) -> Section | None:
         return None
     shown: dict[str, Any] = {
         "scores": found,
+        "recorded": study.scored is None,
         "confusion": confusion_of(study),
         "calibration": None,
         "predicted": None,

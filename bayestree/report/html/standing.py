@@ -1,0 +1,167 @@
+"""A tree as interactive SVG with its root above: for wide screens and paper."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from markupsafe import Markup
+
+from bayestree.report.html import words
+from bayestree.report.html.drawing import (
+    BAR,
+    TEXT,
+    Place,
+    leaf_bar,
+    leaf_text,
+    link_to,
+    weight,
+    whole,
+)
+from bayestree.report.html.labels import Labels
+from bayestree.report.html.sheets import Sheet
+from bayestree.report.html.svg import element, lines
+
+SLOT = (80.0, 172.0)  # width of a tip, by how many there are
+PAGE, BESIDE = 940.0, 448.0  # width that the tips share: of many, and of few
+FEW = 4  # tips of a small sheet
+LEVEL, TOP, BELOW = 98.0, 28.0, 58.0  # from a level to the next, above the root, below a tip
+BOX, PAD, WIDEST = 42.0, 9.0, 260.0  # height of a node, what is beside its text, most width
+
+
+def is_small(sheet: Sheet) -> bool:
+    """Whether a sheet leaves room for a text beside it."""
+    return len(sheet.tips) <= FEW
+
+
+def standing(labels: Labels, sheet: Sheet) -> Markup:
+    """A sheet with its root above."""
+    shared = BESIDE if is_small(sheet) else PAGE
+    slot = float(np.clip(shared / len(sheet.tips), *SLOT))
+    places = _places(labels, sheet, slot)
+    width = slot * len(sheet.tips)
+    height = max(place.y for place in places.values()) + BELOW
+    parts = [*_links(labels, sheet, places)]
+    for place in places.values():
+        if place.child < 0:
+            parts.append(_leaf(labels, place, slot))
+        elif place.child in sheet.nodes:
+            room = _room(labels, sheet, place.child, slot)
+            parts.append(_node(labels, place, room, width))
+        else:
+            parts.append(_branch(labels, place, slot))
+    return whole("standing", width, height, labels, sheet, parts)
+
+
+def _places(labels: Labels, sheet: Sheet, slot: float) -> dict[int, Place]:
+    topology = labels.tree.topology
+    first = topology.node_depth[sheet.root] if sheet.root >= 0 else 0
+    above = {child: node for node in sheet.nodes for child in topology.children[node].tolist()}
+    places = {}
+    for rank, tip in enumerate(sheet.tips):
+        depth = (topology.node_depth[tip] if tip >= 0 else topology.leaf_depth[~tip]) - first
+        places[tip] = Place(tip, slot * (rank + 0.5), TOP + LEVEL * float(depth), above.get(tip))
+    for node in reversed(sheet.nodes):
+        ends = [places[child].x for child in topology.children[node].tolist()]
+        depth = float(topology.node_depth[node] - first)
+        places[node] = Place(node, sum(ends) / 2, TOP + LEVEL * depth, above.get(node))
+    return dict(sorted(places.items(), key=lambda item: (item[1].y, item[1].x)))
+
+
+def _room(labels: Labels, sheet: Sheet, node: int, slot: float) -> float:
+    """Width that a node may take: that of the tips below it, and no less than one and a half."""
+    below, waiting = 0, [node]
+    while waiting:
+        child = waiting.pop()
+        if child in sheet.nodes:
+            waiting += labels.tree.topology.children[child].tolist()
+        else:
+            below += 1
+    return max(below * slot - 16, 1.5 * slot)
+
+
+def _links(labels: Labels, sheet: Sheet, places: dict[int, Place]) -> Iterator[Markup]:
+    for place in places.values():
+        if place.above is None:
+            continue
+        start = places[place.above]
+        begin, end = start.y + BOX / 2, place.y - (BAR if place.child < 0 else BOX / 2)
+        middle = (begin + end) / 2
+        bend = f"{start.x:.1f} {middle:.1f} {place.x:.1f} {middle:.1f}"
+        path = f"M{start.x:.1f} {begin:.1f}C{bend} {place.x:.1f} {end:.1f}"
+        yield element(
+            "path", d=path, class_="link", stroke_width=weight(labels, place.child),
+            data_to=f"{labels.prefix}{labels.path(place.child)}",
+        )  # fmt: skip
+        if start.child == sheet.root:
+            left = place.x < start.x
+            yield element(
+                "text", words.side_of(labels.path(place.child), labels.sides),
+                x=(start.x + 3 * place.x) / 4 + (-12 if left else 12), y=begin + 20,
+                text_anchor="end" if left else "start", class_="side",
+            )  # fmt: skip
+
+
+def _node(labels: Labels, place: Place, room: float, end: float) -> Markup:
+    """A node as a box no wider than its room, inside a drawing that is ``end`` wide."""
+    question = words.cut(labels.nodes[place.child], TEXT, min(room, WIDEST) - 2 * PAD)
+    rows = words.count(labels.rows_of(place.child), "row")
+    width = max(words.width(question, TEXT), words.width(rows, TEXT - 1)) + 2 * PAD
+    middle = float(np.clip(place.x, width / 2 + 1, max(end - width / 2 - 1, width / 2 + 1)))
+    corner = (middle - width / 2, place.y - BOX / 2)
+    inside = [
+        element("rect", x=corner[0], y=corner[1], width=width, height=BOX, rx=5, class_="box"),
+        lines(middle, place.y - 4, [(question, "asks"), (rows, "rows")], 16, text_anchor="middle"),
+    ]
+    if labels.unsure is not None and labels.unsure[place.child] > 0:
+        share = float(labels.unsure[place.child]) * (width - 10)
+        inside.append(
+            element("rect", x=corner[0] + 5, y=corner[1] + BOX - 3.5, width=max(share, 1.5),
+                    height=3.0, class_="unsure")
+        )  # fmt: skip
+    return link_to(labels, place.child, *inside, kind="node")
+
+
+def _leaf(labels: Labels, place: Place, slot: float) -> Markup:
+    width = min(slot - 14, 104.0)
+    left = place.x - width / 2
+    text = [
+        (leaf_text(labels, ~place.child, slot - 8), "asks"),
+        (words.count(labels.rows_of(place.child), "row"), "rows"),
+    ]
+    hit = element("rect", x=left - 4, y=place.y - BAR - 4, width=width + 8, height=58, class_="hit")
+    return link_to(
+        labels,
+        place.child,
+        hit,
+        leaf_bar(labels, ~place.child, left, place.y - BAR, width, BAR),
+        lines(place.x, place.y + 18, text, 16, text_anchor="middle"),
+        kind="leaf",
+    )
+
+
+def _branch(labels: Labels, place: Place, slot: float) -> Markup:
+    """A branch that is closed, and where it is continued."""
+    path = labels.path(place.child)
+    n_leaves = len(labels.tree.topology.subtree_leaves(place.child))
+    width = min(slot - 6, 104.0)
+    leaves = words.count(n_leaves, "leaf", "leaves")
+    text = [
+        (leaves if words.width(leaves, TEXT) < width else f"{n_leaves:,}", "asks"),
+        (words.count(labels.rows_of(place.child), "row"), "rows"),
+    ]
+    more = element(
+        "text", "\N{BLACK DOWN-POINTING SMALL TRIANGLE}", x=place.x, y=place.y + BOX / 2 + 14,
+        text_anchor="middle", class_="asks",
+    )  # fmt: skip
+    box = element(
+        "rect", x=place.x - width / 2, y=place.y - BOX / 2, width=width, height=BOX, rx=5,
+        class_="box",
+    )  # fmt: skip
+    return link_to(
+        labels,
+        place.child,
+        box,
+        more,
+        lines(place.x, place.y - 4, text, 16, text_anchor="middle"),
+        kind="branch",
+        sheet=f"{labels.prefix}{path}",
+    )
