@@ -1,11 +1,17 @@
 """Tasks in processes or on a cluster, whose loss is no loss of a task."""
 
+import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
+from functools import cache
 from typing import Any, NoReturn, TypeVar
 
 from joblib import Parallel, delayed
+
+WATCH = 1.0  # seconds between two looks for the parent
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
@@ -71,7 +77,7 @@ def _tried(tasks: Mapping[Key, Call[Result]], n_jobs: int | None) -> Iterator[tu
         n_jobs=n_jobs, batch_size=1, pre_dispatch="all", return_as="generator_unordered"
     )
     yield from pool(
-        delayed(_named)(key, function, *args, **named)
+        delayed(_named)(os.getpid(), key, function, *args, **named)
         for key, (function, args, named) in list(tasks.items())
     )
 
@@ -84,9 +90,23 @@ def _alone(call: Call[Result], n_jobs: int | None, lost: Callable[[str], Result]
 
 
 def _named(
-    key: Key, function: Callable[..., Result], *args: Any, **named: Any
+    driver: int, key: Key, function: Callable[..., Result], *args: Any, **named: Any
 ) -> tuple[Key, Result]:
+    if os.getppid() == driver:
+        _end_with_parent(driver)
     return key, function(*args, **named)
+
+
+@cache
+def _end_with_parent(parent: int) -> None:
+    """End this process soon after its parent: one that was killed cannot end it any more."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(WATCH)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _deaths() -> tuple[type[BaseException], ...]:

@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -96,3 +99,26 @@ class TestInOrder:
     def test_a_task_that_always_kills_is_an_error(self, tmp_path):
         with pytest.raises(RuntimeError, match="its process was killed"):
             list(in_order([(kill, (9, None), {}), (square, (1, tmp_path), {})], n_jobs=2))
+
+
+DRIVER = """
+import os, signal, time
+from bayestree._parallel import in_order
+both = [(time.sleep, (0.5,), {})] * 2
+list(in_order([*both, (os.kill, (os.getpid(), signal.SIGKILL), {})], n_jobs=2))
+"""
+
+
+def is_there(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_processes_end_with_a_driver_that_is_killed():
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER], start_new_session=True)
+    assert driver.wait() == -signal.SIGKILL
+    while is_there(driver.pid):
+        time.sleep(0.1)

@@ -84,6 +84,10 @@ class TestRange:
         if low < high:
             assert low <= Range(low=low, high=high).draw(np.random.default_rng(seed)) <= high
 
+    def test_ends_that_are_closer_than_the_digits_of_a_draw(self):
+        close = Range(low=1.00004, high=1.00006)
+        assert close.draw(np.random.default_rng(0)) == close.low
+
     @pytest.mark.parametrize(
         "wrong",
         [
