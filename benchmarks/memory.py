@@ -29,17 +29,18 @@ BLOCK = 100_000
 
 
 def write(folder: Path, n: int, width: int) -> None:
-    """rows.npy, y.npy, and both as rows.parquet; the classes depend on the first three columns."""
+    """rows.npy, y.npy, and both as rows.parquet; two hyperplanes part four classes."""
     X = np.lib.format.open_memmap(folder / "rows.npy", "w+", np.float32, (n, width))
     y = np.lib.format.open_memmap(folder / "y.npy", "w+", np.int64, (n,))
     names = [f"x{i}" for i in range(width)]
     schema = pa.schema([(name, pa.float32()) for name in names] + [("y", pa.int64())])
     rng = np.random.default_rng(0)
+    planes = rng.standard_normal((width, 2), dtype=np.float32)
     with pq.ParquetWriter(folder / "rows.parquet", schema) as file:
         for start in range(0, n, BLOCK):
             part = X[start : start + BLOCK]
             part[:] = rng.standard_normal(part.shape, dtype=np.float32)
-            label = (np.abs(part[:, 0]) + np.abs(part[:, 1]) > 1.5) + 2 * (part[:, 2] > 0)
+            label = (part @ planes > 0) @ [1, 2]
             y[start : start + BLOCK] = label
             columns = {name: part[:, i] for i, name in enumerate(names)} | {"y": label}
             file.write_table(pa.table(columns, schema))
@@ -113,8 +114,10 @@ def main() -> None:
         folder = Path(name)
         write(folder, given.rows, given.columns)
         size = (folder / "rows.npy").stat().st_size / MIB
-        print(f"{given.rows} rows of {given.columns} columns: {size:.0f} MiB in single precision, ")
-        print(f"in processes that may use {given.limit} MiB\n")
+        print(
+            f"{given.rows} rows of {given.columns} columns: {size:.0f} MiB in single precision, in"
+        )
+        print(f"processes that may use {given.limit} MiB\n")
         print("| fit | seconds | anonymous MiB | accuracy |\n|---|---|---|---|", flush=True)
         for case in given.cases:
             sizes = map(str, (given.rows, given.columns, given.limit))
