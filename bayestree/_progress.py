@@ -1,6 +1,6 @@
 """Loops that can be watched: shown on a terminal, and taken up again after an interruption."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, Protocol, TypeVar
@@ -69,7 +69,8 @@ class Track(Generic[Item]):
     def __init__(
         self, steps: Iterable[Item], label: str, *, show: bool, parts: Parts | None = None
     ) -> None:
-        self.steps = list(steps)
+        # a range stays one: that of all the levels a tree may have can be long
+        self.steps: Sequence[Item] = steps if isinstance(steps, Sequence) else list(steps)
         self.watch = _monitor.get().begin(label, len(self.steps), parts, show=show)
 
     def __iter__(self) -> Iterator[Item]:

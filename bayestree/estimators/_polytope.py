@@ -200,7 +200,8 @@ class BasePolytopeTree(BayesianTree):
         return "common" if self.scaling == "common" else "standard"
 
     def _work(self, n_rows: int, n_features: int) -> int:
-        most = min(2**self.max_depth, self.max_leaves or n_rows, n_rows // self.min_leaf + 1)
+        deepest = min(self.max_depth, 60)  # a power beyond has millions of digits
+        most = min(2**deepest, self.max_leaves or n_rows, n_rows // self.min_leaf + 1)
         return min(n_rows, self.batch_size) * self.n_experts * most
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:

@@ -1,0 +1,24 @@
+"""Numbers that are allowed and absurd: a fit with them is no longer than one with large ones."""
+
+import numpy as np
+import pytest
+
+from bayestree.runs.fields import LARGEST
+from bayestree.runs.parameters import parameters_of
+from bayestree.runs.schema import RunFile
+from bayestree.runs.trees import TREES
+
+# Limits that are seldom reached; those of what is made in any case ask for memory and time.
+LIMITS = ("max_depth", "max_leaves", "batch_size", "sweeps", "patience", "max_pairs", "max_iter")
+QUICK = {"epochs": 1, "refine_epochs": 1, "n_draws": 2, "n_estimators": 2, "n_experts": 2}
+
+
+@pytest.mark.parametrize("tree", [tree for tree in TREES if tree != "cpt-k1"])
+def test_limits_without_end(tree):
+    own = parameters_of(tree, "classification")
+    values = dict.fromkeys(LIMITS, LARGEST) | QUICK
+    sets = [(name, value) for name, value in values.items() if name in own]
+    parts = {"data": {"path": "x.csv", "target": "y"}, "model": {"tree": tree}}
+    estimator = RunFile.from_parts(parts, "run.toml", sets=sets).estimator("classification")
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    assert estimator.fit(X, X[:, 0] > 0).score(X, X[:, 0] > 0) > 0.5
