@@ -134,11 +134,8 @@ def _same_rows(named: Mapping[str, Run]) -> dict[str, Prepared]:
     one = rows[names[0]]
     for name in names[1:]:
         other = rows[name]
-        if not (
-            np.array_equal(one.rows_held, other.rows_held)
-            and np.array_equal(one.y, other.y)
-            and np.array_equal(one.weights, other.weights)
-        ):
+        same = np.array_equal(one.rows_held, other.rows_held)
+        if not (same and np.array_equal(one.weights, other.weights)):
             raise InputError(
                 f"{names[0]} and {name} are of other rows, and cannot be compared: they hold out "
                 "or weigh others; give both the same seed and test_fraction, or a test table."

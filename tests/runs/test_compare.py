@@ -2,13 +2,14 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from bayestree import _arviz
 from bayestree.diagnostics import Loo
-from bayestree.runs.compare import _told, compare
+from bayestree.runs.compare import _same_rows, _told, compare
 from bayestree.runs.store import open_run
 from bayestree.tables import InputError
 from tests.finished import finished
@@ -121,6 +122,19 @@ def test_runs_of_other_rows_are_refused(tmp_path):
         InputError, match=r"svi and other .* cannot be compared: their tables differ"
     ):
         compare([*opened("svi"), open_run(tmp_path / "other")])
+
+
+def test_other_weights_are_other_rows():
+    def weighted(*weights):
+        rows = SimpleNamespace(rows_held=np.array([3]), weights=np.array(weights))
+        data = {"data": {"sha256": "0"}}
+        return SimpleNamespace(
+            manifest={"data": data}, target="y", task="regression", rows=lambda: rows
+        )
+
+    assert [*_same_rows({"A": weighted(1.0, 2.0), "B": weighted(1.0, 2.0)})] == ["A", "B"]
+    with pytest.raises(InputError, match="they hold out or weigh others"):
+        _same_rows({"A": weighted(1.0, 2.0), "B": weighted(1.0, 1.0)})
 
 
 def test_two_runs_are_needed():

@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -77,6 +78,22 @@ def test_the_strongest_features_hold_nine_tenths():
     assert module._plain(far).loc["root", "features"] == "age"
     none = replace(tree, hyperplane=0 * tree.hyperplane)
     assert module._plain(none).loc["root", "features"] == ""
+
+
+def test_a_facet_counts_as_often_as_draws_have_it():
+    """Two facets in 1 of 10 draws, of one feature each, do not make up for one in all."""
+
+    class Fitted:
+        tree_ = oblique()
+
+        def facets(self, node, max_draws):
+            return SimpleNamespace(
+                probability=np.array([1.0, 0.05, 0.04]),
+                strength=np.eye(3)[[0, 1, 1]],
+                feature_names=("height", "age", "year"),
+            )
+
+    assert [*module._features(Fitted())] == [["height"]]
 
 
 def test_splits_in_words():
