@@ -103,8 +103,17 @@ class TreeClassifier(LabelledClassifier, BaseTree):
         With ``return_std`` also its standard deviation over the posterior draws: zero for a
         point estimate and for ``prediction="tree"``.
         """
-        mean, sd = self._by_parts(X, self._probabilities)
-        return (mean, sd) if return_std else mean
+        if return_std:
+            mean, sd = self._by_parts(X, self._probabilities)
+            return mean, sd
+        only: Floats = self._by_parts(X, lambda rows: self._probabilities(rows)[0])
+        return only
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Most probable class, shape (n,)."""
+        # of a large file the probabilities of all rows are never held
+        best = self._by_parts(X, lambda rows: self._probabilities(rows)[0].argmax(axis=1))
+        return self.classes_[best]
 
     def _probabilities(self, rows: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation over the draws."""

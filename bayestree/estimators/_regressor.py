@@ -66,8 +66,11 @@ class TreeRegressor(RegressorMixin, BaseTree):
         With ``return_std`` also its standard deviation over the posterior draws (of the
         expectation, not of y): zero for a point estimate and for ``prediction="tree"``.
         """
-        mean, sd = self._by_parts(X, self._means)
-        return (mean, sd) if return_std else mean
+        if return_std:
+            mean, sd = self._by_parts(X, self._means)
+            return mean, sd
+        only: Floats = self._by_parts(X, lambda rows: self._means(rows)[0])
+        return only
 
     def _means(self, rows: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation over the draws."""
