@@ -20,7 +20,7 @@ class Section(BaseModel):
 class DataTable(Section):
     """``[data]``: the rows, and what is to be predicted of them."""
 
-    path: Path = Field(description="CSV or Parquet file, relative to the run file.")
+    path: Path = Field(description="CSV, Parquet or .npy file, relative to the run file.")
     target: Name = Field(description="Column to predict.")
     task: Literal["auto", "classification", "regression"] = Field(
         "auto", description="auto: classes for text, true and false, and few whole numbers."
