@@ -15,7 +15,7 @@ export MPLBACKEND := Agg
 .PHONY: help demo analysis test test-statistical test-arviz1 lint bench clean
 
 help:
-	@echo "make demo              fit, score and draw a tree on real data; results in results/demo"
+	@echo "make demo              a run on real data that ends in a report, results/tumours/report.html"
 	@echo "make analysis          one analysis from question to answer (four minutes); results/analysis"
 	@echo "make test              formatting, lint, types, layers and the fast tests"
 	@echo "make test-statistical  the long tests of the inference"
@@ -25,7 +25,7 @@ help:
 	@echo "make clean             remove .venv, caches and results"
 
 demo: .venv/runtime.stamp
-	@$(BIN)/python examples/demo.py
+	@$(BIN)/bayestree run examples/tumours.toml --force
 
 analysis: .venv/runtime.stamp
 	@$(BIN)/python examples/analysis.py
