@@ -13,7 +13,8 @@ from bayestree.diagnostics import SplitUncertainty
 from bayestree.plots import _style
 from bayestree.report.html import words
 from bayestree.report.html.picture import picture
-from bayestree.report.html.study import Rows, Study
+from bayestree.report.html.rows import Rows
+from bayestree.report.html.study import Study
 
 Floats = NDArray[np.float64]
 

@@ -1,9 +1,9 @@
 """What a report is about: a fitted estimator and its rows, and what is measured of them once."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,56 +17,15 @@ from bayestree.diagnostics import (
     SplitUncertainty,
     calibration,
 )
-from bayestree.diagnostics.draws import spread
+from bayestree.report.html.rows import Rows
 from bayestree.routed_tree import RoutedTree
 
 Floats = NDArray[np.float64]
 
-SAMPLE = 2000  # rows in pictures, and of which splits are asked how sure they are
 SIZE_WORK = 6000  # polytopes that are measured, of all nodes and draws, at most
 PRIOR_NODES = 8  # of which the prior is counted as well, which takes longer
+PRIOR_DRAWS = 250  # of it, where it is not at hand
 FEWEST_DRAWS = 10  # of a node, however many nodes there are
-
-
-class Rows(NamedTuple):
-    """Rows with what is known of them.
-
-    Attributes
-    ----------
-    X : DataFrame or array, shape (n, d)
-        As the estimator takes it.
-    y : array, shape (n,), optional
-    weights : array, shape (n,)
-    held_out : bool
-        Whether the fit has not seen them.
-    """
-
-    X: Any
-    y: NDArray[Any] | None
-    weights: Floats
-    held_out: bool
-
-    @property
-    def name(self) -> str:
-        """What they are called."""
-        return "held-out rows" if self.held_out else "training rows"
-
-    def __len__(self) -> int:
-        return len(self.weights)
-
-    def sample(self, most: int = SAMPLE) -> "Rows":
-        """At most so many of them, evenly spread."""
-        if len(self) <= most:
-            return self
-        kept = spread(len(self), most)
-        X = self.X.iloc[kept] if isinstance(self.X, pd.DataFrame) else self.X[kept]
-        y = None if self.y is None else self.y[kept]
-        return Rows(X, y, self.weights[kept], self.held_out)
-
-    @property
-    def matrix(self) -> Floats:
-        """The features as numbers, shape (n, d)."""
-        return np.asarray(self.X, dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +143,10 @@ class Study:
             return self.measured
         most = max(FEWEST_DRAWS, min(100, SIZE_WORK // self.tree.n_nodes))
         found: PolytopeSize = self.estimator.polytope_size(max_draws=most)
-        return found
+        if found.prior is None:
+            return found
+        some = {site: draws[:PRIOR_DRAWS] for site, draws in found.prior.draws.items()}
+        return replace(found, prior=replace(found.prior, draws=some))
 
     @cached_property
     def size_table(self) -> Floats:
@@ -267,44 +229,3 @@ class Study:
         return calibration(
             self.scored.y[known], self.probability[known], classes=self.estimator.classes_
         )
-
-
-def rows_of(
-    estimator: Any, X: Any, y: Any = None, weights: Any = None, *, held_out: bool
-) -> Rows | None:
-    """Rows as the estimator takes them; None if there are none.
-
-    Raises
-    ------
-    ValueError
-        If X, y and weights do not have as many rows, or X not the features of the fit.
-    """
-    if X is None:
-        return None
-    name = "X_held" if held_out else "X"
-    frame = getattr(X, "shape", None)
-    shape = np.shape(X) if frame is None else frame
-    if len(shape) != 2 or shape[1] != estimator.n_features_in_:
-        raise ValueError(
-            f"{name} must have shape (n, {estimator.n_features_in_}), as the rows of the fit, "
-            f"got {shape}."
-        )
-    n = shape[0]
-    given = {"y": y, "weights": weights}
-    arrays = {key: None if one is None else np.asarray(one) for key, one in given.items()}
-    for key, one in arrays.items():
-        if one is not None and one.shape != (n,):
-            end = "_held" if held_out else ""
-            raise ValueError(f"{key}{end} must have shape ({n},) as {name}, got {one.shape}.")
-    counted = np.ones(n) if arrays["weights"] is None else arrays["weights"].astype(np.float64)
-    return Rows(_named(estimator, X), arrays["y"], counted, held_out)
-
-
-def _named(estimator: Any, X: Any) -> Any:
-    """With the names of the fit, or without where it had none, so that it does not warn."""
-    names = getattr(estimator, "feature_names_in_", None)
-    if names is None:
-        return np.asarray(X)
-    if isinstance(X, pd.DataFrame):
-        return X
-    return pd.DataFrame(np.asarray(X), columns=list(names))
