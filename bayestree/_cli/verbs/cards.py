@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bayestree._cli.complete import card_names, tree_names
 from bayestree._cli.errors import clear_errors
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ AsJson = Annotated[
 CardName = Annotated[
     str,
     typer.Argument(
-        metavar="CARD", help="Name, as `bayestree cards` lists it; inference/tao where two have it."
+        metavar="CARD",
+        help="Name, as `bayestree cards` lists it; inference/tao where two have it.",
+        autocompletion=card_names,
     ),
 ]
 
@@ -113,7 +116,12 @@ def copy(
 @cards.command()
 def parameters(
     tree: Annotated[
-        str, typer.Argument(metavar="TREE", help="Name, as a model card says it: cpt, tao, ...")
+        str,
+        typer.Argument(
+            metavar="TREE",
+            help="Name, as a model card says it: cpt, tao, ...",
+            autocompletion=tree_names,
+        ),
     ],
     *,
     task: Annotated[

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from bayestree._cli.complete import card_names, tree_names
 from bayestree._cli.errors import clear_errors
 from bayestree._cli.output import display, tell_run, to_go_on, typed
 from bayestree.runs.trees import TREES
@@ -31,12 +32,18 @@ def fit(
     ] = TaskOption.auto,
     tree: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help=f"One of {', '.join(TREES)}; by default cpt."),
+        typer.Option(
+            metavar="NAME",
+            help=f"One of {', '.join(TREES)}; by default cpt.",
+            autocompletion=tree_names,
+        ),
     ] = None,
     card: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="CARD", help="Name or TOML file of a card of parameters; may be repeated."
+            metavar="CARD",
+            help="Name or TOML file of a card of parameters; may be repeated.",
+            autocompletion=card_names,
         ),
     ] = None,
     settings: Annotated[
