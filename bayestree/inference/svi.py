@@ -118,7 +118,8 @@ def svi(
         then holds ``facet_trace``, what was tried. ``log_p`` and ``log_q`` are the log joint
         density, untempered, and the guide's log-density of each draw, shape (1, n_draws), both
         of the sites that were drawn: the package's own guide integrates the scales out. Guides
-        that are no density (``AutoDelta``, ``AutoLaplaceApproximation``) have no ``log_q``. Under
+        that are no density (``AutoDelta``, ``AutoLaplaceApproximation``) have no ``log_q``, and
+        fits to mapped rows no ``log_p``. Under
         an improper prior ``coefficient_balance`` and its error say of each node whether the rows
         hold its coefficients in place (-1) or not at all (0).
 
@@ -174,8 +175,9 @@ def svi(
         with seeded(draw_seed(generator)):
             fits.append(run(model, data, init, settings, n_draws, progress))
     best = max(fits, key=lambda fit: float(fit.stats["final_elbo"]))
-    densities = [log_joint(best.model_of_draws, _on(data, s), data) for s in best.each()]
-    best = replace(best, stats={**best.stats, "log_p": np.array([densities])})
+    if not data.mapped:  # each draw would be a pass over the file
+        densities = [log_joint(best.model_of_draws, _on(data, s), data) for s in best.each()]
+        best = replace(best, stats={**best.stats, "log_p": np.array([densities])})
     warn_of_loose(best)
     return replace(best, settings=settings | {"n_restarts": n_restarts} | dict(best.settings))
 
