@@ -147,7 +147,7 @@ class TestRefusals:
         assert "absent.csv' does not exist" in refused("fit", "absent.csv", *words)
         assert "is a folder" in refused("fit", place, *words)
         (place / "data.xlsx").write_bytes(b"x")
-        assert "must end in one of .csv" in refused("fit", "data.xlsx", *words)
+        assert "must end in one of .parquet" in refused("fit", "data.xlsx", *words)
         (place / "data.parquet").write_bytes(b"not this")
         assert "cannot be read as a Parquet file" in refused("fit", "data.parquet", *words)
 
