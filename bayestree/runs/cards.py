@@ -11,13 +11,13 @@ from bayestree._write import write_whole
 from bayestree.runs.nearest import nearest
 from bayestree.runs.paths import check_output, place
 from bayestree.runs.toml import read_toml
+from bayestree.runs.trees import TASKS
 from bayestree.tables import InputError
 
 Kind = Literal["model", "inference"]
 
 #: The folder of each kind of cards, in a checkout and in an installed package.
 FOLDERS: dict[Kind, str] = {"model": "models", "inference": "inference"}
-TASKS = ("classification", "regression")
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,13 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from bayestree.runs.cards import cards
-from bayestree.runs.parameters import (
-    TASKS,
-    Parameter,
-    TableName,
-    parameters_of,
-    tasks_of,
-)
-from bayestree.runs.reading import keys_of
+from bayestree.runs.keys import keys_of
+from bayestree.runs.parameters import Parameter, TableName, parameters_of
 from bayestree.runs.schema import TABLES
 from bayestree.runs.sections import DataTable, Head, OutputTable
 from bayestree.runs.sweep.file import SweepHead, SweepTable
 from bayestree.runs.sweep.settings import Range
-from bayestree.runs.trees import TREES
+from bayestree.runs.trees import TASKS, TREES, tasks_of
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from bayestree.runs.cards import find_any
+from bayestree.runs.keys import find_key
 from bayestree.runs.parameters import TableName, table_of
-from bayestree.runs.reading import find_key, one_tree, read_parts, tree_of_card
+from bayestree.runs.reading import one_tree, read_parts, tree_of_card
 from bayestree.runs.schema import TABLES, RunFile
 from bayestree.runs.settings import Layer
 from bayestree.runs.toml import read_pair

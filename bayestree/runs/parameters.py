@@ -12,10 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from bayestree import estimators
 from bayestree.runs.docstrings import described
 from bayestree.runs.fields import NONE, in_words, leaves_open, typed
-from bayestree.runs.trees import TREES
+from bayestree.runs.trees import TASKS, TREES, tasks_of
 
 TableName = Literal["model", "inference"]
-TASKS = ("classification", "regression")
 
 #: What is believed: splits, priors, leaves, loss, units, growth limits. All else is how it is
 #: fitted.
@@ -84,11 +83,6 @@ class Parameter:
 def table_of(name: str) -> TableName:
     """The table of a run file that a parameter belongs to."""
     return "model" if name in BELIEVED else "inference"
-
-
-def tasks_of(tree: str) -> list[str]:
-    """What a tree can predict: classes, numbers, or both."""
-    return [task for task in TASKS if TREES[tree].of(task) is not None]
 
 
 def estimator_of(tree: str, task: str) -> Any:

@@ -7,20 +7,25 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from bayestree.runs.cards import Card, find_card
+from bayestree.runs.keys import (
+    OWN_KEYS,
+    SECTIONS,
+    TABLES,
+    find_key,
+    keys_of,
+    misplaced,
+    wrong_key,
+)
 from bayestree.runs.nearest import nearest
-from bayestree.runs.parameters import OWN, TableName, all_parameters, table_of, tasks_of
+from bayestree.runs.parameters import TableName
 from bayestree.runs.paths import check_links, place
 from bayestree.runs.sections import DataTable, Head, OutputTable, Section
-from bayestree.runs.settings import Layer, own_message
+from bayestree.runs.settings import Layer
 from bayestree.runs.toml import shown
-from bayestree.runs.trees import TREES
+from bayestree.runs.trees import TREES, tasks_of
 from bayestree.tables import InputError
 
 DEFAULT_TREE = "cpt"
-SECTIONS: dict[str, type[Section]] = {"data": DataTable, "output": OutputTable}
-TABLES = ("data", "model", "inference", "output")
-OWN_KEYS = {"model": ("card", "tree"), "inference": ("card",)}
-
 Parts = Mapping[str, Any]
 Checked = TypeVar("Checked", bound=Section)
 
@@ -126,49 +131,13 @@ def one_tree(named: Mapping[str, Any]) -> str:
     return next(iter(named.values()), DEFAULT_TREE)
 
 
-def find_key(name: str, source: str = "--set") -> tuple[str, str]:
-    """The table and key that a setting names; the table is empty for keys above all tables.
-
-    Parameters
-    ----------
-    name : str
-        ``"table.key"``, or ``"key"`` where one table only has it.
-    source : str
-        What begins the message of an error.
-
-    Raises
-    ------
-    InputError
-        If no table has such a key, or two.
-    """
-    table, dot, key = name.rpartition(".")
-    if key in OWN:
-        raise InputError(f"{source}: {own_message(key)}")
-    homes = {each: keys_of(each) for each in ("", *TABLES)}
-    if dot:
-        if table not in TABLES:
-            raise InputError(f"{source}: no table is named {table!r}{nearest(table, TABLES)}")
-        if key not in homes[table]:
-            raise InputError(f"{source}: {_wrong_key(table, key)}")
-        return table, key
-    found = [each for each, keys in homes.items() if key in keys]
-    if not found:
-        every = {key for keys in homes.values() for key in keys}
-        raise InputError(f"{source}: no key is named {key!r}{nearest(key, every)}")
-    if len(found) > 1:
-        which = " or ".join(f"{each}.{key}" for each in found)
-        raise InputError(f"{source}: {key!r} is of several tables; write {which}.")
-    return found[0], key
-
-
 def _by_table(parts: Parts, source: str) -> dict[str, dict[str, Any]]:
     """The content by table; keys above all tables are of the table with no name."""
     content: dict[str, dict[str, Any]] = {each: {} for each in ("", *TABLES)}
     for name, value in parts.items():
         if name not in TABLES:
             if name not in keys_of(""):
-                known = [*keys_of(""), *(f"[{table}]" for table in TABLES)]
-                raise InputError(f"{source}: {_misplaced(name, value, known)}")
+                raise InputError(f"{source}: {misplaced(name, value)}")
             content[""][name] = value
         elif not isinstance(value, Mapping):
             raise InputError(
@@ -179,17 +148,8 @@ def _by_table(parts: Parts, source: str) -> dict[str, dict[str, Any]]:
     for table in TABLES:
         for key in content[table]:
             if key not in keys_of(table) and table in SECTIONS:
-                raise InputError(f"{source}: {_wrong_key(table, key)}")
+                raise InputError(f"{source}: {wrong_key(table, key)}")
     return content
-
-
-def _misplaced(name: str, value: Any, known: list[str]) -> str:
-    if isinstance(value, Mapping):
-        return f"no table is named [{name}]{nearest(f'[{name}]', known)}"
-    homes = [table for table in TABLES if name in keys_of(table)]
-    if homes:
-        return f"{name!r} is of [{homes[0]}]; move it there."
-    return f"no key is named {name!r}{nearest(name, known)}"
 
 
 def _with_sets(
@@ -209,24 +169,6 @@ def _with_sets(
             if (table, key) == ("data", "test_fraction"):
                 content[table].pop("test", None)
     return content, parameters
-
-
-def keys_of(table: str) -> tuple[str, ...]:
-    """Keys of a table, for any tree; those above all tables are of the table with no name."""
-    if table in SECTIONS:
-        return tuple(SECTIONS[table].model_fields)
-    if table == "":
-        return tuple(Head.model_fields)
-    return (*OWN_KEYS[table], *(name for name in all_parameters() if table_of(name) == table))
-
-
-def _wrong_key(table: str, key: str) -> str:
-    homes = [each for each in TABLES if key in keys_of(each)]
-    if homes:
-        return f"{key!r} is of [{homes[0]}], not of [{table}]; move it there."
-    if key in keys_of(""):
-        return f"{key!r} is of no table, not of [{table}]; move it above all tables."
-    return f"[{table}] has no key {key!r}{nearest(key, keys_of(table))}"
 
 
 def _card(values: Parts, kind: TableName, where: Path, root: Path | None) -> Card | None:

@@ -17,6 +17,7 @@ from bayestree.runs.reading import check_task, read_parts
 from bayestree.runs.sections import DataTable, Head, OutputTable
 from bayestree.runs.settings import Layer, merged
 from bayestree.runs.toml import read_pair, read_toml
+from bayestree.runs.trees import tasks_of
 from bayestree.tables import InputError
 
 TABLES: tuple[TableName, ...] = ("model", "inference")
@@ -83,7 +84,7 @@ class RunFile(Head):
 
     def task(self) -> str | None:
         """What is predicted: as the file says, or the only thing that the tree can; else None."""
-        able = known.tasks_of(self.tree)
+        able = tasks_of(self.tree)
         if self.data.task == "auto":
             return able[0] if len(able) == 1 else None
         return self.data.task
@@ -155,7 +156,7 @@ class RunFile(Head):
             :meth:`explicit`).
         """
         place_of = Path(folder).resolve()
-        data = self.data.model_dump(exclude_none=True, exclude={"path", "test"})
+        data = self.data.model_dump(exclude_none=True, exclude={"path"})
         if self.data.test is not None:
             del data["test_fraction"]
             data["test"] = seen_from(self.data.test, place_of)
@@ -182,7 +183,7 @@ class RunFile(Head):
             self.parameters(task)
             return
         errors = []
-        for each in known.tasks_of(self.tree):
+        for each in tasks_of(self.tree):
             try:
                 self.parameters(each)
             except InputError as error:

@@ -15,10 +15,9 @@ from bayestree.runs.parameters import (
     parameters_of,
     table_of,
     table_type,
-    tasks_of,
 )
 from bayestree.runs.toml import shown
-from bayestree.runs.trees import TREES
+from bayestree.runs.trees import TREES, tasks_of
 from bayestree.tables import InputError
 
 

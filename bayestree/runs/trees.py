@@ -32,6 +32,8 @@ class Named:
         return self.classifier if task == "classification" else self.regressor
 
 
+TASKS = ("classification", "regression")
+
 #: Trees of the papers, as ``--tree`` and the key ``tree`` of a card or run file name them.
 TREES: dict[str, Named] = {
     "cpt": Named(*CPT, start={"n_experts": 20}),
@@ -45,3 +47,8 @@ TREES: dict[str, Named] = {
     "tao-bivariate": Named(*TAO, fixed={"split": "bivariate"}, start={"l1": 3.0}),
     "bivariate": Named("BivariateTreeClassifier"),
 }
+
+
+def tasks_of(tree: str) -> list[str]:
+    """What a tree can predict: classes, numbers, or both."""
+    return [task for task in TASKS if TREES[tree].of(task) is not None]

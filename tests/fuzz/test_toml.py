@@ -9,10 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bayestree.runs.cards import cards, find_card
-from bayestree.runs.parameters import all_parameters, tasks_of
-from bayestree.runs.reading import keys_of
+from bayestree.runs.keys import keys_of
+from bayestree.runs.parameters import all_parameters
 from bayestree.runs.schema import RunFile, read_run
 from bayestree.runs.sweep.file import read_sweep
+from bayestree.runs.trees import tasks_of
 from bayestree.tables import InputError
 from tests.fuzz.strategies import changed, fuzzed, scalars, values
 

@@ -10,9 +10,9 @@ import pytest
 
 from bayestree.runs.cards import FOLDERS, cards, copy_card, find_any, find_card, read_card
 from bayestree.runs.options import from_options
-from bayestree.runs.parameters import parameters_of, tasks_of
+from bayestree.runs.parameters import parameters_of
 from bayestree.runs.settings import suiting
-from bayestree.runs.trees import TREES
+from bayestree.runs.trees import TREES, tasks_of
 from bayestree.tables import InputError
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bayestree.runs.cards import cards
+from bayestree.runs.keys import keys_of
 from bayestree.runs.parameters import BELIEVED, all_parameters
-from bayestree.runs.reading import keys_of
 from bayestree.runs.schema import RunFile
 from bayestree.runs.settings import suiting
 from bayestree.runs.trees import TREES

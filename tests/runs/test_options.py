@@ -3,8 +3,8 @@
 import pytest
 
 from bayestree.runs.options import from_options
-from bayestree.runs.parameters import estimator_of, tasks_of
-from bayestree.runs.trees import TREES
+from bayestree.runs.parameters import estimator_of
+from bayestree.runs.trees import TREES, tasks_of
 from bayestree.tables import InputError
 
 SECTIONS = {"seed": 4, "data": {"path": "x.csv", "target": "y"}, "output": {"folder": "out"}}

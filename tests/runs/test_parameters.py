@@ -15,9 +15,8 @@ from bayestree.runs.parameters import (
     estimator_of,
     parameters_of,
     table_type,
-    tasks_of,
 )
-from bayestree.runs.trees import TREES
+from bayestree.runs.trees import TREES, tasks_of
 
 EVERY = [(tree, task) for tree in TREES for task in tasks_of(tree)]
 WHOLE, REAL = numbers.Integral, numbers.Real

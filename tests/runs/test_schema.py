@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bayestree.runs.parameters import parameters_of, tasks_of
+from bayestree.runs.parameters import parameters_of
 from bayestree.runs.schema import RunFile, read_run
 from bayestree.runs.toml import read_toml
-from bayestree.runs.trees import TREES
+from bayestree.runs.trees import TREES, tasks_of
 from bayestree.tables import InputError
 
 ROOT = Path(__file__).parents[2]

@@ -10,9 +10,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from bayestree._write import write_whole
 from bayestree.runs.fields import LARGEST
+from bayestree.runs.keys import find_key
 from bayestree.runs.nearest import nearest
 from bayestree.runs.paths import place, seen_from
-from bayestree.runs.reading import checked, find_key
+from bayestree.runs.reading import checked
 from bayestree.runs.schema import TABLES, RunFile
 from bayestree.runs.sections import Name, Section, Text
 from bayestree.runs.sweep.settings import MOST, Range, Setting, grid, random
