@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bayestree
@@ -16,6 +17,7 @@ from bayestree.runs import cluster
 from bayestree.runs.cluster import spread
 from bayestree.runs.sweep import sweep
 from bayestree.tables import InputError
+from tests.cli.command import done
 from tests.runs.sweep.cases import SWEEP, Heard, numbers, table, written
 
 distributed = pytest.importorskip("distributed")
@@ -33,6 +35,22 @@ n_experts = 3
 [inference]
 inference = "map"
 epochs = 2
+"""
+FOREST = """
+[data]
+path = "data.csv"
+target = "kind"
+
+[model]
+tree = "e2edf"
+n_estimators = 3
+max_depth = 2
+
+[inference]
+epochs = 2
+
+[output]
+report = false
 """
 
 
@@ -104,6 +122,17 @@ def test_chains_are_the_same(dask_cluster, rows):
     with spread(dask_cluster.address):
         there = tree.fit(*rows).posterior_.draws
     assert all(np.array_equal(there[name], alone[name]) for name in alone)
+
+
+def test_a_run_is_the_same(dask_cluster, tmp_path):
+    written(tmp_path, run=FOREST)
+    plain = ["run", tmp_path / "run.toml", "--quiet", "--out"]
+    done(*plain, tmp_path / "alone")
+    done(*plain, tmp_path / "there", "--scheduler", dask_cluster.address)
+    alone, there = (
+        pd.read_parquet(tmp_path / name / "predictions.parquet") for name in ("alone", "there")
+    )
+    assert there.equals(alone)
 
 
 def test_no_scheduler(monkeypatch):
