@@ -21,6 +21,11 @@ def draw_seed(random_state: RandomState) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
+def generator_state(device: torch.device) -> torch.Tensor:
+    """State of torch's own generator of a device."""
+    return torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Run the block with torch's and Pyro's generators seeded; restore them afterwards.

@@ -73,6 +73,16 @@ def _put_back(part: Any, state: Any) -> None:
         part.set_state(state)
     else:
         part.load_state_dict(state)
+        if isinstance(part, torch.optim.Optimizer):
+            _lay_out(part)
+
+
+def _lay_out(optimiser: torch.optim.Optimizer) -> None:
+    """Give what is kept of a parameter the parameter's own layout, as the fused steps need it."""
+    for parameter, kept in optimiser.state.items():
+        for name, value in kept.items():
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
+                kept[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def to_bytes(state: Any) -> bytes:
@@ -128,13 +138,21 @@ def _plain(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be part of a state.")
 
 
-def _stored(tag: str, value: Any, arrays: dict[str, NDArray[Any]]) -> dict[str, str]:
-    array = np.array(value, order="C")
+def _stored(tag: str, value: Any, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"an array of type {array.dtype} cannot be part of a state.")
-    name = str(len(arrays))
-    arrays[name] = array
-    return {tag: name}
+    name, axes = str(len(arrays)), _axes(array)
+    arrays[name] = np.array(array.transpose(axes), order="C")
+    return {tag: [name, axes]}
+
+
+def _axes(array: NDArray[Any]) -> list[int]:
+    """The axes in the order in which they lie in memory, which decides how sums are taken."""
+    axes = list(range(array.ndim))
+    if 0 in array.strides:  # repeated, not stored
+        return axes
+    return sorted(axes, key=lambda axis: -abs(array.strides[axis]))
 
 
 def _unplain(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
@@ -147,6 +165,12 @@ def _unplain(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
         return tuple(_unplain(item, arrays) for item in inner)
     if tag == "mapping":
         return {_unplain(k, arrays): _unplain(v, arrays) for k, v in inner}
-    array = np.array(arrays[inner])  # aligned and writable, as those of the file are not
-    made = {"tensor": torch.from_numpy, "array": np.asarray, "scalar": lambda a: a[()]}
+    name, axes = inner
+    # aligned and writable, as those of the file are not
+    array = np.array(arrays[name]).transpose(np.argsort(axes))
+    made = {"tensor": _tensor, "array": np.asarray, "scalar": lambda a: a[()]}
     return made[tag](array)
+
+
+def _tensor(array: NDArray[Any]) -> torch.Tensor:
+    return torch.from_numpy(array).clone()  # aligned as torch does it

@@ -59,11 +59,21 @@ def test_a_state_comes_back_as_it_was(state):
     assert same(from_bytes(to_bytes(state)), state)
 
 
-def test_layout_is_no_matter():
-    array = np.arange(12.0).reshape(3, 4).T
-    assert same(from_bytes(to_bytes({"a": array}))["a"], np.ascontiguousarray(array))
-    tensor = torch.arange(12.0).reshape(3, 4).T
-    assert torch.equal(from_bytes(to_bytes([tensor]))[0], tensor)
+@pytest.mark.parametrize("axes", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_arrays_lie_in_memory_as_they_did(axes):
+    array = np.arange(24.0).reshape(2, 3, 4).transpose(axes)
+    tensor = torch.arange(24.0).reshape(2, 3, 4).permute(axes)
+    found, there = from_bytes(to_bytes([array, tensor]))
+    assert same(found, array)
+    assert found.strides == array.strides
+    assert torch.equal(there, tensor)
+    assert there.stride() == tensor.stride()
+
+
+def test_repeated_numbers_are_stored_once_each():
+    assert torch.equal(from_bytes(to_bytes([torch.ones(1).expand(3)]))[0], torch.ones(3))
+    wide = np.broadcast_to(np.arange(3), (2, 3))
+    assert from_bytes(to_bytes([wide]))[0].flags["C_CONTIGUOUS"]
 
 
 @pytest.mark.parametrize("value", [{1, 2}, object(), np.array(["a"]), np.array([None]), 1j])

@@ -1,5 +1,6 @@
 """Forests of end-to-end trees with the face of scikit-learn."""
 
+from collections.abc import Iterator, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -177,9 +178,15 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
         calls: list[Call[EndToEndTreeClassifier]] = [
             (_fitted, (tree, X, y, weights, class_names), {}) for tree in trees
         ]
-        found = in_order(calls, n_jobs=self.n_jobs)
-        track = Track(trees, "trees", show=self.verbose)
-        self.estimators_ = [next(found) for _ in track]
+        grown = _Grown()
+
+        def rest() -> Iterator[EndToEndTreeClassifier]:
+            yield from in_order(calls[len(grown.trees) :], n_jobs=self.n_jobs)
+
+        found = rest()
+        for _ in Track(trees, "trees", show=self.verbose, parts={"grown": grown}):
+            grown.trees.append(next(found))
+        self.estimators_ = grown.trees
         return self
 
     def _in_parts(self) -> bool:
@@ -243,6 +250,27 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
         check_is_fitted(self)
         rows: Floats = validate_data(self, X, reset=False, dtype=np.float64)
         return rows
+
+
+class _Grown:
+    """The trees that are fitted, as a part of a loop: as their file has them."""
+
+    def __init__(self) -> None:
+        self.trees: list[EndToEndTreeClassifier] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        from bayestree.estimators import _contents as contents  # noqa: PLC0415 - it knows forests
+
+        return {"trees": [(contents.describe(t), contents.arrays_of(t)) for t in self.trees]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        from bayestree.estimators._contents import build  # noqa: PLC0415 - it knows forests
+
+        self.trees = []
+        for described, arrays in state["trees"]:
+            tree = build(EndToEndTreeClassifier, described, arrays, None)
+            assert isinstance(tree, EndToEndTreeClassifier)
+            self.trees.append(tree)
 
 
 def _fitted(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
 from bayestree import routing
+from bayestree._seed import generator_state
 from bayestree.distributions import LogWeibull
 from bayestree.inference.data import Data
 from bayestree.inference.scale_factors import ConjugateScales, NoScales, scale_factors
@@ -88,6 +89,7 @@ class PolytopeGuide(nn.Module):
             self.unit_lower = nn.Parameter(coefficient.new_zeros(*coefficient.shape, width))
             self.unit_tilt = nn.Parameter(torch.zeros_like(coefficient))
         self._tape: Tensor | None = None
+        self._tape_seed: Tensor | None = None  # the generator's state before it was drawn
         self.register_buffer("leaf_sums", leaf_sums.clone())
         self.refresh(steps=50)
 
@@ -230,9 +232,25 @@ class PolytopeGuide(nn.Module):
         if not self.training:
             return torch.randn_like(like)
         if self._tape is None or len(self._tape) < 2 * like.numel():
+            self._tape_seed = generator_state(like.device)
             self._tape = like.new_empty(max(2 * like.numel(), TAPE)).normal_()
         start = int(torch.randint(len(self._tape) - like.numel() + 1, ()))
         return self._tape[start : start + like.numel()].view_as(like)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Of the tape, from which it can be drawn again."""
+        length = 0 if self._tape is None else len(self._tape)
+        return {"length": length, "seed": self._tape_seed}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Draw the tape of another guide again."""
+        self._tape, self._tape_seed = None, state["seed"]
+        if state["seed"] is not None:
+            like = self.unit_mean
+            generator = torch.Generator(like.device)
+            generator.set_state(state["seed"])
+            with torch.no_grad():
+                self._tape = like.new_empty(state["length"]).normal_(generator=generator)
 
     def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor, Tensor]:
         """One-draw bound on E log p(y | X), divergence of the splits, memberships (n, L).

@@ -109,7 +109,7 @@ def map(  # noqa: A001 - the name of the method
     climb = _adam if optimiser == "adam" else _lbfgs
     with seeded(draw_seed(random_state)):
         point = Point(model, init, data)
-        keep = _Best(validation, patience)
+        keep = _Best(point, validation, patience)
         trace = climb(point, data, settings, keep, progress)
     point = keep.best or point
     final = model.with_(steepness=steepness[1])
@@ -124,6 +124,8 @@ class Point(nn.Module):
     one learning rate suits every node.
     """
 
+    sums: Tensor
+
     def __init__(self, model: SoftTree, init: Posterior, data: Data) -> None:
         super().__init__()
         self.model = model.collapsed()
@@ -132,7 +134,7 @@ class Point(nn.Module):
         self.unit = nn.Parameter(joined(sites) / self.size)
         if model.split.weighted:
             self.log_weight = nn.Parameter(sites["log_weight"].clone())
-        self.sums = leaf_sums(init.model, sites, data)
+        self.register_buffer("sums", leaf_sums(init.model, sites, data))
 
     def sites(self) -> dict[str, Tensor]:
         """All sites, the leaves at their conjugate estimates."""
@@ -167,23 +169,35 @@ class Point(nn.Module):
 class _Best:
     """The state that predicts held-out rows best."""
 
-    def __init__(self, validation: Data | None, patience: int) -> None:
+    def __init__(self, point: Point, validation: Data | None, patience: int) -> None:
+        self.point = point
         self.validation = validation
         self.patience = patience
         self.best: Point | None = None
         self.score = -np.inf
         self.age = 0
 
-    def stop(self, point: Point, steepness: float, *, ready: bool) -> bool:
+    def state_dict(self) -> dict[str, Any]:
+        best = None if self.best is None else self.best.state_dict()
+        return {"best": best, "score": self.score, "age": self.age}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.score, self.age = state["score"], state["age"]
+        self.best = None
+        if state["best"] is not None:
+            self.best = copy.deepcopy(self.point)
+            self.best.load_state_dict(state["best"])
+
+    def stop(self, steepness: float, *, ready: bool) -> bool:
         """Look at the state after an epoch; states before ``ready`` do not count."""
         if self.validation is None or not ready:
             return False
         with torch.no_grad():
-            parts = additive_parts(point.model, self.validation, ones=True)
-            score = sum(float(point.fit(part, steepness)[0]) for part in parts)
+            parts = additive_parts(self.point.model, self.validation, ones=True)
+            score = sum(float(self.point.fit(part, steepness)[0]) for part in parts)
         self.age += 1
         if score > self.score:
-            self.best, self.score, self.age = copy.deepcopy(point), score, 0
+            self.best, self.score, self.age = copy.deepcopy(self.point), score, 0
         return self.age >= self.patience
 
 
@@ -197,11 +211,11 @@ def _adam(
     running = RunningSums(point.model.leaf, point.sums, per_epoch)
     total = float(data.weights.sum())
     trace: list[float] = []
-    step = 0
-    track = Track(range(epochs), "map", show=progress)
+    parts = {"point": point, "optimiser": optimiser, "keep": keep, "trace": trace}
+    track = Track(range(epochs), "map", show=progress, parts=parts)
     for epoch in track:
         value = 0.0
-        for batch in data.batches(size, ones=True):
+        for step, batch in enumerate(data.batches(size, ones=True), epoch * per_epoch):
             share = len(batch.X) / len(data.X)
             optimiser.param_groups[0]["lr"] = settings["learning_rate"] * schedule.rate(step)
             optimiser.zero_grad(set_to_none=True)
@@ -210,11 +224,11 @@ def _adam(
             optimiser.step()
             running.update(member, batch, share)
             value += float(likelihood.detach() + share * prior.detach())
-            step += 1
         trace.append(value)
         track.note(f"log joint {value:,.0f}")
         ready = epoch >= schedule.annealed * epochs
-        if keep.stop(point, schedule.gamma(step), ready=ready):
+        if keep.stop(schedule.gamma((epoch + 1) * per_epoch), ready=ready):
+            track.finish()
             break
     return trace
 
@@ -228,7 +242,8 @@ def _lbfgs(
     running = RunningSums(point.model.leaf, point.sums, batches=1)
     total = float(data.weights.sum())
     trace: list[float] = []
-    track = Track(range(epochs), "map", show=progress)
+    parts = {"point": point, "keep": keep, "trace": trace}
+    track = Track(range(epochs), "map", show=progress, parts=parts)
     for epoch in track:
         gamma = schedule.gamma(epoch)
         optimiser = torch.optim.LBFGS(point.parameters(), line_search_fn="strong_wolfe")
@@ -245,6 +260,7 @@ def _lbfgs(
             running.update(point.fit(data, gamma)[2], data, 1.0)
         trace.append(-float(loss.detach()) * total)
         track.note(f"log joint {trace[-1]:,.0f}")
-        if keep.stop(point, gamma, ready=epoch >= schedule.annealed * epochs):
+        if keep.stop(gamma, ready=epoch >= schedule.annealed * epochs):
+            track.finish()
             break
     return trace

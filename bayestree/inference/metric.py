@@ -5,8 +5,9 @@ that is their precision. The coefficients of an expert, correlated as the featur
 together; all other coordinates are scaled one by one.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -65,6 +66,22 @@ class Information:
         for gradient in gradients:
             information.add(gradient)
         return information.estimate
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the blocks."""
+        return {
+            "guess": tuple(self.guess),
+            "count": self.count,
+            "squares": self.squares,
+            "products": self.products,
+        }
+
+    @classmethod
+    def restored(cls, blocks: IntArray, state: Mapping[str, Any]) -> Self:
+        """From its state."""
+        information = cls(blocks, Learnt(*state["guess"]), state["count"])
+        information.squares, information.products = state["squares"], state["products"]
+        return information
 
     def add(self, gradient: Floats) -> None:
         """Take in a gradient, shape (m,)."""

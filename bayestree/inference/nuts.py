@@ -1,7 +1,7 @@
 """The No-U-Turn sampler for soft trees: chains that start from a fit and run in processes."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from bayestree.inference.potential import (
 from bayestree.inference.training import check_counts
 from bayestree.models.priors import InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
+from bayestree.topology import IntArray
 
 SEGMENTS = 20  # of a run, between which progress is shown
 GUESSED = 20  # draws of the start from which the mass matrix is guessed, at most
@@ -140,16 +141,21 @@ def nuts(
     check_soft(model)
     density = density_of(model, data)
     plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
-    chains = _starts(density, init, n_chains, np.random.default_rng(draw_seed(random_state)))
+    run = _Run(
+        _starts(density, init, n_chains, np.random.default_rng(draw_seed(random_state))),
+        expert_blocks(density.layout),
+    )
     total = n_warmup + n_draws
     with Parallel(n_jobs=n_jobs) as pool:
-        track = Track(_segments(total), "nuts", show=progress)
+        track = Track(_segments(total), "nuts", show=progress, parts={"chains": run})
         for length in track:
-            chains = list(
-                pool(delayed(_advance)(model, plain, chain, settings, length) for chain in chains)
+            run.chains = list(
+                pool(
+                    delayed(_advance)(model, plain, chain, settings, length) for chain in run.chains
+                )
             )
-            track.note(_word(chains, settings))
-    found = _posterior(density, plain, chains, settings)
+            track.note(_word(run.chains, settings))
+    found = _posterior(density, plain, run.chains, settings)
     warn_of_loose(found)
     return found
 
@@ -192,6 +198,50 @@ class Chain:
     values: list[float] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     refreshed: list[float] = field(default_factory=list)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of it in plain numbers and arrays."""
+        running = self.running
+        return {
+            "position": self.position,
+            "information": tuple(self.information),
+            "rng": self.rng.bit_generator.state,
+            "done": self.done,
+            "step": None if self.step is None else astuple(self.step),
+            "running": None if running is None else running.state_dict(),
+            "vectors": np.array(self.vectors),
+            "values": np.array(self.values),
+            "moves": [np.array(column) for column in zip(*self.moves, strict=True)],
+            "refreshed": np.array(self.refreshed),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], blocks: IntArray) -> None:
+        """Be where the chain of a state was; ``blocks`` are those of the density."""
+        self.position, self.information = state["position"], Learnt(*state["information"])
+        self.rng.bit_generator.state = state["rng"]
+        self.done = state["done"]
+        self.step = None if state["step"] is None else StepSize(*state["step"])
+        running = state["running"]
+        self.running = None if running is None else Information.restored(blocks, running)
+        self.vectors, self.values = list(state["vectors"]), state["values"].tolist()
+        columns = [column.tolist() for column in state["moves"]]
+        self.moves = [Move(*values) for values in zip(*columns, strict=True)]
+        self.refreshed = state["refreshed"].tolist()
+
+
+@dataclass
+class _Run:
+    """Chains under way, as a part of a loop."""
+
+    chains: list[Chain]
+    blocks: IntArray
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"chains": [chain.state_dict() for chain in self.chains]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for chain, one in zip(self.chains, state["chains"], strict=True):
+            chain.load_state_dict(one, self.blocks)
 
 
 def _segments(total: int) -> list[int]:

@@ -267,11 +267,11 @@ def _climb(
     running = RunningSums(guide.model.leaf, guide.leaf_sums, per_epoch)
     total = float(data.weights.sum())
     trace: list[float] = []
-    step = 0
-    track = Track(range(epochs), "svi", show=progress)
-    for _ in track:
+    parts = {"guide": guide, "optimiser": optimiser, "trace": trace}
+    track = Track(range(epochs), "svi", show=progress, parts=parts)
+    for epoch in track:
         elbo = -float(guide.leaf_law.kl())
-        for batch in data.batches(size, ones=True):
+        for step, batch in enumerate(data.batches(size, ones=True), epoch * per_epoch):
             share = len(batch.X) / len(data.X)
             optimiser.param_groups[0]["lr"] = settings["learning_rate"] * schedule.rate(step)
             optimiser.zero_grad(set_to_none=True)
@@ -281,7 +281,6 @@ def _climb(
             optimiser.step()
             running.update(member, batch, share)
             elbo += float(likelihood.detach() - share * divergence.detach())
-            step += 1
         trace.append(elbo)
         track.note(f"ELBO {elbo:,.0f}")
     return trace
@@ -305,7 +304,8 @@ def _fit_autoguide(
     progress: bool,
 ) -> Posterior:
     """Fit one of Pyro's guides to the model as it is stated, in a parameter store of its own."""
-    start = _on(data, init.point_sites())
+    # the guide takes these tensors for its own, and moves them
+    start = {name: value.clone() for name, value in _on(data, init.point_sites()).items()}
     kind: Any = getattr(autoguide, settings["guide"])
     values = autoguide.initialization.init_to_value(
         values=start, fallback=autoguide.initialization.init_to_median
@@ -322,8 +322,9 @@ def _fit_autoguide(
     with pyro.get_param_store().scope():
         guide: Any = kind(poutine.block(model, hide=["obs"]), init_loc_fn=values)
         fit = PyroSVI(model, guide, optimiser, loss)
-        trace = []
-        track = Track(range(settings["epochs"]), settings["guide"], show=progress)
+        trace: list[float] = []
+        parts = {"fit": _FitOfPyro(guide, optimiser, arguments), "trace": trace}
+        track = Track(range(settings["epochs"]), settings["guide"], show=progress, parts=parts)
         for _ in track:
             trace.append(-sum(fit.step(*arguments) for _ in range(per_epoch)) / per_epoch)
             track.note(f"ELBO {trace[-1]:,.0f}")
@@ -340,6 +341,26 @@ def _fit_autoguide(
         return found
     balance = coefficient_balance(found, data, 1 / settings["kl_weight"])
     return replace(found, stats={**found.stats, **balance})
+
+
+class _FitOfPyro:
+    """A guide of Pyro and its optimiser, as a part of a loop.
+
+    The guide's tensors are those of the parameter store.
+    """
+
+    def __init__(
+        self, guide: Any, optimiser: pyro.optim.PyroOptim, arguments: tuple[Any, ...]
+    ) -> None:
+        self.guide, self.optimiser, self.arguments = guide, optimiser, arguments
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"guide": self.guide.state_dict(), "optimiser": self.optimiser.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.guide(*self.arguments)  # it has no parameters before it is first called
+        self.guide.load_state_dict(state["guide"])
+        self.optimiser.set_state(state["optimiser"])
 
 
 def _one_draw(

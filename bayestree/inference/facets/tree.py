@@ -1,6 +1,7 @@
 """The search for facets applied to every node of a fitted tree, one after the other."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -99,7 +100,8 @@ def improve_facets(
     topology = posterior.model.topology
     order = np.argsort(topology.node_depth, kind="stable").tolist()
     visits = [(sweep, int(node)) for sweep in range(sweeps) for node in order]
-    track = Track(visits, "facets", show=progress)
+    parts = {"tree": tree, "trace": tree.trace, "generator": generator}
+    track = Track(visits, "facets", show=progress, parts=parts)
     for sweep, node in track:
         outcome = tree.improve(node, options, generator)
         label = topology.node_labels[node]
@@ -170,6 +172,13 @@ def _double(data: Data) -> Data:
     return Data(*(column.cpu() for column in (data.X.double(), y, data.weights.double())))
 
 
+class _Found(NamedTuple):
+    """What is kept of the search at a node."""
+
+    guide: NodeGuide
+    worth: float
+
+
 class _Tree:
     """Routing, leaves and guides of all nodes, as they are now."""
 
@@ -182,11 +191,23 @@ class _Tree:
         scores = self.model.scores(self.sites, data.X)
         #: log-probabilities of left and right at each node, shape (2, V, n)
         self.branch = torch.stack(routing.branch_log_probs(scores.T, self.model.steepness))
-        self.found: dict[int, FacetSearch] = {}
+        self.found: dict[int, _Found] = {}
         self.trace: list[str] = []
         self.statistics = self.model.leaf.statistics(data.y, data.weights)
         self.leaf_sums = self._paths().exp().T @ self.statistics
         self._update_leaves()
+
+    def state_dict(self) -> dict[str, Any]:
+        found = {node: (tuple(one.guide), one.worth) for node, one in self.found.items()}
+        return {"found": found, "branch": self.branch, "leaf_sums": self.leaf_sums}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.found = {
+            node: _Found(NodeGuide(*guide), worth)
+            for node, (guide, worth) in state["found"].items()
+        }
+        self.branch.copy_(state["branch"])
+        self.leaf_sums.copy_(state["leaf_sums"])
 
     # What the rest of the tree says of the rows.
 
@@ -260,7 +281,7 @@ class _Tree:
             found = search_facets(problem, guide=self.found[node].guide)
         else:
             found = search_facets(problem, present=self._present(node))
-        self.found[node] = found
+        self.found[node] = _Found(found.guide, found.worth)
         draws = fresh_draws(MEAN_DRAWS, found.guide.n_slots, generator)
         rows = Rows(self.design, self.data.weights, None, self.model.steepness)
         self.branch[:, node] = mean_split(found.guide, rows, draws)

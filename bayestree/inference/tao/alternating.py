@@ -151,38 +151,61 @@ class _Descent:
 
     def __init__(self, tree: Alternation, solver: ReducedSolver, strict: bool) -> None:
         self.tree, self.solver, self.strict = tree, solver, strict
+        self.trace: list[tuple[float, float]] = []
+        self.since = 0  # sweeps since the best tree
+
+    def state_dict(self) -> dict[str, Any]:
+        tree, best = self.tree, self.best
+        return {
+            "trace": list(self.trace),
+            "since": self.since,
+            "splits": [tuple(split) for split in tree.splits],
+            "values": tree.values,
+            "best": (best.objective, [tuple(split) for split in best.splits], best.values),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        tree = self.tree
+        self.trace, self.since = state["trace"], state["since"]
+        objective, splits, values = state["best"]
+        tree.splits, tree.values = [NodeSplit(*split) for split in splits], values
+        self.best = _Best(objective, list(tree.splits), values, tree.reach())
+        tree.splits = [NodeSplit(*split) for split in state["splits"]]
+        tree.values = state["values"]
+        self.reach = tree.reach()
 
     def run(
         self, sweeps: int, patience: int, n_jobs: int | None, *, progress: bool
     ) -> list[tuple[float, float]]:
         """Sweep until nothing changes or improves; loss and objective by sweep."""
         tree, solver = self.tree, self.solver
-        reach, loss, objective = self._refit()
+        loss, objective = self._refit()
         penalised = any(solver.penalty(split) > 0 for split in tree.splits)
         first = math.inf if penalised and not self.strict else objective
-        self.best = _Best(first, list(tree.splits), tree.values, reach)
-        trace, since = [(loss, objective)], 0
-        track = Track(range(sweeps), "tao", show=progress)
+        self.best = _Best(first, list(tree.splits), tree.values, self.reach)
+        self.trace.append((loss, objective))
+        track = Track(range(sweeps), "tao", show=progress, parts={"descent": self})
         # threads, also where all else goes to a cluster: the updates of nodes are short
         pool = Parallel(n_jobs=n_jobs, require="sharedmem")
         with nullcontext() if pool.n_jobs == 1 else pool as parallel:
             for _ in track:
-                changed = sweep(tree, reach, solver, strict=self.strict, parallel=parallel)
-                reach, loss, objective = self._refit()
-                trace.append((loss, objective))
+                changed = sweep(tree, self.reach, solver, strict=self.strict, parallel=parallel)
+                loss, objective = self._refit()
+                self.trace.append((loss, objective))
                 track.note(f"loss {loss:.6g}")
-                since += 1
+                self.since += 1
                 if objective < self.best.objective:
-                    self.best = _Best(objective, list(tree.splits), tree.values, reach)
-                    since = 0
-                if not changed or since >= patience:
+                    self.best = _Best(objective, list(tree.splits), tree.values, self.reach)
+                    self.since = 0
+                if not changed or self.since >= patience:
+                    track.finish()
                     break
-        return trace
+        return self.trace
 
-    def _refit(self) -> tuple[Reach, float, float]:
+    def _refit(self) -> tuple[float, float]:
         """Route the rows, refit the leaves; the loss and the objective."""
         tree = self.tree
-        reach = tree.reach()
+        self.reach = reach = tree.reach()
         tree.values = tree.rule.fit(tree.values, reach.leaf)
         loss = float(tree.weights @ tree.losses(reach.leaf, np.arange(len(tree.X))))
         # Splits that part no rows go in the end. Strict descent counts them, or rows that come
@@ -192,7 +215,7 @@ class _Descent:
             for split, right in zip(tree.splits, reach.right, strict=True)
             if self.strict or (right.any() and not right.all())
         )
-        return reach, loss, loss + penalty + tree.rule.penalty(tree.values)
+        return loss, loss + penalty + tree.rule.penalty(tree.values)
 
 
 def _check(model: SoftTree, ridge: float, leaf_ridge: float | None) -> None:
