@@ -141,6 +141,7 @@ def report_of(
         metrics=metrics,
         sizes=sizes_of(estimator) if has_draws(estimator) else None,
         command=repeating(folder),
+        run_file=(folder / RUN).read_text(encoding="utf-8"),
         manifest=dict(manifest),
     )
 

@@ -35,6 +35,7 @@ def html_report(
     data: Mapping[str, Any] | None = None,
     metrics: Mapping[str, Any] | None = None,
     command: str = "",
+    run_file: str = "",
     manifest: Mapping[str, Any] | None = None,
     sizes: PolytopeSize | None = None,
 ) -> str:
@@ -64,6 +65,8 @@ def html_report(
         Scores by name, shown where there are no rows to score.
     command : str
         What makes the same fit again.
+    run_file : str
+        Text of the run file that says all of it.
     manifest : mapping, optional
         Of the run: ``versions`` by package, ``seconds`` by stage, ``seed``, ``started``.
     sizes : PolytopeSize, optional
@@ -93,6 +96,7 @@ def html_report(
         title=title,
         question=question,
         command=command,
+        run_file=run_file,
         data=dict(data or {}),
         metrics=dict(metrics or {}),
         manifest=dict(manifest or {}),

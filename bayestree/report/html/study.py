@@ -36,7 +36,7 @@ class Study:
     ----------
     estimator : fitted estimator
     train, held : Rows, optional
-    title, question, command : str
+    title, question, command, run_file : str
         May be empty.
     data, metrics, manifest : mapping
         What a run knows of its table, its scores and itself; may be empty.
@@ -50,6 +50,7 @@ class Study:
     title: str = ""
     question: str = ""
     command: str = ""
+    run_file: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     manifest: Mapping[str, Any] = field(default_factory=dict)

@@ -1,5 +1,9 @@
 """The data, and how to repeat the fit."""
 
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
 import numpy as np
 
 from bayestree.report.html import words
@@ -35,14 +39,10 @@ def _facts(study: Study) -> list[tuple[str, str]]:
     """What is known of the table."""
     data = study.data
     facts = []
-    for key, name in (
-        ("path", "File"),
-        ("target", "Predicted"),
-        ("task", "Task"),
-        ("weights", "Weights"),
-    ):
-        if data.get(key):
-            facts.append((name, str(data[key])))
+    if data.get("path"):
+        facts.append(("File", Path(data["path"]).name))  # not where it lies on a machine
+    named = {"target": "Predicted", "task": "Task", "weights": "Weights"}
+    facts += [(name, str(data[key])) for key, name in named.items() if data.get(key)]
     facts.append(("Training rows", words.quantity(study.training_rows)))
     if study.held is not None and len(study.held):
         facts.append(("Held-out rows", words.quantity(len(study.held))))
@@ -62,9 +62,22 @@ def repeat(study: Study) -> Section:
             "estimator": type(study.estimator).__name__,
             "parameters": [(name, repr(value)) for name, value in sorted(parameters.items())],
             "versions": sorted(dict(manifest.get("versions", {})).items()),
-            "stages": [(n, f"{s:,.1f}") for n, s in dict(manifest.get("seconds", {})).items()],
+            "run_file": study.run_file,
+            "seconds": _seconds(manifest.get("seconds", {})),
             "sha256": study.data.get("sha256"),
-            "started": manifest.get("started"),
+            "started": _moment(manifest.get("started")),
             "seed": manifest.get("seed"),
         },
     )
+
+
+def _seconds(stages: Mapping[str, float]) -> str:
+    """How long each stage took, in a line."""
+    return ", ".join(
+        f"{name} {seconds:,.1f}" for name, seconds in stages.items() if seconds >= 0.05
+    )
+
+
+def _moment(text: str | None) -> str:
+    """A time as a person writes it, to the minute."""
+    return "" if text is None else f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M} UTC"
