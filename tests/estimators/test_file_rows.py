@@ -53,35 +53,39 @@ ESTIMATORS = [
 @pytest.mark.usefixtures("small")
 class TestLargeFiles:
     @pytest.fixture(autouse=True)
-    def never_all_rows(self, monkeypatch):
-        """Reading more rows at a time than may be held fails."""
-        read = FileRows.__getitem__
+    def sizes(self, monkeypatch):
+        """Numbers of rows that were read at a time; all of them at once fails."""
+        read, sizes = FileRows.__getitem__, []
 
         def watched(self, rows):
             found = read(self, rows)
             assert len(found) <= 10_000
+            sizes.append(len(found))
             return found
 
         monkeypatch.setattr(FileRows, "__getitem__", watched)
         for module in ("routed_tree", "tree"):
             monkeypatch.setattr(f"bayestree.{module}.CHUNK", 1000)
+        return sizes
 
     @pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
-    def test_classifiers(self, estimator, tmp_path):
+    def test_classifiers(self, estimator, sizes, tmp_path):
         X, y = table()
         weights = np.where(np.arange(N) % 10 == 0, 0.0, 1.0)
         rows = in_file(X, tmp_path)
         fitted = estimator.fit(rows, y, weights)
+        assert sizes
         assert fitted.tree_.leaf_rows.sum() == weights.sum()
         assert fitted.score(rows, y) > 0.8
         np.testing.assert_allclose(fitted.predict_proba(rows), fitted.predict_proba(X), rtol=1e-5)
         np.testing.assert_array_equal(fitted.apply(rows), fitted.apply(X))
 
-    def test_table_of_a_file(self, tmp_path):
+    def test_table_of_a_file(self, sizes, tmp_path):
         X, y = table()
         names = list("abcd")
         rows = pd.DataFrame(in_file(X, tmp_path), columns=names, copy=False)
         fitted = ConvexPolytopeTreeClassifier(inference="map", **POLYTOPE).fit(rows, y)
+        assert sizes
         assert fitted.feature_names_in_.tolist() == names
         assert fitted.posterior_.model.topology.n_nodes > 0
         found = fitted.predict_proba(rows)
@@ -89,10 +93,11 @@ class TestLargeFiles:
             found, fitted.predict_proba(pd.DataFrame(X, columns=names)), rtol=1e-5
         )
 
-    def test_regressor(self, tmp_path):
+    def test_regressor(self, sizes, tmp_path):
         X, y = table("i2")
         rows = in_file(X, tmp_path)
         fitted = ConvexPolytopeTreeRegressor(**POLYTOPE).fit(rows, y * 100.0)
+        assert sizes
         assert fitted.score(rows, y * 100.0) > 0.7
         for found, expected in zip(
             [*fitted.predict(rows, return_std=True), *fitted.predict_interval(rows)],
