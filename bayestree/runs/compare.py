@@ -11,7 +11,7 @@ import xarray as xr
 
 from bayestree import _arviz
 from bayestree.diagnostics import Loo
-from bayestree.runs.outputs import has_draws
+from bayestree.runs.outputs import MOST_NUMBERS, has_draws
 from bayestree.runs.rows import Prepared
 from bayestree.runs.store import Run
 from bayestree.tables import InputError
@@ -166,6 +166,12 @@ def _loo(run: Run, rows: Prepared) -> Loo | str:
     estimator = run.estimator
     if not (has_draws(estimator) and hasattr(estimator, "loo")):
         return "a point estimate has no posterior."
+    n_draws = estimator.posterior_.n_chains * estimator.posterior_.n_draws
+    if len(rows.X) * n_draws > MOST_NUMBERS:
+        return (
+            f"{len(rows.X):,} rows of {n_draws} draws are too many for it; of so many rows those "
+            "that were held out tell enough."
+        )
     try:
         found: Loo = estimator.loo(rows.X, rows.y, rows.weights)
     except ValueError as error:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bayestree.diagnostics.draws import spread
 from bayestree.report.dot import export_dot
 from bayestree.report.json import export_json
 from bayestree.report.onnx import check_onnx, export_onnx
@@ -25,7 +26,8 @@ WRITERS: dict[str, Callable[..., str | bytes]] = {
     "onnx": export_onnx,
 }
 SUFFIXES = {".txt": "text", ".json": "json", ".dot": "dot", ".gv": "dot", ".onnx": "onnx"}
-MADE_UP = 1000  # rows at which a model is compared where there are none of its own
+COMPARED = 10_000  # rows of the data at which a model is compared, evenly spread
+MADE_UP = 1000  # where there are none
 
 
 class Checked(NamedTuple):
@@ -100,7 +102,7 @@ def exported(estimator: Any, kind: str, **limits: int | None) -> str | bytes:
 
 
 def checked(content: bytes, folder: Path, estimator: Any) -> Checked:
-    """Run an ONNX model on the rows of its run, and compare it with the tree.
+    """Run an ONNX model on rows of its run, at most 10,000, and compare it with the tree.
 
     Where the rows cannot be had again, or there is no run around the model, rows are made up
     about where those of the fit were.
@@ -123,7 +125,8 @@ def _rows(folder: Path, estimator: Any) -> tuple[NDArray[np.float64], str]:
         except (InputError, OSError):
             pass  # the data has gone, or is another by now
         else:
-            return rows.X.to_numpy(dtype=np.float64), "training rows"
+            X = rows.X.iloc[spread(len(rows.X), COMPARED)]
+            return X.to_numpy(dtype=np.float64), "training rows"
     tree = getattr(estimator, "estimators_", [estimator])[0].tree_
     normal = np.random.default_rng(0).normal(size=(MADE_UP, tree.n_features))
     return tree.center + tree.scale * normal, "rows that were made up"

@@ -40,9 +40,12 @@ def test_the_name_of_the_file_tells_the_format(tree, fitted, place, out):
     assert place.joinpath(out).read_text(encoding="utf-8") == expected
 
 
-def test_onnx_is_compared_on_the_rows_of_the_fit(tree, fitted, place):
+def test_onnx_is_compared_on_the_rows_of_the_fit(tree, fitted, place, monkeypatch):
     result = done("export", tree, "--out", "tree.onnx")
     assert result.stderr == "onnxruntime sends 64 training rows to the leaves of the tree\n"
+    monkeypatch.setattr(exports, "COMPARED", 10)
+    few = json.loads(done("export", tree, "--out", "tree.onnx", "--force", "--json").stdout)
+    assert few["checked"]["rows"] == 10
     session = onnxruntime.InferenceSession(place / "tree.onnx")
     X = np.random.default_rng(1).normal(size=(50, fitted.n_features_in_))
     np.testing.assert_array_equal(session.run(["leaf"], {"X": X})[0], fitted.tree_.apply(X))

@@ -9,6 +9,7 @@ import pytest
 
 from bayestree import _arviz
 from bayestree.diagnostics import Loo
+from bayestree.runs import compare as module
 from bayestree.runs.compare import _same_rows, _told, compare
 from bayestree.runs.store import open_run
 from bayestree.tables import InputError
@@ -106,6 +107,13 @@ def test_point_estimates_have_held_out_scores(found):
     assert list(table.index) == ["tao", "forest"]
     assert table["elpd"].isna().all()
     assert table["accuracy"].notna().all()
+
+
+def test_too_many_rows_for_leave_one_out(monkeypatch):
+    monkeypatch.setattr(module, "MOST_NUMBERS", 64 * 40 - 1)
+    found = compare(opened("svi", "tao"))
+    assert found.table["elpd"].isna().all()
+    assert found.remarks[0].startswith("svi: no leave-one-out score: 64 rows of 40 draws are too")
 
 
 def test_runs_of_other_rows_are_refused(tmp_path):
