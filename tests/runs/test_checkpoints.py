@@ -1,0 +1,282 @@
+"""Checkpoints: when they are written, what is read back, and how a run is asked to stop."""
+
+import math
+import os
+import signal
+import threading
+
+import pytest
+import torch
+
+from bayestree._progress import Track, watching
+from bayestree._state import from_bytes
+from bayestree.runs import checkpoints
+from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
+from bayestree.runs.progress import Silent
+from bayestree.tables import InputError
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(checkpoints, "time", clock)
+    return clock
+
+
+def keeping(folder, **options):
+    return Checkpoints(
+        folder / "checkpoints", display=Silent(), **{"every": 0.0, "share": math.inf} | options
+    )
+
+
+def loop(trace, *, label="loop", total=5, act=None):
+    """A loop of random numbers; ``act`` is called after each."""
+    for step in Track(range(total), label, show=False, parts={"trace": trace}):
+        trace.append(float(torch.rand(())))
+        if act is not None:
+            act(step)
+
+
+def stop_at(number):
+    def act(step):
+        if step == number:
+            raise ZeroDivisionError
+
+    return act
+
+
+def files(folder):
+    return sorted(path.name for path in (folder / "checkpoints").glob("*"))
+
+
+def fit(trace, act=None):
+    """Two loops, with random numbers before and between them."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        trace["before"] = float(torch.rand(()))
+        loop(trace["first"], label="first", act=None if act is None else lambda step: act(step))
+        trace["between"] = float(torch.rand(()))
+        loop(trace["second"], label="second", act=None if act is None else lambda s: act(5 + s))
+    return trace
+
+
+def empty():
+    return {"first": [], "second": []}
+
+
+@pytest.mark.parametrize("at", range(10))
+@pytest.mark.parametrize("every", [0.0, 1e9], ids=["often", "never"])
+def test_a_fit_goes_on_where_it_was(tmp_path, at, every):
+    with watching(keeping(tmp_path, every=every)), pytest.raises(ZeroDivisionError):
+        fit(empty(), stop_at(at))
+    done = []
+    with watching(keeping(tmp_path)):
+        found = fit(empty(), done.append)
+    assert found == fit(empty())
+    # the step in which it was stopped is done again
+    assert done == list(range(at if every == 0.0 else 0, 10))
+
+
+def test_several_interruptions_in_a_row(tmp_path):
+    for at in (1, 2, 6, 6, 9):
+        with watching(keeping(tmp_path)), pytest.raises(ZeroDivisionError):
+            fit(empty(), stop_at(at))
+    done = []
+    with watching(keeping(tmp_path)):
+        assert fit(empty(), done.append) == fit(empty())
+    assert done == [9]
+
+
+def test_they_are_due_by_the_clock(tmp_path, clock):
+    written = []
+
+    def act(step):
+        clock.now += 1.0
+        written.append(read(tmp_path))
+
+    with watching(keeping(tmp_path, every=2.0)):
+        loop([], total=6, act=act)
+    assert written == [None, None, 2, 2, 4, 4]  # as the step ends, before it is watched
+    assert read(tmp_path) == 6
+
+
+def read(folder):
+    path = folder / "checkpoints" / "0001.safetensors"
+    return from_bytes(path.read_bytes())["done"] if path.exists() else None
+
+
+def test_slow_ones_take_a_small_share_of_the_time(tmp_path, clock, monkeypatch):
+    def slow(path, raw):
+        clock.now += 3.0
+        path.write_bytes(raw)
+
+    monkeypatch.setattr(checkpoints, "write_whole", slow)
+    kept = keeping(tmp_path, every=1.0, share=0.1)
+    times = []
+
+    def act(step):
+        clock.now += 1.0
+        times.append((clock.now, read(tmp_path)))
+
+    with watching(kept):
+        loop([], total=40, act=act)
+    seen = [done for _, done in times]
+    assert seen[:2] == [None, 1]
+    assert sorted({done for done in seen if done}) == [1, 31]  # 30 seconds apart
+
+
+def test_loops_within_loops_are_not_kept(tmp_path):
+    with watching(keeping(tmp_path)):
+        for _ in Track(range(2), "outer", show=False, parts={"trace": []}):
+            loop([])
+        loop([])
+    assert files(tmp_path) == ["0001.safetensors", "0002.safetensors"]
+
+
+def test_a_loop_without_parts_is_done_again(tmp_path):
+    for _ in range(2):
+        steps = []
+        with watching(keeping(tmp_path)):
+            for step in Track(range(3), "alone", show=False):
+                steps.append(step)
+            loop([])
+        assert steps == [0, 1, 2]
+    assert files(tmp_path) == ["0002.safetensors"]
+
+
+def test_loops_left_early_are_done(tmp_path):
+    def early(trace):
+        track = Track(range(5), "early", show=False, parts={"trace": trace})
+        for step in track:
+            trace.append(step)
+            if step == 2:
+                track.finish()
+                break
+
+    for trace in ([], []):
+        with watching(keeping(tmp_path)):
+            early(trace)
+        assert trace == [0, 1, 2]
+
+
+def test_they_can_be_cleared(tmp_path):
+    kept = keeping(tmp_path)
+    kept.clear()
+    with watching(kept):
+        loop([])
+    kept.clear()
+    assert not (tmp_path / "checkpoints").exists()
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "mine.txt").write_text("")
+    kept.clear()
+    assert files(tmp_path) == ["mine.txt"]
+
+
+def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
+    with watching(keeping(tmp_path)), pytest.raises(ZeroDivisionError):
+        loop([], act=stop_at(2))
+
+    def full(*_):
+        raise OSError("disk full")
+
+    before = (tmp_path / "checkpoints" / "0001.safetensors").read_bytes()
+    monkeypatch.setattr(os, "fsync", full)
+    with watching(keeping(tmp_path)), pytest.raises(OSError, match="disk full"):
+        loop([])
+    assert files(tmp_path) == ["0001.safetensors"]
+    assert (tmp_path / "checkpoints" / "0001.safetensors").read_bytes() == before
+
+
+class TestRefusals:
+    @pytest.fixture
+    def path(self, tmp_path):
+        with watching(keeping(tmp_path)):
+            loop([])
+        return tmp_path / "checkpoints" / "0001.safetensors"
+
+    @pytest.mark.parametrize("cut", [0, 7, 100, -1])
+    def test_broken_files(self, tmp_path, path, cut):
+        path.write_bytes(path.read_bytes()[:cut])
+        with watching(keeping(tmp_path)), pytest.raises(InputError, match=r"0001\.safetensors' is"):
+            loop([])
+
+    @pytest.mark.parametrize("other", [{"label": "other"}, {"total": 6}])
+    def test_other_loops(self, tmp_path, path, other):
+        message = "of another run, or was changed .*it is of 5 steps of 'loop'.*start anew"
+        with watching(keeping(tmp_path)), pytest.raises(InputError, match=message):
+            loop([], **other)
+
+    def test_other_parts(self, tmp_path, path):
+        with watching(keeping(tmp_path)), pytest.raises(InputError, match="of another run"):
+            list(Track(range(5), "loop", show=False, parts={"other": []}))
+
+    def test_parts_of_another_shape(self, tmp_path):
+        for length in (2, 3):
+            with watching(keeping(tmp_path)):
+                tracks = Track(range(5), "loop", show=False, parts={"x": torch.zeros(length)})
+                if length == 2:
+                    list(tracks)
+                    continue
+                with pytest.raises(InputError, match="of another run"):
+                    list(tracks)
+
+
+class TestSignals:
+    def interrupted(self, kept, numbers, at=2):
+        """The trace of a loop that is sent signals in a step of it."""
+        trace = []
+
+        def act(step):
+            if step == at:
+                for number in numbers:
+                    os.kill(os.getpid(), number)
+
+        with watching(kept), stopped_by_signals(kept), pytest.raises(KeyboardInterrupt):
+            loop(trace, act=act)
+        return trace
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_the_first_lets_the_step_end(self, tmp_path, number):
+        before = signal.getsignal(number)
+        trace = self.interrupted(keeping(tmp_path, every=1e9), [number])
+        assert len(trace) == 3
+        assert read(tmp_path) == 3
+        assert signal.getsignal(number) is before
+
+    def test_the_second_stops_at_once(self, tmp_path):
+        self.interrupted(keeping(tmp_path, every=1e9), [signal.SIGINT, signal.SIGINT])
+        assert read(tmp_path) is None
+
+    def test_a_loop_that_is_not_kept_is_stopped_too(self, tmp_path):
+        kept = keeping(tmp_path, every=1e9)
+        steps = []
+        with watching(kept), pytest.raises(KeyboardInterrupt):
+            loop([])
+            for step in Track(range(5), "alone", show=False):
+                steps.append(step)
+                kept.stop_soon()
+        assert steps == [0]
+        assert files(tmp_path) == ["0001.safetensors"]
+
+    def test_other_threads_leave_signals_alone(self, tmp_path):
+        found = []
+
+        def work():
+            before = signal.getsignal(signal.SIGINT)
+            with stopped_by_signals(keeping(tmp_path)):
+                found.append(signal.getsignal(signal.SIGINT) is before)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert found == [True]
