@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -131,11 +130,7 @@ class _State:
             return 0
         try:
             state = from_bytes(self.path.read_bytes())
-            if (state["label"], state["total"]) != (self.label, self.total):
-                raise ValueError(
-                    f"it is of {state['total']} steps of {state['label']!r}, and the run has "
-                    f"{self.total} of {self.label!r}"
-                )
+            self._check(state["label"], state["total"])
             restore(self.parts, state["parts"])
             _put_back_generators(state["generators"])
             return int(state["done"])
@@ -144,6 +139,13 @@ class _State:
                 f"the checkpoint {str(self.path)!r} is of another run, or was changed ({error}): "
                 f"start anew, without what is in {str(self.path.parent)!r}."
             ) from error
+
+    def _check(self, label: str, total: int) -> None:
+        if (label, total) != (self.label, self.total):
+            raise ValueError(
+                f"it is of {total} steps of {label!r}, and the run has {self.total} of "
+                f"{self.label!r}"
+            )
 
 
 class _Loop:
@@ -201,7 +203,7 @@ def stopped_by_signals(checkpoints: Checkpoints) -> Iterator[None]:
     Outside the main thread, where no handlers can be set, signals are left alone.
     """
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def stop(*_: object) -> None:
         if checkpoints.stopping:
             raise KeyboardInterrupt
         checkpoints.stop_soon()
