@@ -13,7 +13,7 @@ from bayestree._cli.tables import records
 
 def compare(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER FOLDER...", help="Folders of runs.")
+        list[Path], typer.Argument(metavar="FOLDERS", help="Folders of two runs or more.")
     ],
     *,
     out: Annotated[
@@ -24,7 +24,7 @@ def compare(
         bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
     ] = False,
 ) -> None:
-    """Compare runs on the same rows: which predicts better, and how sure that is.
+    """Compare runs: which predicts better, and how sure that is.
 
     By leave-one-out cross-validation (PSIS-LOO, through ArviZ) of the rows that all were fitted
     to: elpd is the sum of the log predictive densities, the higher the better; difference is how
