@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bayestree.estimators.files import load
     from bayestree.estimators.regularization import regularization_path
     from bayestree.report.dot import export_dot
+    from bayestree.report.html import html_report
     from bayestree.report.json import export_json
     from bayestree.report.onnx import export_onnx
     from bayestree.report.rules import export_rules
@@ -39,6 +40,7 @@ _HOMES = {
     "export_onnx": "bayestree.report.onnx",
     "export_rules": "bayestree.report.rules",
     "export_text": "bayestree.report.text",
+    "html_report": "bayestree.report.html",
     "load": "bayestree.estimators.files",
     "regularization_path": "bayestree.estimators.regularization",
 }
@@ -57,6 +59,7 @@ __all__ = [
     "export_onnx",
     "export_rules",
     "export_text",
+    "html_report",
     "load",
     "plots",
     "regularization_path",

@@ -70,7 +70,7 @@ class Confusion(NamedTuple):
 def scores_of(study: Study) -> Scores | None:
     """Scores of the held-out rows, or else of those of the fit; None without rows."""
     rows, found = study.scored, study.predicted
-    if rows is None or rows.y is None or found is None:
+    if rows is None or rows.y is None or found is None or scored_before(study):
         return _of_record(study)
     weights = rows.weights if rows.weights.any() else np.ones(len(rows))
     if study.classifies:
@@ -79,6 +79,11 @@ def scores_of(study: Study) -> Scores | None:
         each = _of_values(rows.y, found, weights)
     name = f"{words.count(len(rows), 'held-out row' if rows.held_out else 'training row')}"
     return Scores(tuple(each), name, rows.held_out)
+
+
+def scored_before(study: Study) -> bool:
+    """Whether the run has scored more rows than are at hand."""
+    return study.scored is None or int(study.metrics.get("scored_rows", 0)) > len(study.scored)
 
 
 def _of_record(study: Study) -> Scores | None:

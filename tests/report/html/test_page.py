@@ -174,6 +174,15 @@ def test_without_rows_the_scores_of_the_run_are_shown(drawn):
     assert "40 held-out rows" in page.at("findings")["text"]
 
 
+@pytest.mark.usefixtures("sketched")
+def test_scores_of_more_rows_than_are_at_hand_are_those_of_the_run(drawn):
+    metrics = {"accuracy": 0.875, "scored_rows": 5000, "scored_on": "held-out rows"}
+    page = Page(html_report(drawn[0], metrics=metrics, **drawn[1]))
+    assert "5,000 held-out rows" in page.at("findings")["text"]
+    assert "as the run kept them" in page.at("scores")["text"]
+    assert "5,000" in page.at("data")["text"]
+
+
 def test_a_page_is_the_same_each_time_and_leaves_no_trace(drawn):
     clf, given = drawn
     settings = dict(mpl.rcParams)

@@ -45,7 +45,8 @@ def _facts(study: Study) -> list[tuple[str, str]]:
     facts += [(name, str(data[key])) for key, name in named.items() if data.get(key)]
     facts.append(("Training rows", words.quantity(study.training_rows)))
     if study.held is not None and len(study.held):
-        facts.append(("Held-out rows", words.quantity(len(study.held))))
+        known = max(len(study.held), int(study.metrics.get("scored_rows", 0)))
+        facts.append(("Held-out rows", words.quantity(known)))
     facts.append(("Features", str(len(study.features))))
     return facts
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from bayestree.report.html import figures, words
-from bayestree.report.html.scores import confusion_of, scores_of
+from bayestree.report.html.scores import confusion_of, scored_before, scores_of
 from bayestree.report.html.sections._section import Section
 from bayestree.report.html.study import Study
 
@@ -14,7 +14,8 @@ def scores(study: Study) -> Section | None:
         return None
     shown: dict[str, Any] = {
         "scores": found,
-        "recorded": study.scored is None,
+        "recorded": scored_before(study),
+        "n": 0 if study.scored is None else len(study.scored),
         "confusion": confusion_of(study),
         "calibration": None,
         "predicted": None,
