@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from bayestree import (
     AlternatingTreeClassifier,
@@ -16,7 +17,7 @@ from bayestree import (
 )
 from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._units import units
-from bayestree.inference import scratch
+from bayestree.inference import Data, scratch
 
 N, WIDTH = 12_000, 4
 QUICK = {"max_depth": 2, "epochs": 4, "dtype": "float32", "random_state": 0}
@@ -216,3 +217,13 @@ def test_file_larger_than_the_memory_of_the_process(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) > 0.95
+
+
+def test_rows_held_out_of_a_file_stay_in_files():
+    X = scratch.mapped_tensor((50, 2), torch.float64)
+    data = Data(X, torch.arange(50) % 2, torch.ones(50, dtype=torch.float64))
+    estimator = ConvexPolytopeTreeClassifier(validation_fraction=0.2)
+    training, validation = estimator._hold_out(data, np.random.RandomState(0))
+    assert training.mapped
+    assert validation.mapped
+    assert (len(training.X), len(validation.X)) == (40, 10)
