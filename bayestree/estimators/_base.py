@@ -56,7 +56,7 @@ class BaseTree(FittedTree, BaseEstimator):
     def _check_combination(self) -> None:
         """Refuse, before any work is done, what the last stage of the fit would refuse."""
         try:
-            torch.empty(0, device=self.device)
+            torch.zeros(1, device=self.device).item()  # "meta" makes tensors, but no numbers
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(f"device {self.device!r} cannot be used here: {reason}") from error

@@ -360,7 +360,7 @@ def test_a_search_is_of_svi_alone():
     np.testing.assert_array_equal(asked.predict_proba(X), plain.predict_proba(X))
 
 
-@pytest.mark.parametrize("name", ["gpu", "cuda:99"])
+@pytest.mark.parametrize("name", ["meta", "gpu", "cuda:99"])
 def test_a_device_that_is_not_there_is_refused(name):
     with pytest.raises(ValueError, match=f"device '{name}' cannot be used"):
         classifier(device=name).fit(*ring(60))

@@ -1,5 +1,6 @@
 """The JSON schemas say what the reader does: what it takes, and what it refuses."""
 
+import json
 import tomllib
 from pathlib import Path
 
@@ -82,6 +83,11 @@ def test_cards(folder):
 )
 def test_what_a_sweep_varies(vary, good):
     assert Draft202012Validator(sweep_schema()).is_valid({"run": "a.toml", "vary": vary}) == good
+
+
+@pytest.mark.parametrize("schema", [run_schema, sweep_schema], ids=["run", "sweep"])
+def test_there_is_no_null_in_toml(schema):
+    assert '"null"' not in json.dumps(schema())
 
 
 def test_every_key_is_described(of_run):
