@@ -21,7 +21,8 @@ def clear_errors(*, interrupted: str = "interrupted") -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:
-        if not _is_input(error):
+        # a pipe that was closed has no reader left to be told
+        if isinstance(error, BrokenPipeError) or not _is_input(error):
             raise
         _say(str(error))
         raise typer.Exit(INPUT) from None

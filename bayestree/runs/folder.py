@@ -38,6 +38,7 @@ class _Manifest(BaseModel):
     seconds: dict[str, float]
     resumed: int
     data: dict[str, _Table]
+    versions: dict[str, str]
 
 
 class RunFolder:

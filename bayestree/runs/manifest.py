@@ -2,6 +2,7 @@
 
 import os
 import platform
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -54,6 +55,16 @@ def versions() -> dict[str, str]:
     """Versions of Python, of this package and of those that its numbers hang on."""
     own = {"python": platform.python_version(), "bayestree": __version__}
     return own | {name: version(name) for name in PACKAGES}
+
+
+def changed(was: Mapping[str, str]) -> str:
+    """Packages whose versions are others than they were, in words; empty where there are none."""
+    found = versions()
+    return ", ".join(
+        f"{name} {is_now} was {was[name]}"
+        for name, is_now in found.items()
+        if was.get(name, is_now) != is_now
+    )
 
 
 def now() -> str:

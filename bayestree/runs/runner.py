@@ -25,7 +25,7 @@ from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
 from bayestree.runs.disk import check_parts
 from bayestree.runs.folder import CHECKPOINTS, LOG, MANIFEST, RUN, RunFolder
 from bayestree.runs.lines import LogFile
-from bayestree.runs.manifest import begun, now
+from bayestree.runs.manifest import begun, changed, now
 from bayestree.runs.progress import Both, Display, Silent
 from bayestree.runs.rows import Prepared, read_rows
 from bayestree.runs.schema import RunFile
@@ -181,6 +181,8 @@ class _Job:
         if self.manifest["resumed"]:
             done = ", ".join(self.manifest["stages"]) or "nothing"
             self.display.say(f"going on with the run begun {self.manifest['started']}: {done} done")
+            if others := changed(self.manifest["versions"]):
+                self.display.warn(f"the last digits of the numbers may change: {others}")
         rows, data = self.rows, self.file.data
         n_classes = len(np.unique(rows.y))
         what = f"{n_classes} classes" if rows.task == "classification" else "a number"

@@ -160,6 +160,18 @@ class TestResuming:
         assert (found.folder / "predictions.parquet").exists()
         assert open_run(found.folder).file.title == "Another"
 
+    def test_other_versions_are_told(self, tmp_path):
+        file = run_file(tmp_path)
+        folder = run(file).folder
+        said = manifest(folder)
+        said["versions"]["torch"] = "1.0"
+        (folder / "manifest.json").write_text(json.dumps(said))
+        told = Recorder()
+        run(file, resume=True, display=told)
+        assert "torch" in told.warned[0]
+        assert "was 1.0" in told.warned[0]
+        assert "numpy" not in told.warned[0]
+
     def test_other_words_make_another_report(self, tmp_path):
         asked = {"output": {"report": True}}
         run(run_file(tmp_path, **asked, question="How big?"))

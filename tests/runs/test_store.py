@@ -76,6 +76,16 @@ class TestChanged:
         with pytest.raises(InputError, match=r"manifest\.json' was changed"):
             open_run(folder)
 
+    @pytest.mark.parametrize(
+        "change",
+        [{"stages": [3]}, {"seconds": {"fit": "long"}}, {"versions": [1]}, {"data": {"data": {}}}],
+    )
+    def test_values_of_the_manifest(self, change, folder):
+        path = folder / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+        with pytest.raises(InputError, match=r"manifest\.json' was changed"):
+            open_run(folder)
+
     @pytest.mark.parametrize("text", ["", "[", "[1]", "{}", '{"columns": 3}', "\udcff"])
     def test_columns(self, text, folder):
         (folder / "columns.json").write_bytes(text.encode(errors="surrogateescape"))
