@@ -27,7 +27,7 @@ def test_the_table_in_lines(place):
 
 def test_a_forest_names_its_trees(place):
     lines = done("summary", finished("forest")).stdout.splitlines()
-    assert lines[4].split()[:2] == ["tree", "node"]
+    assert lines[4].split()[:4] == ["tree", "node", "rows", "features"]  # every split has one facet
     assert [line.split()[0] for line in lines[5:]].count("2") > 1
 
 
@@ -66,6 +66,16 @@ def test_many_nodes_are_cut(place, monkeypatch):
     lines = done("summary", finished("forest")).stdout.splitlines()
     assert len(lines) == 7
     assert lines[-1].endswith("nodes more: write them all by --out nodes.csv")
+
+
+def test_facets_of_a_point_estimate_are_shown_where_a_split_has_several():
+    columns = {"rows": [5.0, 2.5], "facets": [1, 3], "features": ["", ""], "split": ["a", "b"]}
+    table = pd.DataFrame(columns, index=pd.Index(["root", "L"], name="node"))
+    assert [line.split() for line in _cli.verbs.summary._printed(table)] == [
+        ["node", "rows", "facets", "features", "left", "if"],
+        ["root", "5", "1", "a"],
+        ["L", "2.5", "3", "b"],
+    ]
 
 
 def test_no_run(place):

@@ -119,6 +119,7 @@ def _known(run: "Run") -> dict[str, Any]:
 
 def _head(run: "Run") -> Iterator[str]:
     """What the run is about, and how well it predicts."""
+    from bayestree.report.words import counted
     from bayestree.runs.scores import listed
 
     metrics = run.metrics
@@ -126,7 +127,7 @@ def _head(run: "Run") -> Iterator[str]:
     yield from (line for line in (run.file.title, run.file.question) if line)
     yield (
         f"tree {metrics['tree']} of {run.target!r}: {metrics['training_rows']} training rows, "
-        f"{metrics['leaves']} leaves, depth {metrics['depth']}"
+        f"{counted(metrics['leaves'], 'leaf')}, depth {metrics['depth']}"
     )
     yield f"on {metrics['scored_rows']} {metrics['scored_on']}: {listed(scores)}"
     yield ""
@@ -142,7 +143,7 @@ def _printed(table: "pd.DataFrame") -> Iterator[str]:
     for level, name in enumerate(shown.index.names):
         columns[str(name)] = [str(key) for key in shown.index.get_level_values(level)]
     columns["rows"] = [f"{round(rows, 1):,.10g}" for rows in shown["rows"]]
-    if "facets" in shown:
+    if "facets_low" in shown or ("facets" in shown and (table["facets"] > 1).any()):
         columns["facets"] = [str(number) for number in shown["facets"]]
     if "facets_low" in shown:
         ends = zip(shown["facets_low"], shown["facets_high"], strict=True)
