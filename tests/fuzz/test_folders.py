@@ -61,11 +61,13 @@ def used(place):
     return [
         done("predict", tree, rows, "--out", place / "found.csv", "--force"),
         done("run", tree, "--resume", "--quiet"),
+        done("summary", tree),
+        done("export", tree, "--format", "json"),
     ]
 
 
 def test_as_it_was(whole, tmp_path):
-    assert used(copy_of(whole, tmp_path)) == [0, 0]
+    assert used(copy_of(whole, tmp_path)) == [0, 0, 0, 0]
 
 
 @fuzzed_less
