@@ -1,6 +1,7 @@
 """The figures of a report."""
 
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ Floats = NDArray[np.float64]
 
 PANEL = (2.75, 2.05)  # inches of a small panel
 PLOT = (4.6, 3.3)  # and of a figure alone
+SCATTER = (3.3, 2.9)  # and of a pair of features
 FIRST = 6  # nodes in figures with a panel for each
 EXPERTS = 3  # nodes whose experts are shown
 PAIRS = 3  # features of the pair plots
@@ -85,9 +87,12 @@ def _doubt(ax: Axes, *, found: SplitUncertainty, node: int) -> None:
     plots.split_uncertainty(found, ax=[ax], nodes=[node])
 
 
-def elbo(study: Study) -> Markup:
-    """Trace of the evidence lower bound."""
-    trace = np.asarray(study.estimator.posterior_.stats["elbo"])
+def elbo(study: Study) -> Markup | None:
+    """Trace of the evidence lower bound, where one was climbed."""
+    stats = study.estimator.posterior_.stats
+    if "elbo" not in stats:
+        return None
+    trace = np.asarray(stats["elbo"])
     ends = f"from {trace[0]:.0f} to {trace[-1]:.0f} nats"
     spoken = f"Evidence lower bound over {len(trace)} epochs, {ends}"
     return picture(lambda ax: plots.elbo(study.estimator, ax), *PLOT, spoken)
@@ -115,19 +120,17 @@ def boundary(study: Study) -> Markup:
     )  # fmt: skip
 
 
-def pairs(study: Study, chosen: list[int]) -> list[tuple[str, Markup]]:
+def pairs(study: Study, chosen: list[int]) -> list[Markup]:
     """Scatter plots of pairs of features, with the rows that are predicted wrongly marked."""
     assert study.scored is not None
     rows = study.scored.sample(POINTS)
-    found = []
-    for place, first in enumerate(chosen):
-        for second in chosen[place + 1 :]:
-            names = study.features[first], study.features[second]
-            spoken = f"{words.count(len(rows), 'row')} by {names[0]} and {names[1]}"
-            draw = partial(_pair, study=study, rows=rows, pair=(first, second))
-            drawn = picture(draw, 3.3, 2.9, spoken)
-            found.append((f"{names[0]} and {names[1]}", drawn))
-    return found
+    drawn = []
+    for pair in combinations(chosen, 2):
+        names = " and ".join(study.features[j] for j in pair)
+        spoken = f"{words.count(len(rows), 'row')} by {names}"
+        draw = partial(_pair, study=study, rows=rows, pair=pair)
+        drawn.append(picture(draw, *SCATTER, spoken))
+    return drawn
 
 
 def _pair(ax: Axes, *, study: Study, rows: Rows, pair: tuple[int, int]) -> None:

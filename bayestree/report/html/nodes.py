@@ -251,7 +251,7 @@ def _sample(study: Study, tree: RoutedTree) -> Sample:
     rows = study.train.sample()
     X = rows.matrix
     coded = None
-    if study.classifies and rows.y is not None:
+    if study.classifies and rows.y is not None and np.isin(rows.y, study.estimator.classes_).all():
         coded = np.searchsorted(study.estimator.classes_, rows.y)
     for node, reached, _ in tree.walk(X):
         margin[node] = log_odds(tree, node, X[reached])

@@ -114,7 +114,6 @@ def _rendered(study: Study) -> str:
         lstrip_blocks=True,
     )
     environment.filters["percent"] = words.percent
-    environment.filters["number"] = words.number
     source = environment.loader
     assert source is not None
     script = source.get_source(environment, "report.js")[0]
@@ -123,7 +122,6 @@ def _rendered(study: Study) -> str:
     return environment.get_template("report.html").render(
         title=study.title or _name_of(study),
         study=study,
-        kind=type(study.estimator).__name__,
         subtitle=_subtitle(study),
         findings=findings(study, scores_of(study)),
         sections=sections(study),

@@ -81,6 +81,13 @@ def rows_of(
         if one is not None and one.shape != (n,):
             end = "_held" if held_out else ""
             raise ValueError(f"{key}{end} must have shape ({n},) as {name}, got {one.shape}.")
+    classes = getattr(estimator, "classes_", None)
+    own = arrays["y"]
+    if classes is not None and own is not None and n and not np.isin(own, classes).any():
+        raise ValueError(
+            f"y of {name} holds none of the classes of the fit, {classes[:5].tolist()}; it holds "
+            f"{own[:1].tolist()[0]!r}."
+        )
     counted = np.ones(n) if arrays["weights"] is None else arrays["weights"].astype(np.float64)
     return Rows(_named(estimator, X), arrays["y"], counted, held_out)
 

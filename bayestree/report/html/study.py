@@ -188,8 +188,8 @@ class Study:
 
     @cached_property
     def uncertainty(self) -> SplitUncertainty | None:
-        """How sure the splits are of ``asked``."""
-        if not self.splits_drawn or self.asked is None:
+        """How sure the splits are of ``asked``; not known where sides are swapped between draws."""
+        if not self.splits_drawn or self.asked is None or self.settings.get("mirror"):
             return None
         found: SplitUncertainty = self.estimator.split_uncertainty(self.asked.X)
         return found

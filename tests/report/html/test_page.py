@@ -198,6 +198,7 @@ def test_a_page_is_the_same_each_time_and_leaves_no_trace(drawn):
         ({"X_held": np.zeros(3)}, r"X_held must have shape \(n, 2\)"),
         ({"y": ["core"]}, r"y must have shape \(80,\) as X"),
         ({"weights_held": [1.0]}, r"weights_held must have shape"),
+        ({"y_held": np.zeros(80)}, r"y of X_held holds none of the classes of the fit"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused(drawn, changed, message):

@@ -9,6 +9,7 @@ MOST_USED = 15  # features listed
 
 
 def features(study: Study) -> Section | None:
+    """The share of each feature in the splits, and how far its coefficients were shrunk."""
     used = used_features(study.trees, study.features)
     if not used:
         return None
@@ -32,6 +33,7 @@ def features(study: Study) -> Section | None:
 
 
 def view(study: Study) -> Section | None:
+    """The map of a tree of two features; of more, pairs of those that are used most."""
     linear_map = study.tree.n_features == 2 and not study.is_forest
     if linear_map:
         return Section(

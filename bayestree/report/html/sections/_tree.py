@@ -26,6 +26,7 @@ class Drawn(NamedTuple):
 
 
 def tree(study: Study) -> Section:
+    """The drawn tree, or those of a forest that are drawn."""
     drawn, leaves = [], 0
     for place, tree in enumerate(study.trees):
         leaves += tree.n_leaves

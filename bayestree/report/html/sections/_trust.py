@@ -9,6 +9,7 @@ from bayestree.report.html.study import Study
 
 
 def scores(study: Study) -> Section | None:
+    """Scores, confusions, and whether probabilities or intervals come true."""
     found = scores_of(study)
     if found is None:
         return None
@@ -23,7 +24,6 @@ def scores(study: Study) -> Section | None:
     }
     if study.calibration is not None:
         shown["calibration"] = figures.calibration(study)
-        shown["ece"] = study.calibration.ece
         shown["bins"] = study.calibration.bins.to_dict("records")
     if not study.classifies:
         shown["predicted"] = figures.predicted(study)
@@ -37,6 +37,7 @@ def scores(study: Study) -> Section | None:
 
 
 def convergence(study: Study) -> Section | None:
+    """The verdicts on the inference, each with its remedy."""
     found = study.convergence
     if found is None:
         if study.is_forest:
@@ -46,7 +47,6 @@ def convergence(study: Study) -> Section | None:
             "Whether the fit has settled",
             {"point": True, "inference": study.inference},
         )
-    has_trace = "elbo" in study.estimator.posterior_.stats
     quantities = [
         {
             "name": name,
@@ -65,8 +65,7 @@ def convergence(study: Study) -> Section | None:
             "point": False,
             "found": found,
             "inference": study.inference,
-            "n_draws": study.n_draws,
-            "elbo": figures.elbo(study) if has_trace else None,
+            "elbo": figures.elbo(study),
             "quantities": quantities,
         },
     )
