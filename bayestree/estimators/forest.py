@@ -228,7 +228,7 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
     def feature_subsets_(self) -> list[NDArray[np.bool_]]:
         """Features that each split of each tree uses, by tree of shape (nodes, d)."""
         check_is_fitted(self)
-        return [tree.tree_.hyperplane != 0 for tree in self.estimators_]
+        return [tree.tree_.arrays()["hyperplane"] != 0 for tree in self.estimators_]
 
     def get_depth(self) -> int:
         """Depth of the deepest tree."""
