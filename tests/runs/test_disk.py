@@ -12,7 +12,7 @@ from bayestree.runs.disk import few
 from bayestree.runs.rows import read_rows
 from bayestree.runs.runner import run
 from bayestree.tables import InputError
-from tests.runs.cases import run_file, table
+from tests.runs.cases import Recorder, interrupt, numbers, run_file, table
 
 
 @pytest.fixture(autouse=True)
@@ -177,3 +177,16 @@ def test_a_run_on_disk_says_so_in_its_folder(tmp_path):
     found = run(run_file(tmp_path, data={"storage": "disk"}))
     assert found.file.data.storage == "disk"
     assert json.loads((found.folder / "manifest.json").read_text())["data"]["data"]["rows"] == 60
+
+
+@pytest.mark.usefixtures("small_memory")
+def test_a_run_that_is_taken_up_ends_as_one_that_was_not(tmp_path):
+    rows_table(600).to_csv(tmp_path / "rows.csv", index=False)
+    data = {"path": "rows.csv", "storage": "disk", "test_fraction": 0.4}
+    expected = run(run_file(tmp_path, data=data, output={"folder": "whole"}))
+    file = run_file(tmp_path, data=data)
+    with pytest.raises(KeyboardInterrupt):
+        run(file, display=Recorder(("svi", 2), interrupt))
+    found = run(file, resume=True)
+    assert found.manifest["resumed"] == 1
+    assert numbers(found.folder) == numbers(expected.folder)
