@@ -1,5 +1,6 @@
 """The driver of a sweep: what is finished, what is left, and the table."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -236,7 +237,8 @@ class _Job:
         file.explicit(task).model_copy(update={"output": output}).write_toml(path)
 
     def _best_so_far(self) -> str:
-        scores = [one.scores[self.metric] for one in self.outcomes.values() if one.scores]
+        every = self.outcomes.values()
+        scores = [one.scores[self.metric] for one in every if self.metric in one.scores]
         best = max if self.metric in MORE else min
         return f"best {self.metric} {best(scores):.4g}" if scores else ""
 
@@ -249,4 +251,5 @@ class _Job:
         if outcome.status == FAILED:
             self.display.warn(f"{what}: {outcome.error}")
         else:
-            self.display.say(f"{what}: {self.metric} {outcome.scores[self.metric]:.4g}")
+            score = outcome.scores.get(self.metric, math.nan)  # no R2 of a single row
+            self.display.say(f"{what}: {self.metric} {score:.4g}")

@@ -114,6 +114,15 @@ def test_a_point_that_fails_is_a_row_and_is_tried_again(tmp_path):
     assert (len(again.done), len(again.warnings)) == (0, 4)
 
 
+def test_folds_of_a_row_have_no_r2(tmp_path):
+    text = SWEEP.replace("folds = 2", 'folds = 9\nmetric = "r2"').replace("[0, 1]", "[0]")
+    run = RUN.replace('"kind"', '"width"').replace("bivariate", "tao-axis")
+    run = run.replace("[model]", "test_fraction = 0.9\n[model]")
+    found = sweep(written(tmp_path, sweep=text.replace("[1, 2]", "[1]"), run=run))
+    assert (found.table["status"] == "done").all()
+    assert found.best is None
+
+
 class TestRefused:
     def test_no_rows_to_score(self, tmp_path):
         run = RUN.replace("[model]", "test_fraction = 0.0\n[model]")
