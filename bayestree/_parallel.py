@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from functools import cache
@@ -76,10 +77,17 @@ def _tried(tasks: Mapping[Key, Call[Result]], n_jobs: int | None) -> Iterator[tu
     pool = Parallel(
         n_jobs=n_jobs, batch_size=1, pre_dispatch="all", return_as="generator_unordered"
     )
-    yield from pool(
+    results = pool(
         delayed(_named)(os.getpid(), key, function, *args, **named)
         for key, (function, args, named) in list(tasks.items())
     )
+    try:
+        for result in results:  # noqa: UP028 - closed below, where tasks may be left
+            yield result
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # which says that some are
+            results.close()
 
 
 def _alone(call: Call[Result], n_jobs: int | None, lost: Callable[[str], Result]) -> Result:

@@ -1,7 +1,7 @@
 """The state of a loop: taken from its parts, put back into them, and written without pickle."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -168,6 +168,7 @@ def _unplain(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     name, axes = inner
     # aligned and writable, as those of the file are not
     array = np.array(arrays[name]).transpose(np.argsort(axes))
+    made: dict[str, Callable[[NDArray[Any]], Any]]
     made = {"tensor": _tensor, "array": np.asarray, "scalar": lambda a: a[()]}
     return made[tag](array)
 

@@ -1,0 +1,72 @@
+"""Every estimator, stopped after a step of its fit and taken up again: the same file."""
+
+import numpy as np
+import pytest
+
+import bayestree
+from bayestree.estimators._contents import arrays_of, describe
+from bayestree.estimators.files import ESTIMATORS
+from tests.interrupted import check_every_stop
+
+CPT = {"max_depth": 2, "n_experts": 2, "min_gain": 0.5, "epochs": 3, "n_draws": 4}
+NUTS = CPT | {"inference": "nuts", "n_warmup": 10, "n_chains": 2}
+EM = {"max_depth": 2, "epochs": 3, "learning_rate": 0.05}
+#: Class, parameters, and the outermost loops of the fit.
+CASES = {
+    "cpt-svi": ("ConvexPolytopeTreeClassifier", CPT, ["grow", "map", "svi"]),
+    "cpt-map": (
+        "ConvexPolytopeTreeClassifier",
+        {k: v for k, v in CPT.items() if k != "n_draws"}
+        | {"inference": "map", "refine": "tao", "validation_fraction": 0.2, "extend": True},
+        None,
+    ),
+    "cpt-guide": (
+        "ConvexPolytopeTreeClassifier",
+        CPT | {"guide": "AutoNormal", "dtype": "float32"},
+        ["grow", "map", "AutoNormal"],
+    ),
+    "cpt-nuts": ("ConvexPolytopeTreeClassifier", NUTS, ["grow", "map", "svi", "nuts"]),
+    "cpt-real": ("ConvexPolytopeTreeRegressor", CPT, ["grow", "map", "svi"]),
+    "e2e": ("EndToEndTreeClassifier", EM, ["grow", "em"]),
+    "forest": ("EndToEndForestClassifier", EM | {"n_estimators": 3}, ["trees"]),
+    "forest-2": ("EndToEndForestClassifier", EM | {"n_estimators": 2, "n_jobs": 2}, ["trees"]),
+    "tao": ("AlternatingTreeClassifier", {"max_depth": 3, "sweeps": 4}, ["tao"]),
+    "tao-sparse": ("AlternatingTreeClassifier", {"max_depth": 3, "l1": 0.5, "sweeps": 4}, ["tao"]),
+    "tao-real": ("AlternatingTreeRegressor", {"leaf": "linear", "max_depth": 2}, ["tao"]),
+    "wodt": ("WeightedObliqueTreeClassifier", {"max_depth": 3}, ["grow"]),
+    "bivariate": ("BivariateTreeClassifier", {"max_depth": 3, "n_orientations": 4}, ["grow"]),
+}
+
+
+def rows(n=90):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 2)).round(3)
+    score = X[:, 0] * X[:, 1] + 0.1 * rng.normal(size=n)
+    return X, score
+
+
+def same(a, b):
+    first, second = arrays_of(a), arrays_of(b)
+    return (
+        describe(a) == describe(b)
+        and first.keys() == second.keys()
+        and all(first[name].tobytes() == second[name].tobytes() for name in first)
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_fit_goes_on(name):
+    kind, parameters, loops = CASES[name]
+    X, score = rows()
+    y = score if kind.endswith("Regressor") else np.where(score > 0, "over", "under")
+    seed = {} if kind.startswith("Bivariate") else {"random_state": 0}
+
+    def fit():
+        return getattr(bayestree, kind)(**parameters, **seed).fit(X, y)
+
+    found = check_every_stop(fit, same, most=2 if name == "forest-2" else 4)
+    assert loops is None or found == loops
+
+
+def test_no_estimator_is_left_out():
+    assert {kind for kind, *_ in CASES.values()} == ESTIMATORS.keys()
