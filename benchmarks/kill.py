@@ -30,7 +30,7 @@ RUNS = {
     "svi, two starts": ("priors.toml", []),
     "facets": ("priors.toml", ["n_restarts=1", "max_depth=1", "search_facets=true"]),
     "nuts": ("wines.toml", ["n_chains=2", "n_warmup=100", "n_draws=50"]),
-    "forest": ("tumours.toml", ["model.card=e2edf", "inference.card=em", "max_depth=5"]),
+    "forest": ("tumours.toml", ["model.card=e2edf", "inference.card=em-forest", "max_depth=5"]),
 }
 
 
@@ -44,7 +44,9 @@ def command(name: str, folder: Path) -> list[str]:
 def attempt(words: list[str], seconds: float | None) -> bool:
     """Whether the process came to its end before it was killed."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-    process = subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     try:
         _, said = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
