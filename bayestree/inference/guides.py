@@ -185,6 +185,18 @@ class PolytopeGuide(nn.Module):
             total = total + kl_divergence(self.log_weight_law, law).sum()
         return total
 
+    @torch.no_grad()
+    def n_facets(self, X: Tensor) -> int:
+        """Experts that, at their means, send some rows of X right by themselves.
+
+        ``X`` ends with a column of ones.
+        """
+        activation = self.mean.flatten(0, 1) @ X.T
+        weight = torch.ones_like(activation[:, :1])
+        if self.model.split.weighted:
+            weight = self.log_weight_law.mean_exp().view(-1, 1)
+        return int((activation > routing.log_odds(routing.LOG2 / weight)).any(1).sum())
+
     def kl(self) -> Tensor:
         """KL divergence of the guide from the prior, a scalar."""
         return self.split_kl() + self.leaf_law.kl()

@@ -282,7 +282,7 @@ def _climb(
             running.update(member, batch, share)
             elbo += float(likelihood.detach() - share * divergence.detach())
         trace.append(elbo)
-        track.note(f"ELBO {elbo:,.0f}")
+        track.note(f"ELBO {elbo:,.0f}, {guide.n_facets(batch.X)} facets")
     return trace
 
 

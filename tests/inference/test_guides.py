@@ -25,6 +25,7 @@ from bayestree.models import (
     Priors,
     Spatial,
 )
+from bayestree.topology import Topology
 from tests.inference.problems import ring, soft_tree, step
 
 PRIORS = Priors(GammaProcess(1.5, 0.8), InverseGammaScale(1.5, 2.0, 0.7))
@@ -297,3 +298,23 @@ def test_noise_of_a_small_fit_is_standard_on_average():
         noise = torch.stack([guide._noise(torch.empty(4, 12).double()) for _ in range(4000)])
     assert abs(float(noise.mean())) < 0.01
     assert abs(float(noise.var()) - 1) < 0.02
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_experts_that_cut_rows_off_are_counted(weighted):
+    """Three on the rows of one feature: far away, at 0, and at 0 without a weight."""
+    model = soft_tree(n_experts=3).with_(topology=Topology.stump())
+    sites = {
+        "hyperplane": torch.ones(1, 3, 1).double(),
+        "intercept": torch.tensor([[-9.0, 0.0, 0.0]]).double(),
+        "log_weight": torch.tensor([[0.0, 0.0, -9.0]]).double(),
+    }
+    if not weighted:
+        model = model.with_(split=Oblique(), priors=Priors(hyperplane=InverseGammaScale()))
+        sites = {"hyperplane": torch.ones(1, 1, 1), "intercept": torch.zeros(1, 1)}
+    guide = PolytopeGuide(model, sites, torch.ones(2, 2))
+    rows = torch.tensor([[-1.0, 1.0], [1.0, 1.0]]).to(guide.size)
+    assert guide.n_facets(rows) == 1
+    assert guide.n_facets(rows[:1]) == 0
+    far = torch.tensor([[10.0, 1.0]]).to(rows)
+    assert guide.n_facets(far) == (2 if weighted else 1)
