@@ -51,9 +51,11 @@ class Comparison:
 
     def __str__(self) -> str:
         shown = self.table.dropna(axis="columns", how="all").astype(object)
-        text = shown.map(_plain).to_string()
+        text = shown.map(_plain)
+        if "bad_k" in text:
+            text["bad_k"] = [_percent(share) for share in shown["bad_k"]]
         remarks = [fill(one, WIDTH, subsequent_indent="  ") for one in self.remarks]
-        return "\n".join([text, f"scores on {self.scored_on}", "", *remarks]).rstrip()
+        return "\n".join([text.to_string(), f"scores on {self.scored_on}", "", *remarks]).rstrip()
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
@@ -233,6 +235,11 @@ def _told(best: str, others: Sequence[str], scores: Mapping[str, Loo]) -> Iterat
             yield f"{best} and {name} cannot be told apart: they differ by {by}."
         else:
             yield f"{best} predicts better than {name}, by {by}."
+
+
+def _percent(share: float) -> str:
+    """A share for a person; empty where there is none."""
+    return "" if np.isnan(share) else f"{100 * share:.0f} %"
 
 
 def _plain(value: Any) -> str:

@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 
 import bayestree
+from bayestree._cli.verbs.export import FormatOption
 from bayestree.report.onnx import OnnxMismatchError
 from bayestree.runs import exports
 from tests.cli.command import done, refused, run
@@ -22,6 +23,11 @@ def tree(place):
 @pytest.fixture
 def fitted(tree):
     return bayestree.load(tree / "model.safetensors")
+
+
+def test_every_format_has_a_writer_and_a_name():
+    assert {str(one) for one in FormatOption} == exports.WRITERS.keys()
+    assert set(exports.SUFFIXES.values()) == exports.WRITERS.keys() - {"rules"}
 
 
 def test_what_is_printed_is_what_the_function_writes(tree, fitted):

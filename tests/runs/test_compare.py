@@ -75,6 +75,7 @@ def test_what_it_says(found):
     assert "svi: k is above" in text
     assert "from which nothing follows" in text
     assert "nan" not in text.lower()
+    assert "100 %" in next(line for line in text.splitlines() if line.startswith("svi "))
 
 
 def scores(first, second, n_bad=0):
