@@ -166,6 +166,6 @@ def test_growth_on_a_part_of_mapped_rows():
 
 def test_extend_needs_rows_in_memory():
     data = rows_of()
-    grown = grow(named.convex_polytope(Categorical(2), n_experts=2), data, random_state=0)
+    grown = grow(named.convex_polytope(Categorical(2), n_experts=2), data, steps=5, random_state=0)
     with pytest.raises(ValueError, match="extend needs all rows in memory"):
         harden(grown, data, limits=GrowthLimits(), extend=True)

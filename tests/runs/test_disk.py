@@ -1,7 +1,5 @@
 """Runs whose rows are read in chunks and kept in files."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -146,6 +144,8 @@ def test_a_run_that_never_holds_its_rows(target, inference, tmp_path):
         output=output,
     )
     found = run(file)
+    assert found.file.data.storage == "disk"
+    assert found.manifest["data"]["data"]["rows"] == 600
     rows = found.rows()
     assert large_file(rows.X) is not None
     assert large_file(rows.X_held) is not None
@@ -171,12 +171,6 @@ def test_fits_that_need_all_rows_are_refused(model, inference, tmp_path):
     with pytest.raises(InputError, match='storage = "disk" is for fits'):
         run(file)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_run_on_disk_says_so_in_its_folder(tmp_path):
-    found = run(run_file(tmp_path, data={"storage": "disk"}))
-    assert found.file.data.storage == "disk"
-    assert json.loads((found.folder / "manifest.json").read_text())["data"]["data"]["rows"] == 60
 
 
 @pytest.mark.usefixtures("small_memory")
