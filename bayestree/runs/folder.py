@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -18,9 +19,11 @@ from bayestree.tables import InputError
 RUN, MANIFEST, LOG, LOCK = "run.toml", "manifest.json", "run.log", ".lock"
 MODEL, COLUMNS, TREE, FACETS = "model.safetensors", "columns.json", "tree.txt", "facets.csv"
 METRICS, DRAWS, PREDICTIONS = "metrics.json", "posterior.nc", "predictions.parquet"
-REPORT, CHECKPOINTS, ROWS = "report.html", "checkpoints", "rows"
+REPORT, CHECKPOINTS, ROWS = "report.html", "checkpoints", "rows"  # ROWS: only ever drafts
 RESULTS = (MODEL, COLUMNS, TREE, FACETS, METRICS, DRAWS, PREDICTIONS, REPORT)
-OWN = (RUN, MANIFEST, LOG, LOCK, *RESULTS, CHECKPOINTS, ROWS)
+OWN = (RUN, MANIFEST, LOG, LOCK, *RESULTS, ROWS)  # whose drafts are known by their names
+
+CHECKPOINT = re.compile(r"\.?\d{4}\.safetensors(\..+)?")  # or the draft of one
 
 
 class _Table(BaseModel):
@@ -111,9 +114,21 @@ class RunFolder:
         The run file stays as well, until another takes its place: it may be the only one.
         """
         # the manifest first: what is left of a run that is being removed is none
-        for name in (MANIFEST, *RESULTS, CHECKPOINTS, ROWS, LOG):
+        for name in (MANIFEST, *RESULTS, LOG):
             _remove(self / name)
+        self.clear_checkpoints()
         self.sweep()
+
+    def clear_checkpoints(self) -> None:
+        """Remove the states of loops, and their folder if it held nothing else."""
+        place = self / CHECKPOINTS
+        if not place.is_dir():
+            return
+        for path in place.iterdir():
+            if CHECKPOINT.fullmatch(path.name):
+                path.unlink()
+        if not any(place.iterdir()):
+            place.rmdir()
 
     def sweep(self) -> None:
         """Remove drafts of files that a killed process left."""

@@ -6,7 +6,6 @@ from the very same numbers.
 """
 
 import difflib
-import shutil
 import time
 import traceback
 import warnings
@@ -115,7 +114,7 @@ class _Job:
         wanted = self.file.output
         with stopped_by_signals(self.checkpoints):
             self._stage("fit", lambda: self._fit(estimator))
-            shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
+            self.folder.clear_checkpoints()
             self._stage("scores", lambda: outputs.write_scores(*self._given))
             self._stage(
                 "draws",

@@ -184,9 +184,17 @@ class TestResuming:
         file = run_file(tmp_path)
         folder = run(file).folder
         (folder / "checkpoints").mkdir()
-        (folder / "checkpoints" / "0001.safetensors").write_bytes(b"")
+        for name in ("0001.safetensors", ".0002.safetensors.x1"):
+            (folder / "checkpoints" / name).write_bytes(b"")
         run(file, resume=True)
         assert not (folder / "checkpoints").exists()
+
+    def test_checkpoints_of_someone_else_stay(self, tmp_path):
+        other = tmp_path / "out" / "checkpoints" / "epoch-1.safetensors"
+        other.parent.mkdir(parents=True)
+        other.write_text("mine")
+        run(run_file(tmp_path), force=True)
+        assert other.read_text() == "mine"
 
     def test_an_error_is_forgotten_once_the_run_is_done(self, tmp_path, monkeypatch):
         def full(*_):
