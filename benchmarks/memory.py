@@ -1,8 +1,8 @@
 """Fits on files that are larger than the memory of the process, each in a process of its own.
 
 The limit is on all memory that a process writes to (RLIMIT_DATA); files that are mapped do not
-count. "anonymous" is the most of it that was in use, measured twenty times a second. MAP, SVI and EM take
-one pass over the rows each.
+count. "anonymous" is the most of it that was in use, measured twenty times a second. MAP, SVI and
+EM take one pass over the rows each.
 
 Run: python benchmarks/memory.py [ROWS [COLUMNS [LIMIT_IN_MIB [CASE ...]]]]
 """
