@@ -36,7 +36,8 @@ FILES = (
 
 def started(folder: Path, settings: list[str], *more: str) -> subprocess.Popen:
     """A run in a process group of its own."""
-    words = [sys.executable, "-m", "bayestree.cli", "run", str(RUN), "--out", str(folder), "--quiet"]
+    words = [sys.executable, "-m", "bayestree.cli", "run", str(RUN), "--quiet"]
+    words += ["--out", str(folder)]
     for setting in ("report=false", *settings):
         words += ["--set", setting]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
