@@ -5,6 +5,7 @@ see to it that the parts fit together, so that what is wrong is told when the fi
 """
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from bayestree.diagnostics.reach import Reach
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators.forest import EndToEndForestClassifier
 from bayestree.inference import Posterior
+from bayestree.models.sites import DIMENSIONS, Size
+from bayestree.routed_tree import RoutedTree
+from bayestree.tree import Tree
 
 
 def check_described(described: dict[str, Any]) -> None:
@@ -58,22 +62,55 @@ def check_built(estimator: BaseTree | EndToEndForestClassifier) -> None:
 
 
 def _check_tree(tree: BaseTree, n_features: int) -> None:
-    d = tree.n_features_in_
+    d, routed = tree.n_features_in_, tree.tree_
     if not (d == n_features and tree._center.shape == tree._scale.shape == (d,)):
         raise ValueError(f"the units are not those of {n_features} features")
-    _check_draws(tree.posterior_)
+    _check_routes(routed, d)
+    n_classes = len(routed.class_names)
+    _check_draws(tree.posterior_, tree.posterior_.model.size(d), n_classes)
     reach = getattr(tree, "_reach", None)
     if reach is not None:
         _check_reach(reach, tree, d)
 
 
-def _check_draws(posterior: Posterior) -> None:
+def _check_routes(tree: RoutedTree, d: int) -> None:
+    """The arrays of the deterministic tree: its leaves, and its experts if it has any."""
+    n_leaves, n_classes = tree.topology.n_leaves, len(tree.class_names)
+    shapes: dict[str, tuple[int, ...]] = {
+        "value": (n_leaves, n_classes) if n_classes else (n_leaves,),
+        "leaf_rows": (n_leaves,),
+        "center": (d,),
+        "scale": (d,),
+    }
+    if isinstance(tree, Tree):
+        n_experts = len(tree.weight)
+        starts = tree.expert_start
+        ends = len(starts) > 0 and (starts[0], starts[-1]) == (0, n_experts)
+        if not (ends and starts.dtype.kind == "i" and (np.diff(starts) >= 0).all()):
+            raise ValueError("tree/expert_start does not say where experts begin")
+        shapes |= {
+            "expert_start": (tree.topology.n_nodes + 1,),
+            "weight": (n_experts,),
+            "intercept": (n_experts,),
+            "hyperplane": (n_experts, d),
+            "slope": (n_leaves, d),
+        }
+    _check_shapes("tree", tree, shapes)
+
+
+def _check_draws(posterior: Posterior, size: Size, n_classes: int) -> None:
     many = (posterior.n_chains, posterior.n_draws)
     if min(many) < 1 or posterior.draws.keys() != posterior.point.keys():
         raise ValueError("the draws are not those of the point estimate")
-    for name, values in posterior.draws.items():
-        if values.shape != (*many, *posterior.point[name].shape):
-            raise ValueError(f"the draws of {name!r} have the shape {values.shape}")
+    own = posterior.model.split.shapes(size)
+    for name, values in posterior.point.items():
+        shape = own.get(name) or (size.shape(name, n_classes) if name in DIMENSIONS else None)
+        if shape is not None and values.shape != shape:
+            raise ValueError(f"point/{name} has the shape {values.shape}, not {shape}")
+        if posterior.draws[name].shape != (*many, *values.shape):
+            raise ValueError(f"draws/{name} has the shape {posterior.draws[name].shape}")
+    if not own.keys() <= posterior.point.keys():
+        raise ValueError(f"point has not all of {', '.join(own)}")
 
 
 def _check_reach(reach: Reach, tree: BaseTree, d: int) -> None:
@@ -87,12 +124,17 @@ def _check_reach(reach: Reach, tree: BaseTree, d: int) -> None:
         "level": (n_nodes,),
         "leaves": many,
     }
-    for name, shape in shapes.items():
-        values = getattr(reach, name)
-        if values is not None and values.shape != shape:
-            raise ValueError(f"reach/{name} has the shape {values.shape}, not {shape}")
+    _check_shapes("reach", reach, shapes)
     if reach.largest.shape[:3] != (*many, n_nodes):
         raise ValueError(f"reach/largest has the shape {reach.largest.shape}")
     known = posterior.model.topology.n_nodes
     if not ((reach.nodes >= 0) & (reach.nodes < known)).all():
         raise ValueError(f"reach/nodes are not among {known} nodes")
+
+
+def _check_shapes(group: str, parts: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse arrays of other shapes; those that are absent are."""
+    for name, shape in shapes.items():
+        values = getattr(parts, name)
+        if values is not None and values.shape != shape:
+            raise ValueError(f"{group}/{name} has the shape {values.shape}, not {shape}")

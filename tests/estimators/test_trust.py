@@ -44,9 +44,15 @@ def changed(arrays, name, change):
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
-        ("draws/hyperplane", lambda a: a[:, :-1], "draws of '.*' have the shape"),
-        ("draws/hyperplane", lambda a: a[:, :0], "have the shape|not those"),
-        ("point/hyperplane", lambda a: a[..., :-1], "draws of 'hyperplane' have the shape"),
+        ("draws/hyperplane", lambda a: a[:, :-1], "draws/.* has the shape"),
+        ("draws/hyperplane", lambda a: a[:, :0], "has the shape|not those"),
+        ("draws/hyperplane", lambda a: a[..., :-1], "draws/hyperplane has the shape"),
+        ("point/hyperplane", lambda a: a[..., :-1], r"point/hyperplane has .*, not \("),
+        ("tree/hyperplane", lambda a: a.ravel(), "tree/hyperplane has the shape"),
+        ("tree/expert_start", lambda a: a + 1, "does not say where experts begin"),
+        ("tree/expert_start", lambda a: a[::-1], "does not say where experts begin"),
+        ("tree/value", lambda a: a[:, :-1], "tree/value has the shape"),
+        ("tree/leaf_rows", lambda a: a[:-1], "tree/leaf_rows has the shape"),
         ("reach/low", lambda a: a[:-1], "reach/low has the shape"),
         ("reach/nodes", lambda a: a + 100, "reach/nodes are not among"),
         ("reach/largest", lambda a: a[:, :-1], "reach/largest has the shape"),
