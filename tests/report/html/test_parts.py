@@ -10,10 +10,10 @@ from bayestree.topology import Topology
 from tests.strategies import topologies
 
 
-@given(topologies())
+@given(topologies(max_nodes=40))
 def test_sheets_have_every_node_once(topology):
     rows = topology.sum_below(np.ones(topology.n_leaves))
-    shown = shown_nodes(topology, rows, 12)
+    shown = shown_nodes(topology, rows, 30)
     found = sheets(topology, rows, shown)
     opened = [node for sheet in found for node in sheet.nodes]
     assert sorted(opened) == np.flatnonzero(shown).tolist()
