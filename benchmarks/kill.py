@@ -1,135 +1,135 @@
-"""Runs that are killed at random moments and taken up again: the same numbers?
+"""Runs that are killed at random moments and taken up: do they end with the same numbers?
 
-Run: python benchmarks/kill.py [KILLS] [IN_A_ROW] [KEY=VALUE ...]
+Run: python benchmarks/kill.py [KILLS [RUN ...]]
 
-examples/tumours.toml is run undisturbed, with draws and predictions. Then, KILLS times, it is run
-anew, killed by SIGKILL at a moment drawn evenly from the time that the undisturbed run took, and
-taken up by --resume. Last, one run is killed IN_A_ROW times, and each time taken up, before it may
-end. Model, columns, tree, facets, metrics, predictions (bytes) and draws (values) of each have to
-equal those of the undisturbed run. Further words are --set values, such as epochs=200.
+Each run of the table goes undisturbed once. Then it is begun so many times anew, its process killed
+(SIGKILL) at a random moment of that time, and taken up with ``--resume``; and once it is killed
+again and again, at moments within a third of that time, until it comes to its end. All files that
+hold numbers must then be those of the undisturbed run, byte for byte. ``resumed`` is the seconds
+that the second part took, in shares of the undisturbed run.
 """
 
+import hashlib
 import json
 import os
-import signal
+import random
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
+EXAMPLES = Path(__file__).parents[1] / "examples"
+NUMBERS = ("model.safetensors", "metrics.json", "tree.txt", "predictions.parquet")
+SOME = ("facets.csv",)  # of the trees that have facets
+MOST = 30  # kills in a row
+FAST = ["--set", "report=false", "--set", "output.draws=false"]
+#: Example and settings, by name.
+RUNS = {
+    "svi": ("tumours.toml", []),
+    "svi, two starts": ("priors.toml", []),
+    "facets": ("priors.toml", ["n_restarts=1", "max_depth=1", "search_facets=true"]),
+    "nuts": ("wines.toml", ["n_chains=2", "n_warmup=100", "n_draws=50"]),
+    "forest": ("tumours.toml", ["model.card=e2edf", "inference.card=em-forest", "max_depth=5"]),
+}
 
-from bayestree import _arviz
-from bayestree._state import from_bytes
 
-RUN = Path(__file__).parents[1] / "examples" / "tumours.toml"
-FILES = (
-    "model.safetensors",
-    "columns.json",
-    "tree.txt",
-    "facets.csv",
-    "metrics.json",
-    "predictions.parquet",
-)
+def command(name: str, folder: Path) -> list[str]:
+    file, sets = RUNS[name]
+    given = [word for value in sets for word in ("--set", value)]
+    out = ["--out", str(folder), "--resume", "--quiet", *FAST]
+    return [sys.executable, "-m", "bayestree.cli", "run", str(EXAMPLES / file), *given, *out]
 
 
-def started(folder: Path, settings: list[str], *more: str) -> subprocess.Popen:
-    """A run in a process group of its own."""
-    words = [sys.executable, "-m", "bayestree.cli", "run", str(RUN), "--quiet"]
-    words += ["--out", str(folder)]
-    for setting in ("report=false", *settings):
-        words += ["--set", setting]
+def attempt(words: list[str], seconds: float | None) -> bool:
+    """Whether the process came to its end before it was killed."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-    quiet = {"stdout": subprocess.DEVNULL, "env": environment}
-    return subprocess.Popen([*words, *more], start_new_session=True, **quiet)
-
-
-def finished(folder: Path, settings: list[str], *more: str) -> float:
-    """Run to the end; the seconds that it took."""
-    before = time.monotonic()
-    assert started(folder, settings, *more).wait() == 0, f"the run in {folder} failed"
-    return time.monotonic() - before
-
-
-def killed(folder: Path, settings: list[str], after: float, *more: str) -> bool:
-    """Kill a run after some seconds; whether it was still going."""
-    process = started(folder, settings, *more)
+    process = subprocess.Popen(
+        words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     try:
-        process.wait(after)
+        _, said = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
-        return True
-    return False
+        return False
+    if process.returncode:
+        raise SystemExit(said)
+    return True
+
+
+def numbers(folder: Path) -> dict[str, str]:
+    """Digests of the files that hold numbers."""
+    names = [*NUMBERS, *(name for name in SOME if (folder / name).exists())]
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
 def place(folder: Path) -> str:
-    """What a killed run has to go on from; every file of it is whole."""
-    if not (folder / "manifest.json").exists():
-        return "nothing"
-    stages = json.loads((folder / "manifest.json").read_text())["stages"]
-    kept = sorted((folder / "checkpoints").glob("*.safetensors"))
-    states = [from_bytes(path.read_bytes()) for path in kept]
-    loops = [f"{state['label']} {state['done']}/{state['total']}" for state in states]
-    return ", ".join([*stages, *loops]) or "its beginning"
+    """Where a killed run had come to."""
+    manifest = folder / "manifest.json"
+    if not manifest.exists():
+        return "before"
+    stages = json.loads(manifest.read_text())["stages"]
+    kept = list((folder / "checkpoints").glob("*.safetensors"))
+    return f"after {stages[-1]}" if stages else f"fit, {len(kept)} checkpoints"
 
 
-def draws(folder: Path) -> dict[str, np.ndarray]:
-    """All arrays of the posterior's file."""
-    container = _arviz.arviz().from_netcdf(folder / "posterior.nc")
-    return {
-        f"{group}/{name}": np.asarray(container[group][name].values)
-        for group in _arviz.names(container)
-        for name in container[group].data_vars
-    }
+def once(name: str, folder: Path, moment: float) -> tuple[str, float]:
+    """Kill a run once and take it up; where it was, and the seconds of the rest."""
+    if attempt(command(name, folder), moment):
+        return "ended before", 0.0
+    where, started = place(folder), time.monotonic()
+    attempt(command(name, folder), None)
+    return where, time.monotonic() - started
 
 
-def differences(folder: Path, other: Path) -> list[str]:
-    """Files of two runs that differ."""
-    found = [n for n in FILES if (folder / n).read_bytes() != (other / n).read_bytes()]
-    one, two = draws(folder), draws(other)
-    same = one.keys() == two.keys() and all(
-        np.array_equal(one[name], two[name], equal_nan=one[name].dtype.kind == "f") for name in one
+def in_a_row(name: str, folder: Path, longest: float, moments: random.Random) -> int:
+    """Kill a run until it comes to its end; the number of kills."""
+    for kills in range(MOST):
+        if attempt(command(name, folder), moments.uniform(longest / 6, longest)):
+            return kills
+        longest *= 1.1  # a process that never lives through its start would never end
+    attempt(command(name, folder), None)
+    return MOST
+
+
+def row(name: str, kills: int, folder: Path) -> bool:
+    """A row of the table; whether all numbers were equal."""
+    moments, started = random.Random(0), time.monotonic()
+    attempt(command(name, folder / "whole"), None)
+    whole, expected = time.monotonic() - started, numbers(folder / "whole")
+    equal, places, rest = 0, [], []
+    while len(places) < kills:
+        there = folder / str(len(places))
+        where, seconds = once(name, there, moments.uniform(0, whole))
+        if where != "ended before":
+            equal += numbers(there) == expected
+            places.append(where)
+            rest.append(seconds / whole)
+        else:
+            there.rename(folder / f"ended {time.monotonic()}")
+    many = in_a_row(name, folder / "row", whole / 3, moments)
+    alike = numbers(folder / "row") == expected
+    found = ", ".join(f"{places.count(where)} {where}" for where in sorted(set(places)))
+    resumed = sum(rest) / max(len(rest), 1)
+    told = f"{many} kills: {'equal' if alike else 'DIFFERENT'}"
+    print(
+        f"| {name} | {whole:.0f} | {equal} of {kills} | {resumed:.2f} | {found} | {told} |",
+        flush=True,
     )
-    left = [path.name for path in folder.iterdir() if path.name.startswith(".")]
-    drafts = [name for name in left if name != ".lock"]
-    return found + ([] if same else ["posterior.nc"]) + drafts
+    return alike and equal == kills
 
 
-def main(kills: int, in_a_row: int, settings: list[str]) -> bool:
-    """Print a line for each kill; whether all numbers were the same."""
-    rng = np.random.default_rng(0)
-    bad = 0
-    with tempfile.TemporaryDirectory() as name:
-        base = Path(name) / "undisturbed"
-        whole = finished(base, settings)
-        print(f"undisturbed: {whole:.1f} s", flush=True)
-        for number in range(kills):
-            folder, after = Path(name) / str(number), rng.uniform(0, whole)
-            going = killed(folder, settings, after)
-            found = place(folder) if going else "it had ended"
-            took = finished(folder, settings, "--resume")
-            wrong = differences(folder, base)
-            bad += bool(wrong)
-            say = ", ".join(wrong) or "equal"
-            print(f"{number}: killed after {after:.1f} s ({found}), {took:.1f} s more: {say}")
-            sys.stdout.flush()
-        folder, times = Path(name) / "row", []
-        for _ in range(in_a_row):
-            after = rng.uniform(whole / 3, 2 * whole / 3)
-            if not killed(folder, settings, after, "--resume"):
-                break
-            times.append(f"{after:.1f} s ({place(folder)})")
-        finished(folder, settings, "--resume")
-        wrong = differences(folder, base)
-        bad += bool(wrong)
-        print(f"killed {len(times)} times in a row, after {'; '.join(times)}: ", end="")
-        print(", ".join(wrong) or "equal")
-    return not bad
+def main() -> None:
+    kills = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    print("| run | seconds | equal | resumed | killed | in a row |")
+    print("|---|---|---|---|---|---|")
+    fine = True
+    for name in sys.argv[2:] or RUNS:
+        with tempfile.TemporaryDirectory() as folder:
+            fine &= row(name, kills, Path(folder))
+    sys.exit(not fine)
 
 
 if __name__ == "__main__":
-    counts = [int(word) for word in sys.argv[1:] if "=" not in word]
-    told = [word for word in sys.argv[1:] if "=" in word]
-    sys.exit(0 if main(*[*counts, *(20, 4)[len(counts) :]], told) else 1)
+    main()
