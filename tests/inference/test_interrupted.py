@@ -131,7 +131,7 @@ def test_svi_with_the_own_guide(covariance, prior):
             random_state=0,
         )
 
-    assert check(fit) == ["svi", "svi"]
+    assert check(fit, most=6) == ["svi", "svi"]  # the first or the second fit is kept
 
 
 @pytest.mark.parametrize(
