@@ -21,6 +21,10 @@ PREFIX = ".rows."  # of files for the moment in which they have a name
 _folder: ContextVar[Path | None] = ContextVar("folder", default=None)
 
 
+class NoRoomError(OSError):
+    """A disk has no room for the rows."""
+
+
 @contextmanager
 def scratch_in(folder: Path) -> Iterator[None]:
     """Let the block have its files in a folder; by default they are where temporary files are."""
@@ -44,7 +48,7 @@ def mapped_tensor(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
     Raises
     ------
-    OSError
+    NoRoomError
         If the disk has no room for it.
     """
     size = math.prod(shape)
@@ -80,7 +84,7 @@ def _unnamed_file(size: int) -> Iterator[Path]:
         if hasattr(os, "posix_fallocate"):  # not on macOS
             os.posix_fallocate(handle, 0, size)
     except OSError as error:
-        raise OSError(
+        raise NoRoomError(
             f"{folder} has no room for {size / 2**30:.1f} GiB of rows ({error.strerror}): make "
             "some, or name another folder for temporary files by the environment variable TMPDIR."
         ) from error

@@ -88,9 +88,7 @@ def read_on_disk(file: "RunFile") -> Prepared:
     Raises
     ------
     InputError
-        If a table cannot be used.
-    OSError
-        If the disk has no room.
+        If a table cannot be used, or the disk has no room.
     """
     data = file.data
     scan = _scan(open_chunks(data.path), data)
@@ -204,9 +202,12 @@ def _features(
 ) -> list[tuple[pd.DataFrame, list[str]]]:
     """Features of the rows that each mask marks, in a file, and remarks on them."""
     names, kind = encoding.feature_names, np.float32 if scan.single else np.float64
-    found = [
-        _File(scratch.mapped_array((int(mask.sum()), len(names)), kind), mask) for mask in masks
-    ]
+    try:
+        found = [
+            _File(scratch.mapped_array((int(mask.sum()), len(names)), kind), mask) for mask in masks
+        ]
+    except scratch.NoRoomError as error:
+        raise InputError(str(error)) from error
     start = 0
     for frame in scan.table.chunks():
         for each in found:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bayestree._progress import watching
-from bayestree.inference.scratch import scratch_in
+from bayestree.inference.scratch import NoRoomError, scratch_in
 from bayestree.runs import outputs
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
 from bayestree.runs.disk import check_parts
@@ -152,7 +152,7 @@ class _Job:
                 estimator.fit(rows.X, rows.y, rows.weights)
             except InputError:
                 raise
-            except ValueError as error:
+            except (ValueError, NoRoomError) as error:
                 # settings that do not go together; the log has where it came from
                 self.log_traceback()
                 raise InputError(str(error)) from error

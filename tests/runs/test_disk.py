@@ -1,5 +1,8 @@
 """Runs whose rows are read in chunks and kept in files."""
 
+import errno
+import os
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -116,6 +119,16 @@ def test_too_many_texts(tmp_path):
     frame.assign(name=[f"n{i}" for i in range(150)]).to_csv(tmp_path / "rows.csv", index=False)
     with pytest.raises(InputError, match="different texts, and at most 100"):
         read_rows(run_file(tmp_path, data={"path": "rows.csv", "storage": "disk"}))
+
+
+def test_a_full_disk(monkeypatch, tmp_path):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(InputError, match="has no room"):
+        run(run_file(tmp_path, data={"storage": "disk"}))
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_model_is_that_of_memory(tmp_path):
