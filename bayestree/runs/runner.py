@@ -178,8 +178,9 @@ class _Job:
     def _describe(self) -> None:
         """Say what the data is, and what is odd about it."""
         if self.manifest["resumed"]:
-            done = ", ".join(self.manifest["stages"]) or "nothing"
-            self.display.say(f"going on with the run begun {self.manifest['started']}: {done} done")
+            done = ", ".join(self.manifest["stages"])
+            where = f"done are {done}" if done else "it was in its fit"
+            self.display.say(f"going on with the run begun {self.manifest['started']}: {where}")
             if others := changed(self.manifest["versions"]):
                 self.display.warn(f"the last digits of the numbers may change: {others}")
         rows, data = self.rows, self.file.data
@@ -222,7 +223,7 @@ def _left_whole(job: _Job, *, new: bool) -> Iterator[None]:
             job.note(status="failed", error=str(error))
         raise
     except KeyboardInterrupt:
-        job.display.warn("interrupted")
+        job.display.say("interrupted")
         job.note(status="interrupted")
         raise
     except Exception as error:
