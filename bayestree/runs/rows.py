@@ -87,7 +87,8 @@ def read_rows(file: "RunFile") -> Prepared:
         # what is text in the one is so in the other, even where it looks like numbers
         text = [str(name) for name in frame if tables.is_text(frame[name])]
         test = _read(Path(data.test), data.target, data.weights, data.drop, text)
-        prints["test"] = fingerprint(Path(data.test), len(test), test.shape[1] + len(set(data.drop)))
+        width = test.shape[1] + len(set(data.drop))
+        prints["test"] = fingerprint(Path(data.test), len(test), width)
         found = prepare_apart(frame, test, data.target, data.weights, task=data.task)
     return found._replace(fingerprints=prints)
 
