@@ -49,6 +49,7 @@ def same(a, b):
     first, second = arrays_of(a), arrays_of(b)
     return (
         describe(a) == describe(b)
+        and getattr(a, "n_iter_", None) == getattr(b, "n_iter_", None)
         and first.keys() == second.keys()
         and all(first[name].tobytes() == second[name].tobytes() for name in first)
     )
