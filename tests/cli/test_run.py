@@ -99,7 +99,9 @@ def test_interrupted_and_taken_up(file, place, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(outputs, "scored", interrupted)
         result = run("run", file, "--quiet")
-    assert result.exit_code == 130
+        forced = run("run", file, "--quiet", "--force")
+    assert result.exit_code == forced.exit_code == 130
+    assert "with --resume in place of --force to go on" in forced.stderr
     assert result.stderr == "bayestree: interrupted; type the same again with --resume to go on\n"
     assert "add --resume" in refused("run", file)
     done("run", file, "--resume")
