@@ -3,11 +3,15 @@
 from functools import cache
 
 import pytest
+import torch
 
 from bayestree import inference
 from bayestree.baselines import random_oblique
 from bayestree.inference import Data, GrowthLimits
 from bayestree.inference.facets import SearchOptions, improve_facets
+from bayestree.inference.facets.fits import refit
+from bayestree.inference.facets.search import FacetSearch
+from bayestree.inference.facets.starts import guide_around
 from bayestree.inference.splitters.bivariate import BivariateSplitter
 from bayestree.inference.splitters.end_to_end import EndToEndSplitter
 from bayestree.inference.splitters.weighted_entropy import WeightedEntropySplitter
@@ -181,6 +185,34 @@ def test_svi_after_a_search_for_facets(monkeypatch):
         )
 
     assert check(fit, most=2) == ["facets", "svi"]
+
+
+def refitted(problem, *, present=None, guide=None):
+    """In place of a search: the experts as they are, for a moment."""
+    if guide is None:
+        guide = guide_around(present, problem.rows, problem.prior)
+    fit = refit(problem.adopt(guide), problem, 2, 1)
+    return FacetSearch(fit.guide, fit.sides, fit.best, 1.0, [f"{fit.best:.6f}"])
+
+
+def same_facets(a, b):
+    alike = all(
+        torch.equal(one, other)
+        for pair in zip(a.nodes, b.nodes, strict=True)
+        for one, other in zip(*pair, strict=True)
+    )
+    return alike and torch.equal(a.leaf_sums, b.leaf_sums) and a.trace == b.trace
+
+
+def test_facets_of_several_nodes(monkeypatch):
+    init, data = grown(), quadrants(60)
+    monkeypatch.setitem(improve_facets.__globals__, "search_facets", refitted)
+
+    def fit():
+        return improve_facets(init, data, options=SMALL, random_state=0)
+
+    assert len(fit().nodes) > 1
+    assert check_every_stop(fit, same_facets, most=6) == ["facets"]
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
