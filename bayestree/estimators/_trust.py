@@ -133,8 +133,10 @@ def _check_reach(reach: Reach, tree: BaseTree, d: int) -> None:
 
 
 def _check_shapes(group: str, parts: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse arrays of other shapes; those that are absent are."""
+    """Refuse arrays of other shapes, or not of numbers; those that are absent may be."""
     for name, shape in shapes.items():
         values = getattr(parts, name)
         if values is not None and values.shape != shape:
             raise ValueError(f"{group}/{name} has the shape {values.shape}, not {shape}")
+        if values is not None and values.dtype.kind not in "fi":
+            raise ValueError(f"{group}/{name} is of {values.dtype}, not of numbers")

@@ -51,6 +51,7 @@ def changed(arrays, name, change):
         ("tree/hyperplane", lambda a: a.ravel(), "tree/hyperplane has the shape"),
         ("tree/expert_start", lambda a: a + 1, "does not say where experts begin"),
         ("tree/expert_start", lambda a: a[::-1], "does not say where experts begin"),
+        ("tree/leaf_rows", lambda a: a > 0, "tree/leaf_rows is of bool, not of numbers"),
         ("tree/value", lambda a: a[:, :-1], "tree/value has the shape"),
         ("tree/leaf_rows", lambda a: a[:-1], "tree/leaf_rows has the shape"),
         ("reach/low", lambda a: a[:-1], "reach/low has the shape"),
