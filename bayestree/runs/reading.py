@@ -99,6 +99,7 @@ def checked(section: type[Checked], values: Parts, source: str, table: str) -> C
         if first["type"] == "missing":
             raise InputError(f"{at} has no {name}; add a line {name} = ...") from error
         reason = first["msg"].replace("Input", "it", 1).replace("Tuple", "it", 1)
+        reason = reason.replace("valid tuple", "list")  # as TOML calls it
         raise InputError(f"{at} {name} = {shown(values[name])}, but {reason}.") from error
 
 

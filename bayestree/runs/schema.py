@@ -137,7 +137,14 @@ class RunFile(Head):
         return known.estimator_of(self.tree, str(task or self.task()))(**found)
 
     def explicit(self, task: str) -> "RunFile":
-        """The same run with every value said and no card: what a run folder keeps."""
+        """The same run with every value said and no card: what a run folder keeps.
+
+        Raises
+        ------
+        InputError
+            If the tree has no estimator of the task.
+        """
+        check_task(self.tree, task)
         layers: dict[str, Any] = {
             table: (Layer(f"[{table}]", self._written(table, task)),) for table in TABLES
         }

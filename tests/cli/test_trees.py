@@ -54,6 +54,12 @@ def test_every_tree_fits_and_predicts(name, task, target, tables, tmp_path):
     assert score > (0.75 if task == "classification" else 0.4)
 
 
+def test_numbers_that_a_tree_of_classes_finds_in_the_data_are_refused(tables, tmp_path):
+    said = refused("fit", "numbers.csv", "--target", "price", "--tree", "wodt", "--out", "tree")
+    assert "tree 'wodt' is of classes only; for regression take cpt, " in said
+    assert not (tmp_path / "tree").exists()
+
+
 def test_the_same_by_a_card(tables, tmp_path):
     (tmp_path / "my.toml").write_text('tree = "cpt-k1"\nmax_depth = 1\nepochs = 2\nn_draws = 2')
     words = ("fit", "classes.csv", "--target", "kind", *NUMBERS, "--out")

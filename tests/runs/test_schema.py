@@ -155,6 +155,7 @@ REFUSED = [
         {"data": BASE["data"] | {"test_fraction": 1.0}},
         r"test_fraction = 1.0, but it should be less",
     ),
+    ({"data": BASE["data"] | {"drop": "x"}}, r"drop = 'x', but it should be a list\."),
     ({"data": BASE["data"] | {"test": "t", "test_fraction": 0.1}}, "both test and test_fraction"),
     ({"data": BASE["data"] | {"max_depth": 3}}, r"'max_depth' is of \[model\], not of \[data\]"),
     ({"dat": {}}, r"run.toml: no table is named \[dat\]; did you mean '\[data\]'"),

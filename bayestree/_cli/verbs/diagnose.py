@@ -42,7 +42,8 @@ def diagnose(
         run = open_run(folder)
         found = judge(run)
         if as_json:
-            print(json.dumps({"folder": str(run.folder)} | _plain(found), indent=2))
+            told = {"folder": str(run.folder)} | _plain(found)
+            print(json.dumps(told, indent=2, ensure_ascii=False))
         else:
             print(found)
     if not found.passes:
