@@ -161,11 +161,19 @@ def check_columns(
         if name not in frame:
             known = ", ".join(map(repr, frame.columns[:20]))
             raise InputError(
-                f"{purpose} {name!r} is not a column of {source!r}, which has {known}."
+                f"{purpose} {name!r} is not a column of {source!r}, which has {known}"
+                f"{_no_commas(frame)}."
             )
     for purpose, name in named:
         if name in drop or (purpose == "weights" and name == target):
             raise InputError(f"{purpose} {name!r} is named for another purpose as well.")
+
+
+def _no_commas(frame: pd.DataFrame) -> str:
+    """What to say of a table whose one column looks like several."""
+    if len(frame.columns) > 1 or not any(mark in frame.columns[0] for mark in ";\t|"):
+        return ""
+    return ": columns must be separated by commas"
 
 
 def _read(

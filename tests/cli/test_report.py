@@ -32,7 +32,9 @@ def test_a_page_is_written(fitted, place):
 
 def test_rows_must_be_those_of_the_run_unless_left_out(fitted, place):
     (place / "things.csv").write_text("changed\n1\n")
-    assert "things.csv" in refused("report", "found")
+    said = refused("report", "found")
+    assert "things.csv" in said
+    assert said.endswith("; or add --no-rows.\n")
     done("report", "found", "--no-rows")
     page = (fitted / "report.html").read_text(encoding="utf-8")
     assert "of the predictions for 16 held-out rows are right" in page
@@ -42,4 +44,4 @@ def test_rows_must_be_those_of_the_run_unless_left_out(fitted, place):
 def test_what_cannot_be_written_is_refused(fitted):
     assert "must end in .html" in refused("report", "found", "--out", "page.txt")
     assert "does not exist" in refused("report", "found", "--out", "nowhere/page.html")
-    assert "nothing" in refused("report", "nothing")
+    assert "has no manifest.json" in refused("report", "nothing")

@@ -99,6 +99,13 @@ class TestReadRows:
         assert found.X_held["code=01"].tolist() == [1.0]
         assert found.remarks == []
 
+    @pytest.mark.parametrize("mark", [";", "\t"])
+    def test_a_table_without_commas_is_told(self, mark, tmp_path):
+        file = run_file(tmp_path)
+        table(5).to_csv(tmp_path / "data.csv", sep=mark, index=False)
+        with pytest.raises(InputError, match="columns must be separated by commas"):
+            read_rows(file)
+
     def test_the_fingerprint_is_of_the_file(self, tmp_path):
         first = read_rows(run_file(tmp_path)).fingerprints["data"]
         assert (first["rows"], first["columns"]) == (60, 4)

@@ -2,11 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bayestree._cli.errors import clear_errors
+
+if TYPE_CHECKING:
+    from bayestree.runs.rows import Prepared
+    from bayestree.runs.store import Run
 
 
 def report(
@@ -18,7 +22,7 @@ def report(
     ] = None,
     no_rows: Annotated[
         bool,
-        typer.Option("--no-rows", help="Leave the data alone: no scores and no pictures of rows."),
+        typer.Option("--no-rows", help="Leave the data alone: no pictures of rows."),
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
@@ -40,7 +44,8 @@ def report(
     """
     with clear_errors():
         page = (folder / "report.html" if out is None else out).absolute()
-        _check(page)
+        if out is not None:
+            _check(page)
         from bayestree._write import write_whole
         from bayestree.runs.folder import RunFolder
         from bayestree.runs.outputs import report_of
@@ -50,7 +55,7 @@ def report(
         text = report_of(
             RunFolder(run.folder),
             run.file,
-            None if no_rows else run.rows(),
+            None if no_rows else _rows(run),
             run.estimator,
             metrics=run.metrics,
             manifest=run.manifest,
@@ -62,11 +67,22 @@ def report(
         print(f"written to {page}: open it in a browser")
 
 
+def _rows(run: "Run") -> "Prepared":
+    from bayestree.tables import InputError
+
+    try:
+        return run.rows()
+    except InputError as error:
+        raise InputError(f"{str(error).rstrip('.')}; or add --no-rows.") from error
+
+
 def _check(page: Path) -> None:
     """Refuse a file that cannot be written, before any work is done."""
     from bayestree.tables import InputError
 
     if page.suffix not in (".html", ".htm"):
         raise InputError(f"--out {str(page)!r} must end in .html.")
-    if page.is_dir() or not page.parent.is_dir():
+    if page.is_dir():
+        raise InputError(f"--out {str(page)!r} is a folder; name a file.")
+    if not page.parent.is_dir():
         raise InputError(f"--out {str(page)!r} is in a folder that does not exist; make it first.")
