@@ -286,7 +286,7 @@ def _taken_up(folder: RunFolder, file: RunFile) -> dict[str, Any]:
 
 def _essential(text: str) -> list[str]:
     """Lines of a run file that its numbers depend on: all but words and outputs."""
-    kept = text.partition("[output]")[0].splitlines()
+    kept = text.partition("\n[output]\n")[0].splitlines()  # a title may hold the name as well
     return [line for line in kept if not line.startswith(("title = ", "question = "))]
 
 

@@ -249,6 +249,12 @@ class TestRefusals:
         assert numbers(folder) == before
         assert run(deeper, force=True).file.parameters()["max_depth"] == 2
 
+    @pytest.mark.parametrize("words", ["a [output] b", "[output]\n[output]\n"])
+    def test_another_run_whatever_its_title(self, words, tmp_path):
+        run(run_file(tmp_path, title=words))
+        with pytest.raises(InputError, match="holds another run, with max_depth = 1"):
+            run(run_file(tmp_path, title=words, model={"max_depth": 2}), resume=True)
+
     def test_another_seed(self, tmp_path):
         run(run_file(tmp_path))
         with pytest.raises(InputError, match="with seed = 0 where this one has seed = 1"):
