@@ -1,5 +1,6 @@
 """`bayestree`: trees from the command line. Every verb calls public functions."""
 
+import io
 import sys
 import traceback
 from typing import Annotated
@@ -41,6 +42,8 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a code page may lack the lines of a tree
+        sys.stdout.reconfigure(errors="replace")
     try:
         app()
     except Exception:

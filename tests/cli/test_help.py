@@ -1,9 +1,11 @@
 """What the command line says of itself."""
 
+import io
 import subprocess
 import sys
 
 import bayestree
+from bayestree import cli
 from tests.cli.command import run
 
 
@@ -25,3 +27,12 @@ class TestHelp:
         for option in ("--target", "--test-fraction", "--weights", "--drop", "--force"):
             assert option in page
         assert "bayestree predict iris-tree new.csv" in run("--help").stdout
+
+
+def test_a_terminal_that_lacks_a_character_shows_another(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    monkeypatch.setattr(cli, "app", lambda: sys.stdout.write("├─ L: leaf"))
+    cli.main()
+    sys.stdout.flush()
+    assert raw.getvalue().split() == [b"??", b"L:", b"leaf"]
