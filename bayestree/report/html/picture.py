@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Text
 
 DRAWING: dict[str, Any] = {
     "svg.fonttype": "none",  # text is text: it can be read aloud, searched and copied
@@ -86,6 +87,7 @@ def written(figure: Figure, spoken: str, *, on_paper: bool = False) -> Markup:
         for points in ax.collections:
             if len(np.asarray(points.get_offsets())) > MANY:
                 points.set_rasterized(True)
+    _without_formulas(figure)
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=not on_paper, metadata={"Date": None})
     text = HEAD.sub("", buffer.getvalue())
@@ -105,3 +107,14 @@ def written(figure: Figure, spoken: str, *, on_paper: bool = False) -> Markup:
     )
     # Matplotlib escapes what is text in it.
     return Markup(OPENING.sub(lambda _: opening, text, count=1))
+
+
+def _without_formulas(figure: Figure) -> None:
+    """Let dollar signs be dollar signs: names are a person's own, and seldom TeX."""
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+    for ax in figure.axes:
+        for axis in (ax.xaxis, ax.yaxis):
+            if axis.get_scale() == "log":  # whose numbers Matplotlib writes as formulas
+                for label in axis.get_ticklabels(which="both"):
+                    label.set_parse_math(True)

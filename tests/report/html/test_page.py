@@ -125,6 +125,16 @@ def test_names_are_text_and_never_markup():
     assert evil in page.at("data")["text"]
 
 
+def test_dollars_in_names_are_no_formulas():
+    X, label, _ = rows()
+    frame = pd.DataFrame(X, columns=["pay ($) to $", "cost $\\frac{$", "a$b", "$x$"])
+    classes = np.array(["1 $ or $", "$\\x$", "c"])[label]
+    clf = bt.BivariateTreeClassifier(max_depth=2).fit(frame, classes)
+    text = html_report(clf, X=frame, y=classes)
+    drawn = re.findall(r'<svg class="plot.*?</svg>', text, re.DOTALL)
+    assert any("pay ($) to $" in one for one in drawn)
+
+
 def test_the_facets_are_those_of_the_estimator(drawn, pages):
     clf, _ = drawn
     page = Page((pages / "drawn.html").read_text(encoding="utf-8"))
