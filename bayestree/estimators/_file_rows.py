@@ -113,7 +113,9 @@ def fits_in_parts(estimator: Any) -> bool:
     return bool(estimator._in_parts())
 
 
-def checked(estimator: Any, X: Any, *, in_parts: bool, y: Any = None, **checks: Any) -> Any:
+def checked(
+    estimator: Any, X: Any, *, in_parts: bool, y: Any = "no_validation", **checks: Any
+) -> Any:
     """X as an array of floats, or as it is in its file if it is large and may be read in parts.
 
     Parameters
@@ -123,6 +125,7 @@ def checked(estimator: Any, X: Any, *, in_parts: bool, y: Any = None, **checks: 
     X : array or DataFrame
     in_parts : bool
     y : array, optional
+        A None is refused; the default is scikit-learn's word for no y.
     checks
         For ``validate_data`` of scikit-learn.
 
@@ -130,10 +133,9 @@ def checked(estimator: Any, X: Any, *, in_parts: bool, y: Any = None, **checks: 
     -------
     array or FileRows, or a pair of such rows and y
     """
-    if y is not None:
-        checks["y"] = y
     array = large_file(X) if in_parts else None
+    kind = np.float64 if array is None else "numeric"
+    found = validate_data(estimator, X, y, dtype=kind, **checks)
     if array is None:
-        return validate_data(estimator, X, dtype=np.float64, **checks)
-    found = validate_data(estimator, X, dtype="numeric", **checks)
-    return FileRows(array) if y is None else (FileRows(array), found[1])
+        return found
+    return (FileRows(array), found[1]) if isinstance(found, tuple) else FileRows(array)
