@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from filelock import FileLock, Timeout
 from pydantic import BaseModel
@@ -52,6 +52,8 @@ class RunFolder:
     path : Path
         Absolute; it need not exist yet.
     """
+
+    own: ClassVar[tuple[str, ...]] = OWN
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -100,9 +102,7 @@ class RunFolder:
 
     def is_new(self) -> bool:
         """Whether there is nothing yet, but for what a run leaves that was killed as it began."""
-        return not self.path.is_dir() or all(
-            place.name in (LOCK, LOG) or _is_draft(place) for place in self.path.iterdir()
-        )
+        return not self.path.is_dir() or all(map(self._is_nothing, self.path.iterdir()))
 
     def is_run(self) -> bool:
         """Whether a run was begun here."""
@@ -133,7 +133,7 @@ class RunFolder:
     def sweep(self) -> None:
         """Remove drafts of files that a killed process left."""
         for place in self.path.iterdir():
-            if _is_draft(place):
+            if self._is_draft(place):
                 _remove(place)
 
     def read_manifest(self) -> dict[str, Any]:
@@ -166,10 +166,13 @@ class RunFolder:
             yield path
             path.replace(self / name)
 
+    def _is_nothing(self, path: Path) -> bool:
+        """Whether a file may be there before anything is begun."""
+        return path.name in (LOCK, LOG) or self._is_draft(path)
 
-def _is_draft(path: Path) -> bool:
-    """Whether a name is that of a file of a run before it is whole."""
-    return any(path.name.startswith(f".{name}.") for name in OWN)
+    def _is_draft(self, path: Path) -> bool:
+        """Whether a name is that of an own file before it is whole."""
+        return any(path.name.startswith(f".{name}.") for name in self.own)
 
 
 def _remove(path: Path) -> None:

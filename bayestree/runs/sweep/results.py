@@ -33,6 +33,8 @@ class SweepFolder(RunFolder):
         Absolute; it need not exist yet.
     """
 
+    own = (SWEEP, NOTES, TABLE, BEST)
+
     def claim(self, *, force: bool) -> None:
         """Make the folder one of a sweep.
 
@@ -46,7 +48,8 @@ class SweepFolder(RunFolder):
                 f"the folder {self} is not empty and holds no sweep; name another, or add --force."
             )
         (self / POINTS).mkdir(exist_ok=True)
-        for draft in [*self.path.glob(".*.toml.*"), *(self / POINTS).glob(".*")]:
+        self.sweep()
+        for draft in (self / POINTS).glob(".*"):
             draft.unlink()  # of a process that was killed
 
     def outcomes(self, points: Iterable[Point]) -> dict[str, Outcome]:
@@ -77,6 +80,10 @@ class SweepFolder(RunFolder):
         raw = io.BytesIO()
         table.to_parquet(raw, index=False)
         write_whole(self / TABLE, raw.getvalue())
+
+    def _is_nothing(self, path: Path) -> bool:
+        empty = path.name == POINTS and path.is_dir() and not any(path.iterdir())
+        return empty or super()._is_nothing(path)
 
     def _file(self, point: Point) -> Path:
         return self / POINTS / f"{point.key}.json"
@@ -147,7 +154,8 @@ def ranking(table: pd.DataFrame, metric: Metric, n_fits: int) -> pd.DataFrame:
     found = table[names].drop_duplicates("point").join(sizes, on="point")
     found["fits"] = found["fits"].fillna(0).astype(int)
     found.loc[found["fits"] < n_fits, "mean"] = None
-    return found.sort_values("mean", ascending=metric not in MORE).reset_index(drop=True)
+    ascending = metric not in MORE
+    return found.sort_values("mean", ascending=ascending, kind="stable").reset_index(drop=True)
 
 
 def _varied(table: pd.DataFrame) -> Iterator[str]:

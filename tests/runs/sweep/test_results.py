@@ -70,6 +70,17 @@ class TestFolder:
         SweepFolder(tmp_path).claim(force=True)
         assert (tmp_path / "notes.txt").read_text() == "mine"
 
+    def test_a_sweep_that_was_killed_as_it_began(self, folder):
+        draft = folder / ".sweep.toml.x1"
+        draft.write_text("tit")
+        folder.claim(force=False)
+        assert not draft.exists()
+
+    def test_points_of_something_else(self, folder):
+        (folder / "points" / "mine.txt").write_text("mine")
+        with pytest.raises(InputError, match="holds no sweep"):
+            folder.claim(force=False)
+
     def test_drafts_of_a_killed_process_go(self, folder, points):
         draft = folder / "points" / ".0-0.json.x1"
         draft.write_text("half")
