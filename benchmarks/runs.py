@@ -97,7 +97,8 @@ def main() -> None:
         folder = Path(name)
         files = [EXAMPLES / "tumours.toml", EXAMPLES / "wines.toml", wide(folder)]
         print(
-            "| run | fit, s | run, s | all, s | run / fit | all / fit |\n|---|---|---|---|---|---|"
+            "| run | fit, s | hand, s | run, s | all, s | run / hand | run / fit | all / fit |\n"
+            "|---|---|---|---|---|---|---|---|"
         )
         for file in files:
             print(row(file, folder, repeats), flush=True)
