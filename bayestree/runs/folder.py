@@ -164,6 +164,8 @@ class RunFolder:
         with tempfile.TemporaryDirectory(dir=self.path, prefix=f".{name}.") as place:
             path = Path(place) / name
             yield path
+            with path.open("rb+") as written:
+                os.fsync(written.fileno())  # else a power cut may leave the name without content
             path.replace(self / name)
 
     def _is_nothing(self, path: Path) -> bool:

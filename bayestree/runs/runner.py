@@ -267,12 +267,14 @@ def _check_same(folder: RunFolder, file: RunFile, rows: Prepared) -> None:
             "name another folder, or add --force to begin anew."
         )
     # by content: a project may have been moved as a whole
-    was = {name: value["sha256"] for name, value in folder.read_manifest()["data"].items()}
-    if was != {name: value["sha256"] for name, value in rows.fingerprints.items()}:
-        raise InputError(
-            f"{str(file.data.path)!r} has changed since the run in {folder} began; add --force to "
-            "begin anew."
-        )
+    was = folder.read_manifest()["data"]
+    for name in sorted(was.keys() | rows.fingerprints.keys()):
+        found = rows.fingerprints.get(name, {})
+        if found.get("sha256") != was.get(name, {}).get("sha256"):
+            path = str(found.get("path", file.data.path))
+            raise InputError(
+                f"{path!r} has changed since the run in {folder} began; add --force to begin anew."
+            )
 
 
 def _taken_up(folder: RunFolder, file: RunFile) -> dict[str, Any]:

@@ -266,6 +266,14 @@ class TestRefusals:
         with pytest.raises(InputError, match=r"data\.csv' has changed since the run in .* began"):
             run(run_file(tmp_path), resume=True)
 
+    def test_another_table_of_held_out_rows(self, tmp_path):
+        table(seed=1).to_csv(tmp_path / "test.csv", index=False)
+        file = run_file(tmp_path, data={"test": "test.csv"})
+        run(file)
+        table(seed=2).to_csv(tmp_path / "test.csv", index=False)
+        with pytest.raises(InputError, match=r"test\.csv' has changed since the run in .* began"):
+            run(file, resume=True)
+
     def test_a_run_that_was_not_finished(self, tmp_path):
         with pytest.raises(KeyboardInterrupt):
             run(run_file(tmp_path), display=Recorder("scores", interrupt))

@@ -8,6 +8,7 @@ import pytest
 
 import bayestree
 from bayestree.estimators.files import ModelFileError
+from bayestree.runs.folder import RunFolder
 from bayestree.runs.runner import run
 from bayestree.runs.store import open_run, read_model
 from bayestree.tables import InputError
@@ -110,3 +111,12 @@ class TestChanged:
         model, columns = read_model(folder)
         assert isinstance(model, bayestree.ConvexPolytopeTreeClassifier)
         assert columns.target == "kind"
+
+
+def test_a_draft_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
+    named = []
+    monkeypatch.setattr("os.fsync", lambda _: named.append((tmp_path / "posterior.nc").exists()))
+    with RunFolder(tmp_path).draft("posterior.nc") as path:
+        path.write_text("draws")
+    assert named == [False]
+    assert (tmp_path / "posterior.nc").read_text() == "draws"
