@@ -269,9 +269,9 @@ def _check_same(folder: RunFolder, file: RunFile, rows: Prepared) -> None:
     # by content: a project may have been moved as a whole
     was = folder.read_manifest()["data"]
     for name in sorted(was.keys() | rows.fingerprints.keys()):
-        found = rows.fingerprints.get(name, {})
-        if found.get("sha256") != was.get(name, {}).get("sha256"):
-            path = str(found.get("path", file.data.path))
+        table = rows.fingerprints.get(name, {})
+        if table.get("sha256") != was.get(name, {}).get("sha256"):
+            path = str(table.get("path", file.data.path))
             raise InputError(
                 f"{path!r} has changed since the run in {folder} began; add --force to begin anew."
             )
