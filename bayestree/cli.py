@@ -25,9 +25,19 @@ Examples:
 
     bayestree fit iris.csv --target species --out iris-tree
 
+    bayestree predict iris-tree new.csv --out predictions.csv
+
+    bayestree run tumours.toml
+
+    bayestree run tumours.toml --resume
+
+    bayestree diagnose results/tumours && bayestree summary results/tumours
+
     bayestree fit iris.csv --target species --tree tao --set max_depth=3 --out iris-tao
 
-    bayestree predict iris-tree new.csv --out predictions.csv
+Exit codes: 0 done; 1 a verdict that says no (not converged, a point of a sweep that failed); 2 input
+that cannot be used, with one line that says what to change; 70 a fault of the program; 130
+interrupted.
 """
 
 app = typer.Typer(
