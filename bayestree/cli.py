@@ -35,8 +35,8 @@ Examples:
 
     bayestree fit iris.csv --target species --tree tao --set max_depth=3 --out iris-tao
 
-Exit codes: 0 done; 1 a verdict that says no (not converged, a point of a sweep that failed); 2 input
-that cannot be used, with one line that says what to change; 70 a fault of the program; 130
+Exit codes: 0 done; 1 a verdict that says no (not converged, a point of a sweep that failed); 2
+input that cannot be used, with one line that says what to change; 70 a fault of the program; 130
 interrupted.
 """
 
