@@ -7,11 +7,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 
 from bayestree._write import write_whole
 from bayestree.tables import InputError
@@ -37,6 +38,7 @@ class _Manifest(BaseModel):
     """What every manifest says; it may say more."""
 
     status: str
+    started: Annotated[str, AfterValidator(datetime.fromisoformat)]
     stages: list[str]
     seconds: dict[str, float]
     resumed: int

@@ -79,7 +79,13 @@ class TestChanged:
 
     @pytest.mark.parametrize(
         "change",
-        [{"stages": [3]}, {"seconds": {"fit": "long"}}, {"versions": [1]}, {"data": {"data": {}}}],
+        [
+            {"stages": [3]},
+            {"seconds": {"fit": "long"}},
+            {"versions": [1]},
+            {"data": {"data": {}}},
+            {"started": "yesterday"},
+        ],
     )
     def test_values_of_the_manifest(self, change, folder):
         path = folder / "manifest.json"

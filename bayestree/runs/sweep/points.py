@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from bayestree import __version__
+from bayestree.runs.manifest import versions
 from bayestree.runs.rows import Prepared
 from bayestree.runs.schema import RunFile
 from bayestree.runs.sweep.file import SweepFile
@@ -28,7 +28,7 @@ class Point:
     Parameters
     ----------
     key : str
-        Of all that its numbers depend on: data, parameters, seed, fold, and the package's version.
+        Of all that its numbers depend on: data, parameters, seed, fold, and versions of packages.
     number : int
         Of its setting, from 0.
     setting : dict
@@ -95,7 +95,7 @@ def _key(file: RunFile, rows: Prepared, fold: int | None, n_folds: int) -> str:
         "parameters": parameters,
         "seed": file.seed,
         "fold": [fold, n_folds],
-        "version": __version__,
+        "versions": versions(),
     }
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]

@@ -44,6 +44,11 @@ class TestKeys:
     def test_same_for_the_same_numbers(self, tmp_path, sweep, run):
         assert keys(tmp_path, sweep=sweep, run=run) == keys(tmp_path)
 
+    def test_other_versions_give_other_numbers(self, tmp_path, monkeypatch):
+        here = keys(tmp_path)
+        monkeypatch.setattr("bayestree.runs.sweep.points.versions", lambda: {"torch": "1.0"})
+        assert not set(keys(tmp_path)) & set(here)
+
     def test_processes_of_the_estimator_are_of_no_account(self, tmp_path):
         run = RUN.replace("bivariate", "tao")
         assert keys(tmp_path, run=run + "[inference]\nn_jobs = 2") == keys(tmp_path, run=run)
