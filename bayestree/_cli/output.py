@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,11 +36,17 @@ def display(*, quiet: bool) -> "Display":
     from bayestree.runs.progress import Silent
 
     if quiet:
-        return Silent(lambda text: typer.echo(f"warning: {text}", err=True))
+        return Silent(lambda text: _aside(f"warning: {text}"))
     console = Console(stderr=True)
     if console.is_terminal:
         return Live(console)
-    return Lines(lambda text: typer.echo(text, err=True))
+    return Lines(_aside)
+
+
+def _aside(text: str) -> None:
+    """A line on stderr; a run does not end because nobody reads it any more."""
+    with suppress(BrokenPipeError):
+        typer.echo(text, err=True)
 
 
 def tell_run(run: "Run", *, as_json: bool, quiet: bool) -> None:

@@ -108,3 +108,12 @@ def test_interrupted_and_taken_up(file, place, monkeypatch):
     assert open_run(place / "results").manifest["resumed"] == 1
     assert "add --force" in refused("run", file)
     done("run", file, "--force")
+
+
+def test_nobody_reads_the_progress(file, place, monkeypatch):
+    def gone(text, *, err=False):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("bayestree._cli.output.typer.echo", gone)
+    assert run("run", file, "--json").exit_code == 0
+    assert open_run(place / "results").manifest["status"] == "done"
