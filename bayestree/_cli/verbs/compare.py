@@ -8,6 +8,7 @@ import typer
 
 from bayestree._cli.errors import clear_errors
 from bayestree._cli.folders import check_output, write_table
+from bayestree._cli.options import Json
 from bayestree._cli.tables import records
 
 
@@ -20,9 +21,7 @@ def compare(
         Path | None, typer.Option(metavar="FILE", help="Write the table: .csv or .parquet.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Compare runs: which predicts better, and how sure that is.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bayestree._cli.errors import clear_errors
+from bayestree._cli.options import Json
 from bayestree._cli.tables import records
 
 if TYPE_CHECKING:
@@ -18,9 +19,7 @@ NOT_CONVERGED = 1  # exit code
 def diagnose(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run.")],
     *,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Say in plain words whether the inference of a run has converged.
 

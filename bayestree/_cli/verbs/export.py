@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bayestree._cli.errors import clear_errors
+from bayestree._cli.options import Json
 
 
 class FormatOption(StrEnum):
@@ -39,9 +40,7 @@ def export(
         int | None, typer.Option(min=1, help="Facets shown of each node: of text, rules and dot.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Write the deterministic tree for people or for other programs.
 

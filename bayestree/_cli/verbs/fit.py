@@ -8,6 +8,7 @@ import typer
 
 from bayestree._cli.complete import card_names, tree_names
 from bayestree._cli.errors import clear_errors
+from bayestree._cli.options import Json
 from bayestree._cli.output import display, tell_run, to_go_on, typed
 from bayestree.runs.trees import TREES
 
@@ -85,9 +86,7 @@ def fit(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the files of a folder that is not empty.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
-    ] = False,
+    as_json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress and no tree.")] = False,
 ) -> None:
     """Fit a tree to a table: a run without a file.

@@ -8,6 +8,7 @@ import typer
 
 from bayestree._cli.errors import clear_errors
 from bayestree._cli.folders import check_output
+from bayestree._cli.options import Json
 
 
 def predict(
@@ -19,9 +20,7 @@ def predict(
         "predictions.csv"
     ),
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Predict the rows of a table by a run.
 

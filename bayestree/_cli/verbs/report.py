@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bayestree._cli.errors import clear_errors
+from bayestree._cli.options import Json
 
 if TYPE_CHECKING:
     from bayestree.runs.rows import Prepared
@@ -24,9 +25,7 @@ def report(
         bool,
         typer.Option("--no-rows", help="Leave the data alone: no pictures of rows."),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Write the report of a run: one HTML page that needs nothing else.
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from bayestree._cli.errors import clear_errors
+from bayestree._cli.options import Json, Root
 from bayestree._cli.output import display, tell_run, to_go_on, typed
 
 
@@ -39,12 +40,8 @@ def run(
             help="Dask scheduler to send trees of a forest and chains to: tcp://HOST:PORT.",
         ),
     ] = None,
-    root: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder that no path may leave.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
-    ] = False,
+    root: Root = None,
+    as_json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress and no tree.")] = False,
 ) -> None:
     """Run a run file: data, a model, an inference.

@@ -9,6 +9,7 @@ import typer
 
 from bayestree._cli.errors import clear_errors
 from bayestree._cli.folders import check_output, write_table
+from bayestree._cli.options import Json
 from bayestree._cli.tables import aligned, records
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ def summary(
         Path | None, typer.Option(metavar="FILE", help="Write the table: .csv or .parquet.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Say what a run found: a table of the nodes of its tree.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bayestree._cli.errors import clear_errors
+from bayestree._cli.options import Json, Root
 from bayestree._cli.output import display, typed
 
 if TYPE_CHECKING:
@@ -35,12 +36,8 @@ def sweep(
     force: Annotated[
         bool, typer.Option("--force", help="Write into a folder that holds something else.")
     ] = False,
-    root: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder that no path may leave.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
-    ] = False,
+    root: Root = None,
+    as_json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Fit and score one run with other values, seeds and folds; write one table.
