@@ -109,6 +109,9 @@ list(in_order([*both, (os.kill, (os.getpid(), signal.SIGKILL), {})], n_jobs=2))
 """
 
 
+PATIENCE = 1200  # looks, a tenth of a second apart: far longer than they take
+
+
 def is_there(group):
     try:
         os.killpg(group, 0)
@@ -120,5 +123,8 @@ def is_there(group):
 def test_processes_end_with_a_driver_that_is_killed():
     driver = subprocess.Popen([sys.executable, "-c", DRIVER], start_new_session=True)
     assert driver.wait() == -signal.SIGKILL
-    while is_there(driver.pid):
+    for _ in range(PATIENCE):
+        if not is_there(driver.pid):
+            return
         time.sleep(0.1)
+    pytest.fail("its processes are still there")
