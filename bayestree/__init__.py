@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         ConvexPolytopeTreeRegressor,
         EndToEndForestClassifier,
         EndToEndTreeClassifier,
+        UnusedColumnsWarning,
         WeightedObliqueTreeClassifier,
     )
     from bayestree.estimators.files import load
@@ -34,6 +35,7 @@ _HOMES = {
     "ConvexPolytopeTreeRegressor": "bayestree.estimators",
     "EndToEndForestClassifier": "bayestree.estimators",
     "EndToEndTreeClassifier": "bayestree.estimators",
+    "UnusedColumnsWarning": "bayestree.estimators",
     "WeightedObliqueTreeClassifier": "bayestree.estimators",
     "export_dot": "bayestree.report.dot",
     "export_json": "bayestree.report.json",
@@ -53,6 +55,7 @@ __all__ = [
     "ConvexPolytopeTreeRegressor",
     "EndToEndForestClassifier",
     "EndToEndTreeClassifier",
+    "UnusedColumnsWarning",
     "WeightedObliqueTreeClassifier",
     "export_dot",
     "export_json",

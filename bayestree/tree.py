@@ -185,6 +185,17 @@ class Tree(RoutedTree):
             scale=np.ones_like(scale),
         )
 
+    def with_columns(self, kept: BoolArray) -> "Tree":
+        """The tree of these features (d,) alone, the others at 0."""
+        names = tuple(name for name, one in zip(self.feature_names, kept, strict=False) if one)
+        return self._with(
+            hyperplane=self.hyperplane[:, kept],
+            slope=None if self.slope is None else self.slope[:, kept],
+            center=self.center[kept],
+            scale=self.scale[kept],
+            feature_names=names,
+        )
+
     def rescaled(self, scale: float, shift: float) -> "Tree":
         slope = None if self.slope is None else self.slope * scale
         return self._with(value=self.value * scale + shift, slope=slope)

@@ -127,7 +127,8 @@ class BaseAlternatingTree(BaseTree):
             raise ValueError(
                 f"init is a tree on {given.n_features} features, and X has {len(self._center)}."
             )
-        return given.on_scaled(self._center, self._scale)
+        # it sees columns that are not in use at their means, and the fit does not see them
+        return given.on_scaled(self._center, self._finite_scale).with_columns(self._used)
 
     def _check_combination(self) -> None:
         super()._check_combination()

@@ -74,14 +74,17 @@ class FileRows:
         for start in range(0, len(self), size):
             yield slice(start, min(start + size, len(self)))
 
-    def tensor(self, dtype: torch.dtype, device: str) -> torch.Tensor:
-        """All rows as a tensor, in a file if it is not to be on another device."""
+    def tensor(
+        self, dtype: torch.dtype, device: str, columns: slice | BoolArray = slice(None)
+    ) -> torch.Tensor:
+        """Columns of all rows as a tensor, in a file if it is not to be on another device."""
+        shape = (len(self), self[:0][:, columns].shape[1])
         if torch.device(device).type == "cpu":
-            found = scratch.mapped_tensor(self.shape, dtype)
+            found = scratch.mapped_tensor(shape, dtype)
         else:
-            found = torch.empty(self.shape, dtype=dtype, device=device)
+            found = torch.empty(shape, dtype=dtype, device=device)
         for part in self.slices():
-            found[part] = torch.from_numpy(self[part]).to(dtype)
+            found[part] = torch.from_numpy(self[part][:, columns]).to(dtype)
         return found
 
 

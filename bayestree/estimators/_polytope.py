@@ -196,6 +196,9 @@ class BasePolytopeTree(BayesianTree):
         every = (self.inference == "nuts", self.search_facets, self.extend, self.refine == "tao")
         return self.guide == "polytope" and not any(every)
 
+    def _in_place(self) -> bool:
+        return self.image_shape is not None
+
     def _unit_rule(self) -> UnitRule:
         return "common" if self.scaling == "common" else "standard"
 

@@ -249,9 +249,8 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
 
     def _subsets(self) -> RandomFeatures | RandomPatch | None:
         """Which features each split may use."""
-        return subset_rule(
-            self.n_features_in_, self.max_features, self.image_shape, self.patch_size
-        )
+        n_features = int(self._used.sum())
+        return subset_rule(n_features, self.max_features, self.image_shape, self.patch_size)
 
     def _model(self, leaf: Leaf) -> SoftTree:
         prior: HyperplanePrior | None = None
@@ -267,6 +266,9 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
 
     def _in_parts(self) -> bool:
         return True
+
+    def _in_place(self) -> bool:
+        return self.image_shape is not None or isinstance(self.split, Network)
 
     def _unit_rule(self) -> UnitRule:
         return self.scaling

@@ -192,6 +192,9 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
     def _in_parts(self) -> bool:
         return False
 
+    def _in_place(self) -> bool:
+        return self.image_shape is not None
+
     def _trees(self) -> list[EndToEndTreeClassifier]:
         """The trees before their fit, each with a seed of its own."""
         many = None if self.patch_size is not None else self.max_features
@@ -205,6 +208,7 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
         for seed in seeds.tolist():
             tree = EndToEndTreeClassifier(random_state=seed, **shared)
             tree.classes_, tree.n_features_in_ = self.classes_, self.n_features_in_
+            tree._used = self._used
             if hasattr(self, "feature_names_in_"):
                 tree.feature_names_in_ = self.feature_names_in_
             trees.append(tree)

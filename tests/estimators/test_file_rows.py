@@ -52,6 +52,7 @@ ESTIMATORS = [
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
 class TestLargeFiles:
     @pytest.fixture(autouse=True)
     def sizes(self, monkeypatch):

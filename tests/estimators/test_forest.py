@@ -10,6 +10,9 @@ from sklearn.model_selection import train_test_split
 import bayestree
 from bayestree import EndToEndForestClassifier, EndToEndTreeClassifier
 
+# Some pixels of the digits are always white.
+pytestmark = pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
+
 QUICK = {"max_depth": 4, "epochs": 5, "learning_rate": 0.02, "random_state": 0}
 
 
