@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from bayestree.estimators.files import load
     from bayestree.estimators.regularization import regularization_path
+    from bayestree.inference.unsplit import SingleLeafWarning
     from bayestree.report.dot import export_dot
     from bayestree.report.html import html_report
     from bayestree.report.json import export_json
@@ -35,6 +36,7 @@ _HOMES = {
     "ConvexPolytopeTreeRegressor": "bayestree.estimators",
     "EndToEndForestClassifier": "bayestree.estimators",
     "EndToEndTreeClassifier": "bayestree.estimators",
+    "SingleLeafWarning": "bayestree.inference.unsplit",
     "UnusedColumnsWarning": "bayestree.estimators",
     "WeightedObliqueTreeClassifier": "bayestree.estimators",
     "export_dot": "bayestree.report.dot",
@@ -55,6 +57,7 @@ __all__ = [
     "ConvexPolytopeTreeRegressor",
     "EndToEndForestClassifier",
     "EndToEndTreeClassifier",
+    "SingleLeafWarning",
     "UnusedColumnsWarning",
     "WeightedObliqueTreeClassifier",
     "export_dot",

@@ -16,6 +16,7 @@ from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._units import UnitRule, units
 from bayestree.inference import Data, GrowthLimits, Posterior
+from bayestree.inference.unsplit import ONE_WAY, warn_single_leaf
 from bayestree.models import Network, SoftTree
 from bayestree.models.leaves import Leaf
 from bayestree.routed_tree import Frame, RoutedTree
@@ -133,6 +134,8 @@ class BaseTree(FittedTree, BaseEstimator):
     ) -> None:
         """Make ``tree_`` from the point estimate: splits that part rows, leaves of the rows."""
         tree = self._splits(self.posterior_, class_names).prune(X)
+        if tree.n_leaves == 1 and self.posterior_.model.topology.n_nodes:
+            warn_single_leaf(data.y, self._limits(), ONE_WAY)
         self.tree_ = tree.fill(X, y, weights, len(class_names))
 
     @property

@@ -18,6 +18,7 @@ from bayestree.estimators._priors import Prior, hyperplane_prior
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import Data, Posterior
 from bayestree.inference.svi import check_guide
+from bayestree.inference.unsplit import warn_single_leaf
 from bayestree.models import GammaProcess, InverseGammaScale, Priors, SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
@@ -273,6 +274,9 @@ class BasePolytopeTree(BayesianTree):
             **rates,
             **common,
         )
+        if sampled.model.topology.n_nodes == 0:
+            reason = "the search for facets removed every split; fit without search_facets"
+            warn_single_leaf(training.y, self._limits(), reason)
         if self.inference == "svi" or sampled.model.topology.n_nodes == 0:
             return sampled
         return inference.nuts(

@@ -1,5 +1,6 @@
 """Forests of end-to-end trees with the face of scikit-learn."""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from numbers import Integral, Real
 from pathlib import Path
@@ -23,6 +24,8 @@ from bayestree.estimators._subsets import CONSTRAINTS as SUBSETS
 from bayestree.estimators._subsets import MaxFeatures
 from bayestree.estimators._units import UnitRule
 from bayestree.estimators.end_to_end import EndToEndTreeClassifier
+from bayestree.inference import Data
+from bayestree.inference.unsplit import SingleLeafWarning, warn_single_leaf, why_not_grown
 from bayestree.models import Categorical
 
 FINE_TUNING = 3  # times the epochs of a stump (E2EDT, section 3.5)
@@ -187,6 +190,10 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
         for _ in Track(trees, "trees", show=self.verbose, parts={"grown": grown}):
             grown.trees.append(next(found))
         self.estimators_ = grown.trees
+        if self.get_n_leaves() == len(trees):
+            counted = weights > 0
+            limits, data = trees[0]._limits(), Data.of(X[counted], y[counted], weights[counted])
+            warn_single_leaf(data.y, limits, f"every tree: {why_not_grown(data, limits)}")
         return self
 
     def _in_parts(self) -> bool:
@@ -285,5 +292,6 @@ def _fitted(
     class_names: tuple[str, ...],
 ) -> EndToEndTreeClassifier:
     """The tree, fitted on one thread: sums are in the same order wherever it is."""
-    with threads_for(0), threadpool_limits(1):
+    with threads_for(0), threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SingleLeafWarning)  # the forest warns if all of them are
         return tree._fit(X, y, weights, Categorical(len(class_names)), class_names)
