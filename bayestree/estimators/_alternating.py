@@ -46,7 +46,7 @@ class BaseAlternatingTree(BaseTree):
         "dtype": [StrOptions(set(DTYPES))],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
-        "verbose": ["boolean"],
+        "verbose": ["boolean", StrOptions({"auto"})],
     }
 
     split: str
@@ -86,7 +86,7 @@ class BaseAlternatingTree(BaseTree):
             ridge=self.ridge,
             leaf_ridge=self._leaf_ridge(),
             n_jobs=self.n_jobs,
-            progress=self.verbose,
+            progress=bool(self.verbose),
         )
         if found.model.topology.n_nodes == 0:
             reason = "no split lowers the loss of the training rows"

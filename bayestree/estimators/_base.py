@@ -10,6 +10,7 @@ from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from bayestree._progress import Verbose, fitting
 from bayestree._threads import threads_for
 from bayestree.estimators._columns import UNUSED, with_unused_columns
 from bayestree.estimators._file_rows import FileRows
@@ -41,7 +42,7 @@ class BaseTree(FittedTree, BaseEstimator):
     min_gain: float = 0.0
     dtype: str = "float64"
     device: str = "cpu"
-    verbose: bool = False
+    verbose: Verbose = "auto"
 
     _used: BoolArray  # columns that the fit may use, which ``fit`` says
 
@@ -102,7 +103,7 @@ class BaseTree(FittedTree, BaseEstimator):
         data = given = self._data(X, y, weights)
         if not (self._used.all() or self._in_place()):
             given = self._data(X, y, weights, self._used)
-        with threads_for(self._work(*X.shape)):
+        with threads_for(self._work(*X.shape)), fitting(self.verbose):
             found = self._infer(self._model(leaf), given)
         self.posterior_ = with_unused_columns(found, self._used)
         self._read_off(X, y, weights, data, class_names)

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from bayestree import inference
+from bayestree._progress import Verbose
 from bayestree._seed import RandomState, draw_seed
 from bayestree.estimators._base import DTYPES
 from bayestree.estimators._bayesian import BayesianTree
@@ -69,7 +70,7 @@ class BasePolytopeTree(BayesianTree):
         "dtype": [StrOptions(set(DTYPES))],
         "device": [str],
         "random_state": ["random_state"],
-        "verbose": ["boolean"],
+        "verbose": ["boolean", StrOptions({"auto"})],
     }
 
     def __init__(
@@ -114,7 +115,7 @@ class BasePolytopeTree(BayesianTree):
         dtype: str = "float64",
         device: str = "cpu",
         random_state: RandomState = None,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
     ) -> None:
         self.max_depth = max_depth
         self.n_experts = n_experts
@@ -211,7 +212,7 @@ class BasePolytopeTree(BayesianTree):
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
         """Grow, and refine as far as ``inference`` says."""
         seeds = check_random_state(draw_seed(self.random_state))
-        common: dict[str, Any] = {"random_state": seeds, "progress": self.verbose}
+        common: dict[str, Any] = {"random_state": seeds, "progress": bool(self.verbose)}
         training, validation = self._hold_out(data, seeds)
         found = inference.grow(
             model,

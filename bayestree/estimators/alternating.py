@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from bayestree._progress import Verbose
 from bayestree._seed import RandomState
 from bayestree.estimators._alternating import BaseAlternatingTree
 from bayestree.estimators._classifier import TreeClassifier
@@ -65,8 +66,9 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
         Threads for the nodes of a depth; -1 for one per core. The tree does not depend on it.
     random_state : int, RandomState, optional
         Of the start.
-    verbose : bool, default=False
-        Show a progress bar on a terminal.
+    verbose : bool or "auto", default="auto"
+        Show progress on a terminal or in a notebook: at once, not at all, or (``"auto"``) where the
+        fit takes more than a second and is not one of several in parallel.
 
     Attributes
     ----------
@@ -115,7 +117,7 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
         dtype: str = "float64",
         n_jobs: int | None = None,
         random_state: RandomState = None,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
     ) -> None:
         self.split = split
         self.l1 = l1
@@ -179,8 +181,9 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
         Threads for the nodes of a depth; -1 for one per core. The tree does not depend on it.
     random_state : int, RandomState, optional
         Of the start.
-    verbose : bool, default=False
-        Show a progress bar on a terminal.
+    verbose : bool or "auto", default="auto"
+        Show progress on a terminal or in a notebook: at once, not at all, or (``"auto"``) where the
+        fit takes more than a second and is not one of several in parallel.
 
     Attributes
     ----------
@@ -226,7 +229,7 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
         dtype: str = "float64",
         n_jobs: int | None = None,
         random_state: RandomState = None,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
     ) -> None:
         self.split = split
         self.l1 = l1

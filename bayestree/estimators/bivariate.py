@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from bayestree import inference
+from bayestree._progress import Verbose
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.inference import Data, Posterior
 from bayestree.inference.cost_complexity import cost_complexity
@@ -57,8 +58,9 @@ class BivariateTreeClassifier(TreeClassifier):
         With more pairs of features, only those of the features that split best alone.
     class_weight : dict or "balanced", optional
         Factors of the row weights by class.
-    verbose : bool, default=False
-        Show progress bars on a terminal.
+    verbose : bool or "auto", default="auto"
+        Show progress on a terminal or in a notebook: at once, not at all, or (``"auto"``) where the
+        fit takes more than a second and is not one of several in parallel.
 
     Attributes
     ----------
@@ -99,7 +101,7 @@ class BivariateTreeClassifier(TreeClassifier):
         "budget": [Interval(Real, 0, None, closed="both")],
         "max_pairs": [Interval(Integral, 1, None, closed="left")],
         "class_weight": [dict, StrOptions({"balanced"}), None],
-        "verbose": ["boolean"],
+        "verbose": ["boolean", StrOptions({"auto"})],
     }
 
     def __init__(
@@ -117,7 +119,7 @@ class BivariateTreeClassifier(TreeClassifier):
         budget: float = 1e6,
         max_pairs: int = 20_000,
         class_weight: Any = None,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
     ) -> None:
         self.max_depth = max_depth
         self.n_orientations = n_orientations
@@ -157,5 +159,5 @@ class BivariateTreeClassifier(TreeClassifier):
             splitter=splitter,
             prune=prune if self.ccp_alpha > 0 else None,
             random_state=0,
-            progress=self.verbose,
+            progress=bool(self.verbose),
         )

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import StrOptions
 
+from bayestree._progress import Verbose
 from bayestree._seed import RandomState
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._polytope import BasePolytopeTree
@@ -111,8 +112,9 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     device : str, default="cpu"
         Where the inference runs, as torch names it.
     random_state : int or RandomState, optional
-    verbose : bool, default=False
-        Show progress bars on a terminal.
+    verbose : bool or "auto", default="auto"
+        Show progress on a terminal or in a notebook: at once, not at all, or (``"auto"``) where the
+        fit takes more than a second and is not one of several in parallel.
 
     Attributes
     ----------
@@ -181,7 +183,7 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
         dtype: str = "float64",
         device: str = "cpu",
         random_state: RandomState = None,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
     ) -> None:
         super().__init__(
             max_depth=max_depth,

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from bayestree import inference
+from bayestree._progress import Verbose
 from bayestree._seed import RandomState, draw_seed
 from bayestree.estimators._base import DTYPES, BaseTree
 from bayestree.estimators._bayesian import BayesianTree
@@ -101,8 +102,9 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
     device : str, default="cpu"
         Where the inference runs, as torch names it.
     random_state : int, RandomState, optional
-    verbose : bool, default=False
-        Show progress on a terminal.
+    verbose : bool or "auto", default="auto"
+        Show progress on a terminal or in a notebook: at once, not at all, or (``"auto"``) where the
+        fit takes more than a second and is not one of several in parallel.
 
     Attributes
     ----------
@@ -148,7 +150,7 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         "dtype": [StrOptions(set(DTYPES))],
         "device": [str],
         "random_state": ["random_state"],
-        "verbose": ["boolean"],
+        "verbose": ["boolean", StrOptions({"auto"})],
     }
     validation_fraction = 0.0
 
@@ -182,7 +184,7 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         dtype: str = "float64",
         device: str = "cpu",
         random_state: RandomState = None,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
     ) -> None:
         self.max_depth = max_depth
         self.max_leaves = max_leaves
@@ -279,7 +281,7 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
         """Grow, train the whole tree, and sample its posterior where ``inference`` says so."""
         seeds = check_random_state(draw_seed(self.random_state))
-        common: dict[str, Any] = {"random_state": seeds, "progress": self.verbose}
+        common: dict[str, Any] = {"random_state": seeds, "progress": bool(self.verbose)}
         steps: dict[str, Any] = {
             "steepness_step": self.steepness_step,
             "batch_size": self.batch_size,

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 
 from bayestree._parallel import Call, in_order
-from bayestree._progress import Track
+from bayestree._progress import Track, Verbose, fitting
 from bayestree._seed import RandomState, draw_seed
 from bayestree._threads import threads_for
 from bayestree.estimators._base import DTYPES
@@ -70,8 +70,9 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
     n_jobs : int, optional
         Trees fitted at once, as joblib has it. The numbers are the same for any.
     random_state : int, RandomState, optional
-    verbose : bool, default=False
-        Show progress on a terminal.
+    verbose : bool or "auto", default="auto"
+        Show progress on a terminal or in a notebook: at once, not at all, or (``"auto"``) where the
+        fit takes more than a second and is not one of several in parallel.
 
     Attributes
     ----------
@@ -116,7 +117,7 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
         "dtype": [StrOptions(set(DTYPES))],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
-        "verbose": ["boolean"],
+        "verbose": ["boolean", StrOptions({"auto"})],
     }
 
     def __init__(
@@ -143,7 +144,7 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
         dtype: str = "float64",
         n_jobs: int | None = None,
         random_state: RandomState = None,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
     ) -> None:
         self.n_estimators = n_estimators
         self.max_features = max_features
@@ -187,8 +188,10 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
             yield from in_order(calls[len(grown.trees) :], n_jobs=self.n_jobs)
 
         found = rest()
-        for _ in Track(trees, "trees", show=self.verbose, parts={"grown": grown}):
-            grown.trees.append(next(found))
+        with fitting(self.verbose):
+            track = Track(trees, "trees", show=bool(self.verbose), parts={"grown": grown})
+            for _ in track:
+                grown.trees.append(next(found))
         self.estimators_ = grown.trees
         if self.get_n_leaves() == len(trees):
             counted = weights > 0

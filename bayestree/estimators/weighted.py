@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from bayestree import inference
+from bayestree._progress import Verbose
 from bayestree._seed import RandomState
 from bayestree.estimators._base import DTYPES
 from bayestree.estimators._classifier import TreeClassifier
@@ -46,8 +47,9 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
         Precision of the fit; float32 halves time and memory on wide data.
     random_state : int, RandomState, optional
         Of the starts.
-    verbose : bool, default=False
-        Show progress bars on a terminal.
+    verbose : bool or "auto", default="auto"
+        Show progress on a terminal or in a notebook: at once, not at all, or (``"auto"``) where the
+        fit takes more than a second and is not one of several in parallel.
 
     Attributes
     ----------
@@ -80,7 +82,7 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "dtype": [StrOptions(set(DTYPES))],
         "random_state": ["random_state"],
-        "verbose": ["boolean"],
+        "verbose": ["boolean", StrOptions({"auto"})],
     }
 
     def __init__(
@@ -95,7 +97,7 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
         class_weight: Any = None,
         dtype: str = "float64",
         random_state: RandomState = None,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
     ) -> None:
         self.max_depth = max_depth
         self.max_iter = max_iter
@@ -122,7 +124,7 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
             limits=self._limits(),
             splitter=splitter,
             random_state=self.random_state,
-            progress=self.verbose,
+            progress=bool(self.verbose),
         )
         self.n_iter_ = max(splitter.iterations, default=0)
         return replace(grown, settings={**grown.settings, "max_iter": self.max_iter})

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bayestree._progress import Parts, Watch
-from bayestree.runs.progress import Unseen
+from bayestree._progress import Parts, Unseen, Watch
 
 EVERY = 10.0  # seconds between lines on a loop
 
