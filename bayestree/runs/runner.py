@@ -87,7 +87,7 @@ def run(
             manifest = begun(explicit, rows, command)
         with Both(display or Silent(), LogFile(folder / LOG)) as told:
             job = _Job(folder, explicit, rows, manifest, told)
-            with _left_whole(job, new=new), _warnings_to(told):
+            with _left_whole(job, new=new), _warnings_to(job):
                 job.go(estimator, resumed=resume)
     return open_run(folder.path)
 
@@ -293,10 +293,16 @@ def _essential(text: str) -> list[str]:
 
 
 @contextmanager
-def _warnings_to(display: Display) -> Iterator[None]:
-    """Say warnings in one line each."""
+def _warnings_to(job: _Job) -> Iterator[None]:
+    """Show warnings in one line each, and keep them in the manifest."""
+
+    def keep(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = " ".join(str(message).split())
+        job.display.warn(text)
+        kept = job.manifest.setdefault("warnings", [])
+        if text not in kept:  # a resumed run may repeat some
+            kept.append(text)
+
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: display.warn(
-            " ".join(str(message).split())
-        )
+        warnings.showwarning = keep
         yield

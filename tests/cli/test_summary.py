@@ -5,11 +5,12 @@ import shutil
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from bayestree import _cli
 from bayestree.runs.store import open_run
 from bayestree.runs.summary import summary
-from tests.cli.command import done, refused
+from tests.cli.command import QUICK, done, refused
 from tests.finished import finished
 
 
@@ -80,3 +81,23 @@ def test_facets_of_a_point_estimate_are_shown_where_a_split_has_several():
 
 def test_no_run(place):
     assert "has no manifest.json; give the folder of a run" in refused("summary", ".")
+
+
+@pytest.mark.filterwarnings("always::bayestree.SingleLeafWarning")
+@pytest.mark.filterwarnings("always::bayestree.UnusedColumnsWarning")
+def test_what_the_fit_warned_of(place, table):
+    table.head(12).assign(year=1991).drop(columns="copies").to_csv("few.csv", index=False)
+    told = done(
+        "fit", "few.csv", "--target", "kind", "--out", "few", "--test-fraction", "0.25", *QUICK
+    )  # fmt: skip
+    single = "warning: the tree has a single leaf and predicts the same for all rows: min_leaf=10"
+    unused = "warning: the fit ignores 1 constant column (year) of X."
+    lines = done("summary", "few").stdout.splitlines()
+    assert [line for line in lines if line.startswith(single)]
+    assert unused in lines
+    kept = json.loads(done("summary", "few", "--json").stdout)["warnings"]
+    log = (place / "few" / "run.log").read_text()
+    assert len(kept) == 2
+    for text in kept:
+        assert text in told.stderr
+        assert text in log

@@ -113,6 +113,7 @@ def _known(run: "Run") -> dict[str, Any]:
         "title": run.file.title,
         "question": run.file.question,
         "metrics": run.metrics,
+        "warnings": run.manifest.get("warnings", []),
     }
 
 
@@ -129,6 +130,7 @@ def _head(run: "Run") -> Iterator[str]:
         f"{counted(metrics['leaves'], 'leaf')}, depth {metrics['depth']}"
     )
     yield f"on {metrics['scored_rows']} {metrics['scored_on']}: {listed(scores)}"
+    yield from (f"warning: {text}" for text in run.manifest.get("warnings", []))
     yield ""
 
 
