@@ -144,8 +144,6 @@ class _Job:
         return self.folder, self.file, self.rows, self._fitted
 
     def _fit(self, estimator: Any) -> None:
-        if hasattr(estimator, "verbose"):
-            estimator.set_params(verbose=True)
         rows = self.rows
         with watching(self.checkpoints):
             try:
@@ -156,8 +154,6 @@ class _Job:
                 # settings that do not go together; the log has where it came from
                 self.log_traceback()
                 raise InputError(str(error)) from error
-        if hasattr(estimator, "verbose"):
-            estimator.set_params(verbose=False)
         outputs.write_model(self.folder, self.file, rows, estimator)
 
     def _stage(self, name: str, work: Callable[[], None], *, wanted: bool = True) -> None:

@@ -52,6 +52,7 @@ class TestFit:
         )
         assert metrics["rmse"] == pytest.approx(np.sqrt(expected))
 
+    @pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
     def test_the_held_out_score_is_of_rows_not_trained_on(self, table, place):
         table["kind"] = np.random.default_rng(1).permutation(table["kind"])
         table.to_csv("data.csv", index=False)

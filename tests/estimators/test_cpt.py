@@ -216,6 +216,8 @@ def test_one_class_is_refused(inference):
         classifier(inference).fit(X, y, sample_weight=(y == 1).astype(float))
 
 
+@pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 @pytest.mark.parametrize("make", [classifier, regressor])
 @pytest.mark.parametrize("inference", INFERENCES)
 def test_constant_columns_change_nothing_and_all_constant_is_one_leaf(make, inference):

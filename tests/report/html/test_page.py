@@ -80,6 +80,8 @@ def test_networks_have_a_page():
     check_whole(Page(html_report(clf, X=X, y=label)), [clf.tree_])
 
 
+@pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 @pytest.mark.usefixtures("sketched")
 @pytest.mark.parametrize("inference", ["svi", "map"])
 def test_a_tree_without_a_split_has_a_page(inference):
