@@ -12,11 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree._progress import Verbose, fitting
 from bayestree._threads import threads_for
-from bayestree.estimators._columns import UNUSED, with_unused_columns
+from bayestree.estimators._columns import with_unused_columns
 from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._units import UnitRule, units
 from bayestree.inference import Data, GrowthLimits, Posterior
+from bayestree.inference.data import UNUSED
 from bayestree.inference.unsplit import ONE_WAY, warn_single_leaf
 from bayestree.models import Network, SoftTree
 from bayestree.models.leaves import Leaf

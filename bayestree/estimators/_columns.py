@@ -16,7 +16,6 @@ from bayestree.routed_tree import chunks
 from bayestree.topology import BoolArray
 
 NAMED = 5  # columns, before the rest is only counted
-UNUSED = 1e300  # unit of columns that are not in use, in which their values are as good as 0
 
 Floats = NDArray[np.float64]
 

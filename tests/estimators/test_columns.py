@@ -19,8 +19,9 @@ from bayestree import (
     UnusedColumnsWarning,
     WeightedObliqueTreeClassifier,
 )
-from bayestree.estimators._columns import UNUSED, columns_in_use
+from bayestree.estimators._columns import columns_in_use
 from bayestree.inference import scratch
+from bayestree.inference.data import UNUSED
 from bayestree.models import Network
 
 SEED = {"random_state": 0}
@@ -185,11 +186,24 @@ def test_diagnostics_and_files_know_all_columns(tmp_path):
     np.testing.assert_allclose(found.constant_data["X"], X, rtol=1e-12, atol=1e-12)
     frame = clf.facets().to_frame()
     assert not frame.filter(like="year").to_numpy(dtype=float, na_value=0.0).any()
-    assert np.isfinite(found.log_prior["hyperplane"]).all()
     clf.save(tmp_path / "tree")
     again = bayestree.load(tmp_path / "tree")
     other = moved(X, UNUSED_COLUMNS)
     np.testing.assert_array_equal(again.predict_proba(other), clf.predict_proba(X))
+
+
+@pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
+@pytest.mark.parametrize(
+    "settings",
+    [{"inference": "nuts", "max_depth": 1, "n_warmup": 5}, {"inference": "svi", "max_depth": 2}],
+)
+def test_densities_are_those_of_the_columns_in_use(settings):
+    """The log joint density of the fit is that of the groups: no term of other columns is there."""
+    X, y = rows()
+    clf = ConvexPolytopeTreeClassifier(n_experts=3, epochs=3, n_draws=4, **SEED, **settings)
+    found = clf.fit(X, y).to_arviz(X, y)
+    terms = found.log_likelihood["obs"].sum("row") + sum(found.log_prior.data_vars.values())
+    np.testing.assert_allclose(found.sample_stats["lp"], terms, rtol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
