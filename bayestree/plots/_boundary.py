@@ -9,6 +9,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.patheffects import AbstractPathEffect, withStroke
 from numpy.typing import ArrayLike, NDArray
 
+from bayestree._trees import has_draws, tree_of
 from bayestree.plots import _style
 from bayestree.plots._geometry import Window, band_fields, border_fields, facets
 from bayestree.routed_tree import RoutedTree
@@ -80,7 +81,7 @@ def boundary(
         If the tree does not have two features, X and y do not match, or ``level`` is not
         between 0 and 1.
     """
-    tree = _style.tree_of(estimator)
+    tree = tree_of(estimator)
     if tree.n_features != 2:
         raise ValueError(
             f"boundary draws trees of 2 features, this one has {tree.n_features}; fit two "
@@ -94,7 +95,7 @@ def boundary(
     fewer = _window(tree, rows, _affordable(estimator, resolution))
     classifies = tree.value.ndim == 2
     (_shade_classes if classifies else _shade_values)(ax, estimator, tree, fewer)
-    if band and _style.has_draws(estimator):
+    if band and has_draws(estimator):
         coarse = _window(tree, rows, max(len(fewer.x) // COARSE, 2))
         _bands(ax, estimator, tree, coarse, level)
     _borders(ax, tree, window)
@@ -159,7 +160,7 @@ def _shade_values(ax: Axes, estimator: Any, tree: RoutedTree, window: Window) ->
 
 def _affordable(estimator: Any, resolution: int) -> int:
     """Points on each side of the grid on which draws are averaged: fewer where draws are many."""
-    if not _style.has_draws(estimator):
+    if not has_draws(estimator):
         return resolution
     posterior = estimator.posterior_
     share = np.sqrt(MANY_DRAWS / (posterior.n_chains * posterior.n_draws))
@@ -223,7 +224,7 @@ def _point_size(rows: Floats) -> float:
 def _class_points(
     ax: Axes, estimator: Any, tree: RoutedTree, rows: Floats, target: NDArray[Any]
 ) -> None:
-    names = _style.class_names(tree)
+    names = tree.class_labels
     labels = getattr(estimator, "classes_", np.arange(len(names)))
     colours = _style.class_colours(len(names))
     for label, name, colour in zip(labels, names, colours, strict=True):
@@ -259,7 +260,7 @@ def _value_points(ax: Axes, rows: Floats, target: NDArray[Any]) -> None:
 def _frame(ax: Axes, tree: RoutedTree, window: Window) -> None:
     left, right, bottom, top = _extent(window)
     ax.set(xlim=(left, right), ylim=(bottom, top))
-    first, second = _style.feature_names(tree)
+    first, second = tree.feature_labels
     ax.set(xlabel=first, ylabel=second)
     ax.locator_params(nbins=TICKS)
     _style.open_frame(ax)

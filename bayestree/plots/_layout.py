@@ -129,7 +129,7 @@ def draw_leaves(
 
 
 def _class_leaves(ax: Axes, tree: RoutedTree, leaf_at: Floats, text: Text) -> None:
-    names = _style.class_names(tree)
+    names = tree.class_labels
     colours = _style.class_colours(len(names))
     room = text.slot - GAP * text.size / TEXT[1] - _style.inches("00.00", text.size)
     shown = [_style.cut(name, text.size, room) for name in names]
@@ -154,7 +154,7 @@ def _class_leaves(ax: Axes, tree: RoutedTree, leaf_at: Floats, text: Text) -> No
 
 
 def _class_legend(ax: Axes, tree: RoutedTree, text: Text) -> None:
-    names = _style.class_names(tree)
+    names = tree.class_labels
     handles = [
         Rectangle((0, 0), 1, 1, facecolor=colour, label=name)
         for name, colour in zip(names, _style.class_colours(len(names)), strict=True)

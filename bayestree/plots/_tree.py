@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from bayestree._inequality import inequality, limit
+from bayestree._trees import has_draws, tree_of
 from bayestree.diagnostics.polytopes import n_facets
 from bayestree.diagnostics.size import PolytopeSize
 from bayestree.plots import _style
@@ -58,7 +59,7 @@ def tree(
     ValueError
         If ``sizes`` are those of another tree, or ``level`` is not between 0 and 1.
     """
-    found = _style.tree_of(estimator)
+    found = tree_of(estimator)
     measured = _measured(estimator, found, sizes)
     node_texts = _node_texts(found, measured, level)
     if ax is None:
@@ -79,7 +80,7 @@ def tree(
 
 def _new_axes(tree: RoutedTree) -> Axes:
     """As wide as the tree needs."""
-    names = _style.class_names(tree) if tree.value.ndim == 2 else ("",)
+    names = tree.class_labels if tree.value.ndim == 2 else ("",)
     widest = max(_style.inches(f"{name}00.00", TEXT[1]) for name in names)
     slot = float(np.clip(widest + 1.1 * GAP, *SLOT))
     width = float(np.clip(slot * (tree.n_leaves + EDGES) + 2 * _style.PAD, 3.2, WIDEST))
@@ -152,7 +153,7 @@ def _measured(estimator: Any, tree: RoutedTree, sizes: bool | PolytopeSize) -> P
                 f"{', '.join(tree.topology.node_labels)}; measure the estimator that is drawn."
             )
         return sizes
-    if not sizes or not _style.has_draws(estimator):
+    if not sizes or not has_draws(estimator):
         return None
     measured: PolytopeSize = estimator.polytope_size()
     return measured
@@ -187,7 +188,7 @@ def _split_text(tree: RoutedTree, node: int) -> str:
     terms, first = inequality(
         plane,
         strength,
-        _style.feature_names(tree),
+        tree.feature_labels,
         max_features=TERMS,
         decimals=2,
         separator="\n",

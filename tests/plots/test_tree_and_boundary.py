@@ -39,7 +39,7 @@ def test_draws_on_the_axes_given(draw):
 
 @pytest.mark.parametrize("draw", [plots.boundary, plots.tree])
 def test_refuses_what_is_not_fitted(draw):
-    with pytest.raises(TypeError, match="call fit first"):
+    with pytest.raises(TypeError, match="of this package, got object"):
         draw(object())
 
 
@@ -202,7 +202,7 @@ def test_the_band_comes_last_in_the_legend():
     fitted = with_band(tree, lambda X, level: [part[:, :1] for part in about_axes(X, level)])
     ax = plots.boundary(fitted, np.ones((4, 2)), [0, 1, 1, 0])
     said = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert said == ["0", "1", "90% band of the border"]
+    assert said == ["class 0", "class 1", "90% band of the border"]
 
 
 def test_tree_says_facets_rows_and_classes():
