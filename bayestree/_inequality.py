@@ -46,10 +46,8 @@ def inequality(
     lead = normal[first]
     terms = [names[first]]
     terms += [signed(normal[j] / lead, decimals, names[j]) for j in order[1:max_features].tolist()]
-    return (
-        f"{separator.join(terms)}{_hidden(order, max_features)} {'<=' if lead > 0 else '>='}",
-        first,
-    )
+    text = separator.join([*terms, *_hidden(order, max_features)])
+    return f"{text} {'<=' if lead > 0 else '>='}", first
 
 
 def weighted_sum(
@@ -66,7 +64,7 @@ def weighted_sum(
     """
     order = _by_strength(strength)
     terms = [signed(normal[j], decimals, names[j]) for j in order[:max_features].tolist()]
-    return leading(" ".join(terms)) + _hidden(order, max_features)
+    return leading(" ".join([*terms, *_hidden(order, max_features)]))
 
 
 def signed(value: float, decimals: int | None, name: str = "") -> str:
@@ -84,9 +82,9 @@ def _by_strength(strength: FloatArray) -> NDArray[np.intp]:
     return np.argsort(-np.abs(strength), kind="stable")[: np.count_nonzero(strength)]
 
 
-def _hidden(order: NDArray[np.intp], max_features: int | None) -> str:
+def _hidden(order: NDArray[np.intp], max_features: int | None) -> list[str]:
     hidden = len(order) - len(order[:max_features])
-    return f" + … {hidden} more" if hidden else ""
+    return [f"+ … {hidden} more"] if hidden else []
 
 
 def plain(value: float, decimals: int | None) -> str:

@@ -27,6 +27,8 @@ SHADED: dict[str, Any] = {
     "zorder": 0,
 }
 POINT: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.4, "zorder": 4}
+SIZE = 5.0, 4.4  # inches
+BESIDE = 0.75  # inches of them on the left of the map
 TICKS = 6  # intervals between them, at most
 MANY_DRAWS = 100  # above, the shade and the band have fewer points, ...
 LEAST = 80  # ... but so many on each side
@@ -90,7 +92,8 @@ def boundary(
     rows = None if X is None else np.asarray(X, dtype=np.float64)
     target = None if y is None else np.asarray(y)
     _check_rows(rows, target)
-    ax = ax or _style.new_axes(5.0, 4.4)
+    own = ax is None
+    ax = ax or _style.new_axes(*SIZE)
     window = _window(tree, rows, resolution)
     fewer = _window(tree, rows, _affordable(estimator, resolution))
     classifies = tree.value.ndim == 2
@@ -101,7 +104,7 @@ def boundary(
     _borders(ax, tree, window)
     if rows is not None:
         _points(ax, estimator, tree, rows, target)
-    _legend(ax)
+    _legend(ax, own=own)
     _frame(ax, tree, window)
     return ax
 
@@ -184,7 +187,7 @@ def _bands(ax: Axes, estimator: Any, tree: RoutedTree, window: Window, level: fl
             ax.contourf(window.x, window.y, grid, [field.min(), 0], colors=[colour], **BAND)
             ax.contour(window.x, window.y, grid, [0], colors=[colour], **EDGE)
     key: dict[str, Any] = {"facecolor": to_rgba(colour, BAND["alpha"]), "edgecolor": _style.INK}
-    ax.fill([], [], label=f"{level:.0%} band of the border", linestyle=":", linewidth=0.8, **key)
+    ax.fill([], [], label=f"{level:.0%} band", linestyle=":", linewidth=0.8, **key)
 
 
 def _borders(ax: Axes, tree: RoutedTree, window: Window) -> None:
@@ -232,20 +235,33 @@ def _class_points(
         ax.scatter(own[:, 0], own[:, 1], color=colour, label=name, s=_point_size(rows), **POINT)
 
 
-def _legend(ax: Axes) -> None:
-    """Above the map: classes and, last, the band."""
+def _legend(ax: Axes, *, own: bool) -> None:
+    """Above the map: classes and, last, the band, in as many lines as they need.
+
+    A figure of our ``own`` grows by these lines.
+    """
     handles, labels = ax.get_legend_handles_labels()
     if not handles:
         return
     order = sorted(range(len(labels)), key=lambda k: handles[k] in ax.patches)
+    room = SIZE[0] - 2 * _style.PAD - BESIDE if own else _style.width_of(ax)
+    texts = [_style.cut(labels[k], 9, room - 2 * _style.LEGEND_HANDLE) for k in order]
+    columns = _style.legend_columns(texts, room)
+    lines = -(-len(texts) // columns)
+    if own:
+        figure: Any = ax.figure
+        figure.set_size_inches(SIZE[0], SIZE[1] + _style.LEGEND_LINE * (lines - 1))
+    shown = _style.line_by_line(len(texts), columns)
     ax.legend(
-        [handles[k] for k in order],
-        [labels[k] for k in order],
+        [handles[order[k]] for k in shown],
+        [texts[k] for k in shown],
         loc="lower center",
         bbox_to_anchor=(0.5, 1.0),
-        ncols=min(len(labels), 4),
+        ncols=columns,
         markerscale=1.4,
         frameon=False,
+        fontsize=9,
+        columnspacing=1.2,
         handletextpad=0.4,
         handlelength=1.2,
     )

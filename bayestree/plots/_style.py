@@ -152,8 +152,7 @@ def shared_legend(axes: NDArray[Any], *, outside: bool, more: Sequence[Artist] =
     columns = legend_columns(labels, width)
     further = -(-len(handles) // columns) - 1
     figure.set_size_inches(width, height + LEGEND_LINE * further)
-    # Matplotlib fills column after column; a person reads line after line.
-    order = [k for column in range(columns) for k in range(column, len(handles), columns)]
+    order = line_by_line(len(handles), columns)
     place = {"loc": "outside upper right", "ncols": columns, "fontsize": 9}
     figure.legend(
         [handles[k] for k in order],
@@ -171,6 +170,11 @@ def inches(text: str, size: float) -> float:
     return HINTED * float(width) / 72
 
 
+def rows(weight: float) -> str:
+    """So many rows, to the nearest whole number."""
+    return f"{weight:,.0f} row{'s' * (round(weight) != 1)}"
+
+
 def cut(text: str, size: float, room: float) -> str:
     """As much of a text as so many inches hold; nothing, if that is less than two letters."""
     if inches(text, size) <= room:
@@ -180,6 +184,11 @@ def cut(text: str, size: float, room: float) -> str:
         if inches(shorter, size) <= room:
             return shorter
     return ""
+
+
+def line_by_line(n_entries: int, columns: int) -> list[int]:
+    """Order of entries for Matplotlib, which fills columns, that is to be read along the lines."""
+    return [k for column in range(columns) for k in range(column, n_entries, columns)]
 
 
 def legend_columns(labels: Sequence[str], width: float) -> int:

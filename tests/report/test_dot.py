@@ -83,7 +83,5 @@ def test_networks_and_a_tree_without_a_split():
 def test_bad_input():
     with pytest.raises(ValueError, match="max_facets must be 1 or more, got 0"):
         export_dot(oblique(), max_facets=0)
-    with pytest.raises(
-        TypeError, match="tree must be a Tree or a fitted estimator"
-    ):
+    with pytest.raises(TypeError, match="tree must be a Tree or a fitted estimator"):
         export_dot(3)
