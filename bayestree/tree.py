@@ -125,7 +125,8 @@ class Tree(RoutedTree):
         """Experts of a node, those whose facets lie nearest to the mean of the data first."""
         own = self.experts(node)
         norm = np.linalg.norm(self.hyperplane[own] * self.scale, axis=1)
-        away = self.facet_limit[own] - self.hyperplane[own] @ self.center
+        limits = facet_threshold(self.weight[own]) - self.intercept[own]
+        away = limits - self.hyperplane[own] @ self.center
         with np.errstate(divide="ignore", invalid="ignore"):  # a constant vote has no place
             distance = away / norm
         found: IntArray = own.start + np.argsort(distance, kind="stable")

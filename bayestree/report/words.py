@@ -62,7 +62,7 @@ class FacetWords(Words):
 
     def bounds(self, node: int) -> list[str]:
         """What decides at a polytope, and what its facets, listed after this, are to it."""
-        votes = counted(len(self.nearest(node)), "facet")
+        votes = counted(int(self.tree.n_facets[node]), "facet")
         return [f"the votes of {votes} add up to at most log 2", "necessary, not sufficient:"]
 
     def facet(self, expert: int) -> str:
