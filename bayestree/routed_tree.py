@@ -117,6 +117,17 @@ class RoutedTree(ABC):
         """Number of features."""
         return len(self.center)
 
+    @property
+    def feature_labels(self) -> tuple[str, ...]:
+        """Names of the features; x0, x1, ... where the tree has none."""
+        return self.feature_names or tuple(f"x{j}" for j in range(self.n_features))
+
+    @property
+    def class_labels(self) -> tuple[str, ...]:
+        """Names of the classes for readers; numbers read ``"class 1"``."""
+        names = self.class_names or tuple(str(c) for c in range(self.value.shape[1]))
+        return tuple(f"class {name}" if _is_number(name) else name for name in names)
+
     def walk(self, X: RowSource) -> Iterator[tuple[int, IntArray, BoolArray]]:
         """Every node reached, with the rows that reach it and the side of each."""
         children = self.topology.children
@@ -217,3 +228,11 @@ class RoutedTree(ABC):
         own: Any = self  # which every subclass makes a dataclass
         changed: Self = replace(own, **changes)
         return changed
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
