@@ -16,7 +16,7 @@ PLAIN = "write numbers with a decimal point and without other marks"
 def dates_remedy(name: str) -> str:
     """What to do with a column of dates."""
     return (
-        f"replace it by numbers, such as pandas.to_datetime(frame[{name!r}]).dt.dayofyear, or "
+        f"replace it by numbers, such as pandas.to_datetime(frame[{name!r}]).dt.day_of_year, or "
         "drop the column."
     )
 

@@ -219,7 +219,7 @@ class TestColumns:
 
     def test_dates(self, storage, tmp_path):
         days = pd.date_range("2024-01-01", periods=N)
-        said = "replace it by numbers, such as pandas.to_datetime(frame['day']).dt.dayofyear"
+        said = "replace it by numbers, such as pandas.to_datetime(frame['day']).dt.day_of_year"
         for n in (60, N):
             content = frame(n).assign(day=days[:n])
             assert said in refusal(tmp_path, storage, content.to_csv(index=False))
