@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.utils.validation import validate_data
 
+from bayestree.estimators._numbers import validated
 from bayestree.inference import scratch
 from bayestree.topology import BoolArray, IntArray
 
@@ -138,7 +138,7 @@ def checked(
     """
     array = large_file(X) if in_parts else None
     kind = np.float64 if array is None else "numeric"
-    found = validate_data(estimator, X, y, dtype=kind, **checks)
+    found = validated(estimator, X, y, dtype=kind, **checks)
     if array is None:
         return found
     return (FileRows(array), found[1]) if isinstance(found, tuple) else FileRows(array)

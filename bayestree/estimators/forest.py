@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from bayestree._parallel import Call, in_order
@@ -20,6 +20,7 @@ from bayestree._seed import RandomState, draw_seed
 from bayestree._threads import threads_for
 from bayestree.estimators._base import DTYPES
 from bayestree.estimators._classifier import Floats, LabelledClassifier
+from bayestree.estimators._numbers import validated
 from bayestree.estimators._subsets import CONSTRAINTS as SUBSETS
 from bayestree.estimators._subsets import MaxFeatures
 from bayestree.estimators._units import UnitRule
@@ -262,7 +263,7 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
 
     def _check_rows(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
-        rows: Floats = validate_data(self, X, reset=False, dtype=np.float64)
+        rows: Floats = validated(self, X, reset=False, dtype=np.float64)
         return rows
 
 

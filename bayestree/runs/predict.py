@@ -16,6 +16,7 @@ from bayestree import tables
 from bayestree._write import whole_file
 from bayestree.runs.scores import predictions, said_of, scores_of, target_or_why_not
 from bayestree.runs.store import Columns, read_model
+from bayestree.tables import located
 from bayestree.tables.columns import remarks_on
 
 Scores = dict[str, float]
@@ -58,7 +59,7 @@ def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
     estimator, columns = read_model(folder)
     text = [*columns.encoding.text, *([columns.target] if columns.is_text else [])]
     told = _Told(estimator, columns)
-    with whole_file(out) as draft, _written(draft, out.suffix) as write:
+    with located(data), whole_file(out) as draft, _written(draft, out.suffix) as write:
         for frame in tables.open_chunks(data, text).chunks():
             X = told.features(frame)
             write(predictions(estimator, X))

@@ -10,7 +10,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -199,7 +199,8 @@ class _Job:
         self.folder.write_json(MANIFEST, self.manifest)
 
     def log_traceback(self) -> None:
-        with (self.folder / LOG).open("a", encoding="utf-8") as log:
+        # where the log has no room either, the error itself is what matters
+        with suppress(OSError), (self.folder / LOG).open("a", encoding="utf-8") as log:
             log.write(traceback.format_exc())
 
 

@@ -155,7 +155,9 @@ class TestRefusals:
     def test_columns(self, table, place):
         table.assign(day=pd.Timestamp("2020-01-01")).to_parquet("data.parquet")
         words = ("fit", "data.parquet", "--out", "tree")
-        assert "column 'day' holds datetime64" in refused(*words, "--target", "kind")
+        assert "column 'day' holds dates; replace it by numbers" in refused(
+            *words, "--target", "kind"
+        )
         words = (*words, "--drop", "day")
         assert "drop 'x' is not a column of 'data.parquet'" in refused(
             *words, "--target", "kind", "--drop", "x"

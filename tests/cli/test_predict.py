@@ -61,7 +61,9 @@ class TestPredict:
         fitted.drop(columns=["size", "color"]).to_csv("new.csv", index=False)
         assert "columns 'size', 'color' missing" in refused("predict", "tree", "new.csv")
         fitted.assign(size="x").to_csv("new.csv", index=False)
-        assert "'size' should hold numbers, but holds 'x'" in refused("predict", "tree", "new.csv")
+        assert "'size' should hold numbers, but line 2 of 'new.csv' holds 'x'" in refused(
+            "predict", "tree", "new.csv"
+        )
         assert "exists; name another file, or add --force" in refused(
             "predict", "tree", "data.csv", "--out", "new.csv"
         )
