@@ -28,7 +28,7 @@ from bayestree.runs.folder import (
 )
 from bayestree.runs.rows import Prepared
 from bayestree.runs.schema import RunFile
-from bayestree.runs.scores import predictions, scored
+from bayestree.runs.scores import baseline_scores, predictions, scored
 from bayestree.runs.store import Columns
 
 MOST_NUMBERS = 10_000_000  # of a group of posterior.nc that has one for each row and draw
@@ -50,6 +50,7 @@ def write_scores(folder: RunFolder, file: RunFile, rows: Prepared, estimator: An
     sizes = sizes_of(estimator)
     if sizes is not None:
         write_whole(folder / FACETS, sizes.to_frame().to_csv())
+    baseline = baseline_scores(rows)
     metrics = {
         "tree": file.tree,
         "task": rows.task,
@@ -60,6 +61,7 @@ def write_scores(folder: RunFolder, file: RunFile, rows: Prepared, estimator: An
         **scored(estimator, rows.X_held, rows.y_held, rows.weights_held),
         "leaves": estimator.get_n_leaves(),
         "depth": estimator.get_depth(),
+        **({} if baseline is None else {"baseline": baseline}),
     }
     folder.write_json(METRICS, metrics)
 

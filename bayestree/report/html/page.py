@@ -15,10 +15,10 @@ from bayestree.diagnostics import PolytopeSize
 from bayestree.plots import _style
 from bayestree.report.html import words
 from bayestree.report.html.findings import findings
-from bayestree.report.html.rows import rows_of
 from bayestree.report.html.scores import scores_of
 from bayestree.report.html.sections import sections
 from bayestree.report.html.study import Study
+from bayestree.report.rows import rows_of
 
 
 def html_report(

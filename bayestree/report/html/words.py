@@ -25,6 +25,11 @@ def quantity(number: float) -> str:
     return f"{round(number, 1):,.10g}"
 
 
+def posterior(median: int, low: int, high: int) -> str:
+    """A median with its 90 % interval, as in ``"14 (13 to 15)"``."""
+    return f"{median} ({low} to {high})"
+
+
 def percent(share: float) -> str:
     """A share with a decimal, but for none and all."""
     if not math.isfinite(share):
