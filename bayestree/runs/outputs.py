@@ -3,12 +3,15 @@
 import itertools
 import json
 import shlex
+import tomllib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import tomli_w
 
 from bayestree._write import write_whole
 from bayestree.estimators._file_rows import parts_of
@@ -143,15 +146,24 @@ def report_of(
         metrics=metrics,
         sizes=sizes_of(estimator) if has_draws(estimator) else None,
         command=repeating(folder),
-        run_file=(folder / RUN).read_text(encoding="utf-8"),
+        run_file=without_places((folder / RUN).read_text(encoding="utf-8")),
         manifest=dict(manifest),
     )
 
 
 def repeating(folder: RunFolder) -> str:
-    """The command that makes the same run again, beside the first one."""
-    again = folder.path.with_name(f"{folder.path.name}-again")
-    return f"bayestree run {shlex.quote(str(folder / RUN))} --out {shlex.quote(str(again))}"
+    """The command that makes the same run again beside the first one, in its folder."""
+    again = Path("..", f"{folder.path.name}-again")
+    return f"bayestree run {RUN} --out {shlex.quote(str(again))}"
+
+
+def without_places(run_file: str) -> str:
+    """A run file for others: of files and folders the names, and not where they lie."""
+    content = tomllib.loads(run_file)
+    for table, key in (("data", "path"), ("data", "test"), ("output", "folder")):
+        if key in content[table]:
+            content[table][key] = Path(content[table][key]).name
+    return tomli_w.dumps(content)
 
 
 def has_draws(estimator: Any) -> bool:

@@ -11,7 +11,6 @@ from bayestree.report.html.drawing import (
     TEXT,
     Place,
     leaf_bar,
-    leaf_text,
     link_to,
     weight,
     whole,
@@ -20,10 +19,10 @@ from bayestree.report.html.labels import Labels
 from bayestree.report.html.sheets import Sheet
 from bayestree.report.html.svg import element, lines
 
-SLOT = (80.0, 172.0)  # width of a tip, by how many there are
-PAGE, BESIDE = 940.0, 448.0  # width that the tips share: of many, and of few
+SLOT = (80.0, 200.0)  # width of a tip, by how many there are
+PAGE, BESIDE = 1140.0, 560.0  # width that the tips share: of many, and of few
 FEW = 4  # tips of a small sheet
-LEVEL, TOP, BELOW = 56.0, 6.0, 58.0  # below a node, above the root, below a tip
+LEVEL, TOP, BELOW = 56.0, 6.0, 74.0  # below a node, above the root, below a tip
 BOX, LINE = 42.0, 16.0  # height of a node with two lines, and of a line
 PAD, WIDEST = 9.0, 300.0  # beside the text of a node, most width
 
@@ -137,17 +136,19 @@ def _node(labels: Labels, place: Place, room: float, end: float) -> Markup:
 def _leaf(labels: Labels, place: Place, slot: float) -> Markup:
     width = min(slot - 14, 104.0)
     left = place.x - width / 2
-    text = [
-        (leaf_text(labels, ~place.child, slot - 8), "asks"),
-        (words.count(labels.rows_of(place.child), "row"), "rows"),
-    ]
-    hit = element("rect", x=left - 4, y=place.y - BAR - 4, width=width + 8, height=58, class_="hit")
+    says = words.wrapped(labels.leaf_text(~place.child), TEXT, slot - 8)
+    text = [(line, "asks") for line in says]
+    text.append((words.count(labels.rows_of(place.child), "row"), "rows"))
+    tall = 26 + LINE * len(text)
+    hit = element(
+        "rect", x=left - 4, y=place.y - BAR - 4, width=width + 8, height=tall, class_="hit"
+    )
     return link_to(
         labels,
         place.child,
         hit,
         leaf_bar(labels, ~place.child, left, place.y - BAR, width, BAR),
-        lines(place.x, place.y + 18, text, 16, text_anchor="middle"),
+        lines(place.x, place.y + 18, text, LINE, text_anchor="middle"),
         kind="leaf",
     )
 

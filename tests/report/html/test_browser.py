@@ -139,6 +139,15 @@ def test_no_screen_scrolls_sideways(seen, name, width):
     assert overflow(page) <= 0
 
 
+def test_a_table_of_ten_classes_uses_the_width_of_the_screen(seen):
+    page = seen("ten", 1440)
+    assert page.locator(".confusion").count() == 1
+    beyond = page.eval_on_selector_all(
+        "#scores .scroll", "all => Math.max(...all.map((one) => one.scrollWidth - one.clientWidth))"
+    )
+    assert beyond <= 1
+
+
 def test_a_phone_has_the_lying_tree(seen):
     page = seen("drawn", 375, has_touch=True)
     assert not page.locator(".standing").first.is_visible()
