@@ -5,18 +5,31 @@ import shutil
 import pandas as pd
 import pytest
 
-from bayestree.diagnostics import Convergence
+from bayestree.diagnostics import Check, Convergence
 from bayestree.runs.diagnosis import Diagnosis, diagnose
 from bayestree.runs.store import open_run
 from bayestree.tables import InputError
 from tests.finished import finished
 
 
-@pytest.mark.parametrize("kind", ["point", "chains"])
-def test_a_point_estimate_passes_and_chains_without_a_record_do_not(kind):
-    found = Diagnosis("", Convergence((), (), pd.DataFrame(), kind))
-    assert found.converged == {"point": "nothing to judge", "chains": "not known"}[kind]
-    assert found.passes == (kind == "point")
+@pytest.mark.parametrize(
+    ("kind", "verdicts", "passes"),
+    [
+        ("point", {}, True),
+        ("chains", {}, False),
+        ("chains", {"r_hat": "doubtful"}, True),
+        # that of a variational fit as it comes: no run fails by its Pareto k
+        ("variational", {"elbo": "ok", "pareto_k": "info"}, True),
+        ("variational", {"elbo": "failed", "pareto_k": "info"}, False),
+    ],
+)
+def test_what_passes(kind, verdicts, passes):
+    about = {"pareto_k": "approximation"}
+    checks = tuple(
+        Check(name, about.get(name, "convergence"), 3.1, 1.0, verdict, "", "")
+        for name, verdict in verdicts.items()
+    )
+    assert Diagnosis("", Convergence(checks, (), pd.DataFrame(), kind)).passes == passes
 
 
 def test_chains_that_disagree():

@@ -144,5 +144,5 @@ def _convergence(study: Study) -> Finding | None:
         ),
     }[found.settled]
     if found.converged:
-        says += f" The intervals of the nodes are {found.intervals}"
+        says += f" Intervals of the nodes: {found.intervals}"
     return Finding("Convergence", says, tone)
