@@ -53,9 +53,14 @@ class Check:
     remedy: str
     at_least: bool = False
 
-    def __str__(self) -> str:
+    @property
+    def figure(self) -> str:
+        """Name, value and limit."""
         limit = f"{'at least' if self.at_least else 'at most'} {self.threshold:,.4g}"
-        found = f"[{self.verdict}] {self.name} = {self.value:,.4g} ({limit}): {self.says}"
+        return f"{self.name} = {self.value:,.4g} ({limit})"
+
+    def __str__(self) -> str:
+        found = f"[{self.verdict}] {self.figure}: {self.says}"
         return f"\n{INDENT}".join(
             [_wrapped(found), *([_wrapped(f"What to do: {self.remedy}")] if self.remedy else [])]
         )
