@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._seed import RandomState
-from bayestree.estimators._numbers import validated
 from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._fitted import FittedTree
+from bayestree.estimators._numbers import validated
 from bayestree.inference import Data, Units, by_row
 
 Floats = NDArray[np.float64]

@@ -9,8 +9,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree._seed import RandomState
 from bayestree.diagnostics.reach import Reach
-from bayestree.estimators._numbers import validated
 from bayestree.estimators._file_rows import FileRows, checked
+from bayestree.estimators._numbers import validated
 from bayestree.inference import Posterior
 from bayestree.routed_tree import RoutedTree
 

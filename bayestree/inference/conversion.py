@@ -151,8 +151,16 @@ class Conversion:
         return self.labels.dataset(variables)
 
     def sample_stats(self) -> xr.Dataset:
-        """What was recorded, and ``lp``, the log joint density of each draw."""
-        stats = dict(self.posterior.stats)
+        """What was recorded, and ``lp``, the log joint density of each draw.
+
+        Independent draws of a guide have no trajectories, and so none that diverged:
+        ``diverging`` says so, for ArviZ 0.x cannot draw ``plot_parallel`` without it.
+        """
+        posterior = self.posterior
+        stats = dict(posterior.stats)
+        shape = (posterior.n_chains, posterior.n_draws)
+        if {"elbo", "log_q"} & stats.keys() and shape != (1, 1):
+            stats["diverging"] = np.zeros(shape, dtype=np.bool_)
         if "lp" not in stats and "log_p" in stats:
             stats["lp"] = stats["log_p"]
         elif "lp" not in stats and self.data is not None and not self._missing_sites:

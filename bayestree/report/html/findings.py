@@ -1,11 +1,10 @@
 """What was found, in a few sentences at the head of the report."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from bayestree.diagnostics import Calibration, Convergence
+from bayestree.diagnostics import Calibration
 from bayestree.report import splits
 from bayestree.report.html import words
 from bayestree.report.html.scores import Score, Scores
@@ -172,32 +171,15 @@ def _convergence(study: Study) -> Finding | None:
     found = study.convergence
     if found is None:
         return None
-    faithful = {
-        True: "the draws may stand for the exact posterior",
-        False: "the draws do not stand for the exact posterior, so that intervals are rough",
-        None: "whether the draws may stand for the exact posterior is not known",
-    }
-    if _too_little(found, study.estimator.posterior_.stats):
-        says = "Too little was recorded to tell whether the inference has settled"
-        return Finding("Convergence", f"{says}; {faithful[found.faithful]}.", "doubtful")
-    if not found.checks:
-        return None
+    says, tone = {
+        "yes": ("The inference has settled.", "ok"),
+        "doubtful": ("The inference has settled, with some doubt.", "doubtful"),
+        "no": ("The inference has not settled: see the checks below.", "failed"),
+        "not known": (
+            "Too little was recorded to tell whether the inference has settled.",
+            "doubtful",
+        ),
+    }[found.settled]
     if found.converged:
-        tone = "ok" if found.faithful else "doubtful"
-        return Finding(
-            "Convergence", f"The inference has settled; {faithful[found.faithful]}.", tone
-        )
-    if all(check.about == "approximation" for check in found.checks):
-        says = faithful[found.faithful]
-        return Finding(
-            "Convergence", f"{says[0].upper()}{says[1:]}.", "ok" if found.faithful else "doubtful"
-        )
-    return Finding("Convergence", "The inference has not settled: see the checks below.", "failed")
-
-
-def _too_little(found: Convergence, stats: Mapping[str, Any]) -> bool:
-    """Whether no check failed, but the main one could not be made."""
-    judged = [check.verdict for check in found.checks if check.about == "convergence"]
-    if "failed" in judged or "r_hat" in found or "elbo" in found:
-        return False
-    return bool(judged) or "elbo" in stats  # else in closed form: nothing that could settle
+        says += f" Intervals of the nodes: {found.intervals}"
+    return Finding("Convergence", says, tone)
