@@ -10,14 +10,21 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 export OMP_NUM_THREADS := 1
 export MPLBACKEND := Agg
 
+# Numerical libraries choose their kernels by the CPU, and each kernel rounds in its own way. The
+# first setting is below every x86 CPU; other CPUs ignore it. The second is below this one.
+OLD_KERNELS := OPENBLAS_CORETYPE=Prescott ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE
+AVX_KERNELS := OPENBLAS_CORETYPE=Sandybridge ATEN_CPU_CAPABILITY=default MKL_CBWR=AVX
+AVX2_KERNELS := OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo analysis test test-statistical test-arviz1 lint bench clean
+.PHONY: help demo analysis test test-portable test-statistical test-arviz1 lint bench clean
 
 help:
 	@echo "make demo              a run on real data that ends in a report, results/tumours/report.html"
 	@echo "make analysis          one analysis from question to answer (four minutes); results/analysis"
 	@echo "make test              formatting, lint, types, layers and the fast tests"
+	@echo "make test-portable     the tests of numerical results again, with the kernels of older CPUs"
 	@echo "make test-statistical  the long tests of the inference"
 	@echo "make test-arviz1       adapter and diagnostics under ArviZ 1.x, which needs Python 3.12"
 	@echo "make lint              formatting, lint, types and layers only"
@@ -32,6 +39,15 @@ analysis: .venv/runtime.stamp
 
 test: lint
 	$(BIN)/python -m pytest -n 2 -m "not statistical"
+
+test-portable: .venv/test.stamp
+	$(OLD_KERNELS) $(BIN)/python -m pytest -n 2 -m portable
+	@case "$$($(BIN)/python -c 'import torch; print(torch.backends.cpu.get_cpu_capability())')" in \
+	    AVX512) kernels="$(AVX2_KERNELS)" ;; \
+	    AVX2) kernels="$(AVX_KERNELS)" ;; \
+	    *) exit 0 ;; \
+	esac; \
+	set -x; env $$kernels $(BIN)/python -m pytest -n 2 -m portable
 
 test-statistical: .venv/test.stamp
 	$(BIN)/python -m pytest -n 2 -m statistical
