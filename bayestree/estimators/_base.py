@@ -41,6 +41,7 @@ class BaseTree(FittedTree, BaseEstimator):
     min_rows: float = 2.0
     min_leaf: int = 1
     min_gain: float = 0.0
+    smoothing: float = 0.0
     dtype: str = "float64"
     device: str = "cpu"
     verbose: Verbose = "auto"
@@ -138,7 +139,7 @@ class BaseTree(FittedTree, BaseEstimator):
         tree = self._splits(self.posterior_, class_names).prune(X)
         if tree.n_leaves == 1 and self.posterior_.model.topology.n_nodes:
             warn_single_leaf(data.y, self._limits(), ONE_WAY)
-        self.tree_ = tree.fill(X, y, weights, len(class_names))
+        self.tree_ = tree.fill(X, y, weights, len(class_names), self.smoothing)
 
     @property
     def _finite_scale(self) -> NDArray[np.float64]:

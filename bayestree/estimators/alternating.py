@@ -37,7 +37,7 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
         scaled features (1/C of liblinear), of the other two for each feature that a node uses.
     pair_cost : float, default=1.2
         What two features of a bivariate split cost, in units of one.
-    max_depth : int, default=8
+    max_depth : int, default=6
         Of the start.
     init : {"cart", "random"}, Tree or fitted estimator, default="cart"
         The start: CART, a complete tree of random hyperplanes through medians, or any tree with
@@ -58,6 +58,9 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
         Units of the features inside: each its own standard deviation (but no less than a sixth
         of its range), one unit for all, its range, its standard deviation whatever it is, or as
         they are. ``"common"`` is for features that share a unit: pixels, indicators.
+    smoothing : float, default=1.0
+        Rows that the Dirichlet prior of each leaf of ``tree_`` is worth, spread evenly over the
+        classes; 0 leaves the shares of the training rows as they are.
     class_weight : dict or "balanced", optional
         Factors of the row weights by class.
     dtype : {"float32", "float64"}, default="float64"
@@ -96,6 +99,7 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BaseAlternatingTree._parameter_constraints,
+        "smoothing": [Interval(Real, 0, None, closed="left")],
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
@@ -105,7 +109,7 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
         split: Literal["oblique", "bivariate", "axis"] = "oblique",
         l1: float = 0.0,
         pair_cost: float = 1.2,
-        max_depth: int = 8,
+        max_depth: int = 6,
         init: Any = "cart",
         min_leaf: int = 1,
         sweeps: int = 40,
@@ -113,6 +117,7 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
         strict: bool = False,
         ridge: float = 0.1,
         scaling: UnitRule = "standard",
+        smoothing: float = 1.0,
         class_weight: Any = None,
         dtype: str = "float64",
         n_jobs: int | None = None,
@@ -130,6 +135,7 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
         self.strict = strict
         self.ridge = ridge
         self.scaling = scaling
+        self.smoothing = smoothing
         self.class_weight = class_weight
         self.dtype = dtype
         self.n_jobs = n_jobs
@@ -147,7 +153,7 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
     ----------
     split : {"oblique", "bivariate", "axis"}, default="oblique"
         All features, at most two, or one in each node. The last two are found by exact search.
-    l1 : float, default=0.0
+    l1 : float, default=0.2
         Penalty lambda beside the squared loss of y in units of its standard deviation: of oblique
         splits for |w|_1 on the scaled features, of the other two for each feature of a node.
     pair_cost : float, default=1.2
@@ -162,7 +168,7 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
         The start: CART, a complete tree of random hyperplanes through medians, or any tree with
         such splits, whatever its units. Inside of a search over parameters give the ``tree_`` of
         a fitted estimator: copies of the estimator are not fitted.
-    min_leaf : int, default=5
+    min_leaf : int, default=20
         Least rows in a leaf of the start from CART.
     sweeps : int, default=40
         Most passes over all nodes.
@@ -214,13 +220,13 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
         self,
         *,
         split: Literal["oblique", "bivariate", "axis"] = "oblique",
-        l1: float = 0.0,
+        l1: float = 0.2,
         pair_cost: float = 1.2,
         max_depth: int = 6,
         leaf: Literal["constant", "linear"] = "constant",
         leaf_ridge: float = 1.0,
         init: Any = "cart",
-        min_leaf: int = 5,
+        min_leaf: int = 20,
         sweeps: int = 40,
         patience: int = 5,
         strict: bool = False,

@@ -46,7 +46,7 @@ class BivariateTreeClassifier(TreeClassifier):
         Least weight of rows in a node that is split.
     min_leaf : int, default=1
         Least number of rows on each side of a split.
-    min_gain : float, default=0.0
+    min_gain : float, default=5.0
         Least gain of a split in nats of log-likelihood.
     ccp_alpha : float, default=0.0
         Minimal cost-complexity pruning: the impurity of the rows on average that a leaf must be
@@ -56,6 +56,9 @@ class BivariateTreeClassifier(TreeClassifier):
         they are screened at a few slopes on 1,000 rows, and the best 20 searched on all.
     max_pairs : int, default=20000
         With more pairs of features, only those of the features that split best alone.
+    smoothing : float, default=1.0
+        Rows that the Dirichlet prior of each leaf of ``tree_`` is worth, spread evenly over the
+        classes; 0 leaves the shares of the training rows as they are.
     class_weight : dict or "balanced", optional
         Factors of the row weights by class.
     verbose : bool or "auto", default="auto"
@@ -100,6 +103,7 @@ class BivariateTreeClassifier(TreeClassifier):
         "ccp_alpha": [Interval(Real, 0, None, closed="left")],
         "budget": [Interval(Real, 0, None, closed="both")],
         "max_pairs": [Interval(Integral, 1, None, closed="left")],
+        "smoothing": [Interval(Real, 0, None, closed="left")],
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "verbose": ["boolean", StrOptions({"auto"})],
     }
@@ -114,10 +118,11 @@ class BivariateTreeClassifier(TreeClassifier):
         max_leaves: int | None = None,
         min_rows: float = 2,
         min_leaf: int = 1,
-        min_gain: float = 0.0,
+        min_gain: float = 5.0,
         ccp_alpha: float = 0.0,
         budget: float = 1e6,
         max_pairs: int = 20_000,
+        smoothing: float = 1.0,
         class_weight: Any = None,
         verbose: Verbose = "auto",
     ) -> None:
@@ -132,6 +137,7 @@ class BivariateTreeClassifier(TreeClassifier):
         self.ccp_alpha = ccp_alpha
         self.budget = budget
         self.max_pairs = max_pairs
+        self.smoothing = smoothing
         self.class_weight = class_weight
         self.verbose = verbose
 

@@ -49,27 +49,28 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         always split the leaf that gains most.
     split : {"oblique"} or Network, default="oblique"
         f(x): linear, or a torch module for each node.
-    epochs : int, default=20
-        E-steps of each stump. Stumps of few rows take one step of Adam in each. Where features are
-        many, a few epochs here and more ``refine_epochs`` generalise better.
+    epochs : int, default=60
+        E-steps of each stump. A stump of few rows takes one step of Adam in each. Where features
+        are many, a few epochs here and more ``refine_epochs`` generalise better. The paper takes
+        20 or more, with a ``learning_rate`` of 0.001 and a ``steepness_step`` of 0.1.
     refine_epochs : int, optional
         E-steps of the whole tree, by default as many; 0 leaves the tree as it was grown.
     steepness : float, default=1.0
         gamma of the first epoch.
-    steepness_step : float, default=0.1
+    steepness_step : float, default=0.03
         Added to gamma after each epoch; the whole tree goes on where its stumps ended.
     batch_size : int, default=1000
         Rows of a step of Adam.
-    learning_rate : float, default=0.001
-        Of Adam. The start is on the unit sphere: with few features or few rows, where epochs have
-        few steps, a greater rate or more epochs are wanted.
+    learning_rate : float, default=0.01
+        Of Adam. The starting hyperplanes have norm 1. Lower it for a set of many rows, whose
+        epochs have many steps.
     attempts : int, default=5
         Starts of a stump that sends all rows one way, before its node is left a leaf.
     min_rows : float, default=2
         Least weight of rows in a node that is split.
     min_leaf : int, default=1
         Least number of rows on each side of a split.
-    min_gain : float, default=0.0
+    min_gain : float, default=3.0
         Least gain of a split in nats of log-likelihood.
     l1 : float, default=0.0
         Rate of a Laplace prior on the coefficients, in nats: sparser splits, which generalise
@@ -95,6 +96,9 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
     prediction : {"auto", "tree", "posterior"}, default="auto"
         ``"tree"`` is the deterministic tree, ``"posterior"`` the soft one (eq. 2), averaged over
         the draws; ``"auto"`` is the latter where there is more than one draw.
+    smoothing : float, default=1.0
+        Rows that the Dirichlet prior of each leaf of ``tree_`` is worth, spread evenly over the
+        classes; 0 leaves the shares of the training rows as they are.
     class_weight : dict or "balanced", optional
         Factors of the row weights by class.
     dtype : {"float32", "float64"}, default="float64"
@@ -146,6 +150,7 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         "n_draws": [Interval(Integral, 1, None, closed="left")],
         "scaling": [StrOptions({"variance", "standard", "common"})],
         "prediction": [StrOptions({"auto", "tree", "posterior"})],
+        "smoothing": [Interval(Real, 0, None, closed="left")],
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "dtype": [StrOptions(set(DTYPES))],
         "device": [str],
@@ -161,16 +166,16 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         max_leaves: int | None = None,
         order: Literal["level", "best"] = "level",
         split: str | Network = "oblique",
-        epochs: int = 20,
+        epochs: int = 60,
         refine_epochs: int | None = None,
         steepness: float = 1.0,
-        steepness_step: float = 0.1,
+        steepness_step: float = 0.03,
         batch_size: int = 1000,
-        learning_rate: float = 1e-3,
+        learning_rate: float = 0.01,
         attempts: int = 5,
         min_rows: float = 2,
         min_leaf: int = 1,
-        min_gain: float = 0.0,
+        min_gain: float = 3.0,
         l1: float = 0.0,
         spatial: float = 0.0,
         image_shape: tuple[int, int] | None = None,
@@ -180,6 +185,7 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         n_draws: int = 50,
         scaling: UnitRule = "variance",
         prediction: str = "auto",
+        smoothing: float = 1.0,
         class_weight: Any = None,
         dtype: str = "float64",
         device: str = "cpu",
@@ -209,6 +215,7 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         self.n_draws = n_draws
         self.scaling = scaling
         self.prediction = prediction
+        self.smoothing = smoothing
         self.class_weight = class_weight
         self.dtype = dtype
         self.device = device

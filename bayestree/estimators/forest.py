@@ -61,9 +61,13 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
     refine_epochs : int, optional
         E-steps of the whole tree, by default three times as many.
     steepness, steepness_step, batch_size, learning_rate, attempts, min_rows, min_leaf, min_gain
-        As of :class:`~bayestree.EndToEndTreeClassifier`.
+        As of :class:`~bayestree.EndToEndTreeClassifier`, whose defaults differ in
+        ``steepness_step`` (0.1 here) and ``min_gain`` (0 here).
     scaling : {"variance", "standard", "common"}, default="variance"
         Units of the features inside.
+    smoothing : float, default=1.0
+        Rows that the Dirichlet prior of each leaf of ``tree_`` is worth, spread evenly over the
+        classes; 0 leaves the shares of the training rows as they are.
     class_weight : dict or "balanced", optional
         Factors of the row weights by class.
     dtype : {"float32", "float64"}, default="float64"
@@ -114,6 +118,7 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
         "min_leaf": [Interval(Integral, 1, None, closed="left")],
         "min_gain": [Interval(Real, 0, None, closed="left")],
         "scaling": [StrOptions({"variance", "standard", "common"})],
+        "smoothing": [Interval(Real, 0, None, closed="left")],
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "dtype": [StrOptions(set(DTYPES))],
         "n_jobs": [Integral, None],
@@ -135,12 +140,13 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
         steepness: float = 1.0,
         steepness_step: float = 0.1,
         batch_size: int = 1000,
-        learning_rate: float = 1e-3,
+        learning_rate: float = 0.01,
         attempts: int = 5,
         min_rows: float = 2,
         min_leaf: int = 1,
         min_gain: float = 0.0,
         scaling: UnitRule = "variance",
+        smoothing: float = 1.0,
         class_weight: Any = None,
         dtype: str = "float64",
         n_jobs: int | None = None,
@@ -164,6 +170,7 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
         self.min_leaf = min_leaf
         self.min_gain = min_gain
         self.scaling = scaling
+        self.smoothing = smoothing
         self.class_weight = class_weight
         self.dtype = dtype
         self.n_jobs = n_jobs

@@ -39,8 +39,11 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
         Least weight of rows in a node that is split.
     min_leaf : int, default=1
         Least number of rows on each side of a split.
-    min_gain : float, default=0.0
-        Least gain of a split in nats of log-likelihood.
+    min_gain : float, default=3.0
+        Least gain of a split in nats of log-likelihood; 0 grows to pure leaves, as the paper does.
+    smoothing : float, default=1.0
+        Rows that the Dirichlet prior of each leaf of ``tree_`` is worth, spread evenly over the
+        classes; 0 leaves the shares of the training rows as they are.
     class_weight : dict or "balanced", optional
         Factors of the row weights by class.
     dtype : {"float32", "float64"}, default="float64"
@@ -79,6 +82,7 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
         "min_rows": [Interval(Real, 0, None, closed="left")],
         "min_leaf": [Interval(Integral, 1, None, closed="left")],
         "min_gain": [Interval(Real, 0, None, closed="left")],
+        "smoothing": [Interval(Real, 0, None, closed="left")],
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "dtype": [StrOptions(set(DTYPES))],
         "random_state": ["random_state"],
@@ -93,7 +97,8 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
         max_leaves: int | None = None,
         min_rows: float = 2,
         min_leaf: int = 1,
-        min_gain: float = 0.0,
+        min_gain: float = 3.0,
+        smoothing: float = 1.0,
         class_weight: Any = None,
         dtype: str = "float64",
         random_state: RandomState = None,
@@ -105,6 +110,7 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
         self.min_rows = min_rows
         self.min_leaf = min_leaf
         self.min_gain = min_gain
+        self.smoothing = smoothing
         self.class_weight = class_weight
         self.dtype = dtype
         self.random_state = random_state
