@@ -187,9 +187,10 @@ def check_columns(
     for purpose, name in [*named, *(("drop", name) for name in drop)]:
         if name not in frame:
             known = ", ".join(map(repr, frame.columns[:20]))
+            alone = "; commas, semicolons, tabs or bars may separate columns."
+            end = nearest(name, frame.columns, alone if len(frame.columns) == 1 else ".")
             raise InputError(
-                f"{purpose} {name!r} is not a column of {source!r}, which has "
-                f"{known}{nearest(name, frame.columns, otherwise='.')}"
+                f"{purpose} {name!r} is not a column of {source!r}, which has {known}{end}"
             )
     for purpose, name in named:
         if name in drop or (purpose == "weights" and name == target):

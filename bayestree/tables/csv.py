@@ -97,8 +97,8 @@ def why_unreadable(source: Path, error: str) -> str:
         if len(fields) > len(header):
             return (
                 f"line {last} has {len(fields)} fields, but the header (line {first}) has "
-                f"{len(header)}; name every column, and put quotes around texts that hold "
-                f"{separator!r}."
+                f"{len(header)}; name every column, delete lines above the header, and put quotes "
+                f"around texts that hold {separator!r}."
             )
     if "EOF inside string" in error:
         return f"a quote that opens on line {last} is never closed."

@@ -58,8 +58,10 @@ class Gaps:
         """
         without = self.unnamed
         if empty := [name for name in self.empty if name not in without]:
-            verb = "holds" if len(empty) == 1 else "hold"
-            raise InputError(f"{named(empty)} {verb} no value in any row; fill in values, or drop.")
+            verb, which = ("holds", "it") if len(empty) == 1 else ("hold", "them")
+            raise InputError(
+                f"{named(empty)} {verb} no value in any row; fill in values, or drop {which}."
+            )
         for word, every in self.counts.items():
             counts = {name: count for name, count in every.items() if name not in without}
             if counts:

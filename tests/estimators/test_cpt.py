@@ -297,6 +297,7 @@ def test_units_of_y_do_not_matter():
     np.testing.assert_allclose(scaled.predict(X), 1e6 * plain.predict(X) - 3e8, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 def test_a_held_out_share_chooses_the_depth():
     generator = np.random.default_rng(0)
     X, y = generator.normal(size=(200, 2)), generator.integers(2, size=200)

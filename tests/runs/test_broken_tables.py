@@ -150,7 +150,7 @@ class TestLines:
         found = lines()
         found[250] = "1.5,2.5,big,big"
         said = refusal(tmp_path, storage, "\n".join(found))
-        assert "line 251 has 4 fields, but the header (line 1) has 3; name every column" in said
+        assert "line 251 has 4 fields, but the header (line 1) has 3; name every column, delete" in said
 
     def test_a_missing_value(self, storage, tmp_path):
         content = with_cell(300, 1, "NA").replace("\n", "\n\n", 1)
@@ -235,6 +235,12 @@ class TestColumns:
     def test_the_nearest_name(self, target, storage, tmp_path):
         said = refusal(tmp_path, storage, "\n".join(lines()), target=target)
         assert said.endswith("which has 'a', 'b', 'kind'; did you mean 'kind'?")
+
+    def test_a_separator_that_is_not_known(self, storage, tmp_path):
+        said = refusal(tmp_path, storage, "\n".join(lines()).replace(",", " "))
+        assert said.endswith(
+            "has 'a b kind'; commas, semicolons, tabs or bars may separate columns."
+        )
 
     def test_numbers_as_text_in_parquet(self, storage, tmp_path):
         frame().astype({"a": str}).to_parquet(tmp_path / "test.parquet")

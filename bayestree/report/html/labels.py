@@ -167,4 +167,4 @@ def _hyperplane(study: Study, tree: Tree, expert: int) -> str:
         left, bound, _ = condition(tree, expert, study.features, TERMS)
         return f"{left} {bound}".strip()
     chief = np.argsort(-strength, kind="stable")[:TERMS]
-    return f"{', '.join(study.features[j] for j in chief)} and {used - TERMS} more"
+    return f"{', '.join(study.features[j] for j in chief)} + {used - TERMS} more"
