@@ -188,17 +188,17 @@ class RoutedTree(ABC):
 
         ``y`` holds class numbers if ``n_classes`` > 0, else real values. A leaf without rows
         takes the value of all rows. Class probabilities are means of the leaf's posterior under
-        a Dirichlet prior worth ``smoothing`` rows, spread evenly over the classes; with 0 they
-        are the shares of the rows.
+        a Dirichlet prior worth ``smoothing`` rows, spread over the classes as all rows are; with
+        0 they are the shares of the leaf's rows.
         """
         leaf = self.apply(X)
         rows = np.bincount(leaf, weights, self.n_leaves)
         every = (weights * (y == c) for c in range(n_classes)) if n_classes else [weights * y]
         sums = np.stack([np.bincount(leaf, c, self.n_leaves) for c in every], axis=1)
         overall = sums.sum(axis=0) / weights.sum()
-        prior = smoothing / n_classes if n_classes else 0.0
+        worth = smoothing if n_classes else 0.0
         with np.errstate(invalid="ignore", divide="ignore"):
-            share = (sums + prior) / (rows[:, None] + prior * n_classes)
+            share = (sums + worth * overall) / (rows[:, None] + worth)
         value = np.where(rows[:, None] > 0, share, overall)
         return self._with(value=value if n_classes else value[:, 0], leaf_rows=rows)
 

@@ -43,9 +43,7 @@ class BayesianTree(TreeDiagnostics, TreeChecks, BaseTree):
             )
         tree = found.drop_experts(X)
         bypass = tree.one_way(X)
-        self.tree_ = tree.collapse(bypass).fill(
-            X, y, weights, len(class_names), self.smoothing
-        )
+        self.tree_ = tree.collapse(bypass).fill(X, y, weights, len(class_names), self.smoothing)
         _, kept, _ = tree.topology.collapse(bypass)
         self._reach = measure_nodes(
             self.posterior_,

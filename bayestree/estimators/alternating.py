@@ -59,8 +59,8 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
         of its range), one unit for all, its range, its standard deviation whatever it is, or as
         they are. ``"common"`` is for features that share a unit: pixels, indicators.
     smoothing : float, default=1.0
-        Rows that the Dirichlet prior of each leaf of ``tree_`` is worth, spread evenly over the
-        classes; 0 leaves the shares of the training rows as they are.
+        Rows that the Dirichlet prior of each leaf is worth, spread over the classes as the
+        training rows are; with 0 a leaf predicts the shares of its own rows.
     class_weight : dict or "balanced", optional
         Factors of the row weights by class.
     dtype : {"float32", "float64"}, default="float64"

@@ -57,8 +57,8 @@ class BivariateTreeClassifier(TreeClassifier):
     max_pairs : int, default=20000
         With more pairs of features, only those of the features that split best alone.
     smoothing : float, default=1.0
-        Rows that the Dirichlet prior of each leaf of ``tree_`` is worth, spread evenly over the
-        classes; 0 leaves the shares of the training rows as they are.
+        Rows that the Dirichlet prior of each leaf is worth, spread over the classes as the
+        training rows are; with 0 a leaf predicts the shares of its own rows.
     class_weight : dict or "balanced", optional
         Factors of the row weights by class.
     verbose : bool or "auto", default="auto"

@@ -98,7 +98,9 @@ def grow(
             "rows_per_node": rows_per_node,
             "learning_rate": learning_rate,
         }
-        splitter = StumpFitter(model.split, model.leaf, min_leaf=limits.min_leaf, **stumps)
+        splitter = StumpFitter(
+            model.split, model.leaf, model.priors.hyperplane, min_leaf=limits.min_leaf, **stumps
+        )
         settings |= stumps
     climb = _by_level if order == "level" else _best_first
     with seeded(draw_seed(random_state)):

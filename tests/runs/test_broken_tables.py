@@ -150,7 +150,10 @@ class TestLines:
         found = lines()
         found[250] = "1.5,2.5,big,big"
         said = refusal(tmp_path, storage, "\n".join(found))
-        assert "line 251 has 4 fields, but the header (line 1) has 3; name every column, delete" in said
+        assert (
+            "line 251 has 4 fields, but the header (line 1) has 3; name every column, delete"
+            in said
+        )
 
     def test_a_missing_value(self, storage, tmp_path):
         content = with_cell(300, 1, "NA").replace("\n", "\n\n", 1)
