@@ -168,7 +168,7 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
         The start: CART, a complete tree of random hyperplanes through medians, or any tree with
         such splits, whatever its units. Inside of a search over parameters give the ``tree_`` of
         a fitted estimator: copies of the estimator are not fitted.
-    min_leaf : int, default=20
+    min_leaf : int, default=10
         Least rows in a leaf of the start from CART.
     sweeps : int, default=40
         Most passes over all nodes.
@@ -226,7 +226,7 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
         leaf: Literal["constant", "linear"] = "constant",
         leaf_ridge: float = 1.0,
         init: Any = "cart",
-        min_leaf: int = 20,
+        min_leaf: int = 10,
         sweeps: int = 40,
         patience: int = 5,
         strict: bool = False,
