@@ -50,7 +50,7 @@ def methods(name: str) -> dict[str, list[Fit]]:
         return DecisionTreeClassifier(ccp_alpha=alpha, random_state=0).fit
 
     def grown(alpha: float) -> Fit:
-        return BivariateTreeClassifier(max_depth=30, ccp_alpha=alpha).fit
+        return BivariateTreeClassifier(max_depth=30, min_gain=0, ccp_alpha=alpha).fit
 
     def tao(split: str, price: float) -> Fit:
         model = AlternatingTreeClassifier(split=split, l1=price, max_depth=depth, random_state=0)

@@ -50,6 +50,12 @@ def held_out(name: str) -> Split:
     return Split(parts[0], parts[2], parts[1], parts[3])
 
 
+#: The settings of the paper where a job does not say otherwise.
+PAPER: dict[str, object] = {
+    "epochs": 20, "steepness_step": 0.1, "learning_rate": 1e-3, "min_gain": 0.0, "smoothing": 0.0,
+}  # fmt: skip
+
+
 def score(clf: EndToEndTreeClassifier, rows: Split, prediction: str) -> float:
     probability = clf.set_params(prediction=prediction).predict_proba(rows.X_test)
     if len(clf.classes_) == 2:
@@ -59,7 +65,7 @@ def score(clf: EndToEndTreeClassifier, rows: Split, prediction: str) -> float:
 
 def fit(rows: Split, settings: dict[str, object], seed: int) -> list[float]:
     start = time.perf_counter()
-    clf = EndToEndTreeClassifier(dtype="float32", random_state=seed, **settings)
+    clf = EndToEndTreeClassifier(dtype="float32", random_state=seed, **PAPER | settings)
     clf.fit(rows.X, rows.y)
     seconds = time.perf_counter() - start
     shape = [clf.get_n_leaves(), clf.get_depth(), np.count_nonzero(clf.tree_.hyperplane)]

@@ -25,7 +25,7 @@ JOBS: dict[str, dict[str, object]] = {
     "letter": {"max_features": 8, "learning_rate": 0.01},
     "usps": {"image_shape": (16, 16), "patch_size": (10, 10), "learning_rate": 0.001},
 }
-SHARED: dict[str, object] = {"max_depth": 10, "epochs": 45, "dtype": "float32"}
+SHARED: dict[str, object] = {"max_depth": 10, "epochs": 45, "dtype": "float32", "smoothing": 0.0}
 
 
 def held_out(rows: Split) -> Split:

@@ -46,9 +46,9 @@ REGRESSORS = {
     "polytopes": lambda: bayestree.ConvexPolytopeTreeRegressor(
         inference="map", n_experts=5, **QUICK
     ),
-    "alternating": lambda: bayestree.AlternatingTreeRegressor(max_depth=3, sweeps=2),
+    "alternating": lambda: bayestree.AlternatingTreeRegressor(max_depth=3, min_leaf=5, sweeps=2),
     "linear leaves": lambda: bayestree.AlternatingTreeRegressor(
-        max_depth=2, sweeps=2, leaf="linear"
+        max_depth=2, l1=0, min_leaf=5, sweeps=2, leaf="linear"
     ),
 }
 

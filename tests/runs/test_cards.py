@@ -67,7 +67,7 @@ def test_every_value_is_a_parameter_of_the_regressor_too(path):
 
 
 # What a model card need not say: what is left to the fit, and numbers of what it does not have.
-UNSAID = {"class_weight", "max_leaves", "image_shape", "patch_size"}
+UNSAID = {"class_weight", "smoothing", "max_leaves", "image_shape", "patch_size"}
 OF_OTHERS = {"cpt": {"l1", "spatial"}, "cpt-k1": {"l1", "spatial", "concentration", "rate"},
              "e2edt": {"max_features"}, "tao": {"pair_cost"}, "tao-sparse": {"pair_cost"},
              "tao-axis": {"pair_cost"}}  # fmt: skip

@@ -36,7 +36,7 @@ def large():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(1000, 4))
     y = rng.integers(3, size=1000)
-    return bt.WeightedObliqueTreeClassifier(random_state=0).fit(X, y), {"X": X, "y": y}
+    return bt.WeightedObliqueTreeClassifier(min_gain=0, random_state=0).fit(X, y), {"X": X, "y": y}
 
 
 @pytest.fixture(scope="package")
