@@ -189,14 +189,15 @@ class RoutedTree(ABC):
         ``y`` holds class numbers if ``n_classes`` > 0, else real values. A leaf without rows
         takes the value of all rows. Class probabilities are means of the leaf's posterior under
         a Dirichlet prior worth ``smoothing`` rows, spread over the classes as all rows are; with
-        0 they are the shares of the leaf's rows.
+        0 they are the shares of the leaf's rows. A row of the prior weighs 1, or as much as the
+        rows do on average where that is less.
         """
         leaf = self.apply(X)
         rows = np.bincount(leaf, weights, self.n_leaves)
         every = (weights * (y == c) for c in range(n_classes)) if n_classes else [weights * y]
         sums = np.stack([np.bincount(leaf, c, self.n_leaves) for c in every], axis=1)
         overall = sums.sum(axis=0) / weights.sum()
-        worth = smoothing if n_classes else 0.0
+        worth = smoothing * weight_unit(weights) if n_classes else 0.0
         with np.errstate(invalid="ignore", divide="ignore"):
             share = (sums + worth * overall) / (rows[:, None] + worth)
         value = np.where(rows[:, None] > 0, share, overall)
@@ -239,6 +240,15 @@ class RoutedTree(ABC):
         own: Any = self  # which every subclass makes a dataclass
         changed: Self = replace(own, **changes)
         return changed
+
+
+def weight_unit(weights: FloatArray) -> float:
+    """The weight of one row to penalties and limits: 1, or the mean of the weights if less.
+
+    Weights that sum to 1, as boosting passes them, then fit as equal weights of 1 do, and whole
+    numbers as repeated rows do.
+    """
+    return min(1.0, float(weights.mean()))
 
 
 def _is_number(name: str) -> bool:

@@ -21,7 +21,7 @@ from bayestree.inference.data import UNUSED
 from bayestree.inference.unsplit import ONE_WAY, warn_single_leaf
 from bayestree.models import Network, SoftTree
 from bayestree.models.leaves import Leaf
-from bayestree.routed_tree import Frame, RoutedTree
+from bayestree.routed_tree import Frame, RoutedTree, weight_unit
 from bayestree.topology import BoolArray
 
 ALL = slice(None)
@@ -83,6 +83,10 @@ class BaseTree(FittedTree, BaseEstimator):
         """Whether the fit goes through the rows by parts of them, so that they may be in a file."""
         return False
 
+    def _weighs_evidence(self) -> bool:
+        """Whether the scale of the weights matters, as it does to a posterior."""
+        return False
+
     def _in_place(self) -> bool:
         """Whether every column must keep its place in the fit, as the pixels of an image do."""
         return False
@@ -102,9 +106,10 @@ class BaseTree(FittedTree, BaseEstimator):
         y, weights = y[counted], weights[counted]
         self._center, scale = units(X, weights, self._unit_rule())
         self._scale = np.where(self._used, scale, UNUSED)
-        data = given = self._data(X, y, weights)
+        counts = weights if self._weighs_evidence() else weights / weight_unit(weights)
+        data = given = self._data(X, y, counts)
         if not (self._used.all() or self._in_place()):
-            given = self._data(X, y, weights, self._used)
+            given = self._data(X, y, counts, self._used)
         with threads_for(self._work(*X.shape)), fitting(self.verbose):
             found = self._infer(self._model(leaf), given)
         self.posterior_ = with_unused_columns(found, self._used)

@@ -67,6 +67,9 @@ class BayesianTree(TreeDiagnostics, TreeChecks, BaseTree):
         kept = found.stats["source"]
         return Hardened(found, hard.sources[kept], hard.levels[kept])
 
+    def _weighs_evidence(self) -> bool:
+        return True
+
     def _averages(self) -> bool:
         if self.prediction == "auto":
             return self.posterior_.n_chains * self.posterior_.n_draws > 1

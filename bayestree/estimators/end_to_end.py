@@ -279,6 +279,9 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
     def _in_place(self) -> bool:
         return self.image_shape is not None or isinstance(self.split, Network)
 
+    def _weighs_evidence(self) -> bool:
+        return self.inference == "svi"
+
     def _unit_rule(self) -> UnitRule:
         return self.scaling
 
