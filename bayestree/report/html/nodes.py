@@ -66,7 +66,7 @@ class LeafCard(NamedTuple):
     rows: str
     share: str
     says: str
-    classes: tuple[tuple[int, str, str, str], ...]
+    classes: tuple[tuple[int, str, str], ...]
     way: tuple[tuple[Step, str], ...]
     held: str
     slope: tuple[tuple[str, str], ...]
@@ -141,9 +141,7 @@ def _leaf_card(
     if tree.value.ndim == 2:
         order = np.argsort(-tree.value[leaf], kind="stable")[:CLASSES]
         for label in order[tree.value[leaf][order] > 0].tolist():
-            share = float(tree.value[leaf, label])
-            count = words.quantity(share * rows)
-            classes.append((label, study.classes[label], f"{share:.3f}", count))
+            classes.append((label, study.classes[label], f"{tree.value[leaf, label]:.3f}"))
     return LeafCard(
         at=f"{labels.prefix}{path}",
         path=path,

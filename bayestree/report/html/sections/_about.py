@@ -15,8 +15,10 @@ def data(study: Study) -> Section:
     """What the tree was fitted to."""
     tree = study.tree
     classes = []
-    if study.classifies:
-        total = (tree.leaf_rows[:, None] * tree.value).sum(axis=0)
+    rows = study.train
+    if study.classifies and rows is not None and rows.y is not None:
+        label = np.searchsorted(study.estimator.classes_, rows.y)
+        total = np.bincount(label, rows.weights, len(study.classes))
         classes = [
             (label, name, words.quantity(float(total[label])), float(total[label] / total.sum()))
             for label, name in enumerate(study.classes)
