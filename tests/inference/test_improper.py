@@ -51,6 +51,7 @@ def fit(separated, prior, **others):
 
 
 class TestSVI:
+    @pytest.mark.portable
     @pytest.mark.parametrize("covariance", ["diagonal", "expert"])
     def test_overlapping_rows_hold_the_coefficients(self, covariance):
         found = fit(separated=False, prior=Flat(), covariance=covariance)
@@ -70,6 +71,7 @@ class TestSVI:
         found = fit(separated=True, prior=prior)
         assert ("coefficient_balance" in found.stats) != prior.proper
 
+    @pytest.mark.portable
     def test_tempered(self):
         found = fit(separated=False, prior=Flat(), kl_weight=0.2)
         balance, error = (found.stats[f"coefficient_balance{of}"][0] for of in ("", "_error"))
@@ -85,6 +87,7 @@ class TestSVI:
 
 
 class TestNUTS:
+    @pytest.mark.portable
     @pytest.mark.parametrize("separated", [False, True])
     def test_balance(self, separated):
         data = half_plane(separated=separated)

@@ -56,10 +56,11 @@ def test_a_stump_is_the_em_of_a_tree_of_one_split(priors):
     found = em(model, data, init=init, epochs=6, learning_rate=0.01, random_state=0)
     for epoch in range(6):
         made.epoch(1.0 + 0.1 * epoch)
-    # their gradients differ by a factor, which Adam's epsilon of 1e-8 alone can tell
+    # their gradients differ by a factor, which Adam's epsilon of 1e-8 alone can tell; a step of
+    # Adam is 0.01
     for name, value in made.sites.items():
-        np.testing.assert_allclose(value, found.point[name], atol=1e-6)
-    np.testing.assert_allclose(made.leaves["leaf_probs"][0], found.point["leaf_probs"], atol=1e-6)
+        np.testing.assert_allclose(value, found.point[name], atol=1e-4)
+    np.testing.assert_allclose(made.leaves["leaf_probs"][0], found.point["leaf_probs"], atol=1e-4)
 
 
 def test_nodes_of_a_batch_go_their_own_ways():
@@ -150,6 +151,7 @@ def corner(n=400):
     return Data.of(X, (X > 0).all(1).long())
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("order", ["level", "best"])
 def test_growth_and_training_as_a_whole_find_a_corner(order):
     data = corner()
@@ -165,6 +167,7 @@ def test_growth_and_training_as_a_whole_find_a_corner(order):
         np.testing.assert_array_equal(value, again.point[name])
 
 
+@pytest.mark.portable
 def test_values_are_split_too():
     data = step(200, noise=0.1)
     model = named.end_to_end(Gaussian())
@@ -212,6 +215,7 @@ def tiny(n_features):
     return nn.Sequential(nn.Linear(n_features, 8), nn.Tanh(), nn.Linear(8, 1))
 
 
+@pytest.mark.portable
 def test_a_network_is_fitted_by_the_same_lines():
     data = quadrants(300)
     split = Network(tiny)
