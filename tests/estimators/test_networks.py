@@ -117,8 +117,9 @@ def test_another_network_is_refused(fitted, tmp_path, network, match):
 def test_networks_of_the_package_are_found_by_name(images, tmp_path):
     X, y = images
     split = Network(SmallConvNet((16, 16)))
-    clf = bt.EndToEndTreeClassifier(split=split, **SETTINGS | {"epochs": 10, "max_depth": 1})
-    clf.set_params(scaling="common", dtype="float32").fit(X, y)
+    clf = bt.EndToEndTreeClassifier(split=split, **SETTINGS | {"max_depth": 1})
+    # At twice the rate one fit in six ends in a poor optimum.
+    clf.set_params(scaling="common", dtype="float32", learning_rate=0.01).fit(X, y)
     assert clf.score(X, y) > 0.95
     path = tmp_path / "bars.safetensors"
     clf.save(path)

@@ -51,7 +51,6 @@ def fit(separated, prior, **others):
 
 
 class TestSVI:
-    @pytest.mark.portable
     @pytest.mark.parametrize("covariance", ["diagonal", "expert"])
     def test_overlapping_rows_hold_the_coefficients(self, covariance):
         found = fit(separated=False, prior=Flat(), covariance=covariance)
@@ -71,7 +70,6 @@ class TestSVI:
         found = fit(separated=True, prior=prior)
         assert ("coefficient_balance" in found.stats) != prior.proper
 
-    @pytest.mark.portable
     def test_tempered(self):
         found = fit(separated=False, prior=Flat(), kl_weight=0.2)
         balance, error = (found.stats[f"coefficient_balance{of}"][0] for of in ("", "_error"))
@@ -87,7 +85,6 @@ class TestSVI:
 
 
 class TestNUTS:
-    @pytest.mark.portable
     @pytest.mark.parametrize("separated", [False, True])
     def test_balance(self, separated):
         data = half_plane(separated=separated)

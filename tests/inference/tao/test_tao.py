@@ -192,7 +192,7 @@ def test_the_start_is_no_candidate_where_its_scale_would_count():
     X, y, weights = classes()
     first = random_oblique(X, 3, random_state=0)
     tiny = first._with(hyperplane=first.hyperplane * 1e-9, intercept=first.intercept * 1e-9)
-    found = tao(model_of(y, prior=Laplace(8.0)), Data.of(X, y, weights), init=tiny)
+    found = tao(model_of(y, prior=Laplace(16.0)), Data.of(X, y, weights), init=tiny)
     loss, objective = found.stats["loss"], found.stats["objective"]
     assert objective[1:].min() > objective[0]
     after = -float(found.model.log_likelihood(found.point_sites(), *Data.of(X, y, weights)))
