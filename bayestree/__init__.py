@@ -15,10 +15,12 @@ if TYPE_CHECKING:
         ConvexPolytopeTreeRegressor,
         EndToEndForestClassifier,
         EndToEndTreeClassifier,
+        UnusedColumnsWarning,
         WeightedObliqueTreeClassifier,
     )
     from bayestree.estimators.files import load
     from bayestree.estimators.regularization import regularization_path
+    from bayestree.inference.unsplit import SingleLeafWarning
     from bayestree.report.dot import export_dot
     from bayestree.report.html import html_report
     from bayestree.report.json import export_json
@@ -34,6 +36,8 @@ _HOMES = {
     "ConvexPolytopeTreeRegressor": "bayestree.estimators",
     "EndToEndForestClassifier": "bayestree.estimators",
     "EndToEndTreeClassifier": "bayestree.estimators",
+    "SingleLeafWarning": "bayestree.inference.unsplit",
+    "UnusedColumnsWarning": "bayestree.estimators",
     "WeightedObliqueTreeClassifier": "bayestree.estimators",
     "export_dot": "bayestree.report.dot",
     "export_json": "bayestree.report.json",
@@ -53,6 +57,8 @@ __all__ = [
     "ConvexPolytopeTreeRegressor",
     "EndToEndForestClassifier",
     "EndToEndTreeClassifier",
+    "SingleLeafWarning",
+    "UnusedColumnsWarning",
     "WeightedObliqueTreeClassifier",
     "export_dot",
     "export_json",

@@ -14,8 +14,8 @@ def inequality(
     strength: FloatArray,
     names: Sequence[str],
     *,
-    max_features: int = 4,
-    decimals: int = 3,
+    max_features: int | None = 4,
+    decimals: int | None = 3,
     separator: str = " ",
 ) -> tuple[str, int]:
     """The left side of normal . x <= limit and its sign, divided by the coefficient of a feature.
@@ -27,10 +27,10 @@ def inequality(
     strength : array, shape (d,)
         Coefficients per unit of each feature: terms come in the order of their sizes.
     names : sequence of d str
-    max_features : int
-        Most terms shown.
-    decimals : int
-        Significant digits of a coefficient.
+    max_features : int, optional
+        Most terms shown; None shows all.
+    decimals : int, optional
+        Significant digits of a coefficient; None writes all that a double has.
     separator : str
         Between two terms.
 
@@ -41,27 +41,64 @@ def inequality(
     int
         Number of the first feature, by whose coefficient the limit is to be divided too.
     """
-    order = np.argsort(-np.abs(strength), kind="stable")[: np.count_nonzero(strength)]
+    order = _by_strength(strength)
     first = int(order[0])
-    lead, shown = normal[first], order[:max_features]
+    lead = normal[first]
     terms = [names[first]]
-    for j in shown[1:]:
-        ratio = normal[j] / lead
-        terms.append(f"{'-' if ratio < 0 else '+'} {_plain(abs(ratio), decimals)} {names[j]}")
-    hidden = f" + … {len(order) - len(shown)} more" if len(order) > len(shown) else ""
-    return f"{separator.join(terms)}{hidden} {'<=' if lead > 0 else '>='}", first
+    terms += [signed(normal[j] / lead, decimals, names[j]) for j in order[1:max_features].tolist()]
+    text = separator.join([*terms, *_hidden(order, max_features)])
+    return f"{text} {'<=' if lead > 0 else '>='}", first
 
 
-def _plain(value: float, decimals: int) -> str:
-    """So many significant digits, without an exponent where that is not much longer."""
-    short = f"{value:.{decimals}g}"
-    if 1e-6 <= value < 1e7:
+def weighted_sum(
+    normal: FloatArray,
+    strength: FloatArray,
+    names: Sequence[str],
+    *,
+    max_features: int | None = None,
+    decimals: int | None = None,
+) -> str:
+    """normal . x in words, as in ``"2 age - 0.5 height + … 1 more"``; empty without coefficients.
+
+    Parameters are those of :func:`inequality`.
+    """
+    order = _by_strength(strength)
+    terms = [signed(normal[j], decimals, names[j]) for j in order[:max_features].tolist()]
+    return leading(" ".join([*terms, *_hidden(order, max_features)]))
+
+
+def signed(value: float, decimals: int | None, name: str = "") -> str:
+    """A term of a sum with its sign, as in ``"- 4 height"``."""
+    return f"{'-' if value < 0 else '+'} {plain(abs(value), decimals)} {name}".rstrip()
+
+
+def leading(terms: str) -> str:
+    """A sum of signed terms, its first without a plus or a space after its minus."""
+    return f"-{terms[2:]}" if terms.startswith("- ") else terms.removeprefix("+ ")
+
+
+def _by_strength(strength: FloatArray) -> NDArray[np.intp]:
+    """Features that have a coefficient, the strongest first."""
+    return np.argsort(-np.abs(strength), kind="stable")[: np.count_nonzero(strength)]
+
+
+def _hidden(order: NDArray[np.intp], max_features: int | None) -> list[str]:
+    hidden = len(order) - len(order[:max_features])
+    return [f"+ … {hidden} more"] if hidden else []
+
+
+def plain(value: float, decimals: int | None) -> str:
+    """So many significant digits, or all; without an exponent where that is not much longer."""
+    short = repr(float(value)) if decimals is None else f"{value:.{decimals}g}"
+    if 1e-6 <= abs(value) < 1e7 or value == 0:
         return np.format_float_positional(float(short), trim="-")
     return short
 
 
-def limit(value: float, spread: float, decimals: int = 3) -> str:
-    """A limit, to so many significant digits of the spread of its feature."""
+def limit(value: float, spread: float, decimals: int | None = 3) -> str:
+    """A limit, to so many significant digits of the spread of its feature, or in full."""
+    if decimals is None:
+        return plain(value, None)
     places = decimals - 1 - math.floor(math.log10(spread))
     if not math.isfinite(value) or not abs(places) <= 12:
         return f"{value:.{decimals}g}"

@@ -1,15 +1,23 @@
 """Loops that can be watched: shown on a terminal, and taken up again after an interruption."""
 
+import multiprocessing
+import sys
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Generic, Protocol, TypeVar
+from importlib.util import find_spec
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 Item = TypeVar("Item")
 Parts = Mapping[str, Any]
+Verbose = bool | Literal["auto"]
+
+DELAY = 1.0  # seconds of a fit, before "auto" shows its progress
 
 
 class Watch(Protocol):
@@ -93,48 +101,140 @@ class Track(Generic[Item]):
         self.watch.finish()
 
 
-class _Bar:
-    """A bar on a terminal, and nothing elsewhere."""
-
-    def __init__(self, label: str, total: int, *, show: bool) -> None:
-        console = Console(stderr=True)
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-            console=console,
-            disable=not (show and console.is_terminal),
-            transient=True,
-        )
-        self.task = self.progress.add_task(label, total=total, note="")
+class Unseen:
+    """A loop that nobody looks at."""
 
     def start(self) -> int:
-        self.progress.start()
+        return 0
+
+    def step(self, done: int) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Bars:
+    """The monitor of fits that nobody else watches: bars on a terminal or in a notebook.
+
+    The bars of nested loops stand below each other, and go when the outermost loop ends.
+
+    Parameters
+    ----------
+    shown : bool
+        Whether there is anything to see.
+    since : float
+        Time by ``time.monotonic`` at which the bars may appear.
+    """
+
+    def __init__(self, *, shown: bool = True, since: float = 0.0) -> None:
+        self.shown, self.since = shown, since
+        self._lock = threading.Lock()
+        self._open = 0  # loops that run now
+        self._timer: threading.Timer | None = None
+        self.progress: Progress
+
+    def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
+        """See :class:`Monitor`."""
+        return _Bar(self, label, total) if show and self.shown and _can_show() else Unseen()
+
+    def open(self) -> None:
+        """A loop begins: show the bars, at once or in time."""
+        with self._lock:
+            self._open += 1
+            if self._open > 1:
+                return
+            self.progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}"),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            wait = self.since - time.monotonic()
+            if wait <= 0:
+                self.progress.start()
+            else:
+                self._timer = threading.Timer(wait, self._appear)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def close(self) -> None:
+        """A loop ended."""
+        with self._lock:
+            self._open -= 1
+            if self._open == 0:
+                if self._timer is not None:
+                    self._timer.cancel()
+                self.progress.stop()
+
+    def _appear(self) -> None:
+        with self._lock:
+            if self._open:
+                self.progress.start()
+
+
+class _Bar:
+    """The bar of one loop."""
+
+    def __init__(self, bars: Bars, label: str, total: int) -> None:
+        self.bars, self.label, self.total = bars, label, total
+
+    def start(self) -> int:
+        self.bars.open()
+        self.task = self.bars.progress.add_task(self.label, total=self.total, note="")
         return 0
 
     def step(self, done: int) -> None:
-        self.progress.update(self.task, completed=done)
+        self.bars.progress.update(self.task, completed=done)
 
     def note(self, text: str) -> None:
-        self.progress.update(self.task, note=text)
+        self.bars.progress.update(self.task, note=text)
 
     def finish(self) -> None:
         """The bar goes when the loop is left."""
 
     def stop(self) -> None:
-        self.progress.stop()
+        self.bars.progress.remove_task(self.task)
+        self.bars.close()
 
 
-class Bars:
-    """The monitor of fits that nobody else watches: bars on a terminal."""
+def _can_show() -> bool:
+    """Whether standard error is a terminal, or a notebook shows it."""
+    console = Console(stderr=True)
+    if console.is_jupyter:
+        return find_spec("ipywidgets") is not None  # which rich needs
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    return terminal and not console.is_dumb_terminal
 
-    def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        return _Bar(label, total, show=show)
+
+def _in_charge() -> bool:
+    """Whether this is the main thread of the main process, and no worker of another fit."""
+    main = threading.current_thread() is threading.main_thread()
+    return main and multiprocessing.current_process().name == "MainProcess"
 
 
-_monitor: ContextVar[Monitor] = ContextVar("monitor", default=Bars())  # noqa: B039 - no state
+_monitor: ContextVar[Monitor] = ContextVar("monitor", default=Bars())  # noqa: B039 - shared on purpose
+
+
+@contextmanager
+def fitting(verbose: Verbose) -> Iterator[None]:
+    """Show the loops of one fit as its parameter ``verbose`` says, unless a monitor watches it.
+
+    ``"auto"`` shows them after a second, and in the main process only: the workers of a search
+    over parameters, of a forest or of a sweep would write over each other.
+    """
+    if not isinstance(_monitor.get(), Bars):
+        yield
+        return
+    auto = verbose == "auto"
+    shown = bool(verbose) and (not auto or _in_charge())
+    with watching(Bars(shown=shown, since=time.monotonic() + DELAY if auto else 0.0)):
+        yield
 
 
 @contextmanager

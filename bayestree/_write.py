@@ -1,10 +1,73 @@
 """Files that are there whole or not at all."""
 
+import errno
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+#: What to do where there is no room for a file.
+REMEDIES = {
+    errno.EFBIG: "raise the limit on the size of files (see `ulimit -f`), or write elsewhere",
+    errno.ENOSPC: "make room on the disk, or write elsewhere",
+    errno.EDQUOT: "make room within your quota, or write elsewhere",
+}
+
+
+class NoRoomForFileError(OSError):
+    """A file that is too large for the disk, or for a limit."""
+
+    def __str__(self) -> str:
+        """Name the file, the reason and a remedy."""
+        remedy = REMEDIES[self.errno or errno.ENOSPC]
+        return f"{self.filename!r} cannot be written: {self.strerror}; {remedy}."
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name a file where the block finds no room for it; the operating system does not.
+
+    Raises
+    ------
+    NoRoomForFileError
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in REMEDIES or isinstance(error, NoRoomForFileError):
+            raise
+        raise NoRoomForFileError(error.errno, os.strerror(error.errno), str(path)) from error
+
+
+def check_room(path: Path, size: int) -> None:
+    """Refuse a file that the limit on the size of files or the disk has no room for.
+
+    For libraries that end the process where a write fails.
+
+    Raises
+    ------
+    NoRoomForFileError
+    """
+    limit = _limit()
+    for code, room in (
+        (errno.EFBIG, limit),
+        (errno.ENOSPC, shutil.disk_usage(path.parent).free),
+    ):
+        if room is not None and size > room:
+            reason = f"{os.strerror(code)} ({size:,} bytes, and there is room for {room:,})"
+            raise NoRoomForFileError(code, reason, str(path))
+
+
+def _limit() -> int | None:
+    """Bytes that a file may have; None for any number."""
+    try:
+        import resource  # noqa: PLC0415 - not on Windows
+    except ImportError:
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
@@ -16,19 +79,20 @@ def write_whole(path: Path, content: bytes | str) -> None:
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """A draft to write to, which gets its name when the block ends without an error."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    draft = Path(name)
-    try:
-        yield draft
-        os.fsync(handle)
-        # mkstemp makes files that nobody else may read
-        draft.chmod(0o666 & ~_umask())
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(handle)
+    with naming(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        draft = Path(name)
+        try:
+            yield draft
+            os.fsync(handle)
+            # mkstemp makes files that nobody else may read
+            draft.chmod(0o666 & ~_umask())
+            draft.replace(path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(handle)
 
 
 def _umask() -> int:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bayestree import __version__
+from bayestree._cli.errors import Verbs
 from bayestree._cli.verbs.cards import cards
 from bayestree._cli.verbs.compare import compare
 from bayestree._cli.verbs.diagnose import diagnose
@@ -42,6 +43,7 @@ interrupted.
 
 app = typer.Typer(
     name="bayestree",
+    cls=Verbs,
     help="Bayesian decision trees whose splits are convex polytopes, with a posterior; and the "
     "oblique trees that are their special cases.\n" + EXAMPLES,
     no_args_is_help=True,

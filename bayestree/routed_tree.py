@@ -117,6 +117,17 @@ class RoutedTree(ABC):
         """Number of features."""
         return len(self.center)
 
+    @property
+    def feature_labels(self) -> tuple[str, ...]:
+        """Names of the features; x0, x1, ... where the tree has none."""
+        return self.feature_names or tuple(f"x{j}" for j in range(self.n_features))
+
+    @property
+    def class_labels(self) -> tuple[str, ...]:
+        """Names of the classes for readers; numbers read ``"class 1"``."""
+        names = self.class_names or tuple(str(c) for c in range(self.value.shape[1]))
+        return tuple(f"class {name}" if _is_number(name) else name for name in names)
+
     def walk(self, X: RowSource) -> Iterator[tuple[int, IntArray, BoolArray]]:
         """Every node reached, with the rows that reach it and the side of each."""
         children = self.topology.children
@@ -165,19 +176,30 @@ class RoutedTree(ABC):
         member.sort_indices()
         return member[self.apply(X)]
 
-    def fill(self, X: RowSource, y: NDArray[Any], weights: FloatArray, n_classes: int) -> Self:
+    def fill(
+        self,
+        X: RowSource,
+        y: NDArray[Any],
+        weights: FloatArray,
+        n_classes: int,
+        smoothing: float = 0.0,
+    ) -> Self:
         """The tree with leaves from the rows that reach them (CPT, Algorithm 1, last lines).
 
         ``y`` holds class numbers if ``n_classes`` > 0, else real values. A leaf without rows
-        takes the value of all rows.
+        takes the value of all rows. Class probabilities are means of the leaf's posterior under
+        a Dirichlet prior worth ``smoothing`` rows, spread over the classes as all rows are; with
+        0 they are the shares of the leaf's rows.
         """
         leaf = self.apply(X)
         rows = np.bincount(leaf, weights, self.n_leaves)
         every = (weights * (y == c) for c in range(n_classes)) if n_classes else [weights * y]
         sums = np.stack([np.bincount(leaf, c, self.n_leaves) for c in every], axis=1)
         overall = sums.sum(axis=0) / weights.sum()
+        worth = smoothing if n_classes else 0.0
         with np.errstate(invalid="ignore", divide="ignore"):
-            value = np.where(rows[:, None] > 0, sums / rows[:, None], overall)
+            share = (sums + worth * overall) / (rows[:, None] + worth)
+        value = np.where(rows[:, None] > 0, share, overall)
         return self._with(value=value if n_classes else value[:, 0], leaf_rows=rows)
 
     def prune(self, X: RowSource) -> Self:
@@ -217,3 +239,11 @@ class RoutedTree(ABC):
         own: Any = self  # which every subclass makes a dataclass
         changed: Self = replace(own, **changes)
         return changed
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True

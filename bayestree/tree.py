@@ -105,6 +105,11 @@ class Tree(RoutedTree):
         """Coefficients per unit (``scale``) of each feature, shape (E, d)."""
         return self.hyperplane * self.scale
 
+    @property
+    def facet_limit(self) -> FloatArray:
+        """Limit of each facet, hyperplane . x <= limit: one vote beyond it decides, shape (E,)."""
+        return facet_threshold(self.weight) - self.intercept
+
     def __repr__(self) -> str:
         facets = np.array2string(self.n_facets, separator=", ", threshold=20, edgeitems=5)
         return (
@@ -115,6 +120,17 @@ class Tree(RoutedTree):
     def experts(self, node: int) -> slice:
         """Where the experts of a node lie."""
         return slice(int(self.expert_start[node]), int(self.expert_start[node + 1]))
+
+    def nearest_experts(self, node: int) -> IntArray:
+        """Experts of a node, those whose facets lie nearest to the mean of the data first."""
+        own = self.experts(node)
+        norm = np.linalg.norm(self.hyperplane[own] * self.scale, axis=1)
+        limits = facet_threshold(self.weight[own]) - self.intercept[own]
+        away = limits - self.hyperplane[own] @ self.center
+        with np.errstate(divide="ignore", invalid="ignore"):  # a constant vote has no place
+            distance = away / norm
+        found: IntArray = own.start + np.argsort(distance, kind="stable")
+        return found
 
     def score(self, node: int, X: FloatArray) -> FloatArray:
         """Noisy-OR rate of a node, shape (n,); the split is at log 2."""
@@ -183,6 +199,17 @@ class Tree(RoutedTree):
             intercept=self.intercept + self.hyperplane @ center,
             center=np.zeros_like(center),
             scale=np.ones_like(scale),
+        )
+
+    def with_columns(self, kept: BoolArray) -> "Tree":
+        """The tree of these features (d,) alone, the others at 0."""
+        names = tuple(name for name, one in zip(self.feature_names, kept, strict=False) if one)
+        return self._with(
+            hyperplane=self.hyperplane[:, kept],
+            slope=None if self.slope is None else self.slope[:, kept],
+            center=self.center[kept],
+            scale=self.scale[kept],
+            feature_names=names,
         )
 
     def rescaled(self, scale: float, shift: float) -> "Tree":

@@ -37,6 +37,21 @@ KINDS = {
         {"card": "cpt", **SMALL, "max_depth": 1},
         SHORT,
     ),
+    "numbers, other prior": (
+        {"target": "price", "drop": ["kind"]},
+        {"card": "cpt", **SMALL, "max_depth": 1, "concentration": 5.0},
+        SHORT,
+    ),
+    "numbers, tao": (
+        {"target": "price", "drop": ["kind"]},
+        {"card": "tao", "max_depth": 2},
+        {"card": "tao"},
+    ),
+    "all rows, other prior": (
+        {"test_fraction": 0.0},
+        {"card": "cpt", **SMALL, "concentration": 5.0},
+        SHORT,
+    ),
     "all rows": ({"test_fraction": 0.0}, {"card": "cpt", **SMALL}, SHORT),
 }
 

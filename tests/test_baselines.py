@@ -53,7 +53,7 @@ def test_names_and_text():
     tree = from_sklearn(DecisionTreeClassifier(max_depth=2, random_state=0).fit(data.data, named))
     assert tree.feature_names == tuple(data.data.columns)
     assert tree.class_names == ("setosa", "versicolor", "virginica")
-    assert "setosa 100.0 %" in export_text(tree)
+    assert "setosa: 100.0 %" in export_text(tree)
     assert tree.leaf_rows.sum() == 150
 
 

@@ -110,7 +110,7 @@ class TestTables:
             is_text(pd.Series([[1], "a"]))
 
     def test_too_many_categories(self):
-        with pytest.raises(InputError, match="holds 101 different texts"):
+        with pytest.raises(InputError, match="more than 100 different texts"):
             Encoding.of(pd.DataFrame({"id": [f"n{i}" for i in range(101)]}))
 
     def test_features_of_one_name(self):
@@ -136,7 +136,7 @@ class TestTables:
 
     def test_targets_that_do_not_suit(self):
         text, number = pd.Series(["a", "b", "a"], name="y"), pd.Series([0.5, 1.0], name="y")
-        with pytest.raises(InputError, match="'y' should hold numbers, but holds 'a'"):
+        with pytest.raises(InputError, match="'y' should hold numbers, but row 1 holds 'a'"):
             read_target(text, "regression")
         with pytest.raises(InputError, match=r"holds 0\.5, which is no class"):
             read_target(number, "classification")
@@ -151,6 +151,13 @@ class TestTables:
                 read_weights(pd.Series(bad, name="w"))
 
     def test_missing_values_of_many_columns(self):
-        frame = pd.DataFrame(np.full((2, 12), np.nan)).rename(columns=str)
-        with pytest.raises(InputError, match=r"24 missing values \('0': 2, .* and 4 more\)"):
+        frame = pd.DataFrame(np.full((3, 12), np.nan)).rename(columns=str)
+        frame.loc[0] = 1.0
+        said = r"24 missing values \('0': 2, .* and 4 more\), first at row 2; fill them in"
+        with pytest.raises(InputError, match=said):
+            check_complete(frame)
+
+    def test_a_column_without_values(self):
+        frame = pd.DataFrame({"a": [1.0, np.nan], "b": [np.nan, np.nan]})
+        with pytest.raises(InputError, match="column 'b' holds no value in any row"):
             check_complete(frame)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bayestree import ConvexPolytopeTreeClassifier, export_text
+from bayestree import ConvexPolytopeTreeClassifier, export_dot, export_rules, export_text
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
@@ -48,8 +48,8 @@ def test_one_facet_word_for_word():
         "\n"
         "root: 1,242.5 rows\n"
         "│    left if  age - 4 height <= -2.0\n"
-        "├─ L: leaf, 8 rows, yes 75.0 %, no 25.0 %\n"
-        "└─ R: leaf, 1,234.5 rows, no 100.0 %\n"
+        "├─ L: leaf, 8 rows, yes: 75.0 %, no: 25.0 %\n"
+        "└─ R: leaf, 1,234.5 rows, no: 100.0 %\n"
     )
 
 
@@ -89,7 +89,7 @@ def test_a_single_facet_is_the_split():
 def test_of_several_facets_each_is_necessary():
     tree = committee(n_experts=3)
     text = export_text(tree, decimals=12)
-    assert text.count("left if the votes of these add up to at most log 2") == 3
+    assert text.count("left if the votes of 3 facets add up to at most log 2; necessary, not") == 3
     assert text.count("<=") + text.count(">=") == 9
     assert "root: 10 rows, 3 facets" in text
     assert "L: 3 rows, 3 facets" in text
@@ -128,14 +128,34 @@ def test_an_expert_without_a_hyperplane():
 def test_names_by_default():
     text = export_text(replace(oblique(names=()), class_names=()))
     assert "x1 - 4 x0" in text
-    assert "class 1 75.0 %" in text
+    assert "class 1: 75.0 %" in text
+
+
+@pytest.mark.parametrize("label", ["1", "2.0", "-1", "1e3"])
+def test_classes_that_are_numbers_are_called_classes(label):
+    tree = replace(oblique(), class_names=("no", label))
+    assert f"8 rows, class {label}: 75.0 %, no: 25.0 %" in export_text(tree)
+
+
+def test_an_estimator_with_draws_says_which_numbers_it_shows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = (X[:, 0] > 0).astype(int)
+    note = "All numbers are the point estimate (the deterministic tree); polytope_size() and "
+    quick = {"max_depth": 1, "n_experts": 2, "epochs": 2, "random_state": 0}
+    drawn = ConvexPolytopeTreeClassifier(inference="svi", n_draws=3, **quick).fit(X, y)
+    for export in (export_text, export_rules, export_dot):
+        assert export(drawn).count(note) == 1
+        assert note not in export(drawn.tree_)
+    point = ConvexPolytopeTreeClassifier(inference="map", **quick).fit(X, y)
+    assert note not in export_text(point)
 
 
 def test_many_classes():
     tree = replace(
         oblique(), value=np.full((2, 26), 1 / 26), class_names=tuple("abcdefghijklmnopqrstuvwxyz")
     )
-    assert "a 3.8 %, b 3.8 %, … 24 more" in export_text(tree, max_features=2)
+    assert "a: 3.8 %, b: 3.8 %, … 24 more" in export_text(tree, max_features=2)
 
 
 def test_a_tree_without_a_split():
@@ -158,5 +178,5 @@ def test_bad_input():
         export_text(oblique(), decimals=0)
     with pytest.raises(ValueError, match="max_facets must be 1 or more, got 0"):
         export_text(oblique(), max_facets=0)
-    with pytest.raises(TypeError, match=r"ConvexPolytopeTreeClassifier; call fit first"):
-        export_text(ConvexPolytopeTreeClassifier())
+    with pytest.raises(TypeError, match="tree must be a Tree or a fitted estimator"):
+        export_text(3)

@@ -2,19 +2,22 @@
 
 from bayestree.diagnostics.calibration import Calibration, Score, calibration
 from bayestree.diagnostics.containers import convergence_of, label_free_of
-from bayestree.diagnostics.convergence import Check, Convergence, check_convergence
+from bayestree.diagnostics.convergence import check_convergence
 from bayestree.diagnostics.facets import Facets, node_facets
+from bayestree.diagnostics.held_out import HeldOut, held_out_classes, held_out_values
 from bayestree.diagnostics.label_free import label_free
 from bayestree.diagnostics.loo import Loo, LooDifference, loo, loo_of
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, polytope_size
 from bayestree.diagnostics.uncertainty import SplitUncertainty, split_uncertainty
+from bayestree.diagnostics.verdict import Check, Convergence
 
 __all__ = [
     "Calibration",
     "Check",
     "Convergence",
     "Facets",
+    "HeldOut",
     "Loo",
     "LooDifference",
     "PolytopeSize",
@@ -24,6 +27,8 @@ __all__ = [
     "calibration",
     "check_convergence",
     "convergence_of",
+    "held_out_classes",
+    "held_out_values",
     "label_free",
     "label_free_of",
     "loo",

@@ -46,6 +46,11 @@ class Calibration:
     brier : Score
         Mean squared distance of the probabilities from what happened, summed over the classes:
         0 is best, 2 worst.
+    overconfidence : Score
+        Mean probability of the most probable class less the share of rows where it is right:
+        positive if the probabilities are too high on average, negative if too low. Every row
+        counts alike, and none by more than 1, so that a few extreme rows do not decide the sign.
+        The error is the larger of two: from the spread of the rows, and expected if calibrated.
     log_score : Score
         Mean log-probability of what happened, in nats: the higher the better. -inf if a class
         that happened was given probability 0.
@@ -61,6 +66,7 @@ class Calibration:
     ece_width: Score
     ece_classwise: Score
     brier: Score
+    overconfidence: Score
     log_score: Score
     n_rows: int
     n_zero: int
@@ -68,7 +74,15 @@ class Calibration:
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each score: value, error and if_calibrated."""
-        names = ("accuracy", "ece", "ece_width", "ece_classwise", "brier", "log_score")
+        names = (
+            "accuracy",
+            "ece",
+            "ece_width",
+            "ece_classwise",
+            "brier",
+            "overconfidence",
+            "log_score",
+        )
         rows = [getattr(self, name) for name in names]
         return pd.DataFrame(rows, index=pd.Index(names, name="score", dtype=object))
 
@@ -138,6 +152,7 @@ def calibration(
         ece_width=gaps[1],
         ece_classwise=gaps[2],
         brier=_mean(distance, 1 - (p**2).sum(axis=1)),
+        overconfidence=_overconfidence(confidence, top == truth),
         log_score=_log_score(happened, p),
         n_rows=len(p),
         n_zero=int((happened == 0).sum()),
@@ -188,6 +203,13 @@ def _mean(values: NDArray[np.generic], if_calibrated: FloatArray) -> Score:
     return Score(
         float(own.mean()), float(own.std() / np.sqrt(len(own))), float(if_calibrated.mean())
     )
+
+
+def _overconfidence(confidence: FloatArray, right: NDArray[np.bool_]) -> Score:
+    """Mean of confidence less accuracy; 0 if calibrated."""
+    excess = confidence - right
+    variance = max(float(excess.var()), float((confidence * (1 - confidence)).mean()))
+    return Score(float(excess.mean()), float(np.sqrt(variance / len(excess))), 0.0)
 
 
 def _log_score(happened: FloatArray, p: FloatArray) -> Score:

@@ -8,8 +8,9 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from bayestree import _arviz
-from bayestree.diagnostics.convergence import Convergence, check_convergence
+from bayestree.diagnostics.convergence import check_convergence
 from bayestree.diagnostics.label_free import label_free, spread_rows, usual_rows
+from bayestree.diagnostics.verdict import Convergence
 from bayestree.topology import Topology
 
 

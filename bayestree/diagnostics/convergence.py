@@ -1,13 +1,11 @@
-"""Has the inference ended where it was going? Checks with verdicts in plain words.
+"""Has the inference ended where it was going? The checks, each with a verdict in plain words.
 
 Arrays and xarray only: quantities of :func:`bayestree.diagnostics.label_free`, and what the
 inference recorded.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from textwrap import fill
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,9 +16,10 @@ from bayestree._mcmc import bfmi, ess, r_hat
 from bayestree._psis import FEWEST as FEWEST_RATIOS
 from bayestree._psis import good_k, pareto_k
 from bayestree.diagnostics.draws import spread
+from bayestree.diagnostics.held_out import HeldOut
+from bayestree.diagnostics.verdict import K_LIMIT, Check, Convergence, Kind, Verdict
 from bayestree.tree import FloatArray
 
-Verdict = Literal["ok", "doubtful", "failed"]
 Grade = tuple[float, float]  # ok up to the first, failed beyond the second
 
 R_HAT: Grade = (1.01, 1.05)
@@ -29,11 +28,9 @@ E_BFMI: Grade = (0.3, 0.2)
 DIVERGENT: Grade = (0.0, 0.01)
 SATURATED: Grade = (0.01, 0.25)
 RISE: Grade = (1.0, 2.0)  # of the bound, in units of its noise
-K_LIMIT = 0.7
 ENOUGH_RATIOS = 200  # draws from which a small k may be believed; of fewer it is small by chance
 LEAST_NATS = 1.0  # a bound known to a nat is known well enough: a facet costs some sixteen
 LEAST_SPREAD = 1e-3  # probabilities and means that vary by less are one value
-WIDTH = 88  # of a line of text
 MOST_STEPS = 500
 MOST_TIMES = 10  # as many draws as are advised where chains are only slow
 FEWEST = 8  # draws of a chain that can be compared in parts
@@ -43,103 +40,9 @@ ALONE = (
 )
 
 
-@dataclass(frozen=True)
-class Check:
-    """One check.
-
-    Attributes
-    ----------
-    name : str
-    about : {"convergence", "approximation"}
-        Whether it judges if the inference has ended where it was going, or if that place, the
-        best of a family of distributions, is the posterior.
-    value, threshold : float
-        What was found, and up to (or, of effective draws and E-BFMI, from) where it is "ok".
-    verdict : {"ok", "doubtful", "failed"}
-    says : str
-        What was found, in a sentence.
-    remedy : str
-        What to do; empty if nothing.
-    """
-
-    name: str
-    about: Literal["convergence", "approximation"]
-    value: float
-    threshold: float
-    verdict: Verdict
-    says: str
-    remedy: str
-
-
-@dataclass(frozen=True, eq=False)
-class Convergence:
-    """Verdicts on an inference.
-
-    Attributes
-    ----------
-    checks : tuple of Check
-    not_judged : tuple of str
-        What these draws cannot tell, and why.
-    quantities : DataFrame
-        One row for each kind of label-free quantity: how many vary, and the worst ``r_hat``,
-        ``ess_bulk`` and ``ess_tail`` among them, with the quantity that has the worst R-hat.
-        Empty where chains cannot be compared.
-    """
-
-    checks: tuple[Check, ...]
-    not_judged: tuple[str, ...]
-    quantities: pd.DataFrame
-
-    @property
-    def converged(self) -> bool:
-        """Whether there was something to judge and no check of convergence failed."""
-        judged = [check for check in self.checks if check.about == "convergence"]
-        return bool(judged) and all(check.verdict != "failed" for check in judged)
-
-    @property
-    def faithful(self) -> bool | None:
-        """Whether the draws may stand for the exact posterior; None if nothing tells.
-
-        True for a sampler that has converged; None for a fit whose Pareto k is doubtful.
-        """
-        judged = {check.verdict for check in self.checks if check.about == "approximation"}
-        if judged:
-            # a posterior in closed form has nothing that could converge
-            settled = self.converged or all(check.about == "approximation" for check in self.checks)
-            if "failed" in judged or not settled:
-                return False
-            return None if "doubtful" in judged else True
-        return None if not self.checks or "elbo" in self else self.converged
-
-    def __contains__(self, name: str) -> bool:
-        return any(check.name == name for check in self.checks)
-
-    def __getitem__(self, name: str) -> Check:
-        """A check by name."""
-        for check in self.checks:
-            if check.name == name:
-                return check
-        raise KeyError(f"no check {name!r} among {[check.name for check in self.checks]}.")
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row for each check."""
-        columns = ["about", "value", "threshold", "verdict", "says", "remedy"]
-        rows = [[getattr(check, name) for name in columns] for check in self.checks]
-        names = pd.Index([check.name for check in self.checks], name="check", dtype=object)
-        return pd.DataFrame(rows, index=names, columns=columns)
-
-    def __str__(self) -> str:
-        answer = {True: "yes", False: "no", None: "not known"}
-        judged = any(check.about == "convergence" for check in self.checks)
-        parts = [f"Converged: {answer[self.converged if judged else None]}"]
-        if "pareto_k" in self or "elbo" in self:
-            parts.append(f"Draws may stand for the exact posterior: {answer[self.faithful]}")
-        parts += [f"[{c.verdict}] {c.name}: {c.says} {c.remedy}".rstrip() for c in self.checks]
-        parts += [f"[not judged] {sentence}" for sentence in self.not_judged]
-        return "\n".join(fill(part, WIDTH, subsequent_indent="    ") for part in parts)
-
-
-def check_convergence(quantities: xr.Dataset | None, stats: Mapping[str, Any]) -> Convergence:
+def check_convergence(
+    quantities: xr.Dataset | None, stats: Mapping[str, Any], *, held_out: HeldOut | None = None
+) -> Convergence:
     """Judge an inference by its draws and by what it recorded.
 
     Which checks are made follows from what there is: R-hat and effective draws of label-free
@@ -155,29 +58,51 @@ def check_convergence(quantities: xr.Dataset | None, stats: Mapping[str, Any]) -
         What was recorded, as ``Posterior.stats`` or the ``sample_stats`` group of ArviZ:
         ``diverging``, ``reached_max_treedepth``, ``energy``, ``log_p``, ``log_q`` of shape
         (chain, draw), ``elbo`` by step.
+    held_out : HeldOut, optional
+        How far predictions hold on rows that the fit has not seen.
 
     Returns
     -------
     Convergence
-        ``print`` shows it; see ``converged``, ``faithful``, ``to_frame``.
+        ``print`` shows it; see ``predictions``, ``intervals``, ``settled`` and ``to_frame``.
 
     Raises
     ------
     ValueError
         If draws or records are not finite.
     """
-    variational = "elbo" in stats or "log_q" in stats
-    table, checks, silent = _chains(quantities, independent=variational)
-    checks += [*_hamiltonian(stats)]
+    kind = _kind(quantities, stats)
+    independent = kind in ("variational", "exact")
+    _check_finite(quantities)
+    table, checks, silent = _chains(quantities, independent=independent)
+    if not independent:
+        checks += _hamiltonian(stats)
+    found = [_settled(np.asarray(stats["elbo"], dtype=np.float64))] if "elbo" in stats else []
+    found += [_tail(stats)] if independent else []
+    checks += [one for one in found if isinstance(one, Check)]
+    silent += [one for one in found if isinstance(one, str)]
+    return Convergence(tuple(checks), tuple(silent), table, kind, held_out)
+
+
+def _kind(quantities: xr.Dataset | None, stats: Mapping[str, Any]) -> Kind:
+    """What the draws are, by what was recorded of them."""
     if "elbo" in stats:
-        found = _settled(np.asarray(stats["elbo"], dtype=np.float64))
-        checks += [found] if isinstance(found, Check) else []
-        silent += [found] if isinstance(found, str) else []
-    if variational:
-        found = _tail(stats)
-        checks += [found] if isinstance(found, Check) else []
-        silent += [found] if isinstance(found, str) else []
-    return Convergence(tuple(checks), tuple(silent), table)
+        return "variational"
+    if quantities is not None and _size(quantities) == (1, 1):
+        return "point"
+    return "exact" if "log_q" in stats else "chains"
+
+
+def _size(quantities: xr.Dataset) -> tuple[int, int]:
+    """Numbers of chains and of draws of each."""
+    n_chains, n_draws = (int(quantities.sizes.get(name, 1)) for name in ("chain", "draw"))
+    return n_chains, n_draws
+
+
+def _check_finite(quantities: xr.Dataset | None) -> None:
+    for name, values in () if quantities is None else quantities.items():
+        if not np.isfinite(values).all():
+            raise ValueError(f"quantities[{name!r}] must be finite: a draw is not a number.")
 
 
 # Chains.
@@ -190,7 +115,7 @@ def _chains(
     empty = pd.DataFrame(columns=["vary", "r_hat", "ess_bulk", "ess_tail", "worst"])
     if quantities is None:
         return empty, [], []
-    n_chains, n_draws = (int(quantities.sizes.get(name, 1)) for name in ("chain", "draw"))
+    n_chains, n_draws = _size(quantities)
     if (reason := _incomparable(n_chains, n_draws, independent=independent)) is not None:
         return empty, [], [reason]
     table = pd.DataFrame.from_dict(
@@ -224,8 +149,6 @@ def _incomparable(n_chains: int, n_draws: int, *, independent: bool) -> str | No
 def _worst(values: xr.DataArray) -> list[Any]:
     """Number that vary, worst R-hat and effective draws, and whose R-hat that is."""
     stacked = values.transpose("chain", "draw", ...)
-    if not np.isfinite(stacked).all():
-        raise ValueError(f"quantities[{values.name!r}] must be finite: a draw is not a number.")
     flat = stacked.to_numpy().reshape(*stacked.shape[:2], -1).astype(np.float64)
     least = LEAST_SPREAD if values.name in ("p_right", "prediction") else 0.0
     varies = np.flatnonzero(np.ptp(flat, axis=(0, 1)) > least)
@@ -277,6 +200,7 @@ def _effective(table: pd.DataFrame, kind: str, n_chains: int) -> Check:
         "" if verdict == "ok"
         else f"Draw about {times:.0f} times as long (n_draws)." if times <= MOST_TIMES
         else "The chains hardly move, or stay apart: see to R-hat first.",
+        at_least=True,
     )  # fmt: skip
 
 
@@ -316,6 +240,7 @@ def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
                "it changes too slowly for the tails of the posterior to be seen."),
             "" if verdict == "ok" else "Raise n_warmup; if it stays low, priors with "
             "lighter tails (a larger scale_shape).",
+            at_least=True,
         )  # fmt: skip
 
 
@@ -333,7 +258,7 @@ def _settled(elbo: FloatArray) -> Check | str:
         raise ValueError("stats['elbo'] must be finite: the fit has broken down.")
     if len(elbo) < FEWEST:
         epochs = "1 epoch is" if len(elbo) == 1 else f"{len(elbo)} epochs are"
-        return f"ELBO: {epochs} too few to tell whether the bound has settled."
+        return f"ELBO: {epochs} too few to tell whether the bound has settled; fit longer."
     last = elbo[-max(len(elbo) // 3, FEWEST // 2) :]
     noise = float(median_abs_deviation(np.diff(last), scale="normal")) / np.sqrt(2)
     kept = spread(len(last), MOST_STEPS)
@@ -360,32 +285,31 @@ def _tail(stats: Mapping[str, Any]) -> Check | str:
         )
     log_p, log_q = (np.asarray(stats[name], dtype=np.float64) for name in ("log_p", "log_q"))
     ratios = log_p - log_q
+    if np.isnan(ratios).any():
+        raise ValueError(
+            "stats['log_p'] - stats['log_q'] must not be NaN: the fit has broken down."
+        )
     if ratios.size < FEWEST_RATIOS:
         return f"Pareto k needs {FEWEST_RATIOS} draws or more, and there are {ratios.size}."
     value, limit = pareto_k(ratios), good_k(ratios.size)
-    verdict = _grade(value, (limit, max(limit, K_LIMIT)))
-    if verdict == "ok" and np.isfinite(value) and ratios.size < ENOUGH_RATIOS:
-        verdict = "doubtful"
-    text = {
-        "ok": "the guide covers the posterior, as far as its draws reach.",
-        "doubtful": "with so few draws this does not tell whether the guide covers the posterior.",
-        "failed": "the guide does not cover the posterior: its tails are too light or its spreads "
-        "too small, so that intervals may be too narrow and averages shifted.",
-    }
-    remedy = {
-        "ok": "",
-        "doubtful": "Draw 400 or more (n_draws) and look again.",
-        "failed": "This is usual: the guide is normal where the posterior has long tails. Sample "
-        "the tree if it is small (inference='nuts'), or trust predictions only, and these after a "
-        "look at their calibration on held-out rows. A tempered fit is not meant to match the "
-        "posterior.",
-    }
-    return Check(
-        "pareto_k", "approximation", value, limit, verdict,
-        f"the tail of the importance ratios of {ratios.size} draws has k = {value:.2f}: "
-        f"{text[verdict]}",
-        remedy[verdict],
-    )  # fmt: skip
+    believed = ratios.size >= ENOUGH_RATIOS or not np.isfinite(value)
+    if value <= limit and believed:
+        verdict: Verdict = "ok"
+        says = "the guide covers the posterior, as far as its draws reach."
+    elif value <= K_LIMIT:
+        verdict = "info"
+        says = (
+            f"of only {ratios.size} draws this does not tell whether the guide covers the "
+            "posterior; draw 400 or more (n_draws) to know."
+        )
+    else:
+        verdict = "info"
+        says = (
+            "the guide does not cover the posterior, so the draws cannot be weighted into exact "
+            "ones. This is usual: the guide is normal where the posterior has long tails. It does "
+            "not tell a good fit from a bad one."
+        )
+    return Check("pareto_k", "approximation", value, limit, verdict, says, "")
 
 
 def _grade(value: float, grade: Grade) -> Verdict:

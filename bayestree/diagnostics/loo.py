@@ -86,9 +86,8 @@ class Loo:
         head = f"k is above {self.good_k:.2f} for {n_bad} of {n} rows: their terms are unreliable."
         if self.corrected and n_bad > n / 10:
             return (
-                f"{head} So many mean that the approximation is too far from the posterior, or "
-                "the draws too few: fit with more draws (n_draws), use a sampler, or "
-                "cross-validate by fitting again."
+                f"{head} The variational fit is too far from the posterior for this score: compare "
+                "scores of held-out rows instead, or sample the tree (inference='nuts')."
             )
         return (
             f"{head} These rows move the posterior by themselves: look at them, draw more, or fit "

@@ -156,6 +156,11 @@ class PolytopeSize:
         """Most probable size of each node, shape (V,); the smaller of two equals."""
         return self.probabilities(measure).argmax(axis=1)
 
+    def median(self, measure: Measure = "facets") -> IntArray:
+        """Median size of each node, shape (V,); ``effective`` is rounded to whole numbers."""
+        found: FloatArray = np.quantile(self._flat(measure), 0.5, axis=0, method="inverted_cdf")
+        return np.rint(found).astype(np.int64)
+
     def interval(self, level: float = 0.9, measure: Measure = "facets") -> FloatArray:
         """Central interval that holds the size with probability ``level``, shape (V, 2).
 
@@ -167,7 +172,7 @@ class PolytopeSize:
         return _interval(self._flat(measure), level, whole=measure != "effective")
 
     def to_frame(self, level: float = 0.9, *, prior: bool | None = None) -> pd.DataFrame:
-        """One row for each node: mode, mean and interval of the facets, means of the others.
+        """One row for each node: mode, mean, median, interval of the facets, means of others.
 
         Parameters
         ----------
@@ -187,6 +192,7 @@ class PolytopeSize:
             "rows": self.rows,
             "facets": self.mode(),
             "facets_mean": facets.mean(axis=0),
+            "facets_median": self.median(),
             "facets_low": interval[:, 0],
             "facets_high": interval[:, 1],
             "weights_mean": self._flat("weights").mean(axis=0),

@@ -1,5 +1,6 @@
 """The trees with the face of scikit-learn."""
 
+from bayestree.estimators._columns import UnusedColumnsWarning
 from bayestree.estimators.alternating import AlternatingTreeClassifier, AlternatingTreeRegressor
 from bayestree.estimators.bivariate import BivariateTreeClassifier
 from bayestree.estimators.cpt import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
@@ -15,5 +16,6 @@ __all__ = [
     "ConvexPolytopeTreeRegressor",
     "EndToEndForestClassifier",
     "EndToEndTreeClassifier",
+    "UnusedColumnsWarning",
     "WeightedObliqueTreeClassifier",
 ]

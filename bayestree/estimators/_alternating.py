@@ -11,6 +11,7 @@ from bayestree._seed import draw_seed
 from bayestree.estimators._base import DTYPES, BaseTree
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import Data, Posterior
+from bayestree.inference.unsplit import warn_single_leaf, why_not_grown
 from bayestree.models import FeatureCount, Flat, Laplace, Oblique, SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
@@ -45,7 +46,7 @@ class BaseAlternatingTree(BaseTree):
         "dtype": [StrOptions(set(DTYPES))],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
-        "verbose": ["boolean"],
+        "verbose": ["boolean", StrOptions({"auto"})],
     }
 
     split: str
@@ -74,18 +75,29 @@ class BaseAlternatingTree(BaseTree):
         return self.scaling
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        return inference.tao(
+        start = self._start(data)
+        found = inference.tao(
             model,
             data,
-            init=self._start(data),
+            init=start,
             sweeps=self.sweeps,
             patience=self.patience,
             strict=self.strict,
             ridge=self.ridge,
             leaf_ridge=self._leaf_ridge(),
             n_jobs=self.n_jobs,
-            progress=self.verbose,
+            progress=bool(self.verbose),
         )
+        if found.model.topology.n_nodes == 0:
+            reason = "no split lowers the loss of the training rows"
+            if start.n_nodes == 0 and isinstance(self.init, str):
+                reason = why_not_grown(data, self._limits())
+            elif start.n_nodes == 0:
+                reason = "init has a single leaf; start from a tree with splits"
+            elif self.l1 > 0:
+                reason += f" by more than its penalty l1={self.l1:g}; lower l1"
+            warn_single_leaf(data.y, self._limits(), reason)
+        return found
 
     def _leaf_ridge(self) -> float | None:
         """Penalty of linear leaves, or none for constant ones."""
@@ -127,7 +139,8 @@ class BaseAlternatingTree(BaseTree):
             raise ValueError(
                 f"init is a tree on {given.n_features} features, and X has {len(self._center)}."
             )
-        return given.on_scaled(self._center, self._scale)
+        # it sees columns that are not in use at their means, and the fit does not see them
+        return given.on_scaled(self._center, self._finite_scale).with_columns(self._used)
 
     def _check_combination(self) -> None:
         super()._check_combination()

@@ -10,15 +10,21 @@ from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from bayestree._progress import Verbose, fitting
 from bayestree._threads import threads_for
+from bayestree.estimators._columns import with_unused_columns
 from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._units import UnitRule, units
 from bayestree.inference import Data, GrowthLimits, Posterior
-from bayestree.models import SoftTree
+from bayestree.inference.data import UNUSED
+from bayestree.inference.unsplit import ONE_WAY, warn_single_leaf
+from bayestree.models import Network, SoftTree
 from bayestree.models.leaves import Leaf
 from bayestree.routed_tree import Frame, RoutedTree
+from bayestree.topology import BoolArray
 
+ALL = slice(None)
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -35,9 +41,12 @@ class BaseTree(FittedTree, BaseEstimator):
     min_rows: float = 2.0
     min_leaf: int = 1
     min_gain: float = 0.0
+    smoothing: float = 0.0
     dtype: str = "float64"
     device: str = "cpu"
-    verbose: bool = False
+    verbose: Verbose = "auto"
+
+    _used: BoolArray  # columns that the fit may use, which ``fit`` says
 
     # Fitting.
 
@@ -74,6 +83,10 @@ class BaseTree(FittedTree, BaseEstimator):
         """Whether the fit goes through the rows by parts of them, so that they may be in a file."""
         return False
 
+    def _in_place(self) -> bool:
+        """Whether every column must keep its place in the fit, as the pixels of an image do."""
+        return False
+
     def _fit(
         self,
         X: NDArray[np.float64] | FileRows,
@@ -87,16 +100,32 @@ class BaseTree(FittedTree, BaseEstimator):
         counted = weights > 0  # a row of weight 0 is no row
         X = X.where(counted) if isinstance(X, FileRows) else X[counted]
         y, weights = y[counted], weights[counted]
-        self._center, self._scale = units(X, weights, self._unit_rule())
+        self._center, scale = units(X, weights, self._unit_rule())
+        self._scale = np.where(self._used, scale, UNUSED)
+        data = given = self._data(X, y, weights)
+        if not (self._used.all() or self._in_place()):
+            given = self._data(X, y, weights, self._used)
+        with threads_for(self._work(*X.shape)), fitting(self.verbose):
+            found = self._infer(self._model(leaf), given)
+        self.posterior_ = with_unused_columns(found, self._used)
+        self._read_off(X, y, weights, data, class_names)
+        return self
+
+    def _data(
+        self,
+        X: NDArray[np.float64] | FileRows,
+        y: NDArray[Any],
+        weights: NDArray[np.float64],
+        columns: slice | BoolArray = ALL,
+    ) -> Data:
+        """Rows in the units of the fit."""
         dtype = DTYPES[self.dtype]
         rows: Any = self._standardise(X)
         if isinstance(rows, FileRows):
-            rows = rows.tensor(dtype, self.device)
-        data = Data.of(rows, y, weights, dtype=dtype, device=self.device)
-        with threads_for(self._work(*X.shape)):
-            self.posterior_ = self._infer(self._model(leaf), data)
-        self._read_off(X, y, weights, data, class_names)
-        return self
+            rows = rows.tensor(dtype, self.device, columns)
+        else:
+            rows = rows[:, columns]
+        return Data.of(rows, y, weights, dtype=dtype, device=self.device)
 
     def _read_off(
         self,
@@ -108,18 +137,26 @@ class BaseTree(FittedTree, BaseEstimator):
     ) -> None:
         """Make ``tree_`` from the point estimate: splits that part rows, leaves of the rows."""
         tree = self._splits(self.posterior_, class_names).prune(X)
-        self.tree_ = tree.fill(X, y, weights, len(class_names))
+        if tree.n_leaves == 1 and self.posterior_.model.topology.n_nodes:
+            warn_single_leaf(data.y, self._limits(), ONE_WAY)
+        self.tree_ = tree.fill(X, y, weights, len(class_names), self.smoothing)
+
+    @property
+    def _finite_scale(self) -> NDArray[np.float64]:
+        """Units of hyperplanes, which have zeros for columns that are not in use."""
+        return np.where(self._used, self._scale, 1.0)
 
     def _splits(self, posterior: Posterior, class_names: tuple[str, ...]) -> RoutedTree:
         """The splits of a point estimate at 1/2, in the units of the data."""
-        model = posterior.model
+        model, point = posterior.model, with_unused_columns(posterior, self._used).point
         frame: Frame = {
             "center": self._center,
-            "scale": self._scale,
+            # networks see columns that are not in use, in a unit in which nothing is left of them
+            "scale": self._scale if isinstance(model.split, Network) else self._finite_scale,
             "feature_names": tuple(getattr(self, "feature_names_in_", ())),
             "class_names": class_names,
         }
-        return model.split.tree(model.topology, posterior.point, frame)
+        return model.split.tree(model.topology, point, frame)
 
     # Fitted.
 

@@ -12,6 +12,7 @@ from bayestree.estimators._diagnostics import TreeDiagnostics, measure_nodes
 from bayestree.estimators._file_rows import FileRows
 from bayestree.inference import Data
 from bayestree.inference.harden import Hardened
+from bayestree.inference.unsplit import warn_single_leaf
 from bayestree.models import named
 from bayestree.tree import Tree
 
@@ -42,7 +43,7 @@ class BayesianTree(TreeDiagnostics, TreeChecks, BaseTree):
             )
         tree = found.drop_experts(X)
         bypass = tree.one_way(X)
-        self.tree_ = tree.collapse(bypass).fill(X, y, weights, len(class_names))
+        self.tree_ = tree.collapse(bypass).fill(X, y, weights, len(class_names), self.smoothing)
         _, kept, _ = tree.topology.collapse(bypass)
         self._reach = measure_nodes(
             self.posterior_,
@@ -60,6 +61,9 @@ class BayesianTree(TreeDiagnostics, TreeChecks, BaseTree):
             return hard
         loss = named.alternating(model.leaf, split=model.split).with_(topology=model.topology)
         found = inference.tao(loss, data, init=hard.posterior)
+        if found.model.topology.n_nodes == 0:
+            reason = "refine='tao' found that no split lowers the loss; fit without refine"
+            warn_single_leaf(data.y, self._limits(), reason)
         kept = found.stats["source"]
         return Hardened(found, hard.sources[kept], hard.levels[kept])
 

@@ -1,17 +1,20 @@
 """Is the fit to be trusted? Convergence and leave-one-out scores of a fitted tree."""
 
+from typing import Any
+
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree import diagnostics
-from bayestree.diagnostics import Convergence, Loo
+from bayestree.diagnostics import Convergence, HeldOut, Loo
 from bayestree.diagnostics.label_free import box_rows, spread_rows, usual_rows
 from bayestree.estimators._draws import TreeDraws
 
 MOST_POINTS = 400  # of all nodes, at which P(right) is compared
 LEAST_POINTS = 4  # of each
+LEVEL = 0.9  # probability of the intervals that are compared with held-out values
 
 Floats = NDArray[np.float64]
 
@@ -19,21 +22,32 @@ Floats = NDArray[np.float64]
 class TreeChecks(TreeDraws):
     """Methods of every fitted tree; the estimators inherit them."""
 
-    def check_convergence(self, X: ArrayLike | None = None, *, n_rows: int = 20) -> Convergence:
-        """Whether the inference has ended where it was going, in plain words.
+    def check_convergence(
+        self, X: ArrayLike | None = None, y: ArrayLike | None = None, *, n_rows: int = 20
+    ) -> Convergence:
+        """What can be trusted of this fit, and whether its inference has settled.
 
         Parameters
         ----------
         X, n_rows
             As for :meth:`label_free`.
+        y : array, shape (n,), optional
+            What happened in the rows X. Give rows that the fit has not seen: the verdict then
+            says whether the predictions are calibrated on them.
 
         Returns
         -------
         Convergence
-            ``print`` shows it; see ``converged``, ``faithful`` and ``to_frame``.
+            ``print`` shows it; see ``predictions``, ``intervals``, ``settled`` and ``to_frame``.
+
+        Raises
+        ------
+        ValueError
+            If y comes without X, or holds unknown classes.
         """
+        held_out = None if y is None else _held_out(self, X, y)
         return diagnostics.check_convergence(
-            self.label_free(X, n_rows=n_rows), self.posterior_.stats
+            self.label_free(X, n_rows=n_rows), self.posterior_.stats, held_out=held_out
         )
 
     def label_free(self, X: ArrayLike | None = None, *, n_rows: int = 20) -> xr.Dataset:
@@ -140,3 +154,15 @@ class TreeChecks(TreeDraws):
         for place, reached, _ in self.tree_.walk(X):
             own.setdefault(int(self._reach.nodes[place]), spread_rows(standard[reached], n_points))
         return spread_rows(standard, n_rows), own
+
+
+def _held_out(estimator: Any, X: ArrayLike | None, y: ArrayLike) -> HeldOut:
+    """How far the predictions of X come true."""
+    if X is None:
+        raise ValueError("y needs the rows that it belongs to; give X as well.")
+    if hasattr(estimator, "classes_"):
+        probability = estimator.predict_proba(X)
+        scores = diagnostics.calibration(y, probability, classes=estimator.classes_)
+        return diagnostics.held_out_classes(scores)
+    low, high = estimator.predict_interval(X, LEVEL)
+    return diagnostics.held_out_values(y, low, high, LEVEL)

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from bayestree._seed import RandomState
 from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._fitted import FittedTree
+from bayestree.estimators._numbers import validated
 from bayestree.inference import Data, Units, by_row
 
 Floats = NDArray[np.float64]
@@ -154,7 +155,7 @@ class TreeDraws(FittedTree):
         """Rows that count, on the scale of the draws, and their numbers."""
         if X is None or y is None:
             raise ValueError("X and y belong together; give both, or neither.")
-        rows, values = validate_data(self, X, y, reset=False, dtype=np.float64)
+        rows, values = validated(self, X, y, reset=False, dtype=np.float64)
         weights = self._row_weights(sample_weight, rows, values)
         numbers = np.flatnonzero(weights > 0)
         if len(numbers) == 0:

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.utils.validation import validate_data
 
+from bayestree.estimators._numbers import validated
 from bayestree.inference import scratch
 from bayestree.topology import BoolArray, IntArray
 
@@ -74,14 +74,17 @@ class FileRows:
         for start in range(0, len(self), size):
             yield slice(start, min(start + size, len(self)))
 
-    def tensor(self, dtype: torch.dtype, device: str) -> torch.Tensor:
-        """All rows as a tensor, in a file if it is not to be on another device."""
+    def tensor(
+        self, dtype: torch.dtype, device: str, columns: slice | BoolArray = slice(None)
+    ) -> torch.Tensor:
+        """Columns of all rows as a tensor, in a file if it is not to be on another device."""
+        shape = (len(self), self[:0][:, columns].shape[1])
         if torch.device(device).type == "cpu":
-            found = scratch.mapped_tensor(self.shape, dtype)
+            found = scratch.mapped_tensor(shape, dtype)
         else:
-            found = torch.empty(self.shape, dtype=dtype, device=device)
+            found = torch.empty(shape, dtype=dtype, device=device)
         for part in self.slices():
-            found[part] = torch.from_numpy(self[part]).to(dtype)
+            found[part] = torch.from_numpy(self[part][:, columns]).to(dtype)
         return found
 
 
@@ -135,7 +138,7 @@ def checked(
     """
     array = large_file(X) if in_parts else None
     kind = np.float64 if array is None else "numeric"
-    found = validate_data(estimator, X, y, dtype=kind, **checks)
+    found = validated(estimator, X, y, dtype=kind, **checks)
     if array is None:
         return found
     return (FileRows(array), found[1]) if isinstance(found, tuple) else FileRows(array)

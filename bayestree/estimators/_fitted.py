@@ -5,11 +5,12 @@ from typing import Any, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from bayestree._seed import RandomState
 from bayestree.diagnostics.reach import Reach
 from bayestree.estimators._file_rows import FileRows, checked
+from bayestree.estimators._numbers import validated
 from bayestree.inference import Posterior
 from bayestree.routed_tree import RoutedTree
 
@@ -41,7 +42,7 @@ class FittedTree:
 
     def _check_rows(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
-        rows: NDArray[Any] = validate_data(self, X, reset=False, dtype=np.float64)
+        rows: NDArray[Any] = validated(self, X, reset=False, dtype=np.float64)
         return rows
 
     def _by_parts(self, X: ArrayLike, function: Callable[[Floats], Any]) -> Any:

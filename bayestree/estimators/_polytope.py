@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from bayestree import inference
+from bayestree._progress import Verbose
 from bayestree._seed import RandomState, draw_seed
 from bayestree.estimators._base import DTYPES
 from bayestree.estimators._bayesian import BayesianTree
@@ -18,6 +19,7 @@ from bayestree.estimators._priors import Prior, hyperplane_prior
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import Data, Posterior
 from bayestree.inference.svi import check_guide
+from bayestree.inference.unsplit import warn_single_leaf
 from bayestree.models import GammaProcess, InverseGammaScale, Priors, SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
@@ -68,7 +70,7 @@ class BasePolytopeTree(BayesianTree):
         "dtype": [StrOptions(set(DTYPES))],
         "device": [str],
         "random_state": ["random_state"],
-        "verbose": ["boolean"],
+        "verbose": ["boolean", StrOptions({"auto"})],
     }
 
     def __init__(
@@ -113,7 +115,7 @@ class BasePolytopeTree(BayesianTree):
         dtype: str = "float64",
         device: str = "cpu",
         random_state: RandomState = None,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
     ) -> None:
         self.max_depth = max_depth
         self.n_experts = n_experts
@@ -196,6 +198,9 @@ class BasePolytopeTree(BayesianTree):
         every = (self.inference == "nuts", self.search_facets, self.extend, self.refine == "tao")
         return self.guide == "polytope" and not any(every)
 
+    def _in_place(self) -> bool:
+        return self.image_shape is not None
+
     def _unit_rule(self) -> UnitRule:
         return "common" if self.scaling == "common" else "standard"
 
@@ -207,7 +212,7 @@ class BasePolytopeTree(BayesianTree):
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
         """Grow, and refine as far as ``inference`` says."""
         seeds = check_random_state(draw_seed(self.random_state))
-        common: dict[str, Any] = {"random_state": seeds, "progress": self.verbose}
+        common: dict[str, Any] = {"random_state": seeds, "progress": bool(self.verbose)}
         training, validation = self._hold_out(data, seeds)
         found = inference.grow(
             model,
@@ -270,6 +275,9 @@ class BasePolytopeTree(BayesianTree):
             **rates,
             **common,
         )
+        if sampled.model.topology.n_nodes == 0:
+            reason = "the search for facets removed every split; fit without search_facets"
+            warn_single_leaf(training.y, self._limits(), reason)
         if self.inference == "svi" or sampled.model.topology.n_nodes == 0:
             return sampled
         return inference.nuts(

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from bayestree._progress import Verbose
 from bayestree._seed import RandomState
 from bayestree.estimators._alternating import BaseAlternatingTree
 from bayestree.estimators._classifier import TreeClassifier
@@ -36,7 +37,7 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
         scaled features (1/C of liblinear), of the other two for each feature that a node uses.
     pair_cost : float, default=1.2
         What two features of a bivariate split cost, in units of one.
-    max_depth : int, default=8
+    max_depth : int, default=6
         Of the start.
     init : {"cart", "random"}, Tree or fitted estimator, default="cart"
         The start: CART, a complete tree of random hyperplanes through medians, or any tree with
@@ -57,6 +58,9 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
         Units of the features inside: each its own standard deviation (but no less than a sixth
         of its range), one unit for all, its range, its standard deviation whatever it is, or as
         they are. ``"common"`` is for features that share a unit: pixels, indicators.
+    smoothing : float, default=1.0
+        Rows that the Dirichlet prior of each leaf is worth, spread over the classes as the
+        training rows are; with 0 a leaf predicts the shares of its own rows.
     class_weight : dict or "balanced", optional
         Factors of the row weights by class.
     dtype : {"float32", "float64"}, default="float64"
@@ -65,8 +69,9 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
         Threads for the nodes of a depth; -1 for one per core. The tree does not depend on it.
     random_state : int, RandomState, optional
         Of the start.
-    verbose : bool, default=False
-        Show a progress bar on a terminal.
+    verbose : bool or "auto", default="auto"
+        Show progress on a terminal or in a notebook: at once, not at all, or (``"auto"``) where the
+        fit takes more than a second and is not one of several in parallel.
 
     Attributes
     ----------
@@ -94,6 +99,7 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BaseAlternatingTree._parameter_constraints,
+        "smoothing": [Interval(Real, 0, None, closed="left")],
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
@@ -103,7 +109,7 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
         split: Literal["oblique", "bivariate", "axis"] = "oblique",
         l1: float = 0.0,
         pair_cost: float = 1.2,
-        max_depth: int = 8,
+        max_depth: int = 6,
         init: Any = "cart",
         min_leaf: int = 1,
         sweeps: int = 40,
@@ -111,11 +117,12 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
         strict: bool = False,
         ridge: float = 0.1,
         scaling: UnitRule = "standard",
+        smoothing: float = 1.0,
         class_weight: Any = None,
         dtype: str = "float64",
         n_jobs: int | None = None,
         random_state: RandomState = None,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
     ) -> None:
         self.split = split
         self.l1 = l1
@@ -128,6 +135,7 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
         self.strict = strict
         self.ridge = ridge
         self.scaling = scaling
+        self.smoothing = smoothing
         self.class_weight = class_weight
         self.dtype = dtype
         self.n_jobs = n_jobs
@@ -145,7 +153,7 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
     ----------
     split : {"oblique", "bivariate", "axis"}, default="oblique"
         All features, at most two, or one in each node. The last two are found by exact search.
-    l1 : float, default=0.0
+    l1 : float, default=0.2
         Penalty lambda beside the squared loss of y in units of its standard deviation: of oblique
         splits for |w|_1 on the scaled features, of the other two for each feature of a node.
     pair_cost : float, default=1.2
@@ -160,7 +168,7 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
         The start: CART, a complete tree of random hyperplanes through medians, or any tree with
         such splits, whatever its units. Inside of a search over parameters give the ``tree_`` of
         a fitted estimator: copies of the estimator are not fitted.
-    min_leaf : int, default=5
+    min_leaf : int, default=10
         Least rows in a leaf of the start from CART.
     sweeps : int, default=40
         Most passes over all nodes.
@@ -179,8 +187,9 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
         Threads for the nodes of a depth; -1 for one per core. The tree does not depend on it.
     random_state : int, RandomState, optional
         Of the start.
-    verbose : bool, default=False
-        Show a progress bar on a terminal.
+    verbose : bool or "auto", default="auto"
+        Show progress on a terminal or in a notebook: at once, not at all, or (``"auto"``) where the
+        fit takes more than a second and is not one of several in parallel.
 
     Attributes
     ----------
@@ -211,13 +220,13 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
         self,
         *,
         split: Literal["oblique", "bivariate", "axis"] = "oblique",
-        l1: float = 0.0,
+        l1: float = 0.2,
         pair_cost: float = 1.2,
         max_depth: int = 6,
         leaf: Literal["constant", "linear"] = "constant",
         leaf_ridge: float = 1.0,
         init: Any = "cart",
-        min_leaf: int = 5,
+        min_leaf: int = 10,
         sweeps: int = 40,
         patience: int = 5,
         strict: bool = False,
@@ -226,7 +235,7 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
         dtype: str = "float64",
         n_jobs: int | None = None,
         random_state: RandomState = None,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
     ) -> None:
         self.split = split
         self.l1 = l1

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from bayestree import inference
+from bayestree._progress import Verbose
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.inference import Data, Posterior
 from bayestree.inference.cost_complexity import cost_complexity
@@ -45,7 +46,7 @@ class BivariateTreeClassifier(TreeClassifier):
         Least weight of rows in a node that is split.
     min_leaf : int, default=1
         Least number of rows on each side of a split.
-    min_gain : float, default=0.0
+    min_gain : float, default=5.0
         Least gain of a split in nats of log-likelihood.
     ccp_alpha : float, default=0.0
         Minimal cost-complexity pruning: the impurity of the rows on average that a leaf must be
@@ -55,10 +56,14 @@ class BivariateTreeClassifier(TreeClassifier):
         they are screened at a few slopes on 1,000 rows, and the best 20 searched on all.
     max_pairs : int, default=20000
         With more pairs of features, only those of the features that split best alone.
+    smoothing : float, default=1.0
+        Rows that the Dirichlet prior of each leaf is worth, spread over the classes as the
+        training rows are; with 0 a leaf predicts the shares of its own rows.
     class_weight : dict or "balanced", optional
         Factors of the row weights by class.
-    verbose : bool, default=False
-        Show progress bars on a terminal.
+    verbose : bool or "auto", default="auto"
+        Show progress on a terminal or in a notebook: at once, not at all, or (``"auto"``) where the
+        fit takes more than a second and is not one of several in parallel.
 
     Attributes
     ----------
@@ -98,8 +103,9 @@ class BivariateTreeClassifier(TreeClassifier):
         "ccp_alpha": [Interval(Real, 0, None, closed="left")],
         "budget": [Interval(Real, 0, None, closed="both")],
         "max_pairs": [Interval(Integral, 1, None, closed="left")],
+        "smoothing": [Interval(Real, 0, None, closed="left")],
         "class_weight": [dict, StrOptions({"balanced"}), None],
-        "verbose": ["boolean"],
+        "verbose": ["boolean", StrOptions({"auto"})],
     }
 
     def __init__(
@@ -112,12 +118,13 @@ class BivariateTreeClassifier(TreeClassifier):
         max_leaves: int | None = None,
         min_rows: float = 2,
         min_leaf: int = 1,
-        min_gain: float = 0.0,
+        min_gain: float = 5.0,
         ccp_alpha: float = 0.0,
         budget: float = 1e6,
         max_pairs: int = 20_000,
+        smoothing: float = 1.0,
         class_weight: Any = None,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
     ) -> None:
         self.max_depth = max_depth
         self.n_orientations = n_orientations
@@ -130,6 +137,7 @@ class BivariateTreeClassifier(TreeClassifier):
         self.ccp_alpha = ccp_alpha
         self.budget = budget
         self.max_pairs = max_pairs
+        self.smoothing = smoothing
         self.class_weight = class_weight
         self.verbose = verbose
 
@@ -157,5 +165,5 @@ class BivariateTreeClassifier(TreeClassifier):
             splitter=splitter,
             prune=prune if self.ccp_alpha > 0 else None,
             random_state=0,
-            progress=self.verbose,
+            progress=bool(self.verbose),
         )

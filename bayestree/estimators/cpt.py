@@ -1,11 +1,13 @@
 """Convex polytope trees with the face of scikit-learn."""
 
+from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 
+from bayestree._progress import Verbose
 from bayestree._seed import RandomState
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._polytope import BasePolytopeTree
@@ -104,6 +106,9 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     prediction : {"auto", "tree", "posterior"}, default="auto"
         Predict by the deterministic tree, by the average over the draws, or (``"auto"``) by the
         latter where there is more than one draw.
+    smoothing : float, default=1.0
+        Rows that the Dirichlet prior of each leaf of ``tree_`` is worth, spread over the classes
+        as the training rows are; with 0 a leaf predicts the shares of its own rows.
     class_weight : dict or "balanced", optional
         Factors of the row weights by class.
     dtype : {"float64", "float32"}, default="float64"
@@ -111,8 +116,9 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     device : str, default="cpu"
         Where the inference runs, as torch names it.
     random_state : int or RandomState, optional
-    verbose : bool, default=False
-        Show progress bars on a terminal.
+    verbose : bool or "auto", default="auto"
+        Show progress on a terminal or in a notebook: at once, not at all, or (``"auto"``) where the
+        fit takes more than a second and is not one of several in parallel.
 
     Attributes
     ----------
@@ -135,6 +141,7 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BasePolytopeTree._parameter_constraints,
+        "smoothing": [Interval(Real, 0, None, closed="left")],
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
@@ -177,11 +184,12 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
         n_jobs: int | None = None,
         validation_fraction: float = 0.0,
         prediction: str = "auto",
+        smoothing: float = 1.0,
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
         dtype: str = "float64",
         device: str = "cpu",
         random_state: RandomState = None,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
     ) -> None:
         super().__init__(
             max_depth=max_depth,
@@ -225,6 +233,7 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
             random_state=random_state,
             verbose=verbose,
         )
+        self.smoothing = smoothing
         self.class_weight = class_weight
 
 
@@ -233,8 +242,9 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
 
     Leaves are normal with conjugate priors; a strong prior, centred on the pooled scale of the
     leaves that were grown, keeps their scales alike. Parameters are those of
-    :class:`ConvexPolytopeTreeClassifier` without ``class_weight``; by default ``n_experts`` is 8,
-    ``growth_rate`` 0.15, ``scale_shape`` 2, ``shrinkage_shape`` and ``shrinkage_rate`` 1.
+    :class:`ConvexPolytopeTreeClassifier` without ``class_weight`` and ``smoothing``; by default
+    ``n_experts`` is 8, ``growth_rate`` 0.15, ``scale_shape`` 2, ``shrinkage_shape`` and
+    ``shrinkage_rate`` 1.
 
     Attributes
     ----------

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from bayestree import inference
+from bayestree._progress import Verbose
 from bayestree._seed import RandomState, draw_seed
 from bayestree.estimators._base import DTYPES, BaseTree
 from bayestree.estimators._bayesian import BayesianTree
@@ -48,27 +49,28 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         always split the leaf that gains most.
     split : {"oblique"} or Network, default="oblique"
         f(x): linear, or a torch module for each node.
-    epochs : int, default=20
-        E-steps of each stump. Stumps of few rows take one step of Adam in each. Where features are
-        many, a few epochs here and more ``refine_epochs`` generalise better.
+    epochs : int, default=60
+        E-steps of each stump. A stump of few rows takes one step of Adam in each. Where features
+        are many, a few epochs here and more ``refine_epochs`` generalise better. The paper takes
+        20 or more, with a ``learning_rate`` of 0.001 and a ``steepness_step`` of 0.1.
     refine_epochs : int, optional
         E-steps of the whole tree, by default as many; 0 leaves the tree as it was grown.
     steepness : float, default=1.0
         gamma of the first epoch.
-    steepness_step : float, default=0.1
+    steepness_step : float, default=0.03
         Added to gamma after each epoch; the whole tree goes on where its stumps ended.
     batch_size : int, default=1000
         Rows of a step of Adam.
-    learning_rate : float, default=0.001
-        Of Adam. The start is on the unit sphere: with few features or few rows, where epochs have
-        few steps, a greater rate or more epochs are wanted.
+    learning_rate : float, default=0.01
+        Of Adam. The starting hyperplanes have norm 1. Lower it for a set of many rows, whose
+        epochs have many steps.
     attempts : int, default=5
         Starts of a stump that sends all rows one way, before its node is left a leaf.
     min_rows : float, default=2
         Least weight of rows in a node that is split.
     min_leaf : int, default=1
         Least number of rows on each side of a split.
-    min_gain : float, default=0.0
+    min_gain : float, default=3.0
         Least gain of a split in nats of log-likelihood.
     l1 : float, default=0.0
         Rate of a Laplace prior on the coefficients, in nats: sparser splits, which generalise
@@ -94,6 +96,9 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
     prediction : {"auto", "tree", "posterior"}, default="auto"
         ``"tree"`` is the deterministic tree, ``"posterior"`` the soft one (eq. 2), averaged over
         the draws; ``"auto"`` is the latter where there is more than one draw.
+    smoothing : float, default=1.0
+        Rows that the Dirichlet prior of each leaf is worth, spread over the classes as the
+        training rows are; with 0 a leaf predicts the shares of its own rows.
     class_weight : dict or "balanced", optional
         Factors of the row weights by class.
     dtype : {"float32", "float64"}, default="float64"
@@ -101,8 +106,9 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
     device : str, default="cpu"
         Where the inference runs, as torch names it.
     random_state : int, RandomState, optional
-    verbose : bool, default=False
-        Show progress on a terminal.
+    verbose : bool or "auto", default="auto"
+        Show progress on a terminal or in a notebook: at once, not at all, or (``"auto"``) where the
+        fit takes more than a second and is not one of several in parallel.
 
     Attributes
     ----------
@@ -144,11 +150,12 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         "n_draws": [Interval(Integral, 1, None, closed="left")],
         "scaling": [StrOptions({"variance", "standard", "common"})],
         "prediction": [StrOptions({"auto", "tree", "posterior"})],
+        "smoothing": [Interval(Real, 0, None, closed="left")],
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "dtype": [StrOptions(set(DTYPES))],
         "device": [str],
         "random_state": ["random_state"],
-        "verbose": ["boolean"],
+        "verbose": ["boolean", StrOptions({"auto"})],
     }
     validation_fraction = 0.0
 
@@ -159,16 +166,16 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         max_leaves: int | None = None,
         order: Literal["level", "best"] = "level",
         split: str | Network = "oblique",
-        epochs: int = 20,
+        epochs: int = 60,
         refine_epochs: int | None = None,
         steepness: float = 1.0,
-        steepness_step: float = 0.1,
+        steepness_step: float = 0.03,
         batch_size: int = 1000,
-        learning_rate: float = 1e-3,
+        learning_rate: float = 0.01,
         attempts: int = 5,
         min_rows: float = 2,
         min_leaf: int = 1,
-        min_gain: float = 0.0,
+        min_gain: float = 3.0,
         l1: float = 0.0,
         spatial: float = 0.0,
         image_shape: tuple[int, int] | None = None,
@@ -178,11 +185,12 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         n_draws: int = 50,
         scaling: UnitRule = "variance",
         prediction: str = "auto",
+        smoothing: float = 1.0,
         class_weight: Any = None,
         dtype: str = "float64",
         device: str = "cpu",
         random_state: RandomState = None,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
     ) -> None:
         self.max_depth = max_depth
         self.max_leaves = max_leaves
@@ -207,6 +215,7 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
         self.n_draws = n_draws
         self.scaling = scaling
         self.prediction = prediction
+        self.smoothing = smoothing
         self.class_weight = class_weight
         self.dtype = dtype
         self.device = device
@@ -249,9 +258,8 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
 
     def _subsets(self) -> RandomFeatures | RandomPatch | None:
         """Which features each split may use."""
-        return subset_rule(
-            self.n_features_in_, self.max_features, self.image_shape, self.patch_size
-        )
+        n_features = int(self._used.sum())
+        return subset_rule(n_features, self.max_features, self.image_shape, self.patch_size)
 
     def _model(self, leaf: Leaf) -> SoftTree:
         prior: HyperplanePrior | None = None
@@ -268,6 +276,9 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
     def _in_parts(self) -> bool:
         return True
 
+    def _in_place(self) -> bool:
+        return self.image_shape is not None or isinstance(self.split, Network)
+
     def _unit_rule(self) -> UnitRule:
         return self.scaling
 
@@ -277,7 +288,7 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
         """Grow, train the whole tree, and sample its posterior where ``inference`` says so."""
         seeds = check_random_state(draw_seed(self.random_state))
-        common: dict[str, Any] = {"random_state": seeds, "progress": self.verbose}
+        common: dict[str, Any] = {"random_state": seeds, "progress": bool(self.verbose)}
         steps: dict[str, Any] = {
             "steepness_step": self.steepness_step,
             "batch_size": self.batch_size,

@@ -1,5 +1,6 @@
 """Forests of end-to-end trees with the face of scikit-learn."""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from numbers import Integral, Real
 from pathlib import Path
@@ -10,19 +11,22 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from bayestree._parallel import Call, in_order
-from bayestree._progress import Track
+from bayestree._progress import Track, Verbose, fitting
 from bayestree._seed import RandomState, draw_seed
 from bayestree._threads import threads_for
 from bayestree.estimators._base import DTYPES
 from bayestree.estimators._classifier import Floats, LabelledClassifier
+from bayestree.estimators._numbers import validated
 from bayestree.estimators._subsets import CONSTRAINTS as SUBSETS
 from bayestree.estimators._subsets import MaxFeatures
 from bayestree.estimators._units import UnitRule
 from bayestree.estimators.end_to_end import EndToEndTreeClassifier
+from bayestree.inference import Data
+from bayestree.inference.unsplit import SingleLeafWarning, warn_single_leaf, why_not_grown
 from bayestree.models import Categorical
 
 FINE_TUNING = 3  # times the epochs of a stump (E2EDT, section 3.5)
@@ -57,9 +61,13 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
     refine_epochs : int, optional
         E-steps of the whole tree, by default three times as many.
     steepness, steepness_step, batch_size, learning_rate, attempts, min_rows, min_leaf, min_gain
-        As of :class:`~bayestree.EndToEndTreeClassifier`.
+        As of :class:`~bayestree.EndToEndTreeClassifier`, whose defaults differ in
+        ``steepness_step`` (0.1 here) and ``min_gain`` (0 here).
     scaling : {"variance", "standard", "common"}, default="variance"
         Units of the features inside.
+    smoothing : float, default=1.0
+        Rows that the Dirichlet prior of each leaf is worth, spread over the classes as the
+        training rows are; with 0 a leaf predicts the shares of its own rows.
     class_weight : dict or "balanced", optional
         Factors of the row weights by class.
     dtype : {"float32", "float64"}, default="float64"
@@ -67,8 +75,9 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
     n_jobs : int, optional
         Trees fitted at once, as joblib has it. The numbers are the same for any.
     random_state : int, RandomState, optional
-    verbose : bool, default=False
-        Show progress on a terminal.
+    verbose : bool or "auto", default="auto"
+        Show progress on a terminal or in a notebook: at once, not at all, or (``"auto"``) where the
+        fit takes more than a second and is not one of several in parallel.
 
     Attributes
     ----------
@@ -109,11 +118,12 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
         "min_leaf": [Interval(Integral, 1, None, closed="left")],
         "min_gain": [Interval(Real, 0, None, closed="left")],
         "scaling": [StrOptions({"variance", "standard", "common"})],
+        "smoothing": [Interval(Real, 0, None, closed="left")],
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "dtype": [StrOptions(set(DTYPES))],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
-        "verbose": ["boolean"],
+        "verbose": ["boolean", StrOptions({"auto"})],
     }
 
     def __init__(
@@ -130,17 +140,18 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
         steepness: float = 1.0,
         steepness_step: float = 0.1,
         batch_size: int = 1000,
-        learning_rate: float = 1e-3,
+        learning_rate: float = 0.01,
         attempts: int = 5,
         min_rows: float = 2,
         min_leaf: int = 1,
         min_gain: float = 0.0,
         scaling: UnitRule = "variance",
+        smoothing: float = 1.0,
         class_weight: Any = None,
         dtype: str = "float64",
         n_jobs: int | None = None,
         random_state: RandomState = None,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
     ) -> None:
         self.n_estimators = n_estimators
         self.max_features = max_features
@@ -159,6 +170,7 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
         self.min_leaf = min_leaf
         self.min_gain = min_gain
         self.scaling = scaling
+        self.smoothing = smoothing
         self.class_weight = class_weight
         self.dtype = dtype
         self.n_jobs = n_jobs
@@ -184,13 +196,22 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
             yield from in_order(calls[len(grown.trees) :], n_jobs=self.n_jobs)
 
         found = rest()
-        for _ in Track(trees, "trees", show=self.verbose, parts={"grown": grown}):
-            grown.trees.append(next(found))
+        with fitting(self.verbose):
+            track = Track(trees, "trees", show=bool(self.verbose), parts={"grown": grown})
+            for _ in track:
+                grown.trees.append(next(found))
         self.estimators_ = grown.trees
+        if self.get_n_leaves() == len(trees):
+            counted = weights > 0
+            limits, data = trees[0]._limits(), Data.of(X[counted], y[counted], weights[counted])
+            warn_single_leaf(data.y, limits, f"every tree: {why_not_grown(data, limits)}")
         return self
 
     def _in_parts(self) -> bool:
         return False
+
+    def _in_place(self) -> bool:
+        return self.image_shape is not None
 
     def _trees(self) -> list[EndToEndTreeClassifier]:
         """The trees before their fit, each with a seed of its own."""
@@ -205,6 +226,7 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
         for seed in seeds.tolist():
             tree = EndToEndTreeClassifier(random_state=seed, **shared)
             tree.classes_, tree.n_features_in_ = self.classes_, self.n_features_in_
+            tree._used = self._used
             if hasattr(self, "feature_names_in_"):
                 tree.feature_names_in_ = self.feature_names_in_
             trees.append(tree)
@@ -248,7 +270,7 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
 
     def _check_rows(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
-        rows: Floats = validate_data(self, X, reset=False, dtype=np.float64)
+        rows: Floats = validated(self, X, reset=False, dtype=np.float64)
         return rows
 
 
@@ -281,5 +303,6 @@ def _fitted(
     class_names: tuple[str, ...],
 ) -> EndToEndTreeClassifier:
     """The tree, fitted on one thread: sums are in the same order wherever it is."""
-    with threads_for(0), threadpool_limits(1):
+    with threads_for(0), threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SingleLeafWarning)  # the forest warns if all of them are
         return tree._fit(X, y, weights, Categorical(len(class_names)), class_names)

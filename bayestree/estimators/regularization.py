@@ -1,6 +1,7 @@
 """A series of trees by alternating optimisation, from dense to sparse."""
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from bayestree.estimators._alternating import BaseAlternatingTree
+from bayestree.inference.unsplit import SingleLeafWarning
 from bayestree.tree import Tree
 
 Floats = NDArray[np.float64]
@@ -113,7 +115,10 @@ def regularization_path(
         if fits:
             one.set_params(init=fits[-1].tree_)
         began = time.perf_counter()
-        fits.append(one.fit(X, y, sample_weight=sample_weight))
+        with warnings.catch_warnings():
+            # the greatest penalties are expected to leave a single leaf
+            warnings.simplefilter("ignore", SingleLeafWarning)
+            fits.append(one.fit(X, y, sample_weight=sample_weight))
         seconds.append(time.perf_counter() - began)
     return RegularizationPath(
         lambdas=series,

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from bayestree import inference
+from bayestree._progress import Verbose
 from bayestree._seed import RandomState
 from bayestree.estimators._base import DTYPES
 from bayestree.estimators._classifier import TreeClassifier
@@ -38,16 +39,20 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
         Least weight of rows in a node that is split.
     min_leaf : int, default=1
         Least number of rows on each side of a split.
-    min_gain : float, default=0.0
-        Least gain of a split in nats of log-likelihood.
+    min_gain : float, default=3.0
+        Least gain of a split in nats of log-likelihood; 0 grows to pure leaves, as the paper does.
+    smoothing : float, default=1.0
+        Rows that the Dirichlet prior of each leaf is worth, spread over the classes as the
+        training rows are; with 0 a leaf predicts the shares of its own rows.
     class_weight : dict or "balanced", optional
         Factors of the row weights by class.
     dtype : {"float32", "float64"}, default="float64"
         Precision of the fit; float32 halves time and memory on wide data.
     random_state : int, RandomState, optional
         Of the starts.
-    verbose : bool, default=False
-        Show progress bars on a terminal.
+    verbose : bool or "auto", default="auto"
+        Show progress on a terminal or in a notebook: at once, not at all, or (``"auto"``) where the
+        fit takes more than a second and is not one of several in parallel.
 
     Attributes
     ----------
@@ -77,10 +82,11 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
         "min_rows": [Interval(Real, 0, None, closed="left")],
         "min_leaf": [Interval(Integral, 1, None, closed="left")],
         "min_gain": [Interval(Real, 0, None, closed="left")],
+        "smoothing": [Interval(Real, 0, None, closed="left")],
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "dtype": [StrOptions(set(DTYPES))],
         "random_state": ["random_state"],
-        "verbose": ["boolean"],
+        "verbose": ["boolean", StrOptions({"auto"})],
     }
 
     def __init__(
@@ -91,11 +97,12 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
         max_leaves: int | None = None,
         min_rows: float = 2,
         min_leaf: int = 1,
-        min_gain: float = 0.0,
+        min_gain: float = 3.0,
+        smoothing: float = 1.0,
         class_weight: Any = None,
         dtype: str = "float64",
         random_state: RandomState = None,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
     ) -> None:
         self.max_depth = max_depth
         self.max_iter = max_iter
@@ -103,6 +110,7 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
         self.min_rows = min_rows
         self.min_leaf = min_leaf
         self.min_gain = min_gain
+        self.smoothing = smoothing
         self.class_weight = class_weight
         self.dtype = dtype
         self.random_state = random_state
@@ -122,7 +130,7 @@ class WeightedObliqueTreeClassifier(TreeClassifier):
             limits=self._limits(),
             splitter=splitter,
             random_state=self.random_state,
-            progress=self.verbose,
+            progress=bool(self.verbose),
         )
         self.n_iter_ = max(splitter.iterations, default=0)
         return replace(grown, settings={**grown.settings, "max_iter": self.max_iter})

@@ -1,6 +1,6 @@
 """A posterior as the groups of ArviZ: named dimensions, coordinates and attributes."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -9,12 +9,14 @@ import numpy as np
 import torch
 import xarray as xr
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bayestree import _arviz
 from bayestree.inference import by_row
 from bayestree.inference.attributes import attributes_of
-from bayestree.inference.data import Data, Units
+from bayestree.inference.data import UNUSED, Data, Units
 from bayestree.inference.labels import Labels
+from bayestree.models import Spatial
 from bayestree.models.prior_draws import improper_priors, sample_prior, site_names
 from bayestree.models.sites import DIMENSIONS
 from bayestree.models.soft_tree import SoftTree
@@ -124,7 +126,7 @@ class Conversion:
         """Log prior density of each draw: of hyperplanes, of weights and of leaves."""
         found = [
             {name: float(value) for name, value in self.model.log_priors(sites).items()}
-            for sites in self.posterior.each()
+            for sites in self._each_in_use
         ]
         return self.labels.dataset(
             {name: (DRAWS, self._by_draw([one[name] for one in found])) for name in found[0]}
@@ -149,12 +151,21 @@ class Conversion:
         return self.labels.dataset(variables)
 
     def sample_stats(self) -> xr.Dataset:
-        """What was recorded, and ``lp``, the log joint density of each draw."""
-        stats = dict(self.posterior.stats)
+        """What was recorded, and ``lp``, the log joint density of each draw.
+
+        Independent draws of a guide have no trajectories, and so none that diverged:
+        ``diverging`` says so, for ArviZ 0.x cannot draw ``plot_parallel`` without it.
+        """
+        posterior = self.posterior
+        stats = dict(posterior.stats)
+        shape = (posterior.n_chains, posterior.n_draws)
+        if {"elbo", "log_q"} & stats.keys() and shape != (1, 1):
+            stats["diverging"] = np.zeros(shape, dtype=np.bool_)
         if "lp" not in stats and "log_p" in stats:
             stats["lp"] = stats["log_p"]
         elif "lp" not in stats and self.data is not None and not self._missing_sites:
-            terms = [by_row.log_joint(self.model, s, self.data) for s in self.posterior.each()]
+            data = self.data._replace(X=self.data.X[:, self._used])
+            terms = [by_row.log_joint(self.model, s, data) for s in self._each_in_use]
             stats["lp"] = self._by_draw(terms)
         return self._stats(stats)
 
@@ -184,6 +195,24 @@ class Conversion:
     def _units(self) -> Units:
         d = self.n_features
         return self.units or Units(np.zeros(d), np.ones(d))
+
+    @cached_property
+    def _used(self) -> Tensor:
+        """Columns that the densities of the draws are of, shape (d,)."""
+        used = torch.as_tensor(self._units.scale < UNUSED)
+        # that prior is of whole images
+        return used | isinstance(self.model.priors.hyperplane, Spatial)
+
+    @property
+    def _each_in_use(self) -> Iterator[dict[str, Tensor]]:
+        """Every draw without the columns that the fit did not use."""
+        for sites in self.posterior.each():
+            yield {
+                name: value[..., self._used]
+                if DIMENSIONS.get(name, ())[-1:] == ("feature",)
+                else value
+                for name, value in sites.items()
+            }
 
     def _in_units(self, y: NDArray[Any]) -> NDArray[Any]:
         if not np.issubdtype(y.dtype, np.floating):

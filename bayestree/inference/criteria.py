@@ -59,8 +59,9 @@ class SquaredError:
 
     def nats(self, value: Tensor, whole: Tensor) -> Tensor:
         # A perfect fit has no finite likelihood; rounding decides how good it looks.
-        variance = (-value / whole[0]).clamp_min(torch.finfo(value.dtype).eps)
-        return -0.5 * whole[0] * variance.log()
+        total = whole[..., 0]
+        variance = (-value / total).clamp_min(torch.finfo(value.dtype).eps)
+        return -0.5 * total * variance.log()
 
 
 def criterion_of(leaf: Leaf) -> Criterion:

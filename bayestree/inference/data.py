@@ -11,6 +11,7 @@ from torch import Tensor
 from bayestree.inference import scratch
 
 PART = 512  # rows scored at a time: what they take fits in a cache
+UNUSED = 1e300  # unit of columns that a fit does not use, in which their values are nearly 0
 BLOCK = 2**16  # bytes of rows that are read together where rows are mapped
 
 
@@ -139,6 +140,7 @@ class Units(NamedTuple):
     Attributes
     ----------
     center, scale : arrays, shape (d,)
+        A scale of ``UNUSED`` marks a column that the fit did not use.
     y_center, y_scale : float
     """
 

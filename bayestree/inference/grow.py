@@ -19,6 +19,7 @@ from bayestree.inference.posterior import Posterior
 from bayestree.inference.splitters.protocol import FittedSplit, Splitter
 from bayestree.inference.splitters.stumps import StumpFitter
 from bayestree.inference.training import HARD, additive_parts, check_linear, recalibrated
+from bayestree.inference.unsplit import warn_single_leaf, why_not_grown
 from bayestree.models.soft_tree import SoftTree
 
 Pruning = Callable[[GrowingTree, set[int]], set[int]]
@@ -97,17 +98,27 @@ def grow(
             "rows_per_node": rows_per_node,
             "learning_rate": learning_rate,
         }
-        splitter = StumpFitter(model.split, model.leaf, min_leaf=limits.min_leaf, **stumps)
+        splitter = StumpFitter(
+            model.split, model.leaf, model.priors.hyperplane, min_leaf=limits.min_leaf, **stumps
+        )
         settings |= stumps
     climb = _by_level if order == "level" else _best_first
     with seeded(draw_seed(random_state)):
         tree = GrowingTree(model, data.held())
         climb(tree, splitter, limits, progress=progress)
     kept = tree.cut(limits.max_leaves)
-    if prune is not None:
+    reason = "" if kept else why_not_grown(tree.data, limits, tree.refused)
+    if prune is not None and kept:
         kept = prune(tree, kept)
-    if validation is not None:
+        reason = "pruning merged all leaves; lower its penalty (ccp_alpha)"
+    if validation is not None and kept:
         kept = _best_depth(tree, kept, validation)
+        reason = (
+            f"the {len(validation.X)} rows held out are predicted best without a split; hold out "
+            "more rows or none (validation_fraction)"
+        )
+    if not kept:
+        warn_single_leaf(data.y, limits, reason)
     return replace(tree.assemble(kept, "grow"), settings=settings)
 
 
@@ -191,11 +202,11 @@ def _fitted(
     found: dict[int, FittedSplit] = {}
     for group in _groups(tree, ready, splitter):
         splits = splitter(tree.data, [tree.nodes[i].rows for i in group])
-        found |= {
-            i: split
-            for i, split in zip(group, splits, strict=True)
-            if split is not None and split.gain >= limits.min_gain
-        }
+        for i, split in zip(group, splits, strict=True):
+            if split is not None and split.gain >= limits.min_gain:
+                found[i] = split
+            elif split is not None and i == 0:
+                tree.refused = split.gain
     return {i: found[i] for i in ready if i in found}
 
 

@@ -1,6 +1,7 @@
 """A tree as it grows: which rows reach which node, and what each split is worth."""
 
 import heapq
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -71,6 +72,7 @@ class GrowingTree:
         self.data = data
         self._statistics = statistics
         self.nodes = self._root()
+        self.refused = math.nan  # gain of a split of the root that was too small
 
     def _root(self) -> list[GrowingNode]:
         rows = torch.arange(len(self.data.X), device=self.data.X.device)
@@ -95,11 +97,16 @@ class GrowingTree:
         """The splits with their nodes, in the order in which they were made."""
         made = sorted(self.split_nodes(), key=lambda i: self.nodes[i].children)
         splits = [split for i in made if (split := self.nodes[i].split) is not None]
-        return {"nodes": made, "splits": [tuple(split) for split in splits]}
+        return {
+            "nodes": made,
+            "splits": [tuple(split) for split in splits],
+            "refused": self.refused,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Grow as far as a tree of the same rows was."""
         self.nodes = self._root()
+        self.refused = state.get("refused", math.nan)
         for i, split in zip(state["nodes"], state["splits"], strict=True):
             self.branch(i, FittedSplit.restored(split, self.data.X.device))
 

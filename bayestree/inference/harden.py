@@ -17,6 +17,7 @@ from bayestree.inference.posterior import Arrays, Posterior
 from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.inference.splitters.stumps import absorb, best_threshold
 from bayestree.inference.training import check_linear
+from bayestree.inference.unsplit import ONE_WAY, warn_single_leaf
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
@@ -84,10 +85,22 @@ def harden(
         kept = tree.cut(limits.max_leaves, limits.min_gain)
         if extend:
             kept = _extended(tree, kept, sources, sites, scores, limits)
+        if len(sites["intercept"]) and not kept:
+            warn_single_leaf(data.y, limits, _why_merged(tree, limits))
         order = tree.breadth_first(kept)
         nodes = np.array([sources[i] for i in order], dtype=np.int64)
         hard = tree.assemble(kept, "harden")
         return Hardened(hard, nodes, _levels(posterior.point, nodes, hard.point))
+
+
+def _why_merged(tree: GrowingTree, limits: GrowthLimits) -> str:
+    """Why no split of a soft tree is left."""
+    if not tree.split_nodes():
+        return ONE_WAY
+    return (
+        f"after the refinement the best split gains {tree.gain(0):.3g} nats of log-likelihood, "
+        f"less than min_gain={limits.min_gain:g}; lower min_gain"
+    )
 
 
 def _levels(soft: Arrays, nodes: NDArray[np.int64], hard: Arrays) -> NDArray[np.float64]:

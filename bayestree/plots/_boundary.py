@@ -9,6 +9,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.patheffects import AbstractPathEffect, withStroke
 from numpy.typing import ArrayLike, NDArray
 
+from bayestree._trees import has_draws, tree_of
 from bayestree.plots import _style
 from bayestree.plots._geometry import Window, band_fields, border_fields, facets
 from bayestree.routed_tree import RoutedTree
@@ -26,6 +27,8 @@ SHADED: dict[str, Any] = {
     "zorder": 0,
 }
 POINT: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.4, "zorder": 4}
+SIZE = 5.0, 4.4  # inches
+BESIDE = 0.75  # inches of them on the left of the map
 TICKS = 6  # intervals between them, at most
 MANY_DRAWS = 100  # above, the shade and the band have fewer points, ...
 LEAST = 80  # ... but so many on each side
@@ -80,7 +83,7 @@ def boundary(
         If the tree does not have two features, X and y do not match, or ``level`` is not
         between 0 and 1.
     """
-    tree = _style.tree_of(estimator)
+    tree = tree_of(estimator)
     if tree.n_features != 2:
         raise ValueError(
             f"boundary draws trees of 2 features, this one has {tree.n_features}; fit two "
@@ -89,18 +92,19 @@ def boundary(
     rows = None if X is None else np.asarray(X, dtype=np.float64)
     target = None if y is None else np.asarray(y)
     _check_rows(rows, target)
-    ax = ax or _style.new_axes(5.0, 4.4)
+    own = ax is None
+    ax = ax or _style.new_axes(*SIZE)
     window = _window(tree, rows, resolution)
     fewer = _window(tree, rows, _affordable(estimator, resolution))
     classifies = tree.value.ndim == 2
     (_shade_classes if classifies else _shade_values)(ax, estimator, tree, fewer)
-    if band and _style.has_draws(estimator):
+    if band and has_draws(estimator):
         coarse = _window(tree, rows, max(len(fewer.x) // COARSE, 2))
         _bands(ax, estimator, tree, coarse, level)
     _borders(ax, tree, window)
     if rows is not None:
         _points(ax, estimator, tree, rows, target)
-    _legend(ax)
+    _legend(ax, own=own)
     _frame(ax, tree, window)
     return ax
 
@@ -159,7 +163,7 @@ def _shade_values(ax: Axes, estimator: Any, tree: RoutedTree, window: Window) ->
 
 def _affordable(estimator: Any, resolution: int) -> int:
     """Points on each side of the grid on which draws are averaged: fewer where draws are many."""
-    if not _style.has_draws(estimator):
+    if not has_draws(estimator):
         return resolution
     posterior = estimator.posterior_
     share = np.sqrt(MANY_DRAWS / (posterior.n_chains * posterior.n_draws))
@@ -183,7 +187,7 @@ def _bands(ax: Axes, estimator: Any, tree: RoutedTree, window: Window, level: fl
             ax.contourf(window.x, window.y, grid, [field.min(), 0], colors=[colour], **BAND)
             ax.contour(window.x, window.y, grid, [0], colors=[colour], **EDGE)
     key: dict[str, Any] = {"facecolor": to_rgba(colour, BAND["alpha"]), "edgecolor": _style.INK}
-    ax.fill([], [], label=f"{level:.0%} band of the border", linestyle=":", linewidth=0.8, **key)
+    ax.fill([], [], label=f"{level:.0%} band", linestyle=":", linewidth=0.8, **key)
 
 
 def _borders(ax: Axes, tree: RoutedTree, window: Window) -> None:
@@ -223,7 +227,7 @@ def _point_size(rows: Floats) -> float:
 def _class_points(
     ax: Axes, estimator: Any, tree: RoutedTree, rows: Floats, target: NDArray[Any]
 ) -> None:
-    names = _style.class_names(tree)
+    names = tree.class_labels
     labels = getattr(estimator, "classes_", np.arange(len(names)))
     colours = _style.class_colours(len(names))
     for label, name, colour in zip(labels, names, colours, strict=True):
@@ -231,20 +235,33 @@ def _class_points(
         ax.scatter(own[:, 0], own[:, 1], color=colour, label=name, s=_point_size(rows), **POINT)
 
 
-def _legend(ax: Axes) -> None:
-    """Above the map: classes and, last, the band."""
+def _legend(ax: Axes, *, own: bool) -> None:
+    """Above the map: classes and, last, the band, in as many lines as they need.
+
+    A figure of our ``own`` grows by these lines.
+    """
     handles, labels = ax.get_legend_handles_labels()
     if not handles:
         return
     order = sorted(range(len(labels)), key=lambda k: handles[k] in ax.patches)
+    room = SIZE[0] - 2 * _style.PAD - BESIDE if own else _style.width_of(ax)
+    texts = [_style.cut(labels[k], 9, room - 2 * _style.LEGEND_HANDLE) for k in order]
+    columns = _style.legend_columns(texts, room)
+    lines = -(-len(texts) // columns)
+    if own:
+        figure: Any = ax.figure
+        figure.set_size_inches(SIZE[0], SIZE[1] + _style.LEGEND_LINE * (lines - 1))
+    shown = _style.line_by_line(len(texts), columns)
     ax.legend(
-        [handles[k] for k in order],
-        [labels[k] for k in order],
+        [handles[order[k]] for k in shown],
+        [texts[k] for k in shown],
         loc="lower center",
         bbox_to_anchor=(0.5, 1.0),
-        ncols=min(len(labels), 4),
+        ncols=columns,
         markerscale=1.4,
         frameon=False,
+        fontsize=9,
+        columnspacing=1.2,
         handletextpad=0.4,
         handlelength=1.2,
     )
@@ -259,7 +276,7 @@ def _value_points(ax: Axes, rows: Floats, target: NDArray[Any]) -> None:
 def _frame(ax: Axes, tree: RoutedTree, window: Window) -> None:
     left, right, bottom, top = _extent(window)
     ax.set(xlim=(left, right), ylim=(bottom, top))
-    first, second = _style.feature_names(tree)
+    first, second = tree.feature_labels
     ax.set(xlabel=first, ylabel=second)
     ax.locator_params(nbins=TICKS)
     _style.open_frame(ax)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from bayestree.plots import _style
 
@@ -65,9 +66,10 @@ def _trace_of(estimator: Any) -> tuple[Floats, float]:
     """The bound by epoch, and that of the finished fit."""
     posterior = getattr(estimator, "posterior_", estimator)
     if not hasattr(posterior, "stats"):
+        if hasattr(estimator, "fit"):
+            check_is_fitted(estimator)
         raise TypeError(
-            f"estimator must be a fitted estimator or a Posterior, got {type(estimator).__name__}; "
-            "call fit first."
+            f"estimator must be a fitted estimator or a Posterior, got {type(estimator).__name__}."
         )
     if "elbo" not in posterior.stats:
         raise ValueError(

@@ -29,11 +29,27 @@ NARROWEST = 0.95  # slot of a leaf
 
 
 class Text(NamedTuple):
-    """Size of the text in points, inches of a leaf, and levels that its bar is high."""
+    """How leaves are written.
+
+    Attributes
+    ----------
+    size : float
+        Points.
+    slot : float
+        Inches of room for a line.
+    bar : float
+        Height of the bar of a leaf, in units of the Axes.
+    width : float
+        Width of that bar, in units of the Axes.
+    beside : bool
+        Whether the text stands on the right of the bar, in one line, or below it in two.
+    """
 
     size: float
     slot: float
     bar: float = BAR_HEIGHT
+    width: float = BAR_WIDTH
+    beside: bool = False
 
 
 def places(topology: Topology) -> tuple[Floats, Floats]:
@@ -129,32 +145,32 @@ def draw_leaves(
 
 
 def _class_leaves(ax: Axes, tree: RoutedTree, leaf_at: Floats, text: Text) -> None:
-    names = _style.class_names(tree)
+    names = tree.class_labels
     colours = _style.class_colours(len(names))
-    room = text.slot - GAP * text.size / TEXT[1] - _style.inches("00.00", text.size)
+    room = text.slot - GAP * text.size / TEXT[1] - _style.inches(": 0.00", text.size)
     shown = [_style.cut(name, text.size, room) for name in names]
     counts = _counts(tree, text)
     for leaf, (x, y) in enumerate(leaf_at):
-        start = x - BAR_WIDTH / 2
+        start = x - text.width / 2
         for share, colour in zip(tree.value[leaf], colours, strict=True):
             bar = Rectangle(
                 (start, y - text.bar / 2),
-                BAR_WIDTH * share,
+                text.width * share,
                 text.bar,
                 facecolor=colour,
                 linewidth=0,
                 zorder=3,
             )
             ax.add_patch(bar)
-            start += BAR_WIDTH * share
+            start += text.width * share
         best = int(tree.value[leaf].argmax())
-        label = f"{shown[best]} {tree.value[leaf, best]:.2f}".strip()
+        label = f"{shown[best]}: {tree.value[leaf, best]:.2f}".removeprefix(": ")
         _leaf_frame(ax, x, y, text)
         _leaf_text(ax, x, y, f"{label}\n{counts[leaf]}", text)
 
 
 def _class_legend(ax: Axes, tree: RoutedTree, text: Text) -> None:
-    names = _style.class_names(tree)
+    names = tree.class_labels
     handles = [
         Rectangle((0, 0), 1, 1, facecolor=colour, label=name)
         for name, colour in zip(names, _style.class_colours(len(names)), strict=True)
@@ -162,7 +178,7 @@ def _class_legend(ax: Axes, tree: RoutedTree, text: Text) -> None:
     ax.legend(
         handles=handles,
         loc="upper center",
-        bbox_to_anchor=(0.5, 0.02),
+        bbox_to_anchor=(0.5, 0.0 if text.beside else 0.02),
         ncols=_style.legend_columns(names, _style.width_of(ax)),
         frameon=False,
         fontsize=max(text.size, _style.SMALL),
@@ -178,8 +194,8 @@ def _value_leaves(ax: Axes, tree: RoutedTree, leaf_at: Floats, text: Text) -> No
     counts = _counts(tree, text)
     for leaf, (x, y) in enumerate(leaf_at):
         bar = Rectangle(
-            (x - BAR_WIDTH / 2, y - text.bar / 2),
-            BAR_WIDTH,
+            (x - text.width / 2, y - text.bar / 2),
+            text.width,
             text.bar,
             facecolor=colours(scale(tree.value[leaf])),
             linewidth=0,
@@ -191,28 +207,25 @@ def _value_leaves(ax: Axes, tree: RoutedTree, leaf_at: Floats, text: Text) -> No
 
 
 def _leaf_frame(ax: Axes, x: float, y: float, text: Text) -> None:
-    corner = (x - BAR_WIDTH / 2, y - text.bar / 2)
-    frame = Rectangle(corner, BAR_WIDTH, text.bar, facecolor="none", edgecolor=_style.INK)
+    corner = (x - text.width / 2, y - text.bar / 2)
+    frame = Rectangle(corner, text.width, text.bar, facecolor="none", edgecolor=_style.INK)
     frame.set(linewidth=0.9, zorder=4)
     ax.add_patch(frame)
 
 
 def _counts(tree: RoutedTree, text: Text) -> list[str]:
     """Rows of each leaf; without that word where it is too wide."""
-    counts = [f"{rows:,.0f} rows" for rows in tree.leaf_rows]
+    counts = [_style.rows(weight) for weight in tree.leaf_rows.tolist()]
     longest = max(counts, key=len)
     fits = _style.inches(longest, text.size) <= text.slot
-    return counts if fits else [count.removesuffix(" rows") for count in counts]
+    return counts if fits else [count.split()[0] for count in counts]
 
 
 def _leaf_text(ax: Axes, x: float, y: float, lines: str, text: Text) -> None:
-    ax.text(
-        x,
-        y - 0.875 * text.bar,
-        lines,
-        ha="center",
-        va="top",
-        fontsize=text.size,
-        color=_style.INK,
-        zorder=4,
-    )
+    place: dict[str, Any] = {"ha": "center", "va": "top"}
+    if text.beside:
+        x, lines = x + 0.58 * text.width, lines.replace("\n", ", ")
+        place = {"ha": "left", "va": "center"}
+    else:
+        y -= 0.875 * text.bar
+    ax.text(x, y, lines, fontsize=text.size, color=_style.INK, zorder=4, **place)

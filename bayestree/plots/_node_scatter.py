@@ -182,7 +182,7 @@ def _plane(ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, line: _Line) -> N
     )
     _points(ax, tree, points[:, 0], points[:, 1], rows.y[shown])
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
-    names = _style.feature_names(tree)
+    names = tree.feature_labels
     ax.set_xlabel(_cut(names[features[0]], PANEL.width), fontsize=_style.SMALL, labelpad=1)
     ax.set_ylabel(_cut(names[features[1]], PANEL.height), fontsize=_style.SMALL, labelpad=1)
     ax.locator_params(axis="y", nbins=4)
@@ -191,7 +191,7 @@ def _plane(ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, line: _Line) -> N
 def _strip(ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, plane: Floats, cut: float) -> None:
     """Rows along a feature or a sum of features, class by class or against y."""
     used = np.flatnonzero(plane)
-    names = _style.feature_names(tree)
+    names = tree.feature_labels
     lead, text = 1.0, "nothing: no feature is used"
     if len(used):
         strength = np.abs(plane * tree.scale)
@@ -210,7 +210,7 @@ def _strip(ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, plane: Floats, cu
         here = np.unique(target)
         level = np.searchsorted(here, target)
         _points(ax, tree, value, level + noise, target)
-        ax.set_yticks(range(len(here)), [_cut(_style.class_names(tree)[c], 0.8) for c in here])
+        ax.set_yticks(range(len(here)), [_cut(tree.class_labels[c], 0.8) for c in here])
         ax.set_ylim(-0.6, max(len(here), 1) - 0.4)
     ax.set_xlim(low, high)
     ax.set_xlabel(_cut(text, PANEL.width), fontsize=_style.SMALL, labelpad=1)
@@ -249,7 +249,7 @@ def _legend(ax: Axes, tree: Tree, figure: Figure | None = None) -> None:
     """Classes and the grey side: above the tree, or beside a single panel."""
     handles = [Patch(facecolor=SHADE, edgecolor="#B8B8B8", label="goes right")]
     if tree.value.ndim == 2:
-        names = _style.class_names(tree)
+        names = tree.class_labels
         colours = _style.class_colours(len(names))
         handles = [
             *(Patch(facecolor=c, label=n) for n, c in zip(names, colours, strict=True)),

@@ -13,6 +13,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.textpath import TextPath
 from numpy.typing import NDArray
 
+from bayestree._trees import tree_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
@@ -48,17 +49,6 @@ class Fitted(Protocol):
         """Class or value of each row."""
 
 
-def tree_of(estimator: object) -> RoutedTree:
-    """The deterministic tree of a fitted estimator, or the tree itself."""
-    found = getattr(estimator, "tree_", estimator)
-    if not isinstance(found, RoutedTree):
-        raise TypeError(
-            f"estimator must be a fitted tree estimator or a Tree, got {type(estimator).__name__}; "
-            "call fit first, and of a forest give one tree, such as estimators_[0]."
-        )
-    return found
-
-
 def polytopes_of(estimator: object) -> Tree:
     """The deterministic tree, which is to have polytopes."""
     found = tree_of(estimator)
@@ -79,12 +69,6 @@ def new_axes(width: float, height: float) -> Axes:
 def _new_figure(width: float, height: float) -> Figure:
     layout = ConstrainedLayoutEngine(w_pad=PAD, h_pad=PAD)
     return Figure(figsize=(width, height), layout=layout)
-
-
-def has_draws(estimator: object) -> bool:
-    """Whether an estimator has a posterior of several draws."""
-    posterior: Any = getattr(estimator, "posterior_", None)
-    return posterior is not None and posterior.n_chains * posterior.n_draws > 1
 
 
 def width_of(ax: Axes) -> float:
@@ -168,8 +152,7 @@ def shared_legend(axes: NDArray[Any], *, outside: bool, more: Sequence[Artist] =
     columns = legend_columns(labels, width)
     further = -(-len(handles) // columns) - 1
     figure.set_size_inches(width, height + LEGEND_LINE * further)
-    # Matplotlib fills column after column; a person reads line after line.
-    order = [k for column in range(columns) for k in range(column, len(handles), columns)]
+    order = line_by_line(len(handles), columns)
     place = {"loc": "outside upper right", "ncols": columns, "fontsize": 9}
     figure.legend(
         [handles[k] for k in order],
@@ -187,6 +170,11 @@ def inches(text: str, size: float) -> float:
     return HINTED * float(width) / 72
 
 
+def rows(weight: float) -> str:
+    """So many rows, to the nearest whole number."""
+    return f"{weight:,.0f} row{'s' * (round(weight) != 1)}"
+
+
 def cut(text: str, size: float, room: float) -> str:
     """As much of a text as so many inches hold; nothing, if that is less than two letters."""
     if inches(text, size) <= room:
@@ -196,6 +184,11 @@ def cut(text: str, size: float, room: float) -> str:
         if inches(shorter, size) <= room:
             return shorter
     return ""
+
+
+def line_by_line(n_entries: int, columns: int) -> list[int]:
+    """Order of entries for Matplotlib, which fills columns, that is to be read along the lines."""
+    return [k for column in range(columns) for k in range(column, n_entries, columns)]
 
 
 def legend_columns(labels: Sequence[str], width: float) -> int:
@@ -270,13 +263,3 @@ def class_colours(n_classes: int) -> NDArray[np.float64]:
     if n_classes <= len(PALETTE):
         return np.array([to_rgb(colour) for colour in PALETTE[:n_classes]])
     return np.asarray(mpl.colormaps["turbo"](np.linspace(0.05, 0.95, n_classes)))[:, :3]
-
-
-def class_names(tree: RoutedTree) -> tuple[str, ...]:
-    """Names of the classes; their numbers where the tree has none."""
-    return tree.class_names or tuple(str(c) for c in range(tree.value.shape[1]))
-
-
-def feature_names(tree: RoutedTree) -> tuple[str, ...]:
-    """Names of the features; x0, x1, ... where the tree has none."""
-    return tree.feature_names or tuple(f"x{j}" for j in range(tree.n_features))

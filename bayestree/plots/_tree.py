@@ -1,24 +1,28 @@
 """A tree as nodes and links."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from bayestree._inequality import inequality, limit
-from bayestree.diagnostics.polytopes import n_facets
+from bayestree._trees import has_draws, tree_of
 from bayestree.diagnostics.size import PolytopeSize
 from bayestree.plots import _style
 from bayestree.plots._layout import EDGES, GAP, TEXT, Text, draw_leaves, places
 from bayestree.routed_tree import RoutedTree
-from bayestree.tree import Tree, facet_threshold
+from bayestree.tree import Tree
 
 Floats = NDArray[np.float64]
 
-SLOT = (1.15, 2.0)  # inches of a leaf in a figure of our own, by the length of its names
-WIDEST = 22.0  # inches
-NEAR = 3.0  # standard deviations
+SLOT = (1.15, 2.0)  # inches of a leaf, by the length of its names
+LARGEST = 14.0, 18.0  # inches of a figure of our own; then the text shrinks
+LEVEL = 0.85  # inches from a node to those below it, at least
+LINE = 1.25  # height of a line of text, in units of its size
+LINK = 0.4  # inches between the boxes of nodes on a way
+BAR = 0.6, 0.13  # inches of the bar of a leaf that has its text beside it
+NAME = 1.6  # inches of the name of a feature
 TERMS = 2  # of the condition of a node
 
 
@@ -31,12 +35,13 @@ def tree(
 ) -> Axes:
     """Drawing of the deterministic tree.
 
-    A node says how many training rows reach it and what goes left: of a split by one facet the
-    condition, by its two largest terms; of a polytope the number of its facets, whose inside goes
-    left. Where there are several posterior draws, that is the most probable number of facets,
-    with a central interval in brackets; else that of the deterministic tree within three standard
-    deviations of the mean of each feature. The width of a link grows with its rows. A leaf shows
-    the probabilities of the classes as a bar, or its mean.
+    A node says what goes left, and how many training rows reach it: of a split by one facet the
+    condition, by its two largest terms; of a polytope, whose inside goes left, the facet nearest
+    to the mean of the data and how many others bound it. These are the point estimate. Where there
+    are several posterior draws, a line has the posterior of the number of facets: the most
+    probable, with a central interval in brackets. The width of a link grows with its rows. A leaf
+    shows the probabilities of the classes as a bar, or its mean. A tree that would be too wide
+    grows from left to right.
 
     Parameters
     ----------
@@ -58,39 +63,87 @@ def tree(
     ValueError
         If ``sizes`` are those of another tree, or ``level`` is not between 0 and 1.
     """
-    found = _style.tree_of(estimator)
+    found = tree_of(estimator)
     measured = _measured(estimator, found, sizes)
     node_texts = _node_texts(found, measured, level)
+    plan = _plan(found, node_texts)
     if ax is None:
-        ax = _new_axes(found)
-    text = _text_of(_style.width_of(ax) / (found.n_leaves + EDGES), node_texts)
+        ax = _style.new_axes(
+            max(min(plan.width, LARGEST[0]), 3.2) + 2 * _style.PAD,
+            min(plan.height, LARGEST[1]) + (0.6 if measured is None else 0.9),
+        )
+        scale = min(1.0, LARGEST[0] / plan.width, LARGEST[1] / plan.height)
+    else:
+        room = ax.get_window_extent()
+        width, height = room.width / ax.figure.dpi, room.height / ax.figure.dpi
+        scale = min(1.0, width / plan.width, height / plan.height)
+    size = max(scale * TEXT[1], TEXT[0])
     node_at, leaf_at = places(found.topology)
-    _links(ax, found, node_at, leaf_at, _side_names(found, measured), text.size)
-    _nodes(ax, node_at, node_texts, text.size)
+    text = Text(size, scale * plan.slot)
+    if plan.lies:
+        node_at, leaf_at = (at[:, ::-1] * [-plan.column, -plan.slot] for at in (node_at, leaf_at))
+        text = Text(size, scale * plan.leaf, BAR[1], BAR[0], beside=True)
+        ax.set(xlim=(-plan.column / 2, plan.width - plan.column / 2))
+        ax.set(ylim=(-plan.slot * (found.n_leaves - 0.4), 0.6 * plan.slot + 0.2))
+    else:
+        edge = (1 + EDGES) / 2
+        ax.set(xlim=(-edge, found.n_leaves - 1 + edge), ylim=(-found.depth - 0.62, 0.35))
+    _links(ax, found, node_at, leaf_at, text)
+    _nodes(ax, node_at, node_texts, size)
     draw_leaves(ax, found, leaf_at, text)
     if measured is not None and found.n_nodes:
-        _note(ax, f"[ ]  {level:.0%} interval")
-    ax.set(
-        xlim=(-0.5 - EDGES / 2, found.n_leaves - 0.5 + EDGES / 2), ylim=(-found.depth - 0.62, 0.35)
-    )
+        said = f"conditions: point estimate\nposterior: number of facets [{level:.0%} interval]"
+        ax.set_title(said, loc="right", fontsize=_style.SMALL, color=_style.INK)
     ax.set_axis_off()
     return ax
 
 
-def _new_axes(tree: RoutedTree) -> Axes:
-    """As wide as the tree needs."""
-    names = _style.class_names(tree) if tree.value.ndim == 2 else ("",)
-    widest = max(_style.inches(f"{name}00.00", TEXT[1]) for name in names)
-    slot = float(np.clip(widest + 1.1 * GAP, *SLOT))
-    width = float(np.clip(slot * (tree.n_leaves + EDGES) + 2 * _style.PAD, 3.2, WIDEST))
-    return _style.new_axes(width, 1.0 + 0.85 * (tree.depth + 1))
+class _Plan(NamedTuple):
+    """A way to lay out a tree, with the inches that it takes at full size.
+
+    Attributes
+    ----------
+    lies : bool
+        Whether the tree grows from left to right, or downwards.
+    width, height : float
+    slot : float
+        Of a leaf, across the direction of growth.
+    column : float
+        From a node to those next to it, in the direction of growth.
+    leaf : float
+        Width of a leaf's text.
+    """
+
+    lies: bool
+    width: float
+    height: float
+    slot: float
+    column: float
+    leaf: float
+
+    @property
+    def excess(self) -> float:
+        """How many times larger it is than the largest figure."""
+        return max(self.width / LARGEST[0], self.height / LARGEST[1], 1.0)
 
 
-def _text_of(slot: float, node_texts: list[str]) -> Text:
-    """The largest text with which nodes side by side, which have two leaves of room, stay apart."""
-    lines = {line for text in node_texts for line in text.splitlines()}
-    widest = max((_style.inches(line, TEXT[1]) for line in lines), default=0.0) + 2 * GAP
-    return Text(float(np.clip(TEXT[1] * 2 * slot / widest, *TEXT)), slot)
+def _plan(tree: RoutedTree, node_texts: list[str]) -> _Plan:
+    """The layout that can be drawn larger; downwards, if both fit."""
+    lines = [text.splitlines() for text in node_texts] or [[""]]
+    wide = max(_style.inches(line, TEXT[1]) for text in lines for line in text) + 2 * GAP
+    high = LINE * TEXT[1] / 72 * max(map(len, lines)) + GAP
+    names = tree.class_labels if tree.value.ndim == 2 else ("",)
+    leaf = max(_style.inches(f"{name}: 0.00", TEXT[1]) for name in names) + 1.1 * GAP
+    leaf = float(np.clip(leaf, *SLOT))
+    slot, level = max(leaf, wide / 2), max(LEVEL, high + LINK)
+    stands = _Plan(
+        False, slot * (tree.n_leaves + EDGES), level * (tree.depth + 0.97), slot, level, leaf
+    )
+    slot, column = high / 2 + GAP / 2, wide + LINK
+    rows = _style.inches(f", {tree.leaf_rows.max():,.0f} rows", TEXT[1])
+    width = column * (tree.depth + 0.5) + BAR[0] + leaf + rows
+    lies = _Plan(True, width, slot * (tree.n_leaves + 0.2) + 0.2, slot, column, leaf + rows)
+    return min(stands, lies, key=lambda plan: plan.excess)
 
 
 def _rows_below(tree: RoutedTree, child: int) -> float:
@@ -100,25 +153,10 @@ def _rows_below(tree: RoutedTree, child: int) -> float:
     return float(tree.leaf_rows[tree.topology.subtree_leaves(child)].sum())
 
 
-def _facets_near(tree: Tree, node: int) -> int:
-    """Facets that bound a node's polytope where rows are to be expected."""
-    own = tree.experts(node)
-    low, high = tree.center - NEAR * tree.scale, tree.center + NEAR * tree.scale
-    planes = (tree.weight[own], tree.hyperplane[own], tree.intercept[own])
-    return max(n_facets(*planes, low, high), 1)
-
-
-def _links(
-    ax: Axes,
-    tree: RoutedTree,
-    node_at: Floats,
-    leaf_at: Floats,
-    words: tuple[str, str],
-    size: float,
-) -> None:
+def _links(ax: Axes, tree: RoutedTree, node_at: Floats, leaf_at: Floats, text: Text) -> None:
     total = max(float(tree.leaf_rows.sum()), 1.0)
     for node, pair in enumerate(tree.topology.children):
-        for side, (word, child) in enumerate(zip(words, pair, strict=True)):
+        for side, (word, child) in enumerate(zip(_side_names(tree), pair, strict=True)):
             end = node_at[child] if child >= 0 else leaf_at[~child]
             width = 0.6 + 5.0 * _rows_below(tree, int(child)) / total
             ax.plot(
@@ -129,18 +167,18 @@ def _links(
                 zorder=1,
             )
             if node == 0:
-                middle = (node_at[node] + end) / 2
-                align, gap = (("right", -0.08), ("left", 0.08))[side]
-                ax.text(
-                    middle[0] + gap,
-                    middle[1] + 0.08,
-                    word,
-                    ha=align,
-                    va="bottom",
-                    fontsize=0.9 * size,
-                    style="italic",
-                    color=_style.INK,
-                )
+                _side(ax, 0.4 * node_at[node] + 0.6 * end, word, side, text)
+
+
+def _side(ax: Axes, place: Floats, word: str, side: int, text: Text) -> None:
+    """What one of the ways from the root is called, beside its link."""
+    x, y = place
+    if text.beside:
+        align: dict[str, Any] = {"ha": "right", "va": ("bottom", "top")[side]}
+    else:
+        x += (-0.08, 0.08)[side]
+        align = {"ha": ("right", "left")[side], "va": "bottom"}
+    ax.text(x, y, word, fontsize=0.9 * text.size, style="italic", color=_style.INK, **align)
 
 
 def _measured(estimator: Any, tree: RoutedTree, sizes: bool | PolytopeSize) -> PolytopeSize | None:
@@ -152,59 +190,49 @@ def _measured(estimator: Any, tree: RoutedTree, sizes: bool | PolytopeSize) -> P
                 f"{', '.join(tree.topology.node_labels)}; measure the estimator that is drawn."
             )
         return sizes
-    if not sizes or not _style.has_draws(estimator):
+    if not sizes or not has_draws(estimator):
         return None
     measured: PolytopeSize = estimator.polytope_size()
     return measured
 
 
 def _node_texts(tree: RoutedTree, measured: PolytopeSize | None, level: float) -> list[str]:
-    """Facets and rows of each node."""
-    nodes = range(tree.n_nodes)
-    if measured is None:
-        splits = [_split_text(tree, v) for v in nodes]
-    else:
-        bounds = measured.interval(level).astype(int)
-        splits = [
-            f"{_facets(count)} [{low}, {high}]"
-            for count, (low, high) in zip(measured.mode().tolist(), bounds, strict=True)
+    """Condition, posterior of the facets, and rows of each node."""
+    names = [_style.cut(name, TEXT[1], NAME) for name in tree.feature_labels]
+    sizes = [""] * tree.n_nodes
+    if measured is not None:
+        bounds = measured.interval(level).astype(int).tolist()
+        sizes = [
+            f"posterior: {mode} [{low}, {high}]\n"
+            for mode, (low, high) in zip(measured.mode().tolist(), bounds, strict=True)
         ]
     return [
-        f"{text}\n{_rows_below(tree, v):,.0f} rows" for v, text in zip(nodes, splits, strict=True)
+        f"{_split_text(tree, v, names)}\n{size}{_style.rows(_rows_below(tree, v))}"
+        for v, size in enumerate(sizes)
     ]
 
 
-def _split_text(tree: RoutedTree, node: int) -> str:
-    """What goes left at a node: of one facet the condition, of several their number."""
+def _split_text(tree: RoutedTree, node: int, names: list[str]) -> str:
+    """What goes left at a node: the condition of its nearest facet, and how many there are."""
     if not isinstance(tree, Tree):
         return tree.split_name
-    own = tree.experts(node)
-    plane, strength = tree.hyperplane[own.start], np.abs(tree.standardised_hyperplane[own.start])
-    if own.stop - own.start > 1:
-        return _facets(_facets_near(tree, node))
+    nearest, *others = tree.nearest_experts(node).tolist()
+    more = f"\n+ {len(others)} facet{'s' * (len(others) > 1)}" if others else ""
+    plane, strength = tree.hyperplane[nearest], np.abs(tree.standardised_hyperplane[nearest])
     if not strength.any():
-        return "no feature"
+        return f"no feature{more}"
     terms, first = inequality(
-        plane,
-        strength,
-        _style.feature_names(tree),
-        max_features=TERMS,
-        decimals=2,
-        separator="\n",
+        plane, strength, names, max_features=TERMS, decimals=2, separator="\n"
     )
-    bound = (facet_threshold(tree.weight[own])[0] - tree.intercept[own.start]) / plane[first]
-    return f"{terms} {limit(float(bound), float(tree.scale[first]), 2)}"
+    bound = float(tree.facet_limit[nearest] / plane[first])
+    return f"{terms} {limit(bound, float(tree.scale[first]), 2)}{more}"
 
 
-def _side_names(tree: RoutedTree, measured: PolytopeSize | None) -> tuple[str, str]:
+def _side_names(tree: RoutedTree) -> tuple[str, str]:
     """What the ways from the root are called: a condition holds or not, a polytope has insides."""
-    if isinstance(tree, Tree) and measured is None and (tree.n_facets == 1).all():
+    if isinstance(tree, Tree) and (tree.n_facets == 1).all():
         return "yes", "no"
     return tree.side_names
-
-
-def _facets(count: int) -> str:
-    return f"{count} facet{'s' * (count != 1)}"
 
 
 def _nodes(ax: Axes, node_at: Floats, node_texts: list[str], size: float) -> None:
@@ -221,16 +249,3 @@ def _nodes(ax: Axes, node_at: Floats, node_texts: list[str], size: float) -> Non
             bbox={**box, "linewidth": 0.9},
             zorder=3,
         )
-
-
-def _note(ax: Axes, text: str) -> None:
-    ax.text(
-        0.99,
-        1.0,
-        text,
-        ha="right",
-        va="top",
-        fontsize=_style.SMALL,
-        color=_style.INK,
-        transform=ax.transAxes,
-    )

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from bayestree._trees import trees_of
 from bayestree.report.words import (
     FacetWords,
     check_positive,
+    point_estimate,
     rows_in_words,
-    trees_of,
     words_of,
 )
 from bayestree.routed_tree import RoutedTree
@@ -21,26 +22,33 @@ BACKSLASH, QUOTE = "\\", '"'
 
 
 def export_dot(
-    tree: object, *, max_features: int = 3, max_facets: int = 4, decimals: int = 3
+    tree: object,
+    *,
+    max_features: int | None = 3,
+    max_facets: int | None = 4,
+    decimals: int | None = 3,
 ) -> str:
     """A tree in Graphviz's language DOT, to be drawn by ``dot -Tsvg tree.dot``.
 
     A node shows its half-spaces in the units of the data, as :func:`bayestree.export_text` does,
-    and the rows that reach it; a leaf what it predicts. Branches are labelled *yes* and *no*, or
-    *inside* and *outside* where a split is a polytope of several facets, and are the thicker the
-    more rows they take. A leaf has the hue of its class, the deeper the purer it is, or is the
-    deeper the higher its mean is; the class is written in it too.
+    and the rows that reach it; a leaf what it predicts. The half-spaces of a polytope only bound
+    it: :func:`bayestree.export_rules` writes the exact condition. Branches are labelled *yes* and
+    *no*, or *inside* and *outside* where a split is a polytope of several facets, and are the
+    thicker the more rows they take. A leaf has the hue of its class, the deeper the purer it is,
+    or is the deeper the higher its mean is; the class is written in it too.
 
     Parameters
     ----------
     tree : a deterministic tree, or a fitted estimator
-        Of a forest, its trees side by side in one graph.
-    max_features : int
-        Terms shown of each half-space, and classes of each leaf.
-    max_facets : int
-        Facets shown of each node, those nearest to the mean of the data.
-    decimals : int
+        Of a forest, its trees side by side in one graph. All numbers are those of the
+        deterministic tree; a caption says so where the estimator has posterior draws too.
+    max_features : int, optional
+        Terms shown of each half-space, and classes of each leaf. None shows all.
+    max_facets : int, optional
+        Facets shown of each node, those nearest to the mean of the data. None shows all.
+    decimals : int, optional
         Significant digits; of a threshold, relative to the standard deviation of the first term.
+        None shows all.
 
     Returns
     -------
@@ -49,8 +57,10 @@ def export_dot(
 
     Raises
     ------
+    sklearn.exceptions.NotFittedError
+        If ``tree`` is an estimator that was not fitted.
     TypeError
-        If ``tree`` is neither a Tree nor a fitted estimator.
+        If ``tree`` is neither a Tree nor an estimator of one.
     ValueError
         If ``max_features``, ``max_facets`` or ``decimals`` is less than 1.
 
@@ -65,9 +75,11 @@ def export_dot(
     """
     check_positive(max_features=max_features, max_facets=max_facets, decimals=decimals)
     found = trees_of(tree)
+    caption = point_estimate(getattr(tree, "estimators_", [tree])[0])
+    label = f", label={quoted(caption)}" if caption else ""
     lines = [
         "digraph tree {",
-        f'  graph [fontname="{FONT}"]',
+        f'  graph [fontname="{FONT}"{label}]',
         f'  node [shape=box, style="rounded,filled", fillcolor="#ffffff", fontname="{FONT}"]',
         f'  edge [fontname="{FONT}"]',
     ]
@@ -85,7 +97,12 @@ class _Drawing:
     """Nodes and branches of one tree."""
 
     def __init__(
-        self, tree: RoutedTree, prefix: str, max_features: int, max_facets: int, decimals: int
+        self,
+        tree: RoutedTree,
+        prefix: str,
+        max_features: int | None,
+        max_facets: int | None,
+        decimals: int | None,
     ) -> None:
         self.tree = tree
         self.prefix = prefix
@@ -121,7 +138,8 @@ class _Drawing:
         nearest = self.words.nearest(node)
         shown = [self.words.facet(int(expert)) for expert in nearest[: self.max_facets]]
         hidden = len(nearest) - len(shown)
-        return [*shown, *([f"… {hidden} facets more"] if hidden else []), rows]
+        head = self.words.bounds(node) if len(nearest) > 1 else []
+        return [*head, *shown, *([f"… {hidden} facets more"] if hidden else []), rows]
 
     def sides(self, node: int) -> tuple[str, str]:
         """What the left and the right branch of a node are called."""

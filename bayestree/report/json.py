@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from bayestree._trees import trees_of
 from bayestree._version import __version__
-from bayestree.report.words import FacetWords, trees_of, words_of
+from bayestree.report.words import FacetWords, words_of
 from bayestree.routed_tree import RoutedTree
 
 FORMAT = "bayestree-tree"
@@ -29,10 +30,11 @@ def export_json(tree: object, *, indent: int | None = 2) -> str:
     What is below a node (``left``, ``right``, and the ``root`` of a tree) is ``{"node": number}``
     or ``{"leaf": number}``. A node has its ``path`` from the root ("root", "L", "LR", ...), its
     training ``rows``, and ``facets``: each a ``weight``, an ``intercept``, the numbers of the
-    ``features`` with their ``coefficients``, and a ``text`` for readers. A row x goes right where
-    the sum over the facets of weight * log(1 + exp(coefficients . x + intercept)) is above log 2,
-    else left. A leaf has ``path``, ``rows``, and ``probabilities`` or ``mean``; a linear leaf also
-    a ``slope`` (``features``, ``coefficients``), by which it predicts mean + coefficients .
+    ``features`` with their ``coefficients``, and a ``text`` for readers, which is rounded and
+    which only bounds the split of a node that has several facets. A row x goes right where the
+    sum over the facets of weight * log1p(exp(coefficients . x + intercept)) is above log 2, else
+    left. A leaf has ``path``, ``rows``, and ``probabilities`` or ``mean``; a linear leaf also a
+    ``slope`` (``features``, ``coefficients``), by which it predicts mean + coefficients .
     (x - center).
 
     Parameters
@@ -48,8 +50,10 @@ def export_json(tree: object, *, indent: int | None = 2) -> str:
 
     Raises
     ------
+    sklearn.exceptions.NotFittedError
+        If ``tree`` is an estimator that was not fitted.
     TypeError
-        If ``tree`` is neither a Tree nor a fitted estimator.
+        If ``tree`` is neither a Tree nor an estimator of one.
 
     Examples
     --------
@@ -78,8 +82,7 @@ def export_json(tree: object, *, indent: int | None = 2) -> str:
 
 
 def _features(tree: RoutedTree) -> list[dict[str, Any]]:
-    names = tree.feature_names or tuple(f"x{j}" for j in range(tree.n_features))
-    units = zip(names, tree.center.tolist(), tree.scale.tolist(), strict=True)
+    units = zip(tree.feature_labels, tree.center.tolist(), tree.scale.tolist(), strict=True)
     return [{"name": name, "center": center, "scale": scale} for name, center, scale in units]
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bayestree._trees import trees_of
 from bayestree.report._onnx_graph import check_size, model_of, package
-from bayestree.report.words import trees_of
 from bayestree.tree import LOG2, FloatArray, Tree
 
 NEAR = 1e-9  # of log 2: rows whose votes come so near may go either way by rounding
@@ -49,8 +49,10 @@ def export_onnx(tree: object, *, X: ArrayLike | None = None) -> bytes:
 
     Raises
     ------
+    sklearn.exceptions.NotFittedError
+        If ``tree`` is an estimator that was not fitted.
     TypeError
-        If ``tree`` is neither a tree with linear splits nor a fitted estimator that has one.
+        If ``tree`` is neither a tree with linear splits nor an estimator that has one.
     ValueError
         If it is larger than the two gigabytes that ONNX can hold in one file.
     ImportError

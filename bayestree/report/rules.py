@@ -5,27 +5,36 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from bayestree._inequality import inequality, limit
-from bayestree.tree import Tree, facet_threshold
+from bayestree._inequality import inequality, leading, limit, plain, signed, weighted_sum
+from bayestree._trees import tree_of
+from bayestree.report.words import FacetWords, check_positive, point_estimate
+from bayestree.tree import LOG2, Tree
 
-SAME = 9  # significant digits in which two conditions must agree to be of one quantity
+SAME = 15  # significant digits in which two conditions must agree to be of one quantity
 
 
 def export_rules(
     tree: object,
     *,
     group: bool = False,
-    max_features: int = 4,
-    max_facets: int = 6,
-    decimals: int = 3,
+    max_features: int | None = None,
+    max_facets: int | None = None,
+    decimals: int | None = None,
 ) -> str:
     """A tree as rules IF ... THEN ..., in the units of the data.
 
     A rule is the way from the root to a leaf. Conditions on one quantity are merged, and those
     that others imply left out. Exactly one rule holds for each row; the last is therefore written
-    as ELSE. A polytope of several facets is written as all of them, joined by AND, and its
-    outside as the negation: its facets bound it, and inside are the rows on which their votes add
-    up to at most log 2 (see :class:`bayestree.tree.Tree`).
+    as ELSE.
+
+    By default the rules are equivalent to the tree: every term is written, with all its digits,
+    and only rows within rounding of a border, some 1e-16 of its terms, may take another rule.
+    Limits make them shorter but not equivalent; a first line, which begins with ``#``, then says
+    what is missing.
+
+    A polytope of several facets is not the intersection of half-spaces, because votes add up. Its
+    condition, the sum of the votes, is written once before the rules, which refer to it as
+    ``inside(root)`` and ``outside(root)`` by the path of the node.
 
     Parameters
     ----------
@@ -34,23 +43,27 @@ def export_rules(
     group : bool
         Write the rules class by class, and those of the class that has most of them as one ELSE:
         fewer rules, but without the probabilities of single leaves there.
-    max_features : int
-        Terms shown of each facet, those of the largest weight per standard deviation.
-    max_facets : int
-        Facets shown of each polytope.
-    decimals : int
-        Significant digits; of a limit, relative to the standard deviation of the first term.
+    max_features : int, optional
+        Terms shown of each facet and of each linear leaf, those of the largest weight per standard
+        deviation. None shows all.
+    max_facets : int, optional
+        Votes shown of each polytope. None shows all.
+    decimals : int, optional
+        Significant digits; of a limit, relative to the standard deviation of the first term. None
+        shows all. Probabilities have two decimals in any case.
 
     Returns
     -------
     str
         A line for each rule: the class, its probability p and the training rows n of the leaf;
-        or the mean.
+        or the mean. Before them, lines that begin with ``#`` and the conditions of polytopes.
 
     Raises
     ------
+    sklearn.exceptions.NotFittedError
+        If ``tree`` is an estimator that was not fitted.
     TypeError
-        If ``tree`` is neither a Tree with linear splits nor a fitted estimator that has one.
+        If ``tree`` is neither a Tree with linear splits nor an estimator that has one.
     ValueError
         If ``group`` is asked of a regression tree, or ``max_features``, ``max_facets`` or
         ``decimals`` is less than 1.
@@ -61,26 +74,27 @@ def export_rules(
     >>> from bayestree import BivariateTreeClassifier, export_rules
     >>> X, y = load_iris(return_X_y=True)
     >>> clf = BivariateTreeClassifier(max_depth=2, pair_penalty=20).fit(X, y)
-    >>> print(export_rules(clf), end="")
-    1: IF (x2 <= 2.45) THEN 0 (p = 1.00, n = 50)
-    2: IF (x2 > 2.45) AND (x3 <= 1.750) THEN 1 (p = 0.91, n = 54)
-    3: ELSE 2 (p = 0.98, n = 46)
+    >>> print(export_rules(clf, decimals=3), end="")
+    # Not equivalent to the tree: numbers are rounded to 3 significant digits.
+    1: IF (x2 <= 2.45) THEN class 0 (p = 1.00, n = 50)
+    2: IF (x2 > 2.45) AND (x3 <= 1.750) THEN class 1 (p = 0.91, n = 54)
+    3: ELSE class 2 (p = 0.98, n = 46)
     """
-    given = {"max_features": max_features, "max_facets": max_facets, "decimals": decimals}
-    for name, value in given.items():
-        if value < 1:
-            raise ValueError(f"{name} must be 1 or more, got {value}.")
-    found = getattr(tree, "tree_", tree)
+    check_positive(max_features=max_features, max_facets=max_facets, decimals=decimals)
+    found = tree_of(tree)
     if not isinstance(found, Tree):
         raise TypeError(
-            f"tree must be a Tree with linear splits or a fitted estimator that has one, got "
-            f"{type(found).__name__}; fit first, give one tree of a forest, such as "
-            "estimators_[0], or use export_text for other splits."
+            f"rules need linear splits, and the splits of this tree are of the kind "
+            f"{found.split_name!r}; use export_text."
         )
     if group and found.value.ndim == 1:
         raise ValueError("group is for classes; a regression tree has a mean in each leaf.")
     rules = _Rules(found, max_features, max_facets, decimals)
-    lines = rules.by_class() if group else rules.by_leaf()
+    lines = [
+        *(f"# {note}" for note in (*rules.missing(), *point_estimate(tree))),
+        *rules.polytopes(),
+        *(rules.by_class() if group else rules.by_leaf()),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -132,12 +146,59 @@ class Quantity(NamedTuple):
 class _Rules:
     """Writes the rules of one tree."""
 
-    def __init__(self, tree: Tree, max_features: int, max_facets: int, decimals: int) -> None:
+    def __init__(
+        self, tree: Tree, max_features: int | None, max_facets: int | None, decimals: int | None
+    ) -> None:
         self.tree = tree
         self.max_features, self.max_facets, self.decimals = max_features, max_facets, decimals
-        self.names = tree.feature_names or tuple(f"x{j}" for j in range(tree.n_features))
-        self.strength = np.abs(tree.standardised_hyperplane)
-        self.threshold = facet_threshold(tree.weight) - tree.intercept
+        self.words = FacetWords(tree, max_features, decimals)
+
+    def missing(self) -> list[str]:
+        """In what the rules differ from the tree; nothing if they do not."""
+        tree, found = self.tree, []
+        sums = [tree.hyperplane] if tree.slope is None else [tree.hyperplane, tree.slope]
+        terms = np.concatenate([np.count_nonzero(one, axis=1) for one in sums])
+        if self.max_features is not None and (terms > self.max_features).any():
+            found.append(f"sums have only their {self.max_features} largest terms (max_features)")
+        if self.max_facets is not None and (tree.n_facets > self.max_facets).any():
+            found.append(f"polytopes have only {self.max_facets} of their votes (max_facets)")
+        if self.decimals is not None:
+            found.append(f"numbers are rounded to {self.decimals} significant digits")
+        return [f"Not equivalent to the tree: {'; '.join(found)}."] if found else []
+
+    def polytopes(self) -> Iterator[str]:
+        """The exact condition of each node of several facets."""
+        several = np.flatnonzero(self.tree.n_facets > 1).tolist()
+        if several:
+            yield "# softplus(z) = log(1 + exp(z)); outside(...) is where inside(...) is false."
+        for node in several:
+            yield f"{self.side(node, right=False)} where"
+            experts = self.words.nearest(node).tolist()
+            shown = experts[: self.max_facets]
+            for expert in shown:
+                yield f"  {'+' if expert != experts[0] else ' '} {self.vote(expert)}"
+            if len(shown) < len(experts):
+                yield f"  + … {len(experts) - len(shown)} more"
+            yield f"  <= {plain(LOG2, self.decimals)}"
+        if several:
+            yield ""
+
+    def vote(self, expert: int) -> str:
+        """As in ``0.8 softplus(2 age - 0.5 height - 4)``."""
+        total = weighted_sum(
+            self.tree.hyperplane[expert],
+            self.words.strength[expert],
+            self.words.names,
+            max_features=self.max_features,
+            decimals=self.decimals,
+        )
+        constant = signed(float(self.tree.intercept[expert]), self.decimals)
+        weight = plain(float(self.tree.weight[expert]), self.decimals)
+        return f"{weight} softplus({leading(f'{total} {constant}'.strip())})"
+
+    def side(self, node: int, *, right: bool) -> str:
+        """Name of the inside or the outside of a polytope."""
+        return f"{self.tree.side_names[right]}({self.tree.topology.node_labels[node]})"
 
     def by_leaf(self) -> Iterator[str]:
         """A rule for each leaf, left branches first; the last is the rest."""
@@ -177,19 +238,18 @@ class _Rules:
         return f"{number}: {'ELSE ' if number > 1 else 'ALWAYS '}{then}"
 
     def leaf(self, leaf: int) -> str:
-        if self.tree.value.ndim == 1:
-            mean = f"{self.tree.value[leaf]:.{self.decimals}g}"
-            text = f"{mean} + a linear term" if self.tree.slope is not None else mean
-            return f"{text} (n = {_count(self.tree.leaf_rows[leaf])})"
-        return self.leaves(int(self.tree.value[leaf].argmax()), [leaf])
+        if self.tree.value.ndim == 2:
+            return self.leaves(int(self.tree.value[leaf].argmax()), [leaf])
+        mean = self.words.prediction(leaf).removeprefix("mean ")
+        return f"{mean} (n = {_count(self.tree.leaf_rows[leaf])})"
 
     def leaves(self, label: int, leaves: list[int]) -> str:
         """A class, its probability in some leaves together, and their rows."""
-        names = self.tree.class_names or tuple(str(c) for c in range(self.tree.value.shape[1]))
         rows = self.tree.leaf_rows[leaves]
         weights = rows if rows.sum() > 0 else None
         share = float(np.average(self.tree.value[leaves, label], weights=weights))
-        return f"{names[label]} (p = {share:.2f}, n = {_count(rows.sum())})"
+        name = self.tree.class_labels[label]
+        return f"{name} (p = {share:.2f}, n = {_count(rows.sum())})"
 
     def conditions(self, steps: list[tuple[int, int]]) -> str:
         """Conditions of a way, those on one quantity merged, in the order of their first."""
@@ -200,7 +260,7 @@ class _Rules:
                 what, bound = self.facet(own.start, right=bool(side))
                 bounds[what] = bounds.get(what, Bound()).both(bound)
             else:
-                bounds[self.polytope(node, right=bool(side))] = Bound()
+                bounds[self.side(node, right=bool(side))] = Bound()
         return " AND ".join(self.condition(what, bound) for what, bound in bounds.items())
 
     def condition(self, what: Quantity | str, bound: Bound) -> str:
@@ -218,13 +278,14 @@ class _Rules:
 
     def facet(self, expert: int, *, right: bool) -> tuple[Quantity | str, Bound]:
         """What a facet is about, and the limit that one of its sides sets."""
-        plane, threshold = self.tree.hyperplane[expert], float(self.threshold[expert])
-        if not self.strength[expert].any():
+        plane, threshold = self.tree.hyperplane[expert], float(self.words.threshold[expert])
+        strength = self.words.strength[expert]
+        if not strength.any():
             return ("(always)" if (threshold < 0) == right else "(never)"), Bound()
         text, first = inequality(
             plane,
-            self.strength[expert],
-            self.names,
+            strength,
+            self.words.names,
             max_features=self.max_features,
             decimals=self.decimals,
         )
@@ -235,21 +296,6 @@ class _Rules:
         quantity = Quantity(text.rsplit(" ", 1)[0], float(self.tree.scale[first]), ratios)
         # right is plane . x > threshold, turned round where it is divided by a negative number
         return quantity, Bound.of(threshold / lead, above=(lead > 0) == right, is_open=right)
-
-    def polytope(self, node: int, *, right: bool) -> str:
-        """All facets of a node, the nearest to the mean of the data first, or their negation."""
-        own = self.tree.experts(node)
-        norm = np.maximum(np.linalg.norm(self.strength[own], axis=1), np.finfo(np.float64).tiny)
-        distance = (self.threshold[own] - self.tree.hyperplane[own] @ self.tree.center) / norm
-        nearest = own.start + np.argsort(distance, kind="stable")
-        facets = [
-            self.condition(*self.facet(int(expert), right=False))
-            for expert in nearest[: self.max_facets]
-        ]
-        if len(nearest) > self.max_facets:
-            facets.append(f"… {len(nearest) - self.max_facets} more")
-        inside = f"({' AND '.join(facets)})"
-        return f"NOT {inside}" if right else inside
 
 
 def _count(rows: float) -> str:

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from bayestree._inequality import inequality, limit
+from bayestree._inequality import inequality, limit, plain, signed
+from bayestree._trees import has_draws, trees_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import IntArray
-from bayestree.tree import FloatArray, Tree, facet_threshold
-
-TINY = float(np.finfo(np.float64).tiny)
+from bayestree.tree import FloatArray, Tree
 
 
 class Words:
@@ -16,17 +15,17 @@ class Words:
     Parameters
     ----------
     tree : RoutedTree
-    max_features : int
-        Most classes of a leaf, or terms of a sum.
-    decimals : int
-        Significant digits.
+    max_features : int, optional
+        Most classes of a leaf, or terms of a sum; None shows all.
+    decimals : int, optional
+        Significant digits; None shows all.
     """
 
-    def __init__(self, tree: RoutedTree, max_features: int, decimals: int) -> None:
+    def __init__(self, tree: RoutedTree, max_features: int | None, decimals: int | None) -> None:
         self.tree = tree
         self.max_features = max_features
         self.decimals = decimals
-        self.names = tree.feature_names or tuple(f"x{j}" for j in range(tree.n_features))
+        self.names = tree.feature_labels
 
     def leaf(self, leaf: int) -> str:
         """Shares of the classes of a leaf, or its prediction."""
@@ -35,15 +34,15 @@ class Words:
 
     def shares(self, value: FloatArray) -> str:
         """The most frequent of classes with these probabilities (C,)."""
-        names = self.tree.class_names or tuple(f"class {c}" for c in range(len(value)))
+        names = self.tree.class_labels
         order = np.argsort(-value, kind="stable")[: np.count_nonzero(value)]
         shown = order[: self.max_features]
-        text = ", ".join(f"{names[c]} {100 * value[c]:.1f} %" for c in shown)
+        text = ", ".join(f"{names[c]}: {100 * value[c]:.1f} %" for c in shown)
         return text + (f", … {len(order) - len(shown)} more" if len(order) > len(shown) else "")
 
     def prediction(self, leaf: int) -> str:
         """The mean of a leaf."""
-        return f"mean {self.tree.value[leaf]:.{self.decimals}g}"
+        return f"mean {plain(float(self.tree.value[leaf]), self.decimals)}"
 
 
 class FacetWords(Words):
@@ -51,20 +50,20 @@ class FacetWords(Words):
 
     tree: Tree
 
-    def __init__(self, tree: Tree, max_features: int, decimals: int) -> None:
+    def __init__(self, tree: Tree, max_features: int | None, decimals: int | None) -> None:
         super().__init__(tree, max_features, decimals)
         self.has_polytopes = bool((tree.n_facets > 1).any())
-        self.threshold = facet_threshold(tree.weight) - tree.intercept
+        self.threshold = tree.facet_limit
         self.strength = np.abs(tree.standardised_hyperplane)
-        # how far each facet lies from the mean of the data: the nearest cuts off the most
-        norm = np.maximum(np.linalg.norm(tree.standardised_hyperplane, axis=1), TINY)
-        self.distance = (self.threshold - tree.hyperplane @ tree.center) / norm
 
     def nearest(self, node: int) -> IntArray:
         """Experts of a node, the nearest to the mean of the data first."""
-        own = self.tree.experts(node)
-        found: IntArray = own.start + np.argsort(self.distance[own], kind="stable")
-        return found
+        return self.tree.nearest_experts(node)
+
+    def bounds(self, node: int) -> list[str]:
+        """What decides at a polytope, and what its facets, listed after this, are to it."""
+        votes = counted(int(self.tree.n_facets[node]), "facet")
+        return [f"the votes of {votes} add up to at most log 2", "necessary, not sufficient:"]
 
     def facet(self, expert: int) -> str:
         """A half-space, scaled so that its first coefficient is 1."""
@@ -90,17 +89,16 @@ class FacetWords(Words):
             return super().prediction(leaf)
         strength = np.abs(slope[leaf] * self.tree.scale)
         order = np.argsort(-strength, kind="stable")[: np.count_nonzero(strength)]
-        digits, center = f".{self.decimals}g", self.tree.center
+        center, digits = self.tree.center, self.decimals
         terms = [
-            f" {'-' if slope[leaf, j] < 0 else '+'} {abs(slope[leaf, j]):{digits}} "
-            f"({self.names[j]} {'+' if center[j] < 0 else '-'} {abs(center[j]):{digits}})"
-            for j in order[: self.max_features]
+            signed(slope[leaf, j], digits, f"({self.names[j]} {signed(-center[j], digits)})")
+            for j in order[: self.max_features].tolist()
         ]
-        more = len(order) - len(terms)
-        return f"{value:{digits}}{''.join(terms)}" + (f" + … {more} more" if more > 0 else "")
+        more = [f"+ … {len(order) - len(terms)} more"] if len(order) > len(terms) else []
+        return " ".join([plain(float(value), digits), *terms, *more])
 
 
-def words_of(tree: RoutedTree, max_features: int, decimals: int) -> Words:
+def words_of(tree: RoutedTree, max_features: int | None, decimals: int | None) -> Words:
     """Words for the kind of tree."""
     if isinstance(tree, Tree):
         return FacetWords(tree, max_features, decimals)
@@ -118,30 +116,25 @@ def rows_in_words(weight: float) -> str:
     return f"{round(weight, 1):,.10g} {'row' if weight == 1 else 'rows'}"
 
 
-def trees_of(tree: object) -> list[RoutedTree]:
-    """The deterministic trees of a tree, of a fitted estimator, or of a fitted forest.
-
-    Raises
-    ------
-    TypeError
-        If it is none of these.
-    """
-    members = getattr(tree, "estimators_", [tree])
-    found = [getattr(member, "tree_", member) for member in members]
-    if not found or not all(isinstance(one, RoutedTree) for one in found):
-        raise TypeError(
-            f"tree must be a Tree or a fitted estimator, got {type(tree).__name__}; call fit first."
-        )
-    return found
+def point_estimate(tree: object) -> list[str]:
+    """A line that says which numbers these are, of an estimator that also has a posterior."""
+    if not has_draws(tree):
+        return []
+    posterior = (
+        "; polytope_size() and facets(node) give the posterior"
+        if isinstance(trees_of(tree)[0], Tree)
+        else ""
+    )
+    return [f"All numbers are the point estimate (the deterministic tree){posterior}."]
 
 
-def check_positive(**given: int) -> None:
-    """Refuse a number below 1 by its name.
+def check_positive(**given: int | None) -> None:
+    """Refuse a limit below 1 by its name; None is no limit.
 
     Raises
     ------
     ValueError
     """
     for name, value in given.items():
-        if value < 1:
-            raise ValueError(f"{name} must be 1 or more, got {value}.")
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be 1 or more, got {value}; None shows all.")

@@ -11,6 +11,7 @@ import xarray as xr
 
 from bayestree import _arviz
 from bayestree.diagnostics import Loo
+from bayestree.runs.held_out import Gap, HeldOut, held_out_scores
 from bayestree.runs.outputs import MOST_NUMBERS, has_draws
 from bayestree.runs.rows import Prepared
 from bayestree.runs.store import Run
@@ -20,6 +21,7 @@ SMALL = 4.0  # nats: differences of which nothing follows (Sivula, Magnusson and
 CLEAR = 2.0  # standard errors
 MOST_BAD = 0.1  # of the rows, whose k may be too large
 WIDTH = 88  # of a line of text
+LOO, HELD_OUT, NONE = "leave-one-out", "held-out rows", "none"
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +31,7 @@ class Comparison:
     Attributes
     ----------
     table : DataFrame
-        A row for each run, by its name, those with a leave-one-out score first:
+        A row for each run, by its name, the best first:
 
         - ``elpd`` and ``se``: sum over the training rows of log p(y_i | the other rows), in nats,
           and its standard error; ``p_loo``, the effective number of parameters;
@@ -37,8 +39,16 @@ class Comparison:
           standard error of that, row by row;
         - ``weight``: by which the predictions of the runs, averaged, would predict best;
         - ``bad_k``: share of the rows whose Pareto k is too large to be trusted;
+        - ``held_out``: sum over the held-out rows of log p(y_i | the training rows), in nats, or
+          minus the squared errors where a run gives y no density; ``held_out_difference`` and
+          ``held_out_difference_se``: by how much this is below the first run, row by row;
         - scores on held-out rows: ``accuracy`` and ``log_loss``, or ``rmse`` and ``r2``;
         - ``leaves``.
+
+        Differences and weights by ``elpd`` are missing unless that is the ``basis``.
+    basis : {"leave-one-out", "held-out rows", "none"}
+        What the runs are compared by: leave-one-out scores, if those of two runs or more are there
+        and none of them has more than 10 % of its rows with a k too large.
     scored_on : str
         Of which rows the scores are.
     remarks : tuple of str
@@ -46,11 +56,15 @@ class Comparison:
     """
 
     table: pd.DataFrame
+    basis: str
     scored_on: str
     remarks: tuple[str, ...]
 
     def __str__(self) -> str:
-        shown = self.table.dropna(axis="columns", how="all").astype(object)
+        table = (
+            self.table if self.basis == LOO else self.table.drop(columns=["elpd", "se", "p_loo"])
+        )
+        shown = table.dropna(axis="columns", how="all").astype(object)
         text = shown.map(_plain)
         if "bad_k" in text:
             text["bad_k"] = [_percent(share) for share in shown["bad_k"]]
@@ -59,11 +73,11 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
-    """Compare runs by leave-one-out cross-validation, with held-out scores beside it.
+    """Compare runs by leave-one-out cross-validation or, where that fails, by held-out rows.
 
     PSIS-LOO (Vehtari, Gelman and Gabry 2017) by ArviZ's smoothing of importance ratios, on the
-    rows that all were fitted to; stacking weights are those of ``arviz.compare``. Point estimates
-    have held-out scores only.
+    rows that all were fitted to; stacking weights are those of ``arviz.compare``. Where it cannot
+    be trusted, and for point estimates, the scores of the held-out rows are compared row by row.
 
     Parameters
     ----------
@@ -90,19 +104,61 @@ def compare(runs: Sequence[Run]) -> Comparison:
         found = _loo(run, rows[name])
         if isinstance(found, Loo):
             scores[name] = found
-            remarks += [f"{name}: {found.warning}"] if found.warning else []
         else:
             remarks.append(f"{name}: no leave-one-out score: {found}")
-    order = sorted(scores, key=lambda name: -scores[name].elpd)
-    order += [name for name in named if name not in scores]
-    weights = _weights(named, rows, scores)
-    best = order[0] if scores else None
-    each = {name: _line(named[name], name, best, scores, weights) for name in order}
-    if best is not None:
-        remarks += _told(best, [name for name in order[1:] if name in scores], scores)
+    held = held_out_scores({name: run.estimator for name, run in named.items()}, rows)
+    basis = _basis(scores, held)
+    remarks += _reasons(basis, scores, held)
+    if basis == HELD_OUT and held is not None:
+        order = sorted(named, key=lambda name: -held.rows[name].sum())
+    else:
+        order = sorted(scores, key=lambda name: -scores[name].elpd)
+        order += [name for name in named if name not in scores]
+    weights = _weights(named, rows, scores) if basis == LOO else {}
+    each = {name: _line(named[name], name, order[0], scores, held, weights) for name in order}
     table = pd.DataFrame.from_dict(each, orient="index").rename_axis("run")
+    remarks += _told(order[0], _gaps(order, basis, scores, held), basis, held)
     sources = sorted({str(run.metrics["scored_on"]) for run in named.values()})
-    return Comparison(table, " or ".join(sources), tuple(remarks))
+    return Comparison(table, basis, " or ".join(sources), tuple(remarks))
+
+
+def _basis(scores: Mapping[str, Loo], held: HeldOut | None) -> str:
+    """What the runs are compared by."""
+    if len(scores) > 1 and all(_bad(loo) <= MOST_BAD for loo in scores.values()):
+        return LOO
+    return NONE if held is None else HELD_OUT
+
+
+def _bad(loo: Loo) -> float:
+    """Share of the rows whose k is too large."""
+    return len(loo.bad_rows) / len(loo.k)
+
+
+def _reasons(basis: str, scores: Mapping[str, Loo], held: HeldOut | None) -> Iterator[str]:
+    """Why the runs are compared by this."""
+    if basis == LOO:
+        yield from (f"{name}: {loo.warning}" for name, loo in scores.items() if loo.warning)
+        return
+    untrusted = [
+        f"{name} ({len(loo.bad_rows)} of {len(loo.k)} rows above {loo.good_k:.2f})"
+        for name, loo in scores.items()
+        if _bad(loo) > MOST_BAD
+    ]
+    if untrusted:
+        yield (
+            "Leave-one-out scores and stacking weights are not used, because Pareto k is too large "
+            f"for {', '.join(untrusted)}."
+        )
+    if held is None:
+        yield (
+            "Nothing tells the runs apart: no rows were held out. Fit them again with the same "
+            "test_fraction and seed, or with a test table."
+        )
+    else:
+        yield (
+            f"The runs are compared by the {held.measure}, of the {held.n_rows} held-out rows: "
+            "held_out is the sum, and differences are taken row by row."
+        )
 
 
 def _named(runs: Sequence[Run]) -> dict[str, Run]:
@@ -202,39 +258,57 @@ def _weights(
 def _line(
     run: Run,
     name: str,
-    best: str | None,
+    best: str,
     scores: Mapping[str, Loo],
+    held: HeldOut | None,
     weights: Mapping[str, float],
 ) -> dict[str, Any]:
-    """What the table says of a run."""
+    """What the table says of a run; ``weights`` are there if leave-one-out scores are compared."""
     line = dict.fromkeys(
         ("elpd", "se", "p_loo", "difference", "difference_se", "weight", "bad_k"), np.nan
     )
-    if best is not None and name in scores:
+    if name in scores:
         loo = scores[name]
-        behind = loo.compare(scores[best])
-        line |= {"elpd": loo.elpd, "se": loo.se, "p_loo": loo.p_loo}
-        line |= {"difference": behind.elpd, "difference_se": behind.se}
-        line |= {"weight": weights.get(name, 1.0), "bad_k": len(loo.bad_rows) / len(loo.k)}
+        line |= {"elpd": loo.elpd, "se": loo.se, "p_loo": loo.p_loo, "bad_k": _bad(loo)}
+        if weights:
+            behind = Gap.of(loo.elpd_row - scores[best].elpd_row)
+            line |= {"difference": behind.total, "difference_se": behind.se}
+            line |= {"weight": weights[name]}
+    if held is not None:
+        behind = Gap.of(held.rows[name] - held.rows[best])
+        line |= {"held_out": float(held.rows[name].sum())}
+        line |= {"held_out_difference": behind.total, "held_out_difference_se": behind.se}
     metrics = run.metrics
     own = ("accuracy", "log_loss") if run.task == "classification" else ("rmse", "r2")
     return line | {key: metrics.get(key, np.nan) for key in own} | {"leaves": metrics["leaves"]}
 
 
-def _told(best: str, others: Sequence[str], scores: Mapping[str, Loo]) -> Iterator[str]:
+def _gaps(
+    order: Sequence[str], basis: str, scores: Mapping[str, Loo], held: HeldOut | None
+) -> dict[str, Gap]:
+    """How far each run is behind the first, by the basis."""
+    best, *others = order
+    if basis == LOO:
+        own = scores[best].elpd_row
+        return {name: Gap.of(own - scores[name].elpd_row) for name in others if name in scores}
+    if held is None:
+        return {}
+    return {name: Gap.of(held.rows[best] - held.rows[name]) for name in others}
+
+
+def _told(
+    best: str, gaps: Mapping[str, Gap], basis: str, held: HeldOut | None = None
+) -> Iterator[str]:
     """What follows from the differences."""
-    for name in others:
-        behind = scores[best].compare(scores[name])
-        by = f"{behind.elpd:.1f} nats (standard error {behind.se:.1f})"
-        if behind.n_bad > MOST_BAD * len(scores[best].k):
-            yield (
-                f"{best} and {name} differ by {by}, from which nothing follows: too many rows have "
-                "scores that are not to be trusted. Go by held-out rows, or cross-validate."
-            )
-        elif behind.elpd < SMALL or not behind.elpd >= CLEAR * behind.se:
-            yield f"{best} and {name} cannot be told apart: they differ by {by}."
+    nats = basis == LOO or held is None or held.measure.endswith("nats")
+    rows = "" if basis == LOO else " on the held-out rows"
+    for name, gap in gaps.items():
+        unit = "nats" if nats else "in squared error"
+        by = f"{gap.total:.4g} {unit} (standard error {gap.se:.2g})"
+        if (nats and gap.total < SMALL) or not gap.total >= CLEAR * gap.se:
+            yield f"{best} and {name} cannot be told apart{rows}: they differ by {by}."
         else:
-            yield f"{best} predicts better than {name}, by {by}."
+            yield f"{best} predicts better than {name}{rows}, by {by}."
 
 
 def _percent(share: float) -> str:

@@ -1,51 +1,51 @@
-"""Whether the inference of a run is to be trusted, in plain words."""
+"""What can be trusted of a run, in plain words."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from textwrap import fill
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
-from bayestree.diagnostics import Convergence
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bayestree.diagnostics import (
+    Convergence,
+    HeldOut,
+    calibration,
+    held_out_classes,
+    held_out_values,
+)
+from bayestree.diagnostics.draws import spread
+from bayestree.diagnostics.verdict import Settled
 from bayestree.report.words import counted
+from bayestree.runs.folder import METRICS, PREDICTIONS
 from bayestree.runs.outputs import has_draws
+from bayestree.runs.scores import LEVEL
 from bayestree.runs.store import Run
+from bayestree.tables import InputError
 
-Answer = Literal["yes", "doubtful", "no", "not known", "nothing to judge"]
-
-WIDTH = 88  # of a line of text
-
-MEANS: dict[Answer, str] = {
-    "yes": "The inference has ended where it was going.",
-    "doubtful": "The inference has nearly ended where it was going: what is wanted to more than "
-    "a digit deserves a longer run.",
-    "no": "The inference has not ended where it was going: do not rely on its intervals and "
-    "probabilities.",
-    "not known": "Too little was recorded to tell whether the inference has ended: take it for "
-    "one that has not.",
-    "nothing to judge": "This is a point estimate. There is no posterior that could converge: "
-    "judge the fit by its scores on held-out rows, or take an inference with draws, such as "
-    "'svi' or 'nuts' of the tree 'cpt'.",
-}
+MOST_ROWS = 10_000  # of the held-out ones, evenly spread, on which predictions are judged
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A verdict on the inference of a run.
+    """A verdict on a run.
 
     Attributes
     ----------
-    converged : {"yes", "doubtful", "no", "not known", "nothing to judge"}
-        ``"doubtful"`` where no check failed, but one is in doubt; ``"nothing to judge"`` of a
-        point estimate.
     how : str
         What was done, as in ``"nuts, 4 chains of 200 draws"``.
-    checks : Convergence, optional
-        The checks that were made; none of a point estimate.
+    checks : Convergence
+        What can be trusted, and the checks that were made; none of a point estimate.
     """
 
-    converged: Answer
     how: str
-    checks: Convergence | None
+    checks: Convergence
+
+    @property
+    def converged(self) -> Settled:
+        """Whether the inference has settled; ``"nothing to judge"`` of a point estimate."""
+        return self.checks.settled
 
     @property
     def passes(self) -> bool:
@@ -53,20 +53,16 @@ class Diagnosis:
         return self.converged in ("yes", "doubtful", "nothing to judge")
 
     def __str__(self) -> str:
-        lines = [self.how, f"Converged: {self.converged}", fill(MEANS[self.converged], WIDTH)]
-        if self.checks is not None:
-            _, *told = str(self.checks).splitlines()  # the first says whether it has converged
-            lines += ["", *told]
-        return "\n".join(lines)
+        return f"{self.how}\n\n{self.checks}"
 
 
 def diagnose(run: Run) -> Diagnosis:
-    """Judge the inference of a run by its draws and by what it recorded.
+    """Judge a run by its draws, by what its inference recorded and by its predictions.
 
     Parameters
     ----------
     run : Run
-        Its rows are not needed.
+        The table that it was fitted to is not needed.
 
     Returns
     -------
@@ -76,30 +72,46 @@ def diagnose(run: Run) -> Diagnosis:
     Raises
     ------
     InputError
-        If the run has no model yet.
+        If the run has no model yet, or its predictions were changed.
     """
-    estimator = run.estimator
-    if not (has_draws(estimator) and hasattr(estimator, "check_convergence")):
-        return Diagnosis("nothing to judge", _how(run), None)
-    found = estimator.check_convergence()
-    return Diagnosis(_answer(found, estimator.posterior_.stats), _how(run), found)
+    estimator, held_out = run.estimator, _held_out(run)
+    if has_draws(estimator) and hasattr(estimator, "check_convergence"):
+        found = replace(estimator.check_convergence(), held_out=held_out)
+    else:
+        found = Convergence((), (), pd.DataFrame(), "point", held_out)
+    return Diagnosis(_how(run), found)
 
 
-def _answer(found: Convergence, stats: Mapping[str, Any]) -> Answer:
-    """One word for all checks; a few good signs do not make up for the main one."""
-    verdicts = {check.verdict for check in found.checks if check.about == "convergence"}
-    if "failed" in verdicts:
-        return "no"
-    # a posterior in closed form, of a tree without a split, has nothing that could converge
-    closed = "elbo" not in stats and not verdicts and bool(found.checks)
-    if not (closed or "r_hat" in found or "elbo" in found):
-        return "not known"
-    return "doubtful" if "doubtful" in verdicts else "yes"
+def _held_out(run: Run) -> HeldOut | None:
+    """How far its predictions of held-out rows came true; None where it wrote none."""
+    path = run.folder / PREDICTIONS
+    if not path.is_file() or not (run.folder / METRICS).is_file():
+        return None
+    if run.metrics.get("scored_on") != "held-out rows":
+        return None
+    try:
+        table = pq.read_table(path)
+        # By place: a target may have the name of another column.
+        _, y, _, *others = (column.to_numpy() for column in table.columns)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{str(path)!r} was changed after it was written; fit again.") from error
+    some = spread(len(y), MOST_ROWS)
+    if run.task == "regression":
+        if not others:  # a tree without a model of y
+            return None
+        low, high = others
+        return held_out_values(y[some], low[some], high[some], LEVEL)
+    classes = run.estimator.classes_
+    some = some[np.isin(y[some], classes)]
+    if len(some) == 0:
+        return None
+    probability = np.stack(others, axis=1)[some]
+    return held_out_classes(calibration(y[some], probability, classes=classes))
 
 
 def _how(run: Run) -> str:
     """The inference, and what it drew."""
-    posterior = getattr(run.estimator, "posterior_", None)
+    posterior: Any = getattr(run.estimator, "posterior_", None)
     if posterior is None:
         return f"{run.file.tree}: a forest of {len(run.estimator.estimators_)} trees"
     chains, draws = posterior.n_chains, posterior.n_draws

@@ -5,7 +5,7 @@ not. A table is read twice, and once more where it has columns of text or is CSV
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,8 +25,9 @@ from bayestree.runs.rows import (
     hold_out,
     target_like,
 )
-from bayestree.tables import ChunkedTable, Encoding, InputError, open_chunks
-from bayestree.tables.columns import MOST_CATEGORIES, remarks_on
+from bayestree.tables import ChunkedTable, Encoding, InputError, Survey, located, open_chunks
+from bayestree.tables.columns import remarks_on
+from bayestree.tables.texts import MOST_CATEGORIES
 
 if TYPE_CHECKING:
     from bayestree.runs.schema import RunFile
@@ -40,7 +41,7 @@ class Scan(NamedTuple):
     """What a first reading of a table says.
 
     ``text`` has, of each feature column, whether it holds text; ``single`` whether single
-    precision holds all numbers as they are.
+    precision holds all numbers as they are; ``remarks`` what to tell a person of the columns.
     """
 
     table: ChunkedTable
@@ -48,6 +49,7 @@ class Scan(NamedTuple):
     single: bool
     target: pd.Series
     weights: Floats
+    remarks: list[str]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -71,7 +73,7 @@ def check_parts(file: "RunFile", estimator: Any) -> None:
         )
 
 
-def read_on_disk(file: "RunFile") -> Prepared:
+def read_on_disk(file: "RunFile", keep: Collection[str] = ()) -> Prepared:
     """Read, check and encode the rows of a run, the features in files that go with the process.
 
     The rows, their order and the choice of those that are held out are as in memory.
@@ -79,6 +81,8 @@ def read_on_disk(file: "RunFile") -> Prepared:
     Parameters
     ----------
     file : RunFile
+    keep : collection of str
+        Columns that are features even where they look like an index.
 
     Returns
     -------
@@ -91,8 +95,9 @@ def read_on_disk(file: "RunFile") -> Prepared:
         If a table cannot be used, or the disk has no room.
     """
     data = file.data
-    scan = _scan(open_chunks(data.path), data)
-    task, y = tables.read_target(scan.target, data.task)
+    scan = _scan(open_chunks(data.path), data, keep)
+    with located(data.path):
+        task, y = tables.read_target(scan.target, data.task)
     prints = {"data": fingerprint(Path(data.path), *scan.shape)}
     if data.test is None:
         kept, held = hold_out(y, scan.weights, task, data.test_fraction, file.seed)
@@ -110,8 +115,10 @@ def read_on_disk(file: "RunFile") -> Prepared:
         # what is text in the one is so in the other, even where it looks like numbers
         text = [*encoding.text, *([data.target] if tables.is_text(scan.target) else [])]
         other = _scan(open_chunks(data.test, text), data)
+        with located(data.test):
+            y_held = target_like(y, other.target, task)
         prints["test"] = fingerprint(Path(data.test), *other.shape)
-        y_held, weights_held = target_like(y, other.target, task), other.weights
+        weights_held = other.weights
         held = np.arange(len(y_held))
         [(X, _)] = _features(scan, encoding, [every])
         [(X_held, remarks)] = _features(other, encoding, [np.ones(len(held), dtype=bool)])
@@ -126,7 +133,7 @@ def read_on_disk(file: "RunFile") -> Prepared:
         weights_held=weights_held,
         rows_held=held,
         held_out=data.test is not None or data.test_fraction > 0,
-        remarks=remarks,
+        remarks=[*scan.remarks, *remarks],
         fingerprints=prints,
     )
 
@@ -149,31 +156,44 @@ def _spread(X: pd.DataFrame) -> slice:
     return slice(0, len(X), 1 if large_file(X) is None else -(-X.size * PARTS // scratch.HELD))
 
 
-def _scan(table: ChunkedTable, data: "DataTable") -> Scan:
-    """Check all rows, and read what is known of each without its features."""
-    names = pd.DataFrame(columns=list(table.columns))
-    check_columns(names, table.path.name, data.target, data.weights, data.drop)
+def _scan(table: ChunkedTable, data: "DataTable", keep: Collection[str] | None = None) -> Scan:
+    """Check all rows, and read what is known of each without its features.
+
+    Where ``keep`` is not given, the rows are not trained on, and any features will do.
+    """
+    columns = pd.DataFrame(columns=list(table.columns))
+    check_columns(columns, table.path.name, data.target, data.weights, data.drop)
     left_out = {data.target, data.weights, *data.drop}
-    text = {name: False for name in table.columns if name not in left_out}
-    single = True
+    features = [name for name in table.columns if name not in left_out]
+    survey = Survey(() if keep is None else features, keep or ())
+    single = dict.fromkeys(features, True)
     targets, weights = [], []
-    for frame in table.chunks():
-        own = frame.drop(columns=list(data.drop))
-        tables.check_complete(own)
-        targets.append(own[data.target])
-        if data.weights is not None:
-            weights.append(own[data.weights])
-        for name, before in text.items():
-            text[name] = before or tables.is_text(own[name])
-            single &= text[name] or _is_single(own[name].dtype)
-    target = pd.concat(targets, ignore_index=True)
-    if data.weights is None:
-        return Scan(table, text, single, target, np.ones(len(target)))
-    counts = tables.read_weights(pd.concat(weights, ignore_index=True))
-    return Scan(table, text, single, target, counts)
+    with located(table.path):
+        for frame in table.chunks():
+            own = frame.drop(columns=list(data.drop))
+            survey.add(own)
+            targets.append(own[data.target])
+            if data.weights is not None:
+                weights.append(own[data.weights])
+            for name in features:
+                single[name] &= _is_single(own[name].dtype)
+        remarks = survey.check()
+        counts = tables.read_weights(pd.concat(weights)) if weights else None
+    target = pd.concat(targets)
+    return Scan(
+        table,
+        text={name: text for name, text in survey.text.items() if name not in survey.idle},
+        single=all(found for name, found in single.items() if name not in survey.idle),
+        target=target,
+        weights=np.ones(len(target)) if counts is None else counts,
+        remarks=remarks,
+    )
 
 
 def _is_single(dtype: Any) -> bool:
+    """Whether single precision holds all values, of which those of text become 0 and 1."""
+    if not pd.api.types.is_numeric_dtype(dtype):
+        return True
     return isinstance(dtype, np.dtype) and np.can_cast(dtype, np.float32)
 
 
@@ -209,10 +229,11 @@ def _features(
     except scratch.NoRoomError as error:
         raise InputError(str(error)) from error
     start = 0
-    for frame in scan.table.chunks():
-        for each in found:
-            each.add(encoding, frame, start)
-        start += len(frame)
+    with located(scan.table.path):
+        for frame in scan.table.chunks():
+            for each in found:
+                each.add(encoding, frame, start)
+            start += len(frame)
     return [
         (pd.DataFrame(each.rows, columns=names, copy=False), remarks_on(each.unknown))
         for each in found

@@ -76,7 +76,8 @@ def exported(estimator: Any, kind: str, **limits: int | None) -> str | bytes:
     estimator : a fitted estimator
     kind : {"text", "rules", "json", "dot", "onnx"}
     **limits : int, optional
-        ``max_features`` and ``max_facets``, where they are not those of the format itself.
+        ``max_features``, ``max_facets`` and ``decimals``, where they are not those of the format
+        itself.
 
     Returns
     -------

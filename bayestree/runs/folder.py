@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 from filelock import FileLock, Timeout
 from pydantic import AfterValidator, BaseModel
 
-from bayestree._write import write_whole
+from bayestree._write import naming, write_whole
 from bayestree.tables import InputError
 
 RUN, MANIFEST, LOG, LOCK = "run.toml", "manifest.json", "run.log", ".lock"
@@ -163,12 +163,13 @@ class RunFolder:
     @contextmanager
     def draft(self, name: str) -> Iterator[Path]:
         """A path to write a file to, which gets its name when the block ends without an error."""
-        with tempfile.TemporaryDirectory(dir=self.path, prefix=f".{name}.") as place:
+        whole = self / name
+        with naming(whole), tempfile.TemporaryDirectory(dir=self.path, prefix=f".{name}.") as place:
             path = Path(place) / name
             yield path
             with path.open("rb+") as written:
                 os.fsync(written.fileno())  # else a power cut may leave the name without content
-            path.replace(self / name)
+            path.replace(whole)
 
     def _is_nothing(self, path: Path) -> bool:
         """Whether a file may be there before anything is begun."""

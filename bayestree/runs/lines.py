@@ -5,8 +5,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bayestree._progress import Parts, Watch
-from bayestree.runs.progress import Unseen
+from bayestree._progress import Parts, Unseen, Watch
+from bayestree._write import naming
 
 EVERY = 10.0  # seconds between lines on a loop
 
@@ -117,15 +117,18 @@ class LogFile(Lines):
     """
 
     def __init__(self, path: Path) -> None:
-        self.file = path.open("a", encoding="utf-8")
+        self.path = path
+        # unbuffered: what could not be written is not tried again when the file is closed
+        self.file = path.open("ab", buffering=0)
         super().__init__(self._log)
 
     def close(self) -> None:
         self.file.close()
 
     def _log(self, line: str) -> None:
-        self.file.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {line}\n")
-        self.file.flush()
+        stamped = f"{datetime.now(UTC).isoformat(timespec='seconds')} {line}\n"
+        with naming(self.path):
+            self.file.write(stamped.encode())
 
 
 def clock(seconds: float) -> str:

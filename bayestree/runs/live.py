@@ -15,9 +15,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from bayestree._progress import Parts, Watch
+from bayestree._progress import Parts, Unseen, Watch
 from bayestree.runs.lines import Loop, clock
-from bayestree.runs.progress import Unseen
 
 
 class Live:

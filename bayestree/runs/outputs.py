@@ -3,14 +3,18 @@
 import itertools
 import json
 import shlex
+import tomllib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import tomli_w
 
-from bayestree._write import write_whole
+from bayestree import _arviz
+from bayestree._write import check_room, write_whole
 from bayestree.estimators._file_rows import parts_of
 from bayestree.report.text import export_text
 from bayestree.runs.disk import few
@@ -28,10 +32,11 @@ from bayestree.runs.folder import (
 )
 from bayestree.runs.rows import Prepared
 from bayestree.runs.schema import RunFile
-from bayestree.runs.scores import predictions, scored
+from bayestree.runs.scores import baseline_scores, predictions, scored
 from bayestree.runs.store import Columns
 
 MOST_NUMBERS = 10_000_000  # of a group of posterior.nc that has one for each row and draw
+OVERHEAD = 2**20  # bytes that names and attributes take beside the numbers, at the most
 # Sizes by estimator: facets.csv and the report are of one measurement, the prior's counted once.
 _MEASURED: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 BY_ROW = ("log_likelihood", "posterior_predictive", "prior_predictive", "observed_data")
@@ -50,6 +55,7 @@ def write_scores(folder: RunFolder, file: RunFile, rows: Prepared, estimator: An
     sizes = sizes_of(estimator)
     if sizes is not None:
         write_whole(folder / FACETS, sizes.to_frame().to_csv())
+    baseline = baseline_scores(rows)
     metrics = {
         "tree": file.tree,
         "task": rows.task,
@@ -60,6 +66,7 @@ def write_scores(folder: RunFolder, file: RunFile, rows: Prepared, estimator: An
         **scored(estimator, rows.X_held, rows.y_held, rows.weights_held),
         "leaves": estimator.get_n_leaves(),
         "depth": estimator.get_depth(),
+        **({} if baseline is None else {"baseline": baseline}),
     }
     folder.write_json(METRICS, metrics)
 
@@ -74,8 +81,11 @@ def write_draws(folder: RunFolder, rows: Prepared, estimator: Any) -> None:
     posterior = estimator.posterior_
     by_row = len(rows.X) * posterior.n_chains * posterior.n_draws <= MOST_NUMBERS
     given = (rows.X, rows.y, rows.weights) if by_row else ()
+    container = estimator.to_arviz(*given)
+    groups = (_arviz.group(container, name) for name in _arviz.names(container))
+    check_room(folder / DRAWS, sum(group.nbytes for group in groups) + OVERHEAD)
     with folder.draft(DRAWS) as path:
-        estimator.to_arviz(*given).to_netcdf(path)
+        container.to_netcdf(path)
 
 
 def write_predictions(folder: RunFolder, file: RunFile, rows: Prepared, estimator: Any) -> None:
@@ -141,15 +151,24 @@ def report_of(
         metrics=metrics,
         sizes=sizes_of(estimator) if has_draws(estimator) else None,
         command=repeating(folder),
-        run_file=(folder / RUN).read_text(encoding="utf-8"),
+        run_file=without_places((folder / RUN).read_text(encoding="utf-8")),
         manifest=dict(manifest),
     )
 
 
 def repeating(folder: RunFolder) -> str:
-    """The command that makes the same run again, beside the first one."""
-    again = folder.path.with_name(f"{folder.path.name}-again")
-    return f"bayestree run {shlex.quote(str(folder / RUN))} --out {shlex.quote(str(again))}"
+    """The command that makes the same run again beside the first one, in its folder."""
+    again = Path("..", f"{folder.path.name}-again")
+    return f"bayestree run {RUN} --out {shlex.quote(str(again))}"
+
+
+def without_places(run_file: str) -> str:
+    """A run file for others: of files and folders the names, and not where they lie."""
+    content = tomllib.loads(run_file)
+    for table, key in (("data", "path"), ("data", "test"), ("output", "folder")):
+        if key in content[table]:
+            content[table][key] = Path(content[table][key]).name
+    return tomli_w.dumps(content)
 
 
 def has_draws(estimator: Any) -> bool:

@@ -22,7 +22,7 @@ BELIEVED = frozenset(
     """
     split n_experts n_estimators max_features patch_size image_shape
     prior concentration rate scale_shape shrinkage_shape shrinkage_rate l1 spatial
-    pair_cost pair_penalty criterion ccp_alpha leaf leaf_ridge class_weight scaling
+    pair_cost pair_penalty criterion ccp_alpha leaf leaf_ridge class_weight scaling smoothing
     max_depth max_leaves min_rows min_leaf min_gain
     """.split()  # noqa: SIM905 - a line of words reads better
 )

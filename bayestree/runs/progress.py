@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from bayestree._progress import Parts, Watch
+from bayestree._progress import Parts, Unseen, Watch
 
 
 class Display(Protocol):
@@ -50,21 +50,6 @@ class Silent:
         return Unseen()
 
     def close(self) -> None: ...
-
-
-class Unseen:
-    """A loop that nobody looks at."""
-
-    def start(self) -> int:
-        return 0
-
-    def step(self, done: int) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def finish(self) -> None: ...
-
-    def stop(self) -> None: ...
 
 
 class Both:

@@ -1,7 +1,7 @@
 """A table made ready for a fit: checked, held out, encoded; and what it was when it was read."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from bayestree import tables
-from bayestree.tables import Encoding, InputError
+from bayestree.runs.nearest import nearest
+from bayestree.tables import Encoding, InputError, located
 
 if TYPE_CHECKING:
     from bayestree.runs.schema import RunFile
@@ -42,20 +43,23 @@ class Prepared(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Rows of a table whose target is known."""
+    """Rows of a table whose target is known, and the file that they are from."""
 
     features: pd.DataFrame
     y: NDArray[Any]
     weights: Floats
+    source: Path | None
 
 
-def read_rows(file: "RunFile") -> Prepared:
+def read_rows(file: "RunFile", keep: Collection[str] = ()) -> Prepared:
     """Read, check and encode the rows of a run.
 
     Parameters
     ----------
     file : RunFile
         Its ``data`` says where they are, its ``seed`` which are held out.
+    keep : collection of str
+        Columns that are features even where they look like an index.
 
     Returns
     -------
@@ -70,7 +74,7 @@ def read_rows(file: "RunFile") -> Prepared:
     if data.storage == "disk":
         from bayestree.runs.disk import read_on_disk  # noqa: PLC0415 - it is built on this module
 
-        return read_on_disk(file)
+        return read_on_disk(file, keep)
     frame = _read(Path(data.path), data.target, data.weights, data.drop)
     width = frame.shape[1] + len(set(data.drop))
     prints = {"data": fingerprint(Path(data.path), len(frame), width)}
@@ -82,6 +86,8 @@ def read_rows(file: "RunFile") -> Prepared:
             task=data.task,
             fraction=data.test_fraction,
             seed=file.seed,
+            keep=keep,
+            source=Path(data.path),
         )
     else:
         # what is text in the one is so in the other, even where it looks like numbers
@@ -89,7 +95,15 @@ def read_rows(file: "RunFile") -> Prepared:
         test = _read(Path(data.test), data.target, data.weights, data.drop, text)
         width = test.shape[1] + len(set(data.drop))
         prints["test"] = fingerprint(Path(data.test), len(test), width)
-        found = prepare_apart(frame, test, data.target, data.weights, task=data.task)
+        found = prepare_apart(
+            frame,
+            test,
+            data.target,
+            data.weights,
+            task=data.task,
+            keep=keep,
+            sources=(Path(data.path), Path(data.test)),
+        )
     return found._replace(fingerprints=prints)
 
 
@@ -112,6 +126,8 @@ def prepare(
     task: str,
     fraction: float,
     seed: int,
+    keep: Collection[str] = (),
+    source: Path | None = None,
 ) -> Prepared:
     """Check a table, hold rows out, and turn columns into features by the training rows.
 
@@ -125,26 +141,37 @@ def prepare(
         Share of the rows held out; with 0 the training rows stand in for them.
     seed : int
         Of the choice of these rows.
+    keep : collection of str
+        As for :func:`read_rows`.
+    source : Path, optional
+        File of the table, whose lines messages name.
 
     Raises
     ------
     InputError
         If a value is missing or of the wrong kind, or too few rows are left.
     """
-    task, known = _known(frame, target, weights, task)
+    task, known, remarks = _known(frame, target, weights, task, keep, source)
     kept, held = hold_out(known.y, known.weights, task, fraction, seed)
-    return _encoded(task, known, kept, known, held, held_out=fraction > 0)
+    return _encoded(task, known, kept, known, held, held_out=fraction > 0, remarks=remarks)
 
 
 def prepare_apart(
-    frame: pd.DataFrame, test: pd.DataFrame, target: str, weights: str | None, *, task: str
+    frame: pd.DataFrame,
+    test: pd.DataFrame,
+    target: str,
+    weights: str | None,
+    *,
+    task: str,
+    keep: Collection[str] = (),
+    sources: tuple[Path | None, Path | None] = (None, None),
 ) -> Prepared:
     """The same where the held-out rows are a table of their own, ``test``."""
-    task, known = _known(frame, target, weights, task)
+    task, known, remarks = _known(frame, target, weights, task, keep, sources[0])
     check_classes(known.y, known.weights, task)
-    held = _like(known, test, target, weights, task)
-    every = np.arange(len(known.y))
-    return _encoded(task, known, every, held, np.arange(len(held.y)), held_out=True)
+    held = _like(known, test, target, weights, task, sources[1])
+    every, rows_held = np.arange(len(known.y)), np.arange(len(held.y))
+    return _encoded(task, known, every, held, rows_held, held_out=True, remarks=remarks)
 
 
 def check_columns(
@@ -160,20 +187,14 @@ def check_columns(
     for purpose, name in [*named, *(("drop", name) for name in drop)]:
         if name not in frame:
             known = ", ".join(map(repr, frame.columns[:20]))
+            alone = "; commas, semicolons, tabs or bars may separate columns."
+            end = nearest(name, frame.columns, alone if len(frame.columns) == 1 else ".")
             raise InputError(
-                f"{purpose} {name!r} is not a column of {source!r}, which has {known}"
-                f"{_no_commas(frame)}."
+                f"{purpose} {name!r} is not a column of {source!r}, which has {known}{end}"
             )
     for purpose, name in named:
         if name in drop or (purpose == "weights" and name == target):
             raise InputError(f"{purpose} {name!r} is named for another purpose as well.")
-
-
-def _no_commas(frame: pd.DataFrame) -> str:
-    """What to say of a table whose one column looks like several."""
-    if len(frame.columns) > 1 or not any(mark in frame.columns[0] for mark in ";\t|"):
-        return ""
-    return ": columns must be separated by commas"
 
 
 def _read(
@@ -188,20 +209,40 @@ def _read(
     return frame.drop(columns=list(drop))
 
 
-def _known(frame: pd.DataFrame, target: str, weights: str | None, task: str) -> tuple[str, Known]:
-    tables.check_complete(frame)
-    found, y = tables.read_target(frame[target], task)
-    counts = np.ones(len(frame)) if weights is None else tables.read_weights(frame[weights])
+def _known(
+    frame: pd.DataFrame,
+    target: str,
+    weights: str | None,
+    task: str,
+    keep: Collection[str],
+    source: Path | None,
+) -> tuple[str, Known, list[str]]:
+    """The task, the rows, and what to tell a person of the columns."""
     features = frame.drop(columns=[target, *([weights] if weights else [])])
-    return found, Known(features, y, counts)
+    survey = tables.Survey(features.columns, keep)
+    with located(source):
+        survey.add(frame)
+        remarks = survey.check()
+        found, y = tables.read_target(frame[target], task)
+        counts = np.ones(len(frame)) if weights is None else tables.read_weights(frame[weights])
+    return found, Known(features.drop(columns=[*survey.idle]), y, counts, source), remarks
 
 
-def _like(known: Known, test: pd.DataFrame, target: str, weights: str | None, task: str) -> Known:
+def _like(
+    known: Known,
+    test: pd.DataFrame,
+    target: str,
+    weights: str | None,
+    task: str,
+    source: Path | None,
+) -> Known:
     """Rows of another table, their target read as that of the training rows was."""
-    tables.check_complete(test)
-    counts = np.ones(len(test)) if weights is None else tables.read_weights(test[weights])
+    with located(source):
+        tables.check_complete(test)
+        counts = np.ones(len(test)) if weights is None else tables.read_weights(test[weights])
+        y = target_like(known.y, test[target], task)
     features = test.drop(columns=[target, *([weights] if weights else [])])
-    return Known(features, target_like(known.y, test[target], task), counts)
+    return Known(features, y, counts, source)
 
 
 def target_like(y: NDArray[Any], column: pd.Series, task: str) -> NDArray[Any]:
@@ -231,10 +272,12 @@ def _encoded(
     held: NDArray[np.int64],
     *,
     held_out: bool,
+    remarks: list[str],
 ) -> Prepared:
     encoding = Encoding.of(known.features.iloc[kept])
     X, _ = encoding.encode(known.features.iloc[kept])
-    X_held, remarks = encoding.encode(other.features.iloc[held])
+    with located(other.source):
+        X_held, unknown = encoding.encode(other.features.iloc[held])
     return Prepared(
         task=task,
         encoding=encoding,
@@ -246,7 +289,7 @@ def _encoded(
         weights_held=other.weights[held],
         rows_held=held,
         held_out=held_out,
-        remarks=remarks,
+        remarks=[*remarks, *unknown],
         fingerprints={},
     )
 

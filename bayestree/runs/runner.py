@@ -10,7 +10,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -87,7 +87,7 @@ def run(
             manifest = begun(explicit, rows, command)
         with Both(display or Silent(), LogFile(folder / LOG)) as told:
             job = _Job(folder, explicit, rows, manifest, told)
-            with _left_whole(job, new=new), _warnings_to(told):
+            with _left_whole(job, new=new), _warnings_to(job):
                 job.go(estimator, resumed=resume)
     return open_run(folder.path)
 
@@ -144,8 +144,6 @@ class _Job:
         return self.folder, self.file, self.rows, self._fitted
 
     def _fit(self, estimator: Any) -> None:
-        if hasattr(estimator, "verbose"):
-            estimator.set_params(verbose=True)
         rows = self.rows
         with watching(self.checkpoints):
             try:
@@ -156,8 +154,6 @@ class _Job:
                 # settings that do not go together; the log has where it came from
                 self.log_traceback()
                 raise InputError(str(error)) from error
-        if hasattr(estimator, "verbose"):
-            estimator.set_params(verbose=False)
         outputs.write_model(self.folder, self.file, rows, estimator)
 
     def _stage(self, name: str, work: Callable[[], None], *, wanted: bool = True) -> None:
@@ -203,7 +199,8 @@ class _Job:
         self.folder.write_json(MANIFEST, self.manifest)
 
     def log_traceback(self) -> None:
-        with (self.folder / LOG).open("a", encoding="utf-8") as log:
+        # where the log has no room either, the error itself is what matters
+        with suppress(OSError), (self.folder / LOG).open("a", encoding="utf-8") as log:
             log.write(traceback.format_exc())
 
 
@@ -293,10 +290,16 @@ def _essential(text: str) -> list[str]:
 
 
 @contextmanager
-def _warnings_to(display: Display) -> Iterator[None]:
-    """Say warnings in one line each."""
+def _warnings_to(job: _Job) -> Iterator[None]:
+    """Show warnings in one line each, and keep them in the manifest."""
+
+    def keep(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = " ".join(str(message).split())
+        job.display.warn(text)
+        kept = job.manifest.setdefault("warnings", [])
+        if text not in kept:  # a resumed run may repeat some
+            kept.append(text)
+
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: display.warn(
-            " ".join(str(message).split())
-        )
+        warnings.showwarning = keep
         yield

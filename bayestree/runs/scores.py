@@ -9,6 +9,8 @@ from sklearn.metrics import r2_score, root_mean_squared_error
 
 from bayestree import tables
 from bayestree.estimators._file_rows import parts_of
+from bayestree.report.baseline import fit_baseline
+from bayestree.runs.rows import Prepared
 from bayestree.tables import InputError
 
 TINY = 1e-15
@@ -61,10 +63,28 @@ def scores_of(
     }
 
 
+def baseline_scores(rows: Prepared) -> dict[str, Any] | None:
+    """The same scores of a linear model that was fitted to the training rows.
+
+    Returns
+    -------
+    dict or None
+        ``model``, its name, ``training_rows``, those that it was fitted to, and its scores; None
+        where it cannot be fitted.
+    """
+    classifies = rows.task == "classification"
+    found = fit_baseline(rows.X, rows.y, rows.weights, classifies=classifies)
+    if found is None:
+        return None
+    scores = scored(found.model, rows.X_held, rows.y_held, rows.weights_held)
+    scores.pop("accuracy_of_most_frequent_class", None)
+    return {"model": found.name, "training_rows": found.n_rows, **scores}
+
+
 def said_of(estimator: Any, X: pd.DataFrame, y: NDArray[Any]) -> tuple[NDArray[Any], ...]:
     """What is predicted of each row and, of classes, the probability of its own."""
     if not hasattr(estimator, "classes_"):
-        return (estimator.predict(X),)
+        return (np.concatenate([estimator.predict(X.iloc[part]) for part in parts_of(X)]),)
     found, own = [], []
     for part in parts_of(X):
         probability = estimator.predict_proba(X.iloc[part])

@@ -101,8 +101,11 @@ class Run:
         InputError
             If they cannot be read, or are not those of the run.
         """
+        # Runs of earlier versions had an index among their features.
+        fitted = (self.folder / COLUMNS).is_file()
+        keep = [column.name for column in self.encoding.columns] if fitted else []
         try:
-            found = read_rows(self.file)
+            found = read_rows(self.file, keep)
         except InputError:
             self._check_files()
             raise

@@ -1,28 +1,23 @@
 """What a run found, as a table of the nodes of its tree."""
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from bayestree.diagnostics.draws import spread
+from bayestree.report import splits
+from bayestree.report.rows import Rows, rows_of
 from bayestree.report.words import FacetWords, words_of
 from bayestree.routed_tree import RoutedTree
+from bayestree.runs.disk import few
 from bayestree.runs.folder import FACETS
 from bayestree.runs.outputs import has_draws, sizes_of
 from bayestree.runs.store import Run
 from bayestree.tree import Tree
 
-MATTERS = 0.9  # of the squared strength of a node, that its named features hold
-MOST_ROWS = 2000  # of the data, evenly spread, of which splits are asked how sure they are
-MOST_DRAWS, FEWEST_DRAWS = 50, 10  # of each node, in which facets are looked for
-WORK = 1500  # such draws of all nodes: each takes milliseconds
-TERMS = 3  # of a half-space in words
-SIZES = ("facets_low", "facets_high", "prior_mean")
-
-Floats = NDArray[np.float64]
+TERMS, DIGITS = 3, 3  # of a half-space in words
+SIZES = ("facets_median", "facets_low", "facets_high", "prior_mean")
+ASKED = "asked"  # attribute of the table: the rows that splits were judged on, in words
 
 
 def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
@@ -32,8 +27,9 @@ def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
     ----------
     run : Run
     rows : bool
-        Read the rows of the run again, to say how sure the splits are of them (of at most 2,000,
-        evenly spread over the table).
+        Read the rows of the run again, to say which features matter to the splits and how sure
+        these are: of the held-out rows or, where there are none, of those of the fit, of at most
+        2,000 evenly spread ones. ``attrs["asked"]`` of the table says which rows these were.
 
     Returns
     -------
@@ -41,18 +37,24 @@ def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
         A row for each node, by its path from the root; of a forest by number of tree and path.
 
         - ``rows``: weighted training rows that reach the node;
-        - ``facets``: how many facets its polytope has: of a posterior the most probable number,
-          with ``facets_low`` and ``facets_high``, an interval that holds it with probability 0.9,
-          and ``prior_mean``, what the prior expects;
-        - ``unsure``: share of its rows for which the posterior gives the other side a chance above
-          10 %; ``disagreement``, the mean of these chances; ``sd``, the mean one of P(right);
-        - ``features``: those that hold 90 % of the squared coefficients (per unit of each feature)
-          of its facets, the strongest first, with commas;
-        - ``split``: the deterministic split in words, of which the left side holds; of several
-          facets that which cuts off most.
+        - ``facets_point``: how many facets its polytope has in the point estimate, which is the
+          tree of ``tree.txt`` and of every export;
+        - ``facets``: the most probable number by the posterior, with its median
+          (``facets_median``), an interval that holds it with probability 0.9 (``facets_low``,
+          ``facets_high``), and ``prior_mean``, what the prior expects; without a posterior the
+          same as ``facets_point``;
+        - ``unsure``: of the rows asked that reach the node, the share for which the posterior
+          gives the side that the point estimate does not take a chance above 10 %;
+          ``disagreement``, the mean of these chances; ``sd``, the mean of the standard
+          deviations of P(right); missing where none of the rows reaches the node;
+        - ``features``: a list of the names that hold 90 % of the importance at the node, the most
+          important first. A feature's importance is the share of the rows asked that change
+          sides when it is shuffled among them (:func:`bayestree.report.splits.importance`);
+        - ``split``: the split of the point estimate in words, which holds on the left side; of
+          several facets that which cuts off most.
 
-        There are no columns of a posterior where there is none, and none about the splits of rows
-        with ``rows=False``.
+        There are no columns of a posterior where there is none, and neither the doubt nor the
+        features with ``rows=False``.
 
     Raises
     ------
@@ -60,32 +62,54 @@ def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
         If the run has no model yet, or its rows cannot be read or are others by now.
     """
     estimator = run.estimator
+    asked = _asked(run) if rows else None
     members = getattr(estimator, "estimators_", None)
     if members is not None:
-        each = {number: _plain(one.tree_) for number, one in enumerate(members, start=1)}
-        return pd.concat(each, names=["tree"])
-    table = _plain(estimator.tree_)
+        each = {number: _plain(one.tree_, asked) for number, one in enumerate(members, start=1)}
+        table = pd.concat(each, names=["tree"])
+    else:
+        table = _of_posterior(run, asked)
+    table.attrs[ASKED] = "" if asked is None else asked.counted
+    return table
+
+
+def _asked(run: Run) -> Rows | None:
+    """The rows of the run that the splits are judged on."""
+    rows = few(run.rows())
+    train, held = (
+        rows_of(run.estimator, X, held_out=held_out)
+        for X, held_out in ((rows.X, False), (rows.X_held, True))
+    )
+    return splits.asked_of(train, held if rows.held_out else None)
+
+
+def _of_posterior(run: Run, asked: Rows | None) -> pd.DataFrame:
+    """The nodes of one tree, with its posterior where it has one."""
+    estimator = run.estimator
+    table = _plain(estimator.tree_, asked)
     sizes = _sizes(run)
     if sizes is not None:
         table["facets"] = sizes["facets"].astype(np.int64)
     if sizes is None or not has_draws(estimator):
         return table
-    table["features"] = [", ".join(names) for names in _features(estimator)]
     parts = [sizes.reindex(columns=[name for name in SIZES if name in sizes])]
-    parts += [_doubt(run)] if rows else []
-    measured = pd.concat([table[["rows", "facets"]], *parts], axis="columns")
-    return measured.join(table[["features", "split"]])
+    found = None if asked is None else splits.doubt(estimator, asked)
+    if found is not None:
+        parts.append(found.to_frame("node")[["unsure", "disagreement", "sd"]])
+    said = [name for name in ("features", "split") if name in table]
+    return pd.concat([table.drop(columns=said), *parts, table[said]], axis="columns")
 
 
-def _plain(tree: RoutedTree) -> pd.DataFrame:
-    """What the deterministic tree alone says."""
-    words = words_of(tree, max_features=TERMS, decimals=3)
+def _plain(tree: RoutedTree, asked: Rows | None) -> pd.DataFrame:
+    """What the point estimate alone says."""
+    words = words_of(tree, max_features=TERMS, decimals=DIGITS)
     nodes = range(tree.n_nodes)
     columns: dict[str, Any] = {"rows": tree.topology.sum_below(tree.leaf_rows)}
     if isinstance(tree, Tree):
-        columns["facets"] = tree.n_facets
-        strength = _strength(tree)
-        columns["features"] = [", ".join(_strongest(one, words.names)) for one in strength]
+        columns["facets_point"] = columns["facets"] = tree.n_facets
+        if asked is not None:
+            (share,) = splits.importance([tree], asked).nodes
+            columns["features"] = [[words.names[j] for j in splits.strongest(one)] for one in share]
     columns["split"] = [_split(words, node) for node in nodes]
     labels = pd.Index(tree.topology.node_labels, name="node", dtype=object)
     return pd.DataFrame(columns, index=labels)
@@ -100,47 +124,12 @@ def _split(words: Any, node: int) -> str:
     return words.facet(nearest[0]) + others
 
 
-def _strength(tree: Tree) -> Iterator[Floats]:
-    """Squared coefficients of each node, per unit of each feature; every facet counts alike."""
-    plane = tree.standardised_hyperplane**2
-    total = plane.sum(axis=1, keepdims=True)
-    share = np.divide(plane, total, out=np.zeros_like(plane), where=total > 0)
-    return (share[tree.experts(node)].sum(axis=0) for node in range(tree.n_nodes))
-
-
-def _strongest(strength: Floats, names: Sequence[str]) -> list[str]:
-    """Names of the fewest features that hold 90 % of the squared strength (d,)."""
-    if not strength.any():
-        return []
-    order = np.argsort(-strength, kind="stable")
-    held = np.cumsum(strength[order]) / strength.sum()
-    return [names[j] for j in order[: int(np.searchsorted(held, MATTERS)) + 1]]
-
-
 def _sizes(run: Run) -> pd.DataFrame | None:
     """Facets of each node, from the run's own table where it has one."""
     path, labels = run.folder / FACETS, list(run.estimator.tree_.topology.node_labels)
     if path.is_file():
         found = pd.read_csv(path, index_col="node")
-        if list(found.index) == labels and "facets" in found:
+        if list(found.index) == labels and {"facets", "facets_median"} <= set(found):
             return found
     sizes = sizes_of(run.estimator)
     return None if sizes is None else sizes.to_frame()
-
-
-def _doubt(run: Run) -> pd.DataFrame:
-    """How sure the splits are of the rows of the run."""
-    X = run.rows().X
-    found = run.estimator.split_uncertainty(X.iloc[spread(len(X), MOST_ROWS)])
-    table: pd.DataFrame = found.to_frame("node")
-    return table[["unsure", "disagreement", "sd"]]
-
-
-def _features(estimator: Any) -> Iterator[list[str]]:
-    """The features that matter to each node, by the facets of its draws."""
-    labels = estimator.tree_.topology.node_labels
-    draws = min(max(WORK // max(len(labels), 1), FEWEST_DRAWS), MOST_DRAWS)
-    for label in labels:
-        facets = estimator.facets(label, max_draws=draws)
-        strength = (facets.probability[:, None] * facets.strength**2).sum(axis=0)
-        yield _strongest(strength, facets.feature_names)

@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
+from bayestree.tables.csv import Dialect
 from bayestree.tables.errors import InputError
 from bayestree.tables.files import (
     CSV,
-    ENCODING,
     PARQUET,
     check_file,
-    check_header,
     frame_of,
+    header_of,
     names_of,
     read_array,
     reading,
@@ -46,18 +46,21 @@ class ChunkedTable(NamedTuple):
     def chunks(self) -> Frames:
         """The rows in order, some at a time, as :func:`read_table` would give them.
 
+        Their index goes on from chunk to chunk.
+
         Raises
         ------
         InputError
             If there are none, or the file is no table of the kind its name says.
         """
-        empty = True
+        n_rows = 0
         with reading(self.path):
             for frame in self.read():
                 if len(frame):
-                    empty = False
-                    yield frame.set_axis(list(self.columns), axis=1).reset_index(drop=True)
-        if empty:
+                    rows = pd.RangeIndex(n_rows, n_rows + len(frame))
+                    yield frame.set_axis(list(self.columns), axis=1).set_axis(rows)
+                    n_rows += len(frame)
+        if n_rows == 0:
             raise InputError(f"{str(self.path)!r} has column names but no rows.")
 
 
@@ -101,17 +104,17 @@ def _of_parquet(source: Path) -> ChunkedTable:
 
 
 def _of_csv(source: Path, text: Collection[str]) -> ChunkedTable:
-    check_header(source)
-    names = pd.read_csv(source, nrows=0, index_col=False, encoding=ENCODING).columns
+    dialect = header_of(source)
+    names = pd.read_csv(source, nrows=0, **dialect.options).columns
     kinds: dict[str, set[str]] = {name: set() for name in names}
-    for frame in _csv_chunks(source, text, _size(len(names))):
+    for frame in _csv_chunks(source, dialect, text, _size(len(names))):
         for name, dtype in frame.dtypes.items():
             kinds[str(name)].add(_kind(dtype))
     # What a whole column is read as: numbers or true and false, if all of it is, and else text.
     mixed = [name for name, found in kinds.items() if found - {"number"} and found != {"boolean"}]
 
     def read() -> Frames:
-        return _csv_chunks(source, [*text, *mixed], _size(len(names)))
+        return _csv_chunks(source, dialect, [*text, *mixed], _size(len(names)))
 
     return ChunkedTable(source, tuple(map(str, names)), read)
 
@@ -122,14 +125,13 @@ def _kind(dtype: Any) -> str:
     return "number" if pd.api.types.is_numeric_dtype(dtype) else "text"
 
 
-def _csv_chunks(source: Path, text: Collection[str], size: int) -> Frames:
+def _csv_chunks(source: Path, dialect: Dialect, text: Collection[str], size: int) -> Frames:
     with pd.read_csv(
         source,
         dtype=dict.fromkeys(text, str),
-        index_col=False,
-        encoding=ENCODING,
         low_memory=False,
         chunksize=size,
+        **dialect.options,
     ) as reader:
         while True:
             with warnings.catch_warnings():

@@ -1,6 +1,6 @@
 """Columns of a table as features, target and weights."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bayestree.tables.errors import InputError
+from bayestree.tables.errors import CellError, InputError
+from bayestree.tables.gaps import check_complete, named, some
+from bayestree.tables.texts import MARKED, MOST_CATEGORIES, PLAIN, Texts, dates_remedy
 
 Task = Literal["classification", "regression"]
 
-MOST_CATEGORIES = 100  # a text column of more holds names or numbers of rows
 MOST_CLASSES = 20  # a numeric target of more different whole numbers is a quantity
-LARGEST = 1e150  # a larger number has no finite square
+DATES = ("datetime64", "datetime", "date", "period")  # as pandas infers them
 
 
 class Column(NamedTuple):
@@ -91,7 +92,7 @@ class Encoding:
         """
         absent = [column.name for column in self.columns if column.name not in frame]
         if absent:
-            raise InputError(f"{_named(absent)} missing; the table has {_named(frame.columns)}.")
+            raise InputError(f"{named(absent)} missing; the table has {named(frame.columns)}.")
         own = frame[[column.name for column in self.columns]]
         check_complete(own)
         parts = []
@@ -137,38 +138,10 @@ def remarks_on(unknown: Mapping[str, Mapping[str, int]]) -> list[str]:
     """What to tell a person of categories that are not known (see :meth:`Encoding.unknown`)."""
     return [
         f"column {name!r}: {sum(counts.values())} rows hold a category that training did not "
-        f"({_some(counts)}); it counts as none."
+        f"({some(counts)}); it counts as none."
         for name, counts in unknown.items()
         if counts
     ]
-
-
-def check_complete(frame: pd.DataFrame) -> None:
-    """Refuse missing and infinite values, and those too large to be squared.
-
-    Raises
-    ------
-    InputError
-        With the number of such values and their columns.
-    """
-    missing = frame.isna().sum()
-    sizes = {
-        name: np.abs(column.to_numpy(dtype=float, na_value=np.nan))
-        for name, column in frame.items()
-        if pd.api.types.is_float_dtype(column)
-    }
-    infinite = {name: int(np.isinf(size).sum()) for name, size in sizes.items()}
-    large = {name: int((size > LARGEST).sum()) for name, size in sizes.items()}
-    for word, counts in (("missing", missing), ("infinite", infinite), ("too large", large)):
-        found = pd.Series(counts, dtype=int)
-        found = found[found > 0]
-        if len(found):
-            listed = _some([f"{name!r}: {count}" for name, count in found.items()], quote=False)
-            noun = "value" if found.sum() == 1 else "values"
-            raise InputError(
-                f"{found.sum()} {word} {noun} ({listed}); fill them in, or drop the rows or "
-                "columns."
-            )
 
 
 def numbers(column: pd.Series) -> pd.Series:
@@ -179,10 +152,20 @@ def numbers(column: pd.Series) -> pd.Series:
     InputError
         If it holds text or anything else.
     """
-    if is_text(column):
-        value = next(v for v in column.dropna() if not _is_number(v))
-        raise InputError(f"column {column.name!r} should hold numbers, but holds {value!r}.")
-    return column.astype(float)
+    if not is_text(column):
+        return column.astype(float)
+    found = pd.to_numeric(column.astype(str), errors="coerce").astype(float)
+    odd = (found.isna() & column.notna()).to_numpy()
+    if odd.any():
+        row, value = column.index[odd][0], str(column[odd].iloc[0])
+        raise CellError(
+            f"column {column.name!r} should hold numbers, but",
+            int(row),
+            f" holds {value!r}; {PLAIN if MARKED.fullmatch(value) else 'correct it'}, or drop the "
+            "row.",
+            column=str(column.name),
+        )
+    return found
 
 
 def is_text(column: pd.Series) -> bool:
@@ -200,6 +183,8 @@ def is_text(column: pd.Series) -> bool:
         return bool(kind == "string")
     if kind in ("integer", "floating", "boolean", "mixed-integer-float", "decimal"):
         return False
+    if kind in DATES:
+        raise InputError(f"column {column.name!r} holds dates; {dates_remedy(str(column.name))}")
     raise InputError(
         f"column {column.name!r} holds {kind} values; turn them into numbers or text, or drop it."
     )
@@ -230,6 +215,9 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, NDArray[An
     if is_text(column):
         if task == "regression":
             numbers(column)
+        texts = Texts(str(name))
+        texts.add(column)
+        texts.check()
         labels = column.astype(str).to_numpy(dtype=str)
         n_classes = len(np.unique(labels))
         if n_classes == len(labels) > 1:
@@ -281,27 +269,8 @@ def _describe(name: str, column: pd.Series) -> Column:
     categories = tuple(sorted(column.dropna().astype(str).unique()))
     if len(categories) > MOST_CATEGORIES:
         raise InputError(
-            f"column {name!r} holds {len(categories)} different texts, and at most "
-            f"{MOST_CATEGORIES} become categories; drop it or group them."
+            f"column {name!r} holds more than {MOST_CATEGORIES} different texts, such as "
+            f"{categories[0]!r} and {categories[-1]!r}, too many for categories; drop the column, "
+            "or group them."
         )
     return Column(name, categories)
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
-
-
-def _named(names: Iterable[Any]) -> str:
-    listed = list(names)
-    return f"{'column' if len(listed) == 1 else 'columns'} {_some(listed)}"
-
-
-def _some(items: Iterable[Any], most: int = 8, *, quote: bool = True) -> str:
-    """The first few, as a list for a person."""
-    listed = [repr(str(item)) if quote else str(item) for item in items]
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more

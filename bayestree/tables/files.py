@@ -1,8 +1,12 @@
 """Files of tables: CSV, Parquet, and arrays of NumPy."""
 
+import csv as rfc
+import re
 import warnings
+import zlib
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +14,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bayestree.tables.errors import InputError
+from bayestree.tables.csv import Dialect, records, sniff, why_unreadable
+from bayestree.tables.errors import CellError, InputError
 
 PARQUET = (".parquet", ".pq")
-CSV = (".csv", ".csv.gz")
+CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 ARRAY = (".npy",)
-ENCODING = "utf-8-sig"  # of CSV files
 KINDS = {
     PARQUET: "a Parquet file",
-    CSV: "a CSV file with commas, in UTF-8",
+    CSV: "a CSV file in UTF-8",
     ARRAY: "an array of NumPy",
 }
 
@@ -28,8 +32,9 @@ def read_table(path: str | Path, text: Collection[str] = ()) -> pd.DataFrame:
 
     Parameters
     ----------
-    path : path ending in .csv, .csv.gz, .parquet, .pq or .npy
-        The columns of an array are ``x0``, ``x1``, ..., unless its fields have names.
+    path : path ending in .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .pq or .npy
+        Columns of a CSV file may be separated by commas, semicolons, tabs or bars, whatever its
+        name. The columns of an array are ``x0``, ``x1``, ..., unless its fields have names.
     text : collection of str
         Columns of a CSV file that are kept as text, even where they look like numbers.
 
@@ -74,7 +79,9 @@ def check_file(source: Path) -> tuple[str, ...]:
         if source.name.lower().endswith(ending):
             return ending
     known = ", ".join(name for ending in KINDS for name in ending)
-    raise InputError(f"{str(source)!r} must end in one of {known}.")
+    excel = source.suffix.lower() in (".xls", ".xlsx", ".ods")
+    remedy = "; save the sheet as CSV (UTF-8)." if excel else "."
+    raise InputError(f"{str(source)!r} must end in one of {known}{remedy}")
 
 
 def read_array(source: Path) -> NDArray[Any]:
@@ -103,9 +110,12 @@ def reading(source: Path) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (ValueError, OSError, EOFError, pd.errors.ParserWarning) as error:
-        kind = KINDS[check_file(source)]
-        reason = " ".join(str(error).split())
+    except (ValueError, OSError, EOFError, zlib.error, rfc.Error, pd.errors.ParserWarning) as error:
+        ending = check_file(source)
+        kind, reason = KINDS[ending], " ".join(str(error).split())
+        if ending == CSV:
+            with suppress(OSError, EOFError, zlib.error, rfc.Error):
+                reason = why_unreadable(source, reason)
         raise InputError(f"{str(source)!r} cannot be read as {kind}: {reason}") from error
 
 
@@ -134,28 +144,69 @@ def names_of(array: NDArray[Any]) -> list[str]:
     return [f"x{number}" for number in range(array.shape[1])] if fields is None else list(fields)
 
 
-def check_header(source: Path) -> None:
-    """Refuse a CSV file two of whose columns have one name.
+def header_of(source: Path) -> Dialect:
+    """How a CSV file writes its table, once its header has been checked.
 
     Raises
     ------
     InputError
     """
-    header = pd.read_csv(source, header=None, nrows=1, dtype=str, encoding=ENCODING).iloc[0]
-    twice = header[header.duplicated() & header.notna()]
-    if len(twice):
-        raise InputError(f"{str(source)!r} has more than one column named {twice.iloc[0]!r}.")
+    dialect = sniff(source)
+    line, header = next(records(source, dialect.separator), (0, []))
+    if header and re.fullmatch("sep=.?", header[0]):
+        raise InputError(
+            f"line {line} of {str(source)!r} is an instruction to Excel ({header[0]}); delete it."
+        )
+    places: dict[str, int] = {}
+    for number, name in enumerate(header, start=1):
+        if name.strip() and name in places:
+            raise InputError(
+                f"{str(source)!r} has more than one column named {name!r}: columns "
+                f"{places[name]} and {number}; rename one."
+            )
+        places[name] = number
+    return dialect
+
+
+@contextmanager
+def located(source: Path | None) -> Iterator[None]:
+    """Name the line of a file, where the block refuses a value in a row of its table.
+
+    Raises
+    ------
+    InputError
+    """
+    try:
+        yield
+    except CellError as error:
+        if source is None:
+            raise
+        raise InputError(_located(source, error)) from error
+
+
+def _located(source: Path, error: CellError) -> str:
+    if check_file(source) != CSV:
+        return error.at(f"row {error.row + 1} of {source.name!r}")
+    found = records(source, sniff(source).separator)
+    _, header = next(found)
+    line, fields = next(islice(found, error.row, None))
+    if error.missing and len(fields) < len(header):
+        return (
+            f"line {line} of {source.name!r} has {len(fields)} fields, but the header names "
+            f"{len(header)} columns; complete the line, or delete it."
+        )
+    place = f"line {line} of {source.name!r}"
+    if error.missing and error.column in header:
+        raw = fields[header.index(error.column)].strip()
+        place += f", where {raw!r} stands for a missing value" if raw else ""
+    return error.at(place)
 
 
 def _read_csv(source: Path, text: Collection[str]) -> pd.DataFrame:
-    check_header(source)
+    dialect = header_of(source)
     with warnings.catch_warnings():
         # Rows longer than the header would otherwise lose their last fields without a word.
         warnings.simplefilter("error", pd.errors.ParserWarning)
         return pd.read_csv(
-            source,
-            dtype=dict.fromkeys(text, str),
-            index_col=False,
-            encoding=ENCODING,
-            low_memory=False,
+            source, dtype=dict.fromkeys(text, str), low_memory=False, **dialect.options
         )

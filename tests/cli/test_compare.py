@@ -15,8 +15,10 @@ def test_it_prints_what_the_function_finds(place):
     found = compare([open_run(folder) for folder in folders])
     assert done("compare", *folders).stdout == f"{found}\n"
     plain = json.loads(done("compare", *folders, "--json", "--out", "runs.parquet").stdout)
-    assert [one["run"] for one in plain["runs"]] == ["svi", "tao"]
-    assert plain["runs"][1]["elpd"] is None
+    runs = {one["run"]: one for one in plain["runs"]}
+    assert set(runs) == {"svi", "tao"}
+    assert runs["tao"]["elpd"] is None
+    assert plain["basis"] == "held-out rows"
     assert plain["remarks"] == list(found.remarks)
     pd.testing.assert_frame_equal(pd.read_parquet("runs.parquet").set_index("run"), found.table)
 

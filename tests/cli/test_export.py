@@ -95,6 +95,9 @@ def test_limits_of_what_is_shown(place):
     short = done("export", forest, "--max-features", "1").stdout
     assert "more" in short
     assert short == bayestree.export_text(fitted, max_features=1)
+    digits = done("export", forest, "--decimals", "1").stdout
+    assert digits == bayestree.export_text(fitted, decimals=1)
+    assert digits != bayestree.export_text(fitted)
     assert "json shows all of the tree: leave out --max-facets" in refused(
         "export", forest, "--format", "json", "--max-facets", "3"
     )
@@ -109,7 +112,7 @@ def test_refusals(place):
     forest = finished("forest")
     assert "onnx is no text; name a file" in refused("export", forest, "--format", "onnx")
     assert "does not tell the format; end it in .txt" in refused("export", forest, "--out", "a.b")
-    assert "rules: tree must be" in refused("export", forest, "--format", "rules")
+    assert "rules: one tree is needed" in refused("export", forest, "--format", "rules")
     place.joinpath("t.txt").touch()
     assert "exists; name another file, or add --force" in refused(
         "export", forest, "--out", "t.txt"

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import bayestree
+from bayestree.runs.store import open_run
 from tests.cli.command import QUICK, done, refused
 
 
@@ -45,6 +46,22 @@ class TestPredict:
         assert (found["file"], found["rows"]) == ("predictions.csv", 80)
         assert found["scores"]["accuracy"] == accuracy
 
+    def test_rows_of_the_fit_are_told_from_new_ones(self, fitted, place):
+        rows = open_run("tree").rows()
+        train = np.setdiff1d(np.arange(80), rows.rows_held)
+        label = "scores on rows the model was fitted to"
+        fitted.iloc[train].to_parquet("train.parquet")
+        assert label in done("predict", "tree", "train.parquet").stdout
+        result = done("predict", "tree", "data.csv", "--force").stdout
+        assert "scores on 80 rows, to 64 of which the model was fitted: " in result
+        fitted.iloc[rows.rows_held].to_csv("new.csv", index=False)
+        assert "\nscores: " in done("predict", "tree", "new.csv", "--force").stdout
+        (place / "data.csv").rename("moved.csv")
+        found = json.loads(done("predict", "tree", "moved.csv", "--force", "--json").stdout)
+        assert found["rows_of_the_fit"] == 64
+        found = json.loads(done("predict", "tree", "new.csv", "--force", "--json").stdout)
+        assert found["rows_of_the_fit"] is None  # the rows of the fit are not there
+
     def test_why_it_is_not_scored(self, fitted, place):
         fitted.assign(kind=[None, *fitted["kind"][1:]]).to_csv("new.csv", index=False)
         result = done("predict", "tree", "new.csv")
@@ -61,7 +78,9 @@ class TestPredict:
         fitted.drop(columns=["size", "color"]).to_csv("new.csv", index=False)
         assert "columns 'size', 'color' missing" in refused("predict", "tree", "new.csv")
         fitted.assign(size="x").to_csv("new.csv", index=False)
-        assert "'size' should hold numbers, but holds 'x'" in refused("predict", "tree", "new.csv")
+        assert "'size' should hold numbers, but line 2 of 'new.csv' holds 'x'" in refused(
+            "predict", "tree", "new.csv"
+        )
         assert "exists; name another file, or add --force" in refused(
             "predict", "tree", "data.csv", "--out", "new.csv"
         )

@@ -24,7 +24,9 @@ def test_a_page_is_written(fitted, place):
     page = (fitted / "report.html").read_text(encoding="utf-8")
     assert "held-out rows" in page
     assert "color=red" in page
-    assert "bayestree run" in page
+    assert "bayestree run run.toml --out ../found-again" in page
+    assert str(place) not in page
+    assert "path = &#34;things.csv&#34;" in page
     found = json.loads(done("report", "found", "--out", "page.html", "--json").stdout)
     assert found == {"file": str(place / "page.html"), "bytes": len(page.encode())}
     assert (place / "page.html").read_text(encoding="utf-8") == page

@@ -5,12 +5,14 @@ import shutil
 
 import numpy as np
 import pandas as pd
+import pytest
 
-from bayestree import _cli
+from bayestree import _cli, export_text
 from bayestree.runs.store import open_run
 from bayestree.runs.summary import summary
-from tests.cli.command import done, refused
+from tests.cli.command import QUICK, done, refused
 from tests.finished import finished
+from tests.finished import table as finished_table
 
 
 def test_the_table_in_lines(place):
@@ -18,17 +20,43 @@ def test_the_table_in_lines(place):
     assert lines[0] == "A run of numbers"
     assert lines[1].startswith("tree cpt of 'price': 64 training rows, ")
     assert lines[2].startswith("on 16 held-out rows: rmse ")
-    heads = ["node", "rows", "facets", "90", "%", "prior", "unsure", "features", "left", "if"]
-    assert lines[4].split() == heads
-    root = lines[5].split()
-    assert root[:3] == ["root", "64", "1"]
-    assert root[4] == "to"
+    assert lines[3].startswith("ridge regression, fitted to the same rows: rmse ")
+    heads = "node rows point estimate posterior prior unsure features left if (point estimate)"
+    assert lines[5].split() == heads.split()
+    table = summary(open_run(finished("numbers"))).loc["root"]
+    root = lines[6].split()
+    assert root[:3] == ["root", "64", f"{table['facets_point']}"]
+    assert root[3:6] == [f"{table['facets_median']}", f"({table['facets_low']}", "to"]
+    key = " ".join(lines[7:])
+    assert "Unsure: share of 16 held-out rows" in key
+    assert "shuffled among them" in key
 
 
 def test_a_forest_names_its_trees(place):
     lines = done("summary", finished("forest")).stdout.splitlines()
-    assert lines[4].split()[:4] == ["tree", "node", "rows", "features"]  # every split has one facet
-    assert [line.split()[0] for line in lines[5:]].count("2") > 1
+    assert lines[1].startswith("forest e2edf of 'kind'")
+    assert lines[5].split()[:4] == ["tree", "node", "rows", "features"]  # every split has one facet
+    assert [line[:1] for line in lines[6:]].count("2") > 1
+
+
+def test_names_with_commas_and_line_breaks(place):
+    names = {"size": "size, of all,\nin m", "weight": "weight, total"}
+    finished_table().rename(columns=names).to_csv("data.csv", index=False)
+    done("fit", "data.csv", "--target", "kind", "--drop", "price", "--out", "found", *QUICK)
+    found = json.loads(done("summary", "found", "--json", "--out", "nodes.csv").stdout)
+    features = found["nodes"][0]["features"]
+    assert features
+    assert set(features) <= {*names.values(), "color=blue", "color=red"}
+    assert found["asked"] == "16 held-out rows"
+    assert json.loads(pd.read_csv("nodes.csv")["features"][0]) == features
+    printed = done("summary", "found").stdout.splitlines()
+    (root,) = [line for line in printed if line.startswith("root")]
+    assert " ".join(features[0].split()) in root
+
+
+def test_more_features_than_are_printed():
+    assert _cli.verbs.summary._first(["a, b", "c", "d", "e, f", "g"]) == "a, b, c, d + 2 more"
+    assert _cli.verbs.summary._first(["a, b", "c\nd"]) == "a, b, c d"
 
 
 def test_json_and_files(place):
@@ -46,7 +74,13 @@ def test_json_and_files(place):
 def test_the_facets_of_a_node(place):
     folder = finished("svi")
     clf = open_run(folder).estimator
-    assert done("summary", folder, "--node", "root").stdout == f"{clf.facets('root')}\n"
+    printed = done("summary", folder, "--node", "root").stdout
+    point, posterior = printed.split("\n\nPosterior\n")
+    assert posterior == f"{clf.facets('root')}\n"
+    assert point.startswith("Point estimate: ")
+    exported = export_text(clf).splitlines()
+    for line in point.splitlines()[1:]:
+        assert any(one.endswith(line) for one in exported)
     found = json.loads(done("summary", folder, "--node", "root", "--json").stdout)
     assert found["facets"][0]["inside is"] == clf.facets("root").inequalities()[0]
     assert "--node: node must be one of root" in refused("summary", folder, "--node", "RRR")
@@ -56,23 +90,23 @@ def test_the_facets_of_a_node(place):
 def test_rows_that_have_gone(place):
     shutil.copytree(finished("svi"), "moved")
     result = done("summary", "moved")
-    assert result.stderr.startswith("warning: not said how sure the splits are of the rows: ")
-    assert "unsure" not in result.stdout
+    assert result.stderr.startswith("warning: without the importance of features and how ")
+    assert "unsure" not in result.stdout.lower()
     assert done("summary", "moved", "--no-rows").stderr == ""
 
 
 def test_many_nodes_are_cut(place, monkeypatch):
     monkeypatch.setattr(_cli.verbs.summary, "MOST_NODES", 1)
     lines = done("summary", finished("forest")).stdout.splitlines()
-    assert len(lines) == 7
-    assert lines[-1].endswith("nodes more: write them all by --out nodes.csv")
+    assert [line[:1] for line in lines[6:]].count("1") == 1
+    assert lines[7].endswith("more nodes: write them all by --out nodes.csv")
 
 
 def test_facets_of_a_point_estimate_are_shown_where_a_split_has_several():
-    columns = {"rows": [5.0, 2.5], "facets": [1, 3], "features": ["", ""], "split": ["a", "b"]}
+    columns = {"rows": [5.0, 2.5], "facets_point": [1, 3], "facets": [1, 3], "split": ["a", "b"]}
     table = pd.DataFrame(columns, index=pd.Index(["root", "L"], name="node"))
     assert [line.split() for line in _cli.verbs.summary._printed(table)] == [
-        ["node", "rows", "facets", "features", "left", "if"],
+        ["node", "rows", "point", "estimate", "left", "if", "(point", "estimate)"],
         ["root", "5", "1", "a"],
         ["L", "2.5", "3", "b"],
     ]
@@ -80,3 +114,23 @@ def test_facets_of_a_point_estimate_are_shown_where_a_split_has_several():
 
 def test_no_run(place):
     assert "has no manifest.json; give the folder of a run" in refused("summary", ".")
+
+
+@pytest.mark.filterwarnings("always::bayestree.SingleLeafWarning")
+@pytest.mark.filterwarnings("always::bayestree.UnusedColumnsWarning")
+def test_what_the_fit_warned_of(place, table):
+    table.head(12).assign(year=1991).drop(columns="copies").to_csv("few.csv", index=False)
+    told = done(
+        "fit", "few.csv", "--target", "kind", "--out", "few", "--test-fraction", "0.25", *QUICK
+    )  # fmt: skip
+    single = "warning: the tree has a single leaf and predicts the same for all rows: min_leaf=10"
+    unused = "warning: the fit ignores 1 constant column (year) of X."
+    lines = done("summary", "few").stdout.splitlines()
+    assert [line for line in lines if line.startswith(single)]
+    assert unused in lines
+    kept = json.loads(done("summary", "few", "--json").stdout)["warnings"]
+    log = (place / "few" / "run.log").read_text()
+    assert len(kept) == 2
+    for text in kept:
+        assert text in told.stderr
+        assert text in log

@@ -67,7 +67,15 @@ def test_agrees_with_scikit_learn(forecast):
 
 def test_true_probabilities_score_as_expected(forecast):
     found = calibration(forecast[1], forecast[0])
-    for name in ("accuracy", "ece", "ece_width", "ece_classwise", "brier", "log_score"):
+    for name in (
+        "accuracy",
+        "ece",
+        "ece_width",
+        "ece_classwise",
+        "brier",
+        "overconfidence",
+        "log_score",
+    ):
         score = getattr(found, name)
         assert score.value == pytest.approx(score.if_calibrated, abs=4 * score.error), name
 

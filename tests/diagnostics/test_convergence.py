@@ -1,10 +1,11 @@
 """Verdicts: each check passes on what is sound and fails on what is planted."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
-from bayestree.diagnostics import check_convergence
+from bayestree.diagnostics import Check, Convergence, HeldOut, check_convergence
 
 
 def dataset(chains=4, draws=400, rho=0.0, seed=0, **shifted):
@@ -148,10 +149,14 @@ class TestVariational:
     def test_a_guide_that_is_not(self):
         found = check_convergence(dataset(chains=1), self.fit(sd=5.0))
         assert found["pareto_k"].value > 0.7
-        assert found["pareto_k"].verdict == "failed"
+        assert (found["pareto_k"].verdict, found["pareto_k"].remedy) == ("info", "")
         assert found["pareto_k"].about == "approximation"
-        assert found.converged
-        assert not found.faithful
+        # it says nothing against the predictions, and is no check that a fit could fail
+        assert found.settled == "yes"
+        assert found.faithful is False
+        assert found.predictions.startswith("can be used")
+        assert found.intervals.startswith("approximate")
+        assert "inference='nuts'" in found.intervals
 
     def test_the_sign(self):
         stats = self.fit()
@@ -159,7 +164,7 @@ class TestVariational:
         over = check_convergence(None, stats | {"log_p": stats["log_q"] - heavy})
         under = check_convergence(None, stats | {"log_p": stats["log_q"] + heavy})
         assert over["pareto_k"].verdict == "ok"  # the guide is wider than the posterior
-        assert under["pareto_k"].verdict == "failed"
+        assert (over.faithful, under.faithful) == (True, False)
 
     def test_few_draws(self):
         short = check_convergence(None, self.fit(sd=1.0, n=20))
@@ -176,9 +181,11 @@ class TestVariational:
             few["log_p"] = few["log_q"] + heavy
             found.append(check_convergence(None, stats | few))
         assert min(one["pareto_k"].value for one in found) < 0.4  # which would be "ok"
-        assert {one["pareto_k"].verdict for one in found} == {"doubtful", "failed"}
+        assert {one["pareto_k"].verdict for one in found} == {"info"}
         assert {one.faithful for one in found} == {None, False}
-        assert any("400 or more" in one["pareto_k"].remedy for one in found)
+        assert all(
+            ("400 or more" in one["pareto_k"].says) == (one.faithful is None) for one in found
+        )
 
     def test_without_densities(self):
         found = check_convergence(dataset(chains=1), {"elbo": bound()})
@@ -215,7 +222,9 @@ class TestVariational:
         found = check_convergence(None, {"elbo": bound(7)[:1]})
         assert "1 epoch is too few" in found.not_judged[0]
         both = check_convergence(None, self.fit() | {"elbo": bound(7)})
-        assert "Converged: not known" in str(both)
+        assert (both.settled, both.converged, both.faithful) == ("not known", False, None)
+        assert both.predictions.startswith("not yet")
+        assert both.intervals.startswith("not yet")
 
     def test_restarts_can_be_compared(self):
         found = check_convergence(dataset(chains=3, lp=3.0), {"elbo": bound()})
@@ -230,14 +239,22 @@ class TestResult:
         assert "point estimate" in found.not_judged[0]
         assert not found.converged
         assert found.faithful is None
-        assert "Converged: not known" in str(found)
+        assert found.settled == "nothing to judge"
+        assert found.intervals.startswith("none")
+        assert "held-out" not in str(found)
 
     def test_text_and_table(self):
         found = check_convergence(dataset(p_right=2.0), nuts())
         text = str(found)
-        assert text.startswith("Converged: no\n")
-        assert "[failed] r_hat: " in text
-        assert found["r_hat"].remedy in " ".join(text.split())
+        assert text.startswith(
+            "Predictions: not yet. The inference has not settled.\n"
+            "Intervals: not yet. The inference has not settled.\n"
+            "Converged: no\n\n"
+        )
+        assert f"[failed] r_hat = {found['r_hat'].value:.4g} (at most 1.01): " in text
+        assert " (at least 0.3): the energy" in text
+        assert f"What to do: {found['r_hat'].remedy}" in " ".join(text.split())
+        assert text.count("What to do") == sum(check.verdict != "ok" for check in found.checks)
         assert max(map(len, text.splitlines())) <= 88
         frame = found.to_frame()
         assert list(frame.index) == [check.name for check in found.checks]
@@ -253,5 +270,66 @@ class TestResult:
             check_convergence(None, {"elbo": np.full(50, np.nan)})
         quantities = dataset()
         quantities["lp"][0, 3] = np.nan
-        with pytest.raises(ValueError, match="must be finite"):
-            check_convergence(quantities, {})
+        for stats in ({}, {"elbo": bound()}):
+            with pytest.raises(ValueError, match="must be finite"):
+                check_convergence(quantities, stats)
+        densities = {name: np.full((1, 50), np.nan) for name in ("log_p", "log_q")}
+        with pytest.raises(ValueError, match=r"log_p.* must not be NaN"):
+            check_convergence(None, densities)
+
+
+class TestVerdict:
+    """What the findings come to, for each kind of inference."""
+
+    @pytest.mark.parametrize(
+        ("verdicts", "kind", "settled"),
+        [
+            ({"r_hat": "ok", "divergences": "ok"}, "chains", "yes"),
+            ({"r_hat": "ok", "divergences": "doubtful"}, "chains", "doubtful"),
+            ({"r_hat": "ok", "ess_bulk": "failed"}, "chains", "no"),
+            ({"divergences": "ok"}, "chains", "not known"),  # too few draws for R-hat
+            ({"divergences": "failed"}, "chains", "no"),
+            ({"elbo": "ok", "pareto_k": "info"}, "variational", "yes"),
+            ({"elbo": "doubtful", "pareto_k": "info"}, "variational", "doubtful"),
+            ({"elbo": "failed"}, "variational", "no"),
+            ({"pareto_k": "ok"}, "variational", "not known"),  # too few epochs
+            ({"pareto_k": "ok"}, "exact", "yes"),
+            ({}, "exact", "not known"),
+            ({}, "chains", "not known"),
+        ],
+    )
+    def test_one_word_for_all_checks(self, verdicts, kind, settled):
+        found = verdict(verdicts, kind)
+        assert found.settled == settled
+        assert found.converged == (settled in ("yes", "doubtful"))
+        usable = found.predictions.startswith("can be used")
+        assert usable == found.converged
+
+    def test_intervals_of_a_sampler(self):
+        fine = verdict({"r_hat": "ok"}, "chains").intervals
+        rough = verdict({"r_hat": "ok", "ess_tail": "doubtful"}, "chains").intervals
+        assert "may stand for the posterior" in fine
+        assert "ess_tail left some doubt" in rough
+
+    def test_intervals_of_a_guide_that_covers_the_posterior(self):
+        found = verdict({"elbo": "ok", "pareto_k": "ok"}, "variational", value=0.1)
+        assert "may stand for the posterior" in found.intervals
+
+    @pytest.mark.parametrize("kind", ["variational", "point"])
+    def test_held_out_rows_have_the_last_word_on_predictions(self, kind):
+        checks = {"elbo": "ok"} if kind == "variational" else {}
+        right, wrong = (HeldOut(holds, "On 9 held-out rows.") for holds in (True, False))
+        assert verdict(checks, kind, held_out=right).predictions.startswith("can be used, as far")
+        assert verdict(checks, kind, held_out=wrong).predictions.startswith("use with care")
+        unsettled = verdict({"elbo": "failed"}, "variational", held_out=right).predictions
+        assert "a longer run may change them. On 9 held-out rows." in unsettled
+
+
+def verdict(verdicts, kind, value=1.0, held_out=None):
+    checks = [
+        Check(
+            name, "approximation" if name == "pareto_k" else "convergence", value, 1.0, word, "", ""
+        )
+        for name, word in verdicts.items()
+    ]
+    return Convergence(tuple(checks), (), pd.DataFrame(), kind, held_out)

@@ -120,6 +120,7 @@ def test_class_weights_move_the_errors(cancer):
     assert missed[1] < missed[0]
 
 
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 def test_a_search_over_penalties(cancer):
     X, _, y, _ = cancer
     search = GridSearchCV(

@@ -49,6 +49,7 @@ def test_limits_hold():
     assert BivariateTreeClassifier(max_leaves=3).fit(X, y).get_n_leaves() == 3
 
 
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 def test_a_price_of_leaves_prunes():
     X, y = load_breast_cancer(return_X_y=True)
     leaves = [

@@ -42,7 +42,7 @@ class TestConvergence:
         found = svi.check_convergence()
         assert "elbo" in found
         assert "one variational fit" in " ".join(found.not_judged)
-        assert "Converged" in str(found)
+        assert str(found).startswith("Predictions: ")
         np.testing.assert_array_equal(
             found.to_frame()["value"], svi.check_convergence(iris[0]).to_frame()["value"]
         )
@@ -96,6 +96,38 @@ class TestConvergence:
     def test_before_the_fit(self):
         with pytest.raises(NotFittedError):
             bt.ConvexPolytopeTreeClassifier().check_convergence()
+
+
+class TestHeldOut:
+    def test_classes(self, svi, iris):
+        X, y = iris
+        found = svi.check_convergence(X, y)
+        right = (svi.predict(X) == y).mean()
+        assert found.held_out.says.startswith(f"On 150 held-out rows {right:.1%} of the predicted")
+        assert found.held_out.says in found.predictions
+        assert [*found.checks] == [*svi.check_convergence(X).checks]
+
+    def test_numbers(self):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(60, 2))
+        y = X[:, 0] + rng.normal(size=60)
+        reg = bt.ConvexPolytopeTreeRegressor(
+            max_depth=1, n_experts=2, epochs=10, n_draws=40, random_state=0
+        ).fit(X, y)
+        low, high = reg.predict_interval(X, 0.9)
+        share = ((y >= low) & (y <= high)).mean()
+        assert f"{share:.1%} of the values" in reg.check_convergence(X, y).predictions
+        # no interval holds values so far away
+        assert reg.check_convergence(X, y + 1e3).predictions.startswith("use with care")
+        with pytest.raises(ValueError, match=r"y must have shape \(60,\)"):
+            reg.check_convergence(X, y[:3])
+
+    def test_what_cannot_be_judged(self, svi, iris):
+        X, y = iris
+        with pytest.raises(ValueError, match="give X as well"):
+            svi.check_convergence(y=y)
+        with pytest.raises(ValueError, match="not among the classes"):
+            svi.check_convergence(X, y + 7)
 
 
 class TestLabelFree:

@@ -219,6 +219,8 @@ def test_one_class_is_refused(inference):
         classifier(inference).fit(X, y, sample_weight=(y == 1).astype(float))
 
 
+@pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 @pytest.mark.parametrize("make", [classifier, regressor])
 @pytest.mark.parametrize("inference", INFERENCES)
 def test_constant_columns_change_nothing_and_all_constant_is_one_leaf(make, inference):
@@ -306,6 +308,7 @@ def test_units_of_y_do_not_matter():
 
 
 @pytest.mark.portable
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 def test_a_held_out_share_chooses_the_depth():
     generator = np.random.default_rng(0)
     X, y = generator.normal(size=(200, 2)), generator.integers(2, size=200)

@@ -10,6 +10,9 @@ from sklearn.model_selection import train_test_split
 import bayestree
 from bayestree import EndToEndForestClassifier, EndToEndTreeClassifier
 
+# Some pixels of the digits are always white.
+pytestmark = pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
+
 QUICK = {"max_depth": 4, "epochs": 5, "learning_rate": 0.02, "random_state": 0}
 
 
@@ -46,7 +49,7 @@ def test_it_is_better_than_its_trees(digits):
 def test_every_split_keeps_to_its_features(digits, forest):
     subsets = forest.feature_subsets_
     assert [len(subset) for subset in subsets] == [t.tree_.n_nodes for t in forest.estimators_]
-    assert max(subset.sum(axis=1).max() for subset in subsets) == 8  # of 64
+    assert max(subset.sum(axis=1).max() for subset in subsets) == 7  # of the 60 that vary
     assert not np.array_equal(subsets[0][0], subsets[1][0])
     X, _, y, _ = digits
     patches = EndToEndForestClassifier(

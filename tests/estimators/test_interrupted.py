@@ -55,6 +55,7 @@ def same(a, b):
     )
 
 
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_the_fit_goes_on(name):
     kind, parameters, loops = CASES[name]

@@ -188,6 +188,7 @@ def test_weights_of_rows_reach_the_sampler():
     np.testing.assert_allclose(stats["lp"], model.posterior_.stats["lp"])
 
 
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 def test_noise_ends_in_one_leaf():
     """Where growth finds no split there is nothing to sample by NUTS."""
     X, _ = rows(80)

@@ -8,6 +8,9 @@ from bayestree import EndToEndTreeClassifier
 from bayestree.estimators._subsets import subset_rule
 from bayestree.inference.splitters.feature_subsets import RandomFeatures, RandomPatch
 
+# Some pixels of the digits are always white.
+pytestmark = pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
+
 QUICK = {"max_depth": 4, "epochs": 5, "learning_rate": 0.02, "random_state": 0}
 
 

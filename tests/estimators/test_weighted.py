@@ -17,6 +17,7 @@ def noise(n=1500, d=4, seed=0):
 
 
 @pytest.mark.portable
+@pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
 def test_it_reads_digits():
     X, y = load_digits(return_X_y=True)
     X, X_test, y, y_test = train_test_split(X, y, stratify=y, random_state=0)
@@ -55,6 +56,8 @@ def test_limits():
     assert clf.tree_.leaf_rows.min() >= 20
 
 
+@pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 def test_rows_that_cannot_be_parted_share_a_leaf():
     X, y = np.zeros((10, 2)), np.arange(10) % 2
     clf = WeightedObliqueTreeClassifier(random_state=0).fit(X, y)

@@ -95,6 +95,7 @@ def test_small_nodes_and_small_sides_are_not_made():
         assert min(right.sum(), (~right).sum()) >= 12
 
 
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 def test_min_rows_counts_weights():
     data = ring(200)
     light = data._replace(weights=data.weights * 0.1)
@@ -115,6 +116,7 @@ def test_pure_nodes_are_not_split():
     assert grow(soft_tree(), alike, **CHEAP).model.topology == Topology.leaf()
 
 
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 def test_splits_of_no_gain_are_not_made():
     noise = Data.of(normal(200, 2), torch.arange(200) % 2)
     free, strict = (
@@ -125,6 +127,7 @@ def test_splits_of_no_gain_are_not_made():
     assert strict.model.topology == Topology.leaf()
 
 
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 def test_validation_rows_choose_the_depth():
     limits = GrowthLimits(max_depth=4, min_gain=0.0)
     noise, fresh = (
@@ -138,6 +141,7 @@ def test_validation_rows_choose_the_depth():
     assert signal.model.topology.depth >= 1
 
 
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 def test_columns_and_rows_that_say_nothing_do_no_harm():
     data = ring(120)
     X = torch.cat((data.X, torch.zeros(120, 1).double()), 1)

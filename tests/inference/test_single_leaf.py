@@ -52,6 +52,7 @@ def test_refuses_a_tree_that_splits():
         single_leaf(Posterior.from_point(make("stump"), {}, "grow"), data)
 
 
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 @pytest.mark.parametrize("inference", ["svi", "nuts"])
 def test_estimators_without_a_split_have_a_spread(inference):
     rng = np.random.default_rng(0)

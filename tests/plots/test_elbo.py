@@ -54,5 +54,5 @@ def test_names_the_remedy_where_there_is_no_bound():
     fitted = SimpleNamespace(posterior_=SimpleNamespace(inference="map", stats={}))
     with pytest.raises(ValueError, match=r"inference='map'.*fit with inference='svi'"):
         plots.elbo(fitted)
-    with pytest.raises(TypeError, match="got int; call fit first"):
+    with pytest.raises(TypeError, match="fitted estimator or a Posterior, got int"):
         plots.elbo(3)

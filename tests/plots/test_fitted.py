@@ -22,7 +22,8 @@ def test_the_tree_says_what_polytope_size_says(fitted):
     low, high = sizes.interval(0.9)[0].astype(int)
     mode = int(sizes.mode()[0])
     said = texts(plots.tree(fitted))
-    assert f"{mode} facet{'s' * (mode != 1)} [{low}, {high}]\n120 rows" in said
+    root = next(text for text in said if text.endswith("120 rows"))
+    assert root.endswith(f"\nposterior: {mode} [{low}, {high}]\n120 rows")
 
 
 def test_the_map_has_a_band_for_each_node(fitted):

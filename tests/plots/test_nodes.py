@@ -169,7 +169,7 @@ def test_refusals():
     ):
         with pytest.raises(ValueError, match=message):
             plots.node_scatter(*arguments)
-    with pytest.raises(TypeError, match="fitted tree"):
+    with pytest.raises(TypeError, match="a Tree or a fitted estimator"):
         plots.node_scatter(SimpleNamespace(), X, y)
     for arguments, message in (
         ((tree, (2, 2)), "shape 2 x 2 has 4 pixels"),

@@ -26,8 +26,8 @@ def test_one_split_word_for_word():
         '  node [shape=box, style="rounded,filled", fillcolor="#ffffff", fontname="Helvetica"]\n'
         '  edge [fontname="Helvetica"]\n'
         '  n0 [label="age - 4 height <= -2.0\\n1,242.5 rows"]\n'
-        '  leaf0 [label="yes 75.0 %, no 25.0 %\\n8 rows", fillcolor="#f7e1af"]\n'
-        '  leaf1 [label="no 100.0 %\\n1,234.5 rows", fillcolor="#73b1d5"]\n'
+        '  leaf0 [label="yes: 75.0 %, no: 25.0 %\\n8 rows", fillcolor="#f7e1af"]\n'
+        '  leaf1 [label="no: 100.0 %\\n1,234.5 rows", fillcolor="#73b1d5"]\n'
         '  n0 -> leaf0 [label="yes", penwidth=1.03]\n'
         '  n0 -> leaf1 [label="no", penwidth=4.97]\n'
         "}\n"
@@ -83,5 +83,5 @@ def test_networks_and_a_tree_without_a_split():
 def test_bad_input():
     with pytest.raises(ValueError, match="max_facets must be 1 or more, got 0"):
         export_dot(oblique(), max_facets=0)
-    with pytest.raises(TypeError, match="tree must be a Tree or a fitted estimator, got int"):
+    with pytest.raises(TypeError, match="tree must be a Tree or a fitted estimator"):
         export_dot(3)

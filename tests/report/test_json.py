@@ -83,5 +83,5 @@ def test_networks_have_no_facets():
 
 
 def test_what_is_no_tree_is_refused():
-    with pytest.raises(TypeError, match="got EndToEndForestClassifier; call fit first"):
-        export_json(CLASSIFIERS["forest"]())
+    with pytest.raises(TypeError, match="tree must be a Tree or a fitted estimator"):
+        export_json([])

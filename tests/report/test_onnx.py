@@ -171,8 +171,8 @@ def test_rows_on_a_border_may_fall_on_either_side():
 
 
 def test_what_cannot_be_written_is_refused(monkeypatch):
-    with pytest.raises(TypeError, match="call fit first"):
-        export_onnx(CLASSIFIERS["forest"]())
+    with pytest.raises(TypeError, match="tree must be a Tree or a fitted estimator"):
+        export_onnx(3)
     with pytest.raises(TypeError, match="kind 'network'; write their modules by torch"):
         export_onnx(network_tree())
     monkeypatch.setattr(_onnx_graph, "MOST_BYTES", 100)

@@ -5,12 +5,14 @@ import shutil
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bayestree import _arviz
 from bayestree.diagnostics import Loo
 from bayestree.runs import compare as module
-from bayestree.runs.compare import _same_rows, _told, compare
+from bayestree.runs.compare import _basis, _same_rows, _told, compare
+from bayestree.runs.held_out import Gap, HeldOut, held_out_scores
 from bayestree.runs.store import open_run
 from bayestree.tables import InputError
 from tests.finished import finished
@@ -22,7 +24,15 @@ def opened(*kinds):
 
 @pytest.fixture(scope="module")
 def found():
-    return compare(opened("map", "svi", "other prior", "nuts"))
+    """By leave-one-out scores, as if any k were good."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MOST_BAD", 1.0)
+        return compare(opened("map", "svi", "other prior", "nuts"))
+
+
+@pytest.fixture(scope="module")
+def by_held_out():
+    return compare(opened("map", "svi", "other prior"))
 
 
 def test_scores_are_those_of_the_estimators(found):
@@ -44,6 +54,7 @@ def test_scores_are_those_of_the_estimators(found):
 
 
 def test_differences_are_from_the_best(found):
+    assert found.basis == "leave-one-out"
     table = found.table.dropna()
     assert table["difference"].iloc[0] == table["difference_se"].iloc[0] == 0
     np.testing.assert_allclose(table["difference"], table["elpd"] - table["elpd"].iloc[0])
@@ -73,39 +84,95 @@ def test_what_it_says(found):
     assert "scores on held-out rows" in text
     assert "map: no leave-one-out score: a point estimate has no posterior." in text
     assert "svi: k is above" in text
-    assert "from which nothing follows" in text
     assert "nan" not in text.lower()
     assert "100 %" in next(line for line in text.splitlines() if line.startswith("svi "))
 
 
-def scores(first, second, n_bad=0):
-    k = np.where(np.arange(len(first)) < n_bad, 2.0, 0.1)
-    rest = {"se": 1.0, "p_loo": 1.0, "good_k": 0.7, "n_draws": 100, "corrected": False}
-    return {
-        name: Loo(elpd=float(each.sum()), elpd_row=each, k=k, **rest)
-        for name, each in (("A", first), ("B", second))
-    }
+def test_held_out_rows_where_no_k_is_good(by_held_out):
+    table, text = by_held_out.table, " ".join(str(by_held_out).split())
+    assert by_held_out.basis == "held-out rows"
+    assert (table["bad_k"].dropna() > 0.1).all()
+    assert table[["difference", "difference_se", "weight"]].isna().all(axis=None)
+    assert "weight" not in str(by_held_out).splitlines()[0]
+    assert "Leave-one-out scores and stacking weights are not used, because Pareto k is too" in text
+    assert "compared by the log score, in nats, of the 16 held-out rows" in text
+    assert (table["held_out"].diff().dropna() <= 0).all()
+
+
+def test_held_out_scores_are_those_of_the_runs(by_held_out):
+    table = by_held_out.table
+    np.testing.assert_allclose(table["held_out"], -16 * table["log_loss"])
+    rows = {}
+    for run in opened("map", "svi", "other prior"):
+        found = pd.read_parquet(run.folder / "predictions.parquet")
+        own = np.where(found["kind"] == "big", found["p(big)"], found["p(small)"])
+        rows[run.folder.name] = np.log(np.maximum(own, 1e-15))
+    best = rows[table.index[0]]
+    for name, line in table.iterrows():
+        each = rows[name] - best
+        assert line["held_out_difference"] == pytest.approx(each.sum())
+        assert line["held_out_difference_se"] == pytest.approx(4 * each.std(ddof=1))
+
+
+def test_numbers_are_compared_by_their_densities():
+    found = compare(opened("numbers", "numbers, other prior"))
+    assert found.basis == "held-out rows"
+    assert "compared by the log score, in nats" in found.remarks[1]
+    (run,) = opened("numbers")
+    rows, n = run.rows(), 4000
+    values = np.linspace(-300, 300, n)
+    first = rows.X_held.iloc[[0]]
+    spread = rows._replace(
+        X_held=first.loc[first.index.repeat(n)], y_held=values, weights_held=np.ones(n)
+    )
+    scored = held_out_scores({"a": run.estimator}, {"a": spread})
+    assert np.exp(scored.rows["a"]).sum() * (values[1] - values[0]) == pytest.approx(1.0, abs=0.01)
+
+
+def test_squared_errors_where_a_run_has_no_density():
+    found = compare(opened("numbers", "numbers, tao"))
+    np.testing.assert_allclose(found.table["held_out"], -16 * found.table["rmse"] ** 2)
+    assert "compared by the squared error, of the 16 held-out rows" in found.remarks[2]
+
+
+def test_no_held_out_rows():
+    found = compare(opened("all rows", "all rows, other prior"))
+    assert found.basis == "none"
+    assert "no rows were held out. Fit them again with the same test_fraction" in found.remarks[-1]
+    assert found.table["weight"].isna().all()
+    assert "held_out" not in found.table
 
 
 @pytest.mark.parametrize(
-    ("gap", "noise", "n_bad", "says"),
+    ("gap", "noise", "basis", "says"),
     [
-        (0.2, 0.1, 0, "A predicts better than B, by 20.0 nats"),
-        (0.2, 2.0, 0, "A and B cannot be told apart: they differ by 20.0 nats"),
-        (0.03, 0.0, 0, "A and B cannot be told apart: they differ by 3.0 nats"),
-        (0.2, 0.1, 11, "A and B differ by 20.0 nats (standard error 1.0), from which nothing"),
+        (0.2, 0.1, "leave-one-out", "A predicts better than B, by 20 nats"),
+        (0.2, 2.0, "leave-one-out", "A and B cannot be told apart: they differ by 20 nats"),
+        (0.03, 0.0, "leave-one-out", "A and B cannot be told apart: they differ by 3 nats"),
+        (0.2, 0.1, "held-out rows", "A predicts better than B on the held-out rows, by 20 nats"),
     ],
 )
-def test_what_follows_from_a_difference(gap, noise, n_bad, says):
-    base = np.random.default_rng(0).normal(size=100)
-    swing = noise * np.resize([-1.0, 1.0], 100)
-    (line,) = _told("A", ["B"], scores(base + gap + swing, base, n_bad))
+def test_what_follows_from_a_difference(gap, noise, basis, says):
+    each = gap + noise * np.resize([-1.0, 1.0], 100)
+    (line,) = _told("A", {"B": Gap.of(each)}, basis)
     assert line.startswith(says)
+
+
+@pytest.mark.parametrize(("n_bad", "basis"), [(10, "leave-one-out"), (11, "held-out rows")])
+def test_one_run_of_bad_k_is_enough(n_bad, basis):
+    def loo(n_bad):
+        k = np.where(np.arange(100) < n_bad, 2.0, 0.1)
+        rest = {"se": 1.0, "p_loo": 1.0, "good_k": 0.7, "n_draws": 100, "corrected": False}
+        return Loo(elpd=0.0, elpd_row=np.zeros(100), k=k, **rest)
+
+    held = HeldOut("log score, in nats", {})
+    assert _basis({"A": loo(0), "B": loo(n_bad)}, held) == basis
+    assert _basis({"A": loo(0)}, held) == "held-out rows"
 
 
 def test_point_estimates_have_held_out_scores(found):
     table = compare(opened("tao", "forest")).table
-    assert list(table.index) == ["tao", "forest"]
+    assert set(table.index) == {"tao", "forest"}
     assert table["elpd"].isna().all()
     assert table["accuracy"].notna().all()
 

@@ -1,54 +1,47 @@
-"""Verdicts on the inference of runs."""
+"""Verdicts on runs."""
+
+import shutil
 
 import pandas as pd
 import pytest
 
-from bayestree.diagnostics import Convergence
-from bayestree.diagnostics.convergence import Check
-from bayestree.runs.diagnosis import Diagnosis, _answer, diagnose
+from bayestree.diagnostics import Check, Convergence
+from bayestree.runs.diagnosis import Diagnosis, diagnose
 from bayestree.runs.store import open_run
+from bayestree.tables import InputError
 from tests.finished import finished
 
 
-def checks(**verdicts):
-    about = {"pareto_k": "approximation"}
-    made = [
-        Check(name, about.get(name, "convergence"), 1.0, 1.0, verdict, "It says so.", "")
-        for name, verdict in verdicts.items()
-    ]
-    return Convergence(tuple(made), (), pd.DataFrame())
-
-
 @pytest.mark.parametrize(
-    ("verdicts", "stats", "answer"),
+    ("kind", "verdicts", "passes"),
     [
-        ({"r_hat": "ok", "divergences": "ok"}, {}, "yes"),
-        ({"r_hat": "ok", "divergences": "doubtful"}, {}, "doubtful"),
-        ({"r_hat": "ok", "ess_bulk": "failed"}, {}, "no"),
-        ({"divergences": "ok"}, {}, "not known"),  # too few draws for R-hat
-        ({"divergences": "failed"}, {}, "no"),
-        ({"elbo": "ok", "pareto_k": "failed"}, {"elbo": 0}, "yes"),
-        ({"elbo": "failed"}, {"elbo": 0}, "no"),
-        ({"pareto_k": "ok"}, {"elbo": 0}, "not known"),  # too few epochs
-        ({"pareto_k": "ok"}, {}, "yes"),  # in closed form
-        ({}, {}, "not known"),
+        ("point", {}, True),
+        ("chains", {}, False),
+        ("chains", {"r_hat": "doubtful"}, True),
+        # that of a variational fit as it comes: no run fails by its Pareto k
+        ("variational", {"elbo": "ok", "pareto_k": "info"}, True),
+        ("variational", {"elbo": "failed", "pareto_k": "info"}, False),
     ],
 )
-def test_one_word_for_all_checks(verdicts, stats, answer):
-    found = _answer(checks(**verdicts), stats)
-    assert found == answer
-    assert Diagnosis(found, "", None).passes == (answer in ("yes", "doubtful"))
+def test_what_passes(kind, verdicts, passes):
+    about = {"pareto_k": "approximation"}
+    checks = tuple(
+        Check(name, about.get(name, "convergence"), 3.1, 1.0, verdict, "", "")
+        for name, verdict in verdicts.items()
+    )
+    assert Diagnosis("", Convergence(checks, (), pd.DataFrame(), kind)).passes == passes
 
 
 def test_chains_that_disagree():
     found = diagnose(open_run(finished("nuts")))
-    assert found.converged == "no"
+    assert (found.converged, found.passes) == ("no", False)
     assert found.how == "cpt, nuts: 2 chains of 16 draws"
     lines = str(found).splitlines()
-    assert lines[1] == "Converged: no"
-    assert lines[2].startswith("The inference has not ended where it was going")
-    assert "[failed] r_hat: 2 chains disagree" in str(found)
-    assert str(found).count("Converged") == 1
+    assert lines[0] == found.how
+    assert lines[2].startswith("Predictions: ")
+    assert "Intervals: not yet. The inference has not settled." in lines
+    assert "Converged: no" in lines
+    assert "[failed] r_hat = " in str(found)
 
 
 def test_a_fit_too_short_to_tell():
@@ -68,5 +61,40 @@ def test_a_fit_too_short_to_tell():
 )
 def test_a_point_estimate_has_nothing_to_judge(kind, how):
     found = diagnose(open_run(finished(kind)))
-    assert (found.converged, found.passes, found.checks) == ("nothing to judge", True, None)
+    assert (found.converged, found.passes) == ("nothing to judge", True)
+    assert found.checks.checks == ()
+    assert found.checks.intervals.startswith("none")
     assert str(found).splitlines()[0] == how
+
+
+class TestHeldOut:
+    @pytest.mark.parametrize("kind", ["svi", "forest"])
+    def test_classes_come_first(self, kind):
+        run = open_run(finished(kind))
+        table = pd.read_parquet(run.folder / "predictions.parquet")
+        right = (table["kind"] == table["prediction"]).mean()
+        said = diagnose(run).checks.held_out.says
+        assert said.startswith(f"On {len(table)} held-out rows {right:.1%} of the predicted")
+        assert said in " ".join(str(diagnose(run)).splitlines()[2:5]).replace("     ", " ")
+
+    def test_numbers(self):
+        run = open_run(finished("numbers"))
+        table = pd.read_parquet(run.folder / "predictions.parquet")
+        inside = table["price"].between(table["low"], table["high"]).mean()
+        assert f"{inside:.1%} of the values lie inside" in diagnose(run).checks.predictions
+
+    def test_a_run_without_held_out_rows(self):
+        assert diagnose(open_run(finished("all rows"))).checks.held_out is None
+
+    def test_a_run_that_wrote_no_predictions(self, tmp_path):
+        folder = tmp_path / "run"
+        shutil.copytree(finished("svi"), folder)
+        (folder / "predictions.parquet").unlink()
+        assert diagnose(open_run(folder)).checks.held_out is None
+
+    def test_predictions_that_were_changed(self, tmp_path):
+        folder = tmp_path / "run"
+        shutil.copytree(finished("svi"), folder)
+        (folder / "predictions.parquet").write_bytes(b"PAR1 no table")
+        with pytest.raises(InputError, match=r"predictions\.parquet.* was changed"):
+            diagnose(open_run(folder))

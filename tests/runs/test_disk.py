@@ -117,7 +117,7 @@ def test_rows_that_are_refused(column, value, fault, tmp_path):
 def test_too_many_texts(tmp_path):
     frame = table(150)
     frame.assign(name=[f"n{i}" for i in range(150)]).to_csv(tmp_path / "rows.csv", index=False)
-    with pytest.raises(InputError, match="different texts, and at most 100"):
+    with pytest.raises(InputError, match="more than 100 different texts"):
         read_rows(run_file(tmp_path, data={"path": "rows.csv", "storage": "disk"}))
 
 

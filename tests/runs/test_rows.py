@@ -99,12 +99,14 @@ class TestReadRows:
         assert found.X_held["code=01"].tolist() == [1.0]
         assert found.remarks == []
 
-    @pytest.mark.parametrize("mark", [";", "\t"])
-    def test_a_table_without_commas_is_told(self, mark, tmp_path):
-        file = run_file(tmp_path)
-        table(5).to_csv(tmp_path / "data.csv", sep=mark, index=False)
-        with pytest.raises(InputError, match="columns must be separated by commas"):
-            read_rows(file)
+    @pytest.mark.parametrize("mark", [";", "\t", "|"])
+    @pytest.mark.parametrize("decimal", [".", ","])
+    def test_other_separators(self, mark, decimal, tmp_path):
+        expected = read_rows(run_file(tmp_path))
+        table().to_csv(tmp_path / "data.csv", sep=mark, decimal=decimal, index=False)
+        found = read_rows(run_file(tmp_path))
+        pd.testing.assert_frame_equal(found.X, expected.X)
+        np.testing.assert_array_equal(found.y, expected.y)
 
     def test_the_fingerprint_is_of_the_file(self, tmp_path):
         first = read_rows(run_file(tmp_path)).fingerprints["data"]

@@ -101,7 +101,8 @@ class TestWhatIsWritten:
         found = run(run_file(tmp_path, output={"report": True}, question="How big?"))
         page = (found.folder / "report.html").read_text()
         assert "How big?" in page
-        assert f"bayestree run {found.folder}/run.toml" in page
+        assert f"bayestree run run.toml --out ../{found.folder.name}-again" in page
+        assert str(tmp_path) not in page
 
 
 class TestResuming:

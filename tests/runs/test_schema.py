@@ -61,7 +61,7 @@ class TestReading:
         said = {"max_depth": 3, "epochs": 40, "n_draws": 50, "n_experts": 20, "random_state": 3}
         assert said.items() <= found.items()
         assert found["steepness"] is None
-        assert run.estimator("classification").get_params() == found | {"verbose": False}
+        assert run.estimator("classification").get_params() == found | {"verbose": "auto"}
 
     def test_what_is_left_out(self):
         run = made(where="/work/first.toml")

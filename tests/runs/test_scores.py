@@ -4,7 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bayestree.report.baseline import fit_baseline
+from bayestree.report.html.scores import scores_of
+from bayestree.report.html.study import Study
+from bayestree.report.rows import rows_of
 from bayestree.runs.scores import listed, predictions, scored, target_or_why_not
+from bayestree.runs.store import open_run
+from tests.finished import finished
 
 X = pd.DataFrame({"x": [0.0, 1.0, 2.0]})
 
@@ -61,6 +67,30 @@ class TestNumbers:
 
     def test_predictions_without_a_model_of_y(self):
         assert list(predictions(Regressor(), X).columns) == ["prediction"]
+
+
+class TestBaseline:
+    @pytest.mark.parametrize(("kind", "name"), [("svi", "logistic"), ("numbers", "ridge")])
+    def test_metrics_have_the_scores_of_a_linear_model(self, kind, name):
+        run = open_run(finished(kind))
+        rows, found = run.rows(), run.metrics["baseline"]
+        model = fit_baseline(
+            rows.X, rows.y, rows.weights, classifies=run.task == "classification"
+        ).model
+        assert found["model"] == f"{name} regression"
+        assert found["training_rows"] == 64
+        own = found["accuracy" if kind == "svi" else "r2"]
+        assert own == pytest.approx(model.score(rows.X_held, rows.y_held))
+        assert "accuracy_of_most_frequent_class" not in found
+
+    def test_the_report_has_the_same(self):
+        run = open_run(finished("svi"))
+        rows = run.rows()
+        given = rows_of(run.estimator, rows.X, rows.y, rows.weights, held_out=False)
+        held = rows_of(run.estimator, rows.X_held, rows.y_held, rows.weights_held, held_out=True)
+        scores = scores_of(Study(run.estimator, given, held, metrics=run.metrics))
+        for key in ("accuracy", "log_loss"):
+            assert scores.get(key).baseline == pytest.approx(run.metrics["baseline"][key])
 
 
 def test_a_target_that_cannot_be_scored():

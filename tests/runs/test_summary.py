@@ -2,12 +2,14 @@
 
 import shutil
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from bayestree.report.html.study import Study
+from bayestree.report.rows import Rows, rows_of
+from bayestree.report.splits import strongest
 from bayestree.runs import summary as module
 from bayestree.runs.store import open_run
 from bayestree.runs.summary import summary
@@ -25,20 +27,35 @@ def test_a_posterior_is_that_of_the_estimators_own_diagnostics():
     assert list(found.index) == list(clf.tree_.topology.node_labels)
     assert found.index.name == "node"
     sizes = clf.polytope_size().to_frame()
-    for name in ("rows", "facets", "facets_low", "facets_high", "prior_mean"):
+    for name in ("rows", "facets", "facets_median", "facets_low", "facets_high", "prior_mean"):
         np.testing.assert_allclose(found[name], sizes[name])
-    doubt = clf.split_uncertainty(run.rows().X).to_frame("node")
+    assert list(found["facets_point"]) == list(clf.tree_.n_facets)
+    doubt = clf.split_uncertainty(run.rows().X_held).to_frame("node")
     pd.testing.assert_frame_equal(found[DOUBT], doubt[DOUBT])
-    facets = clf.facets("root", max_draws=50)
-    strength = facets.probability @ facets.strength**2
-    assert found.loc["root", "features"].split(", ")[0] == facets.feature_names[strength.argmax()]
+    assert found.attrs["asked"] == "16 held-out rows"
+    assert found.loc["root", "features"][0] == "size"
     assert found.loc["root", "split"].startswith("size + ")
+
+
+@pytest.mark.parametrize("kind", ["svi", "all rows"])
+def test_the_report_says_the_same(kind):
+    run = open_run(finished(kind))
+    rows, found = run.rows(), summary(run)
+    train = rows_of(run.estimator, rows.X, held_out=False)
+    held = rows_of(run.estimator, rows.X_held, held_out=True) if rows.held_out else None
+    study = Study(run.estimator, train, held)
+    pd.testing.assert_frame_equal(study.doubt_table[DOUBT], found[DOUBT])
+    assert study.importance is not None
+    assert study.asked is not None
+    assert found.attrs["asked"] == study.asked.counted
+    names = [[study.features[j] for j in strongest(share)] for share in study.importance.nodes[0]]
+    assert names == list(found["features"])
 
 
 def test_without_rows_the_data_is_left_alone(tmp_path):
     shutil.copytree(finished("svi"), tmp_path / "moved")
     run = open_run(tmp_path / "moved")
-    assert not set(DOUBT) & set(summary(run, rows=False))
+    assert not {*DOUBT, "features"} & set(summary(run, rows=False))
     with pytest.raises(InputError):
         summary(run)
 
@@ -48,6 +65,10 @@ def test_sizes_are_measured_where_the_run_has_no_table_of_them(tmp_path):
     without = shutil.ignore_patterns("facets.csv")
     shutil.copytree(finished("svi"), tmp_path / "one", ignore=without)
     pd.testing.assert_frame_equal(summary(open_run(tmp_path / "one"), rows=False), found)
+    earlier = pd.read_csv(finished("svi") / "facets.csv").drop(columns="facets_median")
+    shutil.copytree(finished("svi"), tmp_path / "earlier")
+    earlier.to_csv(tmp_path / "earlier/facets.csv", index=False)
+    pd.testing.assert_frame_equal(summary(open_run(tmp_path / "earlier"), rows=False), found)
     shutil.copytree(finished("svi"), tmp_path / "other")
     tmp_path.joinpath("other/facets.csv").write_text("node,facets\nLRL,7\n")  # of another tree
     pd.testing.assert_frame_equal(summary(open_run(tmp_path / "other"), rows=False), found)
@@ -57,7 +78,7 @@ def test_sizes_are_measured_where_the_run_has_no_table_of_them(tmp_path):
 def test_a_point_estimate_has_no_intervals(kind):
     run = open_run(finished(kind))
     found = summary(run)
-    assert list(found) == ["rows", "facets", "features", "split"]
+    assert list(found) == ["rows", "facets_point", "facets", "features", "split"]
     assert found.loc["root", "rows"] == 64
 
 
@@ -70,34 +91,16 @@ def test_a_forest_is_a_table_of_trees():
     assert list(found.loc[2].index) == list(trees[1].topology.node_labels)
 
 
-def test_the_strongest_features_hold_nine_tenths():
-    tree = oblique()  # height - 2, age + 0.5 a year, in units of 1 and 10
-    table = module._plain(tree)
-    assert table.loc["root", "features"] == "age, height"
-    far = replace(tree, hyperplane=tree.hyperplane * [1.0, 10.0, 0.0])
-    assert module._plain(far).loc["root", "features"] == "age"
-    none = replace(tree, hyperplane=0 * tree.hyperplane)
-    assert module._plain(none).loc["root", "features"] == ""
-
-
-def test_a_facet_counts_as_often_as_draws_have_it():
-    """Two facets in 1 of 10 draws, of one feature each, do not make up for one in all."""
-
-    class Fitted:
-        tree_ = oblique()
-
-        def facets(self, node, max_draws):
-            return SimpleNamespace(
-                probability=np.array([1.0, 0.05, 0.04]),
-                strength=np.eye(3)[[0, 1, 1]],
-                feature_names=("height", "age", "year"),
-            )
-
-    assert [*module._features(Fitted())] == [["height"]]
+def test_names_with_commas_stay_whole():
+    tree = replace(oblique(), feature_names=("height, in m", "age", "year"))
+    rng = np.random.default_rng(0)
+    X = tree.center + tree.scale * rng.normal(size=(200, 3))
+    table = module._plain(tree, Rows(X, None, np.ones(200), held_out=True))
+    assert sorted(table.loc["root", "features"]) == ["age", "height, in m"]
 
 
 def test_splits_in_words():
-    assert module._plain(oblique()).loc["root", "split"] == "age - 4 height <= -2.0"
-    assert module._plain(committee()).loc["root", "split"].endswith(" and 2 more")
-    networks = module._plain(network_tree())
+    assert module._plain(oblique(), None).loc["root", "split"] == "age - 4 height <= -2.0"
+    assert module._plain(committee(), None).loc["root", "split"].endswith(" and 2 more")
+    networks = module._plain(network_tree(), None)
     assert networks.loc["root"].to_dict() == {"rows": 8.0, "split": "network"}

@@ -28,8 +28,11 @@ def compare(
     By leave-one-out cross-validation (PSIS-LOO, through ArviZ) of the rows that all were fitted
     to: elpd is the sum of the log predictive densities, the higher the better; difference is how
     far a run is behind the best, with its standard error; weight is that of its predictions in the
-    best average of all; bad_k is the share of rows whose score is not to be trusted. Beside it are
-    the scores on held-out rows, which point estimates have as well.
+    best average of all; bad_k is the share of rows whose score is not to be trusted.
+
+    Where that share is above 10 % for any run, or fewer than two runs have a posterior, the log
+    scores of the held-out rows are compared instead, row by row: held_out is their sum, with the
+    difference from the best and its standard error.
 
     Runs of other rows are refused: they need the same table and target, and the same seed and
     test_fraction, or a test table.
@@ -50,6 +53,7 @@ def compare(
         if as_json:
             plain = {
                 "runs": records(found.table),
+                "basis": found.basis,
                 "scored_on": found.scored_on,
                 "remarks": list(found.remarks),
             }

@@ -21,14 +21,15 @@ def diagnose(
     *,
     as_json: Json = False,
 ) -> None:
-    """Say in plain words whether the inference of a run has converged.
+    """Say what can be trusted of a run, in plain words: its predictions, its intervals.
 
-    Chains are compared on quantities that do not depend on the order of the experts (R-hat,
-    effective draws); of a sampler divergences, tree depth and energy are looked at, of a
-    variational fit whether its bound has settled and how near its guide comes to the posterior.
+    Predictions are judged by the held-out rows of the run, where it has any. Chains are compared
+    on quantities that do not depend on the order of the experts (R-hat, effective draws); of a
+    sampler divergences, tree depth and energy are checked, of a variational fit whether its bound
+    has settled.
 
-    The exit code is 0 where the inference has converged, in doubt or not, or where there is no
-    posterior that could converge; and 1 where it has not, or nothing tells.
+    The exit code is 0 if no check failed, or if there is no posterior to check; it is 1 if a check
+    failed, or if too little was recorded to tell.
 
     For example:
 
@@ -54,7 +55,9 @@ def _plain(found: "Diagnosis") -> dict[str, Any]:
     return {
         "converged": found.converged,
         "inference": found.how,
-        "stands_for_the_posterior": None if checks is None else checks.faithful,
-        "checks": [] if checks is None else records(checks.to_frame()),
-        "not_judged": [] if checks is None else list(checks.not_judged),
+        "predictions": checks.predictions,
+        "intervals": checks.intervals,
+        "stands_for_the_posterior": checks.faithful,
+        "checks": records(checks.to_frame()),
+        "not_judged": list(checks.not_judged),
     }

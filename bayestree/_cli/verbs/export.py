@@ -34,20 +34,31 @@ def export(
         Path | None, typer.Option(metavar="FILE", help="File to write; by default standard output.")
     ] = None,
     max_features: Annotated[
-        int | None, typer.Option(min=1, help="Terms shown of each facet: of text, rules and dot.")
+        int | None,
+        typer.Option(
+            min=1, help="Terms shown of each facet: of text, rules (by default all) and dot."
+        ),
     ] = None,
     max_facets: Annotated[
-        int | None, typer.Option(min=1, help="Facets shown of each node: of text, rules and dot.")
+        int | None,
+        typer.Option(
+            min=1, help="Facets shown of each node: of text, rules (by default all) and dot."
+        ),
+    ] = None,
+    decimals: Annotated[
+        int | None,
+        typer.Option(min=1, help="Significant digits: of text, rules (by default all) and dot."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write the deterministic tree for people or for other programs.
 
-    text is the tree for a terminal; rules are IF ... THEN ..., one for each leaf; dot is a drawing
-    for Graphviz; json holds every number. onnx is a model that predicts without this package, in
-    double precision; it is run by onnxruntime on the rows of the fit and compared with the tree
-    before it is written.
+    text is the tree for a terminal and dot a drawing for Graphviz: both are rounded, and show the
+    facets of a polytope as bounds. rules are IF ... THEN ..., one for each leaf, and json holds
+    every number: both are equivalent to the tree. onnx is a model that predicts without this
+    package, in double precision; it is run by onnxruntime on the rows of the fit and compared with
+    the tree before it is written.
 
     For example:
 
@@ -68,7 +79,8 @@ def export(
         elif name == "onnx":
             raise InputError("onnx is no text; name a file by --out.")
         estimator = _estimator(folder)
-        content = exported(estimator, name, max_features=max_features, max_facets=max_facets)
+        limits = {"max_features": max_features, "max_facets": max_facets, "decimals": decimals}
+        content = exported(estimator, name, **limits)
         told: dict[str, Any] = {"format": name, "leaves": estimator.get_n_leaves()}
         if isinstance(content, bytes):
             told |= _checked(content, folder, estimator)

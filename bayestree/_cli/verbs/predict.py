@@ -27,20 +27,31 @@ def predict(
     The predictions are in the order of the rows. For classes: the prediction and the probability
     of each class. For numbers: the prediction and, from a posterior, an interval that holds the
     value with probability 0.9. Columns may be in any order, and others are ignored; if the target
-    is among them, the predictions are scored.
+    is among them, the predictions are scored, and the output says whether these rows are new or
+    those that the model was fitted to.
     """
     with clear_errors():
         check_output(out, data, force=force)
         from bayestree.runs.predict import predict_file
         from bayestree.runs.scores import listed
 
-        n_rows, remarks, found = predict_file(folder, data, out)
+        n_rows, remarks, found, n_seen = predict_file(folder, data, out)
         for remark in remarks:
             typer.echo(f"warning: {remark}", err=True)
         if as_json:
-            print(json.dumps({"file": str(out), "rows": n_rows, "scores": found}, indent=2))
+            said = {"file": str(out), "rows": n_rows, "scores": found, "rows_of_the_fit": n_seen}
+            print(json.dumps(said, indent=2))
             return
         print(f"{n_rows} rows predicted: {out}")
         if found is not None:
-            told = f"not scored: {found}" if isinstance(found, str) else f"scores: {listed(found)}"
-            print(told)
+            scored = f"scores{_label(n_rows, n_seen)}: "
+            print(f"not scored: {found}" if isinstance(found, str) else scored + listed(found))
+
+
+def _label(n_rows: int, n_seen: int | None) -> str:
+    """Which rows were scored, where the model was fitted to some of them."""
+    if not n_seen:
+        return ""
+    if n_seen == n_rows:
+        return " on rows the model was fitted to (others will be predicted worse)"
+    return f" on {n_rows} rows, to {n_seen} of which the model was fitted"

@@ -1,7 +1,9 @@
 """`bayestree summary`."""
 
 import json
-from collections.abc import Iterator
+import math
+import textwrap
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 
 MOST_NODES = 60  # that are printed; --out writes all
 NAMED = 3  # features of a node that are printed
+WIDTH = 100  # of the lines below the table
 LEVEL = 0.9  # of the intervals, as in the table of the run
+TERMS, DIGITS = 4, 3  # of the facets of a node, as in tree.txt
 
 
 def summary(
@@ -33,7 +37,9 @@ def summary(
     ] = None,
     no_rows: Annotated[
         bool,
-        typer.Option("--no-rows", help="Leave the data alone: not how sure splits are of rows."),
+        typer.Option(
+            "--no-rows", help="Do not read the data: no importance of features, no doubt."
+        ),
     ] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the table: .csv or .parquet.")
@@ -43,11 +49,13 @@ def summary(
 ) -> None:
     """Say what a run found: a table of the nodes of its tree.
 
-    For each node: the rows that reach it; how many facets its polytope has, by the posterior, with
-    an interval that holds the number with probability 0.9, and how many the prior expects; the
-    share of its rows whose side is open (the posterior gives the other one more than 10 %); the
-    features that matter; and the split, of which the left side (L) holds. With --node the facets
-    of one node, each with its probability and the interval of its limit.
+    For each node: the training rows that reach it; how many facets its polytope has in the point
+    estimate and by the posterior (the median, with an interval that holds the number with
+    probability 0.9), and how many the prior expects; the share of rows that the split is unsure
+    of; the features that matter most; and the split of the point estimate, which holds on the
+    left side (L). Lines below the table say what each of these means and on which rows it was
+    measured. With --node the facets of one node: those of the point estimate, and those of the
+    posterior, each with its probability and the interval of its limit.
 
     For example:
 
@@ -66,12 +74,18 @@ def summary(
             name, text = "nodes", "\n".join([*_head(run), *_printed(table)])
         else:
             found = _facets(run, node)
-            table, name, text = found.to_frame(), "facets", str(found)
+            point = _point_facets(run, node)
+            table, name = found.to_frame(), "facets"
             table.insert(0, "inside is", found.inequalities())
+            text = "\n".join(
+                ["Point estimate: a row goes left where", *point, "", "Posterior", str(found)]
+            )
         if out is not None:
-            write_table(table.reset_index(), out)
+            write_table(_for_file(table.reset_index(), out), out)
         if as_json:
-            print(json.dumps(_known(run) | {name: records(table)}, indent=2, ensure_ascii=False))
+            known = _known(run) | {name: records(table)}
+            known |= {"asked": table.attrs["asked"]} if node is None else {"point_estimate": point}
+            print(json.dumps(known, indent=2, ensure_ascii=False))
         else:
             print(text)
 
@@ -87,7 +101,10 @@ def _nodes(run: "Run", *, rows: bool) -> "pd.DataFrame":
     try:
         return table_of(run)
     except (InputError, OSError) as error:
-        typer.echo(f"warning: not said how sure the splits are of the rows: {error}", err=True)
+        typer.echo(
+            f"warning: without the importance of features and how sure the splits are: {error}",
+            err=True,
+        )
         return table_of(run, rows=False)
 
 
@@ -107,12 +124,31 @@ def _facets(run: "Run", node: str) -> Any:
         raise InputError(f"--node: {error}") from error
 
 
+def _point_facets(run: "Run", node: str) -> list[str]:
+    """The facets of a node in the point estimate, in words."""
+    from bayestree.report.words import FacetWords
+
+    tree = run.estimator.tree_
+    words = FacetWords(tree, max_features=TERMS, decimals=DIGITS)
+    number = list(tree.topology.node_labels).index(node)
+    return [words.facet(int(expert)) for expert in words.nearest(number)]
+
+
+def _for_file(table: "pd.DataFrame", out: Path) -> "pd.DataFrame":
+    """The table as a file can hold it: CSV has no lists, and names may hold commas."""
+    if out.suffix != ".csv" or "features" not in table:
+        return table
+    lists = [json.dumps(names, ensure_ascii=False) for names in table["features"]]
+    return table.assign(features=lists)
+
+
 def _known(run: "Run") -> dict[str, Any]:
     return {
         "folder": str(run.folder),
         "title": run.file.title,
         "question": run.file.question,
         "metrics": run.metrics,
+        "warnings": run.manifest.get("warnings", []),
     }
 
 
@@ -124,16 +160,24 @@ def _head(run: "Run") -> Iterator[str]:
     metrics = run.metrics
     scores = {name: value for name, value in metrics.items() if isinstance(value, float)}
     yield from (line for line in (run.file.title, run.file.question) if line)
+    kind = "forest" if hasattr(run.estimator, "estimators_") else "tree"
     yield (
-        f"tree {metrics['tree']} of {run.target!r}: {metrics['training_rows']} training rows, "
+        f"{kind} {metrics['tree']} of {run.target!r}: {metrics['training_rows']} training rows, "
         f"{counted(metrics['leaves'], 'leaf')}, depth {metrics['depth']}"
     )
     yield f"on {metrics['scored_rows']} {metrics['scored_on']}: {listed(scores)}"
+    baseline = metrics.get("baseline", {})
+    others = {name: value for name, value in baseline.items() if isinstance(value, float)}
+    if others:
+        yield f"{baseline['model']}, fitted to the same rows: {listed(others)}"
+    yield from (f"warning: {text}" for text in run.manifest.get("warnings", []))
     yield ""
 
 
 def _printed(table: "pd.DataFrame") -> Iterator[str]:
     """The table in lines, its numbers as a person reads them."""
+    from bayestree.report.names import one_line
+
     if table.empty:
         yield "a tree without a split"
         return
@@ -142,25 +186,57 @@ def _printed(table: "pd.DataFrame") -> Iterator[str]:
     for level, name in enumerate(shown.index.names):
         columns[str(name)] = [str(key) for key in shown.index.get_level_values(level)]
     columns["rows"] = [f"{round(rows, 1):,.10g}" for rows in shown["rows"]]
-    if "facets_low" in shown or ("facets" in shown and (table["facets"] > 1).any()):
-        columns["facets"] = [str(number) for number in shown["facets"]]
-    if "facets_low" in shown:
-        ends = zip(shown["facets_low"], shown["facets_high"], strict=True)
-        columns["90 %"] = [f"{low:.0f} to {high:.0f}" for low, high in ends]
+    drawn = "facets_low" in shown
+    if drawn or ("facets" in shown and (table["facets"] > 1).any()):
+        columns["point estimate"] = [str(number) for number in shown["facets_point"]]
+    if drawn:
+        spans = zip(*(shown[f"facets_{end}"] for end in ("median", "low", "high")), strict=True)
+        columns["posterior"] = [f"{mid:.0f} ({low:.0f} to {high:.0f})" for mid, low, high in spans]
     if "prior_mean" in shown:
         columns["prior"] = [f"{mean:.1f}" for mean in shown["prior_mean"]]
     if "unsure" in shown:
-        columns["unsure"] = [f"{100 * share:.1f} %" for share in shown["unsure"]]
+        columns["unsure"] = [_percent(share) for share in shown["unsure"]]
     if "features" in shown:
         columns["features"] = [_first(names) for names in shown["features"]]
-    columns["left if"] = list(shown["split"])
-    yield from aligned(columns, right=("rows", "facets", "prior", "unsure"))
+    columns["left if (point estimate)"] = [one_line(split) for split in shown["split"]]
+    yield from aligned(columns, right=("rows", "point estimate", "prior", "unsure"))
     if len(table) > len(shown):
-        yield f"… {len(table) - len(shown)} nodes more: write them all by --out nodes.csv"
+        yield f"… {len(table) - len(shown)} more nodes: write them all by --out nodes.csv"
+    yield from _key(columns, table.attrs.get("asked", ""))
 
 
-def _first(names: str) -> str:
-    """The first few of names with commas."""
-    every = names.split(", ")
-    hidden = len(every) - NAMED
-    return names if hidden <= 0 else ", ".join(every[:NAMED]) + f" + {hidden} more"
+def _key(columns: Collection[str], asked: str) -> Iterator[str]:
+    """What the columns mean, and on which rows they were measured."""
+    from bayestree.report.splits import IMPORTANCE_MEANS, UNSURE_MEANS
+
+    said = []
+    if "posterior" in columns:
+        said.append(
+            "Point estimate and posterior: number of facets in the tree of tree.txt, and the "
+            "posterior median with its 90 % interval."
+        )
+    if "unsure" in columns:
+        said.append(f"Unsure: share of {asked}, of those that reach the node. {UNSURE_MEANS}")
+    if "features" in columns:
+        said.append(
+            "Features: the most important first, those that hold 90 % of the importance, measured "
+            f"on {asked}. {IMPORTANCE_MEANS}"
+        )
+    if said:
+        yield ""
+    for sentence in said:
+        yield from textwrap.wrap(sentence, WIDTH)
+
+
+def _percent(share: float) -> str:
+    """A share; a dash where no row tells."""
+    return "\N{EN DASH}" if math.isnan(share) else f"{100 * share:.1f} %"
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    from bayestree.report.names import one_line
+
+    shown = ", ".join(map(one_line, names[:NAMED]))
+    hidden = len(names) - NAMED
+    return shown if hidden <= 0 else f"{shown} + {hidden} more"

@@ -11,7 +11,9 @@ from torch import Tensor
 from bayestree.inference.criteria import Criterion, criterion_of
 from bayestree.inference.data import PART, Data
 from bayestree.inference.splitters.protocol import FittedSplit
+from bayestree.inference.training import at_prior_mean
 from bayestree.models.leaves import Leaf
+from bayestree.models.priors import HyperplanePrior
 from bayestree.models.splits import Split
 from bayestree.routing import score, vote
 
@@ -23,11 +25,15 @@ REDRAW = 20  # steps after which a node with more rows than fit sees other ones
 
 
 class Batch(NamedTuple):
-    """m rows of each of V nodes; rows of weight 0 pad the smaller nodes."""
+    """m rows of each of V nodes; rows of weight 0 pad the smaller nodes.
+
+    ``share`` (V,) is the part of its rows that each node has here.
+    """
 
     X: Tensor
     statistics: Tensor
     present: Tensor
+    share: Tensor
 
 
 class Experts(NamedTuple):
@@ -58,6 +64,8 @@ class StumpFitter:
     ----------
     split : Polytope or Oblique
     leaf : Categorical or Gaussian
+    prior : HyperplanePrior
+        Its log-density is added to the log-likelihood of a split.
     steps, n_restarts, rows_per_node, learning_rate
         See :func:`bayestree.inference.grow`.
     min_leaf : int
@@ -66,6 +74,7 @@ class StumpFitter:
 
     split: Split
     leaf: Leaf
+    prior: HyperplanePrior
     steps: int
     n_restarts: int
     rows_per_node: int
@@ -105,6 +114,7 @@ class StumpFitter:
             flat.X.view(*index.shape, -1),
             statistics.view(*index.shape, -1) * present.unsqueeze(-1),
             present,
+            present.sum(1) / present.new_tensor([len(every) for every in rows]),
         )
 
     def _start(self, batch: Batch) -> Experts:
@@ -167,18 +177,32 @@ class StumpFitter:
                 rate = 0.02 + 0.5 * (1 + math.cos(math.pi * step / steps))
                 optimiser.param_groups[0]["lr"] = self.learning_rate * rate
             optimiser.zero_grad(set_to_none=True)
-            (-self._objective(batch, experts).sum()).backward()
+            (-self._objective(batch, experts)).backward()
             optimiser.step()
         return Experts(*(value.detach() for value in experts))
 
     def _objective(self, batch: Batch, experts: Experts) -> Tensor:
-        """Value of each soft split per unit of its node's value, shape (V, R)."""
+        """Log-likelihood of all soft splits and log-density of their hyperplanes, in nats."""
         right = -torch.expm1(-experts.score(batch.X))
         sums = torch.bmm(right, batch.statistics)
         whole = batch.statistics.sum(1, keepdim=True)
         value = self.criterion.value(sums) + self.criterion.value(whole - sums)
-        unit = self.criterion.value(whole).abs().clamp_min(torch.finfo(value.dtype).tiny)
-        return value / unit
+        nats = self.criterion.nats(value, whole) / batch.share.unsqueeze(1)
+        return nats.sum() + self._log_prior(experts)
+
+    def _log_prior(self, experts: Experts) -> Tensor:
+        """Log-density of the hyperplanes, each in units of its own size.
+
+        A stump is cut at the best threshold in the end, so that only the directions of its
+        hyperplanes matter: the prior is to make them sparse, which clears away the noise of
+        their random starts, and not to keep their slopes small.
+        """
+        unit = experts.coefficient.square().mean(-1, keepdim=True).sqrt()
+        sites = {
+            "hyperplane": experts.coefficient / unit,
+            "intercept": torch.zeros_like(experts.offset),
+        }
+        return self.prior.log_prob(sites | at_prior_mean(self.prior, sites))
 
     @torch.no_grad()
     def _best_restart(self, batch: Batch, experts: Experts) -> Experts:

@@ -30,7 +30,7 @@ def whole(
     name = f"Tree from {labels.path(sheet.root)}: {words.count(len(sheet.nodes), 'split')} drawn"
     return element(
         "svg", *parts, class_=f"tree {kind}", viewBox=f"0 0 {width:g} {height:g}",
-        width=width, height=height, role="group", aria_label=name,
+        width=width, height=height, style=f"--drawn: {width:g}px", role="group", aria_label=name,
     )  # fmt: skip
 
 

@@ -1,18 +1,20 @@
-"""The facets of a node as a table: from the posterior, or of the deterministic tree."""
+"""The facets of a node as tables: those of the point estimate, and those of the posterior."""
 
 from typing import NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
 from bayestree._inequality import inequality, limit
 from bayestree.diagnostics import Facets
-from bayestree.report.html import words
+from bayestree.report.html import images, words
 from bayestree.report.html.labels import condition
 from bayestree.report.html.study import Study
+from bayestree.report.words import FacetWords
 from bayestree.tree import FloatArray, Tree
 
 MEASURED = 24  # nodes whose facets are matched across the draws: those of the most rows
-TERMS = 4  # of a facet
+TERMS, DIGITS = 4, 3  # of a facet, as in export_text
 MOST = 8  # facets of a node
 RARE = 0.05  # facets of fewer draws are not shown
 WEIGHTS = 6  # coefficients of a facet that are listed
@@ -35,6 +37,7 @@ class FacetRow(NamedTuple):
     limit: str
     interval: str
     coefficients: tuple[Coefficient, ...]
+    image: Markup | None
 
 
 class FacetTable(NamedTuple):
@@ -46,34 +49,47 @@ class FacetTable(NamedTuple):
     hidden : int
         Facets that are not shown.
     n_draws : int
-        Draws that were measured; 1 of the deterministic tree.
+        Draws that were measured; 1 for the point estimate.
     """
 
     rows: tuple[FacetRow, ...]
     hidden: int
     n_draws: int
 
+    @property
+    def size(self) -> str:
+        """How many facets there are."""
+        return words.count(len(self.rows) + self.hidden, "facet")
 
-def facet_table(
-    study: Study, tree: Tree, node: int, *, measured: bool, brief: bool = False
-) -> FacetTable:
-    """The facets of a node: with probabilities and intervals where these are measured.
 
-    A brief table has no coefficients.
-    """
-    if not measured:
-        return _of_tree(study, tree, node, brief=brief)
+def posterior_facets(study: Study, tree: Tree, node: int) -> FacetTable | None:
+    """The facets that draws share, with probabilities and intervals; None if they share none."""
     found: Facets = study.estimator.facets(tree.topology.node_labels[node])
     common = np.flatnonzero(found.probability >= RARE)[:MOST]
     if len(common) == 0:
-        return _of_tree(study, tree, node, brief=brief)
-    rows = tuple(_row(found, int(facet)) for facet in common)
+        return None
+    rows = tuple(_row(study, found, int(facet)) for facet in common)
     return FacetTable(rows, len(found.counts) - len(rows), found.n_draws)
 
 
-def _row(found: Facets, facet: int) -> FacetRow:
+def point_facets(study: Study, tree: Tree, node: int, *, brief: bool) -> FacetTable:
+    """The facets of the point estimate, in the order of ``export_text``: the nearest first.
+
+    A brief table has no coefficients.
+    """
+    nearest = FacetWords(tree, TERMS, DIGITS).nearest(node).tolist()
+    rows = []
+    for expert in nearest[:MOST]:
+        left, bound, _ = condition(tree, expert, study.features, TERMS)
+        coefficients = () if brief else _coefficients(study, tree, expert)
+        image = None if brief else _image(study, tree.standardised_hyperplane[expert])
+        rows.append(FacetRow(None, left, _minus(bound), "", coefficients, image))
+    return FacetTable(tuple(rows), len(nearest) - len(rows), 1)
+
+
+def _row(study: Study, found: Facets, facet: int) -> FacetRow:
     left, first = inequality(
-        found.normal[facet], found.strength[facet], found.feature_names, max_features=TERMS
+        found.normal[facet], found.strength[facet], study.features, max_features=TERMS
     )
     limits = np.append(found.offset[facet], found.offset_interval[facet])
     limits = limits / found.normal[facet, first]
@@ -84,7 +100,7 @@ def _row(found: Facets, facet: int) -> FacetRow:
     order = np.argsort(-np.abs(found.strength[facet]), kind="stable")[:WEIGHTS]
     coefficients = tuple(
         Coefficient(
-            found.feature_names[j],
+            study.features[j],
             float(found.strength[facet, j] ** 2),
             words.number(float(found.normal[facet, j]), 3),
             _interval(found.normal_interval[facet, j]),
@@ -93,17 +109,17 @@ def _row(found: Facets, facet: int) -> FacetRow:
     )
     probability = float(found.probability[facet])
     interval = f"{_minus(low)} to {_minus(high)}"
-    return FacetRow(probability, words.relation(left), _minus(middle), interval, coefficients)
+    image = _image(study, found.strength[facet])
+    left = words.relation(left)
+    return FacetRow(probability, left, _minus(middle), interval, coefficients, image)
 
 
-def _of_tree(study: Study, tree: Tree, node: int, *, brief: bool) -> FacetTable:
-    own = tree.experts(node)
-    rows = []
-    for expert in range(own.start, min(own.stop, own.start + MOST)):
-        left, bound, _ = condition(tree, expert, study.features, TERMS)
-        coefficients = () if brief else _coefficients(study, tree, expert)
-        rows.append(FacetRow(None, left, _minus(bound), "", coefficients))
-    return FacetTable(tuple(rows), own.stop - own.start - len(rows), 1)
+def _image(study: Study, strength: FloatArray) -> Markup | None:
+    """Coefficients per unit of each feature as an image, where rows are images."""
+    if study.image_shape is None:
+        return None
+    spoken = "Coefficients as an image: red pixels point out of the polytope, blue ones into it"
+    return images.signed(strength, study.image_shape, spoken)
 
 
 def _coefficients(study: Study, tree: Tree, expert: int) -> tuple[Coefficient, ...]:

@@ -14,8 +14,8 @@ from bayestree.diagnostics import SplitUncertainty
 from bayestree.plots import _style
 from bayestree.report.html import words
 from bayestree.report.html.picture import picture
-from bayestree.report.html.rows import Rows
 from bayestree.report.html.study import Study
+from bayestree.report.rows import Rows
 
 Floats = NDArray[np.float64]
 

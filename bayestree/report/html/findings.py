@@ -1,14 +1,13 @@
 """What was found, in a few sentences at the head of the report."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from bayestree.diagnostics import Convergence
+from bayestree.diagnostics import Calibration
+from bayestree.report import splits
 from bayestree.report.html import words
-from bayestree.report.html.features import used_features
-from bayestree.report.html.scores import Scores
+from bayestree.report.html.scores import Score, Scores
 from bayestree.report.html.study import Study
 from bayestree.tree import Tree
 
@@ -41,22 +40,37 @@ def findings(study: Study, scores: Scores | None) -> list[Finding]:
 def _prediction(study: Study, scores: Scores | None) -> Finding | None:
     if scores is None:
         return None
-    own, base = scores.value("accuracy" if study.classifies else "rmse"), scores.value("baseline")
+    own, base = scores.get("accuracy" if study.classifies else "rmse"), scores.get("baseline")
     if own is None:
         return None
     if study.classifies:
-        says = f"{words.percent(own)} of the predictions for {scores.rows} are right"
-        if base is not None:
-            says += (
-                f"; always naming the most frequent class would be right for {words.percent(base)}"
-            )
+        says = f"{words.percent(own.value)} of the predictions for {scores.rows} are right"
+        one_answer = "always naming the most frequent class would be right for"
     else:
-        says = f"Predictions for {scores.rows} miss by {words.number(own, 3)} (root mean square)"
-        if base is not None:
-            says += f"; always predicting the mean would miss by {words.number(base, 3)}"
+        says = f"Predictions for {scores.rows} miss by {words.number(own.value, 3)}"
+        says += " (root mean square)"
+        one_answer = "always predicting the mean would miss by"
+    if own.baseline is not None:
+        says += f"; {_compared(own, scores)}"
+    if base is not None:
+        value = words.percent(base.value) if study.classifies else words.number(base.value, 3)
+        says += f"; {one_answer} {value}"
     if not scores.held_out:
         says += ". The fit has seen these rows, so this is too good to expect of others"
     return Finding("Prediction", f"{says}.")
+
+
+def _compared(own: Score, scores: Scores) -> str:
+    """The score of the linear model, and how much better or worse the tree is."""
+    assert own.baseline is not None
+    text = words.percent(own.baseline) if own.is_share else words.number(own.baseline, 3)
+    verb = "is right for" if own.is_share else "misses by"
+    said = f"{scores.baseline}, fitted to the same rows, {verb} {text}"
+    if scores.baseline_error is None:
+        return said
+    unit = 100 if own.is_share else 1
+    gap = words.with_error(unit * (own.value - own.baseline), unit * scores.baseline_error)
+    return f"{said} (difference {gap}{' percentage points' if own.is_share else ''})"
 
 
 def _tree(study: Study) -> Finding:
@@ -85,19 +99,21 @@ def _first_split(study: Study) -> Finding | None:
     tree = study.tree
     if study.is_forest or tree.n_nodes == 0 or not isinstance(tree, Tree):
         return None
-    chief = [name for name, _ in used_features([tree], study.features, node=0)[:FEW]]
-    looks = f"it looks chiefly at {words.listed(chief)}"
-    if study.sizes is None:
-        n_facets = int(tree.n_facets[0])
-        shape = "A single hyperplane" if n_facets == 1 else f"A polytope of {n_facets} facets"
-    else:
-        mode = int(study.size_table[0].argmax())
+    n_facets = int(tree.n_facets[0])
+    shape = "A single hyperplane" if n_facets == 1 else f"A polytope of {n_facets} facets"
+    if study.sizes is not None:
         low, high = study.sizes.interval()[0].astype(int)
-        size = words.count(mode, "facet")
-        shape = f"A polytope of {size} (90{words.SPACE}% interval {low} to {high})"
-        if mode == high == 1:
-            shape = "A single hyperplane"
-    return Finding("First split", f"{shape}; {looks}.")
+        if not n_facets == low == high == 1:
+            median = int(study.sizes.median()[0])
+            shape += (
+                f" in the point estimate; the posterior has {words.posterior(median, low, high)}"
+            )
+    if study.importance is None:
+        return Finding("First split", f"{shape}.")
+    share = study.importance.nodes[0][0]
+    chief = [study.features[j] for j in splits.strongest(share)]
+    looks = f"its side depends mostly on {words.listed(chief, FEW)}" if chief else ""
+    return Finding("First split", f"{shape}; {looks}." if looks else f"{shape}.")
 
 
 def _certainty(study: Study) -> Finding | None:
@@ -118,50 +134,52 @@ def _calibration(study: Study) -> Finding | None:
     found = study.calibration
     if found is None or study.scored is None or not study.scored.held_out:
         return None
+    says, tone = _verdict(found)
     if found.n_zero:
         rows = words.count(found.n_zero, "held-out row")
-        says = f"Probabilities are too sure: of {rows} the class was given probability 0."
-        return Finding("Calibration", says, "doubtful")
-    ece = found.ece
-    true = ece.value <= ece.if_calibrated + HIT * ece.error
-    says = (
-        f"Probabilities {'come true as far as the rows can tell' if true else 'are off'}: the "
-        f"expected calibration error is {ece.value:.3f}; on so many rows true probabilities "
-        f"would show {ece.if_calibrated:.3f} on average."
-    )
-    return Finding("Calibration", says, "ok" if true else "doubtful")
+        verb = "holds" if found.n_zero == 1 else "hold"
+        says += f" {rows} {verb} a class that was given probability 0."
+        tone = "doubtful"
+    return Finding("Calibration", says, tone)
+
+
+def _verdict(found: Calibration) -> tuple[str, str]:
+    """Whether probabilities come true, or in which direction they err."""
+    excess, ece = found.overconfidence, found.ece
+    if abs(excess.value) > HIT * excess.error:
+        kind = "too confident" if excess.value > 0 else "not confident enough"
+        claimed, right = found.accuracy.if_calibrated, found.accuracy.value
+        gap, error = 100 * abs(excess.value), 100 * excess.error
+        return (
+            f"Probabilities are {kind}: that of the predicted class is {words.percent(claimed)} on "
+            f"average, and the prediction is right for {words.percent(right)} of the rows "
+            f"(difference {words.with_error(gap, error)} percentage points)."
+        ), "doubtful"
+    if ece.value > ece.if_calibrated + HIT * ece.error:
+        return (
+            "Probabilities are off, some too high and some too low: the expected calibration error "
+            f"is {ece.value:.3f}; true probabilities would show {ece.if_calibrated:.3f} on average."
+        ), "doubtful"
+    return (
+        "Probabilities come true as far as the rows can tell: the expected calibration error is "
+        f"{ece.value:.3f}; on so many rows true probabilities would show {ece.if_calibrated:.3f} "
+        "on average."
+    ), "ok"
 
 
 def _convergence(study: Study) -> Finding | None:
     found = study.convergence
     if found is None:
         return None
-    faithful = {
-        True: "the draws may stand for the exact posterior",
-        False: "the draws do not stand for the exact posterior, so that intervals are rough",
-        None: "whether the draws may stand for the exact posterior is not known",
-    }
-    if _too_little(found, study.estimator.posterior_.stats):
-        says = "Too little was recorded to tell whether the inference has settled"
-        return Finding("Convergence", f"{says}; {faithful[found.faithful]}.", "doubtful")
-    if not found.checks:
-        return None
+    says, tone = {
+        "yes": ("The inference has settled.", "ok"),
+        "doubtful": ("The inference has settled, with some doubt.", "doubtful"),
+        "no": ("The inference has not settled: see the checks below.", "failed"),
+        "not known": (
+            "Too little was recorded to tell whether the inference has settled.",
+            "doubtful",
+        ),
+    }[found.settled]
     if found.converged:
-        tone = "ok" if found.faithful else "doubtful"
-        return Finding(
-            "Convergence", f"The inference has settled; {faithful[found.faithful]}.", tone
-        )
-    if all(check.about == "approximation" for check in found.checks):
-        says = faithful[found.faithful]
-        return Finding(
-            "Convergence", f"{says[0].upper()}{says[1:]}.", "ok" if found.faithful else "doubtful"
-        )
-    return Finding("Convergence", "The inference has not settled: see the checks below.", "failed")
-
-
-def _too_little(found: Convergence, stats: Mapping[str, Any]) -> bool:
-    """Whether no check failed, but the main one could not be made."""
-    judged = [check.verdict for check in found.checks if check.about == "convergence"]
-    if "failed" in judged or "r_hat" in found or "elbo" in found:
-        return False
-    return bool(judged) or "elbo" in stats  # else in closed form: nothing that could settle
+        says += f" Intervals of the nodes: {found.intervals}"
+    return Finding("Convergence", says, tone)

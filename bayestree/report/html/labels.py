@@ -23,7 +23,9 @@ class Labels(NamedTuple):
     prefix : str
         Before the path in the names of the page: ``""``, or ``"t2-"`` in a forest.
     nodes : tuple of str
-        What each node asks.
+        What each node asks in the point estimate.
+    posterior : tuple of str
+        Number of facets of each node by the posterior; empty where there is none.
     rows : array, shape (V,)
         Rows that reach each node.
     means : array, shape (V, C) or (V, 1)
@@ -38,6 +40,7 @@ class Labels(NamedTuple):
     tree: RoutedTree
     prefix: str
     nodes: tuple[str, ...]
+    posterior: tuple[str, ...]
     rows: FloatArray
     means: FloatArray
     unsure: FloatArray | None
@@ -78,7 +81,11 @@ class Labels(NamedTuple):
         if child < 0:
             return f"Leaf {self.path(child)}: {self.leaf_text(~child)}, {rows}"
         unsure = "" if self.unsure is None else f", {words.percent(self.unsure[child])} unsure"
-        return f"Node {self.path(child)}: {self.nodes[child]}, {rows}{unsure}"
+        return f"Node {self.path(child)}: {self.asks(child)}, {rows}{unsure}"
+
+    def asks(self, node: int) -> str:
+        """What a node asks, by the point estimate and the posterior, on one line."""
+        return " \N{MIDDLE DOT} ".join([self.nodes[node], *self.posterior[node : node + 1]])
 
 
 def labels_of(study: Study, tree: RoutedTree, prefix: str = "") -> Labels:
@@ -92,6 +99,7 @@ def labels_of(study: Study, tree: RoutedTree, prefix: str = "") -> Labels:
         tree=tree,
         prefix=prefix,
         nodes=_questions(study, tree),
+        posterior=_posterior(study),
         rows=rows,
         means=tree.topology.sum_below(weighted) / np.maximum(rows, TINY)[:, None],
         unsure=unsure,
@@ -130,19 +138,25 @@ def _questions(study: Study, tree: RoutedTree) -> tuple[str, ...]:
     if not isinstance(tree, Tree):
         return (tree.split_name,) * tree.n_nodes
     asked = []
-    sizes = None if study.is_forest else study.sizes
-    spans = None if sizes is None else (sizes.mode(), sizes.interval().astype(int))
+    several = study.splits_drawn and study.estimator.posterior_.model.split.n_experts > 1
     for node in range(tree.n_nodes):
         own = tree.experts(node)
-        if spans is not None and study.estimator.posterior_.model.split.n_experts > 1:
-            low, high = spans[1][node]
-            size = words.count(int(spans[0][node]), "facet")
-            asked.append(f"{size} [{low}\N{EN DASH}{high}]")
-        elif own.stop - own.start == 1:
+        if own.stop - own.start == 1 and not several:
             asked.append(_hyperplane(study, tree, own.start))
         else:
             asked.append(words.count(own.stop - own.start, "facet"))
     return tuple(asked)
+
+
+def _posterior(study: Study) -> tuple[str, ...]:
+    """The number of facets of each node by the posterior, where it may vary."""
+    if study.sizes is None or study.estimator.posterior_.model.split.n_experts == 1:
+        return ()
+    spans = study.sizes.interval().astype(int).tolist()
+    return tuple(
+        f"posterior {words.posterior(median, *span)}"
+        for median, span in zip(study.sizes.median().tolist(), spans, strict=True)
+    )
 
 
 def _hyperplane(study: Study, tree: Tree, expert: int) -> str:
@@ -153,4 +167,4 @@ def _hyperplane(study: Study, tree: Tree, expert: int) -> str:
         left, bound, _ = condition(tree, expert, study.features, TERMS)
         return f"{left} {bound}".strip()
     chief = np.argsort(-strength, kind="stable")[:TERMS]
-    return f"{', '.join(study.features[j] for j in chief)} and {used - TERMS} more"
+    return f"{', '.join(study.features[j] for j in chief)} + {used - TERMS} more"

@@ -76,7 +76,7 @@ def _line(labels: Labels, sheet: Sheet, place: Place) -> Markup:
     else:
         start = place.x + GLYPH + 8
         mark = element("circle", cx=place.x, cy=place.y, r=GLYPH, class_="box")
-        text = words.cut(labels.nodes[child], TEXT, ACROSS - start - 4)
+        text = words.cut(labels.asks(child), TEXT, ACROSS - start - 4)
     is_closed = child >= 0 and child not in sheet.nodes
     if is_closed:
         n_leaves = len(labels.tree.topology.subtree_leaves(child))

@@ -7,8 +7,8 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from bayestree.report.html import charts, words
-from bayestree.report.html.facets import MEASURED, FacetTable, facet_table
+from bayestree.report.html import charts, images, words
+from bayestree.report.html.facets import MEASURED, FacetTable, point_facets, posterior_facets
 from bayestree.report.html.labels import Labels
 from bayestree.report.html.study import Study
 from bayestree.routed_tree import RoutedTree
@@ -47,10 +47,12 @@ class NodeCard(NamedTuple):
     rows: str
     share: str
     sides: tuple[Side, ...]
-    facets: FacetTable | None
+    point: FacetTable | None
+    posterior: FacetTable | None
     inside: str
     sizes: Markup | None
     size_text: str
+    prior_text: str
     doubt: str
     histogram: Markup | None
     printed: bool
@@ -68,6 +70,7 @@ class LeafCard(NamedTuple):
     way: tuple[tuple[Step, str], ...]
     held: str
     slope: tuple[tuple[str, str], ...]
+    image: Markup | None
 
 
 class Sample(NamedTuple):
@@ -91,22 +94,25 @@ def node_cards(study: Study, labels: Labels, shown: NDArray[np.bool_]) -> list[N
 def _node_card(study: Study, labels: Labels, node: int, rank: int, sample: Sample) -> NodeCard:
     tree, path = labels.tree, labels.path(node)
     measured = study.splits_drawn and not study.is_forest and rank < MEASURED
-    facets = None
+    point = posterior = None
     if isinstance(tree, Tree):
-        facets = facet_table(study, tree, node, measured=measured, brief=rank >= PICTURED)
-    size, size_text = _sizes(study, node)
+        point = point_facets(study, tree, node, brief=rank >= PICTURED)
+        posterior = posterior_facets(study, tree, node) if measured else None
+    size, size_text, prior_text = _sizes(study, node)
     return NodeCard(
         at=f"{labels.prefix}{path}",
         path=path,
-        question=labels.nodes[node],
+        question=labels.asks(node),
         crumbs=_crumbs(labels, path),
         rows=words.count(labels.rows[node], "row"),
         share=words.percent(labels.rows[node] / study.training_rows),
         sides=_sides(labels, node),
-        facets=facets,
+        point=point,
+        posterior=posterior,
         inside=labels.sides[0],
         sizes=size,
         size_text=size_text,
+        prior_text=prior_text,
         doubt=_doubt(study, node),
         histogram=_histogram(study, labels, node, sample) if rank < PICTURED else None,
         printed=rank < PRINTED,
@@ -118,11 +124,16 @@ def leaf_cards(study: Study, labels: Labels, leaves: list[int]) -> list[LeafCard
     reached = None
     if study.held is not None and study.held.y is not None and len(study.held):
         reached = labels.tree.apply(study.held.matrix)
-    return [_leaf_card(study, labels, leaf, reached) for leaf in leaves]
+    faces = _faces(study, labels.tree)
+    return [_leaf_card(study, labels, leaf, reached, faces) for leaf in leaves]
 
 
 def _leaf_card(
-    study: Study, labels: Labels, leaf: int, reached: NDArray[np.int64] | None
+    study: Study,
+    labels: Labels,
+    leaf: int,
+    reached: NDArray[np.int64] | None,
+    faces: dict[int, Markup],
 ) -> LeafCard:
     tree, path = labels.tree, labels.path(~leaf)
     rows = float(tree.leaf_rows[leaf])
@@ -143,7 +154,23 @@ def _leaf_card(
         way=_way(labels, path),
         held=_held(study, tree, leaf, reached),
         slope=_slope(study, tree, leaf),
+        image=faces.get(leaf),
     )
+
+
+def _faces(study: Study, tree: RoutedTree) -> dict[int, Markup]:
+    """The mean image of some of the training rows in each leaf, where rows are images."""
+    if study.image_shape is None or study.train is None:
+        return {}
+    X = study.train.sample().matrix
+    low, high, leaves = float(X.min()), float(X.max()), tree.apply(X)
+    return {
+        leaf: images.between(
+            X[leaves == leaf].mean(axis=0), low, high, study.image_shape,
+            "Mean of the training rows that end here, as an image",
+        )
+        for leaf in np.unique(leaves).tolist()
+    }  # fmt: skip
 
 
 def _crumbs(labels: Labels, path: str) -> tuple[Step, ...]:
@@ -162,7 +189,7 @@ def _way(labels: Labels, path: str) -> tuple[tuple[Step, str], ...]:
     steps = []
     for length, side in enumerate(path):
         at = path[:length] or "root"
-        step = Step(f"{labels.prefix}{at}", f"{at}: {labels.nodes[number[at]]}")
+        step = Step(f"{labels.prefix}{at}", f"{at}: {labels.asks(number[at])}")
         steps.append((step, labels.sides["LR".index(side)]))
     return tuple(steps)
 
@@ -185,20 +212,19 @@ def _side(labels: Labels, name: str, child: int) -> Side:
     return Side(name, at, words.quantity(labels.rows_of(child)), picture, says)
 
 
-def _sizes(study: Study, node: int) -> tuple[Markup | None, str]:
-    """The number of facets of a node: a chart, and in words."""
+def _sizes(study: Study, node: int) -> tuple[Markup | None, str, str]:
+    """The number of facets of a node: a chart, and in words by the posterior and the prior."""
     if study.is_forest or study.sizes is None:
-        return None, ""
+        return None, "", ""
     found, prior = study.size_table, study.prior_table
     low, high = study.sizes.interval()[node].astype(int)
-    mode = int(found[node].argmax())
-    text = f"most probably {mode}, with 90\N{NO-BREAK SPACE}% probability {low} to {high}"
+    text, before = words.posterior(int(study.sizes.median()[node]), low, high), ""
     expected = None if prior is None else prior[node]
     if expected is not None:
         mean = float(expected @ np.arange(len(expected)))
-        text += f"; before the data {mean:.1f} were expected"
+        before = f"; the prior expects {mean:.1f}"
     spoken = f"Posterior of the number of facets: {charts.said_sizes(found[node])}"
-    return charts.sizes(found[node], expected, spoken), text
+    return charts.sizes(found[node], expected, spoken), text, before
 
 
 def _doubt(study: Study, node: int) -> str:

@@ -15,10 +15,10 @@ from bayestree.diagnostics import PolytopeSize
 from bayestree.plots import _style
 from bayestree.report.html import words
 from bayestree.report.html.findings import findings
-from bayestree.report.html.rows import rows_of
 from bayestree.report.html.scores import scores_of
 from bayestree.report.html.sections import sections
 from bayestree.report.html.study import Study
+from bayestree.report.rows import rows_of
 
 
 def html_report(
@@ -137,13 +137,15 @@ def _rendered(study: Study) -> str:
 
 def _name_of(study: Study) -> str:
     target = study.data.get("target")
-    return f"A tree for {target}" if target else "A fitted tree"
+    kind = "forest" if study.is_forest else "tree"
+    return f"A {kind} for {target}" if target else f"A fitted {kind}"
 
 
 def _subtitle(study: Study) -> str:
     """What was fitted to what, in a line."""
     parts = [
         type(study.estimator).__name__,
+        *([f"a forest of {words.count(len(study.trees), 'tree')}"] if study.is_forest else []),
         f"fitted to {words.count(study.training_rows, 'row')} of "
         f"{words.count(len(study.features), 'feature')}",
     ]

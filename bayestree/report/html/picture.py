@@ -2,6 +2,7 @@
 
 import io
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -89,7 +90,10 @@ def written(figure: Figure, spoken: str, *, on_paper: bool = False) -> Markup:
                 points.set_rasterized(True)
     _without_formulas(figure)
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", transparent=not on_paper, metadata={"Date": None})
+    with warnings.catch_warnings():
+        # The browser draws the text, in whatever script, by fonts of its own.
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        figure.savefig(buffer, format="svg", transparent=not on_paper, metadata={"Date": None})
     text = HEAD.sub("", buffer.getvalue())
     for pattern in (STYLE, ABOUT):
         text = pattern.sub("", text)

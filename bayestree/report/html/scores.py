@@ -25,7 +25,7 @@ RECORDED = {
 
 
 class Score(NamedTuple):
-    """A score: its name, value and standard error, and what to hold it against."""
+    """A score with its standard error, what to compare it with, and that of the linear model."""
 
     key: str
     name: str
@@ -33,6 +33,7 @@ class Score(NamedTuple):
     error: float | None
     against: str
     is_share: bool = False
+    baseline: float | None = None
 
     @property
     def text(self) -> str:
@@ -42,17 +43,38 @@ class Score(NamedTuple):
         error = "" if self.error is None else f" \N{PLUS-MINUS SIGN} {100 * self.error:.1f}"
         return f"{100 * self.value:.1f}{error}{words.SPACE}%"
 
+    @property
+    def baseline_text(self) -> str:
+        """The same score of the linear model."""
+        if self.baseline is None:
+            return ""
+        return Score(self.key, "", self.baseline, None, "", self.is_share).text
+
 
 class Scores(NamedTuple):
-    """Scores of some rows."""
+    """Scores of some rows.
+
+    Attributes
+    ----------
+    each : tuple of Score
+    rows : str
+        How many rows, and what they are called.
+    held_out : bool
+    baseline : str
+        Name of the linear model that was fitted to the same rows; empty without one.
+    baseline_error : float, optional
+        Standard error of the difference to it: of the accuracies, or of the root mean squares.
+    """
 
     each: tuple[Score, ...]
     rows: str
     held_out: bool
+    baseline: str = ""
+    baseline_error: float | None = None
 
-    def value(self, key: str) -> float | None:
+    def get(self, key: str) -> Score | None:
         """One of them, if it is there."""
-        return next((score.value for score in self.each if score.key == key), None)
+        return next((score for score in self.each if score.key == key), None)
 
 
 class Confusion(NamedTuple):
@@ -73,12 +95,9 @@ def scores_of(study: Study) -> Scores | None:
     if rows is None or rows.y is None or found is None or scored_before(study):
         return _of_record(study)
     weights = rows.weights if rows.weights.any() else np.ones(len(rows))
-    if study.classifies:
-        each = _of_classes(study, rows.y, found, weights)
-    else:
-        each = _of_values(rows.y, found, weights)
-    name = f"{words.count(len(rows), 'held-out row' if rows.held_out else 'training row')}"
-    return Scores(tuple(each), name, rows.held_out)
+    each, error = (_of_classes if study.classifies else _of_values)(study, rows.y, found, weights)
+    name = "" if study.baseline is None else study.baseline.name
+    return Scores(tuple(each), rows.counted, rows.held_out, name, error)
 
 
 def scored_before(study: Study) -> bool:
@@ -89,8 +108,17 @@ def scored_before(study: Study) -> bool:
 def _of_record(study: Study) -> Scores | None:
     """What was scored before, where that is known."""
     metrics = study.metrics
+    baseline = metrics.get("baseline", {})
     each = tuple(
-        Score(key, name, float(metrics[record]), None, "", is_share=record.startswith("accuracy"))
+        Score(
+            key,
+            name,
+            float(metrics[record]),
+            None,
+            "",
+            is_share=record.startswith("accuracy"),
+            baseline=baseline.get(record),
+        )
         for record, (key, name) in RECORDED.items()
         if record in metrics
     )
@@ -98,10 +126,14 @@ def _of_record(study: Study) -> Scores | None:
         return None
     kind = str(metrics.get("scored_on", "rows"))
     rows = metrics.get("scored_rows")
-    return Scores(each, f"{rows:,} {kind}" if rows else kind, kind == "held-out rows")
+    said = f"{rows:,} {kind}" if rows else kind
+    return Scores(each, said, kind == "held-out rows", str(baseline.get("model", "")))
 
 
-def _of_classes(study: Study, y: Labels, found: Labels, weights: Floats) -> list[Score]:
+def _of_classes(
+    study: Study, y: Labels, found: Labels, weights: Floats
+) -> tuple[list[Score], float | None]:
+    """Scores of classes, and the standard error of the difference to the linear model."""
     assert study.probability is not None
     truth = y[:, None] == study.estimator.classes_
     right = (found == y).astype(np.float64)
@@ -109,8 +141,15 @@ def _of_classes(study: Study, y: Labels, found: Labels, weights: Floats) -> list
     loss = -np.log(np.maximum((study.probability * truth).sum(axis=1), TINY))
     brier = ((study.probability - truth) ** 2).sum(axis=1)
     even = np.log(len(study.classes))
+    own: dict[str, Floats] = {}
+    if study.baseline is not None and study.scored is not None:
+        linear = study.baseline.model
+        probability = linear.predict_proba(study.scored.X)
+        own["accuracy"] = linear.classes_[probability.argmax(axis=1)] == y
+        happened = (probability * (y[:, None] == linear.classes_)).sum(axis=1)
+        own["log_loss"] = -np.log(np.maximum(happened, TINY))
     each = [
-        _mean("accuracy", "Accuracy", right, weights, "share of the rows that is right"),
+        _mean("accuracy", "Accuracy", right, weights, "share of the rows that is right", own),
         Score(
             "baseline",
             "\N{EM DASH} of the most frequent class",
@@ -119,40 +158,77 @@ def _of_classes(study: Study, y: Labels, found: Labels, weights: Floats) -> list
             "what naming one class throughout would reach",
             is_share=True,
         ),
-        _mean("log_loss", "Log-loss", loss, weights, f"nats; guessing evenly costs {even:.2f}"),
-        _mean("brier", "Brier score", brier, weights, "squared distance: 0 is best, 2 worst"),
+        _mean(
+            "log_loss", "Log-loss", loss, weights, f"nats; guessing evenly costs {even:.2f}", own
+        ),
+        _mean("brier", "Brier score", brier, weights, "squared distance: 0 is best, 2 worst", own),
     ]
     if study.calibration is not None:
         ece = study.calibration.ece
         against = f"true probabilities would show {ece.if_calibrated:.3f} on average"
         name = "Expected calibration error"
         each.append(Score("ece", name, ece.value, ece.error, against))
-    return each
+    return each, _error(right - own["accuracy"], weights) if own else None
 
 
-def _mean(key: str, name: str, values: Floats, weights: Floats, against: str) -> Score:
-    """A mean over the rows with its standard error."""
+def _mean(
+    key: str, name: str, values: Floats, weights: Floats, against: str, baseline: dict[str, Floats]
+) -> Score:
+    """A mean over the rows with its standard error, and that of the linear model."""
     value = float(np.average(values, weights=weights))
+    other = float(np.average(baseline[key], weights=weights)) if key in baseline else None
     error = _error(values, weights)
-    return Score(key, name, value, error, against, is_share=key == "accuracy")
+    return Score(key, name, value, error, against, is_share=key == "accuracy", baseline=other)
 
 
-def _of_values(y: Labels, found: Labels, weights: Floats) -> list[Score]:
+def _of_values(
+    study: Study, y: Labels, found: Labels, weights: Floats
+) -> tuple[list[Score], float | None]:
+    """Scores of numbers, and the standard error of the difference to the linear model."""
     truth, guess = y.astype(np.float64), found.astype(np.float64)
+    own = _sizes_of_errors(truth, guess, weights)
     mean = np.full(len(truth), np.average(truth, weights=weights))
-    rmse, base = (
-        float(root_mean_squared_error(truth, one, sample_weight=weights)) for one in (guess, mean)
-    )
     each = [
-        Score("rmse", "Root mean squared error", rmse, None, "in units of y; large misses count"),
-        Score("baseline", "\N{EM DASH} of the mean", base, None, "what one value would reach"),
-        _mean("mae", "Mean absolute error", np.abs(truth - guess), weights, "in units of y"),
+        Score(
+            "rmse", "Root mean squared error", own.rmse, None, "in units of y; large misses count"
+        ),
+        Score(
+            "baseline",
+            "\N{EM DASH} of the mean",
+            _sizes_of_errors(truth, mean, weights).rmse,
+            None,
+            "what one value would reach",
+        ),
+        _mean("mae", "Mean absolute error", np.abs(truth - guess), weights, "in units of y", {}),
     ]
-    if len(truth) > 1:
-        r2 = float(r2_score(truth, guess, sample_weight=weights))
+    if own.r2 is not None:
         against = "1 is best; 0 is as good as the mean"
-        each.append(Score("r2", "R\N{SUPERSCRIPT TWO}", r2, None, against))
-    return each
+        each.append(Score("r2", "R\N{SUPERSCRIPT TWO}", own.r2, None, against))
+    if study.baseline is None or study.scored is None:
+        return each, None
+    other = study.baseline.model.predict(study.scored.X)
+    linear = _sizes_of_errors(truth, other, weights)
+    # a - b = (a^2 - b^2) / (a + b), whose numerator is a mean over the rows
+    apart = _error((truth - guess) ** 2 - (truth - other) ** 2, weights)
+    total = own.rmse + linear.rmse
+    compared = [score._replace(baseline=linear._asdict().get(score.key)) for score in each]
+    return compared, None if apart is None or total == 0 else apart / total
+
+
+class _Errors(NamedTuple):
+    """How large the errors of predictions are."""
+
+    rmse: float
+    mae: float
+    r2: float | None
+
+
+def _sizes_of_errors(truth: Floats, guess: Floats, weights: Floats) -> _Errors:
+    return _Errors(
+        float(root_mean_squared_error(truth, guess, sample_weight=weights)),
+        float(np.average(np.abs(truth - guess), weights=weights)),
+        float(r2_score(truth, guess, sample_weight=weights)) if len(truth) > 1 else None,
+    )
 
 
 def _error(values: Floats, weights: Floats) -> float | None:

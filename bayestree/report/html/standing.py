@@ -11,7 +11,6 @@ from bayestree.report.html.drawing import (
     TEXT,
     Place,
     leaf_bar,
-    leaf_text,
     link_to,
     weight,
     whole,
@@ -20,11 +19,12 @@ from bayestree.report.html.labels import Labels
 from bayestree.report.html.sheets import Sheet
 from bayestree.report.html.svg import element, lines
 
-SLOT = (80.0, 172.0)  # width of a tip, by how many there are
-PAGE, BESIDE = 940.0, 448.0  # width that the tips share: of many, and of few
+SLOT = (80.0, 200.0)  # width of a tip, by how many there are
+PAGE, BESIDE = 1140.0, 560.0  # width that the tips share: of many, and of few
 FEW = 4  # tips of a small sheet
-LEVEL, TOP, BELOW = 98.0, 28.0, 58.0  # from a level to the next, above the root, below a tip
-BOX, PAD, WIDEST = 42.0, 9.0, 260.0  # height of a node, what is beside its text, most width
+LEVEL, TOP, BELOW = 56.0, 6.0, 74.0  # below a node, above the root, below a tip
+BOX, LINE = 42.0, 16.0  # height of a node with two lines, and of a line
+PAD, WIDEST = 9.0, 300.0  # beside the text of a node, most width
 
 
 def is_small(sheet: Sheet) -> bool:
@@ -55,15 +55,21 @@ def _places(labels: Labels, sheet: Sheet, slot: float) -> dict[int, Place]:
     topology = labels.tree.topology
     first = topology.node_depth[sheet.root] if sheet.root >= 0 else 0
     above = {child: node for node in sheet.nodes for child in topology.children[node].tolist()}
+    top, level = TOP + _tall(labels) / 2, LEVEL + _tall(labels)
     places = {}
     for rank, tip in enumerate(sheet.tips):
         depth = (topology.node_depth[tip] if tip >= 0 else topology.leaf_depth[~tip]) - first
-        places[tip] = Place(tip, slot * (rank + 0.5), TOP + LEVEL * float(depth), above.get(tip))
+        places[tip] = Place(tip, slot * (rank + 0.5), top + level * float(depth), above.get(tip))
     for node in reversed(sheet.nodes):
         ends = [places[child].x for child in topology.children[node].tolist()]
         depth = float(topology.node_depth[node] - first)
-        places[node] = Place(node, sum(ends) / 2, TOP + LEVEL * depth, above.get(node))
+        places[node] = Place(node, sum(ends) / 2, top + level * depth, above.get(node))
     return dict(sorted(places.items(), key=lambda item: (item[1].y, item[1].x)))
+
+
+def _tall(labels: Labels) -> float:
+    """Height of a node."""
+    return BOX + (LINE if labels.posterior else 0.0)
 
 
 def _room(labels: Labels, sheet: Sheet, node: int, slot: float) -> float:
@@ -83,7 +89,10 @@ def _links(labels: Labels, sheet: Sheet, places: dict[int, Place]) -> Iterator[M
         if place.above is None:
             continue
         start = places[place.above]
-        begin, end = start.y + BOX / 2, place.y - (BAR if place.child < 0 else BOX / 2)
+        above = (
+            BAR if place.child < 0 else _tall(labels) / 2 if place.child in sheet.nodes else BOX / 2
+        )
+        begin, end = start.y + _tall(labels) / 2, place.y - above
         middle = (begin + end) / 2
         bend = f"{start.x:.1f} {middle:.1f} {place.x:.1f} {middle:.1f}"
         path = f"M{start.x:.1f} {begin:.1f}C{bend} {place.x:.1f} {end:.1f}"
@@ -102,19 +111,23 @@ def _links(labels: Labels, sheet: Sheet, places: dict[int, Place]) -> Iterator[M
 
 def _node(labels: Labels, place: Place, room: float, end: float) -> Markup:
     """A node as a box no wider than its room, inside a drawing that is ``end`` wide."""
-    question = words.cut(labels.nodes[place.child], TEXT, min(room, WIDEST) - 2 * PAD)
+    room, tall = min(room, WIDEST) - 2 * PAD, _tall(labels)
     rows = words.count(labels.rows_of(place.child), "row")
-    width = max(words.width(question, TEXT), words.width(rows, TEXT - 1)) + 2 * PAD
+    said = [(words.cut(labels.nodes[place.child], TEXT, room), "asks")]
+    if labels.posterior:
+        said.append((words.cut(labels.posterior[place.child], TEXT - 1, room), "rows"))
+    said.append((rows, "rows"))
+    width = max(words.width(text, TEXT) for text, _ in said) + 2 * PAD
     middle = float(np.clip(place.x, width / 2 + 1, max(end - width / 2 - 1, width / 2 + 1)))
-    corner = (middle - width / 2, place.y - BOX / 2)
+    corner = (middle - width / 2, place.y - tall / 2)
     inside = [
-        element("rect", x=corner[0], y=corner[1], width=width, height=BOX, rx=5, class_="box"),
-        lines(middle, place.y - 4, [(question, "asks"), (rows, "rows")], 16, text_anchor="middle"),
+        element("rect", x=corner[0], y=corner[1], width=width, height=tall, rx=5, class_="box"),
+        lines(middle, corner[1] + 17, said, LINE, text_anchor="middle"),
     ]
     if labels.unsure is not None and labels.unsure[place.child] > 0:
         share = float(labels.unsure[place.child]) * (width - 10)
         inside.append(
-            element("rect", x=corner[0] + 5, y=corner[1] + BOX - 3.5, width=max(share, 1.5),
+            element("rect", x=corner[0] + 5, y=corner[1] + tall - 3.5, width=max(share, 1.5),
                     height=3.0, class_="unsure")
         )  # fmt: skip
     return link_to(labels, place.child, *inside, kind="node")
@@ -123,17 +136,19 @@ def _node(labels: Labels, place: Place, room: float, end: float) -> Markup:
 def _leaf(labels: Labels, place: Place, slot: float) -> Markup:
     width = min(slot - 14, 104.0)
     left = place.x - width / 2
-    text = [
-        (leaf_text(labels, ~place.child, slot - 8), "asks"),
-        (words.count(labels.rows_of(place.child), "row"), "rows"),
-    ]
-    hit = element("rect", x=left - 4, y=place.y - BAR - 4, width=width + 8, height=58, class_="hit")
+    says = words.wrapped(labels.leaf_text(~place.child), TEXT, slot - 8)
+    text = [(line, "asks") for line in says]
+    text.append((words.count(labels.rows_of(place.child), "row"), "rows"))
+    tall = 26 + LINE * len(text)
+    hit = element(
+        "rect", x=left - 4, y=place.y - BAR - 4, width=width + 8, height=tall, class_="hit"
+    )
     return link_to(
         labels,
         place.child,
         hit,
         leaf_bar(labels, ~place.child, left, place.y - BAR, width, BAR),
-        lines(place.x, place.y + 18, text, 16, text_anchor="middle"),
+        lines(place.x, place.y + 18, text, LINE, text_anchor="middle"),
         kind="leaf",
     )
 

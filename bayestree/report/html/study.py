@@ -17,7 +17,10 @@ from bayestree.diagnostics import (
     SplitUncertainty,
     calibration,
 )
-from bayestree.report.html.rows import Rows
+from bayestree.report import splits
+from bayestree.report.baseline import Baseline, fit_baseline
+from bayestree.report.names import isolated
+from bayestree.report.rows import Rows
 from bayestree.routed_tree import RoutedTree
 
 Floats = NDArray[np.float64]
@@ -84,17 +87,27 @@ class Study:
         """Names of the classes."""
         if not self.classifies:
             return ()
-        return self.tree.class_names or tuple(str(c) for c in range(self.tree.value.shape[1]))
+        names = self.tree.class_names or map(str, range(self.tree.value.shape[1]))
+        return tuple(map(isolated, names))
 
     @property
     def target(self) -> str:
         """What is predicted."""
-        return str(self.data.get("target") or "y")
+        return isolated(str(self.data.get("target") or "y"))
 
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the features; x0, x1, ... where the tree has none."""
-        return self.tree.feature_names or tuple(f"x{j}" for j in range(self.tree.n_features))
+        names = self.tree.feature_names or (f"x{j}" for j in range(self.tree.n_features))
+        return tuple(map(isolated, names))
+
+    @cached_property
+    def image_shape(self) -> tuple[int, int] | None:
+        """Height and width of the images that the rows are, where they are known to be images."""
+        network = getattr(getattr(self.tree, "network", None), "build", None)
+        shapes = (getattr(one, "image_shape", None) for one in (self.estimator, network))
+        *_, height, width = next((shape for shape in shapes if shape is not None), (0, 0))
+        return (int(height), int(width)) if height * width == self.tree.n_features else None
 
     @property
     def inference(self) -> str:
@@ -121,7 +134,7 @@ class Study:
 
     @property
     def splits_drawn(self) -> bool:
-        """Whether there is a posterior of several draws, and a split."""
+        """Whether there is a posterior of several draws of a tree with a split."""
         return self.drawn and self.tree.n_nodes > 0
 
     @property
@@ -183,16 +196,20 @@ class Study:
     @cached_property
     def asked(self) -> Rows | None:
         """Rows of which the splits are asked how sure they are."""
-        rows = self.held if self.held is not None and len(self.held) else self.train
-        return None if rows is None else rows.sample()
+        return splits.asked_of(self.train, self.held)
 
     @cached_property
     def uncertainty(self) -> SplitUncertainty | None:
-        """How sure the splits are of ``asked``; not known where sides are swapped between draws."""
-        if not self.splits_drawn or self.asked is None or self.settings.get("mirror"):
+        """How sure the splits are of ``asked``, where that is known."""
+        return None if self.asked is None else splits.doubt(self.estimator, self.asked)
+
+    @cached_property
+    def importance(self) -> splits.Importance | None:
+        """How much the splits depend on each feature, by ``asked``."""
+        if self.asked is None or not len(self.asked):
             return None
-        found: SplitUncertainty = self.estimator.split_uncertainty(self.asked.X)
-        return found
+        found = splits.importance(self.trees, self.asked)
+        return found if found.total.any() else None
 
     @cached_property
     def doubt_table(self) -> pd.DataFrame:
@@ -218,6 +235,14 @@ class Study:
             return labels
         found: NDArray[Any] = self.estimator.predict(self.scored.X)
         return found
+
+    @cached_property
+    def baseline(self) -> Baseline | None:
+        """A linear model fitted to the same rows."""
+        rows = self.train
+        if rows is None or rows.y is None or self.scored is None:
+            return None
+        return fit_baseline(rows.X, rows.y, rows.weights, classifies=self.classifies)
 
     @cached_property
     def calibration(self) -> Calibration | None:

@@ -5,13 +5,16 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+from bayestree.report.names import FIRST_STRONG, POP
+
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 TAKEN = re.compile(r" - (?=[0-9.])")  # between two terms
 SPACE = "\N{NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
 LARGE = 1e7  # from here on numbers have an exponent
-WIDE = 1.0  # of the size of the text: width of an East Asian letter, ...
-LETTER = 0.56  # ... and of any other, on average
+# Widths of letters, of the size of the text: East Asian ones, wide and narrow ones, capitals and
+# all others.
+WIDE, BROAD, NARROW, CAPITAL, LETTER = 1.0, 0.88, 0.32, 0.68, 0.56
 
 
 def count(number: float, noun: str, plural: str = "") -> str:
@@ -23,6 +26,11 @@ def count(number: float, noun: str, plural: str = "") -> str:
 def quantity(number: float) -> str:
     """A number of rows: whole ones as such, weighted ones with one decimal."""
     return f"{round(number, 1):,.10g}"
+
+
+def posterior(median: int, low: int, high: int) -> str:
+    """A median with its 90 % interval, as in ``"14 (13 to 15)"``."""
+    return f"{median} ({low} to {high})"
 
 
 def percent(share: float) -> str:
@@ -68,9 +76,19 @@ def listed(names: Sequence[str], most: int = 4) -> str:
 
 def width(text: str, size: float) -> float:
     """About how wide a line of text is, in the unit of its size."""
-    return size * sum(
-        WIDE if unicodedata.east_asian_width(letter) in "WF" else LETTER for letter in text
-    )
+    return size * sum(map(_width_of, text))
+
+
+def _width_of(letter: str) -> float:
+    if unicodedata.category(letter) in ("Mn", "Cf"):  # accents, and marks of direction
+        return 0.0
+    if unicodedata.east_asian_width(letter) in "WF":
+        return WIDE
+    if letter in "mwMW@%":
+        return BROAD
+    if letter in "iljtfrI.,:;'|!()[] \N{NO-BREAK SPACE}":
+        return NARROW
+    return CAPITAL if letter.isupper() else LETTER
 
 
 def cut(text: str, size: float, room: float) -> str:
@@ -83,7 +101,22 @@ def cut(text: str, size: float, room: float) -> str:
         if width(kept + letter, size) > room:
             break
         kept += letter
-    return kept.rstrip() + ELLIPSIS
+    end = POP * (kept.count(FIRST_STRONG) - kept.count(POP))
+    return kept.rstrip() + end + ELLIPSIS
+
+
+def wrapped(text: str, size: float, room: float) -> list[str]:
+    """A text on one line or, where that is too long, on two, of which the second may be cut."""
+    first, *rest = text.split(" ")
+    while rest and width(f"{first} {rest[0]}", size) <= room:
+        first = f"{first} {rest.pop(0)}"
+    if not rest:
+        return [cut(first, size, room)]
+    *middle, last = rest
+    start = " ".join(middle)
+    if width(f"{start} {last}", size) > room:  # the last word, a probability, stays
+        start = cut(start, size, room - width(f" {last}", size))
+    return [cut(first, size, room), f"{start} {last}".strip()]
 
 
 def relation(left: str) -> str:

@@ -40,11 +40,23 @@ def large():
 
 
 @pytest.fixture(scope="package")
-def pages(drawn, large, tmp_path_factory):
-    """Folder with the pages of both."""
+def ten():
+    """A tree of ten classes, and its rows."""
+    X = np.random.default_rng(2).normal(size=(400, 3))
+    y = np.array([f"class {c}" for c in range(10)])[np.arange(400) % 10]
+    return bt.BivariateTreeClassifier(max_depth=3).fit(X, y), {"X": X, "y": y}
+
+
+@pytest.fixture(scope="package")
+def pages(drawn, large, ten, tmp_path_factory):
+    """Folder with the pages of all."""
     folder = tmp_path_factory.mktemp("pages")
     head = {"title": "Rings", "question": "Where does the core end?", "command": "bayestree run x"}
-    for name, (estimator, rows), told in (("drawn", drawn, head), ("large", large, {})):
+    for name, (estimator, rows), told in (
+        ("drawn", drawn, head),
+        ("large", large, {}),
+        ("ten", ten, {}),
+    ):
         page = html_report(estimator, **rows, **told)
         (folder / f"{name}.html").write_text(page, encoding="utf-8")
     return folder

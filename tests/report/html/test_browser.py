@@ -90,7 +90,7 @@ def test_a_click_on_a_node_shows_its_facets(seen, drawn):
     assert page.evaluate("location.hash") == "#R"
     assert "held-out row" in page.inner_text("#R")
     page.click('.standing a[data-at="root"]')
-    facets = page.locator("#root .facets > li")
+    facets = page.locator("#root .facets").last.locator("> li")
     found = drawn[0].facets("root")
     assert facets.count() == min(8, int((found.probability >= 0.05).sum()))
     assert "east" in facets.first.inner_text()
@@ -137,6 +137,15 @@ def test_no_screen_scrolls_sideways(seen, name, width):
     assert overflow(page) <= 0
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert overflow(page) <= 0
+
+
+def test_a_table_of_ten_classes_uses_the_width_of_the_screen(seen):
+    page = seen("ten", 1440)
+    assert page.locator(".confusion").count() == 1
+    beyond = page.eval_on_selector_all(
+        "#scores .scroll", "all => Math.max(...all.map((one) => one.scrollWidth - one.clientWidth))"
+    )
+    assert beyond <= 1
 
 
 def test_a_phone_has_the_lying_tree(seen):

@@ -1,6 +1,7 @@
 """The page as text: whole, self-contained, and of what the estimator says."""
 
 import re
+import warnings
 
 import matplotlib as mpl
 import numpy as np
@@ -80,6 +81,8 @@ def test_networks_have_a_page():
     check_whole(Page(html_report(clf, X=X, y=label)), [clf.tree_])
 
 
+@pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 @pytest.mark.usefixtures("sketched")
 @pytest.mark.parametrize("inference", ["svi", "map"])
 def test_a_tree_without_a_split_has_a_page(inference):
@@ -133,6 +136,61 @@ def test_names_are_text_and_never_markup():
     assert not page.all("img")
     assert page.all("title")[0]["text"] == evil
     assert evil in page.at("data")["text"]
+
+
+def test_names_in_any_script_stay_on_their_lines():
+    X, label, _ = rows()
+    names = ["花萼\n长度", "طول الورقة", "a\tb", "x, y"]
+    frame = pd.DataFrame(X, columns=names)
+    classes = np.array(["ورد\nأحمر", "山鸢尾", "c"])[label]
+    clf = bt.BivariateTreeClassifier(max_depth=2).fit(frame, classes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        text = html_report(clf, X=frame, y=classes, title="First\nsecond")
+    page = Page(text)
+    cells = {one["text"] for one in page.all("th", scope="row")}
+    isolated = "\N{FIRST STRONG ISOLATE}{}\N{POP DIRECTIONAL ISOLATE}"
+    assert {"花萼 长度", isolated.format("طول الورقة"), "a b", "x, y"} <= cells
+    assert {isolated.format("ورد أحمر"), "山鸢尾"} <= cells
+    assert "花萼\n长度" not in text
+
+
+@pytest.mark.usefixtures("sketched")
+def test_images_are_shown_as_images():
+    X, label, _ = rows()
+    settings = {"max_depth": 2, "n_experts": 2, "epochs": 3, "n_draws": 4, "random_state": 0}
+    for shape, shown in (((2, 2), True), (None, False)):
+        clf = bt.ConvexPolytopeTreeClassifier(image_shape=shape, **settings).fit(X, label)
+        page = Page(html_report(clf, X=X, y=label))
+        found = page.all("image")
+        assert bool(found) == shown
+        assert all(one["attrs"]["href"].startswith("data:image/png;base64,") for one in found)
+        leaves = {leaf for leaf in clf.tree_.topology.leaf_labels if page.at(leaf)}
+        pictured = {name for one in found for name in one["inside"] if name in leaves}
+        assert pictured == (leaves if shown else set())
+
+
+@pytest.mark.usefixtures("sketched")
+def test_a_forest_is_called_a_forest():
+    estimator, given = fitted("class", "forest")
+    page = Page(html_report(estimator, **given, data={"target": "kind"}))
+    assert page.all("h1")[0]["text"] == "A forest for kind"
+    assert "a forest of 3 trees" in page.at("main")["text"]
+
+
+@pytest.mark.usefixtures("sketched")
+def test_point_estimate_and_posterior_are_told_apart(drawn):
+    """The same numbers as those of the text export and of the estimator's own posterior."""
+    clf, given = drawn
+    card = Page(html_report(clf, **given)).at("root")["text"]
+    point, posterior = plain(card).split("Posterior: ")
+    size, sizes = clf.tree_.n_facets[0], given["sizes"]
+    low, high = sizes.interval()[0].astype(int)
+    assert posterior.startswith(f"{sizes.median()[0]} ({low} to {high}) facets")
+    said = point.replace(words.MINUS, "-").replace("≤", "<=").replace("≥", ">=")
+    exported = re.findall(r"│ +(?:left if)? *(.*[<>]= .*)", bt.export_text(clf, max_facets=8))
+    assert len(exported) == min(size, 8)
+    assert all(facet in said for facet in exported)
 
 
 def test_dollars_in_names_are_no_formulas():

@@ -6,6 +6,7 @@ from hypothesis import given
 
 from bayestree.report.html import words
 from bayestree.report.html.sheets import FULL, sheets, shown_nodes
+from bayestree.report.names import FIRST_STRONG, POP
 from bayestree.topology import Topology
 from tests.strategies import topologies
 
@@ -71,3 +72,17 @@ def test_texts_are_cut_to_their_room():
     assert cut.endswith("…")
     assert words.width(cut, 10) <= 60
     assert words.width("字字", 10) > words.width("ab", 10)
+
+
+def test_a_long_text_takes_two_lines():
+    assert words.wrapped("short (0.97)", 12, 200) == ["short (0.97)"]
+    first, second = words.wrapped("a long name of a class (0.97)", 12, 110)
+    assert f"{first} {second}" == "a long name of a class (0.97)"
+    first, second = words.wrapped("a name that is much longer than two lines (0.97)", 12, 110)
+    assert second.endswith("… (0.97)")
+    assert max(words.width(first, 12), words.width(second, 12)) <= 110
+
+
+def test_a_cut_name_does_not_turn_what_follows():
+    isolated = f"{FIRST_STRONG}{'و' * 40}{POP}"
+    assert words.cut(isolated, 12, 100).endswith(f"{POP}…")

@@ -9,6 +9,8 @@ from bayestree.diagnostics import SplitUncertainty
 from bayestree.report.html import charts, figures, words
 from bayestree.report.html.sections._section import Section
 from bayestree.report.html.study import Study
+from bayestree.report.splits import UNSURE_MEANS
+from bayestree.tree import Tree
 
 LISTED = 12  # nodes in a table
 
@@ -40,16 +42,16 @@ def sizes(study: Study) -> Section | None:
 
 def _size_row(study: Study, node: int) -> dict[str, Any]:
     """The size of one polytope by three measures."""
-    found, prior = study.sizes, study.prior_table
+    found, prior, tree = study.sizes, study.prior_table, study.tree
     assert found is not None
     table = study.size_table
     low, high = found.interval()[node].astype(int)
     expected = None if prior is None else float(prior[node] @ np.arange(prior.shape[1]))
     return {
         "path": found.labels[node],
+        "point": int(tree.n_facets[node]) if isinstance(tree, Tree) else None,
+        "posterior": words.posterior(int(found.median()[node]), low, high),
         "mode": int(table[node].argmax()),
-        "low": low,
-        "high": high,
         "share": float(table[node].max()),
         "prior": None if expected is None else f"{expected:.1f}",
         "weights": f"{found.weights[:, :, node].mean():.1f}",
@@ -75,8 +77,8 @@ def doubt(study: Study) -> Section | None:
         {
             "rows": [_doubt_row(study, node) for node in figures.first_nodes(study, LISTED)],
             "panels": figures.doubt(study, figures.first_nodes(study)),
-            "asked": study.asked.name,
-            "n": words.quantity(len(study.asked)),
+            "asked": study.asked.counted,
+            "means": UNSURE_MEANS,
             "shares": _origin(study.uncertainty),
             "hidden": max(0, study.tree.n_nodes - LISTED),
         },

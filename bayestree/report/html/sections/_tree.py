@@ -9,6 +9,7 @@ from bayestree.report.html.sections._section import CLASS_KEY, Section
 from bayestree.report.html.sheets import Sheet, sheets, shown_nodes
 from bayestree.report.html.standing import is_small, standing
 from bayestree.report.html.study import Study
+from bayestree.report.splits import UNSURE_MEANS
 from bayestree.routed_tree import RoutedTree
 
 DRAWN_LEAVES = 400  # of the trees of a forest that are drawn
@@ -43,7 +44,8 @@ def tree(study: Study) -> Section:
             "key": list(enumerate(study.classes)) if len(study.classes) <= CLASS_KEY else [],
             "sided": drawn[0].labels.sides,
             "doubt": study.uncertainty is not None,
-            "asked": study.asked.name if study.asked is not None else "",
+            "asked": study.asked.counted if study.asked is not None else "",
+            "unsure_means": UNSURE_MEANS,
             "drawn": study.splits_drawn,
             "n_draws": study.n_draws,
             "classifies": study.classifies,

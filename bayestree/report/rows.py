@@ -36,6 +36,11 @@ class Rows(NamedTuple):
         """What they are called."""
         return "held-out rows" if self.held_out else "training rows"
 
+    @property
+    def counted(self) -> str:
+        """How many they are, and what they are called, as in ``"40 held-out rows"``."""
+        return f"{len(self):,} {self.name[:-1] if len(self) == 1 else self.name}"
+
     def __len__(self) -> int:
         return len(self.weights)
 

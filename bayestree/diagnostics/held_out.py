@@ -1,0 +1,77 @@
+"""How far predictions hold on rows that no fit has seen, in a sentence."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bayestree.diagnostics.calibration import Calibration
+
+ERRORS = 2.0  # standard errors beyond which a deviation is not taken for chance
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What held-out rows say about the predictions.
+
+    Attributes
+    ----------
+    holds : bool
+        Whether the probabilities or intervals are as right as they claim to be, as far as these
+        rows can tell.
+    says : str
+        The figures, in a sentence.
+    """
+
+    holds: bool
+    says: str
+
+
+def held_out_classes(found: Calibration) -> HeldOut:
+    """Judge class probabilities by their calibration error.
+
+    Parameters
+    ----------
+    found : Calibration
+        On rows that the fit has not seen.
+    """
+    ece = found.ece
+    holds = found.n_zero == 0 and ece.value <= ece.if_calibrated + ERRORS * ece.error
+    says = (
+        f"On {_rows(found.n_rows)} {found.accuracy.value:.1%} of the predicted classes are right, "
+        f"and the expected calibration error is {ece.value:.3f} ({ece.if_calibrated:.3f} would be "
+        "expected of calibrated probabilities)."
+    )
+    if found.n_zero:
+        says += f" {_rows(found.n_zero)} had a class that was given probability 0."
+    return HeldOut(holds, says)
+
+
+def held_out_values(y: ArrayLike, low: ArrayLike, high: ArrayLike, level: float) -> HeldOut:
+    """Judge predictive intervals by their coverage.
+
+    Parameters
+    ----------
+    y, low, high : arrays, shape (n,)
+        Values of rows that the fit has not seen, and the ends of their intervals.
+    level : float
+        Probability that the intervals are meant to have.
+
+    Raises
+    ------
+    ValueError
+        If there are no rows, or not one value for each interval.
+    """
+    values, ends = np.asarray(y, dtype=np.float64), (np.asarray(low), np.asarray(high))
+    if values.shape != ends[0].shape or values.size == 0:
+        raise ValueError(f"y must have shape {ends[0].shape}, as the rows, got {values.shape}.")
+    inside = (values >= ends[0]) & (values <= ends[1])
+    share, n = float(inside.mean()), len(inside)
+    holds = abs(share - level) <= ERRORS * float(np.sqrt(level * (1 - level) / n))
+    return HeldOut(
+        holds, f"On {_rows(n)} {share:.1%} of the values lie inside their {level:.0%} intervals."
+    )
+
+
+def _rows(n: int) -> str:
+    return f"{n:,} held-out row{'' if n == 1 else 's'}"

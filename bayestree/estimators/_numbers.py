@@ -1,0 +1,115 @@
+"""X as scikit-learn checks it, with the columns named that hold text, dates or gaps."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.utils.validation import validate_data
+
+from bayestree.tables import InputError, check_complete
+
+MOSTLY = 0.9  # of the values of a column: where so many are numbers, the others are faults
+#: How to make numbers of times, by what pandas infers them to be.
+TIMES = {
+    "datetime64": "pandas.DatetimeIndex({}).day_of_year",
+    "datetime": "pandas.DatetimeIndex({}).day_of_year",
+    "date": "pandas.DatetimeIndex({}).day_of_year",
+    "period": "pandas.PeriodIndex({}).day_of_year",
+    "timedelta64": "pandas.TimedeltaIndex({}).total_seconds()",
+    "timedelta": "pandas.TimedeltaIndex({}).total_seconds()",
+}
+
+
+class _Column(NamedTuple):
+    """A column that may hold anything but numbers, its name in messages, and how to write it."""
+
+    content: pd.Series
+    name: str
+    written: str
+    place: str
+
+
+def validated(estimator: Any, X: Any, *args: Any, **checks: Any) -> Any:
+    """``validate_data`` of scikit-learn, with clearer errors.
+
+    Raises
+    ------
+    ValueError
+        For dates, which that takes for nanoseconds or refuses with an error of NumPy; for text,
+        missing and infinite values; and as that does.
+    """
+    for column in _columns(X):
+        _refuse_times(column)
+    try:
+        return validate_data(estimator, X, *args, **checks)
+    except (TypeError, ValueError) as error:
+        rows = np.asarray(X, dtype=object) if isinstance(X, list) else X
+        said = _about_text(list(_columns(rows))) or _about_gaps(rows, str(error))
+        if not said:
+            raise
+        raise ValueError(said) from error
+
+
+def _columns(X: Any) -> Iterator[_Column]:
+    if isinstance(X, pd.DataFrame):
+        # by place, for two columns may have one name
+        for number, (name, dtype) in enumerate(zip(X.columns, X.dtypes, strict=True)):
+            if not pd.api.types.is_numeric_dtype(dtype):
+                key = f"X[{name!r}]"
+                yield _Column(X.iloc[:, number], repr(name), key, f"{key}.iloc[{{}}]")
+    elif isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind not in "biufc":
+        for number in range(X.shape[1]):
+            values = pd.Series(X[:, number])
+            yield _Column(values, str(number), f"X[:, {number}]", f"X[{{}}, {number}]")
+
+
+def _refuse_times(column: _Column) -> None:
+    kind = pd.api.types.infer_dtype(column.content, skipna=True)
+    if kind in TIMES:
+        raise ValueError(
+            f"column {column.name} of X holds dates or times ({kind}); replace it by numbers, such "
+            f"as {TIMES[kind].format(column.written)}, or leave it out."
+        )
+
+
+def _about_text(columns: list[_Column]) -> str:
+    """What to say of text among the columns; empty if there is none."""
+    found = [(column, odd) for column in columns if (odd := _odd(column.content)).any()]
+    if not found:
+        return ""
+    column, odd = found[0]
+    row = int(odd.argmax())
+    where = column.place.format(row)
+    head = (
+        f"could not convert string to float: column {column.name} of X holds "
+        f"{str(column.content.iloc[row])!r} ({where})"
+    )
+    if odd.mean() <= 1 - MOSTLY:
+        return f"{head}, and numbers in {(~odd).sum()} of {len(odd)} rows; correct it."
+    listed = ", ".join(column.name for column, _ in found)
+    return (
+        f"{head}. One-hot encode text, as by sklearn.compose.make_column_transformer(("
+        f"sklearn.preprocessing.OneHotEncoder(sparse_output=False), [{listed}]), "
+        "remainder='passthrough'), or fit the table by `bayestree fit`, which encodes text."
+    )
+
+
+def _odd(values: pd.Series) -> NDArray[np.bool_]:
+    """Which values are text, and no number as text."""
+    text = np.array([isinstance(value, str) for value in values], dtype=bool)
+    number = pd.to_numeric(values.astype(str), errors="coerce").notna().to_numpy(dtype=bool)
+    return text & ~number
+
+
+def _about_gaps(X: Any, error: str) -> str:
+    """What to say of missing and infinite values; empty if they are not the matter."""
+    if not isinstance(X, pd.DataFrame) or not re.match("Input X contains (NaN|infinity)", error):
+        return ""
+    try:
+        check_complete(X.reset_index(drop=True))
+    except InputError as gaps:
+        return f"{error.splitlines()[0].rstrip('.')}: {gaps}"
+    return ""

@@ -1,0 +1,77 @@
+"""Why the tree of a fit has a single leaf."""
+
+import math
+import warnings
+
+from torch import Tensor
+
+from bayestree.inference.data import Data
+from bayestree.inference.growing import GrowthLimits
+
+ONE_WAY = (
+    "after the refinement every split sends all training rows to one side; try another "
+    "random_state, a lower learning_rate, or fewer epochs"
+)
+
+
+class SingleLeafWarning(UserWarning):
+    """The fitted tree has a single leaf, although y varies and splits were allowed."""
+
+
+def warn_single_leaf(y: Tensor, limits: GrowthLimits, reason: str) -> None:
+    """Warn of a tree without splits, unless nothing else was asked for.
+
+    Parameters
+    ----------
+    y : Tensor, shape (n,)
+        Of the training rows.
+    limits : GrowthLimits
+    reason : str
+        Which limit prevented the split, and what to change.
+
+    Warns
+    -----
+    SingleLeafWarning
+        If y varies and the limits allow for a split.
+    """
+    if limits.max_depth > 0 and limits.max_leaves != 1 and bool((y != y[0]).any()):
+        warnings.warn(
+            f"the tree has a single leaf and predicts the same for all rows: {reason}.",
+            SingleLeafWarning,
+            stacklevel=3,
+        )
+
+
+def why_not_grown(data: Data, limits: GrowthLimits, best: float = math.nan) -> str:
+    """Which limit kept greedy growth from splitting the root, and what to change.
+
+    Parameters
+    ----------
+    data : Data
+        The rows to grow on.
+    limits : GrowthLimits
+    best : float
+        Gain of the best split that was found, in nats; NaN where there was none.
+    """
+    n_rows, weight = len(data.X), float(data.weights.sum())
+    needs = []
+    if n_rows < 2 * limits.min_leaf:
+        needs.append(f"min_leaf={limits.min_leaf} needs {2 * limits.min_leaf} rows for a split")
+    if weight < limits.min_rows:
+        needs.append(f"min_rows={limits.min_rows:g} needs a total weight of rows of as much")
+    if needs:
+        names = " and ".join(one.partition("=")[0] for one in needs)
+        return f"{' and '.join(needs)}, and there are {n_rows} of weight {weight:g}; lower {names}"
+    if bool((data.X[0] == data.X).all()):
+        return "all rows have the same features"
+    if best < limits.min_gain:
+        return (
+            f"the best split that was found gains {best:.3g} nats of log-likelihood, less than "
+            f"min_gain={limits.min_gain:g}; lower min_gain"
+        )
+    if limits.min_leaf > 1:
+        return (
+            f"no split was found with min_leaf={limits.min_leaf} of the {n_rows} rows on each "
+            "side; lower min_leaf"
+        )
+    return "no split was found that separates the rows"

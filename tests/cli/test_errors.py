@@ -1,0 +1,74 @@
+"""How verbs fail: one line for people, and JSON for programs that ask for it."""
+
+import json
+
+import pytest
+
+from bayestree import cli
+from bayestree.runs import runner
+from tests.cli.command import QUICK, run
+
+#: A command of each verb that prints JSON, with input that it refuses.
+REFUSED = {
+    "run": ("run", "absent.toml"),
+    "fit": ("fit", "absent.csv", "--target", "y", "--out", "tree"),
+    "predict": ("predict", "absent", "absent.csv"),
+    "summary": ("summary", "absent"),
+    "diagnose": ("diagnose", "absent"),
+    "report": ("report", "absent"),
+    "compare": ("compare", "absent", "other"),
+    "export": ("export", "absent"),
+    "sweep": ("sweep", "absent.toml"),
+    "show": ("cards", "show", "absent"),
+    "parameters": ("cards", "parameters", "absent"),
+}
+
+
+def error_of(result):
+    """The error on standard output, which holds nothing else."""
+    content = json.loads(result.stdout)
+    assert list(content) == ["error"]
+    return content["error"]
+
+
+def test_all_verbs_are_here():
+    with_json = {
+        name
+        for name, verb in cli.typer.main.get_command(cli.app).commands.items()
+        if any("--json" in option.opts for option in verb.params)
+    }
+    assert with_json <= set(REFUSED)
+
+
+@pytest.mark.parametrize("words", REFUSED.values(), ids=REFUSED)
+def test_input_that_is_refused(words, place):
+    plain, told = run(*words), run(*words, "--json")
+    assert (plain.exit_code, told.exit_code) == (2, 2)
+    assert plain.stdout == ""
+    assert plain.stderr == told.stderr == f"bayestree: {error_of(told)}\n"
+
+
+@pytest.mark.parametrize("words", [("fit", "a.csv"), ("summary", "a", "--nod"), ("sumary",)])
+def test_wrong_options(words, place):
+    plain, told = run(*words), run(*words, "--json")
+    assert (plain.exit_code, told.exit_code) == (2, 2)
+    assert plain.stdout == ""
+    assert error_of(told).rstrip(".") in " ".join(told.stderr.replace("│", "").split())
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (KeyboardInterrupt, 130, "interrupted; type the same again with --resume"),
+        (RuntimeError("of the program"), 1, "RuntimeError: of the program"),
+    ],
+)
+def test_ends_of_other_kinds(raised, code, said, table, place, monkeypatch):
+    def fail(*_, **__):
+        raise raised
+
+    table.to_csv("data.csv", index=False)
+    monkeypatch.setattr(runner, "read_rows", fail)
+    result = run("fit", "data.csv", "--target", "kind", "--out", "tree", *QUICK, "--json")
+    assert result.exit_code == code  # a fault ends with 70 where there is no test runner
+    assert error_of(result).startswith(said)

@@ -1,0 +1,52 @@
+"""Whether held-out rows speak for the predictions."""
+
+import numpy as np
+import pytest
+
+from bayestree.diagnostics import calibration, held_out_classes, held_out_values
+
+N = 4000
+
+
+def drawn(seed=0):
+    """Probabilities of class 1, and classes that they are true of."""
+    rng = np.random.default_rng(seed)
+    p = rng.uniform(size=N)
+    return p, (rng.uniform(size=N) < p).astype(int)
+
+
+def test_true_probabilities_hold():
+    # Two standard errors above what is expected: at most 1 sample in 20 is further off.
+    held = [held_out_classes(calibration(y, p)).holds for p, y in map(drawn, range(20))]
+    assert np.sum(held) >= 15  # P(fewer) < 1e-3 at a rate of .95
+
+
+def test_probabilities_that_are_too_sure_do_not():
+    p, y = drawn()
+    sure = p**3 / (p**3 + (1 - p) ** 3)
+    found = held_out_classes(calibration(y, sure))
+    assert not found.holds
+    assert f"On {N:,} held-out rows" in found.says
+
+
+def test_a_class_that_was_ruled_out():
+    p, y = drawn()
+    p[0], y[0] = 0.0, 1
+    found = held_out_classes(calibration(y, p))
+    assert not found.holds
+    assert "1 held-out row had a class that was given probability 0" in found.says
+
+
+@pytest.mark.parametrize(("width", "holds"), [(1.0, True), (0.8, False), (1.25, False)])
+def test_coverage(width, holds):
+    y = (np.arange(N) + 0.5) / N  # exactly uniform
+    half = 0.45 * width
+    found = held_out_values(y, np.full(N, 0.5 - half), np.full(N, 0.5 + half), 0.9)
+    assert found.holds == holds
+    assert f"{2 * min(half, 0.5):.1%}"[:3] in found.says
+    assert "90% intervals" in found.says
+
+
+def test_no_rows():
+    with pytest.raises(ValueError, match="y must have shape"):
+        held_out_values([], [], [], 0.9)

@@ -1,0 +1,120 @@
+"""ArviZ's own functions on what ``to_arviz`` gives: docs/arviz.md says which of them work."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+import bayestree as bt
+from bayestree import _arviz
+
+pytestmark = [
+    pytest.mark.skipif(_arviz.major_version() > 0, reason="functions of ArviZ 0.x"),
+    # 30 draws are too few for ArviZ to trust its scores, which is not what is tested here.
+    pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning"),
+    pytest.mark.filterwarnings("ignore:For one or more samples the posterior variance:UserWarning"),
+    # So short a chain may stay where it is, and a point estimate does.
+    pytest.mark.filterwarnings("ignore:Your data appears to have a single value:UserWarning"),
+    # How ArviZ itself calls NumPy, pandas and Matplotlib.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:arviz"),
+    pytest.mark.filterwarnings("ignore::FutureWarning:arviz"),
+]
+
+OF_DRAWS = [
+    *["plot_trace", "plot_posterior", "plot_forest", "plot_rank", "plot_ess", "plot_mcse"],
+    *["plot_autocorr", "plot_density", "plot_violin", "plot_pair", "plot_parallel"],
+    *["plot_dist_comparison", "summary", "ess", "rhat", "mcse", "hdi"],
+]
+OF_ROWS = ["plot_bpv", "plot_ppc", "loo", "waic"]
+OF_OBS = ["plot_loo_pit", "plot_separation", "loo_pit"]
+OTHERS = {
+    "plot_ridge": lambda az, d, v: az.plot_forest(d, var_names=v, kind="ridgeplot"),
+    "divergences": lambda az, d, v: az.plot_pair(d, var_names=v, divergences=True),
+    "evolution": lambda az, d, v: az.plot_ess(d, var_names=v, kind="evolution"),
+    "plot_ppc of the prior": lambda az, d, _: az.plot_ppc(d, group="prior"),
+    "plot_ts": lambda az, d, _: az.plot_ts(d, y="obs", num_samples=5),
+    "plot_lm": lambda az, d, _: az.plot_lm(idata=d, y="obs", num_samples=5),
+    "plot_khat": lambda az, d, _: az.plot_khat(az.loo(d, pointwise=True)),
+    "plot_elpd": lambda az, d, _: az.plot_elpd({"one": d, "other": d}),
+    "plot_compare": lambda az, d, _: az.plot_compare(az.compare({"one": d, "other": d})),
+    "psens": lambda az, d, v: [az.psens(d, component=c, var_names=v) for c in PARTS],
+    "r2_score": lambda az, d, _: az.r2_score(
+        d.observed_data.obs.to_numpy(), az.extract(d, group="posterior_predictive").obs.T.to_numpy()
+    ),
+}
+PARTS = ("prior", "likelihood")
+OF_A_SAMPLER = ["plot_energy", "bfmi"]
+
+
+def called(name, data):
+    """What the function returns."""
+    az = _arviz.arviz()
+    variables = ["intercept"]
+    if name in OTHERS:
+        return OTHERS[name](az, data, variables)
+    given = {"var_names": variables} if name in OF_DRAWS else {}
+    return getattr(az, name)(data, **given, **({"y": "obs"} if name in OF_OBS else {}))
+
+
+@pytest.fixture(scope="module")
+def made():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))
+    y = X[:, 0] + 0.5 * rng.normal(size=40)
+    labels = np.where(y > 0, "yes", "no")
+    short = {"max_depth": 1, "n_experts": 2, "epochs": 5, "random_state": 0}
+    draws = {"n_draws": 30, "n_warmup": 10, "n_chains": 2}
+    fits = {
+        "svi": bt.ConvexPolytopeTreeClassifier(**short, n_draws=30).fit(X, labels),
+        "numbers": bt.ConvexPolytopeTreeRegressor(**short, n_draws=30).fit(X, y),
+        "restarts": bt.ConvexPolytopeTreeClassifier(**short, n_draws=30, n_restarts=2).fit(
+            X, labels
+        ),
+        "nuts": bt.ConvexPolytopeTreeClassifier(**short, inference="nuts", **draws).fit(X, labels),
+        "map": bt.ConvexPolytopeTreeClassifier(**short, inference="map").fit(X, labels),
+    }
+    return {
+        name: (fit.to_arviz(X, y if name == "numbers" else labels, n_prior=10), fit.to_arviz())
+        for name, fit in fits.items()
+    }
+
+
+@pytest.fixture(autouse=True)
+def close():
+    yield
+    plt.close("all")
+
+
+@pytest.mark.parametrize("kind", ["svi", "numbers", "nuts"])
+@pytest.mark.parametrize("name", [*OF_DRAWS, *OF_ROWS, *OF_OBS, *OTHERS])
+def test_functions_work_with_the_rows(made, kind, name):
+    assert called(name, made[kind][0]) is not None
+
+
+@pytest.mark.parametrize("name", OF_DRAWS)
+def test_functions_of_the_draws_need_no_rows(made, name):
+    assert called(name, made["restarts"][1]) is not None
+
+
+@pytest.mark.parametrize("name", [*OF_ROWS, "plot_ppc of the prior"])
+def test_functions_of_rows_name_the_group_that_they_miss(made, name):
+    with pytest.raises(TypeError, match=r"posterior_predictive|prior_predictive|log likelihood"):
+        called(name, made["svi"][1])
+
+
+@pytest.mark.parametrize("name", OF_A_SAMPLER)
+def test_only_a_sampler_has_an_energy(made, name):
+    assert called(name, made["nuts"][1]) is not None
+    for kind in ("svi", "map"):
+        with pytest.raises((AttributeError, TypeError), match=r"[Ee]nergy"):
+            called(name, made[kind][0])
+
+
+@pytest.mark.parametrize("name", ["plot_forest", "plot_pair", "plot_ppc", "plot_bpv", "ess"])
+def test_a_point_estimate_is_one_draw(made, name):
+    assert called(name, made["map"][0]) is not None
+
+
+def test_no_draw_of_a_guide_has_diverged(made):
+    assert not made["svi"][0].sample_stats.diverging.any()
+    assert made["svi"][0].sample_stats.diverging.dims == ("chain", "draw")
+    assert "diverging" not in made["map"][0].sample_stats

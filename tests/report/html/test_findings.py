@@ -1,0 +1,98 @@
+"""The sentences at the head of the page, of predictions whose errors are known."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from bayestree.diagnostics import calibration
+from bayestree.report.html.findings import _calibration, _prediction
+from bayestree.report.html.scores import scores_of
+from bayestree.report.html.study import Study
+from bayestree.report.rows import Rows
+
+N = 4000
+
+
+def found(probability, y):
+    """The finding about probabilities of class 1 of held-out rows."""
+    study = SimpleNamespace(
+        calibration=calibration(y, probability), scored=SimpleNamespace(held_out=True)
+    )
+    return _calibration(study)
+
+
+def drawn(true, seed=0):
+    return (np.random.default_rng(seed).uniform(size=len(true)) < true).astype(int)
+
+
+TRUE = np.linspace(0.02, 0.98, N)
+LOGIT = np.log(TRUE / (1 - TRUE))
+
+
+def sharpened(factor):
+    """The probabilities with their log-odds multiplied."""
+    return 1 / (1 + np.exp(-factor * LOGIT))
+
+
+def test_true_probabilities_come_true():
+    finding = found(TRUE, drawn(TRUE))
+    assert finding.tone == "ok"
+    assert "come true" in finding.says
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(0.5, "not confident enough"), (2.0, "too confident")]
+)
+def test_the_direction_is_that_of_the_error(factor, verdict):
+    finding = found(sharpened(factor), drawn(TRUE))
+    assert finding.says.startswith(f"Probabilities are {verdict}: ")
+    assert finding.tone == "doubtful"
+
+
+def test_two_impossible_rows_do_not_turn_the_verdict():
+    """As of a forest whose votes are cautious, but for two rows that no tree voted for."""
+    p, y = sharpened(0.5), drawn(TRUE)
+    p[:2], y[:2] = 0.0, 1
+    says = found(p, y).says
+    assert says.startswith("Probabilities are not confident enough: ")
+    assert says.endswith(" 2 held-out rows hold a class that was given probability 0.")
+
+
+def test_errors_in_both_directions_are_told_apart():
+    p = np.where(np.arange(N) % 2, 0.6, 0.9)
+    y = drawn(np.where(np.arange(N) % 2, 0.9, 0.6))
+    assert "some too high and some too low" in found(p, y).says
+
+
+class Fitted:
+    """Predicts the sign of the first feature."""
+
+    classes_ = np.array(["a", "b"])
+    tree_ = SimpleNamespace(value=np.eye(2), class_names=("a", "b"), n_features=2)
+
+    def predict_proba(self, X):
+        right = np.where(X[:, 0] > 0, 0.9, 0.1)
+        return np.stack([1 - right, right], axis=1)
+
+
+def test_a_tree_is_compared_with_logistic_regression():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2))
+    y = np.where(X[:, 1] > 0, "b", "a")  # what logistic regression finds, and the tree does not
+    train, held = (
+        Rows(X[part], y[part], np.ones(300), held_out)
+        for part, held_out in ((slice(300), False), (slice(300, None), True))
+    )
+    study = Study(Fitted(), train, held)
+    scores = scores_of(study)
+    accuracy = scores.get("accuracy")
+    own, other = (X[300:, 0] > 0) == (y[300:] == "b"), study.baseline.model.predict(X[300:])
+    right = other == y[300:]
+    assert accuracy.baseline == right.mean() > 0.9
+    gap, error = own.mean() - right.mean(), np.std(own * 1.0 - right) / np.sqrt(300)
+    assert scores.baseline_error == pytest.approx(error)
+    says = _prediction(study, scores).says
+    assert "logistic regression, fitted to the same rows, is right for" in says
+    minus = "\N{MINUS SIGN}"
+    assert f"difference {minus}{-100 * gap:.1f} ± {100 * error:.1f} percentage points" in says

@@ -1,0 +1,79 @@
+"""What splits look at, and how sure they are."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from bayestree.report.rows import Rows
+from bayestree.report.splits import asked_of, doubt, importance, strongest
+from tests.report.cases import network_tree
+from tests.test_text import committee, oblique
+
+
+def rows_for(tree, n=400, *, held_out=False):
+    rng = np.random.default_rng(3)
+    X = tree.center + tree.scale * rng.normal(size=(n, tree.n_features))
+    return Rows(X, None, np.ones(n), held_out)
+
+
+def test_a_node_by_shuffling_every_feature():
+    """The mean over many shuffles of a column, by the tree's own routing."""
+    tree = committee()
+    rows = rows_for(tree)
+    (found,) = importance([tree], rows).nodes
+    X, rng = rows.matrix, np.random.default_rng(11)
+    right = tree.goes_right(0, X)
+    expected = np.zeros(tree.n_features)
+    for feature in range(tree.n_features):
+        for _ in range(20):
+            shuffled = X.copy()
+            shuffled[:, feature] = rng.permutation(X[:, feature])
+            expected[feature] += (tree.goes_right(0, shuffled) != right).mean() / 20
+    # standard error of a share of 400 rows, over 5 shuffles that share these rows
+    np.testing.assert_allclose(found[0], expected, atol=4 * np.sqrt(0.25 / 400))
+    assert (found[0] > 0).any()
+
+
+def test_a_feature_counts_by_what_its_split_changes():
+    """A root on one feature, whose sides differ, above a node on another, whose sides do not."""
+    tree = oblique()
+    one = replace(tree, hyperplane=tree.hyperplane * [1.0, 0.0, 0.0])
+    alike = replace(one, value=np.broadcast_to(one.value[:1], one.value.shape))
+    assert importance([one], rows_for(one)).total.tolist() == [1.0, 0.0, 0.0]
+    assert not importance([alike], rows_for(alike)).total.any()
+    both = importance([one, alike], rows_for(one))
+    assert both.total.tolist() == [1.0, 0.0, 0.0]
+    assert all(nodes[0, 0] > 0 for nodes in both.nodes)
+
+
+def test_networks_have_no_features():
+    tree = network_tree()
+    found = importance([tree], rows_for(tree))
+    assert not found.nodes[0].any()
+    assert not found.total.any()
+
+
+def test_the_strongest_hold_nine_tenths():
+    assert strongest(np.array([0.1, 0.5, 0.0, 0.4])).tolist() == [1, 3]
+    assert strongest(np.array([0.2, 0.5, 0.0, 0.4])).tolist() == [1, 3, 0]
+    assert strongest(np.zeros(3)).tolist() == []
+
+
+def test_held_out_rows_are_asked_first():
+    tree = oblique()
+    train, held = rows_for(tree, 3000), rows_for(tree, 40, held_out=True)
+    assert asked_of(train, held).counted == "40 held-out rows"
+    assert asked_of(train, None).counted == "2,000 training rows"
+    assert asked_of(None, None) is None
+
+
+@pytest.mark.parametrize(("draws", "mirror"), [(1, False), (8, True)])
+def test_nothing_is_said_where_draws_do_not_tell(draws, mirror):
+    estimator = SimpleNamespace(
+        tree_=oblique(),
+        posterior_=SimpleNamespace(n_chains=1, n_draws=draws, settings={"mirror": mirror}),
+        split_uncertainty=pytest.fail,
+    )
+    assert doubt(estimator, rows_for(oblique())) is None

@@ -1,0 +1,267 @@
+"""Tables as people have them: each fault is named with its column, value and line."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bayestree.runs.rows import read_rows
+from bayestree.runs.runner import run
+from bayestree.runs.store import open_run
+from bayestree.tables import InputError
+from tests.runs.cases import run_file
+
+N = 400
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr("bayestree.tables.chunks.CELLS", 200)
+
+
+@pytest.fixture(params=["memory", "disk"])
+def storage(request):
+    return request.param
+
+
+def frame(n=N):
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, n)).round(4)
+    return pd.DataFrame({"a": a, "b": b, "kind": np.where(a + b > 0, "big", "small")})
+
+
+def lines(n=N, **columns):
+    """The lines of a file."""
+    return frame(n).assign(**columns).to_csv(index=False).splitlines()
+
+
+def rows_of(folder, storage, content=None, **data):
+    if content is not None:
+        raw = content if isinstance(content, bytes) else content.encode()
+        (folder / "rows.csv").write_bytes(raw)
+    data = {"path": "rows.csv", "drop": [], "storage": storage} | data
+    return read_rows(run_file(folder, data=data))
+
+
+def refusal(folder, storage, content=None, **data):
+    with pytest.raises(InputError) as found:
+        rows_of(folder, storage, content, **data)
+    assert "\n" not in str(found.value)
+    return str(found.value)
+
+
+def with_cell(line, column, value, n=N):
+    """The table, with another value on a line of its file."""
+    found = [text.split(",") for text in lines(n)]
+    found[line - 1][column] = value
+    return "\n".join(map(",".join, found))
+
+
+class TestNumbers:
+    def test_one_question_mark(self, storage, tmp_path):
+        said = refusal(tmp_path, storage, with_cell(203, 0, "?"))
+        assert said.startswith(
+            "column 'a' holds numbers in 399 of 400 rows, but line 203 of 'rows.csv' holds '?'; "
+            "correct it"
+        )
+
+    def test_line_breaks_and_blank_lines_are_counted(self, storage, tmp_path):
+        found = [*lines(note="x"), ""]
+        found[5] = found[5].replace(",x", ',"x\ny"')
+        found.insert(8, "")
+        found[100] = "?," + found[100].split(",", 1)[1]
+        said = refusal(tmp_path, storage, "\n".join(found))
+        assert "but line 102 of 'rows.csv' holds '?'" in said
+
+    def test_few_rows(self, storage, tmp_path):
+        """Too few for more than a hundred texts, which were categories before."""
+        said = refusal(tmp_path, storage, with_cell(9, 1, "n.a.", n=60))
+        assert "column 'b' holds numbers in 59 of 60 rows, but line 9 " in said
+
+    def test_a_target(self, storage, tmp_path):
+        said = refusal(tmp_path, storage, with_cell(31, 1, "?"), target="b", drop=["kind"])
+        assert "column 'b' holds numbers in 399 of 400 rows, but line 31 " in said
+        said = refusal(tmp_path, storage, target="b", drop=["kind"], task="regression")
+        assert "column 'b' should hold numbers, but line 31 of 'rows.csv' holds '?'" in said
+
+    def test_a_test_table(self, storage, tmp_path):
+        (tmp_path / "test.csv").write_text(with_cell(40, 1, "?"))
+        said = refusal(tmp_path, storage, "\n".join(lines()), test="test.csv")
+        assert "column 'b' should hold numbers, but line 40 of 'test.csv' holds '?'" in said
+
+    @pytest.mark.parametrize("cell", ["{},5", "1,{:03}.5", "{} %", "${}"])
+    def test_numbers_with_other_marks(self, cell, storage, tmp_path):
+        content = frame().assign(a=[cell.format(i) for i in range(N)]).to_csv(index=False)
+        said = refusal(tmp_path, storage, content)
+        assert "column 'a' holds numbers that cannot be read: line 2 of 'rows.csv' holds" in said
+        assert "with a decimal point and without other marks" in said
+
+    def test_few_codes_are_categories(self, storage, tmp_path):
+        codes = np.where(np.arange(N) % 50, (np.arange(N) % 4).astype(str), "3+")
+        found = rows_of(tmp_path, storage, frame().assign(a=codes).to_csv(index=False))
+        assert found.encoding.columns[0].categories == ("0", "1", "2", "3", "3+")
+        assert found.remarks == [
+            "column 'a' holds numbers in 392 of 400 rows, but becomes categories, for row 1 holds "
+            "'3+'."
+        ]
+
+
+class TestSeparators:
+    def test_a_thousand_or_a_fraction(self, storage, tmp_path):
+        """1,234 may be either, so that the file is not guessed at."""
+        cells = [f"1,{i:03}" for i in range(N)]
+        said = refusal(tmp_path, storage, frame().assign(a=cells).to_csv(sep=";", index=False))
+        assert "line 2 of 'rows.csv' holds '1,000'" in said
+
+    def test_both_decimal_marks(self, storage, tmp_path):
+        cells = [f"{i},25" if i % 2 else f"{i}.25" for i in range(N)]
+        said = refusal(tmp_path, storage, frame().assign(a=cells).to_csv(sep=";", index=False))
+        assert "column 'a'" in said
+        assert "line 3 of 'rows.csv' holds '1,25'" in said
+
+    def test_separators_in_quotes(self, storage, tmp_path):
+        note = np.where(np.arange(N) % 2, "x;y;z", "u;v\tw")
+        found = rows_of(tmp_path, storage, frame().assign(note=note).to_csv(index=False))
+        assert found.X.shape[1] == 4
+        note = np.where(np.arange(N) % 2, "x,y,z", "u,v")
+        found = rows_of(tmp_path, storage, frame().assign(note=note).to_csv(index=False, sep=";"))
+        assert found.X.shape[1] == 4
+
+    @pytest.mark.parametrize("ending", ["csv", "tsv", "csv.gz", "tsv.gz"])
+    def test_tabs(self, ending, storage, tmp_path):
+        frame().to_csv(tmp_path / f"rows.{ending}", sep="\t", index=False)
+        found = rows_of(tmp_path, storage, path=f"rows.{ending}")
+        assert found.X.shape == (320, 2)
+
+    def test_a_byte_order_mark(self, storage, tmp_path):
+        content = frame().to_csv(index=False, sep=";").encode("utf-8-sig")
+        assert list(rows_of(tmp_path, storage, content).X) == ["a", "b"]
+
+
+class TestLines:
+    def test_a_short_line(self, storage, tmp_path):
+        found = lines()
+        found[250] = "1.5,2.5"
+        assert refusal(tmp_path, storage, "\n".join(found)) == (
+            "line 251 of 'rows.csv' has 2 fields, but the header names 3 columns; complete the "
+            "line, or delete it."
+        )
+
+    def test_a_long_line(self, storage, tmp_path):
+        found = lines()
+        found[250] = "1.5,2.5,big,big"
+        said = refusal(tmp_path, storage, "\n".join(found))
+        assert (
+            "line 251 has 4 fields, but the header (line 1) has 3; name every column, delete"
+            in said
+        )
+
+    def test_a_missing_value(self, storage, tmp_path):
+        content = with_cell(300, 1, "NA").replace("\n", "\n\n", 1)
+        assert refusal(tmp_path, storage, content) == (
+            "1 missing value ('b': 1), first at line 301 of 'rows.csv', where 'NA' stands for "
+            "a missing value; fill them in, or drop the rows or columns."
+        )
+
+    def test_all_chunks_are_counted(self, storage, tmp_path):
+        content = frame()
+        content.loc[[7, 300], "b"], content.loc[5, "a"] = np.nan, np.nan
+        said = refusal(tmp_path, storage, content.to_csv(index=False))
+        assert said.startswith("3 missing values ('a': 1, 'b': 2), first at line 7 ")
+
+    def test_a_quote_that_is_not_closed(self, storage, tmp_path):
+        found = lines()
+        found[77] = '"1.5,2.5,big'
+        said = refusal(tmp_path, storage, "\n".join(found))
+        assert "a quote that opens on line 78 is never closed" in said
+
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [
+            (b"a,kind\n1,x\n2,\xe9\n", "line 3 holds the byte 0xe9, which is not UTF-8"),
+            ("a,kind\n1,x\n".encode("utf-16"), "it is in UTF-16; save it as UTF-8"),
+            (b"sep=;\na;kind\n1;x\n", "line 1 of .* is an instruction to Excel"),
+            (b"\n  \n\n", "no line of column names"),
+            (b"a,kind,a\n1,x,2\n", "column named 'a': columns 1 and 3; rename one"),
+            (b"My sales\n\na,kind\n1,x\n", r"line 3 has 2 fields, .* \(line 1\) has 1"),
+        ],
+    )
+    def test_files_of_spreadsheets(self, content, said, storage, tmp_path):
+        with pytest.raises(InputError, match=said):
+            rows_of(tmp_path, storage, content)
+
+    def test_a_sheet(self, storage, tmp_path):
+        (tmp_path / "rows.xlsx").write_bytes(b"PK")
+        assert "save the sheet as CSV" in refusal(tmp_path, storage, path="rows.xlsx")
+
+
+class TestColumns:
+    def test_an_index_is_left_out(self, storage, tmp_path):
+        shuffled = frame().sample(frac=0.5, random_state=0)
+        for content in (frame().to_csv(), shuffled.to_csv()):
+            found = rows_of(tmp_path, storage, content)
+            assert list(found.X) == ["a", "b"]
+            assert found.remarks == [
+                "column 'Unnamed: 0' has no name and numbers the rows: it is left out."
+            ]
+
+    def test_what_is_no_index(self, storage, tmp_path):
+        first = frame().assign(first=np.arange(N))[["first", "a", "b", "kind"]]
+        assert "first" in rows_of(tmp_path, storage, first.to_csv(index=False)).X
+        values = frame().set_index(np.arange(N) // 2).to_csv()
+        assert "Unnamed: 0" in rows_of(tmp_path, storage, values).X
+
+    def test_empty_columns_of_a_sheet(self, storage, tmp_path):
+        content = "\n".join(f"{line},," for line in lines())
+        found = rows_of(tmp_path, storage, content)
+        assert list(found.X) == ["a", "b"]
+        assert "'Unnamed: 3' has neither a name nor values" in found.remarks[0]
+
+    def test_a_column_without_values(self, storage, tmp_path):
+        content = frame().assign(c=np.nan).to_csv(index=False)
+        assert "column 'c' holds no value in any row" in refusal(tmp_path, storage, content)
+
+    def test_dates(self, storage, tmp_path):
+        days = pd.date_range("2024-01-01", periods=N)
+        said = "replace it by numbers, such as pandas.to_datetime(frame['day']).dt.day_of_year"
+        for n in (60, N):
+            content = frame(n).assign(day=days[:n])
+            assert said in refusal(tmp_path, storage, content.to_csv(index=False))
+            content.to_parquet(tmp_path / "rows.parquet")
+            assert said in refusal(tmp_path, storage, path="rows.parquet")
+
+    def test_names(self, storage, tmp_path):
+        content = frame().assign(c=[f"n{i}" for i in range(N)]).to_csv(index=False)
+        said = refusal(tmp_path, storage, content)
+        assert "column 'c' holds more than 100 different texts, such as 'n" in said
+
+    @pytest.mark.parametrize("target", ["Kind", " kind", "kindd"])
+    def test_the_nearest_name(self, target, storage, tmp_path):
+        said = refusal(tmp_path, storage, "\n".join(lines()), target=target)
+        assert said.endswith("which has 'a', 'b', 'kind'; did you mean 'kind'?")
+
+    def test_a_separator_that_is_not_known(self, storage, tmp_path):
+        said = refusal(tmp_path, storage, "\n".join(lines()).replace(",", " "))
+        assert said.endswith(
+            "has 'a b kind'; commas, semicolons, tabs or bars may separate columns."
+        )
+
+    def test_numbers_as_text_in_parquet(self, storage, tmp_path):
+        frame().astype({"a": str}).to_parquet(tmp_path / "test.parquet")
+        found = rows_of(tmp_path, storage, "\n".join(lines()), test="test.parquet")
+        np.testing.assert_array_equal(found.X_held["a"], frame()["a"])
+
+
+def test_runs_with_an_index_among_their_features_still_open(tmp_path):
+    """As earlier versions made them: what was fitted says which columns are features."""
+    frame(60).rename_axis("number").reset_index().to_csv(tmp_path / "data.csv", index=False)
+    file = run_file(tmp_path, data={"drop": []})
+    folder = run(file).folder
+    found = frame(60).to_csv()
+    (tmp_path / "data.csv").write_text(found)
+    for name in ("columns.json", "manifest.json"):
+        path = folder / name
+        old = open_run(folder).manifest["data"]["data"]["sha256"]
+        new = read_rows(file).fingerprints["data"]["sha256"]
+        text = path.read_text().replace('"number"', '"Unnamed: 0"').replace(old, new)
+        path.write_text(text)
+    assert list(open_run(folder).rows().X) == ["Unnamed: 0", "a", "b"]

@@ -1,0 +1,92 @@
+"""Files that cannot be written: which, why, and what to do."""
+
+import errno
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bayestree._write import NoRoomForFileError, check_room, naming, whole_file
+from tests.finished import finished, table
+
+FULL = Path("/dev/full")  # a device that has no room
+resource = pytest.importorskip("resource")
+
+#: Runs commands in a process whose files may have so many bytes, and prints how each ended.
+LIMITED = """
+import json, resource, sys
+from typer.testing import CliRunner
+from bayestree import cli
+limit, commands = int(sys.argv[1]), json.loads(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+for words in commands:
+    result = CliRunner().invoke(cli.app, words)
+    print(json.dumps([result.exit_code, result.stderr]))
+"""
+
+
+def limited(limit, folder, *commands):
+    """How commands end, which are run in a process whose files may have so many bytes."""
+    words = [sys.executable, "-c", LIMITED, str(limit), json.dumps(commands)]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no such device")
+def test_a_full_disk(tmp_path):
+    path = tmp_path / "tree.txt"
+    with pytest.raises(NoRoomForFileError) as found, whole_file(path):
+        FULL.write_text("tree")
+    assert found.value.errno == errno.ENOSPC
+    assert str(found.value) == (
+        f"{str(path)!r} cannot be written: No space left on device; make room on the disk, or "
+        "write elsewhere."
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_errors_are_left_alone(tmp_path):
+    with pytest.raises(FileNotFoundError), naming(tmp_path / "a"):
+        (tmp_path / "absent").read_text()
+
+
+def test_room_is_looked_for_before(tmp_path):
+    check_room(tmp_path / "a", 1000)
+    with pytest.raises(NoRoomForFileError, match=r"a' cannot be written: No space left .*; make"):
+        check_room(tmp_path / "a", 10**18)
+
+
+def test_a_limit_on_the_size_of_files(tmp_path):
+    table().to_csv(tmp_path / "data.csv", index=False)
+    run, fit = str(finished("svi")), ["fit", "data.csv", "--target", "kind", "--epochs", "2"]
+    fit += ["--draws", "3", "--depth", "1", "--experts", "2", "--quiet", "--drop", "price"]
+    ended = limited(
+        2000,
+        tmp_path,
+        ["predict", run, "data.csv", "--out", "new.csv"],
+        ["predict", run, "data.csv", "--out", "new.parquet"],
+        ["cards", "schema", "run", "--out", "run.schema.json"],
+        [*fit, "--out", "tree"],
+    )
+    names = ["new.csv", "new.parquet", "run.schema.json", "checkpoints/"]
+    for name, (code, said) in zip(names, ended, strict=True):
+        assert code == 2, name
+        assert name in said
+        assert said.endswith(
+            "cannot be written: File too large; raise the limit on the size of files (see "
+            "`ulimit -f`), or write elsewhere.\n"
+        )
+    assert json.loads((tmp_path / "tree" / "manifest.json").read_text())["status"] == "failed"
+
+
+def test_the_posterior_is_not_begun(tmp_path):
+    """The library of its format ends the process where a write fails."""
+    table().to_csv(tmp_path / "data.csv", index=False)
+    words = ["fit", "data.csv", "--target", "kind", "--out", "tree", "--set", "report=false"]
+    words += ["--epochs", "2", "--draws", "3", "--depth", "1", "--experts", "2", "--quiet"]
+    [(code, said)] = limited(200_000, tmp_path, words)
+    assert code == 2
+    assert "posterior.nc' cannot be written: File too large (" in said
