@@ -191,13 +191,17 @@ def test_leaves_are_filled_with_weighted_shares_and_means(topology, seed):
     classes, y = generator.integers(3, size=len(X)), generator.normal(size=len(X))
     weights = generator.integers(0, 4, len(X)).astype(float) + (np.arange(len(X)) == 0)
     shares = tree.fill(X, classes, weights, 3)
-    means = tree.fill(X, y, weights, 0)
+    smoothed, means = tree.fill(X, classes, weights, 3, 2.5), tree.fill(X, y, weights, 0, 2.5)
     leaf = np.repeat(tree.apply(X), weights.astype(int))
     classes, y = np.repeat(classes, weights.astype(int)), np.repeat(y, weights.astype(int))
+    overall = np.bincount(classes, minlength=3) / len(classes)
     for i in range(tree.n_leaves):
         own = leaf == i if (leaf == i).any() else np.ones(len(leaf), bool)
-        expected = [np.mean(classes[own] == c) for c in range(3)]
+        expected = np.array([np.mean(classes[own] == c) for c in range(3)])
         np.testing.assert_allclose(shares.value[i], expected, atol=1e-12)
+        smooth = (own.sum() * expected + 2.5 * overall) / (own.sum() + 2.5)
+        smooth = smooth if (leaf == i).any() else overall
+        np.testing.assert_allclose(smoothed.value[i], smooth, atol=1e-12)
         assert means.value[i] == pytest.approx(y[own].mean(), abs=1e-12)
         assert shares.leaf_rows[i] == (leaf == i).sum()
 

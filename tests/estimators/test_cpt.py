@@ -92,7 +92,7 @@ def test_routes_are_those_of_the_tree(fitted_classifier):
 
 def test_one_draw_predicts_as_its_deterministic_tree():
     X, y = ring()
-    model = classifier(prediction="tree").fit(X, y)
+    model = classifier(prediction="tree", smoothing=0).fit(X, y)
     shares = np.array([np.bincount(y[model.apply(X) == i], minlength=2) for i in model.apply(X)])
     np.testing.assert_allclose(model.predict_proba(X), shares / shares.sum(1, keepdims=True))
 
@@ -425,5 +425,5 @@ def test_guides_of_pyro_are_fitted_and_saved(make, guide, tmp_path):
 
 
 def test_classifier_and_regressor_have_the_same_parameters():
-    both = classifier().get_params().keys() - {"class_weight"}
+    both = classifier().get_params().keys() - {"class_weight", "smoothing"}
     assert both == regressor().get_params().keys()

@@ -45,8 +45,8 @@ def test_the_soft_tree_predicts_on_request(fitted, iris):
 
 
 def test_steepness_goes_on_through_the_whole_tree(fitted):
-    assert fitted.posterior_.model.steepness == pytest.approx(1 + 0.1 * 39)
-    assert len(fitted.posterior_.stats["log_likelihood"]) == 20
+    assert fitted.posterior_.model.steepness == pytest.approx(1 + 0.03 * 119)
+    assert len(fitted.posterior_.stats["log_likelihood"]) == 60
     assert fitted.posterior_.inference == "em"
 
 

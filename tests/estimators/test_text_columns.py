@@ -101,7 +101,7 @@ def test_gaps():
 
 
 def test_numbers_of_other_kinds_are_taken():
-    X = frame(b=[True, False] * 15, c=pd.Categorical([1, 2] * 15), d=["1", "2"] * 15)
+    X = frame(b=[True, False] * 15, c=pd.Categorical([1, 2] * 15), d=["1", "2", "3"] * 10)
     model = AlternatingTreeRegressor(max_depth=1, random_state=0).fit(X, X["a"])
     same = X.astype(float).to_numpy()
     np.testing.assert_array_equal(model.predict(X), model.tree_.predict(same))

@@ -21,7 +21,7 @@ def noise(n=1500, d=4, seed=0):
 def test_it_reads_digits():
     X, y = load_digits(return_X_y=True)
     X, X_test, y, y_test = train_test_split(X, y, stratify=y, random_state=0)
-    clf = WeightedObliqueTreeClassifier(random_state=0).fit(X, y)
+    clf = WeightedObliqueTreeClassifier(min_gain=0, random_state=0).fit(X, y)
     assert clf.score(X, y) == 1.0  # grown to pure leaves
     cart = DecisionTreeClassifier(random_state=0).fit(X, y)
     assert clf.score(X_test, y_test) > cart.score(X_test, y_test)  # by a tenth, five errors
@@ -50,9 +50,14 @@ def test_units_of_the_features_do_not_matter():
 
 def test_limits():
     X, y = noise(300)
-    assert WeightedObliqueTreeClassifier(max_depth=3, random_state=0).fit(X, y).get_depth() == 3
-    assert WeightedObliqueTreeClassifier(max_leaves=9, random_state=0).fit(X, y).get_n_leaves() == 9
-    clf = WeightedObliqueTreeClassifier(min_leaf=20, random_state=0).fit(X, y)
+
+    def grown(**limits):
+        return WeightedObliqueTreeClassifier(**{"min_gain": 0} | limits, random_state=0).fit(X, y)
+
+    assert grown(max_depth=3).get_depth() == 3
+    assert grown(max_leaves=9).get_n_leaves() == 9
+    assert grown(min_gain=1).get_n_leaves() < grown().get_n_leaves()
+    clf = grown(min_leaf=20)
     assert clf.tree_.leaf_rows.min() >= 20
 
 
@@ -77,7 +82,7 @@ def test_the_posterior_is_the_deterministic_tree():
 @pytest.fixture(scope="module")
 def wide():
     X, y = noise()
-    return X, WeightedObliqueTreeClassifier(random_state=0).fit(X, y)
+    return X, WeightedObliqueTreeClassifier(min_gain=0, random_state=0).fit(X, y)
 
 
 def test_nothing_on_the_way_holds_nodes_times_leaves(wide, tmp_path):
