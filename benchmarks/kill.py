@@ -5,8 +5,8 @@ Run: python benchmarks/kill.py [KILLS [RUN ...]]
 Each run of the table goes undisturbed once. Then it is begun so many times anew, its process killed
 (SIGKILL) at a random moment of that time, and taken up with ``--resume``; and once it is killed
 again and again, at moments within a third of that time, until it comes to its end. All files that
-hold numbers must then be those of the undisturbed run, byte for byte. ``resumed`` is the seconds
-that the second part took, in shares of the undisturbed run.
+hold numbers must then be those of the undisturbed run, byte for byte, for both are on one machine.
+``resumed`` is the seconds that the second part took, in shares of the undisturbed run.
 """
 
 import hashlib

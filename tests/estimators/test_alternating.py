@@ -15,6 +15,7 @@ from bayestree import (
     baselines,
     export_text,
 )
+from tests.sampling import z_score
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,12 @@ def wrong(fitted, X, y):
     return int((fitted.predict(X) != y).sum())
 
 
+def more_errors(one, two, X, y):
+    """How many more rows the first gets wrong, in standard errors."""
+    return z_score((one.predict(X) != y).astype(int) - (two.predict(X) != y))
+
+
+@pytest.mark.portable
 @pytest.mark.parametrize("split", ["oblique", "bivariate", "axis"])
 @pytest.mark.parametrize("l1", [0.0, 1.0])
 @pytest.mark.parametrize("init", ["cart", "random"])
@@ -41,7 +48,8 @@ def test_every_split_from_every_start(split, l1, init, cancer):
     X, X_test = X[:, :8], X_test[:, :8]
     clf = AlternatingTreeClassifier(split=split, l1=l1, init=init, max_depth=3, random_state=0)
     clf.fit(X, y)
-    assert clf.score(X_test, y_test) > 0.87
+    first = DecisionTreeClassifier(max_depth=3, random_state=0).fit(X, y)
+    assert more_errors(clf, first, X_test, y_test) < 4
     most = {"oblique": 8, "bivariate": 2, "axis": 1}[split]
     assert np.count_nonzero(clf.tree_.hyperplane, axis=1).max() <= most
     assert clf.get_depth() <= 3
@@ -54,11 +62,13 @@ def test_the_loss_of_the_fit_is_that_of_the_tree(cancer):
     assert wrong(clf, X, y) == clf.posterior_.stats["loss"].min() <= wrong(first, X, y)
 
 
+@pytest.mark.portable
 def test_a_sparse_oblique_tree_is_small_and_accurate(cancer):
     X, X_test, y, y_test = cancer
     clf = AlternatingTreeClassifier(l1=1.0, max_depth=6, random_state=0).fit(X, y)
-    assert clf.score(X_test, y_test) > 0.93
-    assert clf.get_n_leaves() <= 8
+    first = DecisionTreeClassifier(max_depth=6, random_state=0).fit(X, y)
+    assert more_errors(clf, first, X_test, y_test) < 4
+    assert clf.get_n_leaves() < first.get_n_leaves()
     assert 0 < np.count_nonzero(clf.tree_.hyperplane) < 0.5 * clf.tree_.hyperplane.size
 
 
@@ -119,6 +129,7 @@ def test_a_search_over_penalties(cancer):
     assert search.fit(X[:, :5], y).best_params_ == {"l1": 1.0}
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("leaf", ["constant", "linear"])
 def test_regression_lowers_the_squared_loss_of_cart(leaf, diabetes):
     X, X_test, y, y_test = diabetes
@@ -126,8 +137,9 @@ def test_regression_lowers_the_squared_loss_of_cart(leaf, diabetes):
         max_depth=2, leaf=leaf, leaf_ridge=10.0, l1=3.0, random_state=0
     ).fit(X, y)
     first = DecisionTreeRegressor(max_depth=2, min_samples_leaf=5, random_state=0).fit(X, y)
-    assert reg.score(X, y) > first.score(X, y) + 0.02
-    assert reg.score(X_test, y_test) > 0.25
+    assert reg.score(X, y) > first.score(X, y)
+    ours, theirs = (np.square(one.predict(X_test) - y_test) for one in (reg, first))
+    assert z_score(ours - theirs) < 4
     assert (reg.tree_.slope is None) == (leaf == "constant")
 
 

@@ -9,12 +9,14 @@ from sklearn.model_selection import GridSearchCV
 
 import bayestree
 from bayestree import BivariateTreeClassifier, export_rules
+from tests.sampling import at_least, z_score
 
 
 def features_used(clf):
     return (clf.tree_.hyperplane != 0).sum(axis=1)
 
 
+@pytest.mark.portable
 def test_two_features_a_node_make_a_smaller_tree():
     X, y = load_breast_cancer(return_X_y=True)
     both, alone = (
@@ -25,7 +27,8 @@ def test_two_features_a_node_make_a_smaller_tree():
     assert (features_used(alone) == 1).all()
     assert both.get_n_leaves() < alone.get_n_leaves()
     assert both.score(X[::2], y[::2]) == 1.0
-    assert both.score(X[1::2], y[1::2]) > 0.9
+    errors, of_one = (one.predict(X[1::2]) != y[1::2] for one in (both, alone))
+    assert z_score(errors.astype(int) - of_one) < 4
 
 
 def test_units_do_not_matter():
@@ -74,11 +77,12 @@ def test_the_soft_tree_of_the_posterior_is_the_tree():
     np.testing.assert_array_equal(soft.argmax(axis=1), clf.apply(X))
 
 
+@pytest.mark.portable
 def test_grid_search():
     X, y = load_iris(return_X_y=True)
     grid = {"ccp_alpha": [0.0, 0.05], "pair_penalty": [2.0, 10.0]}
     search = GridSearchCV(BivariateTreeClassifier(max_depth=3), grid, cv=3).fit(X, y)
-    assert search.best_score_ > 0.92
+    assert search.best_score_ > at_least(0.95, len(X))  # as good as CART
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,7 @@ class TestConvergence:
             assert found["r_hat"].verdict == "failed"
             assert (found.quantities.drop("lp")["r_hat"] < 1.1).all()
 
+    @pytest.mark.portable
     @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning")
     def test_chains_of_nuts(self):
         rng = np.random.default_rng(0)
@@ -141,10 +142,12 @@ class TestLabelFree:
         assert list(found["class"].to_numpy()) == ["0", "1", "2"]
         assert list(found["node"].to_numpy()) == list(svi.posterior_.model.topology.node_labels)
 
+    @pytest.mark.portable
     def test_made_up_rows_lie_in_the_boxes(self, svi):
         found = svi.label_free(n_rows=7)
         assert found.sizes["row"] == found.sizes["point"] == 7
-        # inside a box a polytope leaves neither side empty
+        # inside a box a polytope leaves neither side empty, which a few rows may miss
+        found = svi.label_free(n_rows=500)
         spread = found["p_right"].mean(("chain", "draw"))
         assert (spread.min("point") < 0.5).all()
         assert (spread.max("point") > 0.5).all()
@@ -197,6 +200,7 @@ class TestLoo:
         fitted = np.log(svi_probability(chains, iris)).sum()
         assert found.p_loo == pytest.approx(fitted - found.elpd)
 
+    @pytest.mark.portable
     def test_a_regression(self):
         X, y = load_diabetes(return_X_y=True)
         reg = bt.ConvexPolytopeTreeRegressor(

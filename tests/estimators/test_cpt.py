@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -51,6 +52,7 @@ def fitted_regressor(request):
     return regressor(request.param).fit(X, y), X, y
 
 
+@pytest.mark.portable
 def test_a_ring_is_learned(fitted_classifier):
     model, _, _ = fitted_classifier
     X, y = ring(2000, seed=9)
@@ -104,10 +106,10 @@ def test_labels_of_any_kind(labels):
     X, y = ring(150)
     labels = np.array(labels)
     named = classifier().fit(X, labels[y])
-    plain = classifier().fit(X, np.unique(labels, return_inverse=True)[1][y])
+    plain = classifier().fit(X, np.argsort(np.argsort(labels))[y])
     assert named.classes_.tolist() == sorted(labels.tolist())
     np.testing.assert_allclose(named.predict_proba(X), plain.predict_proba(X))
-    assert np.mean(named.predict(X) == labels[y]) > 0.9
+    np.testing.assert_array_equal(named.predict(X), np.sort(labels)[plain.predict(X)])
 
 
 def test_data_frames_name_the_features():
@@ -154,6 +156,7 @@ def test_one_expert_is_the_oblique_tree(make, inference):
     assert make(inference, n_experts=2).fit(X, y).posterior_.model.split == Polytope(2)
 
 
+@pytest.mark.portable
 def test_weights_act_as_repeated_rows_on_average():
     """Over seeds, the accuracy on fresh rows is that of the repeated rows."""
     X, y = ring(120, noise=0.1)
@@ -248,12 +251,13 @@ def test_y_without_variance_is_predicted_exactly(inference):
     assert (high >= 7.25).all()
 
 
+@pytest.mark.portable
 def test_a_jump_is_learned(fitted_regressor):
     model, _, _ = fitted_regressor
-    X, y = jump(2000, seed=9)
+    X, planted = jump(2000, seed=9, noise=0)
     clear = np.abs(X[:, 0]) > 0.3
-    # The noise alone leaves 1 - 0.09 / 1.09 of the variance explained.
-    assert model.score(X[clear], y[clear]) > 0.85
+    # A tenth of the variance would be lost with one of 40 such rows on the wrong side.
+    assert r2_score(planted[clear], model.predict(X[clear])) > 0.9
 
 
 def test_the_mean_and_its_spread(fitted_regressor):
@@ -264,24 +268,27 @@ def test_the_mean_and_its_spread(fitted_regressor):
     assert (sd > 0.001).any() == (model.inference == "svi")
 
 
-@pytest.mark.parametrize("level", [0.5, 0.9])
-def test_intervals_cover(level):
+@pytest.mark.portable
+def test_intervals_cover():
     """As often as they say, on fresh rows away from the jump, whose place is uncertain."""
     model = regressor("svi", epochs=60).fit(*jump(1000))
     X, y = jump(3000, seed=4)
     clear = np.abs(X[:, 0]) > 0.5
-    low, high = model.predict_interval(X[clear], level)
-    covered = np.mean((low <= y[clear]) & (y[clear] <= high))
-    error = np.sqrt(level * (1 - level) * (1 / clear.sum() + 1 / 1000))
-    assert abs(covered - level) < 4 * error
+    for level in (0.5, 0.9):
+        low, high = model.predict_interval(X[clear], level)
+        covered = np.mean((low <= y[clear]) & (y[clear] <= high))
+        error = np.sqrt(level * (1 - level) * (1 / clear.sum() + 1 / 1000))
+        assert abs(covered - level) < 4 * error
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("inference", INFERENCES)
 def test_leaves_are_as_wide_as_their_rows(inference):
     """The noise is 3 in every leaf, whatever the scale of y."""
     model = regressor(inference, max_depth=1).fit(*jump(300))
     scale = model.posterior_.point["leaf_scale"] * model._y_scale
-    np.testing.assert_allclose(scale, 3.0, rtol=0.15)
+    # Four standard errors of the scale of 150 normal numbers.
+    np.testing.assert_allclose(scale, 3.0, rtol=4 / np.sqrt(2 * 150))
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, -1, np.nan])
@@ -291,12 +298,16 @@ def test_levels_outside_zero_and_one_are_refused(level):
         model.predict_interval(jump(60)[0], level)
 
 
+@pytest.mark.portable
 def test_units_of_y_do_not_matter():
-    X, y = jump(200)
-    plain, scaled = regressor().fit(X, y), regressor().fit(X, 1e6 * y - 3e8)
-    np.testing.assert_allclose(scaled.predict(X), 1e6 * plain.predict(X) - 3e8, rtol=1e-6)
+    """With numbers that change their units without rounding, so that the paths are the same."""
+    X, y = jump(256)
+    y = np.round(1024 * y) / 1024
+    plain, scaled = regressor().fit(X, y), regressor().fit(X, 2**20 * y - 2**28)
+    np.testing.assert_allclose(scaled.predict(X), 2**20 * plain.predict(X) - 2**28, rtol=1e-6)
 
 
+@pytest.mark.portable
 @pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 def test_a_held_out_share_chooses_the_depth():
     generator = np.random.default_rng(0)
@@ -306,6 +317,7 @@ def test_a_held_out_share_chooses_the_depth():
     assert chosen.get_depth() < free.get_depth()
 
 
+@pytest.mark.portable
 def test_float32_is_nearly_float64():
     X, y = ring(200)
     double, single = (classifier(dtype=name).fit(X, y) for name in ("float64", "float32"))
@@ -389,8 +401,10 @@ def test_values_without_a_square_are_refused():
         regressor().fit(X, y * 1e200)
 
 
-@pytest.mark.parametrize("unit", [1e-200, 1e-20, 1e20, 1e100])
+@pytest.mark.portable
+@pytest.mark.parametrize("unit", [2.0**-400, 2.0**-66, 2.0**66, 2.0**330])
 def test_units_of_x_do_not_matter(unit):
+    """Powers of 2 round nothing, so that the paths are the same."""
     X, y = jump(200)
     np.testing.assert_allclose(
         regressor().fit(X * unit, y).predict(X * unit), regressor().fit(X, y).predict(X)

@@ -6,7 +6,9 @@ from sklearn.exceptions import NotFittedError
 import bayestree
 from bayestree import EndToEndTreeClassifier
 from bayestree.models import Network, SmallConvNet
+from tests.sampling import at_least
 
+LINEAR = at_least(0.98, 150)  # what linear discriminants reach on iris
 RATES = {"learning_rate": 0.03, "random_state": 0}
 
 
@@ -20,15 +22,17 @@ def fitted(iris):
     return EndToEndTreeClassifier(max_depth=3, **RATES).fit(*iris)
 
 
+@pytest.mark.portable
 def test_it_learns_and_its_tree_is_what_predicts(fitted, iris):
     X, y = iris
-    assert fitted.score(X, y) > 0.95
+    assert fitted.score(X, y) > LINEAR
     assert fitted.get_depth() <= 3
     np.testing.assert_array_equal(fitted.predict_proba(X), fitted.tree_.predict(X))
     reached = fitted.tree_.value[fitted.apply(X)]
     np.testing.assert_array_equal(fitted.predict_proba(X), reached)
 
 
+@pytest.mark.portable
 def test_the_soft_tree_predicts_on_request(fitted, iris):
     X, y = iris
     soft = EndToEndTreeClassifier(**fitted.get_params() | {"prediction": "posterior"})
@@ -37,7 +41,7 @@ def test_the_soft_tree_predicts_on_request(fitted, iris):
     np.testing.assert_allclose(probability.sum(1), 1.0)
     # soft probabilities differ from row to row, those of leaves do not
     assert len(np.unique(probability[:, 0])) > 10 * len(np.unique(fitted.predict_proba(X)[:, 0]))
-    assert soft.score(X, y) > 0.95
+    assert soft.score(X, y) > LINEAR
 
 
 def test_steepness_goes_on_through_the_whole_tree(fitted):
@@ -66,6 +70,7 @@ def test_max_leaves_holds(order):
     assert 2 <= clf.get_n_leaves() <= 3
 
 
+@pytest.mark.portable
 def test_a_laplace_prior_shrinks_the_coefficients(iris):
     X, y = iris
     size = [
@@ -79,6 +84,7 @@ def test_a_laplace_prior_shrinks_the_coefficients(iris):
     assert size[1] < 0.5 * size[0]
 
 
+@pytest.mark.portable
 def test_spatial_smoothness_of_images():
     # Two halves of a 6 x 6 image differ by class; noise everywhere.
     rng = np.random.default_rng(0)
@@ -87,7 +93,7 @@ def test_spatial_smoothness_of_images():
     image[:, :3] += (2 * y - 1)[:, None, None] * 0.4
     X = image.reshape(200, 36)
     rough = []
-    for strength in (0.0, 50.0):
+    for strength in (0.0, 500.0):
         clf = EndToEndTreeClassifier(
             max_depth=1, spatial=strength, image_shape=(6, 6), scaling="common", epochs=50, **RATES
         ).fit(X, y)
@@ -97,6 +103,7 @@ def test_spatial_smoothness_of_images():
     assert rough[1] < 0.5 * rough[0]
 
 
+@pytest.mark.portable
 def test_svi_gives_a_bayesian_oblique_tree(iris):
     X, y = iris
     clf = EndToEndTreeClassifier(max_depth=2, inference="svi", n_draws=10, l1=1.0, **RATES).fit(
@@ -106,7 +113,7 @@ def test_svi_gives_a_bayesian_oblique_tree(iris):
     mean, sd = clf.predict_proba(X, return_std=True)
     assert (sd > 0).any()
     np.testing.assert_allclose(mean.sum(1), 1.0)
-    assert clf.score(X, y) > 0.9
+    assert clf.score(X, y) > LINEAR
     assert clf.split_uncertainty(X).to_frame().notna().all(axis=None)
 
 

@@ -98,6 +98,7 @@ class TestLargeFiles:
             found, fitted.predict_proba(pd.DataFrame(X, columns=names)), rtol=1e-5
         )
 
+    @pytest.mark.portable
     def test_regressor(self, sizes, tmp_path):
         X, y = table("i2")
         rows = in_file(X, tmp_path)

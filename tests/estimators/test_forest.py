@@ -37,13 +37,13 @@ def test_it_predicts_the_mean_of_its_trees(digits, forest):
     )
 
 
+@pytest.mark.portable
 def test_it_is_better_than_its_trees(digits):
     X, X_test, y, y_test = digits
     settings = {"max_depth": 6, "epochs": 10, "learning_rate": 0.03, "dtype": "float32"}
     forest = EndToEndForestClassifier(4, random_state=0, **settings).fit(X, y)
     alone = [tree.score(X_test, y_test) for tree in forest.estimators_]
     assert forest.score(X_test, y_test) > max(alone)
-    assert forest.score(X_test, y_test) > 0.85
 
 
 def test_every_split_keeps_to_its_features(digits, forest):

@@ -10,6 +10,7 @@ from torch import nn
 import bayestree as bt
 from bayestree.estimators.files import ModelFileError
 from bayestree.models import Network, SmallConvNet
+from tests.sampling import z_score
 
 SETTINGS = {
     "order": "best",
@@ -53,11 +54,12 @@ def images():
     return X.reshape(200, -1), y
 
 
+@pytest.mark.portable
 def test_few_networks_do_what_many_lines_do(moons, fitted):
     X, y = moons
-    assert fitted.score(X, y) > 0.97
     line = bt.EndToEndTreeClassifier(**SETTINGS).fit(X, y)
-    assert line.score(X, y) < fitted.score(X, y)
+    errors, of_lines = (one.predict(X) != y for one in (fitted, line))
+    assert z_score(of_lines.astype(int) - errors) > 4
 
 
 def test_the_tree_is_the_point_estimate_at_one_half(moons, fitted):
@@ -111,11 +113,13 @@ def test_another_network_is_refused(fitted, tmp_path, network, match):
     assert not isinstance(refused.value, ModelFileError)
 
 
+@pytest.mark.portable
 def test_networks_of_the_package_are_found_by_name(images, tmp_path):
     X, y = images
     split = Network(SmallConvNet((16, 16)))
-    clf = bt.EndToEndTreeClassifier(split=split, **SETTINGS | {"epochs": 10, "max_depth": 1})
-    clf.set_params(scaling="common", dtype="float32").fit(X, y)
+    clf = bt.EndToEndTreeClassifier(split=split, **SETTINGS | {"max_depth": 1})
+    # At twice the rate one fit in six ends in a poor optimum.
+    clf.set_params(scaling="common", dtype="float32", learning_rate=0.01).fit(X, y)
     assert clf.score(X, y) > 0.95
     path = tmp_path / "bars.safetensors"
     clf.save(path)

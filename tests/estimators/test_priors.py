@@ -14,6 +14,7 @@ from bayestree import (
     plots,
 )
 from bayestree.models import Flat, InverseGammaScale, Laplace, Spatial
+from tests.sampling import z_score
 
 PRIORS = {
     "inverse-gamma": ({"scale_shape": 0.7}, InverseGammaScale(0.7, 0.1, 0.1)),
@@ -46,12 +47,14 @@ def fitted(prior, inference="svi", kind=ConvexPolytopeTreeClassifier, **others):
     return kind(prior=prior, inference=inference, **settings).fit(X, y), X, y
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("inference", INFERENCES)
 @pytest.mark.parametrize("prior", PRIORS)
 def test_diagnostics_and_files(prior, inference, tmp_path):
     model, X, y = fitted(prior, inference)
     assert model.posterior_.model.priors.hyperplane == PRIORS[prior][1]
-    assert model.score(X, y) > 0.85
+    planted = np.where((X - 5) @ [1.5, -0.5] + 3 > 0, "yes", "no")
+    assert z_score((model.predict(X) != y).astype(int) - (planted != y)) < 4
     for found in (model.polytope_size(), model.facets(), model.shrinkage()):
         assert str(found)
     assert model.split_uncertainty(X).to_frame("node").shape[0] == 1
@@ -69,6 +72,7 @@ def test_diagnostics_and_files(prior, inference, tmp_path):
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("prior", PRIORS)
 def test_regressors(prior):
     model, X, y = fitted(prior, kind=ConvexPolytopeTreeRegressor)
@@ -76,6 +80,7 @@ def test_regressors(prior):
     assert str(model.shrinkage())
 
 
+@pytest.mark.portable
 def test_a_greater_rate_shrinks_more():
     sizes, factors = [], []
     for l1 in (0.1, 30.0):
@@ -86,6 +91,7 @@ def test_a_greater_rate_shrinks_more():
     assert factors[0] < 0.2 < factors[1]
 
 
+@pytest.mark.portable
 def test_neighbours_become_alike():
     gaps = []
     for spatial in (1e-3, 1e3):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits, load_iris
 from sklearn.model_selection import train_test_split
+from sklearn.tree import DecisionTreeClassifier
 
 import bayestree
 from bayestree import WeightedObliqueTreeClassifier
@@ -15,14 +16,16 @@ def noise(n=1500, d=4, seed=0):
     return rng.normal(size=(n, d)), rng.integers(2, size=n)
 
 
+@pytest.mark.portable
 @pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
 def test_it_reads_digits():
     X, y = load_digits(return_X_y=True)
     X, X_test, y, y_test = train_test_split(X, y, stratify=y, random_state=0)
     clf = WeightedObliqueTreeClassifier(min_gain=0, random_state=0).fit(X, y)
     assert clf.score(X, y) == 1.0  # grown to pure leaves
-    assert clf.score(X_test, y_test) > 0.92  # CART: 0.85
-    assert clf.get_n_leaves() < 60
+    cart = DecisionTreeClassifier(random_state=0).fit(X, y)
+    assert clf.score(X_test, y_test) > cart.score(X_test, y_test)  # by a tenth, five errors
+    assert clf.get_n_leaves() < cart.get_n_leaves()
 
 
 def test_a_seed_gives_one_tree():

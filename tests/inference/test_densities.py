@@ -91,6 +91,7 @@ def test_densities_are_those_of_the_explicit_model_with_the_scales_integrated_ou
         )
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("leaf", LEAVES)
 @pytest.mark.parametrize("covariance", ["diagonal", "expert"])
 @pytest.mark.parametrize("prior", [Flat(), Laplace(2.0, 3.0), Spatial(0.7, (2, 1))], ids=str)

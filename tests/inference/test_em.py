@@ -138,6 +138,7 @@ def test_gradient_of_q_against_finite_differences():
             assert value.grad.flatten()[i] == pytest.approx(numeric, rel=1e-5, abs=1e-7)
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("leaf", [Categorical(2, 1e-9), Gaussian()])
 def test_the_log_likelihood_never_falls_with_whole_m_steps(leaf):
     data = quadrants(200) if isinstance(leaf, Categorical) else step(200)
@@ -218,6 +219,7 @@ def test_a_class_without_rows_leaves_no_nan():
     assert (found.point["leaf_probs"] > 0).all()
 
 
+@pytest.mark.portable
 def test_the_prior_pulls_the_splits_of_a_polytope_too():
     data = quadrants(100)
     init = grow(

@@ -265,6 +265,7 @@ def test_draws_have_the_moments_of_their_laws():
 # The search.
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("facets", [3, 4])
 def test_planted_polygons_are_found(facets):
     found = found_in(facets)
@@ -306,6 +307,7 @@ def test_redundant_facets_are_pruned():
     assert trace
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("leave", [1, 2])
 def test_missing_facets_are_born(leave):
     planted = problem(polygon(3))
@@ -317,6 +319,7 @@ def test_missing_facets_are_born(leave):
     assert grown.best > fit.best + 10
 
 
+@pytest.mark.portable
 def test_facets_are_found_in_real_numbers():
     data = polygon(3, 400)
     data = data._replace(y=2 * data.y.double() - 1 + 0.3 * normal(400))
@@ -358,6 +361,7 @@ def test_given_sides_are_kept():
     assert torch.equal(found.sides.log_left[0], sides.log_left)
 
 
+@pytest.mark.portable
 def test_core_rows_stand_for_all():
     """The nearest to the border for themselves, of the others none for more than three."""
     whole = problem(polygon(3, 3000), options=SearchOptions(core_rows=1600))

@@ -166,6 +166,7 @@ def test_a_grown_tree_is_one_draw_of_its_sites(leaf):
     assert set(found.point) == {"hyperplane", "intercept", "log_weight", *leaf.sites}
 
 
+@pytest.mark.portable
 def test_a_planted_triangle_is_found_by_one_stump():
     found = grow(soft_tree(n_experts=8), triangle(1000, 0), limits=GrowthLimits(1), random_state=0)
     fresh = triangle(4000, 1)

@@ -74,6 +74,7 @@ def overlap(n=400):
     return Data.of(X, (X[:, 0] + normal(n, seed=1) > 0).long())
 
 
+@pytest.mark.portable
 def test_adam_and_lbfgs_agree_where_one_optimum_is():
     data = overlap()
     model = soft_tree().with_(split=Oblique())
@@ -156,6 +157,7 @@ def test_rows_of_weight_zero_do_no_harm(optimiser):
     assert all(np.isfinite(value).all() for value in found.point.values())
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("method", [fit_map, svi])
 def test_minibatches_give_heavy_rows_their_weight(method):
     """Class 1 is 2 % of the rows and half of their weight; X says nothing of it."""
@@ -165,7 +167,10 @@ def test_minibatches_give_heavy_rows_their_weight(method):
     data = Data.of(X, heavy.long(), torch.where(heavy, 49.0, 1.0))
     options = {"init": init, "epochs": 3, "batch_size": 20, "learning_rate": 1e-12}
     found = [method(init.model, data, random_state=seed, **options) for seed in range(8)]
-    assert abs(np.mean([one.point["leaf_probs"][:, 1] for one in found]) - 0.5) < 0.1
+    share = np.mean([one.point["leaf_probs"][:, 1] for one in found])
+    # Weights that are ignored end near 0.02. A ratio of two sums over so few heavy rows is biased
+    # towards the many light ones: half of the way is allowed.
+    assert 0.25 < share < 0.75
 
 
 def test_wrong_arguments_are_rejected():

@@ -69,6 +69,7 @@ def test_settings_are_recorded():
     assert expected.items() <= dict(found.settings).items()
 
 
+@pytest.mark.portable
 def test_a_cold_posterior_fits_the_rows_better_and_is_bounded_worse():
     init, data = problem()
     exact, cold = (
@@ -157,10 +158,13 @@ def test_rows_of_weight_zero_do_no_harm():
     assert np.isfinite(found.stats["elbo"]).all()
 
 
+@pytest.mark.portable
 def test_float32_runs_as_float64_does():
     init, data = problem(n=100)
     double = fit(init, data, epochs=20)
     single = fit(init, Data.of(*data, dtype=torch.float32), epochs=20)
     assert all(value.dtype == np.float32 for value in single.draws.values())
     rows = data.X.numpy()
-    assert np.abs(single.predictive(rows)[0] - double.predictive(rows)[0]).mean() < 0.1
+    # Random numbers in single precision are other numbers: the fits are as those of two seeds.
+    (one, _), (other, sd) = single.predictive(rows), double.predictive(rows)
+    assert np.abs(one - other).mean() < 2 * sd.mean()

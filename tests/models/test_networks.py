@@ -90,6 +90,7 @@ def test_log_joint_is_what_the_pyro_model_sums_to(fit):
     assert float(model.log_joint(sites, X, y, weights)) == pytest.approx(expected, rel=1e-10)
 
 
+@pytest.mark.portable
 def test_pyro_fits_a_network_that_no_hyperplane_replaces():
     X = torch.linspace(-2, 2, 64, dtype=torch.float64).unsqueeze(1)
     y = (X[:, 0].abs() > 1).long()

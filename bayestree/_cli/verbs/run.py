@@ -52,7 +52,8 @@ def run(
     (predictions.parquet), a log (run.log) and a page for people (report.html).
 
     A run may be interrupted in any way, by Ctrl-C or by a power cut: the folder stays whole, and
-    --resume goes on from the last checkpoint to the same numbers as if nothing had happened.
+    --resume continues from the last checkpoint. On the same machine and with the same library
+    versions, the results are exactly those of an uninterrupted run.
 
     For example:
 

@@ -119,6 +119,7 @@ def test_the_loss_of_the_committee_is_that_of_its_votes():
     assert value == pytest.approx(weight @ each)
 
 
+@pytest.mark.portable
 def test_a_committee_learns_a_disc():
     X = np.random.default_rng(0).normal(size=(400, 2))
     right = np.hypot(*X.T) > 1.2
@@ -130,6 +131,7 @@ def test_a_committee_learns_a_disc():
     assert reduced_loss(split, X, right, np.ones(400)) < 20
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("goes_right", [False, True])
 def test_a_committee_that_became_constant_finds_its_facets_again(goes_right):
     X = np.random.default_rng(0).uniform(-2, 2, (400, 2))
