@@ -140,8 +140,10 @@ def _leaf_card(
     classes = []
     if tree.value.ndim == 2:
         order = np.argsort(-tree.value[leaf], kind="stable")[:CLASSES]
-        for label in order[tree.value[leaf][order] > 0].tolist():
-            classes.append((label, study.classes[label], f"{tree.value[leaf, label]:.3f}"))
+        classes = [
+            (label, study.classes[label], f"{tree.value[leaf, label]:.3f}")
+            for label in order[tree.value[leaf][order] > 0].tolist()
+        ]
     return LeafCard(
         at=f"{labels.prefix}{path}",
         path=path,
