@@ -1,13 +1,13 @@
 """Columns that a fit leaves out, for they say nothing or repeat what another says."""
 
 import hashlib
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bayestree._warn import warn
 from bayestree.estimators._file_rows import FileRows
 from bayestree.inference import Posterior
 from bayestree.inference.posterior import Arrays
@@ -72,7 +72,7 @@ def columns_in_use(
         constant = [called[j] for j in np.flatnonzero(low == high)]
         told = [_listed("constant", constant), _listed("duplicate", copies)]
         message = f"the fit ignores {' and '.join(filter(None, told))} of X."
-        warnings.warn(message, UnusedColumnsWarning, stacklevel=4)
+        warn(message, UnusedColumnsWarning)
     used[0] |= not used.any()
     return used
 
