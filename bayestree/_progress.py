@@ -18,6 +18,7 @@ Parts = Mapping[str, Any]
 Verbose = bool | Literal["auto"]
 
 DELAY = 1.0  # seconds of a fit, before "auto" shows its progress
+INTERVAL = 0.2  # seconds between two changes of a line of text
 
 
 class Watch(Protocol):
@@ -101,8 +102,8 @@ class Track(Generic[Item]):
         self.watch.finish()
 
 
-class Unseen:
-    """A loop that nobody looks at."""
+class Hidden:
+    """A loop without a display."""
 
     def start(self) -> int:
         return 0
@@ -117,9 +118,9 @@ class Unseen:
 
 
 class Bars:
-    """The monitor of fits that nobody else watches: bars on a terminal or in a notebook.
+    """The default monitor of loops: bars on a terminal or in a notebook.
 
-    The bars of nested loops stand below each other, and go when the outermost loop ends.
+    Nested bars are stacked and removed when the outermost loop ends.
 
     Parameters
     ----------
@@ -138,7 +139,7 @@ class Bars:
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
         """See :class:`Monitor`."""
-        return _Bar(self, label, total) if show and self.shown and _can_show() else Unseen()
+        return _Bar(self, label, total) if show and self.shown and _can_show() else Hidden()
 
     def open(self) -> None:
         """A loop begins: show the bars, at once or in time."""
@@ -146,14 +147,18 @@ class Bars:
             self._open += 1
             if self._open > 1:
                 return
-            self.progress = Progress(
+            console = Console(stderr=True)
+            kind = _TextLine if console.is_jupyter and not find_spec("ipywidgets") else Progress
+            self.progress = kind(
                 TextColumn("{task.description}"),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeRemainingColumn(),
                 TextColumn("{task.fields[note]}"),
-                console=Console(stderr=True),
+                console=console,
                 transient=True,
+                # what goes to a file or a pipe must not end up on the terminal
+                redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
             )
             wait = self.since - time.monotonic()
             if wait <= 0:
@@ -176,6 +181,40 @@ class Bars:
         with self._lock:
             if self._open:
                 self.progress.start()
+
+
+class _TextLine(Progress):
+    """The bars as one line of text, for notebooks without ipywidgets, which rich needs there."""
+
+    shown = False
+    due = 0.0  # time of the next change
+    width = 0  # of the text that is there now
+
+    def start(self) -> None:
+        """Write from the next step on."""
+        self.shown = True
+
+    def update(self, *args: Any, **fields: Any) -> None:
+        """Change a task, and the line now and then."""
+        super().update(*args, **fields)
+        if self.shown and time.monotonic() >= self.due:
+            self.due = time.monotonic() + INTERVAL
+            each = (
+                f"{task.description} {task.completed:g}/{task.total:g} {task.fields['note']}"
+                for task in self.tasks
+            )
+            self._write(", ".join(map(str.strip, each)))
+
+    def stop(self) -> None:
+        """Clear the line."""
+        if self.shown:
+            self._write("")
+            sys.stderr.write("\r")
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(f"\r{text.ljust(self.width)}")
+        sys.stderr.flush()
+        self.width = len(text)
 
 
 class _Bar:
@@ -206,10 +245,8 @@ class _Bar:
 def _can_show() -> bool:
     """Whether standard error is a terminal, or a notebook shows it."""
     console = Console(stderr=True)
-    if console.is_jupyter:
-        return find_spec("ipywidgets") is not None  # which rich needs
     terminal = sys.stderr is not None and sys.stderr.isatty()
-    return terminal and not console.is_dumb_terminal
+    return console.is_jupyter or (terminal and not console.is_dumb_terminal)
 
 
 def _in_charge() -> bool:

@@ -201,12 +201,28 @@ class Tree(RoutedTree):
             scale=np.ones_like(scale),
         )
 
-    def with_columns(self, kept: BoolArray) -> "Tree":
-        """The tree of these features (d,) alone, the others at 0."""
+    def with_columns(self, source: IntArray) -> "Tree":
+        """The tree of the features that stand for themselves.
+
+        Parameters
+        ----------
+        source : array of int, shape (d,)
+            The feature that each one equals: its own number, or that of another in the same
+            units, which takes over its coefficients; -1 for a feature that is always 0.
+        """
+        kept = source == np.arange(len(source))
+        copies = np.flatnonzero(~kept & (source >= 0))
+
+        def merged(coefficients: FloatArray) -> FloatArray:
+            total = coefficients.copy()
+            for j in copies:
+                total[:, source[j]] += coefficients[:, j]
+            return total[:, kept]
+
         names = tuple(name for name, one in zip(self.feature_names, kept, strict=False) if one)
         return self._with(
-            hyperplane=self.hyperplane[:, kept],
-            slope=None if self.slope is None else self.slope[:, kept],
+            hyperplane=merged(self.hyperplane),
+            slope=None if self.slope is None else merged(self.slope),
             center=self.center[kept],
             scale=self.scale[kept],
             feature_names=names,

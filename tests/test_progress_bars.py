@@ -73,6 +73,47 @@ def test_asked_for_bars_come_at_once():
     assert "grow" in on_a_terminal(script(delay=3600, settings=", verbose=True"))
 
 
+PRINTING = """
+from bayestree._progress import Track, fitting
+
+with fitting(verbose=True):
+    for step in Track(range(3), "loop", show=True):
+        print(f"{step} printed")
+"""
+
+
+def test_what_goes_to_a_pipe_stays_out_of_the_terminal():
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm"}
+    with subprocess.Popen(
+        [sys.executable, "-c", PRINTING], stdout=subprocess.PIPE, stderr=theirs, env=environment
+    ) as process:
+        printed, _ = process.communicate()
+    told = os.read(ours, 65536)
+    os.close(theirs)
+    os.close(ours)
+    assert printed.decode().splitlines() == ["0 printed", "1 printed", "2 printed"]
+    assert b"loop" in told
+
+
+def test_notebooks_without_widgets_show_a_line_of_text(monkeypatch, capsys):
+    shell = type("ZMQInteractiveShell", (), {})
+    monkeypatch.setattr("builtins.get_ipython", shell, raising=False)
+    monkeypatch.setattr(_progress, "find_spec", lambda name: None)
+    monkeypatch.setattr(_progress, "INTERVAL", 0.0)
+    with _progress.fitting(verbose=True):
+        for _ in _progress.Track(range(2), "outer", show=True):
+            inner = _progress.Track(range(3), "inner", show=True)
+            for _ in inner:
+                inner.note("well")
+    told = capsys.readouterr().err
+    shown = [line.strip() for line in told.split("\r")]
+    assert "outer 1/2, inner 2/3 well" in shown
+    last, blank, end = told.split("\r")[-3:]
+    assert blank == " " * len(last.rstrip())  # the line is cleared
+    assert not end
+
+
 @pytest.mark.parametrize("settings", ["", ", verbose=True"])
 def test_nothing_is_written_to_a_pipe(settings):
     environment = os.environ | {"FORCE_COLOR": "1"}

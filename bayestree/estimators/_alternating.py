@@ -3,6 +3,7 @@
 from numbers import Integral, Real
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
@@ -139,8 +140,9 @@ class BaseAlternatingTree(BaseTree):
             raise ValueError(
                 f"init is a tree on {given.n_features} features, and X has {len(self._center)}."
             )
-        # it sees columns that are not in use at their means, and the fit does not see them
-        return given.on_scaled(self._center, self._finite_scale).with_columns(self._used)
+        # it sees constant columns at their means, and duplicates in the units of their originals
+        scale = np.where(self._source < 0, 1.0, self._scale[self._source])
+        return given.on_scaled(self._center, scale).with_columns(self._source)
 
     def _check_combination(self) -> None:
         super()._check_combination()

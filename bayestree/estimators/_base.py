@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree._progress import Verbose, fitting
 from bayestree._threads import threads_for
-from bayestree.estimators._columns import with_unused_columns
+from bayestree.estimators._columns import ColumnChoice, with_unused_columns
 from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._units import UnitRule, units
@@ -28,7 +28,7 @@ ALL = slice(None)
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-class BaseTree(FittedTree, BaseEstimator):
+class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
     """Fit, route and describe one tree; classifier and regressor add y.
 
     A subclass says what is believed (``_model``), in which units (``_unit_rule``) and how it is
@@ -45,8 +45,6 @@ class BaseTree(FittedTree, BaseEstimator):
     dtype: str = "float64"
     device: str = "cpu"
     verbose: Verbose = "auto"
-
-    _used: BoolArray  # columns that the fit may use, which ``fit`` says
 
     # Fitting.
 
@@ -87,10 +85,6 @@ class BaseTree(FittedTree, BaseEstimator):
         """Whether the scale of the weights matters, as it does to a posterior."""
         return False
 
-    def _in_place(self) -> bool:
-        """Whether every column must keep its place in the fit, as the pixels of an image do."""
-        return False
-
     def _fit(
         self,
         X: NDArray[np.float64] | FileRows,
@@ -108,11 +102,12 @@ class BaseTree(FittedTree, BaseEstimator):
         self._scale = np.where(self._used, scale, UNUSED)
         counts = weights if self._weighs_evidence() else weights / weight_unit(weights)
         data = given = self._data(X, y, counts)
-        if not (self._used.all() or self._in_place()):
+        reduced = not (self._used.all() or self._in_place())
+        if reduced:
             given = self._data(X, y, counts, self._used)
         with threads_for(self._work(*X.shape)), fitting(self.verbose):
             found = self._infer(self._model(leaf), given)
-        self.posterior_ = with_unused_columns(found, self._used)
+        self.posterior_ = with_unused_columns(found, self._used, reduced=reduced)
         self._read_off(X, y, weights, data, class_names)
         return self
 
@@ -153,7 +148,8 @@ class BaseTree(FittedTree, BaseEstimator):
 
     def _splits(self, posterior: Posterior, class_names: tuple[str, ...]) -> RoutedTree:
         """The splits of a point estimate at 1/2, in the units of the data."""
-        model, point = posterior.model, with_unused_columns(posterior, self._used).point
+        model = posterior.model
+        point = with_unused_columns(posterior, self._used, reduced=False).point
         frame: Frame = {
             "center": self._center,
             # networks see columns that are not in use, in a unit in which nothing is left of them

@@ -11,21 +11,20 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
 from bayestree.estimators._base import BaseTree
-from bayestree.estimators._columns import columns_in_use
+from bayestree.estimators._columns import ColumnChoice
 from bayestree.estimators._file_rows import FileRows, checked
 from bayestree.models import Categorical
 
 Floats = NDArray[np.float64]
 
 
-class LabelledClassifier(ClassifierMixin):
+class LabelledClassifier(ColumnChoice, ClassifierMixin):
     """Rows with labels in, labels out; a subclass fits (``_fit``) and gives probabilities."""
 
     class_weight: Any = None
     classes_: NDArray[Any]
     _fit: Callable[..., Any]
     _in_parts: Callable[[], bool]
-    _in_place: Callable[[], bool]
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -54,12 +53,7 @@ class LabelledClassifier(ClassifierMixin):
                 f"the rows of y with positive weight hold one class or none, {counted}; a "
                 "classifier needs two classes or more."
             )
-        self._used = columns_in_use(
-            rows,
-            weights,
-            getattr(self, "feature_names_in_", None),
-            whole_image=self._in_place(),
-        )
+        self._choose_columns(rows, weights)
         names = tuple(str(label) for label in self.classes_)
         return self._fit(rows, encoded, weights, Categorical(len(names)), names)
 

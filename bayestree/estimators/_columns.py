@@ -1,19 +1,19 @@
-"""Columns that a fit leaves out, for they say nothing or repeat what another says."""
+"""Columns that the fit ignores: constant ones and duplicates."""
 
 import hashlib
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bayestree._warn import warn
 from bayestree.estimators._file_rows import FileRows
 from bayestree.inference import Posterior
 from bayestree.inference.posterior import Arrays
 from bayestree.models.sites import DIMENSIONS
 from bayestree.routed_tree import chunks
-from bayestree.topology import BoolArray
+from bayestree.topology import BoolArray, IntArray
 
 NAMED = 5  # columns, before the rest is only counted
 
@@ -30,10 +30,12 @@ def columns_in_use(
     names: Sequence[str] | None = None,
     *,
     whole_image: bool = False,
-) -> BoolArray:
-    """Columns that vary over the rows of positive weight, of equal ones the first, shape (d,).
+) -> IntArray:
+    """The column that stands for each one in the fit, shape (d,).
 
-    One column is in use even where none varies.
+    Columns that vary over the rows of positive weight stand for themselves; of identical columns,
+    the first stands for all. Constant columns have -1. One column is in use even where none
+    varies.
 
     Parameters
     ----------
@@ -59,22 +61,21 @@ def columns_in_use(
         high = np.maximum(high, rows.max(axis=0, initial=-np.inf))
         for digest, column in zip(digests, np.ascontiguousarray(rows.T), strict=False):
             digest.update(column)
-    used = low < high
+    source = np.where(low < high, np.arange(d), -1)
     first: dict[bytes, int] = {}
-    for j in np.flatnonzero(used)[: len(digests)]:
-        used[j] = first.setdefault(digests[j].digest(), j) == j
-    if not (whole_image or used.all()):
+    for j in np.flatnonzero(low < high)[: len(digests)]:
+        source[j] = first.setdefault(digests[j].digest(), j)
+    ignored = np.flatnonzero(source != np.arange(d))
+    if len(ignored) and not whole_image:
         called = [f"x{j}" for j in range(d)] if names is None else [str(name) for name in names]
-        copies = [
-            f"{called[j]} equals {called[first[digests[j].digest()]]}"
-            for j in np.flatnonzero(~used & (low < high))
-        ]
-        constant = [called[j] for j in np.flatnonzero(low == high)]
+        copies = [f"{called[j]} equals {called[source[j]]}" for j in ignored if source[j] >= 0]
+        constant = [called[j] for j in ignored if source[j] < 0]
         told = [_listed("constant", constant), _listed("duplicate", copies)]
         message = f"the fit ignores {' and '.join(filter(None, told))} of X."
-        warnings.warn(message, UnusedColumnsWarning, stacklevel=4)
-    used[0] |= not used.any()
-    return used
+        warn(message, UnusedColumnsWarning)
+    if (source < 0).all():
+        source[0] = 0
+    return source
 
 
 def _listed(kind: str, found: list[str]) -> str:
@@ -85,23 +86,27 @@ def _listed(kind: str, found: list[str]) -> str:
     return f"{len(found)} {kind} {columns} ({', '.join(found[:NAMED])}{more})"
 
 
-def with_unused_columns(posterior: Posterior, used: BoolArray) -> Posterior:
+def with_unused_columns(posterior: Posterior, used: BoolArray, *, reduced: bool) -> Posterior:
     """The posterior on all columns, with coefficients of zero for those that are not in use.
 
     Parameters
     ----------
     posterior : Posterior
-        Of the columns in use, or of all.
     used : array of bool, shape (d,)
+    reduced : bool
+        Whether the posterior is of the columns in use alone, or of all.
     """
 
+    def one(name: str, values: NDArray[np.floating]) -> NDArray[np.floating]:
+        if DIMENSIONS.get(name, ())[-1:] != ("feature",):
+            return values
+        unused = 0.0 if name == "hyperplane" else 1.0
+        found = np.full((*values.shape[:-1], len(used)), unused, dtype=values.dtype)
+        found[..., used] = values if reduced else values[..., used]
+        return found
+
     def widened(sites: Arrays) -> Arrays:
-        return {
-            name: _widened(values, used, 0.0 if name == "hyperplane" else 1.0)
-            if DIMENSIONS.get(name, ())[-1:] == ("feature",)
-            else values
-            for name, values in sites.items()
-        }
+        return {name: one(name, values) for name, values in sites.items()}
 
     return replace(
         posterior,
@@ -111,7 +116,21 @@ def with_unused_columns(posterior: Posterior, used: BoolArray) -> Posterior:
     )
 
 
-def _widened(values: NDArray[np.floating], used: BoolArray, unused: float) -> NDArray[np.floating]:
-    found = np.full((*values.shape[:-1], len(used)), unused, dtype=values.dtype)
-    found[..., used] = values[..., used] if values.shape[-1] == len(used) else values
-    return found
+class ColumnChoice:
+    """An estimator whose fit ignores columns."""
+
+    _source: IntArray  # the column that stands for each one (see ``columns_in_use``)
+
+    @property
+    def _used(self) -> BoolArray:
+        """Columns that the fit may use."""
+        used: BoolArray = self._source == np.arange(len(self._source))
+        return used
+
+    def _in_place(self) -> bool:
+        """Whether every column must keep its place in the fit, as the pixels of an image do."""
+        return False
+
+    def _choose_columns(self, X: Floats | FileRows, weights: Floats) -> None:
+        names = getattr(self, "feature_names_in_", None)
+        self._source = columns_in_use(X, weights, names, whole_image=self._in_place())

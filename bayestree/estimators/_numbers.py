@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,12 +42,15 @@ def validated(estimator: Any, X: Any, *args: Any, **checks: Any) -> Any:
         For dates, which that takes for nanoseconds or refuses with an error of NumPy; for text,
         missing and infinite values; and as that does.
     """
-    for column in _columns(X):
+    rows = X
+    if isinstance(X, list):
+        with suppress(ValueError):  # of rows of different lengths, which validate_data refuses
+            rows = np.asarray(X, dtype=object)
+    for column in _columns(rows):
         _refuse_times(column)
     try:
         return validate_data(estimator, X, *args, **checks)
     except (TypeError, ValueError) as error:
-        rows = np.asarray(X, dtype=object) if isinstance(X, list) else X
         said = _about_text(list(_columns(rows))) or _about_gaps(rows, str(error))
         if not said:
             raise
@@ -106,10 +110,11 @@ def _odd(values: pd.Series) -> NDArray[np.bool_]:
 
 def _about_gaps(X: Any, error: str) -> str:
     """What to say of missing and infinite values; empty if they are not the matter."""
-    if not isinstance(X, pd.DataFrame) or not re.match("Input X contains (NaN|infinity)", error):
+    known = isinstance(X, pd.DataFrame | np.ndarray)
+    if not known or not re.match("Input X contains (NaN|infinity)", error):
         return ""
     try:
-        check_complete(X.reset_index(drop=True))
+        check_complete(pd.DataFrame(X).infer_objects().reset_index(drop=True))
     except InputError as gaps:
         return f"{error.splitlines()[0].rstrip('.')}: {gaps}"
     return ""

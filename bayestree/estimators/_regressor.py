@@ -8,7 +8,6 @@ from sklearn.base import RegressorMixin, _fit_context
 from sklearn.utils.validation import _check_sample_weight
 
 from bayestree.estimators._base import BaseTree
-from bayestree.estimators._columns import columns_in_use
 from bayestree.estimators._file_rows import FileRows, checked
 from bayestree.estimators._units import TOO_LARGE
 from bayestree.inference import Units
@@ -53,12 +52,7 @@ class TreeRegressor(RegressorMixin, BaseTree):
         if not np.isfinite(spread):
             raise ValueError(f"y {TOO_LARGE}")
         self._y_scale = spread if spread > 0 else 1.0
-        self._used = columns_in_use(
-            rows,
-            weights,
-            getattr(self, "feature_names_in_", None),
-            whole_image=self._in_place(),
-        )
+        self._choose_columns(rows, weights)
         self._fit(rows, self._coded(target), weights, Gaussian(shape=LEAF_SHAPE))
         self.tree_ = self.tree_.rescaled(self._y_scale, self._y_mean)
         return self

@@ -258,7 +258,7 @@ class EndToEndTreeClassifier(TreeClassifier, BayesianTree):
 
     def _subsets(self) -> RandomFeatures | RandomPatch | None:
         """Which features each split may use."""
-        n_features = int(self._used.sum())
+        n_features = self.n_features_in_ if self._in_place() else int(self._used.sum())
         return subset_rule(n_features, self.max_features, self.image_shape, self.patch_size)
 
     def _model(self, leaf: Leaf) -> SoftTree:

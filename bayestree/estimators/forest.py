@@ -226,7 +226,7 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
         for seed in seeds.tolist():
             tree = EndToEndTreeClassifier(random_state=seed, **shared)
             tree.classes_, tree.n_features_in_ = self.classes_, self.n_features_in_
-            tree._used = self._used
+            tree._source = self._source
             if hasattr(self, "feature_names_in_"):
                 tree.feature_names_in_ = self.feature_names_in_
             trees.append(tree)

@@ -98,8 +98,9 @@ def _why_merged(tree: GrowingTree, limits: GrowthLimits) -> str:
     if not tree.split_nodes():
         return ONE_WAY
     return (
-        f"after the refinement the best split gains {tree.gain(0):.3g} nats of log-likelihood, "
-        f"less than min_gain={limits.min_gain:g}; lower min_gain"
+        "after the refinement no split gains enough to rule out noise (the best gains "
+        f"{tree.gain(0):.3g} nats of log-likelihood, less than min_gain={limits.min_gain:g}); "
+        "lower min_gain to accept it"
     )
 
 

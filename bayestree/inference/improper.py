@@ -1,7 +1,6 @@
 """What fits by gradients refuse, and how they tell where an improper prior holds nothing."""
 
 import math
-import warnings
 
 import numpy as np
 import torch
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from bayestree._warn import warn
 from bayestree.inference.data import Data
 from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.posterior import Posterior
@@ -105,14 +105,13 @@ def warn_of_loose(posterior: Posterior) -> None:
     if len(loose) == 0:
         return
     named = ", ".join(map(str, loose[:10])) + (", ..." if len(loose) > 10 else "")
-    warnings.warn(
+    warn(
         f"The posterior under {posterior.model.priors.hyperplane} is improper, and the rows do not "
         f"hold the coefficients of {len(loose)} of {len(balance)} nodes in place ({named}): their "
         "rows are (nearly) separated, or too few for so many coefficients. What is said of these "
         "coefficients depends on where the fit stopped; predictions do so less. Give the model "
         "InverseGammaScale or Laplace hyperplanes.",
         ConvergenceWarning,
-        stacklevel=3,
     )
 
 

@@ -1,10 +1,10 @@
 """Why the tree of a fit has a single leaf."""
 
 import math
-import warnings
 
 from torch import Tensor
 
+from bayestree._warn import warn
 from bayestree.inference.data import Data
 from bayestree.inference.growing import GrowthLimits
 
@@ -35,10 +35,9 @@ def warn_single_leaf(y: Tensor, limits: GrowthLimits, reason: str) -> None:
         If y varies and the limits allow for a split.
     """
     if limits.max_depth > 0 and limits.max_leaves != 1 and bool((y != y[0]).any()):
-        warnings.warn(
+        warn(
             f"the tree has a single leaf and predicts the same for all rows: {reason}.",
             SingleLeafWarning,
-            stacklevel=3,
         )
 
 
@@ -54,20 +53,25 @@ def why_not_grown(data: Data, limits: GrowthLimits, best: float = math.nan) -> s
         Gain of the best split that was found, in nats; NaN where there was none.
     """
     n_rows, weight = len(data.X), float(data.weights.sum())
-    needs = []
+    needs = {}
     if n_rows < 2 * limits.min_leaf:
-        needs.append(f"min_leaf={limits.min_leaf} needs {2 * limits.min_leaf} rows for a split")
+        needs["min_leaf"] = (
+            f"a split needs at least min_leaf={limits.min_leaf} rows on each side, but there are "
+            f"{n_rows} rows"
+        )
     if weight < limits.min_rows:
-        needs.append(f"min_rows={limits.min_rows:g} needs a total weight of rows of as much")
+        needs["min_rows"] = (
+            f"a split needs a total weight of at least min_rows={limits.min_rows:g}, but the "
+            f"{n_rows} rows weigh {weight:g}"
+        )
     if needs:
-        names = " and ".join(one.partition("=")[0] for one in needs)
-        return f"{' and '.join(needs)}, and there are {n_rows} of weight {weight:g}; lower {names}"
+        return f"{', and '.join(needs.values())}; lower {' and '.join(needs)}"
     if bool((data.X[0] == data.X).all()):
         return "all rows have the same features"
     if best < limits.min_gain:
         return (
-            f"the best split that was found gains {best:.3g} nats of log-likelihood, less than "
-            f"min_gain={limits.min_gain:g}; lower min_gain"
+            f"no split gains enough to rule out noise (the best gains {best:.3g} nats of "
+            f"log-likelihood, less than min_gain={limits.min_gain:g}); lower min_gain to accept it"
         )
     if limits.min_leaf > 1:
         return (

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bayestree._progress import Parts, Unseen, Watch
+from bayestree._progress import Hidden, Parts, Watch
 from bayestree._write import naming
 
 EVERY = 10.0  # seconds between lines on a loop
@@ -37,7 +37,7 @@ class Lines:
         self.write(f"warning: {text}")
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        return _Told(self, label, total) if show else Unseen()
+        return _Told(self, label, total) if show else Hidden()
 
     def close(self) -> None: ...
 

@@ -15,7 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from bayestree._progress import Parts, Unseen, Watch
+from bayestree._progress import Hidden, Parts, Watch
 from bayestree.runs.lines import Loop, clock
 
 
@@ -58,7 +58,7 @@ class Live:
         )
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        return _Shown(self, label, total) if show else Unseen()
+        return _Shown(self, label, total) if show else Hidden()
 
     def close(self) -> None:
         self._end_stage()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from bayestree._progress import Parts, Unseen, Watch
+from bayestree._progress import Hidden, Parts, Watch
 
 
 class Display(Protocol):
@@ -47,7 +47,7 @@ class Silent:
             self._warn(text)
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        return Unseen()
+        return Hidden()
 
     def close(self) -> None: ...
 

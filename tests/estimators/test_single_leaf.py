@@ -37,19 +37,20 @@ def rows(n, seed=0):
         (
             ConvexPolytopeTreeClassifier(**GROWN),
             10,
-            "min_leaf=10 needs 20 rows for a split and min_rows=20 needs a total weight of rows of "
-            "as much, and there are 10 of weight 10; lower min_leaf and min_rows",
+            "a split needs at least min_leaf=10 rows on each side, but there are 10 rows, and a "
+            "split needs a total weight of at least min_rows=20, but the 10 rows weigh 10; lower "
+            "min_leaf and min_rows",
         ),
         (
             ConvexPolytopeTreeRegressor(min_leaf=2, **GROWN),
             15,
-            "min_rows=20 needs a total weight of rows of as much, and there are 15 of weight 15; "
-            "lower min_rows",
+            "a split needs a total weight of at least min_rows=20, but the 15 rows weigh 15; lower "
+            "min_rows",
         ),
         (
             ConvexPolytopeTreeClassifier(min_leaf=30, **GROWN),
             50,
-            "min_leaf=30 needs 60 rows for a split, and there are 50 of weight 50; lower min_leaf",
+            "at least min_leaf=30 rows on each side, but there are 50 rows; lower min_leaf",
         ),
         (BivariateTreeClassifier(min_leaf=30), 50, "lower min_leaf"),
         (WeightedObliqueTreeClassifier(min_rows=60, **SEED), 50, "lower min_rows"),
@@ -59,11 +60,11 @@ def rows(n, seed=0):
         (AlternatingTreeRegressor(min_leaf=30, **SEED), 50, "lower min_leaf"),
         (AlternatingTreeClassifier(l1=1e4, **SEED), 50, "penalty l1=10000; lower l1"),
         (BivariateTreeClassifier(ccp_alpha=1.0), 50, "ccp_alpha"),
-        (BivariateTreeClassifier(min_gain=100), 50, r"gains 3\d\.\d nats .* min_gain=100; lower"),
+        (BivariateTreeClassifier(min_gain=100), 50, r"gains 3\d\.\d nats .* min_gain=100\); lower"),
         (
             ConvexPolytopeTreeClassifier(min_gain=100, **GROWN),
             50,
-            r"gains [\d.]+ nats of log-likelihood, less than min_gain=100; lower min_gain",
+            r"gains [\d.]+ nats of log-likelihood, less than min_gain=100\); lower min_gain",
         ),
     ],
     ids=repr,
@@ -72,7 +73,8 @@ def test_the_limit_is_named(estimator, n, reason):
     X, y = rows(n)
     with pytest.warns(SingleLeafWarning, match=reason) as told:
         estimator.fit(X, y)
-    assert len([one for one in told if one.category is SingleLeafWarning]) == 1
+    (one,) = [one for one in told if one.category is SingleLeafWarning]
+    assert one.filename == __file__
     assert {tree.tree_.n_leaves for tree in getattr(estimator, "estimators_", [estimator])} == {1}
 
 
@@ -80,7 +82,7 @@ def test_refinement_that_leaves_no_split_worth_its_gain():
     X, y = rows(60)
     clf = ConvexPolytopeTreeClassifier(inference="map", max_depth=1, epochs=2, **SEED).fit(X, y)
     limits = inference.GrowthLimits(min_gain=1000.0)
-    with pytest.warns(SingleLeafWarning, match=r"after the refinement .* min_gain=1000; lower"):
+    with pytest.warns(SingleLeafWarning, match=r"after the refinement .* min_gain=1000\); lower"):
         inference.harden(clf.posterior_, clf.training_data(X, y), limits=limits)
 
 

@@ -57,3 +57,14 @@ def test_a_split_keeps_to_its_features_through_all_of_the_fit():
         rows, columns = np.flatnonzero(image.any(axis=1)), np.flatnonzero(image.any(axis=0))
         assert np.ptp(rows) < 3
         assert np.ptp(columns) < 4
+
+
+def test_constant_pixels_count_as_pixels():
+    """All pixels of an image are in the fit, so a share of all of them is all of them."""
+    X, y = load_digits(return_X_y=True)
+    blank = np.zeros((len(X), 192))
+    blank[:, ::3] = X
+    clf = EndToEndTreeClassifier(max_features=1.0, image_shape=(8, 24), **QUICK).fit(blank, y)
+    used = clf.tree_.hyperplane != 0
+    assert (used == used[0]).all()
+    assert used[0].sum() == (np.ptp(X, axis=0) > 0).sum()

@@ -57,6 +57,11 @@ def test_dates_alone_are_no_numbers():
     assert "column 0 of X holds dates" in refusal(DAYS.to_numpy()[:, None])
 
 
+def test_dates_in_lists():
+    said = refusal([[1.0, day] for day in DAYS])
+    assert said.startswith("column 1 of X holds dates or times")
+
+
 @pytest.mark.parametrize("dtype", ["str", "object", "category"])
 @pytest.mark.parametrize("method", ["fit", "predict"])
 def test_text(dtype, method):
@@ -98,6 +103,15 @@ def test_gaps():
     assert refusal(X).startswith(said)
     X = frame(b=[np.inf] + [1.0] * 29)
     assert "1 infinite value ('b': 1), first at row 1" in refusal(X)
+
+
+@pytest.mark.parametrize("kind", [np.float32, object])
+def test_gaps_of_arrays_and_lists(kind):
+    X = np.ones((N, 3), dtype=kind)
+    X[[4, 7], 2] = np.nan
+    said = "Input X contains NaN: 2 missing values ('2': 2), first at row 5; fill them in"
+    assert refusal(X).startswith(said)
+    assert refusal(X.tolist()).startswith(said)
 
 
 def test_numbers_of_other_kinds_are_taken():
