@@ -154,7 +154,7 @@ def _known(run: "Run") -> dict[str, Any]:
 
 def _head(run: "Run") -> Iterator[str]:
     """What the run is about, and how well it predicts."""
-    from bayestree.report.words import counted
+    from bayestree.report.words import counted, fitted_to
     from bayestree.runs.scores import listed
 
     metrics = run.metrics
@@ -169,7 +169,9 @@ def _head(run: "Run") -> Iterator[str]:
     baseline = metrics.get("baseline", {})
     others = {name: value for name, value in baseline.items() if isinstance(value, float)}
     if others:
-        yield f"{baseline['model']}, fitted to the same rows: {listed(others)}"
+        n_rows = baseline.get("training_rows")
+        fit = fitted_to(None if n_rows == metrics["training_rows"] else n_rows)
+        yield f"{baseline['model']}, {fit}: {listed(others)}"
     yield from (f"warning: {text}" for text in run.manifest.get("warnings", []))
     yield ""
 

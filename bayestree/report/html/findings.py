@@ -65,7 +65,7 @@ def _compared(own: Score, scores: Scores) -> str:
     assert own.baseline is not None
     text = words.percent(own.baseline) if own.is_share else words.number(own.baseline, 3)
     verb = "is right for" if own.is_share else "misses by"
-    said = f"{scores.baseline}, fitted to the same rows, {verb} {text}"
+    said = f"{scores.baseline}, {scores.baseline_fit}, {verb} {text}"
     if scores.baseline_error is None:
         return said
     unit = 100 if own.is_share else 1
