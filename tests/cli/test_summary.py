@@ -100,7 +100,9 @@ def test_the_facets_of_a_node(place):
 def test_rows_that_have_gone(place):
     shutil.copytree(finished("svi"), "moved")
     result = done("summary", "moved")
-    assert result.stderr.startswith("warning: without the importance of features and how ")
+    assert result.stderr.startswith(
+        "warning: feature importance and split uncertainty are not shown: "
+    )
     assert "unsure" not in result.stdout.lower()
     assert done("summary", "moved", "--no-rows").stderr == ""
 

@@ -167,23 +167,21 @@ def _of_classes(
         happened = (probability * (y[:, None] == linear.classes_)).sum(axis=1)
         own["log_loss"] = -np.log(np.maximum(happened, TINY))
     each = [
-        _mean("accuracy", "Accuracy", right, weights, "share of the rows that is right", own),
+        _mean("accuracy", "Accuracy", right, weights, "share of rows predicted correctly", own),
         Score(
             "baseline",
             "\N{EM DASH} of the most frequent class",
             frequent / float(weights.sum()),
             None,
-            "what naming one class throughout would reach",
+            "always predicting the most frequent class",
             is_share=True,
         ),
-        _mean(
-            "log_loss", "Log-loss", loss, weights, f"nats; guessing evenly costs {even:.2f}", own
-        ),
+        _mean("log_loss", "Log-loss", loss, weights, f"nats; {even:.2f} for a uniform guess", own),
         _mean("brier", "Brier score", brier, weights, "squared distance: 0 is best, 2 worst", own),
     ]
     if study.calibration is not None:
         ece = study.calibration.ece
-        against = f"true probabilities would show {ece.if_calibrated:.3f} on average"
+        against = f"{ece.if_calibrated:.3f} would be expected if calibrated"
         name = "Expected calibration error"
         each.append(Score("ece", name, ece.value, ece.error, against))
     return each, _error(right - own["accuracy"], weights) if own else None
@@ -208,14 +206,18 @@ def _of_values(
     mean = np.full(len(truth), np.average(truth, weights=weights))
     each = [
         Score(
-            "rmse", "Root mean squared error", own.rmse, None, "in units of y; large misses count"
+            "rmse",
+            "Root mean squared error",
+            own.rmse,
+            None,
+            "in units of y; large errors count most",
         ),
         Score(
             "baseline",
             "\N{EM DASH} of the mean",
             _sizes_of_errors(truth, mean, weights).rmse,
             None,
-            "what one value would reach",
+            "always predicting the mean",
         ),
         _mean("mae", "Mean absolute error", np.abs(truth - guess), weights, "in units of y", {}),
     ]
