@@ -4,12 +4,15 @@ ArviZ takes seconds to import, so nothing here does so before it is needed.
 """
 
 import importlib
+import io
 import warnings
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
+import h5netcdf
 import xarray as xr
+from xarray.backends import H5NetCDFStore
 
 
 def major_version() -> int:
@@ -74,6 +77,24 @@ def group(container: Any, name: str) -> xr.Dataset:
         )
     found: xr.Dataset = container[name]
     return found.to_dataset() if isinstance(container, xr.DataTree) else found
+
+
+def netcdf(container: Any) -> memoryview:
+    """The bytes of a netCDF file, as ``to_netcdf`` writes it.
+
+    They are made in memory because HDF5 ends the process where it cannot write to a file.
+    """
+    content = io.BytesIO()
+    with h5netcdf.File(content, "w") as file:
+        file.attrs.update(container.attrs)
+        for name in names(container):
+            found = group(container, name)
+            numbers = [
+                key for key, values in found.variables.items() if values.dtype.kind in "biuf"
+            ]
+            store = H5NetCDFStore(file.create_group(name))
+            found.dump_to_store(store, encoding={key: {"zlib": True} for key in numbers})
+    return content.getbuffer()
 
 
 def stacking_weights(scored: Mapping[str, tuple[Any, xr.DataArray]]) -> dict[str, float]:

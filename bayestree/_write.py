@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,36 +40,7 @@ def naming(path: Path) -> Iterator[None]:
         raise NoRoomForFileError(error.errno, os.strerror(error.errno), str(path)) from error
 
 
-def check_room(path: Path, size: int) -> None:
-    """Refuse a file that the limit on the size of files or the disk has no room for.
-
-    For libraries that end the process where a write fails.
-
-    Raises
-    ------
-    NoRoomForFileError
-    """
-    limit = _limit()
-    for code, room in (
-        (errno.EFBIG, limit),
-        (errno.ENOSPC, shutil.disk_usage(path.parent).free),
-    ):
-        if room is not None and size > room:
-            reason = f"{os.strerror(code)} ({size:,} bytes, and there is room for {room:,})"
-            raise NoRoomForFileError(code, reason, str(path))
-
-
-def _limit() -> int | None:
-    """Bytes that a file may have; None for any number."""
-    try:
-        import resource  # noqa: PLC0415 - not on Windows
-    except ImportError:
-        return None
-    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    return None if limit == resource.RLIM_INFINITY else limit
-
-
-def write_whole(path: Path, content: bytes | str) -> None:
+def write_whole(path: Path, content: bytes | memoryview | str) -> None:
     """Write a file under a temporary name beside it, and rename; text as UTF-8."""
     with whole_file(path) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)

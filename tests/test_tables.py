@@ -159,5 +159,5 @@ class TestTables:
 
     def test_a_column_without_values(self):
         frame = pd.DataFrame({"a": [1.0, np.nan], "b": [np.nan, np.nan]})
-        with pytest.raises(InputError, match="column 'b' holds no value in any row"):
+        with pytest.raises(InputError, match="column 'b' is empty"):
             check_complete(frame)

@@ -24,7 +24,7 @@ class Verbs(TyperGroup):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Call the verb; wrong options and faults of the program are told as JSON here."""
+        """Call the verb; report usage errors and unexpected exceptions as JSON."""
         try:
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort, BrokenPipeError):

@@ -15,7 +15,7 @@ from bayestree.topology import Topology
 
 
 def convergence_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 20) -> Convergence:
-    """Whether the inference of a stored posterior has ended where it was going.
+    """Whether the inference of a stored posterior has converged.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Has the inference ended where it was going? The checks, each with a verdict in plain words.
+"""Has the inference converged? The checks, each with a verdict in plain words.
 
 Arrays and xarray only: quantities of :func:`bayestree.diagnostics.label_free`, and what the
 inference recorded.
@@ -59,7 +59,7 @@ def check_convergence(
         ``diverging``, ``reached_max_treedepth``, ``energy``, ``log_p``, ``log_q`` of shape
         (chain, draw), ``elbo`` by step.
     held_out : HeldOut, optional
-        How far predictions hold on rows that the fit has not seen.
+        Calibration of the predictions on held-out rows.
 
     Returns
     -------

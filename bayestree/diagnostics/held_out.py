@@ -1,4 +1,4 @@
-"""How far predictions hold on rows that no fit has seen, in a sentence."""
+"""Calibration of predictions on held-out rows."""
 
 from dataclasses import dataclass
 
@@ -12,13 +12,12 @@ ERRORS = 2.0  # standard errors beyond which a deviation is not taken for chance
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What held-out rows say about the predictions.
+    """The calibration of predictions on held-out rows.
 
     Attributes
     ----------
     holds : bool
-        Whether the probabilities or intervals are as right as they claim to be, as far as these
-        rows can tell.
+        Whether the probabilities or intervals are calibrated, as far as these rows can tell.
     says : str
         The figures, in a sentence.
     """
@@ -33,14 +32,13 @@ def held_out_classes(found: Calibration) -> HeldOut:
     Parameters
     ----------
     found : Calibration
-        On rows that the fit has not seen.
+        Of held-out rows.
     """
     ece = found.ece
     holds = found.n_zero == 0 and ece.value <= ece.if_calibrated + ERRORS * ece.error
     says = (
-        f"On {_rows(found.n_rows)} {found.accuracy.value:.1%} of the predicted classes are right, "
-        f"and the expected calibration error is {ece.value:.3f} ({ece.if_calibrated:.3f} would be "
-        "expected of calibrated probabilities)."
+        f"On {_rows(found.n_rows)} accuracy is {found.accuracy.value:.1%} and the expected "
+        f"calibration error {ece.value:.3f} ({ece.if_calibrated:.3f} if calibrated)."
     )
     if found.n_zero:
         says += f" {_rows(found.n_zero)} had a class that was given probability 0."
@@ -53,7 +51,7 @@ def held_out_values(y: ArrayLike, low: ArrayLike, high: ArrayLike, level: float)
     Parameters
     ----------
     y, low, high : arrays, shape (n,)
-        Values of rows that the fit has not seen, and the ends of their intervals.
+        Values of held-out rows, and the ends of their intervals.
     level : float
         Probability that the intervals are meant to have.
 

@@ -15,10 +15,11 @@ Kind = Literal["chains", "variational", "exact", "point"]
 K_LIMIT = 0.7  # Pareto k above which importance weights are of no use, however many the draws
 WIDTH = 84  # of a line of text, before a remedy is indented
 INDENT = "    "
-TOO_LITTLE = "Too little was recorded to tell whether the inference has settled."
-ADVICE = (
-    "check their calibration on rows that the fit has not seen: check_convergence(X_new, y_new)"
-)
+UNSETTLED = {
+    "no": "not yet: the inference has not converged.",
+    "not known": "not yet: too little was recorded to tell whether the inference has converged.",
+}
+ADVICE = "check their calibration: check_convergence(X_new, y_new)."
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,12 @@ class Check:
     ----------
     name : str
     about : {"convergence", "approximation"}
-        Whether it judges if the inference has ended where it was going, or if that place, the
-        best of a family of distributions, is the posterior.
+        Whether it checks convergence or the quality of the approximation.
     value, threshold : float
         What was found, and the limit up to which (or from which, see ``at_least``) it is "ok".
     verdict : {"ok", "doubtful", "failed", "info"}
         ``"info"`` marks a figure that is worth knowing but cannot fail: the Pareto k of a
-        variational fit is above its limit as a rule, whether the fit is a good one or not.
+        variational fit is usually above its limit, whether the fit is good or not.
     says : str
         What was found, in a sentence.
     remedy : str
@@ -55,9 +55,11 @@ class Check:
 
     @property
     def figure(self) -> str:
-        """Name, value and limit."""
-        limit = f"{'at least' if self.at_least else 'at most'} {self.threshold:,.4g}"
-        return f"{self.name} = {self.value:,.4g} ({limit})"
+        """Name and value, and the limit if there is one to pass."""
+        found = f"{self.name} = {self.value:,.4g}"
+        if self.verdict == "info":
+            return found
+        return f"{found} ({'at least' if self.at_least else 'at most'} {self.threshold:,.4g})"
 
     def __str__(self) -> str:
         found = f"[{self.verdict}] {self.figure}: {self.says}"
@@ -83,7 +85,7 @@ class Convergence:
         What the draws are: those of a sampler, those of a variational fit, independent draws of
         a posterior in closed form, or a single draw.
     held_out : HeldOut, optional
-        How far predictions hold on rows that the fit has not seen, where that is known.
+        Calibration of the predictions on held-out rows, where it is known.
     """
 
     checks: tuple[Check, ...]
@@ -94,7 +96,7 @@ class Convergence:
 
     @property
     def settled(self) -> Settled:
-        """Whether the inference has ended where it was going.
+        """Whether the inference has converged.
 
         ``"doubtful"`` where no check of convergence failed but one is in doubt; ``"not known"``
         where too little was recorded for the main check; ``"nothing to judge"`` of a point
@@ -134,41 +136,36 @@ class Convergence:
 
     @property
     def predictions(self) -> str:
-        """What the predictions can be used for, in a sentence or two."""
+        """Whether the predictions can be used, and what to do or the held-out figures."""
         known = self.held_out
         if known is not None and not known.holds:
-            return f"use with care, they are not calibrated. {known.says}"
+            return f"use with care: they are not calibrated. {known.says}"
         if known is not None and self.settled in ("no", "not known"):
             return f"can be used, but a longer run may change them. {known.says}"
         if known is not None:
             return f"can be used, as far as held-out rows can tell. {known.says}"
-        return {
-            "no": "not yet. The inference has not settled.",
-            "not known": f"not yet. {TOO_LITTLE}",
-            "nothing to judge": f"{ADVICE[0].upper()}{ADVICE[1:]}.",
-        }.get(self.settled, f"can be used, but {ADVICE}.")
+        if self.kind == "point":
+            return ADVICE
+        return UNSETTLED.get(self.settled, f"can be used; {ADVICE}")
 
     @property
     def intervals(self) -> str:
-        """What the intervals of facets, splits and leaves can be used for."""
+        """Whether the intervals of facets, splits and leaves can be used, and what to do."""
         if self.kind == "point":
             return (
-                "none. This is a point estimate: use inference='svi' or 'nuts', where the tree "
-                "has them, to learn how sure its splits are."
+                "none: this is a point estimate. "
+                "Use inference='svi' or 'nuts', where the tree has them, for intervals."
             )
-        if self.settled == "no":
-            return "not yet. The inference has not settled."
-        if self.settled == "not known":
-            return f"not yet. {TOO_LITTLE}"
+        if self.settled in UNSETTLED:
+            return UNSETTLED[self.settled]
         if self.faithful and self.settled == "yes":
-            return "can be used. The draws may stand for the posterior, given this tree."
+            return "can be used: the draws may stand for the posterior, given this tree."
         if self.kind == "chains":
             doubted = ", ".join(check.name for check in self.checks if check.verdict == "doubtful")
-            return f"can be used as rough figures, because {doubted} left some doubt."
+            return f"can be used as rough figures: {doubted} left some doubt."
         return (
-            "approximate. Those of facets, splits and leaves may be too narrow or too wide, as "
-            "the draws are those of a variational fit, and no check can tell by how much. Confirm "
-            "the ones that matter on a small tree with inference='nuts'."
+            "approximate, from a variational fit whose error cannot be checked. "
+            "Confirm important ones on a small tree with inference='nuts'."
         )
 
     def __contains__(self, name: str) -> bool:
@@ -196,7 +193,13 @@ class Convergence:
         ]
         details = [str(check) for check in self.checks]
         details += [_wrapped(f"[not judged] {sentence}") for sentence in self.not_judged]
-        return "\n".join([*map(_wrapped, head), *([""] if details else []), *details])
+        lines = [_wrapped(line) for text in head for line in _sentences(text)]
+        return "\n".join([*lines, *([""] if details else []), *details])
+
+
+def _sentences(text: str) -> list[str]:
+    """The sentences, those after the first indented."""
+    return text.replace(". ", f".\n{INDENT}").split("\n")
 
 
 def _wrapped(text: str) -> str:

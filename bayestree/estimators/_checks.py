@@ -25,7 +25,7 @@ class TreeChecks(TreeDraws):
     def check_convergence(
         self, X: ArrayLike | None = None, y: ArrayLike | None = None, *, n_rows: int = 20
     ) -> Convergence:
-        """What can be trusted of this fit, and whether its inference has settled.
+        """What can be trusted of this fit, and whether its inference has converged.
 
         Parameters
         ----------

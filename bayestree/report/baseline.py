@@ -1,4 +1,4 @@
-"""A linear model fitted to the same rows: what a tree's scores are compared with."""
+"""A linear model of the training rows, with which a tree's scores are compared."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from bayestree.diagnostics.draws import spread
 
-WORK = 20_000_000  # rows x features x classes that are fitted to: some seconds
+WORK = 20_000_000  # limit of rows x features x classes: a few seconds, and memory for the rows
 FEWEST = 500  # rows, however many features and classes there are
 STEPS = 300
 
@@ -25,7 +25,8 @@ class Baseline(NamedTuple):
     name : str
     model : Pipeline
     n_rows : int
-        Rows that it was fitted to: those of the tree or, of very many, evenly spread ones.
+        How many rows it was fitted to: all training rows of positive weight, or an evenly spaced
+        subset of a large table.
     """
 
     name: str
@@ -41,9 +42,10 @@ def fit_baseline(
     Parameters
     ----------
     X : DataFrame or array, shape (n, d)
-        Of many rows only those that are fitted to are read into memory.
+        Only the rows of the fit are read into memory.
     y : array, shape (n,)
     weights : array, shape (n,)
+        Relative weights: their scale does not matter.
     classifies : bool
 
     Returns
@@ -65,12 +67,13 @@ def fit_baseline(
     # precision must not change the numbers.
     steps = [("numbers", FunctionTransformer(_numbers)), ("units", StandardScaler())]
     model = Pipeline([*steps, ("linear", linear)])
-    count = np.asarray(weights, dtype=np.float64)[kept]
-    given = {"units__sample_weight": count, "linear__sample_weight": count}
+    relative = np.asarray(weights, dtype=np.float64)[kept]
+    relative /= relative.mean()  # else weights of 1/n would leave the penalty as large as n rows do
+    given = {"units__sample_weight": relative, "linear__sample_weight": relative}
     rows = X.iloc[kept] if hasattr(X, "iloc") else np.asarray(X)[kept]
     target = y[kept] if classifies else y[kept].astype(np.float64)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # of a fit that is good enough
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a rough fit is good enough
         model.fit(rows, target, **given)
     return Baseline(name, model, len(kept))
 

@@ -111,6 +111,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural}"
 
 
+def fitted_to(n_rows: int | None) -> str:
+    """How many of the training rows a model was fitted to; None for all."""
+    return f"fitted to {'the same' if n_rows is None else f'{n_rows:,} of the'} training rows"
+
+
 def rows_in_words(weight: float) -> str:
     """Weighted rows: whole numbers as such."""
     return f"{round(weight, 1):,.10g} {'row' if weight == 1 else 'rows'}"

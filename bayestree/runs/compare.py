@@ -118,6 +118,10 @@ def compare(runs: Sequence[Run]) -> Comparison:
     each = {name: _line(named[name], name, order[0], scores, held, weights) for name in order}
     table = pd.DataFrame.from_dict(each, orient="index").rename_axis("run")
     remarks += _told(order[0], _gaps(order, basis, scores, held), basis, held)
+    if basis == LOO and held is not None and len(scores) < len(named):
+        ranked = sorted(named, key=lambda name: -held.rows[name].sum())
+        gaps = _gaps(ranked, HELD_OUT, scores, held)
+        remarks += _told(ranked[0], gaps, HELD_OUT, held)
     sources = sorted({str(run.metrics["scored_on"]) for run in named.values()})
     return Comparison(table, basis, " or ".join(sources), tuple(remarks))
 

@@ -44,7 +44,7 @@ class Diagnosis:
 
     @property
     def converged(self) -> Settled:
-        """Whether the inference has settled; ``"nothing to judge"`` of a point estimate."""
+        """Whether the inference has converged; ``"nothing to judge"`` of a point estimate."""
         return self.checks.settled
 
     @property
@@ -83,7 +83,7 @@ def diagnose(run: Run) -> Diagnosis:
 
 
 def _held_out(run: Run) -> HeldOut | None:
-    """How far its predictions of held-out rows came true; None where it wrote none."""
+    """Calibration of its predictions of held-out rows; None where it wrote none."""
     path = run.folder / PREDICTIONS
     if not path.is_file() or not (run.folder / METRICS).is_file():
         return None

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import tomli_w
 
 from bayestree import _arviz
-from bayestree._write import check_room, write_whole
+from bayestree._write import write_whole
 from bayestree.estimators._file_rows import parts_of
 from bayestree.report.text import export_text
 from bayestree.runs.disk import few
@@ -36,7 +36,6 @@ from bayestree.runs.scores import baseline_scores, predictions, scored
 from bayestree.runs.store import Columns
 
 MOST_NUMBERS = 10_000_000  # of a group of posterior.nc that has one for each row and draw
-OVERHEAD = 2**20  # bytes that names and attributes take beside the numbers, at the most
 # Sizes by estimator: facets.csv and the report are of one measurement, the prior's counted once.
 _MEASURED: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 BY_ROW = ("log_likelihood", "posterior_predictive", "prior_predictive", "observed_data")
@@ -82,10 +81,7 @@ def write_draws(folder: RunFolder, rows: Prepared, estimator: Any) -> None:
     by_row = len(rows.X) * posterior.n_chains * posterior.n_draws <= MOST_NUMBERS
     given = (rows.X, rows.y, rows.weights) if by_row else ()
     container = estimator.to_arviz(*given)
-    groups = (_arviz.group(container, name) for name in _arviz.names(container))
-    check_room(folder / DRAWS, sum(group.nbytes for group in groups) + OVERHEAD)
-    with folder.draft(DRAWS) as path:
-        container.to_netcdf(path)
+    write_whole(folder / DRAWS, _arviz.netcdf(container))
 
 
 def write_predictions(folder: RunFolder, file: RunFile, rows: Prepared, estimator: Any) -> None:

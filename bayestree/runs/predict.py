@@ -3,7 +3,6 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 
 from bayestree import tables
 from bayestree._write import whole_file
-from bayestree.estimators._file_rows import parts_of
 from bayestree.runs.rows import sha256
 from bayestree.runs.scores import predictions, said_of, scores_of, target_or_why_not
 from bayestree.runs.store import Columns, open_run, read_model
@@ -37,8 +35,8 @@ class Predicted(NamedTuple):
         See :func:`bayestree.runs.scores.scored`; why there are none although the table has the
         target; or None where it has not.
     n_seen : int or None
-        How many of the scored rows equal rows that the model was fitted to; None where the rows
-        of the fit cannot be read, or nothing is scored.
+        How many of the scored rows the model was fitted to; None where nothing is scored, or the
+        file is not byte for byte the one that the run was fitted to.
     """
 
     n_rows: int
@@ -72,32 +70,18 @@ def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
             write(predictions(estimator, X))
             told.score(frame, X)
     scores = told.scores()
-    seen = _seen_rows(folder, data, told) if isinstance(scores, dict) else None
+    seen = _seen_rows(folder, data) if isinstance(scores, dict) else None
     return Predicted(told.n_rows, remarks_on(told.unknown), scores, seen)
 
 
-def _seen_rows(folder: Path, data: Path, told: "_Told") -> int | None:
-    """How many of the scored rows equal training rows of the run."""
+def _seen_rows(folder: Path, data: Path) -> int | None:
+    """How many rows of a table the run was fitted to, if it is the table of the run."""
     try:
         run = open_run(folder)
-        if sha256(data) == run.manifest["data"]["data"]["sha256"]:  # the table may have moved
-            place = run.file.data.model_copy(update={"path": data.resolve()})
-            run = replace(run, file=run.file.model_copy(update={"data": place}))
-        rows = run.rows()
-    except (InputError, OSError):
+        same = sha256(data) == run.manifest["data"]["data"]["sha256"]
+        return run.metrics.get("training_rows") if same else None
+    except InputError:
         return None
-    own = [_prints(rows.X.iloc[part], rows.y[part]) for part in parts_of(rows.X)]
-    return int(np.isin(np.concatenate(told.prints), np.concatenate(own)).sum())
-
-
-def _prints(X: pd.DataFrame, y: NDArray[Any]) -> NDArray[Any]:
-    """A number for each row, by its features and target."""
-    target = y if y.dtype.kind in "UO" else y.astype(np.float64)
-    # Columns by number: one of the features may be called as the target.
-    rows = pd.DataFrame(X.to_numpy(dtype=np.float64))
-    rows[X.shape[1]] = pd.Series(target, dtype=object if y.dtype.kind in "UO" else None)
-    prints: NDArray[Any] = pd.util.hash_pandas_object(rows, index=False).to_numpy()
-    return prints
 
 
 @contextmanager
@@ -130,7 +114,6 @@ class _Told:
         self.n_rows = 0
         self.unknown: dict[str, Counter[str]] = defaultdict(Counter)
         self.seen: list[tuple[NDArray[Any], ...]] = []
-        self.prints: list[NDArray[Any]] = []
         self.fault: str | None = None
 
     def features(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -151,7 +134,6 @@ class _Told:
             self.fault = y
         else:
             self.seen.append((y, *said_of(self.estimator, X, y)))
-            self.prints.append(_prints(X, y))
 
     def scores(self) -> Scores | str | None:
         """Of all chunks."""

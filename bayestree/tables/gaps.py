@@ -49,7 +49,7 @@ class Gaps:
         return [name for name in self.empty if UNNAMED.fullmatch(name)]
 
     def check(self) -> None:
-        """Refuse all that was found, but for columns that have neither names nor values.
+        """Refuse all that was found, except unnamed empty columns.
 
         Raises
         ------
@@ -58,10 +58,8 @@ class Gaps:
         """
         without = self.unnamed
         if empty := [name for name in self.empty if name not in without]:
-            verb, which = ("holds", "it") if len(empty) == 1 else ("hold", "them")
-            raise InputError(
-                f"{named(empty)} {verb} no value in any row; fill in values, or drop {which}."
-            )
+            verb, which = ("is", "it") if len(empty) == 1 else ("are", "them")
+            raise InputError(f"{named(empty)} {verb} empty; fill in values, or drop {which}.")
         for word, every in self.counts.items():
             counts = {name: count for name, count in every.items() if name not in without}
             if counts:

@@ -1,4 +1,4 @@
-"""What all rows of a table say of its columns, gathered some rows at a time."""
+"""Checks of the columns of a table, made some rows at a time."""
 
 from collections.abc import Collection
 
@@ -12,21 +12,21 @@ from bayestree.tables.texts import Texts
 
 
 class Survey:
-    """Checks of a table whose rows may come in chunks, with the same words as for all at once.
+    """Checks of a table whose rows may come in chunks, with the messages of the whole table.
 
     Parameters
     ----------
     features : collection of str
         Columns to predict from; others are checked for missing values only.
     keep : collection of str
-        Those that are never left out.
+        Columns that are never ignored.
 
     Attributes
     ----------
     text : dict
         Whether a feature column holds text.
     idle : dict
-        Columns that are left out, after :meth:`check`, and what to tell a person of each.
+        Columns that are ignored, set by :meth:`check`, and what to tell the user of each.
     """
 
     def __init__(self, features: Collection[str], keep: Collection[str] = ()) -> None:
@@ -57,7 +57,7 @@ class Survey:
                 self._numbers[name].append(frame[name].to_numpy(dtype=float, na_value=np.nan))
 
     def check(self) -> list[str]:
-        """Refuse what cannot be used; else what to tell a person, and ``idle``.
+        """Refuse a table that cannot be used; otherwise set ``idle`` and return the remarks.
 
         Raises
         ------
@@ -67,10 +67,10 @@ class Survey:
         self._gaps.check()
         for texts in self._texts.values():
             texts.check()
-        told = dict.fromkeys(self._gaps.unnamed, "has neither a name nor values")
-        told |= dict.fromkeys(self._indexes(), "has no name and numbers the rows")
+        told = dict.fromkeys(self._gaps.unnamed, "is unnamed and empty")
+        told |= dict.fromkeys(self._indexes(), "is unnamed and looks like a row index")
         self.idle = {
-            name: f"column {name!r} {what}: it is left out."
+            name: f"column {name!r} {what}; ignored."
             for name, what in told.items()
             if name in self.text and name not in self._keep
         }

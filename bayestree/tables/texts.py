@@ -81,7 +81,8 @@ class Texts:
             f"column {self.name!r} holds numbers in {self.n_numbers} of {self.n_rows} rows, but",
             row,
             f" holds {value!r}{f', the first of {others}' if others > 1 else ''}; {remedy}, or "
-            "drop the rows or the column. Codes need a letter before each to be categories.",
+            "drop the rows or the column. If these are codes, prefix each with a letter to have "
+            "them treated as categories.",
             column=self.name,
         )
 
@@ -91,7 +92,7 @@ class Texts:
             return []
         return [
             f"column {self.name!r} holds numbers in {self.n_numbers} of {self.n_rows} rows, but "
-            f"becomes categories, for row {self.odd[0] + 1} holds {self.odd[1]!r}."
+            f"is treated as categorical because row {self.odd[0] + 1} holds {self.odd[1]!r}."
         ]
 
 

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 import bayestree
-from bayestree.runs.store import open_run
 from tests.cli.command import QUICK, done, refused
 
 
@@ -46,21 +45,24 @@ class TestPredict:
         assert (found["file"], found["rows"]) == ("predictions.csv", 80)
         assert found["scores"]["accuracy"] == accuracy
 
-    def test_rows_of_the_fit_are_told_from_new_ones(self, fitted, place):
-        rows = open_run("tree").rows()
-        train = np.setdiff1d(np.arange(80), rows.rows_held)
-        label = "scores on rows the model was fitted to"
-        fitted.iloc[train].to_parquet("train.parquet")
-        assert label in done("predict", "tree", "train.parquet").stdout
-        result = done("predict", "tree", "data.csv", "--force").stdout
-        assert "scores on 80 rows, to 64 of which the model was fitted: " in result
-        fitted.iloc[rows.rows_held].to_csv("new.csv", index=False)
-        assert "\nscores: " in done("predict", "tree", "new.csv", "--force").stdout
+    def test_the_table_of_the_run_holds_training_rows(self, fitted, place):
+        result = done("predict", "tree", "data.csv").stdout
+        assert "\nscores on 80 rows, 64 of them training rows: " in result
         (place / "data.csv").rename("moved.csv")
         found = json.loads(done("predict", "tree", "moved.csv", "--force", "--json").stdout)
         assert found["rows_of_the_fit"] == 64
+        fitted.to_csv("all.csv", index=False)
+        words = ("fit", "all.csv", "--target", "kind", "--drop", "price", "--out", "every")
+        done(*words, *QUICK, "--test-fraction", "0")
+        label = "\nscores on rows the model was fitted to (expect worse on new rows): "
+        assert label in done("predict", "every", "all.csv", "--force").stdout
+
+    def test_equal_rows_of_another_file_are_not_called_training_rows(self, fitted, place):
+        """Of categories new rows often equal old ones."""
+        fitted.iloc[::-1].to_csv("new.csv", index=False)
+        assert "\nscores: " in done("predict", "tree", "new.csv").stdout
         found = json.loads(done("predict", "tree", "new.csv", "--force", "--json").stdout)
-        assert found["rows_of_the_fit"] is None  # the rows of the fit are not there
+        assert found["rows_of_the_fit"] is None
 
     def test_why_it_is_not_scored(self, fitted, place):
         fitted.assign(kind=[None, *fitted["kind"][1:]]).to_csv("new.csv", index=False)

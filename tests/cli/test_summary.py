@@ -20,7 +20,7 @@ def test_the_table_in_lines(place):
     assert lines[0] == "A run of numbers"
     assert lines[1].startswith("tree cpt of 'price': 64 training rows, ")
     assert lines[2].startswith("on 16 held-out rows: rmse ")
-    assert lines[3].startswith("ridge regression, fitted to the same rows: rmse ")
+    assert lines[3].startswith("ridge regression, fitted to the same training rows: rmse ")
     heads = "node rows point estimate posterior prior unsure features left if (point estimate)"
     assert lines[5].split() == heads.split()
     table = summary(open_run(finished("numbers"))).loc["root"]
@@ -30,6 +30,16 @@ def test_the_table_in_lines(place):
     key = " ".join(lines[7:])
     assert "Unsure: share of 16 held-out rows" in key
     assert "shuffled among them" in key
+
+
+def test_a_baseline_of_fewer_rows(place):
+    shutil.copytree(finished("numbers"), "few")
+    path = place / "few" / "metrics.json"
+    metrics = json.loads(path.read_text())
+    metrics["baseline"]["training_rows"] = 40
+    path.write_text(json.dumps(metrics))
+    lines = done("summary", "few", "--no-rows").stdout.splitlines()
+    assert lines[3].startswith("ridge regression, fitted to 40 of the training rows: rmse ")
 
 
 def test_a_forest_names_its_trees(place):
@@ -90,7 +100,9 @@ def test_the_facets_of_a_node(place):
 def test_rows_that_have_gone(place):
     shutil.copytree(finished("svi"), "moved")
     result = done("summary", "moved")
-    assert result.stderr.startswith("warning: without the importance of features and how ")
+    assert result.stderr.startswith(
+        "warning: feature importance and split uncertainty are not shown: "
+    )
     assert "unsure" not in result.stdout.lower()
     assert done("summary", "moved", "--no-rows").stderr == ""
 

@@ -247,8 +247,8 @@ class TestResult:
         found = check_convergence(dataset(p_right=2.0), nuts())
         text = str(found)
         assert text.startswith(
-            "Predictions: not yet. The inference has not settled.\n"
-            "Intervals: not yet. The inference has not settled.\n"
+            "Predictions: not yet: the inference has not converged.\n"
+            "Intervals: not yet: the inference has not converged.\n"
             "Converged: no\n\n"
         )
         assert f"[failed] r_hat = {found['r_hat'].value:.4g} (at most 1.01): " in text
@@ -304,6 +304,19 @@ class TestVerdict:
         assert found.converged == (settled in ("yes", "doubtful"))
         usable = found.predictions.startswith("can be used")
         assert usable == found.converged
+
+    def test_a_variational_fit_says_in_one_line_what_to_do(self):
+        head, details = str(verdict({"elbo": "ok", "pareto_k": "info"}, "variational")).split(
+            "\n\n"
+        )
+        assert head.splitlines() == [
+            "Predictions: can be used; check their calibration: check_convergence(X_new, y_new).",
+            "Intervals: approximate, from a variational fit whose error cannot be checked.",
+            "    Confirm important ones on a small tree with inference='nuts'.",
+            "Converged: yes",
+        ]
+        assert "[ok] elbo = 1 (at most 1):" in details
+        assert "[info] pareto_k = 1:" in details  # it has no limit to pass
 
     def test_intervals_of_a_sampler(self):
         fine = verdict({"r_hat": "ok"}, "chains").intervals

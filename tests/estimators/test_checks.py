@@ -103,7 +103,7 @@ class TestHeldOut:
         X, y = iris
         found = svi.check_convergence(X, y)
         right = (svi.predict(X) == y).mean()
-        assert found.held_out.says.startswith(f"On 150 held-out rows {right:.1%} of the predicted")
+        assert found.held_out.says.startswith(f"On 150 held-out rows accuracy is {right:.1%} ")
         assert found.held_out.says in found.predictions
         assert [*found.checks] == [*svi.check_convergence(X).checks]
 

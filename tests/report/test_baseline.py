@@ -37,6 +37,18 @@ def test_numbers():
     np.testing.assert_allclose(found.model.predict(X), Ridge().fit(Z, score).predict(Z), rtol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1 / 300, 1000.0])
+@pytest.mark.parametrize("classifies", [False, True])
+def test_the_scale_of_the_weights_does_not_matter(classifies, scale):
+    X, score = rows()
+    y, weights = score > 0 if classifies else score, np.resize([1.0, 2.0, 0.0], 300)
+    one, other = (
+        fit_baseline(X, y, by * weights, classifies=classifies).model[-1].coef_
+        for by in (1.0, scale)
+    )
+    np.testing.assert_allclose(other, one, atol=0.01)  # L-BFGS stops at a gradient of 1e-4
+
+
 def test_many_rows_are_thinned(monkeypatch):
     monkeypatch.setattr(module, "WORK", 3 * 2 * 100)
     monkeypatch.setattr(module, "FEWEST", 50)

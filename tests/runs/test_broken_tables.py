@@ -100,8 +100,8 @@ class TestNumbers:
         found = rows_of(tmp_path, storage, frame().assign(a=codes).to_csv(index=False))
         assert found.encoding.columns[0].categories == ("0", "1", "2", "3", "3+")
         assert found.remarks == [
-            "column 'a' holds numbers in 392 of 400 rows, but becomes categories, for row 1 holds "
-            "'3+'."
+            "column 'a' holds numbers in 392 of 400 rows, but is treated as categorical "
+            "because row 1 holds '3+'."
         ]
 
 
@@ -201,7 +201,7 @@ class TestColumns:
             found = rows_of(tmp_path, storage, content)
             assert list(found.X) == ["a", "b"]
             assert found.remarks == [
-                "column 'Unnamed: 0' has no name and numbers the rows: it is left out."
+                "column 'Unnamed: 0' is unnamed and looks like a row index; ignored."
             ]
 
     def test_what_is_no_index(self, storage, tmp_path):
@@ -214,11 +214,11 @@ class TestColumns:
         content = "\n".join(f"{line},," for line in lines())
         found = rows_of(tmp_path, storage, content)
         assert list(found.X) == ["a", "b"]
-        assert "'Unnamed: 3' has neither a name nor values" in found.remarks[0]
+        assert "'Unnamed: 3' is unnamed and empty" in found.remarks[0]
 
     def test_a_column_without_values(self, storage, tmp_path):
         content = frame().assign(c=np.nan).to_csv(index=False)
-        assert "column 'c' holds no value in any row" in refusal(tmp_path, storage, content)
+        assert "column 'c' is empty" in refusal(tmp_path, storage, content)
 
     def test_dates(self, storage, tmp_path):
         days = pd.date_range("2024-01-01", periods=N)

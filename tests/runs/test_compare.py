@@ -80,6 +80,14 @@ def test_weights_are_those_of_arviz(found):
     assert az.__name__ == "arviz"
 
 
+def test_runs_without_leave_one_out_are_compared_by_held_out_rows(found):
+    best = found.table["held_out"].idxmax()
+    others = set(found.table.index) - {best}
+    said = [one for one in found.remarks if " on the held-out rows" in one]
+    assert {name for name in others if any(name in one for one in said)} == others
+    assert all(one.startswith(f"{best} ") for one in said)
+
+
 def test_what_it_says(found):
     text = str(found)
     assert "scores on held-out rows" in text

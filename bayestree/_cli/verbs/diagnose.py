@@ -26,7 +26,7 @@ def diagnose(
     Predictions are judged by the held-out rows of the run, where it has any. Chains are compared
     on quantities that do not depend on the order of the experts (R-hat, effective draws); of a
     sampler divergences, tree depth and energy are checked, of a variational fit whether its bound
-    has settled.
+    has converged.
 
     The exit code is 0 if no check failed, or if there is no posterior to check; it is 1 if a check
     failed, or if too little was recorded to tell.

@@ -27,8 +27,8 @@ def predict(
     The predictions are in the order of the rows. For classes: the prediction and the probability
     of each class. For numbers: the prediction and, from a posterior, an interval that holds the
     value with probability 0.9. Columns may be in any order, and others are ignored; if the target
-    is among them, the predictions are scored, and the output says whether these rows are new or
-    those that the model was fitted to.
+    is among them, the predictions are scored. For the table of the run itself, the output says how
+    many of its rows the model was fitted to.
     """
     with clear_errors():
         check_output(out, data, force=force)
@@ -53,5 +53,5 @@ def _label(n_rows: int, n_seen: int | None) -> str:
     if not n_seen:
         return ""
     if n_seen == n_rows:
-        return " on rows the model was fitted to (others will be predicted worse)"
-    return f" on {n_rows} rows, to {n_seen} of which the model was fitted"
+        return " on rows the model was fitted to (expect worse on new rows)"
+    return f" on {n_rows} rows, {n_seen} of them training rows"

@@ -38,7 +38,7 @@ def summary(
     no_rows: Annotated[
         bool,
         typer.Option(
-            "--no-rows", help="Do not read the data: no importance of features, no doubt."
+            "--no-rows", help="Do not read the data: no feature importance or split uncertainty."
         ),
     ] = False,
     out: Annotated[
@@ -91,19 +91,18 @@ def summary(
 
 
 def _nodes(run: "Run", *, rows: bool) -> "pd.DataFrame":
-    """The table; without what needs the rows, where these are not what they were."""
+    """The table; where the rows have changed, without the columns that need them."""
     from bayestree.runs.summary import summary as table_of
     from bayestree.tables import InputError
 
     if not rows:
         return table_of(run, rows=False)
-    _ = run.estimator  # whose absence is no matter of the rows
+    _ = run.estimator  # a missing model is an error of its own
     try:
         return table_of(run)
     except (InputError, OSError) as error:
         typer.echo(
-            f"warning: without the importance of features and how sure the splits are: {error}",
-            err=True,
+            f"warning: feature importance and split uncertainty are not shown: {error}", err=True
         )
         return table_of(run, rows=False)
 
@@ -154,7 +153,7 @@ def _known(run: "Run") -> dict[str, Any]:
 
 def _head(run: "Run") -> Iterator[str]:
     """What the run is about, and how well it predicts."""
-    from bayestree.report.words import counted
+    from bayestree.report.words import counted, fitted_to
     from bayestree.runs.scores import listed
 
     metrics = run.metrics
@@ -169,7 +168,9 @@ def _head(run: "Run") -> Iterator[str]:
     baseline = metrics.get("baseline", {})
     others = {name: value for name, value in baseline.items() if isinstance(value, float)}
     if others:
-        yield f"{baseline['model']}, fitted to the same rows: {listed(others)}"
+        n_rows = baseline.get("training_rows")
+        fit = fitted_to(None if n_rows == metrics["training_rows"] else n_rows)
+        yield f"{baseline['model']}, {fit}: {listed(others)}"
     yield from (f"warning: {text}" for text in run.manifest.get("warnings", []))
     yield ""
 

@@ -45,7 +45,7 @@ def _prediction(study: Study, scores: Scores | None) -> Finding | None:
         return None
     if study.classifies:
         says = f"{words.percent(own.value)} of the predictions for {scores.rows} are right"
-        one_answer = "always naming the most frequent class would be right for"
+        one_answer = "always predicting the most frequent class would be right for"
     else:
         says = f"Predictions for {scores.rows} miss by {words.number(own.value, 3)}"
         says += " (root mean square)"
@@ -56,7 +56,7 @@ def _prediction(study: Study, scores: Scores | None) -> Finding | None:
         value = words.percent(base.value) if study.classifies else words.number(base.value, 3)
         says += f"; {one_answer} {value}"
     if not scores.held_out:
-        says += ". The fit has seen these rows, so this is too good to expect of others"
+        says += ". The model was fitted to these rows, so expect worse on new rows"
     return Finding("Prediction", f"{says}.")
 
 
@@ -65,7 +65,7 @@ def _compared(own: Score, scores: Scores) -> str:
     assert own.baseline is not None
     text = words.percent(own.baseline) if own.is_share else words.number(own.baseline, 3)
     verb = "is right for" if own.is_share else "misses by"
-    said = f"{scores.baseline}, fitted to the same rows, {verb} {text}"
+    said = f"{scores.baseline}, {scores.baseline_fit}, {verb} {text}"
     if scores.baseline_error is None:
         return said
     unit = 100 if own.is_share else 1
@@ -81,7 +81,7 @@ def _tree(study: Study) -> Finding:
         says = f"{len(study.trees)} trees with {together} together; a prediction is their mean."
         return Finding("Forest", says)
     if tree.n_nodes == 0:
-        return Finding("Tree", "The tree has one leaf: no split was worth its price.")
+        return Finding("Tree", "The tree has one leaf: no split met the growth limits.")
     says = (
         f"{words.count(tree.n_nodes, 'split').capitalize()} and {tree.n_leaves} leaves, "
         f"{words.count(tree.depth, 'level')} deep."
@@ -144,7 +144,7 @@ def _calibration(study: Study) -> Finding | None:
 
 
 def _verdict(found: Calibration) -> tuple[str, str]:
-    """Whether probabilities come true, or in which direction they err."""
+    """Whether probabilities are calibrated, or in which direction they err."""
     excess, ece = found.overconfidence, found.ece
     if abs(excess.value) > HIT * excess.error:
         kind = "too confident" if excess.value > 0 else "not confident enough"
@@ -157,13 +157,12 @@ def _verdict(found: Calibration) -> tuple[str, str]:
         ), "doubtful"
     if ece.value > ece.if_calibrated + HIT * ece.error:
         return (
-            "Probabilities are off, some too high and some too low: the expected calibration error "
-            f"is {ece.value:.3f}; true probabilities would show {ece.if_calibrated:.3f} on average."
+            "Probabilities are off, some too high and some too low: expected calibration error "
+            f"{ece.value:.3f}; {ece.if_calibrated:.3f} would be expected if calibrated."
         ), "doubtful"
     return (
-        "Probabilities come true as far as the rows can tell: the expected calibration error is "
-        f"{ece.value:.3f}; on so many rows true probabilities would show {ece.if_calibrated:.3f} "
-        "on average."
+        "Probabilities are well calibrated as far as these rows can tell: expected calibration "
+        f"error {ece.value:.3f}; {ece.if_calibrated:.3f} would be expected if calibrated."
     ), "ok"
 
 
@@ -172,11 +171,11 @@ def _convergence(study: Study) -> Finding | None:
     if found is None:
         return None
     says, tone = {
-        "yes": ("The inference has settled.", "ok"),
-        "doubtful": ("The inference has settled, with some doubt.", "doubtful"),
-        "no": ("The inference has not settled: see the checks below.", "failed"),
+        "yes": ("The inference has converged.", "ok"),
+        "doubtful": ("The inference has converged, with some doubt.", "doubtful"),
+        "no": ("The inference has not converged: see the checks below.", "failed"),
         "not known": (
-            "Too little was recorded to tell whether the inference has settled.",
+            "Too little was recorded to tell whether the inference has converged.",
             "doubtful",
         ),
     }[found.settled]

@@ -8,6 +8,7 @@ from sklearn.metrics import r2_score, root_mean_squared_error
 
 from bayestree.report.html import words
 from bayestree.report.html.study import Study
+from bayestree.report.words import fitted_to
 
 Floats = NDArray[np.float64]
 Labels = NDArray[Any]
@@ -61,9 +62,11 @@ class Scores(NamedTuple):
         How many rows, and what they are called.
     held_out : bool
     baseline : str
-        Name of the linear model that was fitted to the same rows; empty without one.
+        Name of the linear model that the tree is compared with; empty without one.
     baseline_error : float, optional
         Standard error of the difference to it: of the accuracies, or of the root mean squares.
+    baseline_rows : int, optional
+        How many of the training rows it was fitted to; None for all.
     """
 
     each: tuple[Score, ...]
@@ -71,6 +74,12 @@ class Scores(NamedTuple):
     held_out: bool
     baseline: str = ""
     baseline_error: float | None = None
+    baseline_rows: int | None = None
+
+    @property
+    def baseline_fit(self) -> str:
+        """Which rows the linear model was fitted to, in words."""
+        return fitted_to(self.baseline_rows)
 
     def get(self, key: str) -> Score | None:
         """One of them, if it is there."""
@@ -97,7 +106,14 @@ def scores_of(study: Study) -> Scores | None:
     weights = rows.weights if rows.weights.any() else np.ones(len(rows))
     each, error = (_of_classes if study.classifies else _of_values)(study, rows.y, found, weights)
     name = "" if study.baseline is None else study.baseline.name
-    return Scores(tuple(each), rows.counted, rows.held_out, name, error)
+    known = None if study.baseline is None else study.baseline.n_rows
+    given = study.metrics.get("training_rows", 0 if study.train is None else len(study.train))
+    return Scores(tuple(each), rows.counted, rows.held_out, name, error, _part(known, given))
+
+
+def _part(known: int | None, given: int | None) -> int | None:
+    """How many rows the linear model was fitted to, unless it was all that were given."""
+    return None if known == given else known
 
 
 def scored_before(study: Study) -> bool:
@@ -127,7 +143,9 @@ def _of_record(study: Study) -> Scores | None:
     kind = str(metrics.get("scored_on", "rows"))
     rows = metrics.get("scored_rows")
     said = f"{rows:,} {kind}" if rows else kind
-    return Scores(each, said, kind == "held-out rows", str(baseline.get("model", "")))
+    part = _part(baseline.get("training_rows"), metrics.get("training_rows"))
+    name = str(baseline.get("model", ""))
+    return Scores(each, said, kind == "held-out rows", name, baseline_rows=part)
 
 
 def _of_classes(
@@ -149,23 +167,21 @@ def _of_classes(
         happened = (probability * (y[:, None] == linear.classes_)).sum(axis=1)
         own["log_loss"] = -np.log(np.maximum(happened, TINY))
     each = [
-        _mean("accuracy", "Accuracy", right, weights, "share of the rows that is right", own),
+        _mean("accuracy", "Accuracy", right, weights, "share of rows predicted correctly", own),
         Score(
             "baseline",
             "\N{EM DASH} of the most frequent class",
             frequent / float(weights.sum()),
             None,
-            "what naming one class throughout would reach",
+            "always predicting the most frequent class",
             is_share=True,
         ),
-        _mean(
-            "log_loss", "Log-loss", loss, weights, f"nats; guessing evenly costs {even:.2f}", own
-        ),
+        _mean("log_loss", "Log-loss", loss, weights, f"nats; {even:.2f} for a uniform guess", own),
         _mean("brier", "Brier score", brier, weights, "squared distance: 0 is best, 2 worst", own),
     ]
     if study.calibration is not None:
         ece = study.calibration.ece
-        against = f"true probabilities would show {ece.if_calibrated:.3f} on average"
+        against = f"{ece.if_calibrated:.3f} would be expected if calibrated"
         name = "Expected calibration error"
         each.append(Score("ece", name, ece.value, ece.error, against))
     return each, _error(right - own["accuracy"], weights) if own else None
@@ -190,14 +206,18 @@ def _of_values(
     mean = np.full(len(truth), np.average(truth, weights=weights))
     each = [
         Score(
-            "rmse", "Root mean squared error", own.rmse, None, "in units of y; large misses count"
+            "rmse",
+            "Root mean squared error",
+            own.rmse,
+            None,
+            "in units of y; large errors count most",
         ),
         Score(
             "baseline",
             "\N{EM DASH} of the mean",
             _sizes_of_errors(truth, mean, weights).rmse,
             None,
-            "what one value would reach",
+            "always predicting the mean",
         ),
         _mean("mae", "Mean absolute error", np.abs(truth - guess), weights, "in units of y", {}),
     ]

@@ -229,7 +229,7 @@ def test_scores_are_of_the_held_out_rows(drawn, pages):
     assert f"{accuracy:.1f}" in plain(page.at("scores")["text"])
     assert "80 held-out rows" in plain(page.at("findings")["text"])
     seen = Page(html_report(clf, X=rows_["X"], y=rows_["y"], sizes=rows_["sizes"]))
-    assert "The fit has seen these rows" in plain(seen.at("findings")["text"])
+    assert "The model was fitted to these rows" in plain(seen.at("findings")["text"])
 
 
 @pytest.mark.usefixtures("sketched")

@@ -16,7 +16,6 @@ def scores(study: Study) -> Section | None:
     shown: dict[str, Any] = {
         "scores": found,
         "recorded": scored_before(study),
-        "baseline_rows": _rows_of_baseline(study),
         "n": 0 if study.scored is None else len(study.scored),
         "confusion": confusion_of(study),
         "calibration": None,
@@ -35,14 +34,6 @@ def scores(study: Study) -> Section | None:
             shown["inside"] = words.percent(float(inside[-1]))
         shown["drawn"] = study.drawn
     return Section("scores", "How good the predictions are", shown)
-
-
-def _rows_of_baseline(study: Study) -> int | None:
-    """Rows that the linear model was fitted to, if not all."""
-    recorded = study.metrics.get("baseline", {}).get("training_rows")
-    known = recorded if scored_before(study) or study.baseline is None else study.baseline.n_rows
-    given = study.metrics.get("training_rows", 0 if study.train is None else len(study.train))
-    return None if known is None or known == given else int(known)
 
 
 def convergence(study: Study) -> Section | None:
