@@ -83,6 +83,8 @@ def test_weights_are_those_of_arviz(found):
 def test_what_it_says(found):
     text = str(found)
     assert "scores on held-out rows" in text
+    assert "a negative one is worse" in text
+    assert (found.table["difference"].iloc[1:].dropna() < 0).all()
     assert "map: no leave-one-out score: a point estimate has no posterior." in text
     assert "svi: k is above" in text
     assert "nan" not in text.lower()
