@@ -89,7 +89,9 @@ def test_a_single_facet_is_the_split():
 def test_of_several_facets_each_is_necessary():
     tree = committee(n_experts=3)
     text = export_text(tree, decimals=12)
-    assert text.count("left if the votes of 3 facets add up to at most log 2; necessary, not") == 3
+    assert (
+        text.count("left if the votes of 3 facets add up to at most log 2; each line below is") == 3
+    )
     assert text.count("<=") + text.count(">=") == 9
     assert "root: 10 rows, 3 facets" in text
     assert "L: 3 rows, 3 facets" in text
@@ -180,3 +182,11 @@ def test_bad_input():
         export_text(oblique(), max_facets=0)
     with pytest.raises(TypeError, match="tree must be a Tree or a fitted estimator"):
         export_text(3)
+
+
+def test_line_breaks_in_names_end_no_line():
+    tree = replace(oblique(("height\nin m", "age", "year")), class_names=("a\r\nb", "yes"))
+    clean = replace(oblique(("height in m", "age", "year")), class_names=("a b", "yes"))
+    assert export_text(tree) == export_text(clean)
+    assert export_rules(tree) == export_rules(clean)
+    assert export_dot(tree) == export_dot(clean)

@@ -3,13 +3,18 @@
 import json
 import shlex
 import sys
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from bayestree._cli.tables import aligned
+
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bayestree.runs.progress import Display
     from bayestree.runs.store import Run
 
@@ -79,26 +84,48 @@ def seen(path: Path) -> Path:
 
 def _tell_tree(run: "Run") -> None:
     from bayestree.runs.folder import FACETS, TREE
-    from bayestree.runs.scores import listed
 
     metrics = run.metrics
-    scores = {name: value for name, value in metrics.items() if isinstance(value, float)}
-    print(f"scores on {metrics['scored_rows']} {metrics['scored_on']}: {listed(scores)}\n")
+    print(*scores_in_lines(metrics), sep="\n", end="\n\n")
     if metrics["leaves"] > MOST_PRINTED:
         print(f"{metrics['leaves']} leaves: see {seen(run.folder) / TREE}\n")
     else:
         print((run.folder / TREE).read_text(encoding="utf-8"))
     if (run.folder / FACETS).is_file():
-        _tell_facets(run.folder / FACETS)
+        _tell_facets(run)
 
 
-def _tell_facets(path: Path) -> None:
-    import pandas as pd
+def scores_in_lines(metrics: Mapping[str, Any]) -> Iterator[str]:
+    """The scores of a run and, below them, those of a linear model."""
+    from bayestree.report.words import fitted_to
+    from bayestree.runs.scores import listed
 
-    table = pd.read_csv(path, index_col="node")
+    def of(found: Mapping[str, Any]) -> str:
+        return listed({name: value for name, value in found.items() if isinstance(value, float)})
+
+    yield f"on {metrics['scored_rows']} {metrics['scored_on']}: {of(metrics)}"
+    baseline = metrics.get("baseline", {})
+    if of(baseline):
+        n_rows = baseline.get("training_rows")
+        fit = fitted_to(None if n_rows == metrics["training_rows"] else n_rows)
+        yield f"{baseline['model']}, {fit}: {of(baseline)}"
+
+
+def facet_columns(table: "pd.DataFrame") -> dict[str, list[str]]:
+    """Facets of each node of a summary, by the point estimate and, if there is one, posterior."""
+    columns = {"point estimate": [str(number) for number in table["facets_point"]]}
+    if "facets_low" in table:
+        spans = zip(*(table[f"facets_{end}"] for end in ("median", "low", "high")), strict=True)
+        columns["posterior"] = [f"{mid:.0f} ({low:.0f} to {high:.0f})" for mid, low, high in spans]
+    return columns
+
+
+def _tell_facets(run: "Run") -> None:
+    from bayestree.runs.summary import summary
+
+    table = summary(run, rows=False)
     if table.empty:
         return
-    print("facets of each node: the most probable number, and an interval of 90 %")
-    for label, row in table.iterrows():
-        print(f"  {label:<12} {row.facets:>3.0f}   [{row.facets_low:.0f}, {row.facets_high:.0f}]")
-    print()
+    print("facets of each node: of the point estimate, and posterior median with its 90 % interval")
+    columns = {"node": [str(label) for label in table.index], **facet_columns(table)}
+    print(*aligned(columns, right=("point estimate",)), sep="\n", end="\n\n")

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._inequality import inequality, limit
+from bayestree._wording import one_line
 from bayestree.diagnostics.draws import Draws, kept_draws, tails, weight_of
 from bayestree.diagnostics.matching import match
 from bayestree.diagnostics.polytopes import needed, thresholds
@@ -120,7 +121,7 @@ class Facets:
         left, first = inequality(
             self.normal[facet],
             self.strength[facet],
-            self.feature_names,
+            tuple(map(one_line, self.feature_names)),
             max_features=max_features,
         )
         limits = np.append(self.offset[facet], self.offset_interval[facet])

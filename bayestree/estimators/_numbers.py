@@ -40,7 +40,7 @@ def validated(estimator: Any, X: Any, *args: Any, **checks: Any) -> Any:
     ------
     ValueError
         For dates, which that takes for nanoseconds or refuses with an error of NumPy; for text,
-        missing and infinite values; and as that does.
+        missing and infinite values, also in y; and as that does.
     """
     rows = X
     if isinstance(X, list):
@@ -48,13 +48,31 @@ def validated(estimator: Any, X: Any, *args: Any, **checks: Any) -> Any:
             rows = np.asarray(X, dtype=object)
     for column in _columns(rows):
         _refuse_times(column)
+    if args:
+        _refuse_missing(args[0])
     try:
         return validate_data(estimator, X, *args, **checks)
     except (TypeError, ValueError) as error:
-        said = _about_text(list(_columns(rows))) or _about_gaps(rows, str(error))
+        fits = checks.get("reset", True)
+        said = _about_text(list(_columns(rows)), fits=fits) or _about_gaps(rows, str(error))
         if not said:
             raise
         raise ValueError(said) from error
+
+
+def _refuse_missing(y: Any) -> None:
+    """Refuse None, NaN and the like in y, which may be scikit-learn's word for no y."""
+    if y is None:
+        return  # which scikit-learn refuses
+    # NumPy would make the text "nan" of a NaN in a list of labels
+    values = y if hasattr(y, "dtype") else np.asarray(y, dtype=object)
+    rows = np.unique(np.argwhere(np.atleast_1d(pd.isna(values)))[:, 0])
+    if len(rows):
+        number = f"{len(rows)} missing {'value' if len(rows) == 1 else 'values'}"
+        raise ValueError(
+            f"Input y contains NaN or None: {number}, first at row {rows[0] + 1}; drop the rows of "
+            "X and y whose y is missing."
+        )
 
 
 def _columns(X: Any) -> Iterator[_Column]:
@@ -79,8 +97,8 @@ def _refuse_times(column: _Column) -> None:
         )
 
 
-def _about_text(columns: list[_Column]) -> str:
-    """What to say of text among the columns; empty if there is none."""
+def _about_text(columns: list[_Column], *, fits: bool) -> str:
+    """What to say of text among the columns, to a fit or a prediction; empty if there is none."""
     found = [(column, odd) for column in columns if (odd := _odd(column.content)).any()]
     if not found:
         return ""
@@ -94,10 +112,11 @@ def _about_text(columns: list[_Column]) -> str:
     if odd.mean() <= 1 - MOSTLY:
         return f"{head}, and numbers in {(~odd).sum()} of {len(odd)} rows; correct it."
     listed = ", ".join(column.name for column, _ in found)
+    command = ", or fit the table by `bayestree fit`, which encodes text" if fits else ""
     return (
         f"{head}. One-hot encode text, as by sklearn.compose.make_column_transformer(("
         f"sklearn.preprocessing.OneHotEncoder(sparse_output=False), [{listed}]), "
-        "remainder='passthrough'), or fit the table by `bayestree fit`, which encodes text."
+        f"remainder='passthrough'){command}."
     )
 
 

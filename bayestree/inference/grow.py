@@ -13,6 +13,7 @@ import torch
 
 from bayestree._progress import Track
 from bayestree._seed import RandomState, draw_seed, seeded
+from bayestree._wording import counted
 from bayestree.inference.data import Data
 from bayestree.inference.growing import GrowingTree, GrowthLimits
 from bayestree.inference.posterior import Posterior
@@ -132,7 +133,7 @@ def _by_level(
     for _ in track:
         found = _fitted(tree, splitter, frontier, limits)
         frontier[:] = [child for i, split in found.items() for child in tree.branch(i, split)]
-        track.note(f"{len(tree.nodes) // 2 + 1} leaves")
+        track.note(counted(len(tree.nodes) // 2 + 1, "leaf"))
         if not frontier:
             track.finish()
             break
@@ -155,7 +156,7 @@ def _best_first(
             break
         i, split = waiting.pop()
         fresh[:] = tree.branch(i, split)
-        track.note(f"{n_leaves + 1} leaves")
+        track.note(counted(n_leaves + 1, "leaf"))
 
 
 class _Waiting:

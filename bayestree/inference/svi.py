@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bayestree._progress import Track
 from bayestree._seed import RandomState, draw_seed, seeded
+from bayestree._wording import counted
 from bayestree.inference.by_row import log_joint
 from bayestree.inference.data import Data
 from bayestree.inference.facets import improve_facets, polytope_guide, without_needless
@@ -282,7 +283,7 @@ def _climb(
             running.update(member, batch, share)
             elbo += float(likelihood.detach() - share * divergence.detach())
         trace.append(elbo)
-        track.note(f"ELBO {elbo:,.0f}, {guide.n_facets(batch.X)} facets")
+        track.note(f"ELBO {elbo:,.0f}, {counted(guide.n_facets(batch.X), 'facet')}")
     return trace
 
 

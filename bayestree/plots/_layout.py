@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
+from bayestree._wording import one_line
 from bayestree.plots import _style
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology
@@ -145,9 +146,9 @@ def draw_leaves(
 
 
 def _class_leaves(ax: Axes, tree: RoutedTree, leaf_at: Floats, text: Text) -> None:
-    names = tree.class_labels
+    names = [one_line(name) for name in tree.class_labels]
     colours = _style.class_colours(len(names))
-    room = text.slot - GAP * text.size / TEXT[1] - _style.inches(": 0.00", text.size)
+    room = text.slot - GAP * text.size / TEXT[1] - _style.inches(": 100.0 %", text.size)
     shown = [_style.cut(name, text.size, room) for name in names]
     counts = _counts(tree, text)
     for leaf, (x, y) in enumerate(leaf_at):
@@ -164,13 +165,13 @@ def _class_leaves(ax: Axes, tree: RoutedTree, leaf_at: Floats, text: Text) -> No
             ax.add_patch(bar)
             start += text.width * share
         best = int(tree.value[leaf].argmax())
-        label = f"{shown[best]}: {tree.value[leaf, best]:.2f}".removeprefix(": ")
+        label = f"{shown[best]}: {100 * tree.value[leaf, best]:.1f} %".removeprefix(": ")
         _leaf_frame(ax, x, y, text)
         _leaf_text(ax, x, y, f"{label}\n{counts[leaf]}", text)
 
 
 def _class_legend(ax: Axes, tree: RoutedTree, text: Text) -> None:
-    names = tree.class_labels
+    names = [one_line(name) for name in tree.class_labels]
     handles = [
         Rectangle((0, 0), 1, 1, facecolor=colour, label=name)
         for name, colour in zip(names, _style.class_colours(len(names)), strict=True)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from bayestree._inequality import inequality, limit
 from bayestree._trees import has_draws, tree_of
+from bayestree._wording import one_line
 from bayestree.diagnostics.size import PolytopeSize
 from bayestree.plots import _style
 from bayestree.plots._layout import EDGES, GAP, TEXT, Text, draw_leaves, places
@@ -133,7 +134,7 @@ def _plan(tree: RoutedTree, node_texts: list[str]) -> _Plan:
     wide = max(_style.inches(line, TEXT[1]) for text in lines for line in text) + 2 * GAP
     high = LINE * TEXT[1] / 72 * max(map(len, lines)) + GAP
     names = tree.class_labels if tree.value.ndim == 2 else ("",)
-    leaf = max(_style.inches(f"{name}: 0.00", TEXT[1]) for name in names) + 1.1 * GAP
+    leaf = max(_style.inches(f"{one_line(name)}: 100.0 %", TEXT[1]) for name in names) + 1.1 * GAP
     leaf = float(np.clip(leaf, *SLOT))
     slot, level = max(leaf, wide / 2), max(LEVEL, high + LINK)
     stands = _Plan(
@@ -198,13 +199,13 @@ def _measured(estimator: Any, tree: RoutedTree, sizes: bool | PolytopeSize) -> P
 
 def _node_texts(tree: RoutedTree, measured: PolytopeSize | None, level: float) -> list[str]:
     """Condition, posterior of the facets, and rows of each node."""
-    names = [_style.cut(name, TEXT[1], NAME) for name in tree.feature_labels]
+    names = [_style.cut(one_line(name), TEXT[1], NAME) for name in tree.feature_labels]
     sizes = [""] * tree.n_nodes
     if measured is not None:
         bounds = measured.interval(level).astype(int).tolist()
         sizes = [
-            f"posterior: {mode} [{low}, {high}]\n"
-            for mode, (low, high) in zip(measured.mode().tolist(), bounds, strict=True)
+            f"posterior: {median} [{low}, {high}]\n"
+            for median, (low, high) in zip(measured.median().tolist(), bounds, strict=True)
         ]
     return [
         f"{_split_text(tree, v, names)}\n{size}{_style.rows(_rows_below(tree, v))}"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bayestree._trees import trees_of
+from bayestree._wording import counted
 from bayestree.report.words import (
     FacetWords,
     check_positive,
@@ -138,8 +139,9 @@ class _Drawing:
         nearest = self.words.nearest(node)
         shown = [self.words.facet(int(expert)) for expert in nearest[: self.max_facets]]
         hidden = len(nearest) - len(shown)
+        more = [f"… {counted(hidden, 'more facet')}"] if hidden else []
         head = self.words.bounds(node) if len(nearest) > 1 else []
-        return [*head, *shown, *([f"… {hidden} facets more"] if hidden else []), rows]
+        return [*head, *shown, *more, rows]
 
     def sides(self, node: int) -> tuple[str, str]:
         """What the left and the right branch of a node are called."""

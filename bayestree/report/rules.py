@@ -248,7 +248,7 @@ class _Rules:
         rows = self.tree.leaf_rows[leaves]
         weights = rows if rows.sum() > 0 else None
         share = float(np.average(self.tree.value[leaves, label], weights=weights))
-        name = self.tree.class_labels[label]
+        name = self.words.classes[label]
         return f"{name} (p = {share:.2f}, n = {_count(rows.sum())})"
 
     def conditions(self, steps: list[tuple[int, int]]) -> str:

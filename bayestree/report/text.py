@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from bayestree._trees import trees_of
+from bayestree._wording import counted
 from bayestree.report.words import (
     FacetWords,
     check_positive,
-    counted,
     point_estimate,
     rows_in_words,
     words_of,

@@ -4,6 +4,7 @@ import numpy as np
 
 from bayestree._inequality import inequality, limit, plain, signed
 from bayestree._trees import has_draws, trees_of
+from bayestree._wording import counted, one_line
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import IntArray
 from bayestree.tree import FloatArray, Tree
@@ -25,7 +26,8 @@ class Words:
         self.tree = tree
         self.max_features = max_features
         self.decimals = decimals
-        self.names = tree.feature_labels
+        self.names = tuple(map(one_line, tree.feature_labels))
+        self.classes = tuple(map(one_line, tree.class_labels)) if tree.value.ndim == 2 else ()
 
     def leaf(self, leaf: int) -> str:
         """Shares of the classes of a leaf, or its prediction."""
@@ -34,10 +36,9 @@ class Words:
 
     def shares(self, value: FloatArray) -> str:
         """The most frequent of classes with these probabilities (C,)."""
-        names = self.tree.class_labels
         order = np.argsort(-value, kind="stable")[: np.count_nonzero(value)]
         shown = order[: self.max_features]
-        text = ", ".join(f"{names[c]}: {100 * value[c]:.1f} %" for c in shown)
+        text = ", ".join(f"{self.classes[c]}: {100 * value[c]:.1f} %" for c in shown)
         return text + (f", … {len(order) - len(shown)} more" if len(order) > len(shown) else "")
 
     def prediction(self, leaf: int) -> str:
@@ -63,7 +64,10 @@ class FacetWords(Words):
     def bounds(self, node: int) -> list[str]:
         """What decides at a polytope, and what its facets, listed after this, are to it."""
         votes = counted(int(self.tree.n_facets[node]), "facet")
-        return [f"the votes of {votes} add up to at most log 2", "necessary, not sufficient:"]
+        return [
+            f"the votes of {votes} add up to at most log 2",
+            "each line below is necessary, but not sufficient:",
+        ]
 
     def facet(self, expert: int) -> str:
         """A half-space, scaled so that its first coefficient is 1."""
@@ -103,12 +107,6 @@ def words_of(tree: RoutedTree, max_features: int | None, decimals: int | None) -
     if isinstance(tree, Tree):
         return FacetWords(tree, max_features, decimals)
     return Words(tree, max_features, decimals)
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun, as in ``"2 leaves"``."""
-    plural = "leaves" if noun == "leaf" else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def fitted_to(n_rows: int | None) -> str:

@@ -36,7 +36,7 @@ class Comparison:
         - ``elpd`` and ``se``: sum over the training rows of log p(y_i | the other rows), in nats,
           and its standard error; ``p_loo``, the effective number of parameters;
         - ``difference`` and ``difference_se``: by how much this is below the best, and the
-          standard error of that, row by row;
+          standard error of that, row by row; a negative difference is worse;
         - ``weight``: by which the predictions of the runs, averaged, would predict best;
         - ``bad_k``: share of the rows whose Pareto k is too large to be trusted;
         - ``held_out``: sum over the held-out rows of log p(y_i | the training rows), in nats, or
@@ -69,7 +69,10 @@ class Comparison:
         if "bad_k" in text:
             text["bad_k"] = [_percent(share) for share in shown["bad_k"]]
         remarks = [fill(one, WIDTH, subsequent_indent="  ") for one in self.remarks]
-        return "\n".join([text.to_string(), f"scores on {self.scored_on}", "", *remarks]).rstrip()
+        legend = [f"scores on {self.scored_on}"]
+        if self.basis != NONE:
+            legend.append("differences are from the first run: a negative one is worse")
+        return "\n".join([text.to_string(), *legend, "", *remarks]).rstrip()
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
@@ -190,7 +193,8 @@ def _same_rows(named: Mapping[str, Run]) -> dict[str, Prepared]:
         reason = _other_table(first, named[name])
         if reason:
             raise InputError(
-                f"{names[0]} and {name} are of other rows, and cannot be compared: {reason}."
+                f"{names[0]} and {name} were fitted to different rows and cannot be compared: "
+                f"{reason}."
             )
     rows = {name: run.rows() for name, run in named.items()}
     one = rows[names[0]]
@@ -199,8 +203,9 @@ def _same_rows(named: Mapping[str, Run]) -> dict[str, Prepared]:
         same = np.array_equal(one.rows_held, other.rows_held)
         if not (same and np.array_equal(one.weights, other.weights)):
             raise InputError(
-                f"{names[0]} and {name} are of other rows, and cannot be compared: they hold out "
-                "or weigh others; give both the same seed and test_fraction, or a test table."
+                f"{names[0]} and {name} were fitted to different rows and cannot be compared: "
+                "they hold out or weigh others; give both the same seed and test_fraction, or a "
+                "test table."
             )
     return rows
 

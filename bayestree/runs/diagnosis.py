@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bayestree._wording import counted
 from bayestree.diagnostics import (
     Convergence,
     HeldOut,
@@ -17,7 +18,6 @@ from bayestree.diagnostics import (
 )
 from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.verdict import Settled
-from bayestree.report.words import counted
 from bayestree.runs.folder import METRICS, PREDICTIONS
 from bayestree.runs.outputs import has_draws
 from bayestree.runs.scores import LEVEL

@@ -49,7 +49,7 @@ def write_model(folder: RunFolder, file: RunFile, rows: Prepared, estimator: Any
 
 
 def write_scores(folder: RunFolder, file: RunFile, rows: Prepared, estimator: Any) -> None:
-    """The tree as text, the facets of its nodes, and scores and sizes."""
+    """The tree as text, the posterior of the facets of its nodes, and scores and sizes."""
     write_whole(folder / TREE, text_of(estimator))
     sizes = sizes_of(estimator)
     if sizes is not None:
@@ -145,7 +145,7 @@ def report_of(
         question=file.question,
         data=table | {"target": file.data.target, "task": file.data.task},
         metrics=metrics,
-        sizes=sizes_of(estimator) if has_draws(estimator) else None,
+        sizes=sizes_of(estimator),
         command=repeating(folder),
         run_file=without_places((folder / RUN).read_text(encoding="utf-8")),
         manifest=dict(manifest),
@@ -186,11 +186,8 @@ def text_of(estimator: Any) -> str:
 
 
 def sizes_of(estimator: Any) -> Any:
-    """Facets of each node, where splits may have several or there is a posterior of them."""
-    if not hasattr(estimator, "polytope_size"):
-        return None
-    several = "log_weight" in estimator.posterior_.point
-    if not several and not has_draws(estimator):
+    """Posterior of the facets of each node; None where there is one draw or none."""
+    if not (hasattr(estimator, "polytope_size") and has_draws(estimator)):
         return None
     if estimator not in _MEASURED:
         _MEASURED[estimator] = estimator.polytope_size()

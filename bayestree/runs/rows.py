@@ -189,6 +189,8 @@ def check_columns(
             known = ", ".join(map(repr, frame.columns[:20]))
             alone = "; commas, semicolons, tabs or bars may separate columns."
             end = nearest(name, frame.columns, alone if len(frame.columns) == 1 else ".")
+            if not pd.to_numeric(pd.Series(frame.columns), errors="coerce").isna().all():
+                end += " The first line of a CSV file must name the columns."
             raise InputError(
                 f"{purpose} {name!r} is not a column of {source!r}, which has {known}{end}"
             )

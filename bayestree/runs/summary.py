@@ -87,11 +87,9 @@ def _of_posterior(run: Run, asked: Rows | None) -> pd.DataFrame:
     """The nodes of one tree, with its posterior where it has one."""
     estimator = run.estimator
     table = _plain(estimator.tree_, asked)
-    sizes = _sizes(run)
-    if sizes is not None:
-        table["facets"] = sizes["facets"].astype(np.int64)
-    if sizes is None or not has_draws(estimator):
+    if not has_draws(estimator) or (sizes := _sizes(run)) is None:
         return table
+    table["facets"] = sizes["facets"].astype(np.int64)
     parts = [sizes.reindex(columns=[name for name in SIZES if name in sizes])]
     found = None if asked is None else splits.doubt(estimator, asked)
     if found is not None:
@@ -109,7 +107,9 @@ def _plain(tree: RoutedTree, asked: Rows | None) -> pd.DataFrame:
         columns["facets_point"] = columns["facets"] = tree.n_facets
         if asked is not None:
             (share,) = splits.importance([tree], asked).nodes
-            columns["features"] = [[words.names[j] for j in splits.strongest(one)] for one in share]
+            columns["features"] = [
+                [tree.feature_labels[j] for j in splits.strongest(one)] for one in share
+            ]
     columns["split"] = [_split(words, node) for node in nodes]
     labels = pd.Index(tree.topology.node_labels, name="node", dtype=object)
     return pd.DataFrame(columns, index=labels)

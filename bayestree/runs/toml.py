@@ -26,7 +26,8 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         If there is no such file, it is larger than 1 MiB, or is not TOML in UTF-8.
     """
     if not path.is_file():
-        raise InputError(f"{what} {str(path)!r} is no file; give a file in TOML.")
+        reason = "is not a file" if path.exists() else "does not exist"
+        raise InputError(f"{what} {str(path)!r} {reason}.")
     if path.stat().st_size > LARGEST:
         raise InputError(f"{what} {str(path)!r} is larger than 1 MiB, which no such file is.")
     try:

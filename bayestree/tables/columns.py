@@ -92,7 +92,10 @@ class Encoding:
         """
         absent = [column.name for column in self.columns if column.name not in frame]
         if absent:
-            raise InputError(f"{named(absent)} missing; the table has {named(frame.columns)}.")
+            verb = "is" if len(absent) == 1 else "are"
+            raise InputError(
+                f"{named(absent)} {verb} missing; the table has {named(frame.columns)}."
+            )
         own = frame[[column.name for column in self.columns]]
         check_complete(own)
         parts = []

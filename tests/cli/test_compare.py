@@ -25,4 +25,6 @@ def test_it_prints_what_the_function_finds(place):
 
 def test_refusals(place):
     assert "name two folders or more" in refused("compare", finished("tao"))
-    assert "are of other rows" in refused("compare", finished("tao"), finished("all rows"))
+    assert "were fitted to different rows" in refused(
+        "compare", finished("tao"), finished("all rows")
+    )

@@ -109,6 +109,27 @@ class TestFit:
         )
         assert files_in(place) == ["data.csv"]
 
+    def test_facets_have_intervals_only_where_there_are_draws(self, table, place):
+        table.to_csv("data.csv", index=False)
+        words = ("fit", "data.csv", "--target", "kind", *QUICK)
+        printed = done(*words, "--inference", "map", "--out", "point").stdout
+        assert "facets.csv" not in files_in(place / "point")
+        assert "interval" not in printed
+        printed = done(*words, "--out", "drawn").stdout
+        (root,) = pd.read_csv("drawn/facets.csv").query("node == 'root'").itertuples()
+        point = bayestree.load("drawn/model.safetensors").tree_.n_facets[0]
+        posterior = f"{root.facets_median} ({root.facets_low} to {root.facets_high})"
+        (line,) = [line for line in printed.splitlines() if line.startswith("root  ")]
+        assert line.split(maxsplit=2) == ["root", str(point), posterior]
+
+    def test_the_linear_model_stands_below_the_scores(self, table, place):
+        table.to_csv("data.csv", index=False)
+        printed = done("fit", "data.csv", "--target", "kind", "--out", "tree", *QUICK).stdout
+        told = done("summary", "tree").stdout.splitlines()
+        assert printed.splitlines()[:2] == told[1:3]
+        baseline = json.loads((place / "tree" / "metrics.json").read_text())["baseline"]
+        assert told[2].startswith(f"{baseline['model']}, fitted to the same rows: accuracy ")
+
     def test_its_run_file_makes_the_same(self, table, place):
         table.to_csv("data.csv", index=False)
         done("fit", "data.csv", "--target", "kind", "--drop", "price", "--out", "a", *QUICK)
@@ -128,6 +149,7 @@ class TestRefusals:
             (b"size,kind\n\xff\xfe\x00,a\n", "cannot be read as a CSV"),
             (b"size,size,kind\n1,2,a\n", "more than one column named 'size'"),
             (b"size,colour\n1,a\n2,b\n", "target 'kind' is not a column of 'data.csv'"),
+            (b"0.126,a\n0.3,b\n", "The first line of a CSV file must name the columns."),
             (b"size,kind\n1,a\n,b\n,b\n", r"2 missing values ('size': 2)"),
             (b"size,kind\n1,a\n2,\n3,a\n", r"1 missing value ('kind': 1)"),
             (b"size,kind\n1,a\ninf,b\n3,a\n", r"1 infinite value ('size': 1)"),

@@ -82,7 +82,7 @@ def test_a_folder_in_place_of_a_file(file, place):
     done("run", "results", "--out", "again")
     models = [(place / name / "model.safetensors").read_bytes() for name in ("results", "again")]
     assert models[0] == models[1]
-    assert "is no file" in refused("run", "files")
+    assert "does not exist" in refused("run", "files")
 
 
 def test_no_path_leaves_the_root(file, place):

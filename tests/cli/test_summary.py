@@ -65,8 +65,8 @@ def test_names_with_commas_and_line_breaks(place):
 
 
 def test_more_features_than_are_printed():
-    assert _cli.verbs.summary._first(["a, b", "c", "d", "e, f", "g"]) == "a, b, c, d + 2 more"
-    assert _cli.verbs.summary._first(["a, b", "c\nd"]) == "a, b, c d"
+    assert _cli.verbs.summary._first(["a, b", "c", "d", "e, f", "g"]) == "a, b · c · d + 2 more"
+    assert _cli.verbs.summary._first(["a, b", "c\nd"]) == "a, b · c d"
 
 
 def test_json_and_files(place):

@@ -224,3 +224,9 @@ def test_bad_input():
         facets_of(draws, level=90)
     with pytest.raises(ValueError, match="feature_names must name 2 features, got 1"):
         facets_of(draws, feature_names=("age",))
+
+
+def test_a_line_break_in_a_name_ends_no_line():
+    draws = planted(np.random.default_rng(9))
+    found = facets_of(draws, feature_names=("size,\nin cm", "age"))
+    assert str(found) == str(facets_of(draws, feature_names=("size, in cm", "age")))

@@ -68,7 +68,8 @@ def test_text(dtype, method):
     X = frame(b=pd.Series(["red", "blue", "blue"] * 10, dtype=dtype))
     said = refusal(X, method)
     assert "column 'b' of X holds 'red' (X['b'].iloc[0]). One-hot encode text, as by " in said
-    assert "['b']), remainder='passthrough'), or fit the table by `bayestree fit`" in said
+    assert "['b']), remainder='passthrough')" in said
+    assert ("or fit the table by `bayestree fit`" in said) == (method == "fit")
 
 
 def test_the_remedy_for_text():
@@ -112,6 +113,24 @@ def test_gaps_of_arrays_and_lists(kind):
     said = "Input X contains NaN: 2 missing values ('2': 2), first at row 5; fill them in"
     assert refusal(X).startswith(said)
     assert refusal(X.tolist()).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y"),
+    [
+        (AlternatingTreeClassifier, [None, "no", "yes"]),
+        (AlternatingTreeClassifier, [np.nan, "no", "yes"]),
+        (AlternatingTreeClassifier, pd.Series([None, "no", "yes"])),
+        (AlternatingTreeClassifier, pd.Series([pd.NA, 0, 1], dtype="Int64")),
+        (AlternatingTreeRegressor, np.array([np.nan, 1.0, 2.0])),
+        (AlternatingTreeRegressor, [None, 1.0, 2.0]),
+    ],
+)
+def test_gaps_in_y(estimator, y):
+    order = [1, 2, *[0, 1, 2] * 2]  # missing at the third and the sixth row
+    some = y.iloc[order] if isinstance(y, pd.Series) else [y[i] for i in order]
+    with pytest.raises(ValueError, match=r"y .*: 2 missing values, first at row 3; drop the rows"):
+        estimator().fit(frame().head(len(order)), some)
 
 
 def test_numbers_of_other_kinds_are_taken():

@@ -239,9 +239,9 @@ def fitted_with(tree, sizes, n_draws):
     return estimator_of(tree, posterior_=posterior, polytope_size=lambda: sizes)
 
 
-def test_tree_says_the_mode_and_the_interval_of_the_facets():
+def test_tree_says_the_median_and_the_interval_of_the_facets():
     tree = make_tree(topology=Topology.stump())
-    sizes = make_sizes([[3]] * 2 + [[4]] * 6 + [[6]] * 2)
+    sizes = make_sizes([[3]] * 3 + [[4]] * 3 + [[6]] * 4)
     fitted = fitted_with(tree, sizes, n_draws=10)
     for ax, interval, level in (
         (plots.tree(fitted), "[3, 6]", "90%"),
@@ -287,10 +287,22 @@ def test_short_names_are_written_out_and_long_ones_cut():
     for name in ("virginica", "versicolor", "a longer name"):
         short = make_tree(class_names=(name, name))
         said = texts(plots.tree(short))
-        assert sum(text.startswith((f"{name}: 0.", f"{name}: 1.")) for text in said) == 4
+        assert sum(re.match(rf"{name}: [0-9.]+ %\n", text) is not None for text in said) == 4
     long = make_tree(topology=Topology.stump(), class_names=("x" * 40, "y" * 40))
-    cut = [text for text in texts(plots.tree(long)) if "\N{HORIZONTAL ELLIPSIS}: 0." in text]
+    cut = [
+        text
+        for text in texts(plots.tree(long))
+        if re.search("\N{HORIZONTAL ELLIPSIS}: [0-9.]+ %", text)
+    ]
     assert len(cut) == 2
+
+
+def test_line_breaks_in_names_end_no_line():
+    names, classes = [f"size\n{k}" for k in range(2)], ("not\nbig", "big")
+    said = texts(plots.tree(make_tree(feature_names=names, class_names=classes)))
+    assert not any("size\n" in text or "not\n" in text for text in said)
+    assert any("size 0" in text for text in said)
+    assert any(text.startswith("not big: ") for text in said)
 
 
 def test_leaves_do_not_overlap_and_parents_lie_between_their_children():

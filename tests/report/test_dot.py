@@ -47,7 +47,7 @@ def test_the_branches_are_those_of_the_tree():
 def test_polytopes_have_an_inside_and_count_what_they_hide():
     text = export_dot(committee(n_experts=5), max_facets=2)
     assert {side for _, _, side, _ in edges(text)} == {"inside", "outside"}
-    assert text.count("… 3 facets more") == 3
+    assert text.count("… 3 more facets") == 3
 
 
 def test_names_with_quotes_and_backslashes_stay_names():

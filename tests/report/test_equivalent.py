@@ -126,8 +126,8 @@ def assert_bounds(tree, X, text, dot):
     """What goes left is within every facet that is listed, and the texts claim no more."""
     several = np.flatnonzero(tree.n_facets > 1).tolist()
     assert text.count("Facets only bound a polytope") == 1
-    assert text.count("necessary, not sufficient") == len(several)
-    assert dot.count("necessary, not sufficient") == len(several)
+    assert text.count("necessary, but not sufficient") == len(several)
+    assert dot.count("necessary, but not sufficient") == len(several)
     for node, here, right in tree.walk(X):
         if node not in several:
             continue

@@ -91,6 +91,8 @@ def test_runs_without_leave_one_out_are_compared_by_held_out_rows(found):
 def test_what_it_says(found):
     text = str(found)
     assert "scores on held-out rows" in text
+    assert "a negative one is worse" in text
+    assert (found.table["difference"].iloc[1:].dropna() < 0).all()
     assert "map: no leave-one-out score: a point estimate has no posterior." in text
     assert "svi: k is above" in text
     assert "nan" not in text.lower()

@@ -189,7 +189,7 @@ REFUSED = [
         r"run.toml: \[model\] no model card is named 'cp'; did you mean 'cpt'",
     ),
     ({"model": {"card": 3}}, "card = 3, but it must be a name or a path"),
-    ({"model": {"card": "./no.toml"}}, "model card '.*no.toml' is no file"),
+    ({"model": {"card": "./no.toml"}}, "model card '.*no.toml' does not exist"),
     ({"model": {"tree": "oak"}}, "no tree is named 'oak'; it may be one of"),
     (
         {"model": {"card": "wodt", "tree": "tao"}},

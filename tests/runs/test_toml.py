@@ -51,7 +51,7 @@ class TestFiles:
             read_toml(path, "run file")
 
     def test_no_file(self, tmp_path):
-        with pytest.raises(InputError, match=r"card .* is no file"):
+        with pytest.raises(InputError, match=r"card .* is not a file"):
             read_toml(tmp_path, "card")
 
     def test_a_byte_order_mark_is_no_fault(self, tmp_path):

@@ -12,7 +12,9 @@ import typer
 from bayestree._cli.errors import clear_errors
 from bayestree._cli.folders import check_output, write_table
 from bayestree._cli.options import Json
+from bayestree._cli.output import facet_columns, scores_in_lines
 from bayestree._cli.tables import aligned, records
+from bayestree._wording import counted, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,32 +155,20 @@ def _known(run: "Run") -> dict[str, Any]:
 
 def _head(run: "Run") -> Iterator[str]:
     """What the run is about, and how well it predicts."""
-    from bayestree.report.words import counted, fitted_to
-    from bayestree.runs.scores import listed
-
     metrics = run.metrics
-    scores = {name: value for name, value in metrics.items() if isinstance(value, float)}
-    yield from (line for line in (run.file.title, run.file.question) if line)
+    yield from (one_line(line) for line in (run.file.title, run.file.question) if line)
     kind = "forest" if hasattr(run.estimator, "estimators_") else "tree"
     yield (
         f"{kind} {metrics['tree']} of {run.target!r}: {metrics['training_rows']} training rows, "
         f"{counted(metrics['leaves'], 'leaf')}, depth {metrics['depth']}"
     )
-    yield f"on {metrics['scored_rows']} {metrics['scored_on']}: {listed(scores)}"
-    baseline = metrics.get("baseline", {})
-    others = {name: value for name, value in baseline.items() if isinstance(value, float)}
-    if others:
-        n_rows = baseline.get("training_rows")
-        fit = fitted_to(None if n_rows == metrics["training_rows"] else n_rows)
-        yield f"{baseline['model']}, {fit}: {listed(others)}"
+    yield from scores_in_lines(metrics)
     yield from (f"warning: {text}" for text in run.manifest.get("warnings", []))
     yield ""
 
 
 def _printed(table: "pd.DataFrame") -> Iterator[str]:
     """The table in lines, its numbers as a person reads them."""
-    from bayestree.report.names import one_line
-
     if table.empty:
         yield "a tree without a split"
         return
@@ -189,17 +179,14 @@ def _printed(table: "pd.DataFrame") -> Iterator[str]:
     columns["rows"] = [f"{round(rows, 1):,.10g}" for rows in shown["rows"]]
     drawn = "facets_low" in shown
     if drawn or ("facets" in shown and (table["facets"] > 1).any()):
-        columns["point estimate"] = [str(number) for number in shown["facets_point"]]
-    if drawn:
-        spans = zip(*(shown[f"facets_{end}"] for end in ("median", "low", "high")), strict=True)
-        columns["posterior"] = [f"{mid:.0f} ({low:.0f} to {high:.0f})" for mid, low, high in spans]
+        columns |= facet_columns(shown)
     if "prior_mean" in shown:
         columns["prior"] = [f"{mean:.1f}" for mean in shown["prior_mean"]]
     if "unsure" in shown:
         columns["unsure"] = [_percent(share) for share in shown["unsure"]]
     if "features" in shown:
         columns["features"] = [_first(names) for names in shown["features"]]
-    columns["left if (point estimate)"] = [one_line(split) for split in shown["split"]]
+    columns["left if (point estimate)"] = [str(split) for split in shown["split"]]
     yield from aligned(columns, right=("rows", "point estimate", "prior", "unsure"))
     if len(table) > len(shown):
         yield f"… {len(table) - len(shown)} more nodes: write them all by --out nodes.csv"
@@ -236,8 +223,6 @@ def _percent(share: float) -> str:
 
 def _first(names: Sequence[str]) -> str:
     """The first few names, and how many more there are."""
-    from bayestree.report.names import one_line
-
-    shown = ", ".join(map(one_line, names[:NAMED]))
+    shown = " \N{MIDDLE DOT} ".join(map(one_line, names[:NAMED]))  # names may hold commas
     hidden = len(names) - NAMED
     return shown if hidden <= 0 else f"{shown} + {hidden} more"

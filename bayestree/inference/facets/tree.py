@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from bayestree import routing
 from bayestree._progress import Track
 from bayestree._seed import RandomState, draw_seed
+from bayestree._wording import counted
 from bayestree.inference.data import Data
 from bayestree.inference.facets.bound import FacetPrior
 from bayestree.inference.facets.draws import Draws, fresh_draws
@@ -106,7 +107,7 @@ def improve_facets(
         outcome = tree.improve(node, options, generator)
         label = topology.node_labels[node]
         tree.trace.extend(f"sweep {sweep} {label} {line}" for line in outcome.trace)
-        track.note(f"{label}: {outcome.guide.n_facets} facets")
+        track.note(f"{label}: {counted(outcome.guide.n_facets, 'facet')}")
     found = [tree.found[node] for node in range(topology.n_nodes)]
     return TreeFacets(
         tuple(one.guide for one in found),

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bayestree._wording import isolated
 from bayestree.diagnostics import (
     Calibration,
     Convergence,
@@ -19,7 +20,6 @@ from bayestree.diagnostics import (
 )
 from bayestree.report import splits
 from bayestree.report.baseline import Baseline, fit_baseline
-from bayestree.report.names import isolated
 from bayestree.report.rows import Rows
 from bayestree.routed_tree import RoutedTree
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from bayestree._wording import FIRST_STRONG, POP
 from bayestree.report.html import words
 from bayestree.report.html.sheets import FULL, sheets, shown_nodes
-from bayestree.report.names import FIRST_STRONG, POP
 from bayestree.topology import Topology
 from tests.strategies import topologies
 

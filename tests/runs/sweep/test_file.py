@@ -78,7 +78,7 @@ def test_the_copy_in_the_folder_is_the_same_sweep(tmp_path):
     [
         ("# nothing", "sweep.toml: has no run; add a line run = ..."),
         ("run = 3", "sweep.toml: run = 3, but it is not a valid path"),
-        ('run = "nowhere.toml"', "nowhere.toml' is no file"),
+        ('run = "nowhere.toml"', "nowhere.toml' does not exist"),
         ('runs = "run.toml"', "no key is named 'runs'; did you mean 'run'?"),
         ("sweep = 3", "sweep = 3, but it must be a table"),
         ("vary = 3", "vary = 3, but it must be a table"),

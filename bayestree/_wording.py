@@ -1,4 +1,4 @@
-"""Names of features and classes as they can stand within a line."""
+"""Names that can stand within a line, and numbers with their nouns."""
 
 import unicodedata
 
@@ -20,3 +20,9 @@ def isolated(name: str) -> str:
     if any(unicodedata.bidirectional(letter) in RIGHT_TO_LEFT for letter in text):
         return f"{FIRST_STRONG}{text}{POP}"
     return text
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, as in ``"2 leaves"``."""
+    plural = "leaves" if noun == "leaf" else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
