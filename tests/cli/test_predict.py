@@ -78,7 +78,7 @@ class TestPredict:
     def test_refusals(self, fitted, place):
         assert "has no model.safetensors" in refused("predict", ".", "data.csv")
         fitted.drop(columns=["size", "color"]).to_csv("new.csv", index=False)
-        assert "columns 'size', 'color' missing" in refused("predict", "tree", "new.csv")
+        assert "columns 'size', 'color' are missing" in refused("predict", "tree", "new.csv")
         fitted.assign(size="x").to_csv("new.csv", index=False)
         assert "'size' should hold numbers, but line 2 of 'new.csv' holds 'x'" in refused(
             "predict", "tree", "new.csv"
