@@ -27,7 +27,7 @@ CASES = {
     ),
     "cpt-nuts": ("ConvexPolytopeTreeClassifier", NUTS, ["grow", "map", "svi", "nuts"]),
     "cpt-real": ("ConvexPolytopeTreeRegressor", CPT, ["grow", "map", "svi"]),
-    "e2e": ("EndToEndTreeClassifier", EM, ["grow", "em"]),
+    "e2e": ("EndToEndTreeClassifier", EM | {"min_gain": 0}, ["grow", "em"]),
     "forest": ("EndToEndForestClassifier", EM | {"n_estimators": 3}, ["trees"]),
     "forest-2": ("EndToEndForestClassifier", EM | {"n_estimators": 2, "n_jobs": 2}, ["trees"]),
     "tao": ("AlternatingTreeClassifier", {"max_depth": 3, "sweeps": 4}, ["tao"]),

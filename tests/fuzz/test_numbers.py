@@ -10,7 +10,8 @@ from bayestree.runs.trees import TREES
 
 # Limits that are seldom reached; those of what is made in any case ask for memory and time.
 LIMITS = ("max_depth", "max_leaves", "batch_size", "sweeps", "patience", "max_pairs", "max_iter")
-QUICK = {"epochs": 1, "refine_epochs": 1, "n_draws": 2, "n_estimators": 2, "n_experts": 2}
+QUICK = {"epochs": 1, "refine_epochs": 1, "n_draws": 2, "n_estimators": 2, "n_experts": 2,
+         "min_gain": 0}  # fmt: skip
 
 
 @pytest.mark.parametrize("tree", [tree for tree in TREES if tree != "cpt-k1"])

@@ -138,6 +138,7 @@ def test_em_raises_the_likelihood_of_a_grown_tree():
     ],
     ids=["grow", "map", "svi", "harden"],
 )
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 def test_what_moves_hyperplanes_refuses_networks(fit):
     data = strip(40)
     model = named.end_to_end(Categorical(2), split=Network(linear))

@@ -146,6 +146,7 @@ def test_deterministic_form_is_that_of_rows_in_memory(leaf):
 
 
 @pytest.mark.usefixtures("held")
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 def test_growth_on_a_part_of_mapped_rows():
     model, seen = named.convex_polytope(Categorical(2), n_experts=2), []
 

@@ -130,7 +130,8 @@ class TestSplitter:
             whole = torch.bincount(data.y).double()
             left = sum(float(torch.special.xlogy(s.double(), s / s.sum()).sum()) for s in sides)
             gain = left - float(torch.special.xlogy(whole, whole / whole.sum()).sum())
-            assert split.gain == pytest.approx(gain, abs=1e-9)
+            # a sum over 200 rows, each rounded
+            assert split.gain == pytest.approx(gain, abs=1e3 * torch.finfo(dtype).eps)
 
     def test_rows_that_are_alike_give_no_split(self):
         data = Data.of(np.ones((10, 2)), np.arange(10) % 2)
