@@ -138,10 +138,10 @@ EXPECTED_TEXT = """\
 L is left, R is right.
 
 root: 10 rows, network
-├─ L: leaf, 4 rows, class 1 75.0 %, class 0 25.0 %
+├─ L: leaf, 4 rows, class 1: 75.0 %, class 0: 25.0 %
 └─ R: 6 rows, network
-   ├─ RL: leaf, 1 row, class 0 100.0 %
-   └─ RR: leaf, 5 rows, class 0 60.0 %, class 1 40.0 %
+   ├─ RL: leaf, 1 row, class 0: 100.0 %
+   └─ RR: leaf, 5 rows, class 0: 60.0 %, class 1: 40.0 %
 """
 
 

@@ -153,7 +153,7 @@ class TestTables:
     def test_missing_values_of_many_columns(self):
         frame = pd.DataFrame(np.full((3, 12), np.nan)).rename(columns=str)
         frame.loc[0] = 1.0
-        said = r"24 missing values \('0': 2, .* and 4 more\), first at row 2; fill them in"
+        said = r"24 missing values \('0': 2, .* and 4 more\), first at row 2; impute them"
         with pytest.raises(InputError, match=said):
             check_complete(frame)
 

@@ -65,7 +65,7 @@ def test_a_limit_on_the_size_of_files(tmp_path):
         ["cards", "schema", "run", "--out", "run.schema.json"],
         [*fit, "--out", "tree"],
     )
-    names = ["new.csv", "new.parquet", "run.schema.json", "checkpoints/"]
+    names = ["new.csv", "new.parquet", "run.schema.json", "tree/"]
     for name, (code, said) in zip(names, ended, strict=True):
         assert code == 2, name
         assert name in said

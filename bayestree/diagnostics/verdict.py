@@ -16,8 +16,8 @@ K_LIMIT = 0.7  # Pareto k above which importance weights are of no use, however 
 WIDTH = 84  # of a line of text, before a remedy is indented
 INDENT = "    "
 UNSETTLED = {
-    "no": "not yet: the inference has not converged.",
-    "not known": "not yet: too little was recorded to tell whether the inference has converged.",
+    "no": "not usable yet: the inference has not converged.",
+    "not known": "not usable yet: too little was recorded to tell whether the inference has converged.",
 }
 ADVICE = "check their calibration: check_convergence(X_new, y_new)."
 

@@ -72,7 +72,7 @@ class Gaps:
         raise CellError(
             f"{total} {word} {'value' if total == 1 else 'values'} ({listed}), first at",
             self.first[word][column],
-            "; fill them in, or drop the rows or columns.",
+            "; impute them, or drop the rows or columns.",
             column=column,
             missing=word == "missing",
         )

@@ -27,7 +27,7 @@ def test_json(place):
     assert (found["converged"], found["stands_for_the_posterior"]) == ("no", False)
     assert found["checks"][0]["check"] == "r_hat"
     assert found["checks"][0]["verdict"] == "failed"
-    assert found["intervals"] == "not yet: the inference has not converged."
+    assert found["intervals"] == "not usable yet: the inference has not converged."
     assert "16 held-out rows" in found["predictions"]
     plain = json.loads(done("diagnose", finished("map"), "--json").stdout)
     assert (plain["converged"], plain["checks"]) == ("nothing to judge", [])

@@ -128,7 +128,9 @@ class TestFit:
         told = done("summary", "tree").stdout.splitlines()
         assert printed.splitlines()[:2] == told[1:3]
         baseline = json.loads((place / "tree" / "metrics.json").read_text())["baseline"]
-        assert told[2].startswith(f"{baseline['model']}, fitted to the same rows: accuracy ")
+        assert told[2].startswith(
+            f"{baseline['model']}, fitted to the same training rows: accuracy "
+        )
 
     def test_its_run_file_makes_the_same(self, table, place):
         table.to_csv("data.csv", index=False)

@@ -223,8 +223,8 @@ class TestVariational:
         assert "1 epoch is too few" in found.not_judged[0]
         both = check_convergence(None, self.fit() | {"elbo": bound(7)})
         assert (both.settled, both.converged, both.faithful) == ("not known", False, None)
-        assert both.predictions.startswith("not yet")
-        assert both.intervals.startswith("not yet")
+        assert both.predictions.startswith("not usable yet")
+        assert both.intervals.startswith("not usable yet")
 
     def test_restarts_can_be_compared(self):
         found = check_convergence(dataset(chains=3, lp=3.0), {"elbo": bound()})
@@ -247,8 +247,8 @@ class TestResult:
         found = check_convergence(dataset(p_right=2.0), nuts())
         text = str(found)
         assert text.startswith(
-            "Predictions: not yet: the inference has not converged.\n"
-            "Intervals: not yet: the inference has not converged.\n"
+            "Predictions: not usable yet: the inference has not converged.\n"
+            "Intervals: not usable yet: the inference has not converged.\n"
             "Converged: no\n\n"
         )
         assert f"[failed] r_hat = {found['r_hat'].value:.4g} (at most 1.01): " in text

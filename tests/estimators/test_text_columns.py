@@ -100,7 +100,7 @@ def test_arrays_and_lists_of_text(kind):
 
 def test_gaps():
     X = frame(b=[1.0] * 4 + [np.nan] * 2 + [1.0] * 24)
-    said = "Input X contains NaN: 2 missing values ('b': 2), first at row 5; fill them in"
+    said = "Input X contains NaN: 2 missing values ('b': 2), first at row 5; impute them"
     assert refusal(X).startswith(said)
     X = frame(b=[np.inf] + [1.0] * 29)
     assert "1 infinite value ('b': 1), first at row 1" in refusal(X)
@@ -110,7 +110,7 @@ def test_gaps():
 def test_gaps_of_arrays_and_lists(kind):
     X = np.ones((N, 3), dtype=kind)
     X[[4, 7], 2] = np.nan
-    said = "Input X contains NaN: 2 missing values ('2': 2), first at row 5; fill them in"
+    said = "Input X contains NaN: 2 missing values ('2': 2), first at row 5; impute them"
     assert refusal(X).startswith(said)
     assert refusal(X.tolist()).startswith(said)
 

@@ -39,7 +39,7 @@ def test_chains_that_disagree():
     lines = str(found).splitlines()
     assert lines[0] == found.how
     assert lines[2].startswith("Predictions: ")
-    assert "Intervals: not yet: the inference has not converged." in lines
+    assert "Intervals: not usable yet: the inference has not converged." in lines
     assert "Converged: no" in lines
     assert "[failed] r_hat = " in str(found)
 
