@@ -17,7 +17,7 @@ WIDTH = 84  # of a line of text, before a remedy is indented
 INDENT = "    "
 UNSETTLED = {
     "no": "not usable yet: the inference has not converged.",
-    "not known": "not usable yet: too little was recorded to tell whether the inference has converged.",
+    "not known": "not usable yet: too little was recorded to judge convergence.",
 }
 ADVICE = "check their calibration: check_convergence(X_new, y_new)."
 
