@@ -19,12 +19,12 @@ from bayestree.models.leaves import Leaf
 
 
 class WeightedObliqueTreeClassifier(TreeClassifier):
-    """Oblique decision tree grown to pure leaves by weighted entropy, from random starts.
+    """Oblique decision tree grown by weighted entropy, from random starts.
 
     Yang, Shen and Gao, "Weighted oblique decision trees" (2019): each node's hyperplane minimises
     the entropy that is left when every row counts in both children, by how sure its side is
     (eq. 1), by a few iterations of L-BFGS from a random start. A node whose rows all go one way
-    is a leaf. No setting has to be chosen, and growing is fast.
+    is a leaf. No setting has to be chosen, and growth is fast.
 
     Parameters
     ----------
