@@ -153,13 +153,15 @@ class Conversion:
     def sample_stats(self) -> xr.Dataset:
         """What was recorded, and ``lp``, the log joint density of each draw.
 
-        Independent draws of a guide have no trajectories, and so none that diverged:
-        ``diverging`` says so, for ArviZ 0.x cannot draw ``plot_parallel`` without it.
+        Independent draws of a guide have no trajectories, and so none that diverged, and no
+        momentum, so that their energy is minus ``lp``: ``diverging`` and ``energy`` say so, for
+        ``plot_parallel`` and ``plot_energy`` of ArviZ ask for them.
         """
         posterior = self.posterior
         stats = dict(posterior.stats)
         shape = (posterior.n_chains, posterior.n_draws)
-        if {"elbo", "log_q"} & stats.keys() and shape != (1, 1):
+        independent = bool({"elbo", "log_q"} & stats.keys()) and shape != (1, 1)
+        if independent:
             stats["diverging"] = np.zeros(shape, dtype=np.bool_)
         if "lp" not in stats and "log_p" in stats:
             stats["lp"] = stats["log_p"]
@@ -167,6 +169,8 @@ class Conversion:
             data = self.data._replace(X=self.data.X[:, self._used])
             terms = [by_row.log_joint(self.model, s, data) for s in self._each_in_use]
             stats["lp"] = self._by_draw(terms)
+        if independent and "lp" in stats:
+            stats["energy"] = -np.asarray(stats["lp"])
         return self._stats(stats)
 
     def warmup_sample_stats(self) -> xr.Dataset:

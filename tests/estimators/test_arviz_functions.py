@@ -42,7 +42,7 @@ OTHERS = {
     ),
 }
 PARTS = ("prior", "likelihood")
-OF_A_SAMPLER = ["plot_energy", "bfmi"]
+OF_ENERGY = ["plot_energy", "bfmi"]
 
 
 def called(name, data):
@@ -101,12 +101,17 @@ def test_functions_of_rows_name_the_group_that_they_miss(made, name):
         called(name, made["svi"][1])
 
 
-@pytest.mark.parametrize("name", OF_A_SAMPLER)
-def test_only_a_sampler_has_an_energy(made, name):
-    assert called(name, made["nuts"][1]) is not None
-    for kind in ("svi", "map"):
-        with pytest.raises((AttributeError, TypeError), match=r"[Ee]nergy"):
-            called(name, made[kind][0])
+@pytest.mark.parametrize("name", OF_ENERGY)
+def test_draws_have_an_energy_and_a_point_has_none(made, name):
+    for kind in ("nuts", "svi"):
+        assert called(name, made[kind][1]) is not None
+    with pytest.raises((AttributeError, TypeError), match=r"[Ee]nergy"):
+        called(name, made["map"][0])
+
+
+def test_the_energy_of_a_guide_is_that_of_draws_without_momentum(made):
+    stats = made["svi"][1].sample_stats
+    np.testing.assert_array_equal(stats.energy, -stats.lp)
 
 
 @pytest.mark.parametrize("name", ["plot_forest", "plot_pair", "plot_ppc", "plot_bpv", "ess"])

@@ -287,3 +287,12 @@ def test_rows_that_do_not_fit_are_refused(drawn, changed, message):
 def test_an_estimator_that_is_not_fitted_is_refused():
     with pytest.raises(TypeError, match="call fit first"):
         html_report(bt.BivariateTreeClassifier())
+
+
+def test_the_data_section_names_what_the_fit_warned_of():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    clf = bt.BivariateTreeClassifier(max_depth=1).fit(X, X[:, 0] > 0)
+    said = "the fit ignores 1 constant column (year) of X."
+    page = Page(html_report(clf, manifest={"warnings": [said]}))
+    assert said in plain(page.at("data")["text"])

@@ -50,6 +50,7 @@ def _facts(study: Study) -> list[tuple[str, str]]:
         known = max(len(study.held), int(study.metrics.get("scored_rows", 0)))
         facts.append(("Held-out rows", words.quantity(known)))
     facts.append(("Features", str(len(study.features))))
+    facts += [("Warning", text) for text in study.manifest.get("warnings", [])]
     return facts
 
 
