@@ -33,7 +33,7 @@ def in_parallel(
     tasks : mapping
         Key to a function, its arguments and its keyword arguments.
     n_jobs : int, optional
-        Processes, as joblib has it; of no account on a cluster, which takes what it can.
+        Processes, as in joblib; ignored on a cluster, which uses all its workers.
     lost : callable
         From the reason to the result of a task that kills its process, or an error.
     """

@@ -1,4 +1,4 @@
-"""Loops that can be watched: shown on a terminal, and taken up again after an interruption."""
+"""Loops whose progress is shown, and which resume after an interruption."""
 
 import multiprocessing
 import sys
@@ -61,7 +61,7 @@ class Monitor(Protocol):
 class Track(Generic[Item]):
     """Iterate over steps while a monitor watches.
 
-    A loop that is taken up again yields only the steps that are not yet done.
+    A loop that resumes yields only the steps that are not yet done.
 
     Parameters
     ----------

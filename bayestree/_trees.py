@@ -1,4 +1,4 @@
-"""The deterministic trees of what a caller hands over: a tree, an estimator or a forest."""
+"""The deterministic trees of a tree, an estimator or a forest."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def trees_of(tree: object) -> list[RoutedTree]:
     sklearn.exceptions.NotFittedError
         If it is an estimator that was not fitted.
     TypeError
-        If it is none of these.
+        If ``tree`` is neither a tree nor an estimator of this package.
     """
     members = getattr(tree, "estimators_", [tree])
     found = [getattr(member, "tree_", member) for member in members]
