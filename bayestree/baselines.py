@@ -9,9 +9,10 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._seed import RandomState, draw_seed
-from bayestree.topology import IntArray, Topology
-from bayestree.tree import FloatArray, Tree
+from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.seed import RandomState, draw_seed
+from bayestree.topology import Topology
+from bayestree.tree import Tree
 
 LEAF = -1  # a child of scikit-learn's that is none
 ALIKE = 1e-9  # relative difference of two projections that may be rounding

@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from bayestree.routed_tree import FloatArray, Frame, RoutedTree
-from bayestree.topology import BoolArray, IntArray, Topology
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree.routed_tree import Frame, RoutedTree
+from bayestree.topology import Topology
 
 PARAMETERS = "parameters."  # before the names of a module's parameters among the arrays
 ROWS = 256  # that pass a network at a time: twice as fast as 1,000, which leave the cache

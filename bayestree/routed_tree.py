@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from bayestree.topology import BoolArray, IntArray, Topology
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree.topology import Topology
 
 CHUNK = 32_768  # rows that are routed at a time, at most
 NUMBERS = 2**22  # of their features, at most
-
-FloatArray = NDArray[np.float64]
 
 
 class RowSource(Protocol):

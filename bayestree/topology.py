@@ -11,11 +11,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bayestree._utils.arrays import BoolArray, IntArray
+
 LEFT, RIGHT = 0, 1
 SIDES = "LR"
-
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

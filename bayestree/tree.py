@@ -6,8 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from bayestree.routed_tree import CHUNK, FloatArray, RoutedTree, RowSource
-from bayestree.topology import BoolArray, IntArray, Topology
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree.routed_tree import CHUNK, RoutedTree, RowSource
+from bayestree.topology import Topology
 
 __all__ = ["LOG2", "FloatArray", "Tree", "facet_threshold"]
 

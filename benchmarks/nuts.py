@@ -13,7 +13,7 @@ from pyro.infer import MCMC, NUTS
 from sbc import PLACES
 
 from bayestree import inference
-from bayestree._mcmc import ess
+from bayestree._utils.mcmc import ess
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.models import Categorical, Polytope, SoftTree
 from bayestree.topology import Topology

@@ -13,21 +13,21 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bayestree import _arviz
+from bayestree._utils import arviz_compat
 from bayestree.diagnostics import check_convergence, label_free, loo_of, polytope_size
 from bayestree.topology import Topology
 
 
 def used(made: Any) -> dict[str, float]:
     """ArviZ's own functions on the container, and one figure of each."""
-    az = _arviz.arviz()
+    az = arviz_compat.arviz()
     table = az.summary(made, var_names=["leaf_probs"])
     # a few draws of a small fit leave some rows hard to leave out
     warnings.filterwarnings("ignore", "Estimated shape parameter of Pareto", UserWarning)
     compared = az.compare({"one": made, "other": made})
     assert list(compared.index) == ["one", "other"]
-    row = _arviz.group(made, "log_likelihood")["obs"].isel(chain=0, draw=0, drop=True)
-    weights = _arviz.stacking_weights({"one": (made, row), "worse": (made, row - 1.0)})
+    row = arviz_compat.group(made, "log_likelihood")["obs"].isel(chain=0, draw=0, drop=True)
+    weights = arviz_compat.stacking_weights({"one": (made, row), "worse": (made, row - 1.0)})
     assert weights["one"] > 0.99
     az.plot_trace(made, var_names=["leaf_probs"])
     az.plot_forest(made, var_names=["weight"], coords={"node": ["root"]})
@@ -38,13 +38,15 @@ def used(made: Any) -> dict[str, float]:
 
 def diagnosed(made: Any) -> dict[str, float]:
     """The package's diagnostics on the groups."""
-    posterior, constant = (_arviz.group(made, name) for name in ("posterior", "constant_data"))
+    posterior, constant = (
+        arviz_compat.group(made, name) for name in ("posterior", "constant_data")
+    )
     topology = Topology(constant.children.to_numpy())
     X = ((constant.X - constant.center) / constant.scale).to_numpy()
     draws = {name: posterior[name].to_numpy() for name in posterior}
     everywhere = [np.arange(len(X))] * topology.n_nodes
     free = label_free(draws, topology, X[:8], steepness=made.attrs["steepness"])
-    checked = check_convergence(free, _arviz.group(made, "sample_stats"))
+    checked = check_convergence(free, arviz_compat.group(made, "sample_stats"))
     return {
         "facets": float(polytope_size(draws, X, everywhere).facets.mean()),
         "elpd_corrected": float(loo_of(made).elpd),
@@ -54,10 +56,10 @@ def diagnosed(made: Any) -> dict[str, float]:
 
 def main(source: Path, target: Path) -> None:
     """Read, use, write."""
-    az = _arviz.arviz()
+    az = arviz_compat.arviz()
     read = az.from_netcdf(source).load()
-    made = _arviz.container(
-        {name: _arviz.group(read, name) for name in read.children}, dict(read.attrs)
+    made = arviz_compat.container(
+        {name: arviz_compat.group(read, name) for name in read.children}, dict(read.attrs)
     )
     assert isinstance(made, xr.DataTree)
     figures = used(made) | diagnosed(made)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from bayestree._progress import watching
-from bayestree._state import capture, from_bytes, restore, to_bytes
+from bayestree._utils.progress import watching
+from bayestree._utils.state import capture, from_bytes, restore, to_bytes
 
 
 class Stopped(Exception):

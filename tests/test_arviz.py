@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bayestree import _arviz
+from bayestree._utils import arviz_compat
 
-MAJOR = _arviz.major_version()
+MAJOR = arviz_compat.major_version()
 GROUPS = {
     "posterior": xr.Dataset({"a": (("chain", "draw"), np.arange(6.0).reshape(2, 3))}),
     "observed_data": xr.Dataset({"obs": ("row", np.arange(4))}),
@@ -21,33 +21,33 @@ def major(request, monkeypatch):
     """Both containers; InferenceData only where it can be had. DataTree is xarray's own."""
     if request.param == 0 and MAJOR > 0:
         pytest.skip("ArviZ 1.x has no InferenceData")
-    monkeypatch.setattr(_arviz, "major_version", lambda: request.param)
+    monkeypatch.setattr(arviz_compat, "major_version", lambda: request.param)
     return request.param
 
 
 def test_the_version_is_that_of_the_module():
-    assert version("arviz") == _arviz.arviz().__version__
+    assert version("arviz") == arviz_compat.arviz().__version__
     assert int(version("arviz")[0]) == MAJOR
 
 
 def test_groups_come_back_as_they_were(major):
-    made = _arviz.container(GROUPS, ATTRS)
-    assert isinstance(made, xr.DataTree if major else _arviz.arviz().InferenceData)
+    made = arviz_compat.container(GROUPS, ATTRS)
+    assert isinstance(made, xr.DataTree if major else arviz_compat.arviz().InferenceData)
     assert dict(made.attrs) == ATTRS
     for name, expected in GROUPS.items():
-        xr.testing.assert_identical(_arviz.group(made, name), expected)
+        xr.testing.assert_identical(arviz_compat.group(made, name), expected)
 
 
 def test_netcdf_keeps_groups_and_attributes(major, tmp_path):
     path = tmp_path / "posterior.nc"
-    _arviz.container(GROUPS, ATTRS).to_netcdf(path)
+    arviz_compat.container(GROUPS, ATTRS).to_netcdf(path)
     with xr.open_datatree(path, engine="h5netcdf") as read:
         assert dict(read.attrs) == ATTRS
         for name, expected in GROUPS.items():
-            xr.testing.assert_identical(_arviz.group(read, name).load(), expected)
+            xr.testing.assert_identical(arviz_compat.group(read, name).load(), expected)
 
 
 def test_a_missing_group_is_named_with_those_that_are_there(major):
-    made = _arviz.container(GROUPS, ATTRS)
+    made = arviz_compat.container(GROUPS, ATTRS)
     with pytest.raises(ValueError, match=r"no group 'prior' among \['posterior', 'observed_data'"):
-        _arviz.group(made, "prior")
+        arviz_compat.group(made, "prior")

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bayestree import ConvexPolytopeTreeClassifier, _arviz
+from bayestree import ConvexPolytopeTreeClassifier, arviz_compat
 from bayestree.diagnostics import loo_of, polytope_size
 
 ROOT = Path(__file__).parents[1]
 PYTHON = Path(os.environ.get("BAYESTREE_ARVIZ1_PYTHON") or ROOT / ".venv-arviz1" / "bin" / "python")
 
 pytestmark = pytest.mark.skipif(
-    not PYTHON.exists() or _arviz.major_version() > 0,
+    not PYTHON.exists() or arviz_compat.major_version() > 0,
     reason="needs ArviZ 0.x here and 1.x elsewhere: `make test-arviz1`, or name an interpreter "
     "that has it in BAYESTREE_ARVIZ1_PYTHON",
 )
@@ -54,16 +54,18 @@ def test_a_posterior_goes_to_arviz_1_and_comes_back(case, tmp_path):
     made.to_netcdf(tmp_path / "0.nc")
     figures = json.loads(run("tests/arviz1.py", tmp_path / "0.nc", tmp_path / "1.nc"))
     assert figures["arviz"].startswith("1.")
-    back = _arviz.arviz().from_netcdf(tmp_path / "1.nc")
+    back = arviz_compat.arviz().from_netcdf(tmp_path / "1.nc")
     assert set(back.groups()) == set(made.groups())
     assert dict(back.attrs) == dict(made.attrs)
     for name in made.groups():
-        xr.testing.assert_identical(_arviz.group(back, name).load(), _arviz.group(made, name))
+        xr.testing.assert_identical(
+            arviz_compat.group(back, name).load(), arviz_compat.group(made, name)
+        )
 
     posterior = clf.posterior_
     n_nodes, n_leaves = (getattr(posterior.model.topology, n) for n in ("n_nodes", "n_leaves"))
     assert figures["rows"] == 2 * n_leaves
-    assert figures["elpd"] == pytest.approx(_arviz.arviz().loo(made).elpd_loo, abs=0.1)
+    assert figures["elpd"] == pytest.approx(arviz_compat.arviz().loo(made).elpd_loo, abs=0.1)
     assert figures["elpd_corrected"] == pytest.approx(loo_of(made).elpd, rel=1e-6)
     sizes = polytope_size(posterior.draws, X, [np.arange(len(X))] * n_nodes)
     assert figures["facets"] == pytest.approx(sizes.facets.mean())

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayestree._mcmc import bfmi, ess, r_hat
+from bayestree._utils.mcmc import bfmi, ess, r_hat
 
 
 def walk(rho, chains=4, draws=2000, seed=0):

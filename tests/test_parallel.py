@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from bayestree._parallel import in_order, in_parallel
+from bayestree._utils.parallel import in_order, in_parallel
 
 distributed = pytest.importorskip("distributed")
 
@@ -103,7 +103,7 @@ class TestInOrder:
 
 DRIVER = """
 import os, signal, time
-from bayestree._parallel import in_order
+from bayestree._utils.parallel import in_order
 both = [(time.sleep, (0.5,), {})] * 2
 list(in_order([*both, (os.kill, (os.getpid(), signal.SIGKILL), {})], n_jobs=2))
 """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bayestree._progress import Track, watching
+from bayestree._utils.progress import Track, watching
 
 
 class Recorder:

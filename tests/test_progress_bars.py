@@ -9,16 +9,16 @@ import threading
 import pytest
 from joblib import Parallel, delayed
 
-from bayestree import _progress
+from bayestree._utils import progress
 
 FIT = """
 import sys
 import numpy as np
 
 from bayestree import (
-    AlternatingTreeClassifier, ConvexPolytopeTreeClassifier, EndToEndForestClassifier, _progress
+    AlternatingTreeClassifier, ConvexPolytopeTreeClassifier, EndToEndForestClassifier, progress
 )
-_progress.DELAY = {delay}
+progress.DELAY = {delay}
 X = np.random.default_rng(0).normal(size=(80, 2))
 y = X[:, 0] > 0
 settings = dict(max_depth=2, random_state=0 {settings})
@@ -74,7 +74,7 @@ def test_asked_for_bars_come_at_once():
 
 
 PRINTING = """
-from bayestree._progress import Track, fitting
+from bayestree._utils.progress import Track, fitting
 
 with fitting(verbose=True):
     for step in Track(range(3), "loop", show=True):
@@ -99,11 +99,11 @@ def test_what_goes_to_a_pipe_stays_out_of_the_terminal():
 def test_notebooks_without_widgets_show_a_line_of_text(monkeypatch, capsys):
     shell = type("ZMQInteractiveShell", (), {})
     monkeypatch.setattr("builtins.get_ipython", shell, raising=False)
-    monkeypatch.setattr(_progress, "find_spec", lambda name: None)
-    monkeypatch.setattr(_progress, "INTERVAL", 0.0)
-    with _progress.fitting(verbose=True):
-        for _ in _progress.Track(range(2), "outer", show=True):
-            inner = _progress.Track(range(3), "inner", show=True)
+    monkeypatch.setattr(progress, "find_spec", lambda name: None)
+    monkeypatch.setattr(progress, "INTERVAL", 0.0)
+    with progress.fitting(verbose=True):
+        for _ in progress.Track(range(2), "outer", show=True):
+            inner = progress.Track(range(3), "inner", show=True)
             for _ in inner:
                 inner.note("well")
     told = capsys.readouterr().err
@@ -129,8 +129,8 @@ def test_nothing_is_written_to_a_pipe(settings):
 
 def shows(verbose):
     """Whether a fit would show its loops, were there a terminal."""
-    with _progress.fitting(verbose):
-        return _progress._monitor.get().shown
+    with progress.fitting(verbose):
+        return progress._monitor.get().shown
 
 
 def test_workers_show_nothing_unasked():
@@ -147,5 +147,5 @@ def test_who_watches_a_fit_shows_it_alone():
     class Watcher:
         pass
 
-    with _progress.watching(watcher := Watcher()), _progress.fitting(verbose=True):
-        assert _progress._monitor.get() is watcher
+    with progress.watching(watcher := Watcher()), progress.fitting(verbose=True):
+        assert progress._monitor.get() is watcher

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayestree._psis import good_k, pareto_k, psis
+from bayestree._utils.psis import good_k, pareto_k, psis
 
 
 def pareto(k, n=100_000, seed=0):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bayestree._softplus import softplus
+from bayestree._utils.softplus import softplus
 
 
 def test_softplus():

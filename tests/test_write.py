@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bayestree._write import NoRoomForFileError, naming, whole_file
+from bayestree._utils.write import NoRoomForFileError, naming, whole_file
 from tests.finished import finished, table
 
 FULL = Path("/dev/full")  # a device that has no room

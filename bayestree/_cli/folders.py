@@ -27,7 +27,7 @@ def check_output(out: Path, data: Path, *, force: bool) -> None:
 
 def write_table(table: "pd.DataFrame", out: Path) -> None:
     """Write a table, as CSV or Parquet by its name."""
-    from bayestree._write import write_whole
+    from bayestree._utils.write import write_whole
 
     if out.suffix == ".csv":
         write_whole(out, table.to_csv(index=False))

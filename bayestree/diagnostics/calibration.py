@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from bayestree.topology import IntArray
-from bayestree.tree import FloatArray
+from bayestree._utils.arrays import FloatArray, IntArray
 
 SUM_TOLERANCE = 1e-5  # of probabilities of a row, which may come from single precision
 N_RESAMPLES = 200

@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from bayestree import _arviz
+from bayestree._utils import arviz_compat
 from bayestree.diagnostics.convergence import check_convergence
 from bayestree.diagnostics.label_free import label_free, spread_rows, usual_rows
 from bayestree.diagnostics.verdict import Convergence
@@ -30,7 +30,7 @@ def convergence_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 
     quantities = label_free_of(container, X, n_rows=n_rows)
     point = quantities.sizes["chain"] * quantities.sizes["draw"] == 1
     # Without its record, a variational fit would pass for a sampler.
-    recorded = _recorded(container) if point else _arviz.group(container, "sample_stats")
+    recorded = _recorded(container) if point else arviz_compat.group(container, "sample_stats")
     return check_convergence(quantities, {str(name): value for name, value in recorded.items()})
 
 
@@ -58,7 +58,9 @@ def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 2
     ValueError
         If a group is missing, or X has other features.
     """
-    posterior, constant = (_arviz.group(container, name) for name in ("posterior", "constant_data"))
+    posterior, constant = (
+        arviz_compat.group(container, name) for name in ("posterior", "constant_data")
+    )
     center, scale = constant["center"].to_numpy(), constant["scale"].to_numpy()
     if X is None and "X" in constant:
         X = constant["X"].to_numpy()
@@ -85,6 +87,6 @@ def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 2
 
 def _recorded(container: Any) -> xr.Dataset:
     """``sample_stats``; empty where nothing was recorded."""
-    if "sample_stats" not in _arviz.names(container):
+    if "sample_stats" not in arviz_compat.names(container):
         return xr.Dataset()
-    return _arviz.group(container, "sample_stats")
+    return arviz_compat.group(container, "sample_stats")

@@ -12,13 +12,13 @@ import pandas as pd
 import xarray as xr
 from scipy.stats import median_abs_deviation, theilslopes
 
-from bayestree._mcmc import bfmi, ess, r_hat
-from bayestree._psis import FEWEST as FEWEST_RATIOS
-from bayestree._psis import good_k, pareto_k
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.mcmc import bfmi, ess, r_hat
+from bayestree._utils.psis import FEWEST as FEWEST_RATIOS
+from bayestree._utils.psis import good_k, pareto_k
 from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.held_out import HeldOut
 from bayestree.diagnostics.verdict import K_LIMIT, Check, Convergence, Kind, Verdict
-from bayestree.tree import FloatArray
 
 Grade = tuple[float, float]  # ok up to the first, failed beyond the second
 

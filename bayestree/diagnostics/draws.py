@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayestree.topology import IntArray
-from bayestree.tree import FloatArray
+from bayestree._utils.arrays import FloatArray, IntArray
 
 Draws = Mapping[str, NDArray[Any]]
 

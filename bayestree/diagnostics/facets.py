@@ -7,13 +7,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from bayestree._inequality import inequality, limit
-from bayestree._wording import one_line
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.inequality import inequality, limit
+from bayestree._utils.wording import one_line
 from bayestree.diagnostics.draws import Draws, kept_draws, tails, weight_of
 from bayestree.diagnostics.matching import match
 from bayestree.diagnostics.polytopes import needed, thresholds
-from bayestree.topology import BoolArray, IntArray
-from bayestree.tree import FloatArray
 
 MATTERS = 0.9  # of the squared strength of a facet, that its named features hold
 NAMED = 4  # features of a facet in tables

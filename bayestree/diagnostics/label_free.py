@@ -13,10 +13,10 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.draws import Draws, effective_number, spread
 from bayestree.diagnostics.routing import leaf_log_probs, log_odds, scores
 from bayestree.topology import Topology
-from bayestree.tree import FloatArray
 
 USUAL = 2.0  # scaled features lie within two units of 0, most of them
 MOST_ROWS = 5000  # on which the main direction of the rows is found

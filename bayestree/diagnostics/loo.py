@@ -9,10 +9,10 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
-from bayestree import _arviz
-from bayestree._mcmc import ess
-from bayestree._psis import good_k, psis
-from bayestree.tree import FloatArray
+from bayestree._utils import arviz_compat
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.mcmc import ess
+from bayestree._utils.psis import good_k, psis
 
 WIDTH = 88  # of a line of text
 
@@ -236,13 +236,13 @@ def loo_of(container: Any, name: str = "obs") -> Loo:
         If a group or the variable is missing, or the draws are those of a variational fit that
         recorded no densities.
     """
-    likelihood = _arviz.group(container, "log_likelihood")
+    likelihood = arviz_compat.group(container, "log_likelihood")
     if name not in likelihood:
         raise ValueError(f"log_likelihood has no {name!r}, only {[*likelihood]}.")
     terms = likelihood[name].transpose("chain", "draw", ...).to_numpy()
     terms = terms.reshape(*terms.shape[:2], -1)
-    recorded = "sample_stats" in _arviz.names(container)
-    stats = _arviz.group(container, "sample_stats") if recorded else {}
+    recorded = "sample_stats" in arviz_compat.names(container)
+    stats = arviz_compat.group(container, "sample_stats") if recorded else {}
     if "log_p" in stats and "log_q" in stats:
         return loo(terms, log_p=stats["log_p"], log_q=stats["log_q"])
     if "elbo" in stats:
@@ -250,7 +250,7 @@ def loo_of(container: Any, name: str = "obs") -> Loo:
             "the draws come from an approximation, and sample_stats has no log_p and log_q to "
             "correct for it; fit again, with one of the inferences that record them."
         )
-    return loo(terms, reff=_relative_ess(_arviz.group(container, "posterior")))
+    return loo(terms, reff=_relative_ess(arviz_compat.group(container, "posterior")))
 
 
 def _relative_ess(posterior: Any) -> float:

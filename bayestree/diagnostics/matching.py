@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from bayestree.topology import IntArray
-from bayestree.tree import FloatArray
+from bayestree._utils.arrays import FloatArray, IntArray
 
 LIMIT = 1.0  # squared distance beyond which two are not the same: 60 degrees at equal distances
 BESIDE = 0.1  # share of the draws of a facet that may have another which is the same one

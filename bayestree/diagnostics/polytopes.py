@@ -3,8 +3,8 @@
 import numpy as np
 from scipy.optimize import linprog
 
-from bayestree.topology import BoolArray, IntArray
-from bayestree.tree import FloatArray, facet_threshold
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree.tree import facet_threshold
 
 TOLERANCE = 1e-7  # that of the linear programs, in units of the box
 TINY = float(np.finfo(np.float64).tiny)

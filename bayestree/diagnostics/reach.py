@@ -6,10 +6,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.diagnostics.draws import Draws, spread, weight_of
 from bayestree.routed_tree import RowSource, chunks
-from bayestree.topology import IntArray, Topology
-from bayestree.tree import LOG2, FloatArray, Tree
+from bayestree.topology import Topology
+from bayestree.tree import LOG2, Tree
 
 LARGEST = 1e25  # of a vote that is told from larger ones
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from scipy.special import log_expit
 
-from bayestree._softplus import LEAST_SCORE, softplus
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.softplus import LEAST_SCORE, softplus
 from bayestree.diagnostics.draws import Draws, weight_of
 from bayestree.topology import Topology
-from bayestree.tree import FloatArray
 
 
 def scores(draws: Draws, one: Any, X: FloatArray) -> FloatArray:

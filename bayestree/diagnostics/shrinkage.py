@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.special import ndtr
 
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree.diagnostics.draws import SHARE, Draws, effective_number, log_weight_of, tails
 from bayestree.diagnostics.reach import Reach
-from bayestree.topology import BoolArray, IntArray
-from bayestree.tree import LOG2, FloatArray
+from bayestree.tree import LOG2
 
 SHRUNK = 0.5  # factor above which a coefficient counts as shrunk away, ...
 SETTLED = 0.95  # ... unless so many draws agree on its sign

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.diagnostics.draws import (
     SHARE,
     Draws,
@@ -23,8 +24,7 @@ from bayestree.diagnostics.draws import (
 )
 from bayestree.diagnostics.polytopes import n_facets
 from bayestree.diagnostics.reach import Reach, node_reach
-from bayestree.topology import IntArray
-from bayestree.tree import LOG2, FloatArray
+from bayestree.tree import LOG2
 
 Measure = Literal["facets", "weights", "effective"]
 REFIT = "the estimator was fitted by a version that did not keep it; fit it again"

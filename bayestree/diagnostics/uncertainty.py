@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 from scipy.special import entr
 
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree.diagnostics.draws import Draws, tails
 from bayestree.diagnostics.routing import branch_log_probs, leaf_log_probs, scores
-from bayestree.topology import BoolArray, IntArray, Topology
-from bayestree.tree import LOG2, FloatArray
+from bayestree.topology import Topology
+from bayestree.tree import LOG2
 
 ELEMENTS = 2**22  # numbers in the largest array of a chunk of rows
 UNSURE = 0.1  # chance of the other side above which a row counts as unsure

@@ -8,7 +8,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from bayestree import baselines, inference
-from bayestree._seed import draw_seed
+from bayestree._utils.seed import draw_seed
 from bayestree.estimators._base import DTYPES, BaseTree
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import Data, Posterior

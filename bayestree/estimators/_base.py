@@ -10,8 +10,9 @@ from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._progress import Verbose, fitting
-from bayestree._threads import threads_for
+from bayestree._utils.arrays import BoolArray
+from bayestree._utils.progress import Verbose, fitting
+from bayestree._utils.threads import threads_for
 from bayestree.estimators._columns import ColumnChoice, with_unused_columns
 from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._fitted import FittedTree
@@ -22,7 +23,6 @@ from bayestree.inference.unsplit import ONE_WAY, warn_single_leaf
 from bayestree.models import Network, SoftTree
 from bayestree.models.leaves import Leaf
 from bayestree.routed_tree import Frame, RoutedTree, weight_unit
-from bayestree.topology import BoolArray
 
 ALL = slice(None)
 DTYPES = {"float32": torch.float32, "float64": torch.float64}

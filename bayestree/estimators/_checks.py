@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree import diagnostics
+from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics import Convergence, HeldOut, Loo
 from bayestree.diagnostics.label_free import box_rows, spread_rows, usual_rows
 from bayestree.estimators._draws import TreeDraws
@@ -15,8 +16,6 @@ from bayestree.estimators._draws import TreeDraws
 MOST_POINTS = 400  # of all nodes, at which P(right) is compared
 LEAST_POINTS = 4  # of each
 LEVEL = 0.9  # probability of the intervals that are compared with held-out values
-
-Floats = NDArray[np.float64]
 
 
 class TreeChecks(TreeDraws):
@@ -135,10 +134,10 @@ class TreeChecks(TreeDraws):
         ]
         return diagnostics.loo_of(self.to_arviz(X, y, sample_weight, groups=groups))
 
-    def _made_up(self, n_rows: int, n_points: int) -> tuple[Floats, dict[int, Floats]]:
+    def _made_up(self, n_rows: int, n_points: int) -> tuple[FloatArray, dict[int, FloatArray]]:
         """Rows inside the boxes of the nodes, on the scale of the draws, by posterior node."""
         reach = self._reach
-        own: dict[int, Floats] = {}
+        own: dict[int, FloatArray] = {}
         for place, node in enumerate(reach.nodes.tolist()):
             # Two nodes of tree_ may be cut from one polytope: the upper one has more rows.
             if node not in own:
@@ -147,10 +146,12 @@ class TreeChecks(TreeDraws):
             return box_rows(reach.low[0], reach.high[0], n_rows), own
         return usual_rows(self.n_features_in_, n_rows), own
 
-    def _picked(self, X: Floats, n_rows: int, n_points: int) -> tuple[Floats, dict[int, Floats]]:
+    def _picked(
+        self, X: FloatArray, n_rows: int, n_points: int
+    ) -> tuple[FloatArray, dict[int, FloatArray]]:
         """The same from given rows: those that reach each node."""
         standard = self._standardise(X)
-        own: dict[int, Floats] = {}
+        own: dict[int, FloatArray] = {}
         for place, reached, _ in self.tree_.walk(X):
             own.setdefault(int(self._reach.nodes[place]), spread_rows(standard[reached], n_points))
         return spread_rows(standard, n_rows), own

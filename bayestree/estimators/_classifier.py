@@ -10,12 +10,11 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._columns import ColumnChoice
 from bayestree.estimators._file_rows import FileRows, checked
 from bayestree.models import Categorical
-
-Floats = NDArray[np.float64]
 
 
 class LabelledClassifier(ColumnChoice, ClassifierMixin):
@@ -63,9 +62,9 @@ class LabelledClassifier(ColumnChoice, ClassifierMixin):
         return self.classes_[probability.argmax(axis=1)]
 
     def _row_weights(
-        self, sample_weight: ArrayLike | None, rows: Floats | FileRows, values: NDArray[Any]
-    ) -> Floats:
-        weights: Floats = _check_sample_weight(
+        self, sample_weight: ArrayLike | None, rows: FloatArray | FileRows, values: NDArray[Any]
+    ) -> FloatArray:
+        weights: FloatArray = _check_sample_weight(
             sample_weight, rows, dtype=np.float64, ensure_non_negative=True
         )
         if self.class_weight is not None:
@@ -92,14 +91,14 @@ class TreeClassifier(LabelledClassifier, BaseTree):
     """A tree with class probabilities in its leaves."""
 
     @overload
-    def predict_proba(self, X: ArrayLike, *, return_std: Literal[False] = ...) -> Floats: ...
+    def predict_proba(self, X: ArrayLike, *, return_std: Literal[False] = ...) -> FloatArray: ...
     @overload
     def predict_proba(
         self, X: ArrayLike, *, return_std: Literal[True]
-    ) -> tuple[Floats, Floats]: ...
+    ) -> tuple[FloatArray, FloatArray]: ...
     def predict_proba(
         self, X: ArrayLike, *, return_std: bool = False
-    ) -> Floats | tuple[Floats, Floats]:
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Probability of each class, shape (n, C).
 
         With ``return_std`` also its standard deviation over the posterior draws: zero for a
@@ -108,7 +107,7 @@ class TreeClassifier(LabelledClassifier, BaseTree):
         if return_std:
             mean, sd = self._by_parts(X, self._probabilities)
             return mean, sd
-        only: Floats = self._by_parts(X, lambda rows: self._probabilities(rows)[0])
+        only: FloatArray = self._by_parts(X, lambda rows: self._probabilities(rows)[0])
         return only
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -117,7 +116,7 @@ class TreeClassifier(LabelledClassifier, BaseTree):
         best = self._by_parts(X, lambda rows: self._probabilities(rows)[0].argmax(axis=1))
         return self.classes_[best]
 
-    def _probabilities(self, rows: Floats) -> tuple[Floats, Floats]:
+    def _probabilities(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation over the draws."""
         if not self._averages():
             only = self.tree_.predict(rows)

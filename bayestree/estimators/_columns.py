@@ -7,17 +7,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bayestree._warn import warn
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.warn import warn
 from bayestree.estimators._file_rows import FileRows
 from bayestree.inference import Posterior
 from bayestree.inference.posterior import Arrays
 from bayestree.models.sites import DIMENSIONS
 from bayestree.routed_tree import chunks
-from bayestree.topology import BoolArray, IntArray
 
 NAMED = 5  # columns, before the rest is only counted
-
-Floats = NDArray[np.float64]
 
 
 class UnusedColumnsWarning(UserWarning):
@@ -25,8 +23,8 @@ class UnusedColumnsWarning(UserWarning):
 
 
 def columns_in_use(
-    X: Floats | FileRows,
-    weights: Floats,
+    X: FloatArray | FileRows,
+    weights: FloatArray,
     names: Sequence[str] | None = None,
     *,
     whole_image: bool = False,
@@ -131,6 +129,6 @@ class ColumnChoice:
         """Whether every column must keep its place in the fit, as the pixels of an image do."""
         return False
 
-    def _choose_columns(self, X: Floats | FileRows, weights: Floats) -> None:
+    def _choose_columns(self, X: FloatArray | FileRows, weights: FloatArray) -> None:
         names = getattr(self, "feature_names_in_", None)
         self._source = columns_in_use(X, weights, names, whole_image=self._in_place())

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.reach import Reach, leaves_in_use, node_reach
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
@@ -25,8 +26,6 @@ PRIOR_DRAWS = 200
 PRIOR_SIZES = 1000  # prior draws whose facets are counted, where they are cheap
 PRIOR_WORK = 1_000_000  # coefficients of all nodes in these draws, at most
 PRIOR_SEED = 0  # the prior of a model is the same at every call
-
-Floats = NDArray[np.float64]
 
 
 class TreeDiagnostics(FittedTree):
@@ -203,7 +202,7 @@ def measure_nodes(
     X: RowSource,
     standardised: RowSource,
     nodes: NDArray[np.int64],
-    levels: Floats,
+    levels: FloatArray,
 ) -> Reach:
     """What the diagnostics need of the training rows.
 

@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._seed import RandomState
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.seed import RandomState
 from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._numbers import validated
 from bayestree.inference import Data, Units, by_row
-
-Floats = NDArray[np.float64]
 
 
 class TreeDraws(FittedTree):
@@ -169,8 +168,8 @@ class TreeDraws(FittedTree):
         return Units(self._center, self._scale)
 
     def _row_weights(
-        self, sample_weight: ArrayLike | None, rows: Floats | FileRows, values: NDArray[Any]
-    ) -> Floats:
+        self, sample_weight: ArrayLike | None, rows: FloatArray | FileRows, values: NDArray[Any]
+    ) -> FloatArray:
         """How often each row counts, shape (n,)."""
         raise NotImplementedError
 

@@ -8,11 +8,10 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree.estimators._numbers import validated
 from bayestree.inference import scratch
-from bayestree.topology import BoolArray, IntArray
 
-Floats = NDArray[np.float64]
 PARTS = 8  # of what may be held, for it is copied a few times
 
 
@@ -33,8 +32,8 @@ class FileRows:
         self,
         source: NDArray[Any],
         numbers: IntArray | None = None,
-        center: Floats | None = None,
-        scale: Floats | None = None,
+        center: FloatArray | None = None,
+        scale: FloatArray | None = None,
     ) -> None:
         self.source, self.numbers = source, numbers
         self.center, self.scale = center, scale
@@ -47,7 +46,7 @@ class FileRows:
         """Numbers of rows and columns."""
         return len(self), self.source.shape[1]
 
-    def __getitem__(self, rows: slice | IntArray) -> Floats:
+    def __getitem__(self, rows: slice | IntArray) -> FloatArray:
         """Some of the rows, in memory."""
         own = self.source[rows if self.numbers is None else self.numbers[rows]]
         found = np.array(own, dtype=np.float64)
@@ -64,7 +63,7 @@ class FileRows:
         own = numbers if self.numbers is None else self.numbers[numbers]
         return FileRows(self.source, own, self.center, self.scale)
 
-    def standardised(self, center: Floats, scale: Floats) -> "FileRows":
+    def standardised(self, center: FloatArray, scale: FloatArray) -> "FileRows":
         """The rows of the file in units."""
         return FileRows(self.source, self.numbers, center, scale)
 

@@ -7,14 +7,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._seed import RandomState
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.seed import RandomState
 from bayestree.diagnostics.reach import Reach
 from bayestree.estimators._file_rows import FileRows, checked
 from bayestree.estimators._numbers import validated
 from bayestree.inference import Posterior
 from bayestree.routed_tree import RoutedTree
-
-Floats = NDArray[np.float64]
 
 
 class _Unmeasured:
@@ -37,15 +36,15 @@ class FittedTree:
     random_state: RandomState
     validation_fraction: float
     _reach: Reach = cast(Reach, _Unmeasured())  # which a fit of linear experts replaces
-    _center: Floats
-    _scale: Floats
+    _center: FloatArray
+    _scale: FloatArray
 
-    def _check_rows(self, X: ArrayLike) -> Floats:
+    def _check_rows(self, X: ArrayLike) -> FloatArray:
         check_is_fitted(self)
         rows: NDArray[Any] = validated(self, X, reset=False, dtype=np.float64)
         return rows
 
-    def _by_parts(self, X: ArrayLike, function: Callable[[Floats], Any]) -> Any:
+    def _by_parts(self, X: ArrayLike, function: Callable[[FloatArray], Any]) -> Any:
         """What a function says of the rows: an array or several, a part of a large file at a time.
 
         The arrays have a row for each row of X.
@@ -60,10 +59,10 @@ class FittedTree:
         return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
 
     @overload
-    def _standardise(self, X: Floats) -> Floats: ...
+    def _standardise(self, X: FloatArray) -> FloatArray: ...
     @overload
     def _standardise(self, X: FileRows) -> FileRows: ...
-    def _standardise(self, X: Floats | FileRows) -> Floats | FileRows:
+    def _standardise(self, X: FloatArray | FileRows) -> FloatArray | FileRows:
         if isinstance(X, FileRows):
             return X.standardised(self._center, self._scale)
         return (X - self._center) / self._scale

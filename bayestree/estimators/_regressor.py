@@ -7,13 +7,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin, _fit_context
 from sklearn.utils.validation import _check_sample_weight
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._file_rows import FileRows, checked
 from bayestree.estimators._units import TOO_LARGE
 from bayestree.inference import Units
 from bayestree.models import Gaussian
 
-Floats = NDArray[np.float64]
 LEAF_SHAPE = 50.0  # rows over two that the common scale of the leaves is worth
 
 
@@ -58,10 +58,14 @@ class TreeRegressor(RegressorMixin, BaseTree):
         return self
 
     @overload
-    def predict(self, X: ArrayLike, *, return_std: Literal[False] = ...) -> Floats: ...
+    def predict(self, X: ArrayLike, *, return_std: Literal[False] = ...) -> FloatArray: ...
     @overload
-    def predict(self, X: ArrayLike, *, return_std: Literal[True]) -> tuple[Floats, Floats]: ...
-    def predict(self, X: ArrayLike, *, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
+    def predict(
+        self, X: ArrayLike, *, return_std: Literal[True]
+    ) -> tuple[FloatArray, FloatArray]: ...
+    def predict(
+        self, X: ArrayLike, *, return_std: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Expected value, shape (n,).
 
         With ``return_std`` also its standard deviation over the posterior draws (of the
@@ -70,10 +74,10 @@ class TreeRegressor(RegressorMixin, BaseTree):
         if return_std:
             mean, sd = self._by_parts(X, self._means)
             return mean, sd
-        only: Floats = self._by_parts(X, lambda rows: self._means(rows)[0])
+        only: FloatArray = self._by_parts(X, lambda rows: self._means(rows)[0])
         return only
 
-    def _means(self, rows: Floats) -> tuple[Floats, Floats]:
+    def _means(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation over the draws."""
         if not self._averages():
             only = self.tree_.predict(rows)
@@ -85,17 +89,17 @@ class TreeRegressor(RegressorMixin, BaseTree):
         return Units(self._center, self._scale, self._y_mean, self._y_scale)
 
     def _row_weights(
-        self, sample_weight: ArrayLike | None, rows: Floats | FileRows, values: NDArray[Any]
-    ) -> Floats:
-        weights: Floats = _check_sample_weight(
+        self, sample_weight: ArrayLike | None, rows: FloatArray | FileRows, values: NDArray[Any]
+    ) -> FloatArray:
+        weights: FloatArray = _check_sample_weight(
             sample_weight, rows, dtype=np.float64, ensure_non_negative=True
         )
         return weights
 
-    def _coded(self, values: NDArray[Any]) -> Floats:
+    def _coded(self, values: NDArray[Any]) -> FloatArray:
         return (np.asarray(values, dtype=np.float64) - self._y_mean) / self._y_scale
 
-    def _decoded(self, values: NDArray[Any]) -> Floats:
+    def _decoded(self, values: NDArray[Any]) -> FloatArray:
         return values * self._y_scale + self._y_mean
 
 

@@ -3,8 +3,8 @@
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.estimators._file_rows import FileRows
 
 RANGE = 6.0  # deviations that a column spans at most
@@ -15,10 +15,10 @@ TOO_LARGE = "holds values too large to be squared (beyond some 1e150); rescale t
 #: nothing but its own unit.
 UnitRule = Literal["standard", "common", "range", "variance", "none"]
 
-Floats = NDArray[np.float64]
 
-
-def units(X: Floats | FileRows, weights: Floats, rule: UnitRule) -> tuple[Floats, Floats]:
+def units(
+    X: FloatArray | FileRows, weights: FloatArray, rule: UnitRule
+) -> tuple[FloatArray, FloatArray]:
     """Center of each column, and the unit in which it is measured.
 
     Parameters
@@ -61,7 +61,9 @@ def units(X: Floats | FileRows, weights: Floats, rule: UnitRule) -> tuple[Floats
     return center, np.where(unit > 10 * tiny, unit, 1.0)
 
 
-def _measured(X: Floats | FileRows, weights: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+def _measured(
+    X: FloatArray | FileRows, weights: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Mean, root mean square deviation, least value and range of each column."""
     if isinstance(X, FileRows):
         return _measured_in_parts(X, weights)
@@ -70,7 +72,9 @@ def _measured(X: Floats | FileRows, weights: Floats) -> tuple[Floats, Floats, Fl
     return center, deviation, X.min(axis=0), np.ptp(X, axis=0)
 
 
-def _measured_in_parts(X: FileRows, weights: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+def _measured_in_parts(
+    X: FileRows, weights: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """The same by two passes over a file."""
     total = weights.sum()
     sums, square = np.zeros(X.shape[1]), np.zeros(X.shape[1])

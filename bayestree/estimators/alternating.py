@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from bayestree._progress import Verbose
-from bayestree._seed import RandomState
+from bayestree._utils.progress import Verbose
+from bayestree._utils.seed import RandomState
 from bayestree.estimators._alternating import BaseAlternatingTree
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._file_rows import FileRows

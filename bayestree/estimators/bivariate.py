@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from bayestree import inference
-from bayestree._progress import Verbose
+from bayestree._utils.progress import Verbose
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.inference import Data, Posterior
 from bayestree.inference.cost_complexity import cost_complexity

@@ -7,12 +7,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from bayestree._progress import Verbose
-from bayestree._seed import RandomState
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.progress import Verbose
+from bayestree._utils.seed import RandomState
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._polytope import BasePolytopeTree
 from bayestree.estimators._priors import Prior
-from bayestree.estimators._regressor import Floats, TreeRegressor
+from bayestree.estimators._regressor import TreeRegressor
 
 
 class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
@@ -262,7 +263,7 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
     >>> low, high = reg.predict_interval(X, 0.9)
     """
 
-    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[Floats, Floats]:
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central interval that holds y with probability ``level``, by the posterior.
 
         The quantiles of the mixture of all draws and leaves.
@@ -280,7 +281,7 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
             raise ValueError(f"level must lie between 0 and 1, got {level}.")
         levels = np.array([(1 - level) / 2, 1 - (1 - level) / 2])
 
-        def bounds(rows: Floats) -> tuple[Floats, Floats]:
+        def bounds(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
             found = self.posterior_.quantiles(self._standardise(rows), levels)
             low, high = found * self._y_scale + self._y_mean
             return low, high

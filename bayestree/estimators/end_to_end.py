@@ -10,8 +10,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from bayestree import inference
-from bayestree._progress import Verbose
-from bayestree._seed import RandomState, draw_seed
+from bayestree._utils.progress import Verbose
+from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.estimators._base import DTYPES, BaseTree
 from bayestree.estimators._bayesian import BayesianTree
 from bayestree.estimators._classifier import TreeClassifier

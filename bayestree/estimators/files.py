@@ -21,7 +21,7 @@ from safetensors import numpy as safetensors
 from sklearn.utils.validation import check_is_fitted
 
 import bayestree
-from bayestree._write import write_whole
+from bayestree._utils.write import write_whole
 from bayestree.estimators._codec import NetworkNeededError
 from bayestree.estimators._contents import (
     Arrays,

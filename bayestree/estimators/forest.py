@@ -14,12 +14,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from bayestree._parallel import Call, in_order
-from bayestree._progress import Track, Verbose, fitting
-from bayestree._seed import RandomState, draw_seed
-from bayestree._threads import threads_for
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.parallel import Call, in_order
+from bayestree._utils.progress import Track, Verbose, fitting
+from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.threads import threads_for
 from bayestree.estimators._base import DTYPES
-from bayestree.estimators._classifier import Floats, LabelledClassifier
+from bayestree.estimators._classifier import LabelledClassifier
 from bayestree.estimators._numbers import validated
 from bayestree.estimators._subsets import CONSTRAINTS as SUBSETS
 from bayestree.estimators._subsets import MaxFeatures
@@ -179,9 +180,9 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
 
     def _fit(
         self,
-        X: Floats,
+        X: FloatArray,
         y: NDArray[np.int64],
-        weights: Floats,
+        weights: FloatArray,
         leaf: Categorical,
         class_names: tuple[str, ...],
     ) -> Self:
@@ -232,13 +233,13 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
             trees.append(tree)
         return trees
 
-    def predict_proba(self, X: ArrayLike) -> Floats:
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probability of each class, shape (n, C): the mean over the trees."""
         rows = self._check_rows(X)
         total = np.zeros((len(rows), len(self.classes_)))
         for tree in self.estimators_:
             total += tree.tree_.predict(rows)
-        mean: Floats = total / len(self.estimators_)
+        mean: FloatArray = total / len(self.estimators_)
         return mean
 
     def apply(self, X: ArrayLike) -> NDArray[np.int64]:
@@ -268,9 +269,9 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
 
         save(self, path)
 
-    def _check_rows(self, X: ArrayLike) -> Floats:
+    def _check_rows(self, X: ArrayLike) -> FloatArray:
         check_is_fitted(self)
-        rows: Floats = validated(self, X, reset=False, dtype=np.float64)
+        rows: FloatArray = validated(self, X, reset=False, dtype=np.float64)
         return rows
 
 
@@ -297,9 +298,9 @@ class _Grown:
 
 def _fitted(
     tree: EndToEndTreeClassifier,
-    X: Floats,
+    X: FloatArray,
     y: NDArray[np.int64],
-    weights: Floats,
+    weights: FloatArray,
     class_names: tuple[str, ...],
 ) -> EndToEndTreeClassifier:
     """The tree, fitted on one thread: sums are in the same order wherever it is."""

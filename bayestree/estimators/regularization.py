@@ -11,11 +11,10 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.estimators._alternating import BaseAlternatingTree
 from bayestree.inference.unsplit import SingleLeafWarning
 from bayestree.tree import Tree
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,13 +34,13 @@ class RegularizationPath:
     estimators : tuple of fitted estimators
     """
 
-    lambdas: Floats
-    train_score: Floats
-    score: Floats
+    lambdas: FloatArray
+    train_score: FloatArray
+    score: FloatArray
     nonzeros: NDArray[np.int64]
     leaves: NDArray[np.int64]
     depth: NDArray[np.int64]
-    seconds: Floats
+    seconds: FloatArray
     estimators: tuple[BaseAlternatingTree, ...]
 
     @property

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from bayestree import inference
-from bayestree._progress import Verbose
-from bayestree._seed import RandomState
+from bayestree._utils.progress import Verbose
+from bayestree._utils.seed import RandomState
 from bayestree.estimators._base import DTYPES
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._units import UnitRule

@@ -8,16 +8,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Categorical
 
-from bayestree._seed import RandomState, draw_seed, seeded
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import PART, Data
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
-Floats = NDArray[np.float64]
-
 
 @torch.no_grad()
-def log_likelihood(model: SoftTree, draws: Iterable[Sites], data: Data) -> Floats:
+def log_likelihood(model: SoftTree, draws: Iterable[Sites], data: Data) -> FloatArray:
     """Term of each row in the log-likelihood, its weight included, shape (draws, n).
 
     The sum over the rows is ``SoftTree.log_likelihood``. Some rows are scored at a time, so that
@@ -56,7 +55,7 @@ def log_joint(model: SoftTree, sites: Sites, data: Data) -> float:
 @torch.no_grad()
 def sample_y(
     model: SoftTree, draws: Iterable[Sites], X: NDArray[np.float64], random_state: RandomState
-) -> NDArray[np.int64] | Floats:
+) -> NDArray[np.int64] | FloatArray:
     """One draw of y for each row and each draw of the parameters, shape (draws, n).
 
     Class numbers or real values, on the scale of the model. Some rows are drawn at a time, so

@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayestree import _arviz
+from bayestree._utils import arviz_compat
 from bayestree.inference import by_row
 from bayestree.inference.attributes import attributes_of
 from bayestree.inference.data import UNUSED, Data, Units
@@ -306,7 +306,7 @@ def to_arviz(
                 raise ValueError(f"group {name!r} cannot be made: {reasons[name]}.")
     described = attributes_of(conversion.posterior) | dict(attributes)
     built = {name: GROUPS[name](conversion) for name in GROUPS if name in wanted}
-    return _arviz.container(
+    return arviz_compat.container(
         {name: dataset.assign_attrs(described) for name, dataset in built.items()}, described
     )
 

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayestree._progress import Track
-from bayestree._seed import RandomState, draw_seed, seeded
+from bayestree._utils.progress import Track
+from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
 from bayestree.inference.expectation import expectation, slope
 from bayestree.inference.improper import check_differentiable

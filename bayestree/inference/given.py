@@ -6,9 +6,10 @@ trajectories.
 
 import numpy as np
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.inference.hamiltonian import Place
 from bayestree.inference.metric import Learnt, Whitening, expert_blocks
-from bayestree.inference.potential import Floats, NumpyDensity, Sites, TorchDensity
+from bayestree.inference.potential import NumpyDensity, Sites, TorchDensity
 from bayestree.models.priors import InverseGammaScale
 
 
@@ -27,7 +28,7 @@ class Given:
     """
 
     def __init__(
-        self, density: NumpyDensity | TorchDensity, vector: Floats, information: Learnt
+        self, density: NumpyDensity | TorchDensity, vector: FloatArray, information: Learnt
     ) -> None:
         self.density, self.start = density, vector
         self.moving = n_moving(density)
@@ -41,15 +42,15 @@ class Given:
         self.whitening = Whitening(information, blocks, curvature[: self.moving])
 
     @property
-    def unit(self) -> Floats:
+    def unit(self) -> FloatArray:
         """The mass of every coordinate."""
         return np.ones(self.moving)
 
-    def vector(self, white: Floats) -> Floats:
+    def vector(self, white: FloatArray) -> FloatArray:
         """The whole vector (D,) at white coordinates."""
         return np.append(self.whitening.position(white), self.start[self.moving :])
 
-    def value_and_gradient(self, white: Floats) -> tuple[float, Floats]:
+    def value_and_gradient(self, white: FloatArray) -> tuple[float, FloatArray]:
         """Log-density and gradient at white coordinates."""
         value, gradient = self.density.value_and_gradient(self.vector(white))
         return value, self.whitening.gradient(gradient[: self.moving])
@@ -66,7 +67,7 @@ def n_moving(density: NumpyDensity | TorchDensity) -> int:
     return places["shrinkage"].start if "shrinkage" in places else density.layout.length
 
 
-def gradient_of_data(density: NumpyDensity | TorchDensity, vector: Floats) -> Floats:
+def gradient_of_data(density: NumpyDensity | TorchDensity, vector: FloatArray) -> FloatArray:
     """Gradient of all but the shrinkages, without their pull on the coefficients.
 
     Other priors are as fixed as the data, and their pull is learnt with theirs.

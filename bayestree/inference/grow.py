@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from bayestree._progress import Track
-from bayestree._seed import RandomState, draw_seed, seeded
-from bayestree._wording import counted
+from bayestree._utils.progress import Track
+from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree._utils.wording import counted
 from bayestree.inference.data import Data
 from bayestree.inference.growing import GrowingTree, GrowthLimits
 from bayestree.inference.posterior import Posterior

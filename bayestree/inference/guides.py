@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
 from bayestree import routing
-from bayestree._seed import generator_state
+from bayestree._utils.seed import generator_state
 from bayestree.distributions import LogWeibull
 from bayestree.inference.data import Data
 from bayestree.inference.scale_factors import ConjugateScales, NoScales, scale_factors

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from bayestree._utils.arrays import FloatArray
 
 DIVERGENT = 1000.0  # loss of log-density at which a trajectory is given up
 LONGEST_START = 50  # doublings or halvings in search of a first step size
@@ -20,16 +19,16 @@ LONGEST_START = 50  # doublings or halvings in search of a first step size
 class Density(Protocol):
     """A log-density on vectors."""
 
-    def value_and_gradient(self, vector: Floats) -> tuple[float, Floats]:
+    def value_and_gradient(self, vector: FloatArray) -> tuple[float, FloatArray]:
         """Log-density and gradient."""
 
 
 class Place(NamedTuple):
     """A position with what is known there."""
 
-    position: Floats
+    position: FloatArray
     value: float
-    gradient: Floats
+    gradient: FloatArray
 
 
 class Move(NamedTuple):
@@ -46,8 +45,8 @@ class Move(NamedTuple):
 
 class _Point(NamedTuple):
     place: Place
-    momentum: Floats
-    velocity: Floats
+    momentum: FloatArray
+    velocity: FloatArray
     joint: float
 
 
@@ -59,7 +58,7 @@ class _Span(NamedTuple):
     chosen: Place
     chosen_joint: float
     log_weight: float
-    momentum: Floats  # summed
+    momentum: FloatArray  # summed
     accepted: float
     steps: int
     goes_on: bool
@@ -71,7 +70,7 @@ def transition(
     start: Place,
     *,
     step_size: float,
-    variance: Floats,
+    variance: FloatArray,
     max_depth: int,
     generator: np.random.Generator,
 ) -> tuple[Place, Move]:
@@ -111,7 +110,7 @@ class _Walk:
         self,
         density: Density,
         step_size: float,
-        variance: Floats,
+        variance: FloatArray,
         joint: float,
         generator: np.random.Generator,
     ) -> None:
@@ -171,7 +170,7 @@ class _Walk:
         )
 
 
-def _goes_on(near: _Span, far: _Span, momentum: Floats) -> bool:
+def _goes_on(near: _Span, far: _Span, momentum: FloatArray) -> bool:
     """Whether no end of the joined span, nor of its overlaps, has turned back."""
     return (
         _apart(near.first, far.last, momentum)
@@ -180,7 +179,7 @@ def _goes_on(near: _Span, far: _Span, momentum: Floats) -> bool:
     )
 
 
-def _apart(first: _Point, last: _Point, momentum: Floats) -> bool:
+def _apart(first: _Point, last: _Point, momentum: FloatArray) -> bool:
     return bool(first.velocity @ momentum > 0 and last.velocity @ momentum > 0)
 
 
@@ -189,13 +188,13 @@ def _reversed(span: _Span) -> _Span:
     return span._replace(first=span.last, last=span.first)
 
 
-def _point(place: Place, momentum: Floats, variance: Floats) -> _Point:
+def _point(place: Place, momentum: FloatArray, variance: FloatArray) -> _Point:
     velocity = variance * momentum
     return _Point(place, momentum, velocity, place.value - 0.5 * float(momentum @ velocity))
 
 
 def first_step_size(
-    density: Density, start: Place, variance: Floats, generator: np.random.Generator
+    density: Density, start: Place, variance: FloatArray, generator: np.random.Generator
 ) -> float:
     """A step size at which one step is accepted with a chance of about 0.8."""
     momentum = generator.standard_normal(len(start.position)) / np.sqrt(variance)

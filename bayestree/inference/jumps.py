@@ -11,10 +11,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bayestree.inference.potential import Floats, Layout, Sites
+from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree.inference.potential import Layout, Sites
 from bayestree.models.priors import GammaProcess, InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
-from bayestree.topology import IntArray, Topology
+from bayestree.topology import Topology
 
 NODE_SITES = ("log_weight", "hyperplane", "intercept", "shrinkage")
 LEAF_SITES = ("leaf_probs", "leaf_mean", "leaf_scale")
@@ -34,7 +35,9 @@ class Jumps:
         Log-density of a vector.
     """
 
-    def __init__(self, model: SoftTree, layout: Layout, value: Callable[[Floats], float]) -> None:
+    def __init__(
+        self, model: SoftTree, layout: Layout, value: Callable[[FloatArray], float]
+    ) -> None:
         self.model, self.layout, self.value = model, layout, value
         self.shape = layout.shapes["intercept"]
         children = model.topology.children
@@ -46,7 +49,9 @@ class Jumps:
         """Whether fresh experts can be drawn from a model's priors."""
         return isinstance(model.priors.hyperplane, InverseGammaScale)
 
-    def refresh(self, vector: Floats, now: float, rng: np.random.Generator) -> tuple[Floats, float]:
+    def refresh(
+        self, vector: FloatArray, now: float, rng: np.random.Generator
+    ) -> tuple[FloatArray, float]:
         """Propose a fresh draw from the prior for one expert."""
         node, expert = (int(rng.integers(length)) for length in self.shape)
         new = vector.copy()
@@ -57,7 +62,9 @@ class Jumps:
         gain = (value - self._log_prior(free, node, expert)) - (now - gone)
         return (new, value) if _accepts(gain, rng) else (vector, now)
 
-    def mirror(self, vector: Floats, now: float, rng: np.random.Generator) -> tuple[Floats, float]:
+    def mirror(
+        self, vector: FloatArray, now: float, rng: np.random.Generator
+    ) -> tuple[FloatArray, float]:
         """Propose to turn one facet of a node round, where it stands, and swap the branches.
 
         The facet's own border, where it alone would split at 1/2, is kept: b' = 2 t - b with the

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from bayestree import routing
-from bayestree._progress import Track
-from bayestree._seed import RandomState, draw_seed, seeded
+from bayestree._utils.progress import Track
+from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
 from bayestree.inference.improper import check_differentiable
 from bayestree.inference.posterior import Posterior

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from bayestree.inference.potential import Floats, Layout
-from bayestree.topology import IntArray
+from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree.inference.potential import Layout
 
 WIDEST = 64  # coefficients of an expert that are turned together, at most
 LEAST = 1e-3  # information of a coordinate that the data say nothing of: it moves by some 30
@@ -30,8 +30,8 @@ class Learnt(NamedTuple):
     products : array, shape (B, w, w)
     """
 
-    squares: Floats
-    products: Floats
+    squares: FloatArray
+    products: FloatArray
 
 
 def expert_blocks(layout: Layout) -> IntArray:
@@ -50,14 +50,14 @@ class Information:
     blocks: IntArray
     guess: Learnt
     count: int = 0
-    squares: Floats = field(default_factory=lambda: np.zeros(0))
-    products: Floats = field(default_factory=lambda: np.zeros(0))
+    squares: FloatArray = field(default_factory=lambda: np.zeros(0))
+    products: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         self.squares, self.products = (np.zeros_like(part) for part in self.guess)
 
     @classmethod
-    def of(cls, gradients: Floats, blocks: IntArray) -> Learnt:
+    def of(cls, gradients: FloatArray, blocks: IntArray) -> Learnt:
         """From gradients (n, m) alone; within blocks the diagonal counts for the width."""
         squares = np.mean(gradients**2, axis=0)
         own = squares[blocks]
@@ -83,7 +83,7 @@ class Information:
         information.squares, information.products = state["squares"], state["products"]
         return information
 
-    def add(self, gradient: Floats) -> None:
+    def add(self, gradient: FloatArray) -> None:
         """Take in a gradient, shape (m,)."""
         self.count += 1
         self.squares += gradient**2
@@ -111,32 +111,32 @@ class Whitening:
         Precision beyond what was learnt.
     """
 
-    def __init__(self, learnt: Learnt, blocks: IntArray, curvature: Floats) -> None:
+    def __init__(self, learnt: Learnt, blocks: IntArray, curvature: FloatArray) -> None:
         self.blocks = blocks
         self.scale = 1 / np.sqrt(np.maximum(learnt.squares, LEAST) + curvature)
         extra = (LEAST + curvature[blocks])[..., None] * np.eye(blocks.shape[1])
         factor, inverse = _factors(learnt.products + extra)
         self.factor, self.root = factor, inverse.swapaxes(-1, -2)
 
-    def white(self, position: Floats) -> Floats:
+    def white(self, position: FloatArray) -> FloatArray:
         """u of a position x."""
         return self._mixed(position, 1 / self.scale, self.factor.swapaxes(-1, -2))
 
-    def position(self, white: Floats) -> Floats:
+    def position(self, white: FloatArray) -> FloatArray:
         """x of u."""
         return self._mixed(white, self.scale, self.root)
 
-    def gradient(self, gradient: Floats) -> Floats:
+    def gradient(self, gradient: FloatArray) -> FloatArray:
         """Gradient in u from one in x."""
         return self._mixed(gradient, self.scale, self.root.swapaxes(-1, -2))
 
-    def _mixed(self, vector: Floats, scale: Floats, matrices: Floats) -> Floats:
+    def _mixed(self, vector: FloatArray, scale: FloatArray, matrices: FloatArray) -> FloatArray:
         mixed = scale * vector
         mixed[self.blocks] = (matrices @ vector[self.blocks][..., None])[..., 0]
         return mixed
 
 
-def _factors(precision: Floats) -> tuple[Floats, Floats]:
+def _factors(precision: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Lower Cholesky factors, and their inverses, of matrices (B, w, w)."""
     factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
     return factor, np.asarray(np.linalg.inv(factor), dtype=np.float64)

@@ -8,8 +8,9 @@ import numpy as np
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
-from bayestree._progress import Track
-from bayestree._seed import RandomState, draw_seed
+from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.progress import Track
+from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.inference.data import Data
 from bayestree.inference.given import Given, gradient_of_data, redraw_shrinkage
 from bayestree.inference.hamiltonian import Move, StepSize, first_step_size, transition
@@ -17,16 +18,10 @@ from bayestree.inference.improper import check_soft, coefficient_balance, warn_o
 from bayestree.inference.jumps import Jumps
 from bayestree.inference.metric import Information, Learnt, expert_blocks
 from bayestree.inference.posterior import Arrays, Posterior
-from bayestree.inference.potential import (
-    Floats,
-    NumpyDensity,
-    TorchDensity,
-    density_of,
-)
+from bayestree.inference.potential import NumpyDensity, TorchDensity, density_of
 from bayestree.inference.training import check_counts
 from bayestree.models.priors import InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
-from bayestree.topology import IntArray
 
 SEGMENTS = 20  # of a run, between which progress is shown
 GUESSED = 20  # draws of the start from which the mass matrix is guessed, at most
@@ -188,13 +183,13 @@ class Settings:
 class Chain:
     """Where a chain is, and what it has recorded; all that is needed to go on."""
 
-    position: Floats
+    position: FloatArray
     information: Learnt
     rng: np.random.Generator
     done: int = 0
     step: StepSize | None = None
     running: Information | None = None
-    vectors: list[Floats] = field(default_factory=list)
+    vectors: list[FloatArray] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     refreshed: list[float] = field(default_factory=list)
@@ -325,7 +320,7 @@ def _transition(
 
 
 def _adapt(
-    density: NumpyDensity | TorchDensity, chain: Chain, vector: Floats, settings: Settings
+    density: NumpyDensity | TorchDensity, chain: Chain, vector: FloatArray, settings: Settings
 ) -> None:
     """Learn the scales of the posterior in windows; tune the step size to each."""
     windows = settings.windows
@@ -390,7 +385,7 @@ def _parts(warm: int) -> Iterator[slice]:
 
 
 def _stats(
-    density: NumpyDensity | TorchDensity, data: Data, chains: list[Chain], vectors: Floats
+    density: NumpyDensity | TorchDensity, data: Data, chains: list[Chain], vectors: FloatArray
 ) -> Arrays:
     stats: dict[str, Any] = {
         name: np.array([[getattr(move, name) for move in chain.moves] for chain in chains])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 from torch import Tensor
 
-from bayestree._seed import RandomState, draw_seed
+from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.inference.data import Data, Units
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from bayestree._softplus import LEAST_SCORE, softplus
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.softplus import LEAST_SCORE, softplus
 from bayestree.inference.data import Data
 from bayestree.inference.prior_gradients import PriorGradient, prior_gradient
 from bayestree.models.leaves import Categorical, Gaussian
@@ -21,8 +21,7 @@ from bayestree.models.prior_draws import site_names
 from bayestree.models.priors import GammaProcess, InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 
-Floats = NDArray[np.float64]
-Sites = dict[str, Floats]
+Sites = dict[str, FloatArray]
 
 POSITIVE = ("concentration", "rate", "shrinkage", "leaf_scale")
 LOG_2PI = float(np.log(2 * np.pi))
@@ -56,7 +55,7 @@ class Layout:
             start = stop
         self.length = start
 
-    def free(self, vector: Floats) -> Sites:
+    def free(self, vector: FloatArray) -> Sites:
         """The sites on their unconstrained scales, as views of the vector (..., D)."""
         lead = vector.shape[:-1]
         free = {}
@@ -66,7 +65,7 @@ class Layout:
             free[name] = vector[..., place].reshape((*lead, *shape))
         return free
 
-    def sites(self, vector: Floats) -> Sites:
+    def sites(self, vector: FloatArray) -> Sites:
         """The sites themselves, from vectors (..., D)."""
         sites = self.free(vector)
         for name, value in sites.items():
@@ -76,7 +75,7 @@ class Layout:
                 sites[name] = np.exp(log_softmax(_with_zero(value)))
         return sites
 
-    def log_jacobian(self, vector: Floats) -> Floats:
+    def log_jacobian(self, vector: FloatArray) -> FloatArray:
         """Logarithm of |d sites / d vector| for vectors (..., D), shape (...)."""
         lead = vector.ndim - 1
         total = np.zeros(vector.shape[:-1])
@@ -88,7 +87,7 @@ class Layout:
                 total = total + log_softmax(_with_zero(value)).sum(axis=inner)
         return total
 
-    def vector(self, sites: Mapping[str, Any]) -> Floats:
+    def vector(self, sites: Mapping[str, Any]) -> FloatArray:
         """The inverse of :meth:`sites` for one draw.
 
         Raises
@@ -133,12 +132,12 @@ class TorchDensity:
         self.data = Data(data.X.double().cpu(), _double(data.y).cpu(), data.weights.double().cpu())
         self.layout = Layout(self.model, data.X.shape[1])
 
-    def value(self, vector: Floats) -> float:
+    def value(self, vector: FloatArray) -> float:
         """Log-density at a vector (D,)."""
         with torch.no_grad():
             return float(self._value(torch.from_numpy(vector)))
 
-    def value_and_gradient(self, vector: Floats) -> tuple[float, Floats]:
+    def value_and_gradient(self, vector: FloatArray) -> tuple[float, FloatArray]:
         """Log-density and its gradient at a vector (D,)."""
         free = torch.from_numpy(vector).requires_grad_()
         value = self._value(free)
@@ -208,7 +207,7 @@ class NumpyDensity:
         written = prior_gradient(model.priors.hyperplane) is not None
         return written and (known or not model.split.weighted)
 
-    def value(self, vector: Floats) -> float:
+    def value(self, vector: FloatArray) -> float:
         """Log-density at a vector (D,)."""
         free = self.layout.free(vector)
         leaves = self.leaves.read(free)
@@ -217,7 +216,7 @@ class NumpyDensity:
         row = top + np.log(np.exp(joint - top).sum(axis=0))
         return self._split_prior(free) + self.leaves.prior(leaves) + float(row @ self.weights)
 
-    def value_and_gradient(self, vector: Floats) -> tuple[float, Floats]:
+    def value_and_gradient(self, vector: FloatArray) -> tuple[float, FloatArray]:
         """Log-density and its gradient at a vector (D,)."""
         free = self.layout.free(vector)
         gradient = np.empty_like(vector)
@@ -235,7 +234,9 @@ class NumpyDensity:
         self._routing_gradient(free, (vote, score, log_right), self.paths @ member, into)
         return value, gradient
 
-    def _route(self, free: Sites, leaves: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    def _route(
+        self, free: Sites, leaves: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """softplus of activations (V, K, n), scores and log P(right) (V, n), log-joint (L, n)."""
         plane = free["hyperplane"]
         n_nodes, n_experts, width = plane.shape
@@ -250,13 +251,17 @@ class NumpyDensity:
         joint = self.paths.T @ branch + self.leaves.log_density(leaves)
         return vote, score, log_right, joint
 
-    def _weight(self, free: Sites) -> Floats:
+    def _weight(self, free: Sites) -> FloatArray:
         if self.model.split.weighted:
             return np.exp(free["log_weight"])
         return np.ones_like(free["intercept"])
 
     def _routing_gradient(
-        self, free: Sites, passed: tuple[Floats, Floats, Floats], turned: Floats, into: Sites
+        self,
+        free: Sites,
+        passed: tuple[FloatArray, FloatArray, FloatArray],
+        turned: FloatArray,
+        into: Sites,
     ) -> None:
         """Gradient in weights and coefficients; ``turned`` (2V, n) are soft turns of the rows."""
         vote, score, log_right = passed
@@ -292,21 +297,21 @@ class NumpyDensity:
 class _CategoricalLeaves:
     """Class probabilities, as log-ratios to the last class; read as logarithms (L, C)."""
 
-    def __init__(self, leaf: Categorical, y: Floats) -> None:
+    def __init__(self, leaf: Categorical, y: FloatArray) -> None:
         self.pseudo = leaf.pseudo_count
         self.classes = y.astype(np.int64)
         self.indicator = np.eye(leaf.n_classes)[self.classes]  # (n, C)
 
-    def read(self, free: Sites) -> Floats:
+    def read(self, free: Sites) -> FloatArray:
         return log_softmax(_with_zero(free["leaf_probs"]))
 
-    def log_density(self, log_probs: Floats) -> Floats:
+    def log_density(self, log_probs: FloatArray) -> FloatArray:
         return log_probs[:, self.classes]
 
-    def prior(self, log_probs: Floats) -> float:
+    def prior(self, log_probs: FloatArray) -> float:
         return self.pseudo * float(log_probs.sum())
 
-    def gradient(self, log_probs: Floats, member: Floats, into: Sites) -> None:
+    def gradient(self, log_probs: FloatArray, member: FloatArray, into: Sites) -> None:
         counts = member @ self.indicator + self.pseudo
         expected = counts.sum(-1, keepdims=True) * np.exp(log_probs)
         into["leaf_probs"][...] = (counts - expected)[:, :-1]
@@ -315,24 +320,24 @@ class _CategoricalLeaves:
 class _GaussianLeaves:
     """Means, and logarithms of scales; read as both, shape (2, L)."""
 
-    def __init__(self, leaf: Gaussian, y: Floats) -> None:
+    def __init__(self, leaf: Gaussian, y: FloatArray) -> None:
         self.leaf = leaf
         self.y = y.astype(np.float64)
 
-    def read(self, free: Sites) -> Floats:
+    def read(self, free: Sites) -> FloatArray:
         return np.stack([free["leaf_mean"], free["leaf_scale"]])
 
-    def log_density(self, leaves: Floats) -> Floats:
+    def log_density(self, leaves: FloatArray) -> FloatArray:
         mean, log_scale = leaves[..., None]
         standard = (self.y - mean) * np.exp(-log_scale)
         return -0.5 * standard**2 - log_scale - 0.5 * LOG_2PI
 
-    def prior(self, leaves: Floats) -> float:
+    def prior(self, leaves: FloatArray) -> float:
         leaf, (mean, log_scale) = self.leaf, leaves
         spread = leaf.rate + 0.5 * leaf.strength * (mean - leaf.mean) ** 2
         return -float(((2 * leaf.shape + 1) * log_scale + spread * np.exp(-2 * log_scale)).sum())
 
-    def gradient(self, leaves: Floats, member: Floats, into: Sites) -> None:
+    def gradient(self, leaves: FloatArray, member: FloatArray, into: Sites) -> None:
         leaf, (mean, log_scale) = self.leaf, leaves
         precision = np.exp(-2 * log_scale)
         mass, gap = member.sum(-1), self.y - mean[:, None]
@@ -369,7 +374,7 @@ def density_of(model: SoftTree, data: Data) -> "NumpyDensity | TorchDensity":
     return (NumpyDensity if NumpyDensity.covers(model) else TorchDensity)(model, data)
 
 
-def log_softmax(ratios: Floats) -> Floats:
+def log_softmax(ratios: FloatArray) -> FloatArray:
     """Logarithms of probabilities along the last axis, in a fraction of the time of SciPy's."""
     shifted = ratios - ratios.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
@@ -379,6 +384,6 @@ def _double(y: torch.Tensor) -> torch.Tensor:
     return y.double() if y.is_floating_point() else y
 
 
-def _with_zero(value: Floats) -> Floats:
+def _with_zero(value: FloatArray) -> FloatArray:
     """Log-ratios to the last class, with its own."""
     return np.concatenate([value, np.zeros((*value.shape[:-1], 1))], axis=-1)

@@ -6,13 +6,12 @@ Sites are those of :mod:`bayestree.inference.potential`: shrinkages by their log
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.models.penalties import Laplace, Spatial
 from bayestree.models.priors import Flat, HyperplanePrior, InverseGammaScale
 
-Floats = NDArray[np.float64]
-Sites = dict[str, Floats]
+Sites = dict[str, FloatArray]
 
 
 class PriorGradient(Protocol):
@@ -108,7 +107,7 @@ class SpatialGradient:
         into["hyperplane"][...] = 2 * self.strength * found.reshape(free["hyperplane"].shape)
         into["intercept"][...] = 0.0
 
-    def _images(self, plane: Floats) -> Floats:
+    def _images(self, plane: FloatArray) -> FloatArray:
         return plane.reshape(*plane.shape[:-1], *self.image)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from bayestree._seed import RandomState, draw_seed, seeded
+from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import check_counts, leaf_sums

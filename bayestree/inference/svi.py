@@ -16,9 +16,9 @@ from pyro.infer import Trace_ELBO, autoguide
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from bayestree._progress import Track
-from bayestree._seed import RandomState, draw_seed, seeded
-from bayestree._wording import counted
+from bayestree._utils.progress import Track
+from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree._utils.wording import counted
 from bayestree.inference.by_row import log_joint
 from bayestree.inference.data import Data
 from bayestree.inference.facets import improve_facets, polytope_guide, without_needless

@@ -4,7 +4,7 @@ import math
 
 from torch import Tensor
 
-from bayestree._warn import warn
+from bayestree._utils.warn import warn
 from bayestree.inference.data import Data
 from bayestree.inference.growing import GrowthLimits
 

@@ -7,7 +7,7 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from bayestree._seed import RandomState, draw_seed, seeded
+from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.models.sites import DIMENSIONS
 from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology

@@ -10,12 +10,11 @@ from matplotlib.patheffects import AbstractPathEffect, withStroke
 from numpy.typing import ArrayLike, NDArray
 
 from bayestree._trees import has_draws, tree_of
+from bayestree._utils.arrays import FloatArray
 from bayestree.plots import _style
 from bayestree.plots._geometry import Window, band_fields, border_fields, facets
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import LOG2, Tree
-
-Floats = NDArray[np.float64]
 
 MARGIN = 0.06  # of the range of the rows, on every side
 REACH = 2.5  # standard deviations shown where there are no rows
@@ -109,7 +108,7 @@ def boundary(
     return ax
 
 
-def _check_rows(rows: Floats | None, target: NDArray[Any] | None) -> None:
+def _check_rows(rows: FloatArray | None, target: NDArray[Any] | None) -> None:
     if rows is None:
         if target is not None:
             raise ValueError("y is given without X, the rows it belongs to.")
@@ -120,7 +119,7 @@ def _check_rows(rows: Floats | None, target: NDArray[Any] | None) -> None:
         raise ValueError(f"y must have shape ({len(rows)},) as X has rows, got {target.shape}.")
 
 
-def _window(tree: RoutedTree, rows: Floats | None, resolution: int) -> Window:
+def _window(tree: RoutedTree, rows: FloatArray | None, resolution: int) -> Window:
     if rows is None or len(rows) == 0:
         low, high = tree.center - REACH * tree.scale, tree.center + REACH * tree.scale
     else:
@@ -131,7 +130,7 @@ def _window(tree: RoutedTree, rows: Floats | None, resolution: int) -> Window:
     return Window(low, high, x, y)
 
 
-def _named(estimator: Any, rows: Floats) -> Any:
+def _named(estimator: Any, rows: FloatArray) -> Any:
     """Rows with the names that the estimator was fitted with, so that it does not warn."""
     names = getattr(estimator, "feature_names_in_", None)
     return rows if names is None else pd.DataFrame(rows, columns=list(names))
@@ -209,7 +208,7 @@ def _halo(tree: RoutedTree, line: float) -> list[AbstractPathEffect]:
 
 
 def _points(
-    ax: Axes, estimator: Any, tree: RoutedTree, rows: Floats, target: NDArray[Any] | None
+    ax: Axes, estimator: Any, tree: RoutedTree, rows: FloatArray, target: NDArray[Any] | None
 ) -> None:
     if target is None:
         ax.scatter(rows[:, 0], rows[:, 1], color=_style.INK, s=_point_size(rows), **POINT)
@@ -219,13 +218,13 @@ def _points(
         _value_points(ax, rows, target)
 
 
-def _point_size(rows: Floats) -> float:
+def _point_size(rows: FloatArray) -> float:
     """Area of a point: less where there are many."""
     return float(np.clip(14 * (500 / max(len(rows), 1)) ** 0.5, 3.0, 18.0))
 
 
 def _class_points(
-    ax: Axes, estimator: Any, tree: RoutedTree, rows: Floats, target: NDArray[Any]
+    ax: Axes, estimator: Any, tree: RoutedTree, rows: FloatArray, target: NDArray[Any]
 ) -> None:
     names = tree.class_labels
     labels = getattr(estimator, "classes_", np.arange(len(names)))
@@ -267,7 +266,7 @@ def _legend(ax: Axes, *, own: bool) -> None:
     )
 
 
-def _value_points(ax: Axes, rows: Floats, target: NDArray[Any]) -> None:
+def _value_points(ax: Axes, rows: FloatArray, target: NDArray[Any]) -> None:
     # On the scale of the shade, so that a point that vanishes is one that is predicted well.
     shade = ax.images[-1]
     ax.scatter(rows[:, 0], rows[:, 1], c=shade.to_rgba(target), s=_point_size(rows), **POINT)

@@ -5,12 +5,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.plots import _style
-
-Floats = NDArray[np.float64]
 
 WINDOW = 20  # one over the share of the trace that a running median covers
 STEEP = 10  # one over the share of the trace that the axis need not hold
@@ -62,7 +60,7 @@ def elbo(estimator: Any, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _trace_of(estimator: Any) -> tuple[Floats, float]:
+def _trace_of(estimator: Any) -> tuple[FloatArray, float]:
     """The bound by epoch, and that of the finished fit."""
     posterior = getattr(estimator, "posterior_", estimator)
     if not hasattr(posterior, "stats"):

@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import LOG2, Tree, facet_threshold
-
-Floats = NDArray[np.float64]
 
 STEPS = 600  # points of a facet, to find where its node is reached
 CERTAIN = 1e-12  # probabilities nearer to 0 and 1 are as good as these
@@ -19,13 +18,13 @@ CERTAIN = 1e-12  # probabilities nearer to 0 and 1 are as good as these
 class Window(NamedTuple):
     """The rectangle shown, and a grid over it."""
 
-    low: Floats
-    high: Floats
-    x: Floats
-    y: Floats
+    low: FloatArray
+    high: FloatArray
+    x: FloatArray
+    y: FloatArray
 
     @property
-    def rows(self) -> Floats:
+    def rows(self) -> FloatArray:
         """Points of the grid, shape (r * r, 2)."""
         return np.stack([side.ravel() for side in np.meshgrid(self.x, self.y)], axis=1)
 
@@ -35,7 +34,7 @@ class Window(NamedTuple):
         return len(self.y), len(self.x)
 
 
-def border_fields(tree: RoutedTree, rows: Floats) -> Iterator[tuple[int, Floats]]:
+def border_fields(tree: RoutedTree, rows: FloatArray) -> Iterator[tuple[int, FloatArray]]:
     """Each node that some rows reach, and its scores: at the border log 2, nan beyond its reach."""
     for node, reached, _ in tree.walk(rows):
         score = np.full(len(rows), np.nan)
@@ -43,7 +42,7 @@ def border_fields(tree: RoutedTree, rows: Floats) -> Iterator[tuple[int, Floats]
         yield node, score
 
 
-def band_fields(tree: RoutedTree, interval: Floats, rows: Floats) -> Iterator[Floats]:
+def band_fields(tree: RoutedTree, interval: FloatArray, rows: FloatArray) -> Iterator[FloatArray]:
     """For each node, a field that is negative in its band and continuous across the band's edge.
 
     In the band, the credible interval of P(right) holds 1/2; it ends where the deterministic
@@ -72,7 +71,7 @@ def band_fields(tree: RoutedTree, interval: Floats, rows: Floats) -> Iterator[Fl
                 beyond[child] = np.maximum(beyond[node], way)
 
 
-def facets(tree: Tree, node: int, window: Window) -> Iterator[Floats]:
+def facets(tree: Tree, node: int, window: Window) -> Iterator[FloatArray]:
     """The segments on which each facet of a node bounds its polytope; gaps are nan."""
     own = tree.experts(node)
     normal = tree.hyperplane[own]
@@ -90,7 +89,7 @@ def facets(tree: Tree, node: int, window: Window) -> Iterator[Floats]:
             yield segment
 
 
-def _clip(normals: Floats, bounds: Floats, k: int) -> tuple[Floats, Floats] | None:
+def _clip(normals: FloatArray, bounds: FloatArray, k: int) -> tuple[FloatArray, FloatArray] | None:
     """Ends of the part of the line normal_k . x = bound_k where all other bounds hold."""
     squared = float(normals[k] @ normals[k])
     if squared == 0:
@@ -109,7 +108,7 @@ def _clip(normals: Floats, bounds: Floats, k: int) -> tuple[Floats, Floats] | No
     return foot + low * along, foot + high * along
 
 
-def _reaches(tree: RoutedTree, node: int, rows: Floats) -> NDArray[np.bool_]:
+def _reaches(tree: RoutedTree, node: int, rows: FloatArray) -> NDArray[np.bool_]:
     """Whether each row reaches a node."""
     for found, reached, _ in tree.walk(rows):
         if found == node:

@@ -10,12 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from bayestree._wording import one_line
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.wording import one_line
 from bayestree.plots import _style
 from bayestree.routed_tree import RoutedTree
 from bayestree.topology import Topology
-
-Floats = NDArray[np.float64]
 
 BAR_WIDTH, BAR_HEIGHT = 0.8, 0.16  # of a leaf, in units of leaves and of levels
 GAP = 0.1  # inches between the texts of two leaves
@@ -53,7 +52,7 @@ class Text(NamedTuple):
     beside: bool = False
 
 
-def places(topology: Topology) -> tuple[Floats, Floats]:
+def places(topology: Topology) -> tuple[FloatArray, FloatArray]:
     """Where nodes (V, 2) and leaves (L, 2) are: leaves side by side, parents above the middle."""
     node_at = np.zeros((topology.n_nodes, 2))
     leaf_at = np.zeros((topology.n_leaves, 2))
@@ -110,7 +109,7 @@ def panels_as_tree(tree: RoutedTree, panel: Panel) -> NDArray[Any]:
 
 
 def _link_panels(
-    ground: Axes, tree: RoutedTree, panel: Panel, node_at: Floats, leaf_at: Floats
+    ground: Axes, tree: RoutedTree, panel: Panel, node_at: FloatArray, leaf_at: FloatArray
 ) -> None:
     """Lines from below a panel to what is above the next one, or to a leaf."""
     level = panel.height + panel.above + panel.below + LINK
@@ -124,7 +123,7 @@ def _link_panels(
 
 
 def draw_leaves(
-    ax: Axes, tree: RoutedTree, leaf_at: Floats, text: Text, *, legend: bool = True
+    ax: Axes, tree: RoutedTree, leaf_at: FloatArray, text: Text, *, legend: bool = True
 ) -> None:
     """Each leaf as a bar of its classes or in the colour of its mean, with its rows.
 
@@ -145,7 +144,7 @@ def draw_leaves(
         _class_legend(ax, tree, text)
 
 
-def _class_leaves(ax: Axes, tree: RoutedTree, leaf_at: Floats, text: Text) -> None:
+def _class_leaves(ax: Axes, tree: RoutedTree, leaf_at: FloatArray, text: Text) -> None:
     names = [one_line(name) for name in tree.class_labels]
     colours = _style.class_colours(len(names))
     room = text.slot - GAP * text.size / TEXT[1] - _style.inches(": 100.0 %", text.size)
@@ -188,7 +187,7 @@ def _class_legend(ax: Axes, tree: RoutedTree, text: Text) -> None:
     )
 
 
-def _value_leaves(ax: Axes, tree: RoutedTree, leaf_at: Floats, text: Text) -> None:
+def _value_leaves(ax: Axes, tree: RoutedTree, leaf_at: FloatArray, text: Text) -> None:
     low, high = float(tree.value.min()), float(tree.value.max())
     scale = Normalize(low, high if high > low else low + 1.0)
     colours = mpl.colormaps[_style.VALUES]

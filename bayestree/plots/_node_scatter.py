@@ -10,13 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import ArrayLike, NDArray
 
-from bayestree._inequality import inequality
+from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.inequality import inequality
 from bayestree.plots import _style
 from bayestree.plots._layout import Panel, panels_as_tree
-from bayestree.topology import IntArray
 from bayestree.tree import Tree, facet_threshold
-
-Floats = NDArray[np.float64]
 
 PANEL = Panel(width=2.5, height=1.75, above=0.28, below=0.42, left=0.4)
 MOST_LEAVES = 24  # drawn with all their nodes
@@ -95,17 +93,17 @@ def node_scatter(
 class _Rows(NamedTuple):
     """Rows, their class numbers or values, the leaf each reaches, and how far that is off."""
 
-    X: Floats
+    X: FloatArray
     y: NDArray[Any]
     reached: list[IntArray]
-    error: Floats
+    error: FloatArray
 
 
 class _Line(NamedTuple):
     """normal . x[features] = cut."""
 
     features: IntArray
-    normal: Floats
+    normal: FloatArray
     cut: float
 
 
@@ -161,7 +159,7 @@ def _some(reached: IntArray) -> IntArray:
     return np.sort(np.random.default_rng(0).choice(reached, MOST_POINTS, replace=False))
 
 
-def _detail(tree: Tree, error: Floats) -> str:
+def _detail(tree: Tree, error: FloatArray) -> str:
     if tree.value.ndim == 2:
         return f"{int(error.sum()):,} of {len(error):,} wrong"
     return f"rmse {np.sqrt(error.mean()) if len(error) else 0:.3g}, {len(error):,} rows"
@@ -188,7 +186,9 @@ def _plane(ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, line: _Line) -> N
     ax.locator_params(axis="y", nbins=4)
 
 
-def _strip(ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, plane: Floats, cut: float) -> None:
+def _strip(
+    ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, plane: FloatArray, cut: float
+) -> None:
     """Rows along a feature or a sum of features, class by class or against y."""
     used = np.flatnonzero(plane)
     names = tree.feature_labels
@@ -216,7 +216,7 @@ def _strip(ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, plane: Floats, cu
     ax.set_xlabel(_cut(text, PANEL.width), fontsize=_style.SMALL, labelpad=1)
 
 
-def _points(ax: Axes, tree: Tree, x: Floats, y: Floats, target: NDArray[Any]) -> None:
+def _points(ax: Axes, tree: Tree, x: FloatArray, y: FloatArray, target: NDArray[Any]) -> None:
     if tree.value.ndim == 2:
         colours: Any = _style.class_colours(tree.value.shape[1])[target]
         # in any order, so that no class lies on top
@@ -228,13 +228,13 @@ def _points(ax: Axes, tree: Tree, x: Floats, y: Floats, target: NDArray[Any]) ->
     ax.scatter(x, y, c=target, cmap=mpl.colormaps[_style.VALUES], norm=scale, **POINT)
 
 
-def _window(points: Floats, tree: Tree, features: IntArray) -> tuple[Floats, Floats]:
+def _window(points: FloatArray, tree: Tree, features: IntArray) -> tuple[FloatArray, FloatArray]:
     pairs = [_limits(points[:, k], float(tree.scale[j])) for k, j in enumerate(features)]
     low, high = np.array(pairs).T
     return low, high
 
 
-def _limits(values: Floats, spread: float) -> tuple[float, float]:
+def _limits(values: FloatArray, spread: float) -> tuple[float, float]:
     """The range of some values with a margin; a standard deviation about them where it is none."""
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
     room = MARGIN * (high - low) or spread

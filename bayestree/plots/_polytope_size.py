@@ -8,10 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.size import Measure, PolytopeSize
 from bayestree.plots import _style
-
-Floats = NDArray[np.float64]
 
 NAMES: dict[Measure, str] = {
     "facets": "facets",
@@ -81,7 +80,7 @@ def polytope_size(
     return axes
 
 
-def _bars(ax: Axes, posterior: Floats, prior: Floats | None) -> None:
+def _bars(ax: Axes, posterior: FloatArray, prior: FloatArray | None) -> None:
     ax.bar(np.arange(len(posterior)), posterior, 0.8, color=_style.POSTERIOR, label="posterior")
     if prior is not None:
         edges = np.arange(len(prior) + 1) - 0.5
@@ -89,12 +88,12 @@ def _bars(ax: Axes, posterior: Floats, prior: Floats | None) -> None:
         ax.stairs(prior, edges, label="prior", **line)
 
 
-def _common_range(axes: NDArray[Any], posterior: Floats, prior: Floats | None) -> None:
+def _common_range(axes: NDArray[Any], posterior: FloatArray, prior: FloatArray | None) -> None:
     for ax in axes:
         _range(ax, *(table for table in (posterior, prior) if table is not None))
 
 
-def _range(ax: Axes, *tables: Floats, least: int = 1) -> None:
+def _range(ax: Axes, *tables: FloatArray, least: int = 1) -> None:
     """Axes that hold all sizes that are not rare in some of the tables (nodes, sizes).
 
     They begin at ``least``, or before.

@@ -5,12 +5,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.shrinkage import Shrinkage
 from bayestree.plots import _style
-
-Floats = NDArray[np.float64]
 
 FLOOR = 1e-6  # of the largest weight: intervals that reach below end at the axis
 NAMED = 40  # features whose names are written, at most
@@ -138,12 +136,12 @@ def shrinkage_factors(estimator: Any, node: str | int = "root", ax: Axes | None 
     return ax
 
 
-def _quantiles(weight: Floats, tails: list[float]) -> Floats:
+def _quantiles(weight: FloatArray, tails: list[float]) -> FloatArray:
     """Of each place over all draws, shape (tails, K)."""
     return np.quantile(weight.reshape(-1, weight.shape[-1]), tails, axis=0)
 
 
-def _posterior(ax: Axes, band: Floats) -> None:
+def _posterior(ax: Axes, band: FloatArray) -> None:
     low, middle, high = band
     places = np.arange(1, len(middle) + 1)
     ax.vlines(places, low, high, color=_style.POSTERIOR, linewidth=2.0, zorder=3)
@@ -153,14 +151,14 @@ def _posterior(ax: Axes, band: Floats) -> None:
     )
 
 
-def _prior(ax: Axes, band: Floats) -> None:
+def _prior(ax: Axes, band: FloatArray) -> None:
     low, middle, high = band
     places = np.arange(1, len(middle) + 1)
     ax.fill_between(places, low, high, color="#DADADA", linewidth=0, zorder=1)
     ax.plot(places, middle, color=_style.INK, linewidth=1.0, linestyle="--", label="prior")
 
 
-def _signs(ax: Axes, kappa: Floats, coefficient: Floats) -> None:
+def _signs(ax: Axes, kappa: FloatArray, coefficient: FloatArray) -> None:
     """Signs of those that are not zero, to be read on dark cells and on light ones."""
     middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": _style.SMALL}
     for row, column in np.argwhere(coefficient != 0):

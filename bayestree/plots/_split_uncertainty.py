@@ -11,10 +11,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.uncertainty import SplitUncertainty
 from bayestree.plots import _style
-
-Floats = NDArray[np.float64]
 
 PANEL = _style.Size(2.5, 2.0, above=0.3)
 HALF = 0.5  # where a split is, and the least chance of reaching a node with which a row is shown
@@ -85,7 +84,7 @@ def _found(estimator: Any, X: ArrayLike | None) -> SplitUncertainty:
 
 def _colours_of(
     y: NDArray[Any], found: SplitUncertainty, estimator: Any
-) -> tuple[Floats, list[Patch]]:
+) -> tuple[FloatArray, list[Patch]]:
     """Colour of each row, shape (n, 3); and of each class, for the legend."""
     if y.shape != (len(found.mean),):
         raise ValueError(f"y must have shape ({len(found.mean)},) as X has rows, got {y.shape}.")
@@ -101,7 +100,7 @@ def _colours_of(
     return palette[np.searchsorted(classes, y)], handles
 
 
-def _rows(ax: Axes, mean: Floats, interval: Floats) -> int:
+def _rows(ax: Axes, mean: FloatArray, interval: FloatArray) -> int:
     """Draw sorted rows; the number of those whose side is in doubt."""
     places = np.arange(1, len(mean) + 1)
     low, high = interval.T
@@ -122,7 +121,7 @@ def _rows(ax: Axes, mean: Floats, interval: Floats) -> int:
     return int(doubt.sum())
 
 
-def _strip(ax: Axes, colours: Floats) -> None:
+def _strip(ax: Axes, colours: FloatArray) -> None:
     """The colour of each row, side by side below the curve."""
     extent = (0.5, len(colours) + 0.5, *STRIP)
     ax.imshow(colours[None], extent=extent, aspect="auto", interpolation="nearest", zorder=1)

@@ -4,18 +4,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 
-from bayestree._inequality import inequality, limit
 from bayestree._trees import has_draws, tree_of
-from bayestree._wording import one_line
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.inequality import inequality, limit
+from bayestree._utils.wording import one_line
 from bayestree.diagnostics.size import PolytopeSize
 from bayestree.plots import _style
 from bayestree.plots._layout import EDGES, GAP, TEXT, Text, draw_leaves, places
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
-
-Floats = NDArray[np.float64]
 
 SLOT = (1.15, 2.0)  # inches of a leaf, by the length of its names
 LARGEST = 14.0, 18.0  # inches of a figure of our own; then the text shrinks
@@ -154,7 +152,9 @@ def _rows_below(tree: RoutedTree, child: int) -> float:
     return float(tree.leaf_rows[tree.topology.subtree_leaves(child)].sum())
 
 
-def _links(ax: Axes, tree: RoutedTree, node_at: Floats, leaf_at: Floats, text: Text) -> None:
+def _links(
+    ax: Axes, tree: RoutedTree, node_at: FloatArray, leaf_at: FloatArray, text: Text
+) -> None:
     total = max(float(tree.leaf_rows.sum()), 1.0)
     for node, pair in enumerate(tree.topology.children):
         for side, (word, child) in enumerate(zip(_side_names(tree), pair, strict=True)):
@@ -171,7 +171,7 @@ def _links(ax: Axes, tree: RoutedTree, node_at: Floats, leaf_at: Floats, text: T
                 _side(ax, 0.4 * node_at[node] + 0.6 * end, word, side, text)
 
 
-def _side(ax: Axes, place: Floats, word: str, side: int, text: Text) -> None:
+def _side(ax: Axes, place: FloatArray, word: str, side: int, text: Text) -> None:
     """What one of the ways from the root is called, beside its link."""
     x, y = place
     if text.beside:
@@ -236,7 +236,7 @@ def _side_names(tree: RoutedTree) -> tuple[str, str]:
     return tree.side_names
 
 
-def _nodes(ax: Axes, node_at: Floats, node_texts: list[str], size: float) -> None:
+def _nodes(ax: Axes, node_at: FloatArray, node_texts: list[str], size: float) -> None:
     box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": _style.INK}
     for (x, y), text in zip(node_at, node_texts, strict=True):
         ax.text(

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from bayestree._utils.arrays import BoolArray, IntArray
 from bayestree._version import __version__
-from bayestree.topology import BoolArray, IntArray
 from bayestree.tree import LOG2, Tree, facet_threshold
 
 OPSET, IR_VERSION = 17, 8  # of 2022: what ONNX 1.12 and later read

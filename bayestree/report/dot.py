@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bayestree._trees import trees_of
-from bayestree._wording import counted
+from bayestree._utils.wording import counted
 from bayestree.report.words import (
     FacetWords,
     check_positive,

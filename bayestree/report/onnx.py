@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bayestree._trees import trees_of
+from bayestree._utils.arrays import FloatArray
 from bayestree.report._onnx_graph import check_size, model_of, package
-from bayestree.tree import LOG2, FloatArray, Tree
+from bayestree.tree import LOG2, Tree
 
 NEAR = 1e-9  # of log 2: rows whose votes come so near may go either way by rounding
 ROWS = 1000  # that are compared at a time

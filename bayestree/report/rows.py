@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.draws import spread
-
-Floats = NDArray[np.float64]
 
 SAMPLE = 2000  # rows in pictures, and of which splits are asked how sure they are
 
@@ -28,7 +27,7 @@ class Rows(NamedTuple):
 
     X: Any
     y: NDArray[Any] | None
-    weights: Floats
+    weights: FloatArray
     held_out: bool
 
     @property
@@ -54,7 +53,7 @@ class Rows(NamedTuple):
         return Rows(X, y, self.weights[kept], self.held_out)
 
     @property
-    def matrix(self) -> Floats:
+    def matrix(self) -> FloatArray:
         """The features as numbers, shape (n, d)."""
         return np.asarray(self.X, dtype=np.float64)
 

@@ -5,8 +5,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from bayestree._inequality import inequality, leading, limit, plain, signed, weighted_sum
 from bayestree._trees import tree_of
+from bayestree._utils.inequality import inequality, leading, limit, plain, signed, weighted_sum
 from bayestree.report.words import FacetWords, check_positive, point_estimate
 from bayestree.tree import LOG2, Tree
 

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.report.rows import Rows
 from bayestree.routed_tree import RoutedTree
-from bayestree.topology import IntArray
-from bayestree.tree import LOG2, FloatArray, Tree
+from bayestree.tree import LOG2, Tree
 
 SHUFFLES = 5  # of each feature at each node, all trees together
 MATTERS = 0.9  # share of the importance that the features named together hold

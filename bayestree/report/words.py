@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from bayestree._inequality import inequality, limit, plain, signed
 from bayestree._trees import has_draws, trees_of
-from bayestree._wording import counted, one_line
+from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.inequality import inequality, limit, plain, signed
+from bayestree._utils.wording import counted, one_line
 from bayestree.routed_tree import RoutedTree
-from bayestree.topology import IntArray
-from bayestree.tree import FloatArray, Tree
+from bayestree.tree import Tree
 
 
 class Words:

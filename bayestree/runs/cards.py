@@ -7,7 +7,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
-from bayestree._write import write_whole
+from bayestree._utils.write import write_whole
 from bayestree.runs.nearest import nearest
 from bayestree.runs.paths import check_output, place
 from bayestree.runs.toml import read_toml

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from bayestree._progress import Bars, Monitor, Parts, Watch
-from bayestree._state import capture, from_bytes, restore, to_bytes
-from bayestree._write import write_whole
+from bayestree._utils.progress import Bars, Monitor, Parts, Watch
+from bayestree._utils.state import capture, from_bytes, restore, to_bytes
+from bayestree._utils.write import write_whole
 from bayestree.tables import InputError
 
 EVERY = 2.0  # seconds between two checkpoints, at least
@@ -58,7 +58,7 @@ class Checkpoints:
         self._written = time.monotonic()
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        """See :class:`bayestree._progress.Monitor`."""
+        """See :class:`bayestree._utils.progress.Monitor`."""
         shown = self.display.begin(label, total, parts, show=show)
         if self._depth:
             return _Loop(self, shown, None)

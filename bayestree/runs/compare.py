@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayestree import _arviz
+from bayestree._utils import arviz_compat
 from bayestree.diagnostics import Loo
 from bayestree.runs.held_out import Gap, HeldOut, held_out_scores
 from bayestree.runs.outputs import MOST_NUMBERS, has_draws
@@ -258,10 +258,10 @@ def _weights(
         made = named[name].estimator.to_arviz(
             own.X, own.y, own.weights, groups=["posterior", "log_likelihood"]
         )
-        terms = _arviz.group(made, "log_likelihood")["obs"]
+        terms = arviz_compat.group(made, "log_likelihood")["obs"]
         each = terms.isel(chain=0, draw=0, drop=True)
         given[name] = made, xr.DataArray(loo.elpd_row, coords=each.coords, dims=each.dims)
-    return _arviz.stacking_weights(given)
+    return arviz_compat.stacking_weights(given)
 
 
 def _line(

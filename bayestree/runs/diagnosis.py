@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bayestree._wording import counted
+from bayestree._utils.wording import counted
 from bayestree.diagnostics import (
     Convergence,
     HeldOut,

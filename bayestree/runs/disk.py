@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bayestree import tables
+from bayestree._utils.arrays import FloatArray
 from bayestree.estimators._file_rows import PARTS, fits_in_parts, large_file
 from bayestree.inference import scratch
 from bayestree.runs.rows import (
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from bayestree.runs.schema import RunFile
     from bayestree.runs.sections import DataTable
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
@@ -48,7 +48,7 @@ class Scan(NamedTuple):
     text: dict[str, bool]
     single: bool
     target: pd.Series
-    weights: Floats
+    weights: FloatArray
     remarks: list[str]
 
     @property

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 from filelock import FileLock, Timeout
 from pydantic import AfterValidator, BaseModel
 
-from bayestree._write import naming, write_whole
+from bayestree._utils.write import naming, write_whole
 from bayestree.tables import InputError
 
 RUN, MANIFEST, LOG, LOCK = "run.toml", "manifest.json", "run.log", ".lock"

@@ -4,15 +4,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from bayestree import _arviz
+from bayestree._utils import arviz_compat
+from bayestree._utils.arrays import FloatArray
 from bayestree.runs.outputs import MOST_NUMBERS
 from bayestree.runs.rows import Prepared
 from bayestree.runs.scores import TINY, said_of
-
-Floats = NDArray[np.float64]
 
 
 class Gap(NamedTuple):
@@ -22,7 +20,7 @@ class Gap(NamedTuple):
     se: float
 
     @classmethod
-    def of(cls, rows: Floats) -> "Gap":
+    def of(cls, rows: FloatArray) -> "Gap":
         """The gap by the differences of the rows."""
         n = len(rows)
         return cls(float(rows.sum()), float(np.sqrt(n) * rows.std(ddof=1)) if n > 1 else np.nan)
@@ -32,7 +30,7 @@ class HeldOut(NamedTuple):
     """Scores of the held-out rows by run, the higher the better, and what they are."""
 
     measure: str
-    rows: Mapping[str, Floats]
+    rows: Mapping[str, FloatArray]
 
     @property
     def n_rows(self) -> int:
@@ -60,7 +58,7 @@ def held_out_scores(
     return HeldOut("squared error", errors)
 
 
-def _log_scores(estimator: Any, rows: Prepared) -> Floats | None:
+def _log_scores(estimator: Any, rows: Prepared) -> FloatArray | None:
     """The weighted log p(y) of each held-out row, given the training rows."""
     if hasattr(estimator, "classes_"):
         _, own = said_of(estimator, rows.X_held, rows.y_held)
@@ -74,17 +72,19 @@ def _log_scores(estimator: Any, rows: Prepared) -> Floats | None:
     made = estimator.to_arviz(
         rows.X_held, rows.y_held, _weights(rows), groups=["posterior", "log_likelihood"]
     )
-    terms = _arviz.group(made, "log_likelihood")["obs"].transpose("chain", "draw", ...).to_numpy()
-    found: Floats = logsumexp(terms.reshape(n_draws, -1), axis=0) - np.log(n_draws)
+    terms = (
+        arviz_compat.group(made, "log_likelihood")["obs"].transpose("chain", "draw", ...).to_numpy()
+    )
+    found: FloatArray = logsumexp(terms.reshape(n_draws, -1), axis=0) - np.log(n_draws)
     return found
 
 
-def _squared_errors(estimator: Any, rows: Prepared) -> Floats:
-    errors: Floats = (estimator.predict(rows.X_held) - rows.y_held) ** 2
+def _squared_errors(estimator: Any, rows: Prepared) -> FloatArray:
+    errors: FloatArray = (estimator.predict(rows.X_held) - rows.y_held) ** 2
     return -_weights(rows) * errors
 
 
-def _weights(rows: Prepared) -> Floats:
+def _weights(rows: Prepared) -> FloatArray:
     """Weights of the held-out rows; where all are zero, each counts once."""
     weights = rows.weights_held
     return weights if weights.any() else np.ones_like(weights)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bayestree._progress import Hidden, Parts, Watch
-from bayestree._write import naming
+from bayestree._utils.progress import Hidden, Parts, Watch
+from bayestree._utils.write import naming
 
 EVERY = 10.0  # seconds between lines on a loop
 

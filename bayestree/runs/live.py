@@ -15,7 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from bayestree._progress import Hidden, Parts, Watch
+from bayestree._utils.progress import Hidden, Parts, Watch
 from bayestree.runs.lines import Loop, clock
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tomli_w
 
-from bayestree import _arviz
-from bayestree._write import write_whole
+from bayestree._utils import arviz_compat
+from bayestree._utils.write import write_whole
 from bayestree.estimators._file_rows import parts_of
 from bayestree.report.text import export_text
 from bayestree.runs.disk import few
@@ -81,7 +81,7 @@ def write_draws(folder: RunFolder, rows: Prepared, estimator: Any) -> None:
     by_row = len(rows.X) * posterior.n_chains * posterior.n_draws <= MOST_NUMBERS
     given = (rows.X, rows.y, rows.weights) if by_row else ()
     container = estimator.to_arviz(*given)
-    write_whole(folder / DRAWS, _arviz.netcdf(container))
+    write_whole(folder / DRAWS, arviz_compat.netcdf(container))
 
 
 def write_predictions(folder: RunFolder, file: RunFile, rows: Prepared, estimator: Any) -> None:

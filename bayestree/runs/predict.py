@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bayestree import tables
-from bayestree._write import whole_file
+from bayestree._utils.write import whole_file
 from bayestree.runs.rows import sha256
 from bayestree.runs.scores import predictions, said_of, scores_of, target_or_why_not
 from bayestree.runs.store import Columns, open_run, read_model

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from bayestree._progress import Hidden, Parts, Watch
+from bayestree._utils.progress import Hidden, Parts, Watch
 
 
 class Display(Protocol):
@@ -20,7 +20,7 @@ class Display(Protocol):
         """One line of which a person must know."""
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        """A loop is about to begin (see :class:`bayestree._progress.Monitor`)."""
+        """A loop is about to begin (see :class:`bayestree._utils.progress.Monitor`)."""
 
     def close(self) -> None:
         """The run ends, well or not."""

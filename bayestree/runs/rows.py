@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from bayestree import tables
+from bayestree._utils.arrays import FloatArray
 from bayestree.runs.nearest import nearest
 from bayestree.tables import Encoding, InputError, located
 
 if TYPE_CHECKING:
     from bayestree.runs.schema import RunFile
-
-Floats = NDArray[np.float64]
 
 
 class Prepared(NamedTuple):
@@ -32,10 +31,10 @@ class Prepared(NamedTuple):
     encoding: Encoding
     X: pd.DataFrame
     y: NDArray[Any]
-    weights: Floats
+    weights: FloatArray
     X_held: pd.DataFrame
     y_held: NDArray[Any]
-    weights_held: Floats
+    weights_held: FloatArray
     rows_held: NDArray[np.int64]
     held_out: bool
     remarks: list[str]
@@ -47,7 +46,7 @@ class Known(NamedTuple):
 
     features: pd.DataFrame
     y: NDArray[Any]
-    weights: Floats
+    weights: FloatArray
     source: Path | None
 
 
@@ -297,7 +296,7 @@ def _encoded(
 
 
 def hold_out(
-    y: NDArray[Any], weights: Floats, task: str, fraction: float, seed: int
+    y: NDArray[Any], weights: FloatArray, task: str, fraction: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows to train on and to score on: the same, if none are held out.
 
@@ -325,7 +324,7 @@ def hold_out(
     return np.sort(kept), np.sort(held)
 
 
-def check_classes(y: NDArray[Any], weights: Floats, task: str) -> None:
+def check_classes(y: NDArray[Any], weights: FloatArray, task: str) -> None:
     """Refuse rows to train on that hold a single class.
 
     Raises

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bayestree._progress import watching
+from bayestree._utils.progress import watching
 from bayestree.inference.scratch import NoRoomError, scratch_in
 from bayestree.runs import outputs
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals

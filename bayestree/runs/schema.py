@@ -8,7 +8,7 @@ import numpy as np
 import tomli_w
 from numpy.typing import ArrayLike
 
-from bayestree._write import write_whole
+from bayestree._utils.write import write_whole
 from bayestree.runs import parameters as known
 from bayestree.runs.nearest import nearest
 from bayestree.runs.parameters import TableName

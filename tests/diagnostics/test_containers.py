@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bayestree import _arviz
+from bayestree._utils import arviz_compat
 from bayestree.diagnostics import check_convergence, convergence_of, label_free, label_free_of
 from bayestree.topology import Topology
 
@@ -42,7 +42,7 @@ def stored():
 
 
 def held(stored, **attrs):
-    return _arviz.container(stored, {"steepness": 3.0} | attrs)
+    return arviz_compat.container(stored, {"steepness": 3.0} | attrs)
 
 
 def test_the_same_as_from_arrays(stored):

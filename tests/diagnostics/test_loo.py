@@ -6,7 +6,7 @@ import xarray as xr
 from scipy.special import betaln
 from scipy.stats import beta
 
-from bayestree import _arviz
+from bayestree._utils import arviz_compat
 from bayestree.diagnostics import loo, loo_of
 
 # Tosses of a coin under a Beta(1, 1) prior: the posterior is Beta(10, 4).
@@ -125,7 +125,7 @@ def container(terms, **stats):
     if stats:
         draws = ("chain", "draw")
         groups["sample_stats"] = xr.Dataset({name: (draws, v) for name, v in stats.items()})
-    return _arviz.container(groups, {})
+    return arviz_compat.container(groups, {})
 
 
 class TestArviz:
@@ -133,8 +133,8 @@ class TestArviz:
         terms, _, _ = tosses()
         terms = np.repeat(terms, 2, axis=1)  # every draw twice: half as many effective ones
         held = container(terms)
-        found, theirs = loo_of(held), _arviz.arviz().loo(held, pointwise=True)
-        new = _arviz.major_version() > 0
+        found, theirs = loo_of(held), arviz_compat.arviz().loo(held, pointwise=True)
+        new = arviz_compat.major_version() > 0
         assert found.elpd == pytest.approx(float(theirs.elpd if new else theirs.elpd_loo))
         unbiased = 1.0 if new else np.sqrt(12 / 11)
         assert found.se == pytest.approx(float(theirs.se) * unbiased)
@@ -144,11 +144,11 @@ class TestArviz:
         np.testing.assert_allclose(found.elpd_row, rows, rtol=1e-9)
 
     def test_equals_its_correction(self):
-        if _arviz.major_version() == 0:
+        if arviz_compat.major_version() == 0:
             pytest.skip("ArviZ 0.x has no leave-one-out for approximate posteriors")
         terms, log_p, log_q = tosses(6, 4)
         held = container(terms, log_p=log_p, log_q=log_q)
-        theirs = _arviz.arviz().loo_approximate_posterior(held, log_p, log_q, pointwise=True)
+        theirs = arviz_compat.arviz().loo_approximate_posterior(held, log_p, log_q, pointwise=True)
         found = loo_of(held)
         assert found.corrected
         np.testing.assert_allclose(found.elpd_row, theirs.elpd_i, rtol=1e-9)
@@ -168,15 +168,17 @@ class TestArviz:
     def test_an_approximation_is_not_taken_for_the_posterior(self):
         held = container(tosses()[0])
         stats = xr.Dataset({"elbo": ("step", np.zeros(9))})
-        posterior, terms = (_arviz.group(held, name) for name in ("posterior", "log_likelihood"))
+        posterior, terms = (
+            arviz_compat.group(held, name) for name in ("posterior", "log_likelihood")
+        )
         groups = {"posterior": posterior, "log_likelihood": terms, "sample_stats": stats}
         with pytest.raises(ValueError, match="no log_p and log_q"):
-            loo_of(_arviz.container(groups, {}))
+            loo_of(arviz_compat.container(groups, {}))
 
     def test_what_is_missing_is_named(self):
         with pytest.raises(ValueError, match="no 'y', only"):
             loo_of(container(tosses()[0]), "y")
-        without = _arviz.container({"posterior": xr.Dataset()}, {})
+        without = arviz_compat.container({"posterior": xr.Dataset()}, {})
         with pytest.raises(ValueError, match="no group 'log_likelihood'"):
             loo_of(without)
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import bayestree as bt
-from bayestree import _arviz
+from bayestree._utils import arviz_compat
 
 pytestmark = [
-    pytest.mark.skipif(_arviz.major_version() > 0, reason="functions of ArviZ 0.x"),
+    pytest.mark.skipif(arviz_compat.major_version() > 0, reason="functions of ArviZ 0.x"),
     # 30 draws are too few for ArviZ to trust its scores, which is not what is tested here.
     pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning"),
     pytest.mark.filterwarnings("ignore:For one or more samples the posterior variance:UserWarning"),
@@ -47,7 +47,7 @@ OF_ENERGY = ["plot_energy", "bfmi"]
 
 def called(name, data):
     """What the function returns."""
-    az = _arviz.arviz()
+    az = arviz_compat.arviz()
     variables = ["intercept"]
     if name in OTHERS:
         return OTHERS[name](az, data, variables)

@@ -8,7 +8,8 @@ from sklearn.datasets import load_diabetes, load_iris
 from sklearn.exceptions import NotFittedError
 
 import bayestree as bt
-from bayestree import _arviz, inference
+from bayestree import inference
+from bayestree._utils import arviz_compat
 from bayestree.diagnostics import convergence_of
 
 
@@ -84,7 +85,9 @@ class TestConvergence:
         assert found["r_hat"].value < 1.5
         assert list(found.quantities.index) == ["lp", "p_right", "prediction"]
         score = clf.loo(X, y)
-        theirs = _arviz.arviz().loo(clf.to_arviz(X, y, groups=["posterior", "log_likelihood"]))
+        theirs = arviz_compat.arviz().loo(
+            clf.to_arviz(X, y, groups=["posterior", "log_likelihood"])
+        )
         assert score.elpd == pytest.approx(theirs.elpd_loo)
 
     def test_a_point_estimate(self, iris):

@@ -12,7 +12,7 @@ from scipy import stats
 from sklearn.exceptions import NotFittedError
 
 import bayestree
-from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, _arviz
+from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, arviz_compat
 
 DATA = Path(__file__).parents[1] / "data"
 FAST = {"epochs": 20, "n_draws": 40, "n_experts": 4, "max_depth": 2, "random_state": 0}
@@ -56,30 +56,30 @@ def case(request):
 def same(one, other):
     names = list(one.children) if isinstance(one, xr.DataTree) else one.groups()
     for name in names:
-        xr.testing.assert_identical(_arviz.group(one, name), _arviz.group(other, name))
+        xr.testing.assert_identical(arviz_compat.group(one, name), arviz_compat.group(other, name))
 
 
 class TestArviz:
     def test_names_and_units_are_those_of_the_data(self, case):
         estimator, X, y = case
         made = estimator.to_arviz(X, y, n_prior=5)
-        posterior = _arviz.group(made, "posterior")
+        posterior = arviz_compat.group(made, "posterior")
         assert posterior.feature.to_numpy().tolist() == ["a", "b", "c"]
-        constant = _arviz.group(made, "constant_data")
+        constant = arviz_compat.group(made, "constant_data")
         np.testing.assert_allclose(constant.X, X, rtol=1e-12)
-        observed = _arviz.group(made, "observed_data").obs
+        observed = arviz_compat.group(made, "observed_data").obs
         if "class" in posterior.dims:
             assert posterior["class"].to_numpy().tolist() == ["no", "yes"]
             assert (posterior["class"].to_numpy()[observed] == y).all()
         else:
             np.testing.assert_allclose(observed, y, rtol=1e-12)
-            drawn = _arviz.group(made, "posterior_predictive").obs
+            drawn = arviz_compat.group(made, "posterior_predictive").obs
             assert abs(float(drawn.mean()) - y.mean()) < 5
 
     def test_log_likelihood_is_the_density_of_y(self, case):
         """Averaged over the draws: that of the posterior predictive."""
         estimator, X, y = case
-        terms = _arviz.group(estimator.to_arviz(X, y), "log_likelihood").obs.to_numpy()
+        terms = arviz_compat.group(estimator.to_arviz(X, y), "log_likelihood").obs.to_numpy()
         found = np.exp(terms).mean(axis=(0, 1))
         if isinstance(estimator, ConvexPolytopeTreeClassifier):
             expected = estimator.predict_proba(X)[np.arange(N), (y == "yes").astype(int)]
@@ -102,18 +102,20 @@ class TestArviz:
         made = estimator.to_arviz()
         assert "log_prior" in made
         with pytest.raises(ValueError, match="no group 'log_likelihood' among"):
-            _arviz.group(made, "log_likelihood")
+            arviz_compat.group(made, "log_likelihood")
 
     def test_weights_multiply_the_terms_and_rows_of_none_are_left_out(self, case):
         estimator, X, y = case
         weights = np.arange(N) % 3.0
         plain, weighted = estimator.to_arviz(X, y), estimator.to_arviz(X, y, weights)
         kept = np.flatnonzero(weights)
-        found = _arviz.group(weighted, "log_likelihood").obs
+        found = arviz_compat.group(weighted, "log_likelihood").obs
         np.testing.assert_array_equal(found.row, kept)
-        expected = _arviz.group(plain, "log_likelihood").obs.to_numpy()[..., kept] * weights[kept]
+        expected = (
+            arviz_compat.group(plain, "log_likelihood").obs.to_numpy()[..., kept] * weights[kept]
+        )
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
-        constant = _arviz.group(weighted, "constant_data")
+        constant = arviz_compat.group(weighted, "constant_data")
         np.testing.assert_array_equal(constant.sample_weight, weights[kept])
 
     def test_class_weights_multiply_them_too(self):
@@ -121,7 +123,7 @@ class TestArviz:
         estimator = ConvexPolytopeTreeClassifier(
             class_weight={"no": 1.0, "yes": 3.0}, **FAST | {"epochs": 1}
         ).fit(X, labels(X))
-        constant = _arviz.group(estimator.to_arviz(X, labels(X)), "constant_data")
+        constant = arviz_compat.group(estimator.to_arviz(X, labels(X)), "constant_data")
         np.testing.assert_array_equal(
             constant.sample_weight, np.where(labels(X) == "yes", 3.0, 1.0)
         )
@@ -129,12 +131,12 @@ class TestArviz:
     def test_the_recorded_log_joint_is_that_of_these_rows(self, case):
         estimator, X, y = case
         made = estimator.to_arviz(X, y)
-        prior = _arviz.group(made, "log_prior")
-        terms = _arviz.group(made, "log_likelihood").obs.sum("row")
+        prior = arviz_compat.group(made, "log_prior")
+        terms = arviz_compat.group(made, "log_likelihood").obs.sum("row")
         if not isinstance(estimator, ConvexPolytopeTreeClassifier):
             terms = terms + N * np.log(estimator._y_scale)  # lp is on the scale of the draws
         total = terms + sum(prior[name] for name in prior)
-        np.testing.assert_allclose(total, _arviz.group(made, "sample_stats").lp, rtol=1e-10)
+        np.testing.assert_allclose(total, arviz_compat.group(made, "sample_stats").lp, rtol=1e-10)
 
     def test_attributes_name_the_estimator_and_its_seed(self, case):
         estimator, _, _ = case
@@ -162,8 +164,8 @@ class TestArviz:
         read = bayestree.load(tmp_path / "model.safetensors")
         made = read.to_arviz(n_prior=5)
         same(estimator.to_arviz(n_prior=5), made)
-        assert _arviz.group(made, "warmup_sample_stats").diverging[0, 0]
-        assert _arviz.group(made, "warmup_posterior").sizes["draw"] == 3
+        assert arviz_compat.group(made, "warmup_sample_stats").diverging[0, 0]
+        assert arviz_compat.group(made, "warmup_posterior").sizes["draw"] == 3
 
     def test_a_file_of_version_1_has_its_log_joint_from_the_rows(self):
         """Such files record no densities."""
@@ -171,18 +173,18 @@ class TestArviz:
         recorded = json.loads((DATA / "iris-v1.json").read_text())
         X = pd.DataFrame(recorded["X"], columns=recorded["columns"])
         made = estimator.to_arviz(X, recorded["predict"], n_prior=5)
-        found = _arviz.group(made, "sample_stats")
+        found = arviz_compat.group(made, "sample_stats")
         assert found.lp.shape == (1, 4)
         assert "log_q" not in found
-        assert "lp" not in _arviz.group(estimator.to_arviz(n_prior=5), "sample_stats")
+        assert "lp" not in arviz_compat.group(estimator.to_arviz(n_prior=5), "sample_stats")
 
     def test_trees_without_a_split_have_groups_too(self, tmp_path):
         X = frame()
         estimator = ConvexPolytopeTreeClassifier(max_depth=0).fit(X, labels(X))
         made = estimator.to_arviz(X, labels(X), n_prior=5)
-        assert _arviz.group(made, "prior").sizes["node"] == 0
+        assert arviz_compat.group(made, "prior").sizes["node"] == 0
         made.to_netcdf(tmp_path / "leaf.nc")
-        same(made, _arviz.arviz().from_netcdf(tmp_path / "leaf.nc").load())
+        same(made, arviz_compat.arviz().from_netcdf(tmp_path / "leaf.nc").load())
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -284,9 +286,11 @@ class TestUse:
 
     def test_summary_and_loo(self, case):
         estimator, X, y = case
-        az = _arviz.arviz()
+        az = arviz_compat.arviz()
         made = estimator.to_arviz(X, y)
-        leaf = "leaf_probs" if "leaf_probs" in _arviz.group(made, "posterior") else "leaf_mean"
+        leaf = (
+            "leaf_probs" if "leaf_probs" in arviz_compat.group(made, "posterior") else "leaf_mean"
+        )
         table = az.summary(made, var_names=[leaf])
         assert table.index[0].startswith(f"{leaf}[L")
         loo = az.loo(made)
@@ -296,9 +300,9 @@ class TestUse:
 
     def test_plots(self, case):
         estimator, X, y = case
-        az = _arviz.arviz()
+        az = arviz_compat.arviz()
         made = estimator.to_arviz(X, y)
-        old = _arviz.major_version() == 0
+        old = arviz_compat.major_version() == 0
         az.plot_trace(made, var_names=["shrinkage"], coords={"node": ["root"]})
         az.plot_forest(made, var_names=["weight"], coords={"node": ["root"]})
         (az.plot_ppc if old else az.plot_ppc_dist)(made)

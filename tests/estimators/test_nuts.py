@@ -13,7 +13,7 @@ from bayestree import (
     inference,
     load,
 )
-from bayestree._arviz import group
+from bayestree._utils.arviz_compat import group
 from bayestree.inference.by_row import log_joint
 
 SHORT = {

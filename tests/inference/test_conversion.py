@@ -8,7 +8,7 @@ import pytest
 import torch
 import xarray as xr
 
-from bayestree import _arviz
+from bayestree._utils import arviz_compat
 from bayestree.inference import Data, Posterior, Units, by_row
 from bayestree.inference.data import PART
 from bayestree.models import (
@@ -70,14 +70,14 @@ def test_sites_have_named_dimensions_and_coordinates(fitted):
         "expert": tuple(range(4)),
     }
     for name, draws in (("posterior", S), ("prior", 7)):
-        found = _arviz.group(made, name)
+        found = arviz_compat.group(made, name)
         assert set(found) == {*posterior.draws, "weight"}
         for site, variable in found.items():
             assert variable.dims == ("chain", "draw", *DIMENSIONS[site])
         assert found.sizes["draw"] == draws
         for dim in set(found.dims) - {"chain", "draw"}:
             assert tuple(found[dim].values.tolist()) == expected[dim]
-    found = _arviz.group(made, "posterior")
+    found = arviz_compat.group(made, "posterior")
     for site, values in posterior.draws.items():
         np.testing.assert_array_equal(found[site], values)
     np.testing.assert_allclose(found.weight, np.exp(posterior.draws["log_weight"]))
@@ -85,7 +85,9 @@ def test_sites_have_named_dimensions_and_coordinates(fitted):
 
 def test_log_likelihood_of_the_rows_sums_to_that_of_the_model(fitted):
     posterior, data = fitted
-    found = _arviz.group(posterior.to_arviz(data, groups=["log_likelihood"]), "log_likelihood")
+    found = arviz_compat.group(
+        posterior.to_arviz(data, groups=["log_likelihood"]), "log_likelihood"
+    )
     assert found.obs.dims == ("chain", "draw", "row")
     total = found.obs.sum("row").values[0]
     expected = [float(posterior.model.log_likelihood(s, *data)) for s in posterior.each()]
@@ -106,7 +108,7 @@ def test_more_rows_than_are_scored_at_a_time(fitted):
 
 def test_log_prior_is_that_of_each_family(fitted):
     posterior, _ = fitted
-    found = _arviz.group(posterior.to_arviz(), "log_prior")
+    found = arviz_compat.group(posterior.to_arviz(), "log_prior")
     assert set(found) == {"hyperplane", "weight", "leaf"}
     total = sum(found[name] for name in found).values[0]
     expected = [float(posterior.model.log_prior(sites)) for sites in posterior.each()]
@@ -115,12 +117,12 @@ def test_log_prior_is_that_of_each_family(fitted):
 
 def test_stats_are_the_recorded_ones_with_the_log_joint(fitted):
     posterior, data = fitted
-    found = _arviz.group(posterior.to_arviz(), "sample_stats")
+    found = arviz_compat.group(posterior.to_arviz(), "sample_stats")
     assert found.elbo.dims == ("step",)
     for name in ("lp", "log_p", "log_q"):
         assert found[name].dims == ("chain", "draw")
     made = replace(posterior, stats={}).to_arviz(data, groups="sample_stats")
-    np.testing.assert_allclose(_arviz.group(made, "sample_stats").lp, found.lp, rtol=1e-12)
+    np.testing.assert_allclose(arviz_compat.group(made, "sample_stats").lp, found.lp, rtol=1e-12)
 
 
 def test_a_sampler_s_own_log_joint_is_kept(fitted):
@@ -128,7 +130,9 @@ def test_a_sampler_s_own_log_joint_is_kept(fitted):
     lp = np.arange(S, dtype=np.float64)[None]
     n_nodes = posterior.model.topology.n_nodes
     stats = {"lp": lp, "diverging": lp > 3, "n_facets": np.ones(n_nodes)}
-    found = _arviz.group(replace(posterior, stats=stats).to_arviz(data, n_prior=1), "sample_stats")
+    found = arviz_compat.group(
+        replace(posterior, stats=stats).to_arviz(data, n_prior=1), "sample_stats"
+    )
     np.testing.assert_array_equal(found.lp, lp)
     assert found.diverging.dtype == bool
     assert found.n_facets.dims == ("node",)
@@ -140,18 +144,18 @@ def test_y_and_x_are_in_their_units(fitted):
     units = Units(np.array([10.0, -5.0]), np.array([2.0, 3.0]), *((7.0, 4.0) if reals else ()))
     made = posterior.to_arviz(data, units=units, n_prior=3, row_labels=np.arange(N) + 100)
     plain = posterior.to_arviz(data, n_prior=3)
-    constant = _arviz.group(made, "constant_data")
+    constant = arviz_compat.group(made, "constant_data")
     np.testing.assert_allclose(constant.X, data.X.numpy() * units.scale + units.center)
     np.testing.assert_array_equal(constant.sample_weight, data.weights)
     np.testing.assert_array_equal(constant.children, posterior.model.topology.children)
     assert constant.row[0] == 100
     for name in ("observed_data", "posterior_predictive", "prior_predictive"):
         np.testing.assert_allclose(
-            _arviz.group(made, name).obs,
-            _arviz.group(plain, name).obs * units.y_scale + units.y_center,
+            arviz_compat.group(made, name).obs,
+            arviz_compat.group(plain, name).obs * units.y_scale + units.y_center,
             rtol=1e-10,
         )
-    one, other = (_arviz.group(found, "log_likelihood").obs.values for found in (plain, made))
+    one, other = (arviz_compat.group(found, "log_likelihood").obs.values for found in (plain, made))
     shift = data.weights.numpy() * np.log(units.y_scale)
     np.testing.assert_allclose(one - other, np.broadcast_to(shift, one.shape), atol=1e-12)
 
@@ -188,8 +192,8 @@ def test_draws_follow_their_seed(fitted):
         posterior.to_arviz(data, groups=wanted, n_prior=3, random_state=seed) for seed in (0, 0, 1)
     )
     for name in wanted:
-        xr.testing.assert_identical(_arviz.group(one, name), _arviz.group(same, name))
-        assert not _arviz.group(one, name).equals(_arviz.group(other, name))
+        xr.testing.assert_identical(arviz_compat.group(one, name), arviz_compat.group(same, name))
+        assert not arviz_compat.group(one, name).equals(arviz_compat.group(other, name))
 
 
 def test_a_warm_up_has_groups_of_its_own(fitted):
@@ -198,17 +202,17 @@ def test_a_warm_up_has_groups_of_its_own(fitted):
     stats = {"step_size": np.full((1, 4), 0.1)}
     made = replace(posterior, warmup_draws=warm, warmup_stats=stats).to_arviz(n_prior=1)
     assert groups(made) == (ALL - NEED_ROWS) | {"warmup_posterior", "warmup_sample_stats"}
-    found = _arviz.group(made, "warmup_posterior")
+    found = arviz_compat.group(made, "warmup_posterior")
     assert found.sizes["draw"] == 4
     assert found.weight.dims == ("chain", "draw", "node", "expert")
-    assert _arviz.group(made, "warmup_sample_stats").step_size.dims == ("chain", "draw")
+    assert arviz_compat.group(made, "warmup_sample_stats").step_size.dims == ("chain", "draw")
 
 
 def test_attributes_say_what_made_the_draws(fitted):
     posterior, _ = fitted
     made = posterior.to_arviz(groups=["posterior"], attributes={"random_state": "3"})
     attrs = dict(made.attrs)
-    assert attrs == dict(_arviz.group(made, "posterior").attrs)
+    assert attrs == dict(arviz_compat.group(made, "posterior").attrs)
     assert {
         "inference": "svi",
         "split": "Polytope",
@@ -230,23 +234,25 @@ def test_netcdf_loses_nothing(fitted, tmp_path):
     made = replace(posterior, stats=stats).to_arviz(data, n_prior=3)
     path = tmp_path / "posterior.nc"
     made.to_netcdf(path)
-    read = _arviz.arviz().from_netcdf(path)
+    read = arviz_compat.arviz().from_netcdf(path)
     assert groups(read) == groups(made)
     assert dict(read.attrs) == dict(made.attrs)
     for name in groups(made):
-        xr.testing.assert_identical(_arviz.group(read, name).load(), _arviz.group(made, name))
+        xr.testing.assert_identical(
+            arviz_compat.group(read, name).load(), arviz_compat.group(made, name)
+        )
 
 
 def test_under_arviz_1_it_is_a_tree_of_the_same_groups(fitted, monkeypatch):
     posterior, data = fitted
     old = posterior.to_arviz(data, n_prior=3)
-    monkeypatch.setattr(_arviz, "major_version", lambda: 1)
+    monkeypatch.setattr(arviz_compat, "major_version", lambda: 1)
     new = posterior.to_arviz(data, n_prior=3)
     assert isinstance(new, xr.DataTree)
     assert groups(new) == groups(old)
     assert dict(new.attrs) == dict(old.attrs)
     for name in groups(old):
-        xr.testing.assert_identical(_arviz.group(new, name), _arviz.group(old, name))
+        xr.testing.assert_identical(arviz_compat.group(new, name), arviz_compat.group(old, name))
 
 
 @pytest.mark.parametrize("form", ["collapsed", "explicit"])
@@ -255,10 +261,10 @@ def test_hyper_priors_and_scales_of_an_autoguide_are_sites(form):
     hyper = GammaProcess(concentration_prior=(2.0, 1.0))
     model = init.model.with_(priors=Priors(hyper, InverseGammaScale(form=form)))
     posterior = fit(replace(init, model=model), data, guide="AutoNormal", epochs=1, n_draws=3)
-    found = _arviz.group(posterior.to_arviz(data, n_prior=4), "posterior")
+    found = arviz_compat.group(posterior.to_arviz(data, n_prior=4), "posterior")
     assert found["concentration"].dims == ("chain", "draw")
     assert ("hyperplane_scale" in found) == (form == "explicit")
-    assert set(_arviz.group(posterior.to_arviz(n_prior=4), "prior")) == set(found)
+    assert set(arviz_compat.group(posterior.to_arviz(n_prior=4), "prior")) == set(found)
 
 
 def test_scales_that_were_not_drawn_are_not_in_the_prior_either():
@@ -266,20 +272,20 @@ def test_scales_that_were_not_drawn_are_not_in_the_prior_either():
     model = init.model.with_(priors=Priors(hyperplane=InverseGammaScale(form="explicit")))
     made = fit(replace(init, model=model), data, epochs=1, n_draws=3).to_arviz(n_prior=4)
     for name in ("posterior", "prior"):
-        assert "hyperplane_scale" not in _arviz.group(made, name)
+        assert "hyperplane_scale" not in arviz_compat.group(made, name)
     assert "log_prior" in groups(made)
 
 
 def test_an_oblique_split_has_no_weights():
     posterior, _ = posterior_of(Categorical(3), split=Oblique())
     made = posterior.to_arviz(n_prior=2)
-    assert "weight" not in _arviz.group(made, "posterior")
-    assert "weight" not in _arviz.group(made, "log_prior")
+    assert "weight" not in arviz_compat.group(made, "posterior")
+    assert "weight" not in arviz_compat.group(made, "log_prior")
 
 
 def test_chains_stay_apart():
     posterior, _ = posterior_of(Categorical(3), chains=2, draws=3)
-    found = _arviz.group(posterior.to_arviz(n_prior=2), "log_prior")
+    found = arviz_compat.group(posterior.to_arviz(n_prior=2), "log_prior")
     for chain, draw in np.ndindex(2, 3):
         expected = posterior.model.log_priors(posterior.sites(chain, draw))["hyperplane"]
         assert float(found.hyperplane[chain, draw]) == pytest.approx(float(expected), rel=1e-12)
@@ -323,7 +329,7 @@ def test_what_cannot_be_made_is_left_out_or_refused_by_name(make, missing, reaso
 
 def test_a_plug_in_likelihood_still_has_a_log_joint():
     posterior, data = plug_in()
-    found = _arviz.group(posterior.to_arviz(data, n_prior=2), "sample_stats")
+    found = arviz_compat.group(posterior.to_arviz(data, n_prior=2), "sample_stats")
     (sites,) = posterior.each()
     assert float(found.lp[0, 0]) == pytest.approx(float(posterior.model.log_joint(sites, *data)))
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
-from bayestree._mcmc import ess
+from bayestree._utils.mcmc import ess
 from bayestree.inference import Data, Posterior, nuts
 from bayestree.inference.given import redraw_shrinkage
 from bayestree.inference.nuts import Settings, _segments

@@ -8,8 +8,8 @@ import threading
 import pytest
 import torch
 
-from bayestree._progress import Track, watching
-from bayestree._state import from_bytes
+from bayestree._utils.progress import Track, watching
+from bayestree._utils.state import from_bytes
 from bayestree.runs import checkpoints
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
 from bayestree.runs.progress import Silent

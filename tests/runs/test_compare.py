@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayestree import _arviz
+from bayestree._utils import arviz_compat
 from bayestree.diagnostics import Loo
 from bayestree.runs import compare as module
 from bayestree.runs.compare import _basis, _same_rows, _told, compare
@@ -63,15 +63,17 @@ def test_differences_are_from_the_best(found):
 
 def test_weights_are_those_of_arviz(found):
     """Of samplers its own scores are the same, so that all of its table can be had."""
-    az, made = _arviz.arviz(), {}
+    az, made = arviz_compat.arviz(), {}
     for name in ("svi", "nuts"):
         (run,), groups = opened(name), ["posterior", "log_likelihood"]
         rows = run.rows()
         container = run.estimator.to_arviz(rows.X, rows.y, rows.weights, groups=groups)
         made[name] = container, run.estimator.loo(rows.X, rows.y, rows.weights)
-    row = _arviz.group(made["nuts"][0], "log_likelihood")["obs"].isel(chain=0, draw=0, drop=True)
+    row = arviz_compat.group(made["nuts"][0], "log_likelihood")["obs"].isel(
+        chain=0, draw=0, drop=True
+    )
     given = {name: (one, row.copy(data=loo.elpd_row)) for name, (one, loo) in made.items()}
-    weights = _arviz.stacking_weights(given)
+    weights = arviz_compat.stacking_weights(given)
     density = np.exp(np.stack([made[name][1].elpd_row for name in weights], axis=1))
     share = np.linspace(0, 1, 1001)
     mixed = np.log(density @ np.stack([share, 1 - share])).sum(axis=0)

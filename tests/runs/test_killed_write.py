@@ -14,7 +14,7 @@ KILLED = """
 import json, math, os, signal, sys
 from functools import partial
 from pathlib import Path
-from bayestree import _write
+from bayestree._utils import write
 from bayestree.runs import runner
 from bayestree.runs.checkpoints import Checkpoints
 from tests.runs.cases import Recorder, run_file
@@ -23,7 +23,7 @@ def kill(handle):
     os.kill(os.getpid(), signal.SIGKILL)
 
 def kill_in_the_next_write():
-    _write.os.fsync = kill
+    write.os.fsync = kill
 
 folder, parts, step = json.loads(sys.argv[1])
 runner.Checkpoints = partial(Checkpoints, every=0.0, share=math.inf)

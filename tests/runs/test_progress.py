@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from bayestree._progress import Track, watching
+from bayestree._utils.progress import Track, watching
 from bayestree.runs import lines
 from bayestree.runs.lines import Lines, LogFile, Loop, clock
 from bayestree.runs.live import Live

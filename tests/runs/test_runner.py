@@ -10,7 +10,7 @@ import pytest
 from filelock import FileLock
 
 import bayestree
-from bayestree import _arviz
+from bayestree._utils import arviz_compat
 from bayestree.runs import outputs
 from bayestree.runs.rows import read_rows
 from bayestree.runs.runner import run
@@ -93,8 +93,8 @@ class TestWhatIsWritten:
     def test_large_groups_are_left_out(self, tmp_path, monkeypatch):
         monkeypatch.setattr(outputs, "MOST_NUMBERS", 48 * 3 - 1)
         found = run(run_file(tmp_path, output={"draws": True}))
-        container = _arviz.arviz().from_netcdf(found.folder / "posterior.nc")
-        assert "log_likelihood" not in _arviz.names(container)
+        container = arviz_compat.arviz().from_netcdf(found.folder / "posterior.nc")
+        assert "log_likelihood" not in arviz_compat.names(container)
         assert container["posterior"]["hyperplane"].shape[:2] == (1, 3)
 
     def test_the_report(self, tmp_path):

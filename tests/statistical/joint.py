@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from scipy import special, stats
 
-from bayestree._mcmc import ess
+from bayestree._utils.mcmc import ess
 from bayestree.inference import Data, Posterior
 from bayestree.inference.given import Given, redraw_shrinkage
 from bayestree.inference.hamiltonian import StepSize, transition

@@ -164,7 +164,7 @@ def schema(
     line of a run file.
     """
     with clear_errors():
-        from bayestree._write import write_whole
+        from bayestree._utils.write import write_whole
         from bayestree.runs.json_schema import card_schema, run_schema, sweep_schema
         from bayestree.runs.paths import check_output
 

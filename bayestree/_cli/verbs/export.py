@@ -111,7 +111,7 @@ def _checked(content: bytes, folder: Path, estimator: Any) -> dict[str, Any]:
 
 
 def _tell(content: str | bytes, out: Path | None, told: dict[str, Any], *, as_json: bool) -> None:
-    from bayestree._write import write_whole
+    from bayestree._utils.write import write_whole
 
     if out is not None:
         write_whole(out, content)

@@ -45,7 +45,7 @@ def report(
         page = (folder / "report.html" if out is None else out).absolute()
         if out is not None:
             _check(page)
-        from bayestree._write import write_whole
+        from bayestree._utils.write import write_whole
         from bayestree.runs.folder import RunFolder
         from bayestree.runs.outputs import report_of
         from bayestree.runs.store import open_run

@@ -14,7 +14,7 @@ from bayestree._cli.folders import check_output, write_table
 from bayestree._cli.options import Json
 from bayestree._cli.output import facet_columns, scores_in_lines
 from bayestree._cli.tables import aligned, records
-from bayestree._wording import counted, one_line
+from bayestree._utils.wording import counted, one_line
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from bayestree import routing
-from bayestree._progress import Track
-from bayestree._seed import RandomState, draw_seed
-from bayestree._wording import counted
+from bayestree._utils.progress import Track
+from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.wording import counted
 from bayestree.inference.data import Data
 from bayestree.inference.facets.bound import FacetPrior
 from bayestree.inference.facets.draws import Draws, fresh_draws

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.inference.criteria import Criterion, criterion_of
 from bayestree.inference.data import Data
 from bayestree.inference.splitters.bivariate_search import SLACK, Line, LineSearch
 from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.models.leaves import Leaf
-from bayestree.tree import FloatArray
 
 
 @dataclass(frozen=True)

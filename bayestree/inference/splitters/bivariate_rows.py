@@ -5,10 +5,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from bayestree._utils.arrays import FloatArray, IntArray
 
 CHUNK = 100_000  # numbers held at a time, in each of a few arrays: they stay in the cache
 OVERHEAD = 40_000  # numbers that are sorted and summed in the time that it takes to make cells

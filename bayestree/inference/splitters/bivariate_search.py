@@ -16,14 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayestree.inference.splitters.bivariate_rows import (
-    Codes,
-    FloatArray,
-    IntArray,
-    Rows,
-    codes_of,
-    parts,
-)
+from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree.inference.splitters.bivariate_rows import Codes, Rows, codes_of, parts
 
 #: Worth of splits, from the sums (c, ...) of the statistics on their left, and over all rows (c,).
 Worth = Callable[[FloatArray, FloatArray], FloatArray]

@@ -21,13 +21,12 @@ from scipy.special import xlogy
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.inference.data import Data
 from bayestree.inference.splitters.protocol import FittedSplit
 
 TINY = np.finfo(np.float64).tiny  # keeps log 0 finite where 0 log 0 = 0
 START = 0.5  # coefficients and offset start uniform on (-START, START)
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,8 @@ from joblib import Parallel
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from bayestree._progress import Track
+from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.progress import Track
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.tao.leaves import LeafRule, LinearLeaves, MajorityLeaves, MeanLeaves
@@ -25,8 +26,8 @@ from bayestree.inference.training import check_counts
 from bayestree.models.leaves import Categorical
 from bayestree.models.likelihoods import DETERMINISTIC
 from bayestree.models.soft_tree import SoftTree
-from bayestree.topology import IntArray, Topology
-from bayestree.tree import FloatArray, Tree
+from bayestree.topology import Topology
+from bayestree.tree import Tree
 
 
 class _Best(NamedTuple):

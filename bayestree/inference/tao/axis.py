@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree.inference.tao.solvers import NodeSplit, reduced_loss
-from bayestree.topology import BoolArray
-from bayestree.tree import FloatArray
 
 ELEMENTS = 4_000_000  # numbers sorted at a time; bounds memory
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree.inference.splitters.bivariate_search import Line, LineSearch
 from bayestree.inference.tao.solvers import NodeSplit, reduced_loss
-from bayestree.topology import BoolArray
-from bayestree.tree import FloatArray
 
 ROUNDING = 1e-12  # of the weight of all rows: sums in another order may differ by so much
 

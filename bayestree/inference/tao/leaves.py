@@ -5,8 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bayestree.topology import IntArray
-from bayestree.tree import FloatArray
+from bayestree._utils.arrays import FloatArray, IntArray
 
 
 class LeafRule(Protocol):

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree.inference.tao.logistic import fit_logistic
 from bayestree.inference.tao.solvers import NodeSplit
-from bayestree.topology import BoolArray
-from bayestree.tree import FloatArray
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
-from bayestree.topology import BoolArray, IntArray
-from bayestree.tree import FloatArray
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 
 STEPS = 50  # of Newton, at most
 INNER = 100  # steps on a Gram matrix, at most

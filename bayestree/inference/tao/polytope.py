@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree.inference.tao.solvers import NodeSplit
-from bayestree.topology import BoolArray
-from bayestree.tree import FloatArray
 
 OUTER = 0.1  # share of the rows outside each facet of a fresh start
 LEAST_RATE = 1e-10  # of s: a row of the right side that no expert votes for costs 23 nats

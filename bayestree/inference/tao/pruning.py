@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bayestree._utils.arrays import IntArray
 from bayestree.inference.tao.state import Reach
-from bayestree.topology import IntArray, Topology
+from bayestree.topology import Topology
 
 
 def redundant_nodes(topology: Topology, reach: Reach, values: NDArray[Any]) -> IntArray:

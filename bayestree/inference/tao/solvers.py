@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bayestree.topology import BoolArray
-from bayestree.tree import LOG2, FloatArray
+from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree.tree import LOG2
 
 
 class NodeSplit(NamedTuple):

@@ -3,11 +3,12 @@
 import numpy as np
 import torch
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.tao.solvers import NodeSplit
 from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
-from bayestree.tree import FloatArray, Tree, facet_threshold
+from bayestree.tree import Tree, facet_threshold
 
 SILENT = -40.0  # log-weight of an expert that is there for the shape of the arrays only
 

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from joblib import delayed
 
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree.inference.tao.solvers import NodeSplit, ReducedSolver, reduced_loss
 from bayestree.inference.tao.state import Alternation, Reach
-from bayestree.topology import BoolArray, IntArray
-from bayestree.tree import FloatArray
 
 
 class ReducedProblem(NamedTuple):

@@ -4,9 +4,9 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.report.html import words
 from bayestree.report.html.svg import element, lines
-from bayestree.tree import FloatArray
 
 STACK = (240.0, 12.0)  # width and height of a bar of classes
 COLUMN, TALL, FOOT = 22.0, 84.0, 30.0  # of a bar of a size: width, height, room for the numbers

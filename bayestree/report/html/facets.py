@@ -5,13 +5,14 @@ from typing import NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from bayestree._inequality import inequality, limit
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.inequality import inequality, limit
 from bayestree.diagnostics import Facets
 from bayestree.report.html import images, words
 from bayestree.report.html.labels import condition
 from bayestree.report.html.study import Study
 from bayestree.report.words import FacetWords
-from bayestree.tree import FloatArray, Tree
+from bayestree.tree import Tree
 
 MEASURED = 24  # nodes whose facets are matched across the draws: those of the most rows
 TERMS, DIGITS = 4, 3  # of a facet, as in export_text

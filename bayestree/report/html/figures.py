@@ -7,17 +7,15 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 
 from bayestree import plots
+from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.plots import _style
 from bayestree.report.html import words
 from bayestree.report.html.picture import picture
 from bayestree.report.html.study import Study
 from bayestree.report.rows import Rows
-
-Floats = NDArray[np.float64]
 
 PANEL = (2.75, 2.05)  # inches of a small panel
 PLOT = (4.6, 3.3)  # and of a figure alone
@@ -184,7 +182,7 @@ def _predicted(ax: Axes, study: Study, rows: Rows) -> None:
     _style.open_frame(ax)
 
 
-def coverage_of(study: Study) -> Floats | None:
+def coverage_of(study: Study) -> FloatArray | None:
     """Share of the scored rows inside their intervals of each of ``LEVELS``."""
     if not study.drawn or study.scored is None or not hasattr(study.estimator, "predict_interval"):
         return None
@@ -198,7 +196,7 @@ def coverage_of(study: Study) -> Floats | None:
     return np.array(inside)
 
 
-def coverage(inside: Floats, n: int) -> Markup:
+def coverage(inside: FloatArray, n: int) -> Markup:
     """Share of the rows inside their intervals against the probability of these."""
     spoken = f"Share of {n} rows inside their intervals against the probability of the intervals"
 

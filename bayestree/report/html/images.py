@@ -8,8 +8,8 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.image import imsave
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.report.html.svg import element, title
-from bayestree.tree import FloatArray
 
 SIDE = 112  # pixels of the longer side on the page
 

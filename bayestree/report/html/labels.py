@@ -4,11 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bayestree._inequality import inequality, limit
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.inequality import inequality, limit
 from bayestree.report.html import words
 from bayestree.report.html.study import Study
 from bayestree.routed_tree import RoutedTree
-from bayestree.tree import FloatArray, Tree, facet_threshold
+from bayestree.tree import Tree, facet_threshold
 
 TINY = float(np.finfo(np.float64).tiny)
 TERMS = 2  # of the condition of a node in a drawing

@@ -7,12 +7,13 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.report.html import charts, images, words
 from bayestree.report.html.facets import MEASURED, FacetTable, point_facets, posterior_facets
 from bayestree.report.html.labels import Labels
 from bayestree.report.html.study import Study
 from bayestree.routed_tree import RoutedTree
-from bayestree.tree import FloatArray, Tree, facet_threshold
+from bayestree.tree import Tree, facet_threshold
 
 PRINTED = 9  # nodes whose description is on paper as well
 PICTURED = 60  # nodes with a histogram and the coefficients of their facets

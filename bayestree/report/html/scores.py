@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import r2_score, root_mean_squared_error
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.report.html import words
 from bayestree.report.html.study import Study
 from bayestree.report.words import fitted_to
 
-Floats = NDArray[np.float64]
 Labels = NDArray[Any]
 
 MOST_CLASSES = 12  # of a table of confusions
@@ -149,7 +149,7 @@ def _of_record(study: Study) -> Scores | None:
 
 
 def _of_classes(
-    study: Study, y: Labels, found: Labels, weights: Floats
+    study: Study, y: Labels, found: Labels, weights: FloatArray
 ) -> tuple[list[Score], float | None]:
     """Scores of classes, and the standard error of the difference to the linear model."""
     assert study.probability is not None
@@ -159,7 +159,7 @@ def _of_classes(
     loss = -np.log(np.maximum((study.probability * truth).sum(axis=1), TINY))
     brier = ((study.probability - truth) ** 2).sum(axis=1)
     even = np.log(len(study.classes))
-    own: dict[str, Floats] = {}
+    own: dict[str, FloatArray] = {}
     if study.baseline is not None and study.scored is not None:
         linear = study.baseline.model
         probability = linear.predict_proba(study.scored.X)
@@ -188,7 +188,12 @@ def _of_classes(
 
 
 def _mean(
-    key: str, name: str, values: Floats, weights: Floats, against: str, baseline: dict[str, Floats]
+    key: str,
+    name: str,
+    values: FloatArray,
+    weights: FloatArray,
+    against: str,
+    baseline: dict[str, FloatArray],
 ) -> Score:
     """A mean over the rows with its standard error, and that of the linear model."""
     value = float(np.average(values, weights=weights))
@@ -198,7 +203,7 @@ def _mean(
 
 
 def _of_values(
-    study: Study, y: Labels, found: Labels, weights: Floats
+    study: Study, y: Labels, found: Labels, weights: FloatArray
 ) -> tuple[list[Score], float | None]:
     """Scores of numbers, and the standard error of the difference to the linear model."""
     truth, guess = y.astype(np.float64), found.astype(np.float64)
@@ -243,7 +248,7 @@ class _Errors(NamedTuple):
     r2: float | None
 
 
-def _sizes_of_errors(truth: Floats, guess: Floats, weights: Floats) -> _Errors:
+def _sizes_of_errors(truth: FloatArray, guess: FloatArray, weights: FloatArray) -> _Errors:
     return _Errors(
         float(root_mean_squared_error(truth, guess, sample_weight=weights)),
         float(np.average(np.abs(truth - guess), weights=weights)),
@@ -251,7 +256,7 @@ def _sizes_of_errors(truth: Floats, guess: Floats, weights: Floats) -> _Errors:
     )
 
 
-def _error(values: Floats, weights: Floats) -> float | None:
+def _error(values: FloatArray, weights: FloatArray) -> float | None:
     """Standard error of a weighted mean of independent rows."""
     share = weights / weights.sum()
     away = values - np.average(values, weights=weights)

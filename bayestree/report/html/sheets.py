@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bayestree.topology import BoolArray, Topology
-from bayestree.tree import FloatArray
+from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree.topology import Topology
 
 MOST_TIPS, FULL = 10, 12  # leaves and closed branches of a sheet: wanted, and at most
 DEEPEST = 7  # levels of a sheet

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bayestree._wording import isolated
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.wording import isolated
 from bayestree.diagnostics import (
     Calibration,
     Convergence,
@@ -22,8 +23,6 @@ from bayestree.report import splits
 from bayestree.report.baseline import Baseline, fit_baseline
 from bayestree.report.rows import Rows
 from bayestree.routed_tree import RoutedTree
-
-Floats = NDArray[np.float64]
 
 SIZE_WORK = 6000  # polytopes that are measured, of all nodes and draws, at most
 PRIOR_NODES = 8  # of which the prior is counted as well, which takes longer
@@ -163,13 +162,13 @@ class Study:
         return replace(found, prior=replace(found.prior, draws=some))
 
     @cached_property
-    def size_table(self) -> Floats:
+    def size_table(self) -> FloatArray:
         """Posterior probability of each number of facets of each node."""
         assert self.sizes is not None
         return self.sizes.probabilities()
 
     @cached_property
-    def prior_table(self) -> Floats | None:
+    def prior_table(self) -> FloatArray | None:
         """The same under the prior, where it is proper and nodes are few."""
         if self.sizes is None or self.sizes.prior is None:
             return None
@@ -218,11 +217,11 @@ class Study:
         return self.uncertainty.to_frame("node")
 
     @cached_property
-    def probability(self) -> Floats | None:
+    def probability(self) -> FloatArray | None:
         """Class probabilities of ``scored``, shape (n, C)."""
         if self.scored is None or not self.classifies:
             return None
-        found: Floats = self.estimator.predict_proba(self.scored.X)
+        found: FloatArray = self.estimator.predict_proba(self.scored.X)
         return found
 
     @cached_property

@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from bayestree._wording import FIRST_STRONG, POP
+from bayestree._utils.wording import FIRST_STRONG, POP
 
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 TAKEN = re.compile(r" - (?=[0-9.])")  # between two terms

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from bayestree._parallel import Call, in_parallel
+from bayestree._utils.parallel import Call, in_parallel
 from bayestree.runs.cluster import spread
 from bayestree.runs.manifest import now, versions
 from bayestree.runs.progress import Both, Display, Silent

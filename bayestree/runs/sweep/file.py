@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 import tomli_w
 from pydantic import Field, TypeAdapter, ValidationError
 
-from bayestree._write import write_whole
+from bayestree._utils.write import write_whole
 from bayestree.runs.fields import LARGEST
 from bayestree.runs.keys import find_key
 from bayestree.runs.nearest import nearest

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from threadpoolctl import threadpool_limits
 
-from bayestree._threads import threads_for
+from bayestree._utils.threads import threads_for
 from bayestree.runs.scores import scored
 
 DONE: Final = "done"

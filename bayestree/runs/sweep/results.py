@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from bayestree._write import write_whole
+from bayestree._utils.write import write_whole
 from bayestree.runs.folder import RunFolder
 from bayestree.runs.sweep.file import MORE, Metric
 from bayestree.runs.sweep.fit import DONE, Outcome

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from bayestree._wording import FIRST_STRONG, POP
+from bayestree._utils.wording import FIRST_STRONG, POP
 from bayestree.report.html import words
 from bayestree.report.html.sheets import FULL, sheets, shown_nodes
 from bayestree.topology import Topology

@@ -3,11 +3,11 @@
 import numpy as np
 from markupsafe import Markup
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.report import splits
 from bayestree.report.html import figures, images, words
 from bayestree.report.html.sections._section import CLASS_KEY, Section
 from bayestree.report.html.study import Study
-from bayestree.tree import FloatArray
 
 MOST_USED = 15  # features listed
 

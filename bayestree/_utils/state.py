@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from bayestree._progress import Parts
+from bayestree._utils.progress import Parts
 
 HEADER = 8  # bytes that hold the length of a file's header
 KEY = "state"

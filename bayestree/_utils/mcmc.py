@@ -3,11 +3,10 @@
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from bayestree._arviz import arviz, major_version
-
-FloatArray = NDArray[np.float64]
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arviz_compat import arviz, major_version
 
 
 def r_hat(values: ArrayLike) -> FloatArray:

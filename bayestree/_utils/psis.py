@@ -7,12 +7,11 @@ ratios of this sign and ArviZ 1.x their negatives, and nothing in their results 
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from bayestree._arviz import arviz, major_version
-
-FloatArray = NDArray[np.float64]
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arviz_compat import arviz, major_version
 
 SPREAD = 1e-9  # log ratios that differ by less are equal but for rounding
 SMALLEST = float(np.log(np.finfo(np.float64).tiny))

@@ -52,7 +52,7 @@ class Monitor(Protocol):
         total : int
         parts : mapping or None
             All that the loop changes and later steps depend on, but for torch's generator (see
-            ``bayestree._state``); None for a loop that cannot be taken up in the middle.
+            ``bayestree._utils.state``); None for a loop that cannot be taken up in the middle.
         show : bool
             Whether the caller wants to see it.
         """
