@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bayestree import ConvexPolytopeTreeClassifier, arviz_compat
+from bayestree import ConvexPolytopeTreeClassifier
+from bayestree._utils import arviz_compat
 from bayestree.diagnostics import loo_of, polytope_size
 
 ROOT = Path(__file__).parents[1]

@@ -12,7 +12,8 @@ from scipy import stats
 from sklearn.exceptions import NotFittedError
 
 import bayestree
-from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, arviz_compat
+from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+from bayestree._utils import arviz_compat
 
 DATA = Path(__file__).parents[1] / "data"
 FAST = {"epochs": 20, "n_draws": 40, "n_experts": 4, "max_depth": 2, "random_state": 0}
