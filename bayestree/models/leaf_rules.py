@@ -1,4 +1,4 @@
-"""What leaves predict under TAO, and what that costs."""
+"""Optimal leaves of a deterministic tree under a loss, for alternating optimisation."""
 
 from typing import Any, Protocol
 
@@ -9,23 +9,24 @@ from bayestree._utils.arrays import FloatArray, IntArray
 
 
 class LeafRule(Protocol):
-    """The best leaves for given rows. ``values`` holds what all leaves say, one entry a leaf."""
+    """Optimal leaves for given rows; ``values`` holds the parameters of each leaf."""
 
     def start(self, n_leaves: int) -> NDArray[Any]:
-        """What leaves say before they have seen rows: the best single leaf's word."""
+        """Initial values: those of the best single leaf."""
 
     def fit(self, values: NDArray[Any], leaf: IntArray) -> NDArray[Any]:
-        """Best values, given the leaf (n,) of each row; a leaf without rows keeps its own."""
+        """Best values given the leaf (n,) of each row; a leaf without rows keeps its values."""
 
     def loss(self, values: NDArray[Any], leaf: IntArray, rows: IntArray) -> FloatArray:
-        """Loss of each of ``rows`` in the leaf of the same place, without its weight."""
+        """Unweighted loss of each of ``rows`` in the corresponding entry of ``leaf``."""
 
     def penalty(self, values: NDArray[Any]) -> float:
-        """What the objective adds for the leaves."""
+        """Penalty of the leaves in the objective."""
+        return 0.0
 
 
-class MajorityLeaves:
-    """The class of most weight, under 0/1 loss; where two have as much, the leaf's own stays.
+class MajorityLeaves(LeafRule):
+    """The class of largest weight, under 0/1 loss; on ties a leaf keeps its class.
 
     Parameters
     ----------
@@ -45,17 +46,14 @@ class MajorityLeaves:
         cell = leaf * self.n_classes + self.y
         counts = np.bincount(cell, self.weights, len(values) * self.n_classes)
         counts = counts.reshape(len(values), self.n_classes)
-        own = counts[np.arange(len(values)), values]
-        return np.where(counts.max(axis=1) > own, counts.argmax(axis=1), values)
+        current = counts[np.arange(len(values)), values]
+        return np.where(counts.max(axis=1) > current, counts.argmax(axis=1), values)
 
     def loss(self, values: NDArray[Any], leaf: IntArray, rows: IntArray) -> FloatArray:
         return (values[leaf] != self.y[rows]).astype(np.float64)
 
-    def penalty(self, values: NDArray[Any]) -> float:
-        return 0.0
 
-
-class MeanLeaves:
+class MeanLeaves(LeafRule):
     """The mean of y, under squared loss.
 
     Parameters
@@ -77,11 +75,8 @@ class MeanLeaves:
     def loss(self, values: NDArray[Any], leaf: IntArray, rows: IntArray) -> FloatArray:
         return (self.y[rows] - values[leaf]) ** 2
 
-    def penalty(self, values: NDArray[Any]) -> float:
-        return 0.0
 
-
-class LinearLeaves:
+class LinearLeaves(LeafRule):
     """Ridge regression in every leaf, under squared loss plus ``ridge`` |slope|^2.
 
     ``values`` has d + 1 columns: the slopes, and the prediction where all features are 0.
@@ -91,7 +86,7 @@ class LinearLeaves:
     X : array, shape (n, d)
     y, weights : arrays, shape (n,)
     ridge : float
-        Above 0; in units of the loss, for features on the scale of ``X``.
+        Positive penalty in units of the loss, for features on the scale of ``X``.
     """
 
     def __init__(
@@ -135,7 +130,7 @@ def ridge_fit(
     target = (y - mean) * np.sqrt(weights)
     n_rows, n_features = rows.shape
     if n_rows < n_features:
-        # the same slopes from the smaller of the two systems of equations
+        # the dual system has the same solution and is smaller
         slope = rows.T @ np.linalg.solve(rows @ rows.T + ridge * np.eye(n_rows), target)
     else:
         slope = np.linalg.solve(rows.T @ rows + ridge * np.eye(n_features), rows.T @ target)

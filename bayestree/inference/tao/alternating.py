@@ -28,7 +28,7 @@ from bayestree.tree import Tree
 
 
 class _Best(NamedTuple):
-    """The best tree seen."""
+    """The best tree so far."""
 
     objective: float
     splits: list[NodeSplit]
@@ -137,7 +137,7 @@ def tao(
 def _leaf_sites(
     model: SoftTree, data: Data, topology: Topology, leaf: IntArray
 ) -> dict[str, torch.Tensor]:
-    """Sites of constant leaves, given the leaf (n,) of each row."""
+    """Sites of constant leaves given the leaf (n,) of each row."""
     statistics = model.leaf.statistics(data.y, data.weights).double()
     sums = statistics.new_zeros(topology.n_leaves, statistics.shape[1])
     place = torch.as_tensor(leaf, device=statistics.device)
@@ -145,7 +145,7 @@ def _leaf_sites(
 
 
 class _Descent:
-    """Sweeps over one tree, and the best tree seen."""
+    """Sweeps over one tree, and the best tree so far."""
 
     def __init__(self, tree: Alternation, solver: ReducedSolver, strict: bool) -> None:
         self.tree, self.solver, self.strict = tree, solver, strict
@@ -183,7 +183,7 @@ class _Descent:
         self.best = _Best(first, list(tree.splits), tree.values, self.reach)
         self.trace.append((loss, objective))
         track = Track(range(sweeps), "tao", show=progress, parts={"descent": self})
-        # threads, also where all else goes to a cluster: the updates of nodes are short
+        # threads even in a cluster, because the updates of nodes are short
         pool = Parallel(n_jobs=n_jobs, require="sharedmem")
         with nullcontext() if pool.n_jobs == 1 else pool as parallel:
             for _ in track:
@@ -201,13 +201,13 @@ class _Descent:
         return self.trace
 
     def _refit(self) -> tuple[float, float]:
-        """Route the rows, refit the leaves; the loss and the objective."""
+        """Route the rows and refit the leaves; the loss and the objective."""
         tree = self.tree
         self.reach = reach = tree.reach()
         tree.values = tree.rule.fit(tree.values, reach.leaf)
         loss = float(tree.weights @ tree.losses(reach.leaf, np.arange(len(tree.X))))
-        # Splits that part no rows go in the end. Strict descent counts them, or rows that come
-        # back to one would raise the objective.
+        # Splits that separate no rows are pruned at the end. Strict descent includes them, or the
+        # objective would increase when rows return to one.
         penalty = sum(
             self.solver.penalty(split)
             for split, right in zip(tree.splits, reach.right, strict=True)
@@ -225,14 +225,14 @@ def _check(ridge: float, leaf_ridge: float | None) -> None:
 def _start(
     model: SoftTree, data: Data, init: Tree | Posterior, leaf_ridge: float | None
 ) -> Alternation:
-    topology, splits = splits_of(init, model)
     X = data.X.numpy(force=True)
+    weights = data.weights.double().numpy(force=True)
+    rows = (X, data.y.numpy(force=True), weights)
+    rule = model.likelihood.rule(model.leaf, rows, leaf_ridge)
+    topology, splits = splits_of(init, model)
     if splits and splits[0].n_features != X.shape[1]:
         raise ValueError(
-            f"init has splits on {splits[0].n_features} features, and the rows have {X.shape[1]}."
+            f"init has splits on {splits[0].n_features} features, but the rows have {X.shape[1]}."
         )
-    weights = data.weights.double().numpy(force=True)
-    y = data.y.numpy(force=True)
-    rule = model.likelihood.rule(model.leaf, X, y, weights, leaf_ridge)
     splits = [split.cast(X.dtype) for split in splits]
     return Alternation(X, weights, topology, splits, rule, rule.start(topology.n_leaves))

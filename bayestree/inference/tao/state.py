@@ -1,4 +1,4 @@
-"""The deterministic tree while it is being optimised: splits that change, rows that move."""
+"""The deterministic tree during alternating optimisation."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,16 +11,16 @@ from bayestree.inference.tao.solvers import NodeSplit
 from bayestree.models.leaf_rules import LeafRule
 from bayestree.topology import Topology
 
-SPARSE = 4  # a split that uses less than one in so many features is scored on those alone
+SPARSE = 4  # splits that use less than 1 / SPARSE of the features are evaluated on those alone
 
 
 class Reach(NamedTuple):
-    """Where all rows go: the reduced sets.
+    """Routing of all rows, with the reduced set of each node.
 
     Attributes
     ----------
     rows : list of arrays
-        Rows that reach each node.
+        Rows of each node.
     right : list of arrays
         Their sides there.
     leaf : array, shape (n,)
@@ -33,7 +33,7 @@ class Reach(NamedTuple):
 
 @dataclass
 class Alternation:
-    """A tree in the middle of its optimisation.
+    """A tree during its optimisation.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Alternation:
     splits : list of NodeSplit
     rule : LeafRule
     values : array
-        What the leaves say, as ``rule`` has it.
+        Parameters of the leaves as defined by ``rule``.
     """
 
     X: NDArray[np.floating]
@@ -54,12 +54,12 @@ class Alternation:
     values: NDArray[Any]
 
     def levels(self) -> list[list[int]]:
-        """Nodes of each depth, the root first."""
+        """Nodes of each depth from the root down."""
         depth = self.topology.node_depth
         return [np.flatnonzero(depth == level).tolist() for level in range(self.topology.depth)]
 
     def sides(self, split: NodeSplit, rows: IntArray) -> BoolArray:
-        """Which of the rows a split sends right."""
+        """Whether a split sends each of the rows right."""
         used = np.flatnonzero(split.hyperplane.any(axis=0))
         if len(used) == 0:
             return np.broadcast_to(split.goes_right(self.X[:1, :]), rows.shape)
@@ -69,7 +69,7 @@ class Alternation:
         return split.goes_right(self.X if len(rows) == len(self.X) else self.X[rows])
 
     def reach(self) -> Reach:
-        """One pass of all rows through the tree."""
+        """Route all rows through the tree."""
         n_nodes = self.topology.n_nodes
         none = np.empty(0, dtype=np.int64)
         rows = [none] * n_nodes
@@ -103,5 +103,5 @@ class Alternation:
         return leaf
 
     def losses(self, leaf: IntArray, rows: IntArray) -> FloatArray:
-        """Loss of each row in a leaf, without its weight."""
+        """Unweighted loss of each row in its leaf."""
         return self.rule.loss(self.values, leaf, rows)
