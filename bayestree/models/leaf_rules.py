@@ -1,4 +1,4 @@
-"""Predictions of leaves under TAO, and their losses."""
+"""Optimal leaves of a deterministic tree under a loss, for alternating optimisation."""
 
 from typing import Protocol
 
@@ -8,23 +8,24 @@ from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 
 
 class LeafRule(Protocol):
-    """Optimal leaves for given rows; ``values`` are the predictions, one entry per leaf."""
+    """Optimal leaves for given rows; ``values`` holds the parameters of each leaf."""
 
     def start(self, n_leaves: int) -> AnyArray:
-        """Initial values: the best constant prediction."""
+        """Initial values: those of the best single leaf."""
 
     def fit(self, values: AnyArray, leaf: IntArray) -> AnyArray:
-        """Optimal values, given the leaf (n,) of each row; empty leaves are unchanged."""
+        """Best values given the leaf (n,) of each row; a leaf without rows keeps its values."""
 
     def loss(self, values: AnyArray, leaf: IntArray, rows: IntArray) -> FloatArray:
-        """Unweighted loss of each of ``rows`` in the corresponding ``leaf``."""
+        """Unweighted loss of each of ``rows`` in the corresponding entry of ``leaf``."""
 
     def penalty(self, values: AnyArray) -> float:
         """Penalty of the leaves in the objective."""
+        return 0.0
 
 
-class MajorityLeaves:
-    """Weighted majority class, under 0/1 loss; in a tie the current class is kept.
+class MajorityLeaves(LeafRule):
+    """The class of largest weight, under 0/1 loss; on ties a leaf keeps its class.
 
     Parameters
     ----------
@@ -50,11 +51,8 @@ class MajorityLeaves:
     def loss(self, values: AnyArray, leaf: IntArray, rows: IntArray) -> FloatArray:
         return (values[leaf] != self.y[rows]).astype(np.float64)
 
-    def penalty(self, values: AnyArray) -> float:
-        return 0.0
 
-
-class MeanLeaves:
+class MeanLeaves(LeafRule):
     """The mean of y, under squared loss.
 
     Parameters
@@ -76,21 +74,18 @@ class MeanLeaves:
     def loss(self, values: AnyArray, leaf: IntArray, rows: IntArray) -> FloatArray:
         return (self.y[rows] - values[leaf]) ** 2
 
-    def penalty(self, values: AnyArray) -> float:
-        return 0.0
 
-
-class LinearLeaves:
+class LinearLeaves(LeafRule):
     """Ridge regression in every leaf, under squared loss plus ``ridge`` |slope|^2.
 
-    ``values`` has d + 1 columns: the slopes and the intercept.
+    ``values`` has d + 1 columns: the slopes, and the prediction where all features are 0.
 
     Parameters
     ----------
     X : array, shape (n, d)
     y, weights : arrays, shape (n,)
     ridge : float
-        Positive; in units of the loss, for features on the scale of ``X``.
+        Positive penalty in units of the loss, for features on the scale of ``X``.
     """
 
     def __init__(self, X: AnyArray, y: FloatArray, weights: FloatArray, ridge: float) -> None:
@@ -108,28 +103,29 @@ class LinearLeaves:
         for number, (stop, size) in enumerate(zip(ends, np.diff(ends, prepend=0), strict=True)):
             if size:
                 rows = order[stop - size : stop]
-                some = self.X[rows], self.y[rows], self.weights[rows]
-                found[number] = ridge_fit(*some, self.ridge)
+                found[number] = ridge_fit(
+                    self.X[rows], self.y[rows], self.weights[rows], self.ridge
+                )
         return found
 
     def loss(self, values: AnyArray, leaf: IntArray, rows: IntArray) -> FloatArray:
         slopes = values[leaf, :-1]
-        prediction = np.einsum("ij,ij->i", self.X[rows], slopes) + values[leaf, -1]
-        return (self.y[rows] - prediction) ** 2
+        guess = np.einsum("ij,ij->i", self.X[rows], slopes) + values[leaf, -1]
+        return (self.y[rows] - guess) ** 2
 
     def penalty(self, values: AnyArray) -> float:
         return float(self.ridge * (values[:, :-1] ** 2).sum())
 
 
 def ridge_fit(X: AnyArray, y: FloatArray, weights: FloatArray, ridge: float) -> FloatArray:
-    """Slopes s (d) and, last, intercept a that minimise sum w (y - a - s.x)^2 + ridge |s|^2."""
+    """Slopes (d) and, last, intercept that minimise sum w (y - a - s.x)^2 + ridge |s|^2."""
     center = weights @ X / weights.sum()
     mean = weights @ y / weights.sum()
     rows = (X - center) * np.sqrt(weights)[:, None]
     target = (y - mean) * np.sqrt(weights)
     n_rows, n_features = rows.shape
     if n_rows < n_features:
-        # (Z'Z + ridge I)^-1 Z' = Z' (ZZ' + ridge I)^-1: solve the smaller system
+        # the dual system has the same solution and is smaller
         slope = rows.T @ np.linalg.solve(rows @ rows.T + ridge * np.eye(n_rows), target)
     else:
         slope = np.linalg.solve(rows.T @ rows + ridge * np.eye(n_features), rows.T @ target)

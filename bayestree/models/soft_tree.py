@@ -95,9 +95,9 @@ class SoftTree:
         plate = pyro.plate("data", len(X), subsample_size=subsample_size, dim=-1)
         with plate as rows:
             log_prob = self.leaf_log_probs(sites, X[rows])
-        observed = None if y is None else y[rows]
         weight = X.new_ones(len(log_prob)) if weights is None else weights[rows]
-        return self.likelihood.state(self.leaf, sites, log_prob, observed, weight, plate)
+        batch = likelihoods.Batch(log_prob, None if y is None else y[rows], weight)
+        return self.likelihood.state(self.leaf, sites, batch, plate)
 
     def state_parameters(self, n_features: int, like: Tensor) -> dict[str, Tensor]:
         """State the priors in Pyro: sample the sites of splits and, unless plug-in, leaves.

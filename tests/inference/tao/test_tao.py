@@ -262,7 +262,7 @@ def test_refuses_what_it_cannot_do():
         tao(model, data, init="cart")
     with pytest.raises(ValueError, match="a split with 4 features, but the model allows at most 1"):
         tao(model_of(y, split=Oblique(1)), data, init=first)
-    with pytest.raises(ValueError, match="splits on 4 features, and the rows have 3"):
+    with pytest.raises(ValueError, match="splits on 4 features, but the rows have 3"):
         tao(model, Data.of(X[:, :3], y), init=first)
 
 
