@@ -16,7 +16,6 @@ from bayestree.inference import by_row
 from bayestree.inference.attributes import attributes_of
 from bayestree.inference.data import UNUSED, Data, Units
 from bayestree.inference.labels import Labels
-from bayestree.models import Spatial
 from bayestree.models.prior_draws import improper_priors, sample_prior, site_names
 from bayestree.models.sites import DIMENSIONS
 from bayestree.models.soft_tree import SoftTree
@@ -204,8 +203,7 @@ class Conversion:
     def _used(self) -> Tensor:
         """Columns that the densities of the draws are of, shape (d,)."""
         used = torch.as_tensor(self._units.scale < UNUSED)
-        # that prior is of whole images
-        return used | isinstance(self.model.priors.hyperplane, Spatial)
+        return used | self.model.priors.hyperplane.couples_features
 
     @property
     def _each_in_use(self) -> Iterator[dict[str, Tensor]]:

@@ -12,7 +12,7 @@ from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.inference.data import Data
-from bayestree.inference.given import Given, gradient_of_data, redraw_shrinkage
+from bayestree.inference.given import Given, gradient_of_data
 from bayestree.inference.hamiltonian import Move, StepSize, first_step_size, transition
 from bayestree.inference.improper import check_soft, coefficient_balance, warn_of_loose
 from bayestree.inference.jumps import Jumps
@@ -20,7 +20,6 @@ from bayestree.inference.metric import Information, Learnt, expert_blocks
 from bayestree.inference.posterior import Arrays, Posterior
 from bayestree.inference.potential import NumpyDensity, TorchDensity, density_of
 from bayestree.inference.training import check_counts
-from bayestree.models.priors import InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 
 SEGMENTS = 20  # of a run, between which progress is shown
@@ -300,9 +299,8 @@ def _transition(
         chain.step.update(move.acceptance_rate)
         _adapt(density, chain, given.vector(place.position), settings)
     vector = given.vector(place.position)
-    prior = density.model.priors.hyperplane
-    if isinstance(prior, InverseGammaScale):
-        redraw_shrinkage(density.layout.free(vector), prior, chain.rng)
+    if density.layout.n_moving < density.layout.length:
+        density.model.priors.hyperplane.redraw(density.layout.free(vector), chain.rng)
     value, accepted = density.value(vector), 0
     if jumps is not None:
         for _ in range(settings.n_refreshes):

@@ -2,7 +2,7 @@
 
 Samplers move in a vector of real numbers: ``log_weight``, ``hyperplane``, ``intercept`` and
 ``leaf_mean`` as they are, positive sites by their logarithms, class probabilities by their
-log-ratios to the last class. The densities include the Jacobians. Scales of hyperplanes are
+log-ratios to the last class. The densities include the Jacobians. The scales of hyperplanes are
 integrated out.
 """
 
@@ -15,36 +15,47 @@ import torch
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.softplus import LEAST_SCORE, softplus
 from bayestree.inference.data import Data
-from bayestree.inference.prior_gradients import PriorGradient, prior_gradient
 from bayestree.models.leaves import Categorical, Gaussian
 from bayestree.models.prior_draws import site_names
-from bayestree.models.priors import GammaProcess, InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 
 Sites = dict[str, FloatArray]
 
-POSITIVE = ("concentration", "rate", "shrinkage", "leaf_scale")
+POSITIVE = (
+    "concentration",
+    "rate",
+    "hyperplane_scale",
+    "intercept_scale",
+    "shrinkage",
+    "leaf_scale",
+)
 LOG_2PI = float(np.log(2 * np.pi))
 
 
 class Layout:
-    """Which stretch of the vector is which site.
+    """Positions of the sites in the vector.
 
     Parameters
     ----------
     model : SoftTree
-        With likelihood ``mixture`` and collapsed scales.
+        Model with likelihood ``mixture`` and collapsed scales.
     n_features : int
+
+    Attributes
+    ----------
+    n_moving : int
+        Length of the vector without the sites that the prior on hyperplanes can draw given the
+        others. These come last, and trajectories leave them as they are.
     """
 
     def __init__(self, model: SoftTree, n_features: int) -> None:
         leaf = model.leaf
         n_classes = leaf.n_classes if isinstance(leaf, Categorical) else 0
         size = model.size(n_features)
-        names = [*getattr(model.priors.weight, "hyper_priors", ()), "log_weight"]
-        names = (names if model.split.weighted else []) + ["hyperplane", "intercept", *leaf.sites]
-        if isinstance(model.priors.hyperplane, InverseGammaScale):
-            names.append("shrinkage")
+        weight, hyperplane = model.priors.weight, model.priors.hyperplane
+        names = ["hyperplane", "intercept", *leaf.sites, *hyperplane.sites]
+        if model.split.weighted:
+            names = [*weight.sites, "log_weight", *names]
         self.shapes = {name: size.shape(name, n_classes) for name in names}
         self.places: dict[str, slice] = {}
         start = 0
@@ -54,6 +65,8 @@ class Layout:
             self.places[name] = slice(start, stop)
             start = stop
         self.length = start
+        redrawn = hyperplane.sites if hyperplane.implements("redraw") else ()
+        self.n_moving = min((self.places[name].start for name in redrawn), default=start)
 
     def free(self, vector: FloatArray) -> Sites:
         """The sites on their unconstrained scales, as views of the vector (..., D)."""
@@ -118,12 +131,12 @@ class Layout:
 
 
 class TorchDensity:
-    """Log-density by automatic differentiation of ``SoftTree.log_joint``: any priors.
+    """Log-density by automatic differentiation of ``SoftTree.log_joint``, for any priors.
 
     Parameters
     ----------
     model : SoftTree
-        With likelihood ``mixture``.
+        Model with likelihood ``mixture``.
     data : Data
     """
 
@@ -163,20 +176,20 @@ class TorchDensity:
 
 
 class NumpyDensity:
-    """The same log-density, up to a constant, with its gradient written out: four times as fast.
+    """The same log-density, up to a constant, with a hand-coded gradient: four times as fast.
 
-    For weights of 1 or a ``GammaProcess`` without hyper-priors, and the package's own priors on
-    hyperplanes.
+    It covers priors that implement ``set_gradient``.
 
     Parameters
     ----------
     model : SoftTree
-        With likelihood ``mixture``.
+        Model with likelihood ``mixture``.
     data : Data
     """
 
     def __init__(self, model: SoftTree, data: Data) -> None:
         self.model = model = model.collapsed()
+        self.priors = model.split_priors
         self.layout = Layout(model, data.X.shape[1])
         X = data.X.numpy(force=True).astype(np.float64)
         # rows last: every pass runs along memory
@@ -185,27 +198,18 @@ class NumpyDensity:
         turns = model.topology.turns.astype(np.float64)
         self.paths = np.concatenate([turns[0], turns[1]])  # (2V, L)
         y = data.y.numpy(force=True)
-        leaf, plane = model.leaf, prior_gradient(model.priors.hyperplane)
+        leaf = model.leaf
         assert isinstance(leaf, Categorical | Gaussian)
-        assert plane is not None
         self.leaves: _CategoricalLeaves | _GaussianLeaves = (
             _CategoricalLeaves(leaf, y)
             if isinstance(leaf, Categorical)
             else _GaussianLeaves(leaf, y)
         )
-        self.plane: PriorGradient = plane
-        if model.split.weighted:
-            process = model.priors.weight
-            assert isinstance(process, GammaProcess)
-            self.atom, self.rate = process.concentration / model.split.n_experts, process.rate
 
     @staticmethod
     def covers(model: SoftTree) -> bool:
-        """Whether the gradient of a model is written out."""
-        weight = model.priors.weight
-        known = isinstance(weight, GammaProcess) and not weight.hyper_priors
-        written = prior_gradient(model.priors.hyperplane) is not None
-        return written and (known or not model.split.weighted)
+        """Whether the gradients of a model's priors are hand-coded."""
+        return all(prior.implements("set_gradient") for prior in model.split_priors)
 
     def value(self, vector: FloatArray) -> float:
         """Log-density at a vector (D,)."""
@@ -281,17 +285,12 @@ class NumpyDensity:
         into["intercept"] += plane[..., -1]
 
     def _split_prior(self, free: Sites) -> float:
-        total = self.plane.value(free)
-        if self.model.split.weighted:
-            log_weight = free["log_weight"]
-            total += float((self.atom * log_weight - self.rate * np.exp(log_weight)).sum())
-        return total
+        return sum(prior.log_density(free, self.model.split.n_experts) for prior in self.priors)
 
     def _split_gradient(self, free: Sites, into: Sites) -> None:
         """Set the gradient of :meth:`_split_prior`."""
-        self.plane.set_gradient(free, into)
-        if self.model.split.weighted:
-            into["log_weight"][...] = self.atom - self.rate * np.exp(free["log_weight"])
+        for prior in self.priors:
+            prior.set_gradient(free, into)
 
 
 class _CategoricalLeaves:
@@ -353,8 +352,8 @@ def density_of(model: SoftTree, data: Data) -> "NumpyDensity | TorchDensity":
     Raises
     ------
     ValueError
-        For a likelihood other than ``mixture``, improper weights, and hyperplanes whose prior has
-        no gradient or sites that a sampler does not know.
+        For a likelihood other than ``mixture``, improper priors on the weights, and priors on
+        hyperplanes with sites that they do not declare.
     """
     if model.likelihood != "mixture":
         raise ValueError(
@@ -368,8 +367,8 @@ def density_of(model: SoftTree, data: Data) -> "NumpyDensity | TorchDensity":
     unknown = site_names(model.collapsed(), n_features) - set(Layout(model, n_features).shapes)
     if unknown:
         raise ValueError(
-            f"A sampler does not know the sites {sorted(unknown)} of {hyperplane}: a prior of "
-            "your own may state hyperplane and intercept."
+            f"A sampler does not know the sites {sorted(unknown)} of {hyperplane}: a prior must "
+            "declare all sites other than hyperplane and intercept in its property 'sites'."
         )
     return (NumpyDensity if NumpyDensity.covers(model) else TorchDensity)(model, data)
 

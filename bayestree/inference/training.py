@@ -11,7 +11,7 @@ from bayestree.inference import scratch
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
 from bayestree.models.leaves import Leaf
-from bayestree.models.priors import HyperplanePrior, InverseGammaScale
+from bayestree.models.priors import HyperplanePrior
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
@@ -135,14 +135,8 @@ def joined(sites: Sites) -> Tensor:
 
 
 def at_prior_mean(prior: HyperplanePrior, sites: Sites) -> dict[str, Tensor]:
-    """The shrinkages of hyperplanes, where the prior has any, at their mean.
-
-    Their joint mode with the hyperplanes is a pole at zero.
-    """
-    if not isinstance(prior, InverseGammaScale) or "intercept" not in sites:
-        return {}
-    mean = sites["intercept"].new_tensor(prior.shrinkage_shape / prior.shrinkage_rate)
-    return {"shrinkage": mean.expand(sites["intercept"].shape)}
+    """Additional sites of the prior on hyperplanes, if there are hyperplanes, at their means."""
+    return prior.prior_means(sites["intercept"]) if "intercept" in sites else {}
 
 
 @torch.no_grad()

@@ -108,10 +108,9 @@ def fit_points(points: Points, problem: Problem) -> tuple[Points, SideState, Ten
 def penalty(points: Points, prior: FacetPrior) -> Tensor:
     """Minus the log-prior, up to a constant, with shrinkages at their prior mean, (fit,)."""
     law = prior.weight.law(prior.n_experts, points.log_weight)
-    scale = prior.hyperplane
-    shrinkage = scale.shrinkage_shape / scale.shrinkage_rate
-    wide = torch.log1p(points.coefficient.square() / (2 * shrinkage)).sum((-1, -2))
-    return (scale.shape + 0.5) * wide - law.log_prob(points.log_weight).sum(-1)
+    shrinkage = prior.hyperplane.prior_means(points.log_weight)["shrinkage"]
+    planes = prior.hyperplane.collapsed_log_prob(points.coefficient, shrinkage[..., None])
+    return -planes.sum((-1, -2)) - law.log_prob(points.log_weight).sum(-1)
 
 
 def laplace_slots(points: Points, rows: Rows, prior: FacetPrior) -> NodeGuide:
@@ -162,8 +161,9 @@ def pool_slot(rows: Rows, prior: FacetPrior) -> NodeGuide:
     mean[..., -1] = POOL_INTERCEPT
     factor = POOL_SCALE * torch.eye(width, dtype=like.dtype)[None, None]
     log_concentration = like.new_full((1, 1), math.log(POOL_CONCENTRATION))
-    rate = prior.weight.rate + 0.1 * float(rows.weights.sum())
-    level = math.log(prior.weight.concentration / prior.n_experts / rate)
+    law = prior.weight.law(prior.n_experts, like)
+    rate = float(law.rate) + 0.1 * float(rows.weights.sum())
+    level = math.log(float(law.concentration) / rate)
     loc = level - torch.lgamma(1 + torch.exp(-log_concentration))
     log_rate = prior.log_rate(mean.square() + factor.square().sum(-1))
     experts = torch.full_like(loc, prior.n_experts)
