@@ -9,6 +9,7 @@ import numpy as np
 from bayestree import models
 from bayestree.inference import GrowthLimits
 from bayestree.models import SoftTree
+from bayestree.models.priors import FAMILIES
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
@@ -16,22 +17,15 @@ from bayestree.tree import Tree
 PARTS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
+        *FAMILIES,
         models.Categorical,
-        models.FeatureCount,
-        models.Flat,
-        models.FlatWeights,
-        models.GammaProcess,
         models.Gaussian,
         GrowthLimits,
-        models.InverseGammaScale,
-        models.Laplace,
-        models.LiteralGammaProcess,
         models.Network,
         models.Oblique,
         models.Polytope,
         models.Priors,
         models.SmallConvNet,
-        models.Spatial,
         Topology,
         Tree,
     )

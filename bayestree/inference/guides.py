@@ -29,22 +29,12 @@ SHARPNESS = 5.0  # initial concentration of the Weibulls
 def divergence_from_flat(
     log_scale: Tensor, log_weight: tuple[LogWeibull, LogGamma] | None
 ) -> Tensor:
-    """KL divergence of each expert's factors from a prior that is flat in the coefficients.
+    """KL divergence of each expert's factors from a prior flat in the coefficients, shape (..., K).
 
     The factors are q(log r) q(beta | log r), where log r shifts only the means of beta: the entropy
-    of beta, the sum of log scales + (d + 1) (1 + log 2 pi) / 2, is the same for every log r. The
-    bound subtracts :meth:`bayestree.models.priors.ScaleFactors.expected_log_prior`.
-
-    Parameters
-    ----------
-    log_scale : Tensor, shape (..., K, d + 1)
-        Logarithms of the diagonals of the Cholesky factors of the coefficients.
-    log_weight : (LogWeibull, LogGamma), optional
-        Factor and prior of the log-weights, shape (..., K).
-
-    Returns
-    -------
-    Tensor, shape (..., K)
+    of beta, the sum of ``log_scale`` (..., K, d + 1) + (d + 1) (1 + log 2 pi) / 2, is the same for
+    every log r. ``log_weight`` is the factor of log r and its prior. The bound subtracts
+    :meth:`bayestree.models.priors.ScaleFactors.expected_log_prior`.
     """
     entropy = log_scale.sum(-1) + log_scale.shape[-1] * (1 + LOG_2PI) / 2
     return -entropy if log_weight is None else kl_divergence(*log_weight) - entropy

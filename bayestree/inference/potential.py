@@ -69,7 +69,7 @@ class Layout:
         self.n_moving = min((self.places[name].start for name in redrawn), default=start)
 
     def free(self, vector: FloatArray) -> Sites:
-        """The sites on their unconstrained scales, as views of the vector (..., D)."""
+        """The unconstrained sites, as views of the vector (..., D)."""
         lead = vector.shape[:-1]
         free = {}
         for name, place in self.places.items():
@@ -106,7 +106,7 @@ class Layout:
         Raises
         ------
         ValueError
-            For a site that is absent, of another shape, or on the edge of its support.
+            For a site that is absent, of another shape, or on the boundary of its support.
         """
         parts = []
         for name, shape in self.shapes.items():
@@ -192,7 +192,7 @@ class NumpyDensity:
         self.priors = model.split_priors
         self.layout = Layout(model, data.X.shape[1])
         X = data.X.numpy(force=True).astype(np.float64)
-        # rows last: every pass runs along memory
+        # rows last, so that every pass is contiguous in memory
         self.columns = np.ascontiguousarray(np.concatenate([X, np.ones((len(X), 1))], axis=1).T)
         self.weights = data.weights.numpy(force=True).astype(np.float64)
         turns = model.topology.turns.astype(np.float64)
@@ -267,7 +267,12 @@ class NumpyDensity:
         turned: FloatArray,
         into: Sites,
     ) -> None:
-        """Gradient in weights and coefficients; ``turned`` (2V, n) are soft turns of the rows."""
+        """Gradient in weights and coefficients.
+
+        ``turned`` (2V, n) are the expected numbers of left and right turns of each row. With q =
+        P(right), the log-joint has the slope (right - q (left + right)) in the log-odds of q,
+        which have the slope steepness / (1 - exp(-s)) in the score s = sum of r softplus(z).
+        """
         vote, score, log_right = passed
         n_nodes = len(vote)
         right = np.exp(log_right)
@@ -277,7 +282,7 @@ class NumpyDensity:
         weight = self._weight(free)
         if self.model.split.weighted:
             into["log_weight"] += weight * np.matmul(vote, slope[..., None])[..., 0]
-        # the slope of softplus is one minus exp(-softplus)
+        # the slope of softplus is 1 - exp(-softplus)
         step = -np.expm1(-vote)
         step *= slope[:, None]
         plane = weight[..., None] * np.matmul(step, self.columns.T)
@@ -347,7 +352,7 @@ class _GaussianLeaves:
 
 
 def density_of(model: SoftTree, data: Data) -> "NumpyDensity | TorchDensity":
-    """The fastest log-density that covers a model.
+    """The fastest log-density available for a model.
 
     Raises
     ------
@@ -374,7 +379,7 @@ def density_of(model: SoftTree, data: Data) -> "NumpyDensity | TorchDensity":
 
 
 def log_softmax(ratios: FloatArray) -> FloatArray:
-    """Logarithms of probabilities along the last axis, in a fraction of the time of SciPy's."""
+    """Logarithms of probabilities along the last axis, several times as fast as SciPy's."""
     shifted = ratios - ratios.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
@@ -384,5 +389,5 @@ def _double(y: torch.Tensor) -> torch.Tensor:
 
 
 def _with_zero(value: FloatArray) -> FloatArray:
-    """Log-ratios to the last class, with its own."""
+    """Log-ratios to the last class, with a 0 for that class."""
     return np.concatenate([value, np.zeros((*value.shape[:-1], 1))], axis=-1)

@@ -17,6 +17,7 @@ from bayestree.models.priors.inverse_gamma import InverseGammaScale
 from bayestree.models.priors.penalties import FeatureCount, Flat, Laplace, Spatial
 
 __all__ = [
+    "FAMILIES",
     "FeatureCount",
     "Flat",
     "FlatWeights",
@@ -35,6 +36,18 @@ __all__ = [
     "WeightPrior",
     "check_positive",
 ]
+
+#: The priors that a model file can name.
+FAMILIES: tuple[type[Prior], ...] = (
+    FeatureCount,
+    Flat,
+    FlatWeights,
+    GammaProcess,
+    InverseGammaScale,
+    Laplace,
+    LiteralGammaProcess,
+    Spatial,
+)
 
 
 @dataclass(frozen=True)

@@ -207,21 +207,10 @@ class InverseGammaScale(HyperplanePrior):
         return self.shrinkage_rate + (self.shape + 0.5) * precision
 
     def expected_log_prior(self, square: Tensor, shrinkage: dist.Gamma) -> tuple[Tensor, Tensor]:
-        """E log p(beta, sigma, b) plus the entropies of q(sigma) and q(b), per expert.
+        """E log p(beta, sigma, b) plus the entropies of q(sigma) and q(b), per expert, shape (...).
 
-        Parameters
-        ----------
-        square : Tensor, shape (..., d + 1)
-            E beta^2.
-        shrinkage : Gamma, shape (...)
-            q(b).
-
-        Returns
-        -------
-        Tensor, shape (...)
-            Of the sum, the negative divergence of q(b) from the prior of b is a part.
-        Tensor, shape (...)
-            What :meth:`updated_rate` would return, at no further pass over the coefficients.
+        ``square`` (..., d + 1) is E beta^2 and ``shrinkage`` is q(b). The second result is that of
+        :meth:`updated_rate`, without a further pass over the coefficients.
         """
         log_b = torch.digamma(shrinkage.concentration) - shrinkage.rate.log()
         scales, precision = _LogScaleRate.apply(square, shrinkage.mean)
