@@ -7,6 +7,7 @@ so the weights of a truncated gamma process are represented by their logarithms.
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from pyro.distributions import TorchDistribution, TransformedDistribution
 from torch import Size, Tensor
@@ -164,6 +165,12 @@ class Constant(TorchDistribution):
 def inverse_gamma_scale(concentration: Any, rate: Any) -> TransformedDistribution:
     """Distribution of a standard deviation whose square is InverseGamma(concentration, rate)."""
     return TransformedDistribution(Gamma(concentration, rate), [PowerTransform(torch.tensor(-0.5))])
+
+
+def draw_log_gamma(shape: float, rate: float, rng: np.random.Generator) -> float:
+    """One NumPy draw of :class:`LogGamma`, which cannot underflow either."""
+    boosted = math.log(rng.standard_gamma(shape + 1))
+    return boosted - rng.standard_exponential() / shape - math.log(rate)
 
 
 @register_kl(LogGamma, LogGamma)

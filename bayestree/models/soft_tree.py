@@ -9,7 +9,7 @@ from torch import Tensor
 from bayestree import routing
 from bayestree.models import likelihoods
 from bayestree.models.leaves import Categorical, Leaf
-from bayestree.models.priors import InverseGammaScale, Priors
+from bayestree.models.priors import Prior, Priors
 from bayestree.models.sites import DIMENSIONS, Sites, Size
 from bayestree.models.splits import Polytope, Split
 from bayestree.topology import Topology
@@ -188,11 +188,14 @@ class SoftTree:
 
     def collapsed(self) -> "SoftTree":
         """The same model with the scales of the hyperplanes integrated out."""
-        prior = self.priors.hyperplane
-        if not isinstance(prior, InverseGammaScale):
-            return self
-        priors = replace(self.priors, hyperplane=replace(prior, form="collapsed"))
-        return self.with_(priors=priors)
+        return self.with_(
+            priors=replace(self.priors, hyperplane=self.priors.hyperplane.collapsed())
+        )
+
+    @property
+    def split_priors(self) -> tuple[Prior, ...]:
+        """The priors in use: that on hyperplanes and, where experts have weights, that on these."""
+        return (self.priors.hyperplane, *(self.priors.weight,) * self.split.weighted)
 
     def with_(self, **changes: object) -> "SoftTree":
         """A copy of the model with the given fields replaced."""

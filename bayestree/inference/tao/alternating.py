@@ -228,6 +228,6 @@ def _start(
         )
     weights = data.weights.double().numpy(force=True)
     y = data.y.numpy(force=True)
-    rule = model.likelihood.rule(model.leaf, X, y, weights, leaf_ridge)
+    rule = model.likelihood.rule(model.leaf, (X, y, weights), leaf_ridge)
     splits = [split.cast(X.dtype) for split in splits]
     return Alternation(X, weights, topology, splits, rule, rule.start(topology.n_leaves))

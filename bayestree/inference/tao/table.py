@@ -32,7 +32,7 @@ def solver_for(model: SoftTree, ridge: float) -> ReducedSolver:
     """
     split, prior = model.split, model.priors.hyperplane
     key = (type(split), getattr(split, "max_features", None), type(prior))
-    if split.weighted and not isinstance(model.priors.weight, FlatWeights):
+    if split.weighted and model.priors.weight != FlatWeights():
         raise ValueError(
             f"tao supports no penalty on the weights of experts; use FlatWeights() instead of "
             f"{model.priors.weight!r}."
