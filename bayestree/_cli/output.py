@@ -97,7 +97,7 @@ def _tell_tree(run: "Run") -> None:
 
 def scores_in_lines(metrics: Mapping[str, Any]) -> Iterator[str]:
     """The scores of a run and, below them, those of a linear model."""
-    from bayestree.report.words import fitted_to
+    from bayestree.report.baseline import training_rows_phrase
     from bayestree.runs.scores import listed
 
     def of(found: Mapping[str, Any]) -> str:
@@ -107,7 +107,7 @@ def scores_in_lines(metrics: Mapping[str, Any]) -> Iterator[str]:
     baseline = metrics.get("baseline", {})
     if of(baseline):
         n_rows = baseline.get("training_rows")
-        fit = fitted_to(None if n_rows == metrics["training_rows"] else n_rows)
+        fit = training_rows_phrase(None if n_rows == metrics["training_rows"] else n_rows)
         yield f"{baseline['model']}, {fit}: {of(baseline)}"
 
 

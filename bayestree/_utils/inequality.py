@@ -1,4 +1,4 @@
-"""A half-space in words: its largest terms by name, and a limit as fine as its units ask."""
+"""A half-space in words: its largest terms by name, and a limit rounded to suit its units."""
 
 import math
 from collections.abc import Sequence
@@ -18,28 +18,28 @@ def inequality(
     decimals: int | None = 3,
     separator: str = " ",
 ) -> tuple[str, int]:
-    """The left side of normal . x <= limit and its sign, divided by the coefficient of a feature.
+    """The left side and relation of normal . x <= limit, divided by the first coefficient.
 
     Parameters
     ----------
     normal : array, shape (d,)
-        Some coefficient is not 0.
+        At least one coefficient is not 0.
     strength : array, shape (d,)
-        Coefficients per unit of each feature: terms come in the order of their sizes.
+        Coefficients per unit of each feature; the largest terms come first.
     names : sequence of d str
     max_features : int, optional
-        Most terms shown; None shows all.
+        Maximum number of terms; None shows all.
     decimals : int, optional
-        Significant digits of a coefficient; None writes all that a double has.
+        Significant digits of a coefficient; None writes the full double precision.
     separator : str
-        Between two terms.
+        Separator of terms.
 
     Returns
     -------
     str
         As in ``"age - 4 height + … 2 more >="``.
     int
-        Number of the first feature, by whose coefficient the limit is to be divided too.
+        Number of the first feature; divide the limit by its coefficient as well.
     """
     order = _by_strength(strength)
     first = int(order[0])
@@ -60,7 +60,7 @@ def weighted_sum(
 ) -> str:
     """normal . x in words, as in ``"2 age - 0.5 height + … 1 more"``; empty without coefficients.
 
-    Parameters are those of :func:`inequality`.
+    The parameters are those of :func:`inequality`.
     """
     order = _by_strength(strength)
     terms = [signed(normal[j], decimals, names[j]) for j in order[:max_features].tolist()]
@@ -68,17 +68,17 @@ def weighted_sum(
 
 
 def signed(value: float, decimals: int | None, name: str = "") -> str:
-    """A term of a sum with its sign, as in ``"- 4 height"``."""
+    """A signed term of a sum, as in ``"- 4 height"``."""
     return f"{'-' if value < 0 else '+'} {plain(abs(value), decimals)} {name}".rstrip()
 
 
 def leading(terms: str) -> str:
-    """A sum of signed terms, its first without a plus or a space after its minus."""
+    """A sum of signed terms without a leading plus or a space after a leading minus."""
     return f"-{terms[2:]}" if terms.startswith("- ") else terms.removeprefix("+ ")
 
 
 def _by_strength(strength: FloatArray) -> NDArray[np.intp]:
-    """Features that have a coefficient, the strongest first."""
+    """Features with a coefficient, the strongest first."""
     return np.argsort(-np.abs(strength), kind="stable")[: np.count_nonzero(strength)]
 
 
@@ -88,7 +88,7 @@ def _hidden(order: NDArray[np.intp], max_features: int | None) -> list[str]:
 
 
 def plain(value: float, decimals: int | None) -> str:
-    """So many significant digits, or all; without an exponent where that is not much longer."""
+    """A number to some significant digits, or in full; an exponent only if very small or large."""
     short = repr(float(value)) if decimals is None else f"{value:.{decimals}g}"
     if 1e-6 <= abs(value) < 1e7 or value == 0:
         return np.format_float_positional(float(short), trim="-")
@@ -96,7 +96,7 @@ def plain(value: float, decimals: int | None) -> str:
 
 
 def limit(value: float, spread: float, decimals: int | None = 3) -> str:
-    """A limit, to so many significant digits of the spread of its feature, or in full."""
+    """A limit to some significant digits of the spread of its feature, or in full."""
     if decimals is None:
         return plain(value, None)
     places = decimals - 1 - math.floor(math.log10(spread))

@@ -1,4 +1,4 @@
-"""Names that can stand within a line, and numbers with their nouns."""
+"""Names that fit on a line, and numbers with their nouns."""
 
 import unicodedata
 
@@ -12,9 +12,9 @@ def one_line(name: str) -> str:
 
 
 def isolated(name: str) -> str:
-    """A name on one line that leaves the order of its surroundings alone.
+    """A name on one line that does not reorder the text around it.
 
-    Without isolation, a name in Arabic or Hebrew would turn ``name <= 5`` around.
+    Without isolation, an Arabic or Hebrew name would reverse the order of ``name <= 5``.
     """
     text = one_line(name)
     if any(unicodedata.bidirectional(letter) in RIGHT_TO_LEFT for letter in text):
@@ -22,7 +22,12 @@ def isolated(name: str) -> str:
     return text
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun, as in ``"2 leaves"``."""
+def quantity(number: float) -> str:
+    """A number of rows: without decimals if it is whole, else with one."""
+    return f"{round(number, 1):,.10g}"
+
+
+def counted(number: float, noun: str) -> str:
+    """A number with its noun, as in ``"2 leaves"`` and ``"1,234.5 rows"``."""
     plural = "leaves" if noun == "leaf" else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"
+    return f"{quantity(number)} {noun if number == 1 else plural}"

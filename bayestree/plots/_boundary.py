@@ -9,8 +9,8 @@ from matplotlib.colors import to_rgba
 from matplotlib.patheffects import AbstractPathEffect, withStroke
 from numpy.typing import ArrayLike, NDArray
 
-from bayestree._trees import has_draws, tree_of
 from bayestree._utils.arrays import FloatArray
+from bayestree.fitted import has_draws, tree_of
 from bayestree.plots import _style
 from bayestree.plots._geometry import Window, band_fields, border_fields, facets
 from bayestree.routed_tree import RoutedTree

@@ -1,26 +1,28 @@
-"""Weights of facets as images, where the features are pixels."""
+"""The coefficients of facets as images, for features that are pixels."""
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bayestree._utils.arrays import AnyArray
+from bayestree.fitted import FittedTree
 from bayestree.plots import _style
+from bayestree.tree import Tree
 
-SIGNED = "RdBu_r"  # colour map of values about zero
+SIGNED = "RdBu_r"  # colour map of signed values
 
 
 def facet_image(
-    estimator: Any,
+    estimator: FittedTree | Tree,
     node: str | int = "root",
     shape: tuple[int, int] = (28, 28),
     ax: Any = None,
-) -> NDArray[Any]:
-    """Coefficients of a node's facets as images, one panel for each facet.
+) -> AnyArray:
+    """Draw the coefficients of a node's facets as images, one panel for each facet.
 
-    Red pixels push a row out of the polytope when they are bright, blue ones keep it in; white
-    ones do not matter. All panels have one scale, in units of each pixel's scale in training
-    (``tree_.scale``). The facet of the greatest weight r comes first.
+    Bright red pixels push a row out of the polytope, bright blue pixels keep it inside; white
+    pixels are not used. All panels share one colour scale, and coefficients are per unit of each
+    pixel in training (``tree_.scale``). The facet with the largest weight r comes first.
 
     Parameters
     ----------
@@ -28,7 +30,7 @@ def facet_image(
     node : str or int
         Path of the node from the root (``"root"``, ``"L"``, ``"LR"``, ...), or its number.
     shape : (int, int)
-        Rows and columns of the images; features run along the rows.
+        Height and width of the images in pixels; the features are ordered row by row.
     ax : array of Axes, optional
         One for each facet.
 
@@ -39,22 +41,16 @@ def facet_image(
     Raises
     ------
     ValueError
-        If the shape does not hold the features, or there is no such node.
+        If the shape does not match the number of features, or there is no such node.
     """
-    tree = _style.polytopes_of(estimator)
-    height, width = shape
-    if height * width != tree.n_features:
-        raise ValueError(
-            f"shape {height} x {width} has {height * width} pixels, but the tree has "
-            f"{tree.n_features} features; give the shape of its images."
-        )
+    tree = _style.linear_tree_of(estimator)
+    height, width = check_shape(shape, tree)
     place = _style.place_of(tree.topology.node_labels, node)
     own = np.arange(tree.n_experts_total)[tree.experts(place)]
     own = own[np.argsort(-tree.weight[own], kind="stable")]
     images = tree.standardised_hyperplane[own].reshape(-1, height, width)
     axes = _style.panels(ax, len(own), _style.Size(1.7, 1.7 * height / width + 0.3, aside=0.9))
-    # A facet of zeros has no largest coefficient to scale by.
-    bound = max(float(np.abs(images).max()), np.finfo(np.float64).tiny)
+    bound = max(float(np.abs(images).max()), np.finfo(np.float64).tiny)  # a facet may be all 0
     for panel, image, weight in zip(axes, images, tree.weight[own], strict=True):
         drawn = panel.imshow(image, cmap=SIGNED, vmin=-bound, vmax=bound, interpolation="nearest")
         panel.set(xticks=[], yticks=[])
@@ -68,3 +64,19 @@ def facet_image(
     )
     bar.outline.set_visible(False)
     return axes
+
+
+def check_shape(shape: tuple[int, int], tree: Tree) -> tuple[int, int]:
+    """The shape of an image, which must have a pixel for each feature.
+
+    Raises
+    ------
+    ValueError
+    """
+    height, width = shape
+    if height * width != tree.n_features:
+        raise ValueError(
+            f"shape {height} x {width} has {height * width} pixels, but the tree has "
+            f"{tree.n_features} features; pass the shape of its images."
+        )
+    return shape

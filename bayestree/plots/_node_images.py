@@ -1,32 +1,34 @@
-"""The weights of each node as an image, laid out as the tree."""
+"""The coefficients of each node as an image, arranged as the tree."""
 
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
+from bayestree._utils.arrays import AnyArray
+from bayestree.fitted import FittedTree
 from bayestree.plots import _style
-from bayestree.plots._layout import Panel, panels_as_tree
+from bayestree.plots._drawing import Panel, panels_as_tree
+from bayestree.plots._facet_image import SIGNED, check_shape
+from bayestree.tree import Tree
 
 SIDE = 1.15  # inches of the longer side of an image
-MOST_LEAVES = 40  # drawn at most
-SIGNED = "RdBu_r"  # colour map of values about zero
+MOST_LEAVES = 40  # of a tree that can be drawn
 
 
-def node_images(estimator: Any, shape: tuple[int, int]) -> NDArray[Any]:
-    """Coefficients of all nodes of an oblique tree as images, laid out as the tree.
+def node_images(estimator: FittedTree | Tree, shape: tuple[int, int]) -> AnyArray:
+    """Draw the coefficients of all nodes of an oblique tree as images, arranged as the tree.
 
-    Ink on red pixels sends a row right, ink on blue ones left; white pixels are not looked at.
-    Each image has a scale of its own, in units of each pixel's scale in training
-    (``tree_.scale``). Its title counts the pixels that matter.
+    Ink on red pixels sends a row right, ink on blue pixels left; white pixels are not used. Each
+    image has its own colour scale, and coefficients are per unit of each pixel in training
+    (``tree_.scale``). The title counts the pixels that are used.
 
     Parameters
     ----------
     estimator : fitted estimator, or Tree
-        With one facet a node.
+        With one facet per node.
     shape : (int, int)
-        Rows and columns of the images; features run along the rows.
+        Height and width of the images in pixels; the features are ordered row by row.
 
     Returns
     -------
@@ -35,23 +37,18 @@ def node_images(estimator: Any, shape: tuple[int, int]) -> NDArray[Any]:
     Raises
     ------
     ValueError
-        If the shape does not hold the features, a node has several facets, or the tree has no
-        split or too many leaves.
+        If the shape does not match the number of features, a node has several facets, or the
+        tree has no split or too many leaves.
     """
-    tree = _style.polytopes_of(estimator)
-    height, width = shape
-    if height * width != tree.n_features:
-        raise ValueError(
-            f"shape {height} x {width} has {height * width} pixels, but the tree has "
-            f"{tree.n_features} features; give the shape of its images."
-        )
+    tree = _style.linear_tree_of(estimator)
+    height, width = check_shape(shape, tree)
     if tree.n_nodes == 0:
         raise ValueError(_style.NO_SPLIT)
     if (tree.n_facets > 1).any():
-        raise ValueError("node_images draws one facet a node; see plots.facet_image for several.")
+        raise ValueError("node_images draws one facet per node; use plots.facet_image for several.")
     if tree.n_leaves > MOST_LEAVES:
         raise ValueError(
-            f"the tree has {tree.n_leaves} leaves, and at most {MOST_LEAVES} can be drawn; fit a "
+            f"the tree has {tree.n_leaves} leaves, but at most {MOST_LEAVES} can be drawn; fit a "
             "smaller tree, or use plots.facet_image for single nodes."
         )
     unit = SIDE / max(height, width)
@@ -65,12 +62,12 @@ def node_images(estimator: Any, shape: tuple[int, int]) -> NDArray[Any]:
         for spine in panel.spines.values():
             spine.set(color="#B8B8B8", linewidth=0.8)
         _style.panel_title(panel, label, f"{np.count_nonzero(weights)} px")
-    _explain(panels[0].figure)
+    _legend(panels[0].figure)
     return panels
 
 
-def _explain(figure: Figure) -> None:
-    """What the colours say, above the tree."""
+def _legend(figure: Figure) -> None:
+    """Explain the colours, above the tree."""
     place: dict[str, Any] = {"va": "top", "fontsize": 9, "transform": figure.transFigure}
     y = 1.0 - 0.08 / figure.get_figheight()
     inch = 1.0 / figure.get_figwidth()

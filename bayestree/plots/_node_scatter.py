@@ -1,57 +1,56 @@
-"""The rows of each node, with the line that parts them."""
+"""The rows of each node, with the line that divides them."""
 
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.inequality import inequality
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree.description import TreeDescription
+from bayestree.fitted import FittedTree
 from bayestree.plots import _style
-from bayestree.plots._layout import Panel, panels_as_tree
-from bayestree.tree import Tree, facet_threshold
+from bayestree.plots._drawing import LINK, Panel, panels_as_tree
+from bayestree.tree import Tree
 
 PANEL = Panel(width=2.5, height=1.75, above=0.28, below=0.42, left=0.4)
-MOST_LEAVES = 24  # drawn with all their nodes
-MOST_POINTS = 1500  # of a panel
+MOST_LEAVES = 24  # of a tree that is drawn with all its nodes
+MOST_POINTS = 1500  # maximum of a panel
 JITTER = 0.32  # of the distance between two classes
-MARGIN = 0.06  # of the range of the rows, on every side
+MARGIN = 0.06  # on every side, as a share of the range of the rows
 SHADE = "#E9E9E9"
 POINT: dict[str, Any] = {"s": 9, "alpha": 0.75, "linewidths": 0, "zorder": 2}
 LINE: dict[str, Any] = {"color": _style.INK, "linewidth": 1.4, "zorder": 3}
 
 
 def node_scatter(
-    estimator: Any,
+    estimator: FittedTree | Tree,
     X: ArrayLike,
     y: ArrayLike,
     node: str | int | None = None,
     ax: Axes | None = None,
 ) -> Any:
-    """Scatter plot of the rows of a node, with its split; or of all nodes, laid out as the tree.
+    """Scatter plots of the rows and the split of a node, or of all nodes arranged as the tree.
 
-    A node of two features shows its rows in these, with its line. One of a single feature shows
-    the rows along it, class by class (a regression tree: against y); one of more features shows
-    them along their weighted sum. Rows in the grey part go right. The title counts the rows that
-    reach the node, and those among them that the tree gets wrong in the end (a regression tree:
-    the root of the mean squared error).
+    A node that uses two features shows its rows by these features, with its line. A node that
+    uses one feature, or the weighted sum of several, shows the rows along it, by class or, in
+    regression, against y. Rows in the grey part go right. The title counts the rows that reach
+    the node and those whose final prediction is wrong; in regression it has their root mean
+    squared error.
 
     Parameters
     ----------
     estimator : fitted estimator, or Tree
-        With one facet a node: axis-aligned, bivariate or oblique.
+        With one facet per node: axis-aligned, bivariate or oblique.
     X : array, shape (n, d)
     y : array, shape (n,)
         Classes or values of the rows.
     node : str or int, optional
-        Its path (``"root"``, ``"L"``, ``"LR"``, ...) or number; by default all nodes.
+        Path (``"root"``, ``"L"``, ``"LR"``, ...) or number of a node; by default all nodes.
     ax : Axes, optional
-        For a single node.
+        Only with ``node``.
 
     Returns
     -------
@@ -60,12 +59,13 @@ def node_scatter(
     Raises
     ------
     TypeError
-        If the tree has other splits than linear ones.
+        If the splits of the tree are not linear.
     ValueError
-        If X or y have other shapes, the node is not in the tree or has several facets, ``ax`` is
-        given without a node, or the tree has no split, or too many leaves to draw all nodes.
+        If X or y have the wrong shape or y has unknown classes, the node is not in the tree or
+        has several facets, ``ax`` is given without a node, or the tree has no split or too many
+        leaves to draw all nodes.
     """
-    tree = _style.polytopes_of(estimator)
+    tree = _style.linear_tree_of(estimator)
     rows = _rows(estimator, tree, X, y)
     labels = tree.topology.node_labels
     if node is not None:
@@ -75,13 +75,13 @@ def node_scatter(
         _legend(ax, tree)
         return ax
     if ax is not None:
-        raise ValueError("ax is for a single node; name it, or leave ax out.")
+        raise ValueError("ax is for a single node; pass node as well, or omit ax.")
     if not labels:
         raise ValueError(_style.NO_SPLIT)
     if tree.n_leaves > MOST_LEAVES:
         raise ValueError(
-            f"the tree has {tree.n_leaves} leaves, and at most {MOST_LEAVES} can be drawn with "
-            "all nodes; name a node, or fit a smaller tree (max_leaves, ccp_alpha)."
+            f"the tree has {tree.n_leaves} leaves, but at most {MOST_LEAVES} can be drawn with "
+            "all nodes; pass node, or fit a smaller tree (max_leaves, ccp_alpha)."
         )
     panels = panels_as_tree(tree, PANEL)
     for place, panel in enumerate(panels):
@@ -91,10 +91,10 @@ def node_scatter(
 
 
 class _Rows(NamedTuple):
-    """Rows, their class numbers or values, the leaf each reaches, and how far that is off."""
+    """Rows, their class numbers or values, the rows that reach each node, and their errors."""
 
     X: FloatArray
-    y: NDArray[Any]
+    y: AnyArray
     reached: list[IntArray]
     error: FloatArray
 
@@ -108,19 +108,19 @@ class _Line(NamedTuple):
 
 
 def _rows(estimator: Any, tree: Tree, X: ArrayLike, y: ArrayLike) -> _Rows:
-    """Checked rows; which of them reach each node; 0/1 or squared error of each."""
+    """Check the rows, route them, and compute the 0/1 or squared error of each."""
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != tree.n_features:
         raise ValueError(f"X must have shape (n, {tree.n_features}), got {rows.shape}.")
     target = np.asarray(y)
     if target.shape != (len(rows),):
-        raise ValueError(f"y must have shape ({len(rows)},) as X has rows, got {target.shape}.")
+        raise ValueError(f"y must have shape ({len(rows)},) as X, got {target.shape}.")
     predicted = tree.predict(rows)
     if tree.value.ndim == 2:
         classes = np.asarray(getattr(estimator, "classes_", np.arange(tree.value.shape[1])))
         unknown = sorted({str(label) for label in target[~np.isin(target, classes)].tolist()})
         if unknown:
-            raise ValueError(f"y holds classes that the tree does not know: {unknown[:5]}.")
+            raise ValueError(f"y has classes that the tree does not know: {unknown[:5]}.")
         target = np.searchsorted(classes, target)
         error = (predicted.argmax(axis=1) != target).astype(np.float64)
     else:
@@ -132,28 +132,27 @@ def _rows(estimator: Any, tree: Tree, X: ArrayLike, y: ArrayLike) -> _Rows:
 
 
 def _panel(ax: Axes, tree: Tree, rows: _Rows, node: int) -> None:
-    own = tree.experts(node)
-    if own.stop - own.start > 1:
+    if tree.n_facets[node] > 1:
         raise ValueError(
-            f"node {tree.topology.node_labels[node]} has {own.stop - own.start} facets; "
-            "node_scatter draws nodes of one. See plots.boundary and plots.tree."
+            f"node {tree.topology.node_labels[node]} has {tree.n_facets[node]} facets, but "
+            "node_scatter draws nodes with one; use plots.boundary or plots.tree."
         )
-    plane = tree.hyperplane[own.start]
-    cut = float(facet_threshold(tree.weight[own])[0] - tree.intercept[own.start])
+    expert = tree.experts(node).start
+    plane, cut = tree.hyperplane[expert], float(tree.facet_limit[expert])
     reached = rows.reached[node]
     shown = _some(reached)
     features = np.argsort(-np.abs(plane * tree.scale), kind="stable")[: np.count_nonzero(plane)]
     if len(features) == 2:
         _plane(ax, tree, rows, shown, _Line(features, plane[features], cut))
     else:
-        _strip(ax, tree, rows, shown, plane, cut)
+        _strip(ax, tree, rows, shown, expert)
     ax.tick_params(labelsize=_style.SMALL - 1, length=2.5, pad=2)
     ax.locator_params(axis="x", nbins=5)
     _style.panel_title(ax, tree.topology.node_labels[node], _detail(tree, rows.error[reached]))
 
 
 def _some(reached: IntArray) -> IntArray:
-    """All rows of a node, or as many as can be told apart."""
+    """All rows of a node, or a random sample of them."""
     if len(reached) <= MOST_POINTS:
         return reached
     return np.sort(np.random.default_rng(0).choice(reached, MOST_POINTS, replace=False))
@@ -166,13 +165,13 @@ def _detail(tree: Tree, error: FloatArray) -> str:
 
 
 def _plane(ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, line: _Line) -> None:
-    """Rows in two features, the line between them, and its right side in grey."""
+    """Rows by two features, the dividing line, and its right side in grey."""
     features, normal, cut = line
     points = rows.X[np.ix_(shown, features)]
     low, high = _window(points, tree, features)
     x, y = np.meshgrid(*zip(low, high, strict=True))
     score = normal[0] * x + normal[1] * y - cut
-    # one cell, over which the score is linear: its border is the line itself
+    # the score is linear over a single cell, so that the border of its contour is the line itself
     beyond = 1.0 + np.abs(score).max()
     ax.contourf(x, y, score, levels=[0.0, beyond], colors=[SHADE], zorder=0)
     ax.axline(
@@ -186,22 +185,17 @@ def _plane(ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, line: _Line) -> N
     ax.locator_params(axis="y", nbins=4)
 
 
-def _strip(
-    ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, plane: FloatArray, cut: float
-) -> None:
-    """Rows along a feature or a sum of features, class by class or against y."""
-    used = np.flatnonzero(plane)
-    names = tree.feature_labels
-    lead, text = 1.0, "nothing: no feature is used"
-    if len(used):
-        strength = np.abs(plane * tree.scale)
-        found, first = inequality(plane, strength, names, max_features=3, decimals=2)
-        lead, text = float(plane[first]), found.rsplit(" ", 1)[0]
+def _strip(ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, expert: int) -> None:
+    """Rows along a feature or a sum of features, by class or against y."""
+    plane = tree.hyperplane[expert]
+    described = TreeDescription(tree, max_terms=3, digits=2, features=tree.feature_labels)
+    facet = described.half_space(expert)
+    lead, cut = float(plane[facet.first]) or 1.0, facet.bound
     value = rows.X[shown] @ plane / lead
-    spread = np.abs(plane / lead) @ tree.scale if len(used) else 1.0
-    low, high = _limits(np.append(value, cut / lead), float(spread))
-    ax.axvspan(*((cut / lead, high) if lead > 0 else (low, cut / lead)), color=SHADE, zorder=0)
-    ax.axvline(cut / lead, **LINE)
+    spread = np.abs(plane / lead) @ tree.scale if facet.left else 1.0
+    low, high = _limits(np.append(value, cut), float(spread))
+    ax.axvspan(*((cut, high) if lead > 0 else (low, cut)), color=SHADE, zorder=0)
+    ax.axvline(cut, **LINE)
     target = rows.y[shown]
     if tree.value.ndim == 1:
         _points(ax, tree, value, target, target)
@@ -213,19 +207,18 @@ def _strip(
         ax.set_yticks(range(len(here)), [_cut(tree.class_labels[c], 0.8) for c in here])
         ax.set_ylim(-0.6, max(len(here), 1) - 0.4)
     ax.set_xlim(low, high)
-    ax.set_xlabel(_cut(text, PANEL.width), fontsize=_style.SMALL, labelpad=1)
+    name = _cut(facet.terms or "no feature", PANEL.width)
+    ax.set_xlabel(name, fontsize=_style.SMALL, labelpad=1)
 
 
-def _points(ax: Axes, tree: Tree, x: FloatArray, y: FloatArray, target: NDArray[Any]) -> None:
+def _points(ax: Axes, tree: Tree, x: FloatArray, y: FloatArray, target: AnyArray) -> None:
     if tree.value.ndim == 2:
         colours: Any = _style.class_colours(tree.value.shape[1])[target]
-        # in any order, so that no class lies on top
+        # in random order, so that no class hides the others
         order = np.random.default_rng(0).permutation(len(x))
         ax.scatter(x[order], y[order], c=colours[order], **POINT)
         return
-    low, high = float(tree.value.min()), float(tree.value.max())
-    scale = Normalize(low, high if high > low else low + 1.0)
-    ax.scatter(x, y, c=target, cmap=mpl.colormaps[_style.VALUES], norm=scale, **POINT)
+    ax.scatter(x, y, c=target, **_style.value_colours(tree), **POINT)
 
 
 def _window(points: FloatArray, tree: Tree, features: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -235,7 +228,7 @@ def _window(points: FloatArray, tree: Tree, features: IntArray) -> tuple[FloatAr
 
 
 def _limits(values: FloatArray, spread: float) -> tuple[float, float]:
-    """The range of some values with a margin; a standard deviation about them where it is none."""
+    """The range of some values with a margin, or with ``spread`` if they are equal."""
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
     room = MARGIN * (high - low) or spread
     return low - room, high + room
@@ -246,8 +239,8 @@ def _cut(text: str, room: float) -> str:
 
 
 def _legend(ax: Axes, tree: Tree, figure: Figure | None = None) -> None:
-    """Classes and the grey side: above the tree, or beside a single panel."""
-    handles = [Patch(facecolor=SHADE, edgecolor="#B8B8B8", label="goes right")]
+    """Explain the classes and the grey side, above the tree or beside a single panel."""
+    handles = [Patch(facecolor=SHADE, edgecolor=LINK, label="goes right")]
     if tree.value.ndim == 2:
         names = tree.class_labels
         colours = _style.class_colours(len(names))

@@ -1,67 +1,62 @@
-"""What the pictures share: colours that the colour-blind can tell apart, and new Axes."""
+"""Colours, texts, panels and new Axes that all plots share."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
+from matplotlib.colors import Normalize, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.textpath import TextPath
-from numpy.typing import NDArray
 
-from bayestree._trees import tree_of
+from bayestree import description
+from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree.fitted import tree_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
-# Okabe and Ito's palette, the two that differ most in hue and in lightness first; its black is
-# left to lines and text.
-PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
+PALETTE = description.PALETTE
 INK = "#222222"
 VALUES = "cividis"  # colour map of real values
 POSTERIOR = PALETTE[0]
-QUIET = "#6E6E6E"  # text beside the point
+QUIET = "#6E6E6E"  # secondary text
 DOUBT = PALETTE[5]
-FAINT = 0.25  # opacity of an interval behind its middle
+FAINT = 0.25  # opacity of an interval behind its mean or median
 SMALL = 8.0  # size of text in small panels
-ALONE = 1.4  # a panel alone is so much larger
-COLUMNS = 4  # panels side by side, at most
+ALONE = 1.4  # enlargement of a single panel
+COLUMNS = 4  # maximum number of panels side by side
 PAD = 0.07  # inches around everything
-HINTED = 1.05  # letters on a screen are this much wider than their outlines, at most
+HINTED = 1.05  # hinting on screens widens letters by at most this factor
 LEGEND_HANDLE, LEGEND_LINE = 0.45, 0.2  # inches beside the text of an entry, and of a line
-MOST_PANELS = 12  # nodes shown where none are named
-
+MOST_PANELS = 12  # nodes shown by default
 
 NO_SPLIT = "the tree has no split: there is no node to draw."
 
 Result = TypeVar("Result")
 
 
-class Fitted(Protocol):
-    """A fitted estimator, as far as a picture needs it."""
+def linear_tree_of(estimator: object) -> Tree:
+    """The deterministic tree, whose splits must be half-spaces or polytopes.
 
-    tree_: RoutedTree
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Class or value of each row."""
-
-
-def polytopes_of(estimator: object) -> Tree:
-    """The deterministic tree, which is to have polytopes."""
+    Raises
+    ------
+    TypeError
+        If its splits are of another kind.
+    """
     found = tree_of(estimator)
     if not isinstance(found, Tree):
         raise TypeError(
             f"the splits of this tree are of the kind {found.split_name!r}, which has no facets to "
-            "draw; plots.tree draws any tree."
+            "draw; use plots.tree, which draws any tree."
         )
     return found
 
 
 def new_axes(width: float, height: float) -> Axes:
-    """Axes of a new Figure, in inches, outside pyplot's list of figures."""
+    """Axes of a new Figure with a size in inches, not registered with pyplot."""
     axes: Axes = _new_figure(width, height).subplots()
     return axes
 
@@ -72,9 +67,9 @@ def _new_figure(width: float, height: float) -> Figure:
 
 
 def width_of(ax: Axes) -> float:
-    """Inches from the left to the right of Axes.
+    """Width of Axes in inches.
 
-    Those of a figure of our own are as wide as the figure, but know it only when it is drawn.
+    Axes of our own figures fill the figure, but report that width only after drawing.
     """
     figure = ax.figure
     if isinstance(figure, Figure) and len(figure.axes) == 1 and figure.get_layout_engine():
@@ -83,7 +78,7 @@ def width_of(ax: Axes) -> float:
 
 
 class Size(NamedTuple):
-    """Inches of a panel, and of the room on the right and above for what the panels share."""
+    """Inches of a panel, and of the space beside and above the panels for shared elements."""
 
     width: float
     height: float
@@ -91,8 +86,8 @@ class Size(NamedTuple):
     above: float = 0.0
 
 
-def new_panels(n_panels: int, size: Size) -> NDArray[Any]:
-    """Axes of a new Figure outside pyplot's list, shape (n_panels,)."""
+def new_panels(n_panels: int, size: Size) -> AnyArray:
+    """Axes of a new Figure that is not registered with pyplot, shape (n_panels,)."""
     rows = -(-n_panels // COLUMNS)
     columns = -(-n_panels // rows)
     larger = ALONE if n_panels == 1 else 1.0
@@ -104,13 +99,13 @@ def new_panels(n_panels: int, size: Size) -> NDArray[Any]:
     return grid[:n_panels]
 
 
-def panels(ax: Any, n_panels: int, size: Size) -> NDArray[Any]:
-    """The Axes given, one for each panel, or new ones.
+def panels(ax: Any, n_panels: int, size: Size) -> AnyArray:
+    """The given Axes, one for each panel, or new ones.
 
     Raises
     ------
     ValueError
-        If another number of Axes is given.
+        If the number of Axes is wrong.
     """
     if ax is None:
         return new_panels(n_panels, size)
@@ -124,23 +119,23 @@ def panels(ax: Any, n_panels: int, size: Size) -> NDArray[Any]:
 
 
 def panel_title(ax: Axes, name: str, detail: str = "") -> None:
-    """What a small panel shows on the left, a number of it on the right."""
+    """Title of a small panel: its name on the left, a detail on the right."""
     ax.set_title(name, loc="left", fontsize=SMALL + 1, fontweight="bold", pad=4)
     ax.set_title(detail, loc="right", fontsize=SMALL, color=QUIET, pad=4)
 
 
-def label_first_column(axes: NDArray[Any], label: str) -> None:
-    """The label of the vertical axis, once in each row of panels."""
+def label_first_column(axes: AnyArray, label: str) -> None:
+    """Label the vertical axis once in each row of panels."""
     for ax in axes:
         place = ax.get_subplotspec()
         if place is None or place.is_first_col():
             ax.set_ylabel(label)
 
 
-def shared_legend(axes: NDArray[Any], *, outside: bool, more: Sequence[Artist] = ()) -> None:
-    """One legend for all panels: above them in a figure of our own, else in the first.
+def shared_legend(axes: AnyArray, *, outside: bool, more: Sequence[Artist] = ()) -> None:
+    """One legend for all panels: above them, or inside the first panel.
 
-    ``more`` are handles with labels, beside those of the first panel.
+    ``more`` are labelled handles to add to those of the first panel.
     """
     handles, labels = axes[0].get_legend_handles_labels()
     handles, labels = [*handles, *more], [*labels, *(str(one.get_label()) for one in more)]
@@ -165,18 +160,13 @@ def shared_legend(axes: NDArray[Any], *, outside: bool, more: Sequence[Artist] =
 
 
 def inches(text: str, size: float) -> float:
-    """Width of a line of text of so many points."""
+    """Width in inches of a line of text of a size in points."""
     width = TextPath((0, 0), text, size=size).get_extents().width if text else 0.0
     return HINTED * float(width) / 72
 
 
-def rows(weight: float) -> str:
-    """So many rows, to the nearest whole number."""
-    return f"{weight:,.0f} row{'s' * (round(weight) != 1)}"
-
-
 def cut(text: str, size: float, room: float) -> str:
-    """As much of a text as so many inches hold; nothing, if that is less than two letters."""
+    """Cut a text to a width in inches; empty if fewer than two letters fit."""
     if inches(text, size) <= room:
         return text
     for length in range(len(text) - 1, 1, -1):
@@ -187,29 +177,29 @@ def cut(text: str, size: float, room: float) -> str:
 
 
 def line_by_line(n_entries: int, columns: int) -> list[int]:
-    """Order of entries for Matplotlib, which fills columns, that is to be read along the lines."""
+    """Order of legend entries to be read line by line, since Matplotlib fills columns first."""
     return [k for column in range(columns) for k in range(column, n_entries, columns)]
 
 
 def legend_columns(labels: Sequence[str], width: float) -> int:
-    """Entries that fit side by side into so many inches."""
+    """Number of legend entries that fit side by side into a width in inches."""
     widest = LEGEND_HANDLE + max(inches(label, 9) for label in labels)
     return max(1, min(len(labels), int((width - LEGEND_HANDLE) / widest)))
 
 
 def open_frame(ax: Axes) -> None:
-    """No lines at the top and on the right."""
+    """Remove the top and right spines."""
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
 
 
 def result_of(given: Any, kind: type[Result], method: str, *arguments: Any) -> Result:
-    """The result itself, or what a fitted estimator's method returns.
+    """A given result, or the result of a method of a fitted estimator.
 
     Raises
     ------
     TypeError
-        If ``given`` is neither.
+        If ``given`` is neither a result nor such an estimator.
     """
     if isinstance(given, kind):
         return given
@@ -223,14 +213,14 @@ def result_of(given: Any, kind: type[Result], method: str, *arguments: Any) -> R
 
 
 def chosen_nodes(
-    labels: Sequence[str], rows: NDArray[Any], nodes: Sequence[str | int] | None
+    labels: Sequence[str], rows: AnyArray, nodes: Sequence[str | int] | None
 ) -> list[int]:
-    """Places of the nodes named; of those that most rows reach, where none are.
+    """Indices of the named nodes, by default those that most rows reach.
 
     Raises
     ------
     ValueError
-        If the tree has no split, or no node of that name.
+        If the tree has no split or no such node.
     """
     if len(labels) == 0:
         raise ValueError(NO_SPLIT)
@@ -241,12 +231,12 @@ def chosen_nodes(
 
 
 def place_of(labels: Sequence[str], node: str | int) -> int:
-    """Place of the node with a label, or with a number.
+    """Index of the node with a label or number.
 
     Raises
     ------
     ValueError
-        If there is none, or the tree has no split.
+        If the tree has no split or no such node.
     """
     if len(labels) == 0:
         raise ValueError(NO_SPLIT)
@@ -258,7 +248,14 @@ def place_of(labels: Sequence[str], node: str | int) -> int:
     raise ValueError(f"node {node!r} is not in the tree; its nodes are {shown}.")
 
 
-def class_colours(n_classes: int) -> NDArray[np.float64]:
+def value_colours(tree: RoutedTree) -> dict[str, Any]:
+    """Colour map of a regression tree and its scale, from the smallest leaf to the largest."""
+    low, high = float(tree.value.min()), float(tree.value.max())
+    scale = Normalize(low, high if high > low else low + 1.0)
+    return {"cmap": mpl.colormaps[VALUES], "norm": scale}
+
+
+def class_colours(n_classes: int) -> FloatArray:
     """One colour for each class, shape (C, 3)."""
     if n_classes <= len(PALETTE):
         return np.array([to_rgb(colour) for colour in PALETTE[:n_classes]])

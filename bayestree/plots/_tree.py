@@ -1,57 +1,57 @@
 """A tree as nodes and links."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from bayestree._trees import has_draws, tree_of
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.inequality import inequality, limit
-from bayestree._utils.wording import one_line
+from bayestree._utils.wording import counted, one_line
+from bayestree.description import TreeDescription
 from bayestree.diagnostics.size import PolytopeSize
+from bayestree.fitted import BayesianTree, FittedTree, has_draws, tree_of
 from bayestree.plots import _style
-from bayestree.plots._layout import EDGES, GAP, TEXT, Text, draw_leaves, places
+from bayestree.plots._drawing import EDGES, GAP, LINK, TEXT, LeafStyle, class_legend, draw_leaves
+from bayestree.plots._layout import positions
 from bayestree.routed_tree import RoutedTree
-from bayestree.tree import Tree
 
-SLOT = (1.15, 2.0)  # inches of a leaf, by the length of its names
-LARGEST = 14.0, 18.0  # inches of a figure of our own; then the text shrinks
-LEVEL = 0.85  # inches from a node to those below it, at least
+SLOT = (1.15, 2.0)  # minimum and maximum inches of a leaf
+LARGEST = 14.0, 18.0  # maximum inches of a new figure; beyond it the text shrinks
+LEVEL = 0.85  # minimum inches from a node to its children
 LINE = 1.25  # height of a line of text, in units of its size
-LINK = 0.4  # inches between the boxes of nodes on a way
-BAR = 0.6, 0.13  # inches of the bar of a leaf that has its text beside it
-NAME = 1.6  # inches of the name of a feature
-TERMS = 2  # of the condition of a node
+SPACE = 0.4  # inches between the boxes of a node and its child
+BAR = 0.6, 0.13  # inches of the bar of a leaf with its text beside it
+NAME = 1.6  # maximum inches of the name of a feature
+TERMS, DIGITS = 2, 2  # of the condition of a node
 
 
 def tree(
-    estimator: Any,
+    estimator: FittedTree | RoutedTree,
     ax: Axes | None = None,
     *,
     sizes: bool | PolytopeSize = True,
     level: float = 0.9,
 ) -> Axes:
-    """Drawing of the deterministic tree.
+    """Draw the deterministic tree.
 
-    A node says what goes left, and how many training rows reach it: of a split by one facet the
-    condition, by its two largest terms; of a polytope, whose inside goes left, the facet nearest
-    to the mean of the data and how many others bound it. These are the point estimate. Where there
-    are several posterior draws, a line has the posterior of the number of facets: the most
-    probable, with a central interval in brackets. The width of a link grows with its rows. A leaf
-    shows the probabilities of the classes as a bar, or its mean. A tree that would be too wide
-    grows from left to right.
+    A node shows what goes left and how many training rows reach it. A split by one facet is shown
+    as a condition on its two largest terms. A polytope, whose inside goes left, is shown by the
+    facet nearest to the mean of the data and the number of its other facets. These are the point
+    estimate. With several posterior draws, another line shows the posterior of the number of
+    facets: its median, with a central interval in brackets. The width of a link grows with its
+    rows. A leaf shows the probabilities of the classes as a bar, or its mean. A tree that would
+    be too wide grows from left to right.
 
     Parameters
     ----------
     estimator : fitted estimator, or Tree
     ax : Axes, optional
-        A new figure is as wide as the tree needs.
+        By default those of a new figure, as wide as the tree needs.
     sizes : bool or PolytopeSize
-        What ``estimator.polytope_size()`` returned, if it is at hand; True measures it, False
+        The result of ``estimator.polytope_size()``, if it is available; True computes it, False
         shows the deterministic tree alone.
     level : float
-        Probability that the interval holds the number of facets.
+        Probability of the interval of the number of facets.
 
     Returns
     -------
@@ -60,60 +60,54 @@ def tree(
     Raises
     ------
     ValueError
-        If ``sizes`` are those of another tree, or ``level`` is not between 0 and 1.
+        If ``sizes`` describes another tree, or ``level`` is not between 0 and 1.
     """
     found = tree_of(estimator)
     measured = _measured(estimator, found, sizes)
-    node_texts = _node_texts(found, measured, level)
-    plan = _plan(found, node_texts)
+    names = [_style.cut(one_line(name), TEXT[1], NAME) for name in found.feature_labels]
+    described = TreeDescription(found, TERMS, DIGITS, features=names, separator="\n")
+    node_texts = _node_texts(described, measured, level)
+    plan = min(_upright(described, node_texts), _horizontal(described, node_texts),
+               key=lambda plan: plan.excess)  # fmt: skip
     if ax is None:
         ax = _style.new_axes(
             max(min(plan.width, LARGEST[0]), 3.2) + 2 * _style.PAD,
             min(plan.height, LARGEST[1]) + (0.6 if measured is None else 0.9),
         )
-        scale = min(1.0, LARGEST[0] / plan.width, LARGEST[1] / plan.height)
+        room = LARGEST
     else:
-        room = ax.get_window_extent()
-        width, height = room.width / ax.figure.dpi, room.height / ax.figure.dpi
-        scale = min(1.0, width / plan.width, height / plan.height)
-    size = max(scale * TEXT[1], TEXT[0])
-    node_at, leaf_at = places(found.topology)
-    text = Text(size, scale * plan.slot)
-    if plan.lies:
-        node_at, leaf_at = (at[:, ::-1] * [-plan.column, -plan.slot] for at in (node_at, leaf_at))
-        text = Text(size, scale * plan.leaf, BAR[1], BAR[0], beside=True)
-        ax.set(xlim=(-plan.column / 2, plan.width - plan.column / 2))
-        ax.set(ylim=(-plan.slot * (found.n_leaves - 0.4), 0.6 * plan.slot + 0.2))
-    else:
-        edge = (1 + EDGES) / 2
-        ax.set(xlim=(-edge, found.n_leaves - 1 + edge), ylim=(-found.depth - 0.62, 0.35))
-    _links(ax, found, node_at, leaf_at, text)
-    _nodes(ax, node_at, node_texts, size)
-    draw_leaves(ax, found, leaf_at, text)
+        window = ax.get_window_extent()
+        room = window.width / ax.figure.dpi, window.height / ax.figure.dpi
+    scale = min(1.0, room[0] / plan.width, room[1] / plan.height)
+    node_at, leaf_at, style = _placed(ax, found, plan, scale)
+    _links(ax, described, node_at, leaf_at, style)
+    _nodes(ax, node_at, node_texts, style.size)
+    draw_leaves(ax, described, leaf_at, style)
+    class_legend(ax, described, style)
     if measured is not None and found.n_nodes:
-        said = f"conditions: point estimate\nposterior: number of facets [{level:.0%} interval]"
-        ax.set_title(said, loc="right", fontsize=_style.SMALL, color=_style.INK)
+        title = f"conditions: point estimate\nposterior: number of facets [{level:.0%} interval]"
+        ax.set_title(title, loc="right", fontsize=_style.SMALL, color=_style.INK)
     ax.set_axis_off()
     return ax
 
 
 class _Plan(NamedTuple):
-    """A way to lay out a tree, with the inches that it takes at full size.
+    """Dimensions in inches of a tree at full size, in one orientation.
 
     Attributes
     ----------
-    lies : bool
+    horizontal : bool
         Whether the tree grows from left to right, or downwards.
     width, height : float
     slot : float
-        Of a leaf, across the direction of growth.
+        Extent of a leaf across the direction of growth.
     column : float
-        From a node to those next to it, in the direction of growth.
+        Distance from a node to its children in the direction of growth.
     leaf : float
-        Width of a leaf's text.
+        Width of the text of a leaf.
     """
 
-    lies: bool
+    horizontal: bool
     width: float
     height: float
     slot: float
@@ -122,85 +116,111 @@ class _Plan(NamedTuple):
 
     @property
     def excess(self) -> float:
-        """How many times larger it is than the largest figure."""
+        """Size relative to the largest figure; 1 if it fits."""
         return max(self.width / LARGEST[0], self.height / LARGEST[1], 1.0)
 
 
-def _plan(tree: RoutedTree, node_texts: list[str]) -> _Plan:
-    """The layout that can be drawn larger; downwards, if both fit."""
+def _node_extent(node_texts: list[str]) -> tuple[float, float]:
+    """Width and height of the largest node, in inches."""
     lines = [text.splitlines() for text in node_texts] or [[""]]
     wide = max(_style.inches(line, TEXT[1]) for text in lines for line in text) + 2 * GAP
-    high = LINE * TEXT[1] / 72 * max(map(len, lines)) + GAP
-    names = tree.class_labels if tree.value.ndim == 2 else ("",)
-    leaf = max(_style.inches(f"{one_line(name)}: 100.0 %", TEXT[1]) for name in names) + 1.1 * GAP
-    leaf = float(np.clip(leaf, *SLOT))
-    slot, level = max(leaf, wide / 2), max(LEVEL, high + LINK)
-    stands = _Plan(
-        False, slot * (tree.n_leaves + EDGES), level * (tree.depth + 0.97), slot, level, leaf
-    )
-    slot, column = high / 2 + GAP / 2, wide + LINK
+    return wide, LINE * TEXT[1] / 72 * max(map(len, lines)) + GAP
+
+
+def _leaf_width(described: TreeDescription) -> float:
+    labels = [f"{name}: 100.0 %" for name in described.classes or ("",)]
+    widest = max(_style.inches(label, TEXT[1]) for label in labels) + 1.1 * GAP
+    return float(np.clip(widest, *SLOT))
+
+
+def _upright(described: TreeDescription, node_texts: list[str]) -> _Plan:
+    """A tree that grows downwards."""
+    (wide, high), leaf, tree = _node_extent(node_texts), _leaf_width(described), described.tree
+    slot, level = max(leaf, wide / 2), max(LEVEL, high + SPACE)
+    width, height = slot * (tree.n_leaves + EDGES), level * (tree.depth + 0.97)
+    return _Plan(False, width, height, slot, level, leaf)
+
+
+def _horizontal(described: TreeDescription, node_texts: list[str]) -> _Plan:
+    """A tree that grows from left to right."""
+    (wide, high), tree = _node_extent(node_texts), described.tree
+    slot, column = high / 2 + GAP / 2, wide + SPACE
     rows = _style.inches(f", {tree.leaf_rows.max():,.0f} rows", TEXT[1])
-    width = column * (tree.depth + 0.5) + BAR[0] + leaf + rows
-    lies = _Plan(True, width, slot * (tree.n_leaves + 0.2) + 0.2, slot, column, leaf + rows)
-    return min(stands, lies, key=lambda plan: plan.excess)
+    leaf = _leaf_width(described) + rows
+    width = column * (tree.depth + 0.5) + BAR[0] + leaf
+    return _Plan(True, width, slot * (tree.n_leaves + 0.2) + 0.2, slot, column, leaf)
 
 
-def _rows_below(tree: RoutedTree, child: int) -> float:
-    """Training rows that reach a node, or a leaf ``~child``."""
-    if child < 0:
-        return float(tree.leaf_rows[~child])
-    return float(tree.leaf_rows[tree.topology.subtree_leaves(child)].sum())
+def _placed(
+    ax: Axes, tree: RoutedTree, plan: _Plan, scale: float
+) -> tuple[FloatArray, FloatArray, LeafStyle]:
+    """Positions of nodes (V, 2) and leaves (L, 2), and the style of leaves; sets the limits."""
+    size = max(scale * TEXT[1], TEXT[0])
+    node_at, leaf_at = positions(tree.topology)
+    if plan.horizontal:
+        node_at, leaf_at = (at[:, ::-1] * [-plan.column, -plan.slot] for at in (node_at, leaf_at))
+        ax.set(xlim=(-plan.column / 2, plan.width - plan.column / 2))
+        ax.set(ylim=(-plan.slot * (tree.n_leaves - 0.4), 0.6 * plan.slot + 0.2))
+        return node_at, leaf_at, LeafStyle(size, scale * plan.leaf, BAR[1], BAR[0], beside=True)
+    edge = (1 + EDGES) / 2
+    ax.set(xlim=(-edge, tree.n_leaves - 1 + edge), ylim=(-tree.depth - 0.62, 0.35))
+    return node_at, leaf_at, LeafStyle(size, scale * plan.slot)
 
 
 def _links(
-    ax: Axes, tree: RoutedTree, node_at: FloatArray, leaf_at: FloatArray, text: Text
+    ax: Axes,
+    described: TreeDescription,
+    node_at: FloatArray,
+    leaf_at: FloatArray,
+    style: LeafStyle,
 ) -> None:
-    total = max(float(tree.leaf_rows.sum()), 1.0)
-    for node, pair in enumerate(tree.topology.children):
-        for side, (word, child) in enumerate(zip(_side_names(tree), pair, strict=True)):
+    for node, children in enumerate(described.tree.topology.children.tolist()):
+        for side, child in enumerate(children):
             end = node_at[child] if child >= 0 else leaf_at[~child]
-            width = 0.6 + 5.0 * _rows_below(tree, int(child)) / total
             ax.plot(
                 *zip(node_at[node], end, strict=True),
-                color="#B8B8B8",
-                linewidth=width,
+                color=LINK,
+                linewidth=0.6 + 5.0 * described.share(child),
                 solid_capstyle="round",
                 zorder=1,
             )
             if node == 0:
-                _side(ax, 0.4 * node_at[node] + 0.6 * end, word, side, text)
+                name = described.common_sides[side]
+                _side_name(ax, 0.4 * node_at[node] + 0.6 * end, name, side, style)
 
 
-def _side(ax: Axes, place: FloatArray, word: str, side: int, text: Text) -> None:
-    """What one of the ways from the root is called, beside its link."""
+def _side_name(ax: Axes, place: FloatArray, name: str, side: int, style: LeafStyle) -> None:
+    """Name of a side of the root, beside its link."""
     x, y = place
-    if text.beside:
+    if style.beside:
         align: dict[str, Any] = {"ha": "right", "va": ("bottom", "top")[side]}
     else:
         x += (-0.08, 0.08)[side]
         align = {"ha": ("right", "left")[side], "va": "bottom"}
-    ax.text(x, y, word, fontsize=0.9 * text.size, style="italic", color=_style.INK, **align)
+    ax.text(x, y, name, fontsize=0.9 * style.size, style="italic", color=_style.INK, **align)
 
 
 def _measured(estimator: Any, tree: RoutedTree, sizes: bool | PolytopeSize) -> PolytopeSize | None:
-    """Posterior of the facets, where there is one to show."""
+    """Posterior of the number of facets, if there is one to show."""
     if isinstance(sizes, PolytopeSize):
         if sizes.labels != tree.topology.node_labels:
             raise ValueError(
                 f"sizes describes the nodes {', '.join(sizes.labels)}, but the tree has "
-                f"{', '.join(tree.topology.node_labels)}; measure the estimator that is drawn."
+                f"{', '.join(tree.topology.node_labels)}; pass the sizes of the same estimator."
             )
         return sizes
     if not sizes or not has_draws(estimator):
         return None
-    measured: PolytopeSize = estimator.polytope_size()
+    measured: PolytopeSize = cast(BayesianTree, estimator).polytope_size()
     return measured
 
 
-def _node_texts(tree: RoutedTree, measured: PolytopeSize | None, level: float) -> list[str]:
-    """Condition, posterior of the facets, and rows of each node."""
-    names = [_style.cut(one_line(name), TEXT[1], NAME) for name in tree.feature_labels]
-    sizes = [""] * tree.n_nodes
+def _node_texts(
+    described: TreeDescription, measured: PolytopeSize | None, level: float
+) -> list[str]:
+    """Condition, posterior of the number of facets, and rows of each node."""
+    n_nodes = described.tree.n_nodes
+    sizes = [""] * n_nodes
     if measured is not None:
         bounds = measured.interval(level).astype(int).tolist()
         sizes = [
@@ -208,32 +228,19 @@ def _node_texts(tree: RoutedTree, measured: PolytopeSize | None, level: float) -
             for median, (low, high) in zip(measured.median().tolist(), bounds, strict=True)
         ]
     return [
-        f"{_split_text(tree, v, names)}\n{size}{_style.rows(_rows_below(tree, v))}"
-        for v, size in enumerate(sizes)
+        f"{_condition(described, v)}\n{sizes[v]}{counted(round(described.rows(v)), 'row')}"
+        for v in range(n_nodes)
     ]
 
 
-def _split_text(tree: RoutedTree, node: int, names: list[str]) -> str:
-    """What goes left at a node: the condition of its nearest facet, and how many there are."""
-    if not isinstance(tree, Tree):
-        return tree.split_name
-    nearest, *others = tree.nearest_experts(node).tolist()
-    more = f"\n+ {len(others)} facet{'s' * (len(others) > 1)}" if others else ""
-    plane, strength = tree.hyperplane[nearest], np.abs(tree.standardised_hyperplane[nearest])
-    if not strength.any():
-        return f"no feature{more}"
-    terms, first = inequality(
-        plane, strength, names, max_features=TERMS, decimals=2, separator="\n"
-    )
-    bound = float(tree.facet_limit[nearest] / plane[first])
-    return f"{terms} {limit(bound, float(tree.scale[first]), 2)}{more}"
-
-
-def _side_names(tree: RoutedTree) -> tuple[str, str]:
-    """What the ways from the root are called: a condition holds or not, a polytope has insides."""
-    if isinstance(tree, Tree) and (tree.n_facets == 1).all():
-        return "yes", "no"
-    return tree.side_names
+def _condition(described: TreeDescription, node: int) -> str:
+    """What goes left at a node: its nearest facet, and the number of the others."""
+    if described.linear is None:
+        return described.tree.split_name
+    (nearest,) = described.half_spaces(node, 1)
+    others = described.n_facets(node) - 1
+    more = f"\n+ {counted(others, 'facet')}" if others else ""
+    return f"{nearest if nearest.left else 'no feature'}{more}"
 
 
 def _nodes(ax: Axes, node_at: FloatArray, node_texts: list[str], size: float) -> None:

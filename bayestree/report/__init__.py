@@ -1,1 +1,1 @@
-"""Pages and texts that a person reads."""
+"""Exports of fitted trees as text, rules, DOT, JSON and ONNX, and the HTML report."""

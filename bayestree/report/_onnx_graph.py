@@ -1,4 +1,4 @@
-"""Deterministic trees as a graph of ONNX's own operators."""
+"""Deterministic trees as a graph of standard ONNX operators."""
 
 import json
 from collections.abc import Sequence
@@ -7,32 +7,32 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
-from bayestree._utils.arrays import BoolArray, IntArray
+from bayestree._utils.arrays import AnyArray, BoolArray, IntArray
 from bayestree._version import __version__
 from bayestree.tree import LOG2, Tree, facet_threshold
 
-OPSET, IR_VERSION = 17, 8  # of 2022: what ONNX 1.12 and later read
+OPSET, IR_VERSION = 17, 8  # from 2022, for ONNX 1.12 and later
 ZERO = np.zeros(1, dtype=np.int64)
-MOST_BYTES = 2**31 - 2**20  # of a protocol buffer, less what is not numbers
+MOST_BYTES = 2**31 - 2**20  # limit of a protocol buffer, less room for everything but numbers
 
 
 class Outputs(NamedTuple):
-    """Names, in the graph, of what one tree says of each row."""
+    """Names in the graph of the outputs of one tree."""
 
     leaf: str
     value: str
 
 
 class Graph:
-    """Nodes and constants of a graph, which are named as they come.
+    """Nodes and constants of a graph, named in the order in which they are added.
 
     Parameters
     ----------
     onnx : module
     prefix : str
-        Of all names: those inside a loop must differ from those around it.
+        Prefix of all names: those inside a loop must differ from those outside.
     """
 
     def __init__(self, onnx: ModuleType, prefix: str = "") -> None:
@@ -42,7 +42,7 @@ class Graph:
         self.constants: list[Any] = []
 
     def constant(self, values: ArrayLike) -> str:
-        """Name of a constant: text, whole numbers, double precision or booleans."""
+        """Add a constant of text, integers, doubles or booleans; return its name."""
         array = np.ascontiguousarray(values) if np.ndim(values) else np.asarray(values)
         if array.dtype.kind == "U":
             array = array.astype(object)
@@ -51,7 +51,7 @@ class Graph:
         return name
 
     def add(self, kind: str, *inputs: str, name: str = "", **attributes: Any) -> str:
-        """Name of the output of a new node, of the operator ``kind``."""
+        """Add a node of the operator ``kind``; return the name of its output."""
         output = name or f"{self.prefix}{kind.lower()}{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(kind, [*inputs], [output], **attributes))
         return output
@@ -64,7 +64,7 @@ class Graph:
 
 
 def package(name: str) -> ModuleType:
-    """A package that only this export needs.
+    """Import a package that only this export needs.
 
     Raises
     ------
@@ -75,12 +75,12 @@ def package(name: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as error:
         raise ImportError(
-            f"ONNX needs the package {name}; install it by pip install 'bayestree[export]'."
+            f"ONNX export needs the package {name}; run pip install 'bayestree[export]'."
         ) from error
 
 
 def check_size(trees: Sequence[Tree]) -> None:
-    """Refuse trees that one file cannot hold.
+    """Refuse trees that do not fit in one file.
 
     Raises
     ------
@@ -91,20 +91,20 @@ def check_size(trees: Sequence[Tree]) -> None:
     )
     if n_bytes > MOST_BYTES:
         raise ValueError(
-            f"tree takes {n_bytes / 2**30:.1f} GB, and one ONNX file holds 2; grow smaller trees, "
-            "or write those of a forest one by one."
+            f"tree takes {n_bytes / 2**30:.1f} GB, but one ONNX file holds 2; grow smaller trees, "
+            "or export those of a forest one by one."
         )
 
 
-def model_of(trees: Sequence[Tree], classes: NDArray[Any] | None) -> Any:
+def model_of(trees: Sequence[Tree], classes: AnyArray | None) -> Any:
     """The model of one tree, or of the mean of several.
 
     Parameters
     ----------
     trees : sequence of Tree
-        On the same features and classes.
+        Trees of the same features and classes.
     classes : array, shape (C,), optional
-        Labels; by default the trees' names of classes.
+        Labels; by default the class names of the trees.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def model_of(trees: Sequence[Tree], classes: NDArray[Any] | None) -> Any:
     outputs.append(_leaves(graph, [one.leaf for one in found]))
     helper = graph.onnx.helper
     inputs = [graph.value("X", np.float64, ["rows", first.n_features])]
-    made = helper.make_model(
+    model = helper.make_model(
         helper.make_graph(graph.nodes, "tree", inputs, outputs, graph.constants),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
@@ -124,15 +124,15 @@ def model_of(trees: Sequence[Tree], classes: NDArray[Any] | None) -> Any:
         producer_version=__version__,
     )
     names = {"features": first.feature_names, "classes": _class_names(first)}
-    helper.set_model_props(made, {k: json.dumps(v) for k, v in names.items() if v})
-    graph.onnx.checker.check_model(made, full_check=True)
-    return made
+    helper.set_model_props(model, {k: json.dumps(v) for k, v in names.items() if v})
+    graph.onnx.checker.check_model(model, full_check=True)
+    return model
 
 
 def _predictions(
-    graph: Graph, tree: Tree, classes: NDArray[Any] | None, values: Sequence[str]
+    graph: Graph, tree: Tree, classes: AnyArray | None, values: Sequence[str]
 ) -> list[Any]:
-    """Add the mean of what the trees say, and the label; the outputs of the graph."""
+    """Add the mean prediction of the trees, and the label; return the outputs of the graph."""
     total = values[0]
     for value in values[1:]:
         total = graph.add("Add", total, value)
@@ -151,14 +151,14 @@ def _predictions(
 
 
 def _class_names(tree: Tree) -> tuple[str, ...]:
-    """Names of the classes, or their numbers; none for regression."""
+    """Names of the classes, or their numbers; empty for regression."""
     if tree.value.ndim == 1:
         return ()
     return tree.class_names or tuple(str(c) for c in range(tree.value.shape[1]))
 
 
-def _labels(tree: Tree, classes: NDArray[Any] | None) -> NDArray[Any]:
-    """Labels as ONNX has them: whole numbers, double precision, booleans or text."""
+def _labels(tree: Tree, classes: AnyArray | None) -> AnyArray:
+    """Labels in a type of ONNX: integers, doubles, booleans or text."""
     if classes is None:
         n_classes = tree.value.shape[1]
         return (
@@ -171,7 +171,7 @@ def _labels(tree: Tree, classes: NDArray[Any] | None) -> NDArray[Any]:
 
 
 def _leaves(graph: Graph, leaves: Sequence[str]) -> Any:
-    """Add the leaves of all trees as one output."""
+    """Add the leaves of all trees as one output of the graph."""
     if len(leaves) == 1:
         graph.add("Identity", leaves[0], name="leaf")
         return graph.value("leaf", np.int64, ["rows"])
@@ -182,9 +182,9 @@ def _leaves(graph: Graph, leaves: Sequence[str]) -> Any:
 
 
 def _tree(graph: Graph, tree: Tree, name: str) -> Outputs:
-    """Add one tree. Its places are its nodes 0..V-1 and its leaves V..V+L-1, which stay."""
+    """Add one tree. Its places are its nodes 0..V-1, and its leaves V..V+L-1, which loop."""
     single = tree.n_facets == 1
-    # one expert decides by its activation, as in Tree: softplus would round its border
+    # a single expert decides by its activation, as in Tree, because softplus would round its border
     limits = np.full(tree.n_nodes + tree.n_leaves, LOG2)
     limits[: tree.n_nodes][single] = facet_threshold(tree.weight[tree.expert_start[:-1][single]])
     votes = _votes(graph, tree, np.append(np.repeat(single, tree.n_facets), True))
@@ -204,9 +204,9 @@ def _tree(graph: Graph, tree: Tree, name: str) -> Outputs:
 
 
 def _votes(graph: Graph, tree: Tree, alone: BoolArray) -> str:
-    """Vote of every expert on every row, or its activation where it is ``alone``; (rows, E + 1).
+    """Vote of every expert on every row, or its activation if it is ``alone``; (rows, E + 1).
 
-    The last expert has no weight: it fills up the tables of nodes with fewer experts.
+    The last expert has weight 0 and pads the tables of nodes with fewer experts.
     """
     plane = np.vstack([tree.hyperplane, np.zeros(tree.n_features)]).astype(np.float64)
     offset = np.append(tree.intercept, 0.0).astype(np.float64)
@@ -221,9 +221,9 @@ def _votes(graph: Graph, tree: Tree, alone: BoolArray) -> str:
 
 
 def _softplus(graph: Graph, x: str) -> str:
-    """max(x, 0) + log1p(exp(-|x|)): runtimes have no softplus of double precision, and no log1p.
+    """max(x, 0) + log1p(exp(-|x|)), because runtimes lack log1p and a double-precision softplus.
 
-    log1p(e) is log(u) e / (u - 1) with u = 1 + e as it is rounded, to the last digits (Kahan).
+    log1p(e) is log(u) e / (u - 1) with u = 1 + e rounded, accurate to the last digits (Kahan).
     """
     zero, one = graph.constant(0.0), graph.constant(1.0)
     small = graph.add("Exp", graph.add("Neg", graph.add("Abs", x)))
@@ -235,18 +235,18 @@ def _softplus(graph: Graph, x: str) -> str:
 
 
 def _level(graph: Graph, votes: str, experts: str, limits: str, children: str) -> Any:
-    """Body of the loop: every row goes one level down."""
-    start, goes_on, place = (f"{graph.prefix}{name}" for name in ("start", "goes_on", "place"))
+    """Body of the loop: every row descends one level."""
+    start, running, place = (f"{graph.prefix}{name}" for name in ("start", "running", "place"))
     own = graph.add("GatherElements", votes, graph.add("Gather", experts, place), axis=1)
     score = graph.add("ReduceSum", own, graph.constant([1]), keepdims=0)
     above = graph.add("Greater", score, graph.add("Gather", limits, place))
     right = graph.add("Cast", above, to=graph.onnx.TensorProto.INT64)
     at = graph.add("Add", graph.add("Mul", place, graph.constant(2)), right)
-    still = graph.add("Identity", goes_on)
+    still = graph.add("Identity", running)
     child = graph.add("Gather", children, at)
     inputs = [
         graph.value(start, np.int64, []),
-        graph.value(goes_on, np.bool_, []),
+        graph.value(running, np.bool_, []),
         graph.value(place, np.int64, ["rows"]),
     ]
     outputs = [graph.value(still, np.bool_, []), graph.value(child, np.int64, ["rows"])]
@@ -254,7 +254,7 @@ def _level(graph: Graph, votes: str, experts: str, limits: str, children: str) -
 
 
 def _experts(tree: Tree) -> IntArray:
-    """Experts of each place, shape (V + L, K): filled up with one of no weight."""
+    """Experts of each place, shape (V + L, K), padded with the expert of weight 0."""
     widest = int(tree.n_facets.max(initial=1))
     table = np.full((tree.n_nodes + tree.n_leaves, widest), tree.n_experts_total, dtype=np.int64)
     for node in range(tree.n_nodes):
@@ -264,7 +264,7 @@ def _experts(tree: Tree) -> IntArray:
 
 
 def _children(tree: Tree) -> IntArray:
-    """Place to the left and the right of each place, shape (2 (V + L),)."""
+    """Places below each place, left and right, shape (2 (V + L),); leaves lead to themselves."""
     below = tree.topology.children
     below = np.where(below >= 0, below, tree.n_nodes + ~below)
     leaves = tree.n_nodes + np.arange(tree.n_leaves)

@@ -1,4 +1,4 @@
-"""A linear model of the training rows, with which a tree's scores are compared."""
+"""A linear model of the training rows as a baseline for the scores of a tree."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -12,8 +12,8 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from bayestree.diagnostics.draws import spread
 
-WORK = 20_000_000  # limit of rows x features x classes: a few seconds, and memory for the rows
-FEWEST = 500  # rows, however many features and classes there are
+WORK = 20_000_000  # maximum of rows x features x classes, to bound time (a few seconds) and memory
+FEWEST = 500  # minimum number of rows in any case
 STEPS = 300
 
 
@@ -25,8 +25,8 @@ class Baseline(NamedTuple):
     name : str
     model : Pipeline
     n_rows : int
-        How many rows it was fitted to: all training rows of positive weight, or an evenly spaced
-        subset of a large table.
+        Number of rows used: all training rows of positive weight, or an evenly spaced subset of
+        a large table.
     """
 
     name: str
@@ -37,38 +37,38 @@ class Baseline(NamedTuple):
 def fit_baseline(
     X: Any, y: NDArray[Any], weights: ArrayLike, *, classifies: bool
 ) -> Baseline | None:
-    """Fit logistic regression, or ridge regression, to standardised features.
+    """Fit a logistic or ridge regression to standardised features.
 
     Parameters
     ----------
     X : DataFrame or array, shape (n, d)
-        Only the rows of the fit are read into memory.
+        Only the rows used are read into memory.
     y : array, shape (n,)
     weights : array, shape (n,)
-        Relative weights: their scale does not matter.
+        Relative weights; their scale does not matter.
     classifies : bool
+        Whether y holds classes.
 
     Returns
     -------
     Baseline or None
-        None if the rows of positive weight hold fewer than two classes, or none at all.
+        None if there are no rows of positive weight, or if they have fewer than two classes.
     """
-    counted = np.flatnonzero(np.asarray(weights) > 0)
-    n_classes = len(np.unique(y[counted])) if classifies else 1
-    if len(counted) == 0 or (classifies and n_classes < 2):
+    positive = np.flatnonzero(np.asarray(weights) > 0)
+    n_classes = len(np.unique(y[positive])) if classifies else 1
+    if len(positive) == 0 or (classifies and n_classes < 2):
         return None
     most = max(WORK // (X.shape[1] * n_classes), FEWEST)
-    kept = counted[spread(len(counted), most)]
+    kept = positive[spread(len(positive), most)]
     if classifies and len(np.unique(y[kept])) < 2:
         return None
     name = "logistic regression" if classifies else "ridge regression"
     linear = LogisticRegression(max_iter=STEPS) if classifies else Ridge()
-    # As arrays in double precision first: whether a table has names or is held on disk in single
-    # precision must not change the numbers.
+    # Convert to double precision first, so that names or single precision on disk change nothing.
     steps = [("numbers", FunctionTransformer(_numbers)), ("units", StandardScaler())]
     model = Pipeline([*steps, ("linear", linear)])
     relative = np.asarray(weights, dtype=np.float64)[kept]
-    relative /= relative.mean()  # else weights of 1/n would leave the penalty as large as n rows do
+    relative /= relative.mean()  # else weights of 1/n would make the penalty n times as strong
     given = {"units__sample_weight": relative, "linear__sample_weight": relative}
     rows = X.iloc[kept] if hasattr(X, "iloc") else np.asarray(X)[kept]
     target = y[kept] if classifies else y[kept].astype(np.float64)
@@ -76,6 +76,11 @@ def fit_baseline(
         warnings.simplefilter("ignore", ConvergenceWarning)  # a rough fit is good enough
         model.fit(rows, target, **given)
     return Baseline(name, model, len(kept))
+
+
+def training_rows_phrase(n_rows: int | None) -> str:
+    """A phrase for the training rows that a baseline used; None means all."""
+    return f"fitted to {'the same' if n_rows is None else f'{n_rows:,} of the'} training rows"
 
 
 def _numbers(X: Any) -> NDArray[np.float64]:

@@ -1,47 +1,46 @@
 """The deterministic tree as an ONNX model, in double precision, for any runtime."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from bayestree._trees import trees_of
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree.fitted import trees_of
 from bayestree.report._onnx_graph import check_size, model_of, package
 from bayestree.tree import LOG2, Tree
 
-NEAR = 1e-9  # of log 2: rows whose votes come so near may go either way by rounding
-ROWS = 1000  # that are compared at a time
+NEAR = 1e-9  # of log 2: rows whose votes are as close to it may go either way by rounding
+ROWS = 1000  # rows compared at a time
 
 
 class OnnxMismatchError(RuntimeError):
-    """A runtime that does not predict as the tree does."""
+    """The predictions of a runtime differ from those of the tree."""
 
 
 def export_onnx(tree: object, *, X: ArrayLike | None = None) -> bytes:
-    """A tree as an ONNX model that needs nothing of this package to predict.
+    """Write a tree as an ONNX model that predicts without this package.
 
     The input ``X``, double (rows, features), holds features in the units of the data, in the order
-    of the metadata's ``features``. The outputs are
+    of ``features`` in the metadata. The outputs are
 
-    - ``label`` (rows): the most probable class, as in ``classes_`` (of a Tree by itself, its
-      name, or number where it has none);
-    - ``probabilities`` (rows, classes), in the order of the metadata's ``classes``;
+    - ``label`` (rows): the most probable class, as in ``classes_`` (for a Tree without an
+      estimator its name, or its number if it has no name);
+    - ``probabilities`` (rows, classes), in the order of ``classes`` in the metadata;
     - or, for regression, ``prediction`` (rows);
-    - ``leaf``: number of the leaf that each row reaches, (rows), or (rows, trees) of a forest.
+    - ``leaf``: number of the leaf that each row reaches, (rows), or (rows, trees) for a forest.
 
-    What is written is the deterministic tree (``tree_``): ``prediction="tree"`` predicts the same.
-    Row by row the runtime does what :class:`bayestree.tree.Tree` does; only rows within rounding
-    of a border, some 1e-16 of its terms, may fall on the other side. A run takes eight bytes for
-    each row and expert of the largest tree: give a large table in parts.
+    The model is the deterministic tree (``tree_``): ``prediction="tree"`` predicts the same.
+    The runtime computes what :class:`bayestree.tree.Tree` does; only rows within rounding error
+    of a border, a relative 1e-16 of its terms, may fall on the other side. A run takes eight bytes
+    for each row and expert of the largest tree: pass a large table in parts.
 
     Parameters
     ----------
     tree : Tree, or a fitted estimator
-        With linear splits; of a forest, the mean of its trees.
+        With linear splits. A forest predicts the mean of its trees.
     X : array or DataFrame, shape (n, d), optional
-        Rows at which the model is run by ``onnxruntime`` and compared with the tree.
+        Rows on which the model is run by ``onnxruntime`` and compared with the tree.
 
     Returns
     -------
@@ -51,15 +50,15 @@ def export_onnx(tree: object, *, X: ArrayLike | None = None) -> bytes:
     Raises
     ------
     sklearn.exceptions.NotFittedError
-        If ``tree`` is an estimator that was not fitted.
+        If ``tree`` is an estimator that is not fitted.
     TypeError
-        If ``tree`` is neither a tree with linear splits nor an estimator that has one.
+        If ``tree`` is neither a tree with linear splits nor an estimator of one.
     ValueError
-        If it is larger than the two gigabytes that ONNX can hold in one file.
+        If the model exceeds two gigabytes, the maximum of one ONNX file.
     ImportError
-        If the package ``onnx`` is not installed, or with ``X`` ``onnxruntime``.
+        If ``onnx`` is not installed or, with ``X``, ``onnxruntime``.
     OnnxMismatchError
-        If the runtime sends a row of ``X`` to another leaf, or predicts otherwise.
+        If the runtime sends a row of ``X`` to another leaf, or predicts differently.
 
     Examples
     --------
@@ -79,26 +78,26 @@ def export_onnx(tree: object, *, X: ArrayLike | None = None) -> bytes:
 
 
 def check_onnx(content: bytes, tree: object, X: ArrayLike) -> int:
-    """Run an ONNX model by ``onnxruntime`` and compare it with the tree that it was made of.
+    """Run an ONNX model with ``onnxruntime`` and compare it with its tree.
 
     Parameters
     ----------
     content : bytes
-        From :func:`export_onnx`.
+        As :func:`export_onnx` returns it.
     tree : Tree, or a fitted estimator
     X : array or DataFrame, shape (n, d)
 
     Returns
     -------
     int
-        Number of rows that reach another leaf because they lie within rounding of a border.
+        Number of rows that reach another leaf because they lie within rounding error of a border.
 
     Raises
     ------
     ImportError
         If ``onnxruntime`` is not installed.
     OnnxMismatchError
-        If other rows reach another leaf, or predictions differ by more than rounding.
+        If any other row reaches another leaf, or predictions differ by more than rounding.
     """
     runtime = package("onnxruntime")
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
@@ -112,8 +111,8 @@ def check_onnx(content: bytes, tree: object, X: ArrayLike) -> int:
     return near
 
 
-def _compare(trees: Sequence[Tree], X: FloatArray, found: dict[str, NDArray[Any]]) -> int:
-    """Rows at a border; the others have the leaves and the predictions of the trees."""
+def _compare(trees: Sequence[Tree], X: FloatArray, found: dict[str, AnyArray]) -> int:
+    """Number of rows at a border, after a check of the leaves and predictions of all others."""
     leaves = found["leaf"].reshape(len(X), len(trees))
     total, other = np.zeros_like(trees[0].value[:1]), np.zeros(len(X), dtype=bool)
     for tree, leaf in zip(trees, leaves.T, strict=True):
@@ -129,23 +128,23 @@ def _compare(trees: Sequence[Tree], X: FloatArray, found: dict[str, NDArray[Any]
     value = found["probabilities" if "probabilities" in found else "prediction"]
     if not np.allclose(value[~other], expected[~other], rtol=1e-9, atol=1e-12):
         raise OnnxMismatchError(
-            "onnxruntime reaches the leaves of the tree and predicts otherwise."
+            "onnxruntime reaches the leaves of the tree but predicts differently."
         )
     return int(other.sum())
 
 
 def _is_near(tree: Tree, row: FloatArray) -> bool:
-    """Whether a row (1, d) passes a border within rounding on its way."""
+    """Whether a row (1, d) passes a border on its path within rounding error."""
     return any(abs(float(tree.score(v, row)[0]) / LOG2 - 1) < NEAR for v, _, _ in tree.walk(row))
 
 
 def _linear(tree: object) -> list[Tree]:
-    """The trees of an estimator, of which each has linear splits."""
+    """The trees of an estimator, all with linear splits."""
     found = trees_of(tree)
     linear = [one for one in found if isinstance(one, Tree)]
     if len(linear) < len(found):
         raise TypeError(
-            f"tree must have linear splits, and its splits are of the kind "
-            f"{found[0].split_name!r}; write their modules by torch.onnx.export."
+            f"tree must have linear splits, but its splits are of the kind "
+            f"{found[0].split_name!r}; export their modules with torch.onnx.export."
         )
     return linear

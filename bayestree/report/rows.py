@@ -1,50 +1,51 @@
-"""Rows with what is known of them, as an estimator takes them."""
+"""Rows with their target and weights, checked against an estimator."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.wording import counted
 from bayestree.diagnostics.draws import spread
+from bayestree.fitted import FittedModel
 
-SAMPLE = 2000  # rows in pictures, and of which splits are asked how sure they are
+SAMPLE = 2000  # maximum number of rows in pictures and in measures of the splits
 
 
 class Rows(NamedTuple):
-    """Rows with what is known of them.
+    """Rows with their target and weights.
 
     Attributes
     ----------
     X : DataFrame or array, shape (n, d)
-        As the estimator takes it.
+        In the form in which the estimator takes it.
     y : array, shape (n,), optional
     weights : array, shape (n,)
     held_out : bool
-        Whether the fit has not seen them.
+        Whether the rows were held out of the fit.
     """
 
     X: Any
-    y: NDArray[Any] | None
+    y: AnyArray | None
     weights: FloatArray
     held_out: bool
 
     @property
-    def name(self) -> str:
-        """What they are called."""
+    def kind(self) -> str:
+        """As in ``"held-out rows"``."""
         return "held-out rows" if self.held_out else "training rows"
 
     @property
     def counted(self) -> str:
-        """How many they are, and what they are called, as in ``"40 held-out rows"``."""
-        return f"{len(self):,} {self.name[:-1] if len(self) == 1 else self.name}"
+        """As in ``"40 held-out rows"``."""
+        return counted(len(self), self.kind.removesuffix("s"))
 
     def __len__(self) -> int:
         return len(self.weights)
 
     def sample(self, most: int = SAMPLE) -> "Rows":
-        """At most so many of them, evenly spread."""
+        """At most ``most`` of the rows, evenly spaced."""
         if len(self) <= most:
             return self
         kept = spread(len(self), most)
@@ -59,48 +60,48 @@ class Rows(NamedTuple):
 
 
 def rows_of(
-    estimator: Any, X: Any, y: Any = None, weights: Any = None, *, held_out: bool
+    estimator: FittedModel, X: Any, y: Any = None, weights: Any = None, *, held_out: bool
 ) -> Rows | None:
-    """Rows as the estimator takes them; None if there are none.
+    """Check rows and convert them to the form that the estimator takes; None if X is None.
 
     Raises
     ------
     ValueError
-        If X, y and weights do not have as many rows, or X not the features of the fit.
+        If X, y and weights differ in length, X does not have the features of the fit, or y has
+        none of the classes of the fit.
     """
     if X is None:
         return None
-    name = "X_held" if held_out else "X"
+    end = "_held" if held_out else ""
     frame = getattr(X, "shape", None)
     shape = np.shape(X) if frame is None else frame
     if len(shape) != 2 or shape[1] != estimator.n_features_in_:
         raise ValueError(
-            f"{name} must have shape (n, {estimator.n_features_in_}), as the rows of the fit, "
+            f"X{end} must have shape (n, {estimator.n_features_in_}), as the rows of the fit, "
             f"got {shape}."
         )
     n = shape[0]
-    given = {"y": y, "weights": weights}
-    arrays = {key: None if one is None else np.asarray(one) for key, one in given.items()}
-    for key, one in arrays.items():
-        if one is not None and one.shape != (n,):
-            end = "_held" if held_out else ""
-            raise ValueError(f"{key}{end} must have shape ({n},) as {name}, got {one.shape}.")
+    arrays = {
+        name: None if given is None else np.asarray(given)
+        for name, given in (("y", y), ("weights", weights))
+    }
+    for name, array in arrays.items():
+        if array is not None and array.shape != (n,):
+            raise ValueError(f"{name}{end} must have shape ({n},) as X{end}, got {array.shape}.")
+    target, weight = arrays["y"], arrays["weights"]
     classes = getattr(estimator, "classes_", None)
-    own = arrays["y"]
-    if classes is not None and own is not None and n and not np.isin(own, classes).any():
+    if classes is not None and target is not None and n and not np.isin(target, classes).any():
         raise ValueError(
-            f"y of {name} holds none of the classes of the fit, {classes[:5].tolist()}; it holds "
-            f"{own[:1].tolist()[0]!r}."
+            f"y{end} has none of the classes of the fit, {classes[:5].tolist()}; its first value "
+            f"is {target[:1].tolist()[0]!r}."
         )
-    counted = np.ones(n) if arrays["weights"] is None else arrays["weights"].astype(np.float64)
-    return Rows(_named(estimator, X), arrays["y"], counted, held_out)
+    weight = np.ones(n) if weight is None else weight.astype(np.float64)
+    return Rows(_with_names(estimator, X), target, weight, held_out)
 
 
-def _named(estimator: Any, X: Any) -> Any:
-    """With the names of the fit, or without where it had none, so that it does not warn."""
+def _with_names(estimator: FittedModel, X: Any) -> Any:
+    """X with feature names if and only if the fit had them, which avoids warnings."""
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
         return np.asarray(X)
-    if isinstance(X, pd.DataFrame):
-        return X
-    return pd.DataFrame(np.asarray(X), columns=list(names))
+    return X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X), columns=list(names))

@@ -1,16 +1,19 @@
-"""The deterministic tree as rules: one for each leaf."""
+"""The deterministic tree as rules, one for each leaf."""
 
 from collections.abc import Iterator
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from bayestree._trees import tree_of
-from bayestree._utils.inequality import inequality, leading, limit, plain, signed, weighted_sum
-from bayestree.report.words import FacetWords, check_positive, point_estimate
+from bayestree._utils.inequality import leading, limit, plain, signed, weighted_sum
+from bayestree._utils.wording import quantity
+from bayestree.description import TreeDescription, check_limits, point_estimate_note
+from bayestree.fitted import tree_of
 from bayestree.tree import LOG2, Tree
 
-SAME = 15  # significant digits in which two conditions must agree to be of one quantity
+SAME = 15  # significant digits to which two conditions on the same quantity agree
+
+Steps = list[tuple[int, int]]  # nodes on a path with the side taken, 0 left and 1 right
 
 
 def export_rules(
@@ -21,51 +24,51 @@ def export_rules(
     max_facets: int | None = None,
     decimals: int | None = None,
 ) -> str:
-    """A tree as rules IF ... THEN ..., in the units of the data.
+    """Write a tree as rules IF ... THEN ..., in the units of the data.
 
-    A rule is the way from the root to a leaf. Conditions on one quantity are merged, and those
-    that others imply left out. Exactly one rule holds for each row; the last is therefore written
-    as ELSE.
+    A rule is the path from the root to a leaf. Conditions on the same quantity are merged, and
+    those that others imply are omitted. Exactly one rule holds for each row, so the last is
+    written as ELSE.
 
-    By default the rules are equivalent to the tree: every term is written, with all its digits,
-    and only rows within rounding of a border, some 1e-16 of its terms, may take another rule.
-    Limits make them shorter but not equivalent; a first line, which begins with ``#``, then says
-    what is missing.
+    By default the rules are equivalent to the tree: every term is written in full precision, and
+    only rows within rounding error of a border, a relative 1e-16 of its terms, may take another
+    rule. Limits make the rules shorter but not equivalent; a first line, marked ``#``, then
+    states what is missing.
 
     A polytope of several facets is not the intersection of half-spaces, because votes add up. Its
-    condition, the sum of the votes, is written once before the rules, which refer to it as
-    ``inside(root)`` and ``outside(root)`` by the path of the node.
+    condition, the sum of the votes, is written once before the rules, which refer to it by the
+    path of the node, as ``inside(root)`` and ``outside(root)``.
 
     Parameters
     ----------
     tree : Tree, or a fitted estimator
         With linear splits.
     group : bool
-        Write the rules class by class, and those of the class that has most of them as one ELSE:
-        fewer rules, but without the probabilities of single leaves there.
+        Write the rules class by class, and replace those of the class with the most rules by one
+        ELSE. This gives fewer rules but loses the probabilities of that class's leaves.
     max_features : int, optional
-        Terms shown of each facet and of each linear leaf, those of the largest weight per standard
-        deviation. None shows all.
+        Maximum number of terms of a facet and of a linear leaf, those of the largest weight per
+        standard deviation. None shows all.
     max_facets : int, optional
-        Votes shown of each polytope. None shows all.
+        Maximum number of votes of a polytope. None shows all.
     decimals : int, optional
         Significant digits; of a limit, relative to the standard deviation of the first term. None
-        shows all. Probabilities have two decimals in any case.
+        shows all. Probabilities always have two decimals.
 
     Returns
     -------
     str
-        A line for each rule: the class, its probability p and the training rows n of the leaf;
-        or the mean. Before them, lines that begin with ``#`` and the conditions of polytopes.
+        One line for each rule: the class or mean, the probability p of the class and the training
+        rows n of the leaf. Comments (``#``) and the conditions of polytopes come first.
 
     Raises
     ------
     sklearn.exceptions.NotFittedError
-        If ``tree`` is an estimator that was not fitted.
+        If ``tree`` is an estimator that is not fitted.
     TypeError
-        If ``tree`` is neither a Tree with linear splits nor an estimator that has one.
+        If ``tree`` is neither a tree with linear splits nor an estimator of one.
     ValueError
-        If ``group`` is asked of a regression tree, or ``max_features``, ``max_facets`` or
+        If ``group`` is used with a regression tree, or ``max_features``, ``max_facets`` or
         ``decimals`` is less than 1.
 
     Examples
@@ -80,18 +83,18 @@ def export_rules(
     2: IF (x2 > 2.45) AND (x3 <= 1.750) THEN class 1 (p = 0.91, n = 54)
     3: ELSE class 2 (p = 0.98, n = 46)
     """
-    check_positive(max_features=max_features, max_facets=max_facets, decimals=decimals)
+    check_limits(max_features=max_features, max_facets=max_facets, decimals=decimals)
     found = tree_of(tree)
     if not isinstance(found, Tree):
         raise TypeError(
-            f"rules need linear splits, and the splits of this tree are of the kind "
-            f"{found.split_name!r}; use export_text."
+            f"rules need linear splits, but the splits of this tree are of the kind "
+            f"{found.split_name!r}; use export_text instead."
         )
     if group and found.value.ndim == 1:
-        raise ValueError("group is for classes; a regression tree has a mean in each leaf.")
+        raise ValueError("group needs classes, but this is a regression tree; use group=False.")
     rules = _Rules(found, max_features, max_facets, decimals)
     lines = [
-        *(f"# {note}" for note in (*rules.missing(), *point_estimate(tree))),
+        *(f"# {note}" for note in (*rules.missing(), *point_estimate_note(tree))),
         *rules.polytopes(),
         *(rules.by_class() if group else rules.by_leaf()),
     ]
@@ -105,7 +108,7 @@ class Bound(NamedTuple):
     ----------
     low, high : float
     low_open, high_open : bool
-        Whether the limit itself is left out.
+        Whether the limit itself is excluded.
     """
 
     low: float = -np.inf
@@ -114,28 +117,28 @@ class Bound(NamedTuple):
     high_open: bool = True
 
     def both(self, other: Self) -> "Bound":
-        """Where both hold."""
+        """The intersection of two bounds."""
         low, low_open = max((self.low, self.low_open), (other.low, other.low_open))
-        # of equal limits the open one is the stricter
+        # of equal limits the open one is stricter
         high, closed = min((self.high, not self.high_open), (other.high, not other.high_open))
         return Bound(low, high, low_open, not closed)
 
     @classmethod
     def of(cls, value: float, *, above: bool, is_open: bool) -> "Bound":
-        """One limit."""
+        """A bound on one side."""
         return cls(low=value, low_open=is_open) if above else cls(high=value, high_open=is_open)
 
 
 class Quantity(NamedTuple):
-    """A sum of features that conditions are about, divided by the coefficient of its first.
+    """The weighted sum of features in a condition, divided by its first coefficient.
 
     Attributes
     ----------
     text : str
     spread : float
-        Standard deviation of its first feature.
+        Standard deviation of the first feature.
     ratios : tuple of (int, float)
-        Features with their coefficients: sums that only look alike are not one quantity.
+        Features with their coefficients, to distinguish sums whose texts are equal.
     """
 
     text: str
@@ -151,10 +154,10 @@ class _Rules:
     ) -> None:
         self.tree = tree
         self.max_features, self.max_facets, self.decimals = max_features, max_facets, decimals
-        self.words = FacetWords(tree, max_features, decimals)
+        self.described = TreeDescription(tree, max_features, decimals)
 
     def missing(self) -> list[str]:
-        """In what the rules differ from the tree; nothing if they do not."""
+        """How the rules differ from the tree; empty if they are equivalent."""
         tree, found = self.tree, []
         sums = [tree.hyperplane] if tree.slope is None else [tree.hyperplane, tree.slope]
         terms = np.concatenate([np.count_nonzero(one, axis=1) for one in sums])
@@ -167,13 +170,13 @@ class _Rules:
         return [f"Not equivalent to the tree: {'; '.join(found)}."] if found else []
 
     def polytopes(self) -> Iterator[str]:
-        """The exact condition of each node of several facets."""
+        """The exact condition of each node with several facets."""
         several = np.flatnonzero(self.tree.n_facets > 1).tolist()
         if several:
             yield "# softplus(z) = log(1 + exp(z)); outside(...) is where inside(...) is false."
         for node in several:
             yield f"{self.side(node, right=False)} where"
-            experts = self.words.nearest(node).tolist()
+            experts = self.tree.nearest_experts(node).tolist()
             shown = experts[: self.max_facets]
             for expert in shown:
                 yield f"  {'+' if expert != experts[0] else ' '} {self.vote(expert)}"
@@ -185,10 +188,11 @@ class _Rules:
 
     def vote(self, expert: int) -> str:
         """As in ``0.8 softplus(2 age - 0.5 height - 4)``."""
+        plane = self.tree.hyperplane[expert]
         total = weighted_sum(
-            self.tree.hyperplane[expert],
-            self.words.strength[expert],
-            self.words.names,
+            plane,
+            plane * self.tree.scale,
+            self.described.features,
             max_features=self.max_features,
             decimals=self.decimals,
         )
@@ -198,19 +202,19 @@ class _Rules:
 
     def side(self, node: int, *, right: bool) -> str:
         """Name of the inside or the outside of a polytope."""
-        return f"{self.tree.side_names[right]}({self.tree.topology.node_labels[node]})"
+        return f"{self.tree.side_names[right]}({self.described.path(node)})"
 
     def by_leaf(self) -> Iterator[str]:
-        """A rule for each leaf, left branches first; the last is the rest."""
-        ways = list(self.ways())
-        for number, (leaf, steps) in enumerate(ways, start=1):
-            last = number == len(ways)
+        """A rule for each leaf, left branches first; the last covers all other rows."""
+        paths = list(self.paths())
+        for number, (leaf, steps) in enumerate(paths, start=1):
+            last = number == len(paths)
             yield self.rule(number, "" if last else self.conditions(steps), self.leaf(leaf))
 
     def by_class(self) -> Iterator[str]:
-        """Rules of all classes but that which has most; the most frequent class first."""
-        of_class: dict[int, list[tuple[int, list[tuple[int, int]]]]] = {}
-        for leaf, steps in self.ways():
+        """Rules class by class, fewest rules first; one ELSE for the class with the most."""
+        of_class: dict[int, list[tuple[int, Steps]]] = {}
+        for leaf, steps in self.paths():
             of_class.setdefault(int(self.tree.value[leaf].argmax()), []).append((leaf, steps))
         order = sorted(of_class, key=lambda label: (len(of_class[label]), label))
         number = 1
@@ -221,9 +225,9 @@ class _Rules:
         leaves = [leaf for leaf, _ in of_class[order[-1]]]
         yield self.rule(number, "", self.leaves(order[-1], leaves))
 
-    def ways(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        """Each leaf with the nodes on its way and the side taken at each."""
-        waiting: list[tuple[int, list[tuple[int, int]]]] = [(0 if self.tree.n_nodes else ~0, [])]
+    def paths(self) -> Iterator[tuple[int, Steps]]:
+        """Each leaf with the steps from the root to it, left branches first."""
+        waiting: list[tuple[int, Steps]] = [(0 if self.tree.n_nodes else ~0, [])]
         while waiting:
             child, steps = waiting.pop()
             if child < 0:
@@ -238,26 +242,25 @@ class _Rules:
         return f"{number}: {'ELSE ' if number > 1 else 'ALWAYS '}{then}"
 
     def leaf(self, leaf: int) -> str:
-        if self.tree.value.ndim == 2:
+        if self.described.classifies:
             return self.leaves(int(self.tree.value[leaf].argmax()), [leaf])
-        mean = self.words.prediction(leaf).removeprefix("mean ")
-        return f"{mean} (n = {_count(self.tree.leaf_rows[leaf])})"
+        mean = self.described.prediction(leaf).removeprefix("mean ")
+        return f"{mean} (n = {quantity(self.described.rows(~leaf))})"
 
     def leaves(self, label: int, leaves: list[int]) -> str:
-        """A class, its probability in some leaves together, and their rows."""
+        """A class with its probability and rows in some leaves together."""
         rows = self.tree.leaf_rows[leaves]
         weights = rows if rows.sum() > 0 else None
         share = float(np.average(self.tree.value[leaves, label], weights=weights))
-        name = self.words.classes[label]
-        return f"{name} (p = {share:.2f}, n = {_count(rows.sum())})"
+        n_rows = quantity(float(rows.sum()))
+        return f"{self.described.classes[label]} (p = {share:.2f}, n = {n_rows})"
 
-    def conditions(self, steps: list[tuple[int, int]]) -> str:
-        """Conditions of a way, those on one quantity merged, in the order of their first."""
+    def conditions(self, steps: Steps) -> str:
+        """Conditions along a path, merged by quantity, in the order of first use."""
         bounds: dict[Quantity | str, Bound] = {}
         for node, side in steps:
-            own = self.tree.experts(node)
-            if own.stop - own.start == 1:
-                what, bound = self.facet(own.start, right=bool(side))
+            if self.tree.n_facets[node] == 1:
+                what, bound = self.facet(self.tree.experts(node).start, right=bool(side))
                 bounds[what] = bounds.get(what, Bound()).both(bound)
             else:
                 bounds[self.side(node, right=bool(side))] = Bound()
@@ -277,26 +280,14 @@ class _Rules:
         return f"({low} {below} {what.text} {above} {high})"
 
     def facet(self, expert: int, *, right: bool) -> tuple[Quantity | str, Bound]:
-        """What a facet is about, and the limit that one of its sides sets."""
-        plane, threshold = self.tree.hyperplane[expert], float(self.words.threshold[expert])
-        strength = self.words.strength[expert]
-        if not strength.any():
-            return ("(always)" if (threshold < 0) == right else "(never)"), Bound()
-        text, first = inequality(
-            plane,
-            strength,
-            self.words.names,
-            max_features=self.max_features,
-            decimals=self.decimals,
-        )
-        lead = float(plane[first])
+        """The quantity of a facet, and the bound that one of its sides sets."""
+        facet, plane = self.described.half_space(expert), self.tree.hyperplane[expert]
+        if not facet.left:
+            return ("(always)" if (facet.bound < 0) == right else "(never)"), Bound()
+        lead = float(plane[facet.first])
         ratios = tuple(
             (int(j), float(f"{plane[j] / lead:.{SAME}g}")) for j in np.flatnonzero(plane)
         )
-        quantity = Quantity(text.rsplit(" ", 1)[0], float(self.tree.scale[first]), ratios)
-        # right is plane . x > threshold, turned round where it is divided by a negative number
-        return quantity, Bound.of(threshold / lead, above=(lead > 0) == right, is_open=right)
-
-
-def _count(rows: float) -> str:
-    return f"{round(float(rows), 1):,.10g}"
+        what = Quantity(facet.terms, float(self.tree.scale[facet.first]), ratios)
+        # right is plane . x > limit, whose relation flips when divided by a negative number
+        return what, Bound.of(facet.bound, above=(lead > 0) == right, is_open=right)

@@ -1,27 +1,29 @@
-"""What the splits of a tree look at, and how sure the posterior is of them.
+"""Which features the splits of a tree depend on, and how uncertain its posterior is about them.
 
-The report and the summary of a run both read these definitions.
+The report and the summary of a run share these definitions.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree.description import TreeDescription
 from bayestree.diagnostics import SplitUncertainty
+from bayestree.fitted import BayesianTree, FittedModel, has_draws
 from bayestree.report.rows import Rows
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import LOG2, Tree
 
-SHUFFLES = 5  # of each feature at each node, all trees together
-MATTERS = 0.9  # share of the importance that the features named together hold
+SHUFFLES = 5  # of each feature at each node, over all trees together
+COVERED = 0.9  # share of the importance that the features named together have
 
-UNSURE_MEANS = (
-    "A row is unsure at a node if the posterior gives the side that the point estimate does not "
-    "take a chance above 10 %."
+UNCERTAIN_DEFINITION = (
+    "A row is uncertain at a node if the posterior probability of the side opposite to the point "
+    "estimate exceeds 10 %."
 )
-IMPORTANCE_MEANS = (
+IMPORTANCE_DEFINITION = (
     "The importance of a feature at a node is the share of the node's rows that change sides in "
     "the point estimate when the feature is shuffled among them."
 )
@@ -33,19 +35,19 @@ class Importance(NamedTuple):
     Attributes
     ----------
     nodes : tuple of arrays, shape (V, d)
-        For each tree: the share of a node's rows that change sides when the feature is shuffled
+        For each tree, the share of a node's rows that change sides when the feature is shuffled
         among them.
     total : array, shape (d,)
-        Over all nodes, each weighted by its rows and by how far apart the predictions of its two
-        sides are; sums to 1, or is 0 where nothing changes.
+        Over all nodes, each weighted by its rows and by the distance between the predictions of
+        its two sides. Sums to 1, or is 0 if no row changes sides.
     """
 
     nodes: tuple[FloatArray, ...]
     total: FloatArray
 
 
-def asked_of(train: Rows | None, held: Rows | None) -> Rows | None:
-    """The rows that splits are judged on: at most 2,000 held-out ones, or else of the fit."""
+def evaluation_rows(train: Rows | None, held: Rows | None) -> Rows | None:
+    """The rows on which splits are judged: at most 2,000, held out if there are any."""
     rows = held if held is not None and len(held) else train
     return None if rows is None else rows.sample()
 
@@ -58,9 +60,9 @@ def importance(trees: Sequence[RoutedTree], rows: Rows) -> Importance:
     Parameters
     ----------
     trees : sequence of RoutedTree
-        A tree, or those of a forest.
+        One tree, or those of a forest.
     rows : Rows
-        Such as :func:`asked_of` returns.
+        As :func:`evaluation_rows` returns them.
     """
     X = rows.matrix
     total = np.zeros(X.shape[1])
@@ -70,33 +72,32 @@ def importance(trees: Sequence[RoutedTree], rows: Rows) -> Importance:
         share = np.zeros((tree.n_nodes, X.shape[1]))
         if isinstance(tree, Tree):
             random = np.random.default_rng(0)
-            gap = _gaps(tree)
+            distance = _side_distance(tree)
             for node, reached, _ in tree.walk(X):
                 share[node] = _changed(tree, node, X[reached], shuffles, random)
-                total += len(reached) * gap[node] * share[node]
+                total += len(reached) * distance[node] * share[node]
         nodes.append(share)
     return Importance(tuple(nodes), total / total.sum() if total.any() else total)
 
 
-def strongest(share: FloatArray, level: float = MATTERS) -> IntArray:
-    """The fewest features that together hold so much of the importance, the strongest first."""
+def most_important(share: FloatArray, level: float = COVERED) -> IntArray:
+    """The smallest set of features that has a share ``level`` of the importance, largest first."""
     order = np.argsort(-share, kind="stable")[: np.count_nonzero(share)]
-    held = np.cumsum(share[order])
-    return order[: np.searchsorted(held, level * held[-1]) + 1] if len(order) else order
+    covered = np.cumsum(share[order])
+    return order[: np.searchsorted(covered, level * covered[-1]) + 1] if len(order) else order
 
 
-def doubt(estimator: Any, rows: Rows) -> SplitUncertainty | None:
-    """How sure the splits are of the rows; None without a posterior of splits.
+def split_uncertainty(estimator: FittedModel, rows: Rows) -> SplitUncertainty | None:
+    """Uncertainty of the splits about the rows; None without a posterior of the splits.
 
-    Nothing can be told where the sides of a split are swapped between draws (``mirror=True``).
+    It is not defined if the sides of a split are swapped between draws (``mirror=True``).
     """
-    posterior = getattr(estimator, "posterior_", None)
-    if posterior is None or not hasattr(estimator, "split_uncertainty"):
+    if not has_draws(estimator) or not hasattr(estimator, "split_uncertainty"):
         return None
-    one_draw = posterior.n_chains * posterior.n_draws == 1
-    if one_draw or estimator.tree_.n_nodes == 0 or posterior.settings.get("mirror"):
+    fitted = cast(BayesianTree, estimator)
+    if fitted.tree_.n_nodes == 0 or fitted.posterior_.settings.get("mirror"):
         return None
-    found: SplitUncertainty = estimator.split_uncertainty(rows.X)
+    found: SplitUncertainty = fitted.split_uncertainty(rows.X)
     return found
 
 
@@ -119,18 +120,14 @@ def _changed(
     return share / shuffles
 
 
-def _gaps(tree: Tree) -> FloatArray:
+def _side_distance(tree: Tree) -> FloatArray:
     """Distance between the mean predictions of the two sides of each node, shape (V,).
 
-    Of class probabilities it is the total variation.
+    For class probabilities it is the total variation distance.
     """
-    value = tree.value.reshape(tree.n_leaves, -1)
-    weighted = tree.leaf_rows[:, None] * value
-    rows = np.append(tree.topology.sum_below(tree.leaf_rows), tree.leaf_rows[::-1])
-    sums = np.concatenate([tree.topology.sum_below(weighted), weighted[::-1]])
-    # leaf ~l is the l-th entry from the end
-    mean = sums / np.maximum(rows, np.finfo(np.float64).tiny)[:, None]
-    left, right = tree.topology.children.T
-    apart = np.abs(mean[left] - mean[right]).sum(axis=1)
-    gaps: FloatArray = apart / 2 if tree.value.ndim == 2 else apart
-    return gaps
+    described = TreeDescription(tree)
+    values = [
+        [described.value(int(child)) for child in children] for children in tree.topology.children
+    ]
+    apart = np.array([np.abs(left - right).sum() for left, right in values])
+    return apart / 2 if described.classifies else apart

@@ -2,16 +2,9 @@
 
 from collections.abc import Iterator
 
-from bayestree._trees import trees_of
 from bayestree._utils.wording import counted
-from bayestree.report.words import (
-    FacetWords,
-    check_positive,
-    point_estimate,
-    rows_in_words,
-    words_of,
-)
-from bayestree.routed_tree import RoutedTree
+from bayestree.description import TreeDescription, check_limits, point_estimate_note
+from bayestree.fitted import trees_of
 
 
 def export_text(
@@ -21,9 +14,9 @@ def export_text(
     max_facets: int | None = 6,
     decimals: int | None = 3,
 ) -> str:
-    """A tree as text for readers: each facet by its largest weights, in the units of the data.
+    """Write a tree as text, each facet by its largest weights and in the units of the data.
 
-    Of a tree with other splits, such as networks, it shows which node and leaf lies where.
+    For trees with other splits, such as networks, only the structure is shown.
 
     A facet is divided by the coefficient of its first term, so that the others are relative to
     it. The inequality of a node with one facet is the split itself: rounded and shortened to its
@@ -36,14 +29,14 @@ def export_text(
     Parameters
     ----------
     tree : a deterministic tree, or a fitted estimator
-        Of a forest, its trees one after the other. All numbers are those of the deterministic
-        tree; a line of the head says so where the estimator has posterior draws too.
+        The trees of a forest are written one after the other. All numbers are those of the
+        deterministic tree; if the estimator also has posterior draws, a line at the top says so.
     max_features : int, optional
-        Terms shown of each facet, those of the largest weight per standard deviation; and
-        classes shown of each leaf, the most frequent. None shows all.
+        Maximum number of terms of a facet, those of the largest weight per standard deviation,
+        and of classes of a leaf, the most frequent. None shows all.
     max_facets : int, optional
-        Facets shown of each node: those nearest to the mean of the data, which cut off most.
-        None shows all.
+        Maximum number of facets of a node: those nearest to the mean of the data, which cut off
+        most. None shows all.
     decimals : int, optional
         Significant digits; of a threshold, relative to the standard deviation of the first term.
         None shows all.
@@ -51,14 +44,14 @@ def export_text(
     Returns
     -------
     str
-        One line or more for each node and leaf, left branches first.
+        At least one line for each node and leaf, left branches first.
 
     Raises
     ------
     sklearn.exceptions.NotFittedError
-        If ``tree`` is an estimator that was not fitted.
+        If ``tree`` is an estimator that is not fitted.
     TypeError
-        If ``tree`` is neither a Tree nor an estimator of one.
+        If ``tree`` is neither a tree nor an estimator of this package.
     ValueError
         If ``max_features``, ``max_facets`` or ``decimals`` is less than 1.
 
@@ -70,14 +63,12 @@ def export_text(
     >>> clf = ConvexPolytopeTreeClassifier(max_depth=1, inference="map", random_state=0)
     >>> text = export_text(clf.fit(iris.data, iris.target))
     """
-    limits = {"max_features": max_features, "max_facets": max_facets, "decimals": decimals}
-    check_positive(**limits)
-    found = trees_of(tree)
+    check_limits(max_features=max_features, max_facets=max_facets, decimals=decimals)
     members = getattr(tree, "estimators_", [tree])
-    texts = [
-        "\n".join(_Writer(one, point_estimate(member), **limits).lines()) + "\n"
-        for one, member in zip(found, members, strict=True)
-    ]
+    texts = []
+    for one, member in zip(trees_of(tree), members, strict=True):
+        writer = _Writer(TreeDescription(one, max_features, decimals), max_facets)
+        texts.append("\n".join(writer.lines(point_estimate_note(member))) + "\n")
     if not hasattr(tree, "estimators_"):
         return texts[0]
     return "\n".join(f"tree {t} of {len(texts)}: {text}" for t, text in enumerate(texts, start=1))
@@ -86,36 +77,25 @@ def export_text(
 class _Writer:
     """Writes one tree."""
 
-    def __init__(
-        self,
-        tree: RoutedTree,
-        notes: list[str],
-        *,
-        max_features: int | None,
-        max_facets: int | None,
-        decimals: int | None,
-    ) -> None:
-        self.tree = tree
-        self.notes = notes
+    def __init__(self, described: TreeDescription, max_facets: int | None) -> None:
+        self.described = described
         self.max_facets = max_facets
-        self.words = words_of(tree, max_features, decimals)
-        self.node_rows = tree.topology.sum_below(tree.leaf_rows)
 
-    def lines(self) -> Iterator[str]:
-        tree = self.tree
+    def lines(self, notes: list[str]) -> Iterator[str]:
+        tree = self.described.tree
         yield (
             f"{counted(tree.n_nodes, 'node')}, {counted(tree.n_leaves, 'leaf')}, "
-            f"depth {tree.depth}, {rows_in_words(tree.leaf_rows.sum())}"
+            f"depth {tree.depth}, {counted(tree.leaf_rows.sum(), 'row')}"
         )
-        yield from self.notes
+        yield from notes
         if tree.n_nodes:
             yield from self.key()
         yield ""
         yield from self.branch(0 if tree.n_nodes else ~0, "", "")
 
     def key(self) -> Iterator[str]:
-        """What the letters of the paths mean, and the facets of a polytope."""
-        if not (isinstance(self.words, FacetWords) and self.words.has_polytopes):
+        """The meaning of L and R, and of the facets of a polytope."""
+        if not self.described.has_polytopes:
             yield "L is left, R is right."
             return
         yield "L (left) lies inside the polytope of a node, R (right) outside."
@@ -125,37 +105,31 @@ class _Writer:
         )
 
     def branch(self, child: int, first: str, rest: str) -> Iterator[str]:
-        """A node or leaf and all below; ``first`` and ``rest`` begin its lines."""
+        """A node or leaf and everything below it, with prefixes of the first and other lines."""
+        head = f"{first}{self.described.path(child)}: "
+        rows = counted(self.described.rows(child), "row")
         if child < 0:
-            yield first + self.leaf(~child)
+            yield f"{head}leaf, {rows}, {self.described.leaf(~child)}"
             return
-        head, *facets = self.node(child)
-        yield first + head
+        description, *facets = self.node(child)
+        yield f"{head}{rows}{description}"
         yield from (f"{rest}│    {line}" for line in facets)
-        left, right = (int(c) for c in self.tree.topology.children[child])
+        left, right = self.described.tree.topology.children[child].tolist()
         yield from self.branch(left, rest + "├─ ", rest + "│  ")
         yield from self.branch(right, rest + "└─ ", rest + "   ")
 
     def node(self, node: int) -> Iterator[str]:
-        """Lines of a node: its rows and its split."""
-        head = f"{self.tree.topology.node_labels[node]}: {rows_in_words(self.node_rows[node])}"
-        words = self.words
-        if not isinstance(words, FacetWords):
-            yield f"{head}, {self.tree.split_name}"
+        """The end of the first line of a node, and the lines that state its split."""
+        described, n_facets = self.described, self.described.n_facets(node)
+        if described.linear is None:
+            yield f", {described.tree.split_name}"
             return
-        nearest = words.nearest(node)
-        yield head + (f", {counted(len(nearest), 'facet')}" if words.has_polytopes else "")
-        if len(nearest) == 1:
-            yield f"left if  {words.facet(int(nearest[0]))}"
+        yield f", {counted(n_facets, 'facet')}" if described.has_polytopes else ""
+        facets = described.half_spaces(node, self.max_facets)
+        if n_facets == 1:
+            yield f"left if  {facets[0]}"
             return
-        yield f"left if {'; '.join(words.bounds(node))}"
-        yield from (f"  {words.facet(int(expert))}" for expert in nearest[: self.max_facets])
-        hidden = len(nearest) - len(nearest[: self.max_facets])
-        if hidden:
-            yield f"  … {hidden} more, farther out"
-
-    def leaf(self, leaf: int) -> str:
-        """A leaf: its rows, and shares of the classes or mean."""
-        label = self.tree.topology.leaf_labels[leaf]
-        rows = rows_in_words(self.tree.leaf_rows[leaf])
-        return f"{label}: leaf, {rows}, {self.words.leaf(leaf)}"
+        yield f"left if {'; '.join(described.bounds(node))}"
+        yield from (f"  {facet}" for facet in facets)
+        if n_facets > len(facets):
+            yield f"  … {n_facets - len(facets)} more, farther out"

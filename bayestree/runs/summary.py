@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bayestree.description import TreeDescription
 from bayestree.report import splits
 from bayestree.report.rows import Rows, rows_of
-from bayestree.report.words import FacetWords, words_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.runs.disk import few
 from bayestree.runs.folder import FACETS
@@ -80,7 +80,7 @@ def _asked(run: Run) -> Rows | None:
         rows_of(run.estimator, X, held_out=held_out)
         for X, held_out in ((rows.X, False), (rows.X_held, True))
     )
-    return splits.asked_of(train, held if rows.held_out else None)
+    return splits.evaluation_rows(train, held if rows.held_out else None)
 
 
 def _of_posterior(run: Run, asked: Rows | None) -> pd.DataFrame:
@@ -91,7 +91,7 @@ def _of_posterior(run: Run, asked: Rows | None) -> pd.DataFrame:
         return table
     table["facets"] = sizes["facets"].astype(np.int64)
     parts = [sizes.reindex(columns=[name for name in SIZES if name in sizes])]
-    found = None if asked is None else splits.doubt(estimator, asked)
+    found = None if asked is None else splits.split_uncertainty(estimator, asked)
     if found is not None:
         parts.append(found.to_frame("node")[["unsure", "disagreement", "sd"]])
     said = [name for name in ("features", "split") if name in table]
@@ -100,28 +100,18 @@ def _of_posterior(run: Run, asked: Rows | None) -> pd.DataFrame:
 
 def _plain(tree: RoutedTree, asked: Rows | None) -> pd.DataFrame:
     """What the point estimate alone says."""
-    words = words_of(tree, max_features=TERMS, decimals=DIGITS)
-    nodes = range(tree.n_nodes)
-    columns: dict[str, Any] = {"rows": tree.topology.sum_below(tree.leaf_rows)}
+    described = TreeDescription(tree, TERMS, DIGITS)
+    columns: dict[str, Any] = {"rows": described.node_rows}
     if isinstance(tree, Tree):
         columns["facets_point"] = columns["facets"] = tree.n_facets
         if asked is not None:
             (share,) = splits.importance([tree], asked).nodes
             columns["features"] = [
-                [tree.feature_labels[j] for j in splits.strongest(one)] for one in share
+                [tree.feature_labels[j] for j in splits.most_important(one)] for one in share
             ]
-    columns["split"] = [_split(words, node) for node in nodes]
+    columns["split"] = [described.condition(node) for node in range(tree.n_nodes)]
     labels = pd.Index(tree.topology.node_labels, name="node", dtype=object)
     return pd.DataFrame(columns, index=labels)
-
-
-def _split(words: Any, node: int) -> str:
-    """A split in words: the facet that cuts off most, and how many others there are."""
-    if not isinstance(words, FacetWords):
-        return str(words.tree.split_name)
-    nearest = words.nearest(node).tolist()
-    others = f" and {len(nearest) - 1} more" if len(nearest) > 1 else ""
-    return words.facet(nearest[0]) + others
 
 
 def _sizes(run: Run) -> pd.DataFrame | None:

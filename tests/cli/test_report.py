@@ -39,8 +39,8 @@ def test_rows_must_be_those_of_the_run_unless_left_out(fitted, place):
     assert said.endswith("; or add --no-rows.\n")
     done("report", "found", "--no-rows")
     page = (fitted / "report.html").read_text(encoding="utf-8")
-    assert "of the predictions for 16 held-out rows are right" in page
-    assert "What they are" in page
+    assert "of the predictions for 16 held-out rows are correct" in page
+    assert "Composition" in page
 
 
 def test_what_cannot_be_written_is_refused(fitted):

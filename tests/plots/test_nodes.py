@@ -8,7 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from bayestree import plots
-from bayestree.plots._layout import Panel, panels_as_tree
+from bayestree.plots._drawing import Panel, panels_as_tree
 from bayestree.topology import Topology
 from tests.plots.cases import drawn, estimator_of, make_tree, texts
 
@@ -173,7 +173,7 @@ def test_refusals():
         plots.node_scatter(SimpleNamespace(), X, y)
     for arguments, message in (
         ((tree, (2, 2)), "shape 2 x 2 has 4 pixels"),
-        ((make_tree(n_experts=2), (1, 2)), "one facet a node"),
+        ((make_tree(n_experts=2), (1, 2)), "one facet per node"),
         ((make_tree(topology=Topology.leaf()), (1, 2)), "no split"),
         ((make_tree(topology=Topology.complete(6)), (1, 2)), "64 leaves"),
     ):

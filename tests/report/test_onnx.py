@@ -157,7 +157,7 @@ def test_a_model_that_is_not_of_the_tree_is_found_out():
     with pytest.raises(OnnxMismatchError, match=r"^onnxruntime sends \d+ of 300 rows to other"):
         check_onnx(export_onnx(moved), tree, X)
     other = replace(tree, value=tree.value[::-1])
-    with pytest.raises(OnnxMismatchError, match="predicts otherwise"):
+    with pytest.raises(OnnxMismatchError, match="predicts differently"):
         check_onnx(export_onnx(other), tree, X)
 
 
@@ -173,7 +173,7 @@ def test_rows_on_a_border_may_fall_on_either_side():
 def test_what_cannot_be_written_is_refused(monkeypatch):
     with pytest.raises(TypeError, match="tree must be a Tree or a fitted estimator"):
         export_onnx(3)
-    with pytest.raises(TypeError, match="kind 'network'; write their modules by torch"):
+    with pytest.raises(TypeError, match="kind 'network'; export their modules with torch"):
         export_onnx(network_tree())
     monkeypatch.setattr(_onnx_graph, "MOST_BYTES", 100)
     with pytest.raises(ValueError, match="one ONNX file holds 2; grow smaller"):

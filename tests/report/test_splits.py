@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 from bayestree.report.rows import Rows
-from bayestree.report.splits import asked_of, doubt, importance, strongest
+from bayestree.report.splits import (
+    evaluation_rows,
+    importance,
+    most_important,
+    split_uncertainty,
+)
 from tests.report.cases import network_tree
 from tests.test_text import committee, oblique
 
@@ -57,17 +62,17 @@ def test_networks_have_no_features():
 
 
 def test_the_strongest_hold_nine_tenths():
-    assert strongest(np.array([0.1, 0.5, 0.0, 0.4])).tolist() == [1, 3]
-    assert strongest(np.array([0.2, 0.5, 0.0, 0.4])).tolist() == [1, 3, 0]
-    assert strongest(np.zeros(3)).tolist() == []
+    assert most_important(np.array([0.1, 0.5, 0.0, 0.4])).tolist() == [1, 3]
+    assert most_important(np.array([0.2, 0.5, 0.0, 0.4])).tolist() == [1, 3, 0]
+    assert most_important(np.zeros(3)).tolist() == []
 
 
 def test_held_out_rows_are_asked_first():
     tree = oblique()
     train, held = rows_for(tree, 3000), rows_for(tree, 40, held_out=True)
-    assert asked_of(train, held).counted == "40 held-out rows"
-    assert asked_of(train, None).counted == "2,000 training rows"
-    assert asked_of(None, None) is None
+    assert evaluation_rows(train, held).counted == "40 held-out rows"
+    assert evaluation_rows(train, None).counted == "2,000 training rows"
+    assert evaluation_rows(None, None) is None
 
 
 @pytest.mark.parametrize(("draws", "mirror"), [(1, False), (8, True)])
@@ -77,4 +82,4 @@ def test_nothing_is_said_where_draws_do_not_tell(draws, mirror):
         posterior_=SimpleNamespace(n_chains=1, n_draws=draws, settings={"mirror": mirror}),
         split_uncertainty=pytest.fail,
     )
-    assert doubt(estimator, rows_for(oblique())) is None
+    assert split_uncertainty(estimator, rows_for(oblique())) is None

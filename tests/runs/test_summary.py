@@ -9,7 +9,7 @@ import pytest
 
 from bayestree.report.html.study import Study
 from bayestree.report.rows import Rows, rows_of
-from bayestree.report.splits import strongest
+from bayestree.report.splits import most_important
 from bayestree.runs import summary as module
 from bayestree.runs.store import open_run
 from bayestree.runs.summary import summary
@@ -44,11 +44,13 @@ def test_the_report_says_the_same(kind):
     train = rows_of(run.estimator, rows.X, held_out=False)
     held = rows_of(run.estimator, rows.X_held, held_out=True) if rows.held_out else None
     study = Study(run.estimator, train, held)
-    pd.testing.assert_frame_equal(study.doubt_table[DOUBT], found[DOUBT])
+    pd.testing.assert_frame_equal(study.uncertainty_table[DOUBT], found[DOUBT])
     assert study.importance is not None
-    assert study.asked is not None
-    assert found.attrs["asked"] == study.asked.counted
-    names = [[study.features[j] for j in strongest(share)] for share in study.importance.nodes[0]]
+    assert study.evaluated is not None
+    assert found.attrs["asked"] == study.evaluated.counted
+    names = [
+        [study.features[j] for j in most_important(share)] for share in study.importance.nodes[0]
+    ]
     assert names == list(found["features"])
 
 

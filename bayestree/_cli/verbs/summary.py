@@ -127,12 +127,11 @@ def _facets(run: "Run", node: str) -> Any:
 
 def _point_facets(run: "Run", node: str) -> list[str]:
     """The facets of a node in the point estimate, in words."""
-    from bayestree.report.words import FacetWords
+    from bayestree.description import TreeDescription
 
     tree = run.estimator.tree_
-    words = FacetWords(tree, max_features=TERMS, decimals=DIGITS)
     number = list(tree.topology.node_labels).index(node)
-    return [words.facet(int(expert)) for expert in words.nearest(number)]
+    return [str(facet) for facet in TreeDescription(tree, TERMS, DIGITS).half_spaces(number)]
 
 
 def _for_file(table: "pd.DataFrame", out: Path) -> "pd.DataFrame":
@@ -195,7 +194,7 @@ def _printed(table: "pd.DataFrame") -> Iterator[str]:
 
 def _key(columns: Collection[str], asked: str) -> Iterator[str]:
     """What the columns mean, and on which rows they were measured."""
-    from bayestree.report.splits import IMPORTANCE_MEANS, UNSURE_MEANS
+    from bayestree.report.splits import IMPORTANCE_DEFINITION, UNCERTAIN_DEFINITION
 
     said = []
     if "posterior" in columns:
@@ -204,11 +203,14 @@ def _key(columns: Collection[str], asked: str) -> Iterator[str]:
             "posterior median with its 90 % interval."
         )
     if "unsure" in columns:
-        said.append(f"Unsure: share of {asked}, of those that reach the node. {UNSURE_MEANS}")
+        said.append(
+            f"Unsure: share of {asked} whose side is uncertain, among those that reach the node. "
+            f"{UNCERTAIN_DEFINITION}"
+        )
     if "features" in columns:
         said.append(
             "Features: the most important first, those that hold 90 % of the importance, measured "
-            f"on {asked}. {IMPORTANCE_MEANS}"
+            f"on {asked}. {IMPORTANCE_DEFINITION}"
         )
     if said:
         yield ""

@@ -1,4 +1,4 @@
-"""The report: one HTML page that needs nothing else."""
+"""The report: one HTML page without external resources."""
 
 from bayestree.report.html.page import html_report
 

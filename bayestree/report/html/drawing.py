@@ -1,84 +1,340 @@
-"""What both drawings of a tree share: links to descriptions, bars of leaves, widths."""
+"""A tree as interactive SVG: upright for wide screens and paper, an outline for narrow screens.
 
-from typing import NamedTuple
+Large trees are drawn on several sheets: each has a few levels, and the branches below it have
+sheets of their own.
+"""
 
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar, NamedTuple
+
+import numpy as np
 from markupsafe import Markup
 
-from bayestree.report.html import words
-from bayestree.report.html.labels import Labels
-from bayestree.report.html.sheets import Sheet
-from bayestree.report.html.svg import element, title
+from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree._utils.wording import counted
+from bayestree.plots._layout import Place, layout
+from bayestree.report.html import text
+from bayestree.report.html.labels import DOT, LabelledTree
+from bayestree.report.html.svg import element, lines, value_bar
+from bayestree.topology import Topology
 
-TEXT = 12.0  # size of the text, in pixels; that of the second line is one less
+MOST_TIPS, FULL = 10, 12  # desired and maximum number of leaves and closed branches of a sheet
+DEEPEST = 7  # maximum number of levels of a sheet
+SMALL = 3  # leaves of a branch that may be opened up to the maximum
+MOST_NODES = 250  # maximum number of nodes of a tree that are drawn and described
+FEW = 4  # maximum number of tips of a sheet with its panel beside it
+TEXT, SMALL_TEXT, LINE = 12.0, 11.0, 16.0  # sizes of text, and height of a line, in pixels
 BAR = 12.0  # height of the bar of a leaf
-LINK = (1.2, 13.0)  # widths of links without rows and with all
+LINK = (1.2, 13.0)  # widths of links with no rows and with all rows
 
 
-class Place(NamedTuple):
-    """Where a node or tip of a sheet is."""
+class Sheet(NamedTuple):
+    """A part of a tree.
 
-    child: int
-    x: float
-    y: float
-    above: int | None  # the node that it hangs from
+    Attributes
+    ----------
+    nodes : tuple of int
+        Open nodes, parents first.
+    places : list of Place
+        The open nodes and the tips below them, in the order of an outline.
+    """
 
+    nodes: tuple[int, ...]
+    places: list[Place]
 
-def whole(
-    kind: str, width: float, height: float, labels: Labels, sheet: Sheet, parts: list[Markup]
-) -> Markup:
-    """A drawing of a sheet from its parts."""
-    name = f"Tree from {labels.path(sheet.root)}: {words.count(len(sheet.nodes), 'split')} drawn"
-    return element(
-        "svg", *parts, class_=f"tree {kind}", viewBox=f"0 0 {width:g} {height:g}",
-        width=width, height=height, style=f"--drawn: {width:g}px", role="group", aria_label=name,
-    )  # fmt: skip
+    @property
+    def root(self) -> int:
+        """The uppermost node, or ``~leaf`` of a tree without a split."""
+        return self.places[0].child
 
-
-def link_to(
-    labels: Labels, child: int, *inside: Markup, kind: str, sheet: str | None = None
-) -> Markup:
-    """A node or leaf that can be chosen: a link to its description."""
-    path, spoken = labels.path(child), labels.spoken(child)
-    return element(
-        "a", title(spoken), *inside, href=f"#{labels.prefix}{path}", class_=kind,
-        data_at=f"{labels.prefix}{path}", data_sheet=sheet, aria_label=spoken,
-    )  # fmt: skip
+    @property
+    def tips(self) -> tuple[int, ...]:
+        """The ends from left to right: ``~leaf``, or the node of a closed branch."""
+        return tuple(place.child for place in self.places if place.child not in self.nodes)
 
 
-def weight(labels: Labels, child: int) -> float:
-    """Width of the link to a node or leaf: as its rows, drawn from the least width."""
-    share = labels.rows_of(child) / max(float(labels.tree.leaf_rows.sum()), 1e-300)
-    return LINK[0] + (LINK[1] - LINK[0]) * share
+def shown_nodes(rows: FloatArray, most: int = MOST_NODES) -> BoolArray:
+    """Nodes to draw, shape (V,): those of the most rows, which include all nodes above them."""
+    shown = np.zeros(len(rows), dtype=bool)
+    # with equal rows the upper node comes first, because its number is smaller
+    shown[np.argsort(-rows, kind="stable")[:most]] = True
+    return shown
 
 
-def leaf_text(labels: Labels, leaf: int, room: float) -> str:
-    """What a leaf predicts; of a class too long for the room the beginning."""
-    text = labels.leaf_text(leaf)
-    if labels.tree.value.ndim == 1 or words.width(text, TEXT) <= room:
-        return words.cut(text, TEXT, room)
-    name, probability = text.rsplit(" ", 1)
-    return f"{words.cut(name, TEXT, room - words.width(probability + ' ', TEXT))} {probability}"
+def sheets(topology: Topology, rows: FloatArray, shown: BoolArray) -> list[Sheet]:
+    """The sheets of a tree, the root's first.
+
+    Parameters
+    ----------
+    topology : Topology
+    rows : array, shape (V,)
+        Rows that reach each node; the branches of the most rows are opened first.
+    shown : array of bool, shape (V,)
+        Nodes that may be opened.
+    """
+    leaves = topology.sum_below(np.ones(topology.n_leaves))
+    found, waiting = [], [0]
+    for root in waiting:
+        opened = _opened(topology, root, rows, leaves, shown) if topology.n_nodes else set()
+        sheet = Sheet(tuple(sorted(opened)), layout(topology, root, opened))
+        found.append(sheet)
+        waiting += [tip for tip in sheet.tips if tip >= 0 and shown[tip]]
+    return found
 
 
-def leaf_bar(labels: Labels, leaf: int, x: float, y: float, width: float, height: float) -> Markup:
-    """The classes of a leaf as parts of a bar; a mean as a place between the least and largest."""
-    value = labels.tree.value
-    if value.ndim == 1:
-        low, high = float(value.min()), float(value.max())
-        share = (float(value[leaf]) - low) / (high - low) if high > low else 0.5
-        middle = y + height / 2
-        track = element("line", x1=x, x2=x + width, y1=middle, y2=middle, class_="track")
-        return track + element(
-            "circle", cx=x + share * width, cy=middle, r=height / 2, class_="mean"
+def _opened(
+    topology: Topology, root: int, rows: FloatArray, leaves: FloatArray, shown: BoolArray
+) -> set[int]:
+    """Nodes that are open on the sheet of a branch."""
+    depth = topology.node_depth - topology.node_depth[root]
+    opened, n_tips = set[int](), 1
+    closed = [(-rows[root], root)]
+    while closed:
+        _, node = heapq.heappop(closed)
+        full = n_tips >= (FULL if leaves[node] <= SMALL else MOST_TIPS)
+        if not shown[node] or full or depth[node] >= DEEPEST:
+            continue
+        opened.add(node)
+        n_tips += 1
+        for child in topology.children[node].tolist():
+            if child >= 0:
+                heapq.heappush(closed, (-rows[child], child))
+    return opened
+
+
+class Drawing(ABC):
+    """A drawing of a sheet in one orientation."""
+
+    kind: ClassVar[str]
+    width: float
+    height: float
+
+    def __init__(self, tree: LabelledTree, sheet: Sheet) -> None:
+        self.tree = tree
+        self.sheet = sheet
+        self.at = {place.child: place for place in sheet.places}
+
+    @abstractmethod
+    def position(self, place: Place) -> tuple[float, float]:
+        """Pixels from the left and from the top."""
+
+    @abstractmethod
+    def link(self, parent: Place, place: Place) -> Iterator[Markup]:
+        """The link from a node to a child."""
+
+    @abstractmethod
+    def item(self, place: Place) -> Markup:
+        """A node, a leaf or a closed branch."""
+
+    def markup(self) -> Markup:
+        """The drawing as SVG; links come first and so lie below."""
+        order = sorted(self.sheet.places, key=lambda place: self.position(place)[::-1])
+        parts: list[Markup] = []
+        for place in order:
+            if place.parent is not None:
+                parts += self.link(self.at[place.parent], place)
+        parts += [self.item(place) for place in order]
+        root = self.tree.path(self.sheet.root)
+        name = f"Tree from {root}: {counted(len(self.sheet.nodes), 'split')} drawn"
+        return element(
+            "svg", *parts, class_=f"tree {self.kind}", role="group", aria_label=name,
+            viewBox=f"0 0 {self.width:g} {self.height:g}", width=self.width, height=self.height,
+            style=f"--drawn: {self.width:g}px",
+        )  # fmt: skip
+
+    def path(self, child: int, d: str, width: float) -> Markup:
+        """The line of a link."""
+        return element(
+            "path", d=d, class_="link", stroke_width=width, data_to=self.tree.anchor(child)
         )
-    parts, start = [], x
-    for label, share in enumerate(value[leaf].tolist()):
-        if share > 0:
-            parts.append(
-                element("rect", x=f"{start:.2f}", y=y, width=f"{width * share:.2f}", height=height,
-                        fill=f"var(--c{label})")
+
+    def link_width(self, child: int) -> float:
+        """Width of the link to a node or leaf, which grows with its rows."""
+        return LINK[0] + (LINK[1] - LINK[0]) * self.tree.share(child)
+
+    def is_closed(self, child: int) -> bool:
+        """Whether a child is a branch with a sheet of its own."""
+        return child >= 0 and child not in self.sheet.nodes
+
+    def chosen_by(self, child: int, *inside: Markup) -> Markup:
+        """A link from the drawn node or leaf to its description."""
+        anchor, spoken = self.tree.anchor(child), self.tree.spoken(child)
+        kind = "leaf" if child < 0 else "branch" if self.is_closed(child) else "node"
+        return element(
+            "a", element("title", spoken), *inside, href=f"#{anchor}", class_=kind, data_at=anchor,
+            data_sheet=anchor if self.is_closed(child) else None, aria_label=spoken,
+        )  # fmt: skip
+
+    def n_leaves(self, node: int) -> int:
+        """Leaves below a node."""
+        return len(self.tree.tree.topology.subtree_leaves(node))
+
+
+class Upright(Drawing):
+    """A sheet with its root at the top."""
+
+    kind = "upright"
+    SLOT = (80.0, 200.0)  # minimum and maximum width of a tip
+    PAGE, BESIDE = 1140.0, 560.0  # width of a drawing of many and of few tips
+    LEVEL, TOP, BELOW = 56.0, 6.0, 74.0  # below a node, above the root, below a tip
+    BOX, PAD, WIDEST = 42.0, 9.0, 300.0  # height of a node of two lines, margin, maximum width
+    TIP = 104.0  # maximum width of the bar of a leaf and of a closed branch
+
+    def __init__(self, tree: LabelledTree, sheet: Sheet) -> None:
+        super().__init__(tree, sheet)
+        shared = self.BESIDE if len(sheet.tips) <= FEW else self.PAGE
+        self.slot = float(np.clip(shared / len(sheet.tips), *self.SLOT))
+        self.node_height = self.BOX + (LINE if tree.posterior else 0.0)
+        self.width = self.slot * len(sheet.tips)
+        self.height = max(self.position(place)[1] for place in sheet.places) + self.BELOW
+
+    def position(self, place: Place) -> tuple[float, float]:
+        level = self.LEVEL + self.node_height
+        top = self.TOP + self.node_height / 2
+        return self.slot * (place.across + 0.5), top + level * place.depth
+
+    def link(self, parent: Place, place: Place) -> Iterator[Markup]:
+        (x, y), (to_x, to_y) = self.position(parent), self.position(place)
+        open_half = self.BOX / 2 if self.is_closed(place.child) else self.node_height / 2
+        start, end = y + self.node_height / 2, to_y - (BAR if place.child < 0 else open_half)
+        middle = (start + end) / 2
+        bend = f"{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f}"
+        d = f"M{x:.1f} {start:.1f}C{bend} {to_x:.1f} {end:.1f}"
+        yield self.path(place.child, d, self.link_width(place.child))
+        if parent.parent is None:
+            left = to_x < x
+            yield element(
+                "text", self.tree.side(place.child), x=(x + 3 * to_x) / 4 + (-12 if left else 12),
+                y=start + 20, text_anchor="end" if left else "start", class_="side",
             )  # fmt: skip
-            start += width * share
-    return Markup("").join(parts) + element(
-        "rect", x=x, y=y, width=width, height=height, class_="frame"
-    )
+
+    def item(self, place: Place) -> Markup:
+        if place.child < 0:
+            return self.leaf(place)
+        return self.branch(place) if self.is_closed(place.child) else self.node(place)
+
+    def room(self, node: int) -> float:
+        """Width available to a node: that of the tips below it, but at least one and a half."""
+        below = sum(self.is_below(tip, node) for tip in self.sheet.tips)
+        return min(max(below * self.slot - 16, 1.5 * self.slot), self.WIDEST) - 2 * self.PAD
+
+    def is_below(self, child: int, node: int) -> bool:
+        """Whether a child lies below a node on the sheet."""
+        above = self.at[child].parent
+        while above is not None and above != node:
+            above = self.at[above].parent
+        return above == node
+
+    def node(self, place: Place) -> Markup:
+        """A box with the condition, the posterior and the rows of a node."""
+        tree, node, tall, room = self.tree, place.child, self.node_height, self.room(place.child)
+        x, y = self.position(place)
+        texts = [(text.cut(tree.conditions[node], TEXT, room), "condition")]
+        if tree.posterior:
+            texts.append((text.cut(tree.posterior[node], SMALL_TEXT, room), "rows"))
+        texts.append((counted(tree.rows(node), "row"), "rows"))
+        width = max(text.width(line, TEXT) for line, _ in texts) + 2 * self.PAD
+        left = width / 2 + 1
+        middle = float(np.clip(x, left, max(self.width - left, left)))
+        corner = (middle - width / 2, y - tall / 2)
+        inside = [
+            element("rect", x=corner[0], y=corner[1], width=width, height=tall, rx=5, class_="box"),
+            lines(middle, corner[1] + 17, texts, LINE, text_anchor="middle"),
+        ]
+        if tree.uncertain is not None and tree.uncertain[node] > 0:
+            share = float(tree.uncertain[node]) * (width - 10)
+            inside.append(
+                element("rect", x=corner[0] + 5, y=corner[1] + tall - 3.5, width=max(share, 1.5),
+                        height=3.0, class_="uncertain")
+            )  # fmt: skip
+        return self.chosen_by(node, *inside)
+
+    def leaf(self, place: Place) -> Markup:
+        """The bar of a leaf above its prediction and rows."""
+        (x, y), leaf = self.position(place), place.child
+        width = min(self.slot - 14, self.TIP)
+        left = x - width / 2
+        label = text.wrapped(self.tree.leaf_label(~leaf), TEXT, self.slot - 8)
+        texts = [(line, "condition") for line in label]
+        texts.append((counted(self.tree.rows(leaf), "row"), "rows"))
+        hit = element(
+            "rect", x=left - 4, y=y - BAR - 4, width=width + 8, height=26 + LINE * len(texts),
+            class_="hit",
+        )  # fmt: skip
+        bar = value_bar(self.tree, leaf, left, y - BAR, width, BAR)
+        return self.chosen_by(leaf, hit, bar, lines(x, y + 18, texts, LINE, text_anchor="middle"))
+
+    def branch(self, place: Place) -> Markup:
+        """A closed branch with its number of leaves."""
+        (x, y), node = self.position(place), place.child
+        width = min(self.slot - 6, self.TIP)
+        leaves = counted(self.n_leaves(node), "leaf")
+        short = leaves if text.width(leaves, TEXT) < width else leaves.split()[0]
+        texts = [(short, "condition"), (counted(self.tree.rows(node), "row"), "rows")]
+        box = element(
+            "rect", x=x - width / 2, y=y - self.BOX / 2, width=width, height=self.BOX, rx=5,
+            class_="box",
+        )  # fmt: skip
+        arrow = ("\N{BLACK DOWN-POINTING SMALL TRIANGLE}", "condition")
+        more = lines(x, y + self.BOX / 2 + 14, [arrow], 0, text_anchor="middle")
+        written = lines(x, y - 4, texts, LINE, text_anchor="middle")
+        return self.chosen_by(node, box, more, written)
+
+
+class Outline(Drawing):
+    """A sheet as lines below each other, indented by their depth."""
+
+    kind = "outline"
+    width = 343.0
+    ROW, INDENT, MARGIN = 46.0, (10.0, 22.0), 12.0  # height of a line, indents, left margin
+    GLYPH, SHORT = 6.0, 44.0  # radius of the mark of a node, width of the bar of a leaf
+    NARROWER = 2.5  # factor by which links are narrower than in an upright tree
+
+    def __init__(self, tree: LabelledTree, sheet: Sheet) -> None:
+        super().__init__(tree, sheet)
+        deepest = max(place.depth for place in sheet.places)
+        self.indent = float(np.clip(110 / max(deepest, 1), *self.INDENT))
+        self.height = self.ROW * len(sheet.places)
+
+    def position(self, place: Place) -> tuple[float, float]:
+        return self.MARGIN + self.indent * place.depth, self.ROW * (place.line + 0.5)
+
+    def link(self, parent: Place, place: Place) -> Iterator[Markup]:
+        (x, y), (to_x, to_y) = self.position(parent), self.position(place)
+        d = f"M{x:.1f} {y + self.GLYPH:.1f}V{to_y:.1f}H{to_x:.1f}"
+        width = max(self.link_width(place.child) / self.NARROWER, 1.0)
+        yield self.path(place.child, d, width)
+
+    def item(self, place: Place) -> Markup:
+        """A mark with two lines of text behind it."""
+        (x, y), child, tree = self.position(place), place.child, self.tree
+        hit = element(
+            "rect", x=x - self.GLYPH - 3, y=y - self.ROW / 2 + 1, width=self.width - x,
+            height=self.ROW - 2, class_="hit",
+        )  # fmt: skip
+        start = x + (self.SHORT if child < 0 else self.GLYPH) + 8
+        room = self.width - start - 4
+        details = [] if place.parent is None else [tree.side(child)]
+        details.append(counted(tree.rows(child), "row"))
+        if child < 0:
+            mark = value_bar(tree, child, x, y - 7, self.SHORT, BAR)
+            label = self.leaf_label(~child, room)
+        else:
+            mark = element("circle", cx=x, cy=y, r=self.GLYPH, class_="box")
+            label = text.cut(tree.line(child), TEXT, room)
+        if self.is_closed(child):
+            label = f"{self.n_leaves(child)} leaves \N{BLACK RIGHT-POINTING SMALL TRIANGLE}"
+        elif child >= 0 and tree.uncertain is not None and tree.uncertain[child] > 0:
+            details.append(f"{text.percent(float(tree.uncertain[child]))} uncertain")
+        texts = [(label, "condition"), (DOT.join(details), "rows")]
+        return self.chosen_by(child, hit, mark, lines(start, y - 3, texts, LINE))
+
+    def leaf_label(self, leaf: int, room: float) -> str:
+        """Prediction of a leaf; the name of a class is cut to the room."""
+        label = self.tree.leaf_label(leaf)
+        if not self.tree.classifies or text.width(label, TEXT) <= room:
+            return text.cut(label, TEXT, room)
+        name, probability = label.rsplit(" ", 1)
+        return f"{text.cut(name, TEXT, room - text.width(f'{probability} ', TEXT))} {probability}"

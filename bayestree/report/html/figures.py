@@ -1,32 +1,145 @@
-"""The figures of a report."""
+"""The Matplotlib figures of a report, as SVG in the font and colours of the page."""
 
+import io
+import re
+import warnings
+from collections.abc import Callable
 from functools import partial
 from itertools import combinations
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Text
 
 from bayestree import plots
 from bayestree._utils.arrays import FloatArray
+from bayestree._utils.wording import counted
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.plots import _style
-from bayestree.report.html import words
-from bayestree.report.html.picture import picture
 from bayestree.report.html.study import Study
 from bayestree.report.rows import Rows
 
 PANEL = (2.75, 2.05)  # inches of a small panel
-PLOT = (4.6, 3.3)  # and of a figure alone
-SCATTER = (3.3, 2.9)  # and of a pair of features
+PLOT = (4.6, 3.3)  # of a single figure
+SCATTER = (3.3, 2.9)  # of a pair of features
 FIRST = 6  # nodes in figures with a panel for each
 EXPERTS = 3  # nodes whose experts are shown
-PAIRS = 3  # features of the pair plots
-POINTS = 600  # rows of a scatter plot
-CURVE = 300  # rows of a curve of sorted rows
+PAIRS = 3  # features in the pair plots
+POINTS = 600  # maximum number of rows of a scatter plot
+CURVE = 300  # maximum number of rows of a curve of sorted rows
+MANY = 400  # points of a scatter plot above which they are drawn as an image
 LEVELS = np.linspace(0.1, 0.9, 9)
 MARKERS = "osD^vP*X"
+SETTINGS: dict[str, Any] = {
+    "svg.fonttype": "none",  # keep text as text, for screen readers, search and copying
+    "font.size": 9.5,
+    "axes.labelsize": 9.5,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "legend.fontsize": 9,
+    "axes.linewidth": 0.7,
+    "figure.dpi": 100,
+    "savefig.dpi": 160,
+}
+# Colours of plots that follow the light or dark setting of the page.
+PAGE = {
+    "#222222": "var(--ink)",
+    "#000000": "var(--ink)",
+    "#6e6e6e": "var(--quiet)",
+    "#ffffff": "var(--paper)",
+    "#dadada": "var(--band)",
+    "#e9e9e9": "var(--band)",
+    "#0072b2": "var(--accent-fill)",
+    "#d55e00": "var(--doubt-fill)",
+}
+FONT = re.compile(r"'DejaVu Sans'[^;\"]*")
+HEAD = re.compile(r"^.*?(?=<svg)", re.DOTALL)
+STYLE = re.compile(r"<style.*?</style>", re.DOTALL)
+METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
+GROUP = re.compile(r'<g id="[^"]*"')  # ids that recur in every figure
+OPENING = re.compile(r"<svg [^>]*>")
+
+
+def picture(
+    draw: Callable[[Axes], object],
+    width: float,
+    height: float,
+    spoken: str,
+    *,
+    legend: bool = True,
+    on_paper: bool = False,
+) -> Markup:
+    """Draw a figure as SVG.
+
+    Parameters
+    ----------
+    draw : callable
+        Draws on the given Axes.
+    width, height : float
+        In inches.
+    spoken : str
+        Alternative text.
+    legend : bool
+        Whether to keep a legend.
+    on_paper : bool
+        Whether to keep the white background, which colour maps need.
+    """
+    settings: Any = SETTINGS | {"svg.hashsalt": f"{spoken}{width}{height}"}  # ids of one figure
+    with mpl.rc_context(settings):
+        layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
+        figure = Figure(figsize=(width, height), layout=layout)
+        ax = figure.subplots()
+        draw(ax)
+        box = ax.get_legend()
+        if box is not None and not legend:
+            box.remove()
+        return _svg(figure, spoken, on_paper=on_paper)
+
+
+def _svg(figure: Figure, spoken: str, *, on_paper: bool) -> Markup:
+    """A figure as SVG whose style is confined to its elements."""
+    for ax in figure.axes:
+        for points in ax.collections:
+            if len(np.asarray(points.get_offsets())) > MANY:
+                points.set_rasterized(True)
+    _disable_formulas(figure)
+    buffer = io.StringIO()
+    with warnings.catch_warnings():
+        # The browser draws the text with its own fonts, in any script.
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        figure.savefig(buffer, format="svg", transparent=not on_paper, metadata={"Date": None})
+    svg = HEAD.sub("", buffer.getvalue())
+    for pattern in (STYLE, METADATA):
+        svg = pattern.sub("", svg)
+    svg = FONT.sub("var(--sans)", GROUP.sub("<g", svg))
+    if not on_paper:
+        for colour, variable in PAGE.items():
+            svg = svg.replace(colour, variable)
+    width, height = (72 * float(side) for side in figure.get_size_inches())
+    kind = "plot paper" if on_paper else "plot"
+    opening = (
+        f'<svg class="{kind}" viewBox="0 0 {width:g} {height:g}" width="{width * 4 / 3:.0f}" '
+        f'height="{height * 4 / 3:.0f}" role="img" aria-label="{escape(spoken)}" '
+        'xmlns:xlink="http://www.w3.org/1999/xlink">'
+    )
+    # Matplotlib escapes the texts of the figure.
+    return Markup(OPENING.sub(lambda _: opening, svg, count=1))
+
+
+def _disable_formulas(figure: Figure) -> None:
+    """Keep dollar signs in names instead of reading them as TeX."""
+    for label in figure.findobj(Text):
+        label.set_parse_math(False)
+    for ax in figure.axes:
+        for axis in (ax.xaxis, ax.yaxis):
+            if axis.get_scale() == "log":  # Matplotlib writes its tick labels as formulas
+                for label in axis.get_ticklabels(which="both"):
+                    label.set_parse_math(True)
 
 
 def first_nodes(study: Study, most: int = FIRST) -> list[int]:
@@ -36,7 +149,7 @@ def first_nodes(study: Study, most: int = FIRST) -> list[int]:
 
 
 def shrinkage(study: Study, node: int) -> Markup:
-    """Sorted weights of the experts of a node beside their prior."""
+    """Sorted weights of the experts of a node, with their prior."""
     found = study.shrinkage
     assert found is not None
     low, middle, high = np.quantile(found.effective[:, :, node], [0.05, 0.5, 0.95])
@@ -48,7 +161,7 @@ def shrinkage(study: Study, node: int) -> Markup:
 
 
 def shrinkage_factors(study: Study, node: int) -> Markup | None:
-    """How far each coefficient of a node is shrunk; None where nothing tells."""
+    """Shrinkage of each coefficient of a node; None if it is not known."""
     found = study.shrinkage
     assert found is not None
     known = ~np.isnan(found.kappa[node]).all(axis=-1)
@@ -57,37 +170,36 @@ def shrinkage_factors(study: Study, node: int) -> Markup | None:
     n_features = len(found.feature_names)
     n_experts = max(1, int((known & found.counts[node]).sum()))
     names = 0.075 * max(map(len, found.feature_names)) if n_features <= 40 else 0.4
-    width = min(2.0 + 0.26 * n_features, 9.4)
-    spoken = f"Shrinkage factors of the coefficients of node {found.labels[node]}, a row an expert"
+    size = min(2.0 + 0.26 * n_features, 9.4), 0.5 + max(0.3 * n_experts, 1.2) + names
+    label = found.labels[node]
+    spoken = f"Shrinkage factors of the coefficients of node {label}, one row per expert"
     return picture(
-        lambda ax: plots.shrinkage_factors(found, node, ax),
-        width, 0.5 + max(0.3 * n_experts, 1.2) + names, spoken, on_paper=True,
-    )  # fmt: skip
+        lambda ax: plots.shrinkage_factors(found, node, ax), *size, spoken, on_paper=True
+    )
 
 
-def doubt(study: Study, nodes: list[int]) -> list[Markup]:
+def split_uncertainty(study: Study, nodes: list[int]) -> list[Markup]:
     """P(right) of the rows at some nodes, sorted."""
-    assert study.asked is not None
-    rows = study.asked.sample(CURVE)
-    found: SplitUncertainty = study.estimator.split_uncertainty(rows.X)
-    drawn = []
+    assert study.evaluated is not None
+    rows = study.evaluated.sample(CURVE)
+    found: SplitUncertainty = study.bayesian.split_uncertainty(rows.X)
+
+    def draw(ax: Axes, node: int) -> None:
+        plots.split_uncertainty(found, ax=[ax], nodes=[node])
+
+    figures = []
     for node in nodes:
         spoken = (
             f"Probability of the right side at node {found.labels[node]} of "
-            f"{words.count(len(rows), 'row')}, sorted"
+            f"{counted(len(rows), 'row')}, sorted"
         )
-        draw = partial(_doubt, found=found, node=node)
-        drawn.append(picture(draw, *PANEL, spoken, legend=False))
-    return drawn
-
-
-def _doubt(ax: Axes, *, found: SplitUncertainty, node: int) -> None:
-    plots.split_uncertainty(found, ax=[ax], nodes=[node])
+        figures.append(picture(partial(draw, node=node), *PANEL, spoken, legend=False))
+    return figures
 
 
 def elbo(study: Study) -> Markup | None:
-    """Trace of the evidence lower bound, where one was climbed."""
-    stats = study.estimator.posterior_.stats
+    """Trace of the evidence lower bound, if it was recorded."""
+    stats = study.bayesian.posterior_.stats
     if "elbo" not in stats:
         return None
     trace = np.asarray(stats["elbo"])
@@ -101,8 +213,8 @@ def calibration(study: Study) -> Markup:
     found = study.calibration
     assert found is not None
     spoken = (
-        f"Reliability diagram of {found.n_rows} rows: share that is right against probability, "
-        f"expected calibration error {found.ece.value:.3f}"
+        f"Reliability diagram of {found.n_rows} rows: share of correct predictions against "
+        f"probability, expected calibration error {found.ece.value:.3f}"
     )
     return picture(lambda ax: plots.calibration(found, ax), 4.0, 4.1, spoken, legend=False)
 
@@ -118,17 +230,17 @@ def boundary(study: Study) -> Markup:
     )  # fmt: skip
 
 
-def pairs(study: Study, chosen: list[int]) -> list[Markup]:
-    """Scatter plots of pairs of features, with the rows that are predicted wrongly marked."""
+def pairs(study: Study, features: list[int]) -> list[Markup]:
+    """Scatter plots of pairs of features, with misclassified rows marked."""
     assert study.scored is not None
     rows = study.scored.sample(POINTS)
-    drawn = []
-    for pair in combinations(chosen, 2):
+    figures = []
+    for pair in combinations(features, 2):
         names = " and ".join(study.features[j] for j in pair)
-        spoken = f"{words.count(len(rows), 'row')} by {names}"
+        spoken = f"{counted(len(rows), 'row')} by {names}"
         draw = partial(_pair, study=study, rows=rows, pair=pair)
-        drawn.append(picture(draw, *SCATTER, spoken))
-    return drawn
+        figures.append(picture(draw, *SCATTER, spoken))
+    return figures
 
 
 def _pair(ax: Axes, *, study: Study, rows: Rows, pair: tuple[int, int]) -> None:
@@ -138,9 +250,8 @@ def _pair(ax: Axes, *, study: Study, rows: Rows, pair: tuple[int, int]) -> None:
     assert rows.y is not None
     if study.classifies:
         wrong = study.estimator.predict(rows.X) != rows.y
-        colours = _style.class_colours(len(study.classes))
-        for label, colour in enumerate(colours):
-            own = rows.y == study.estimator.classes_[label]
+        for label, colour in enumerate(_style.class_colours(len(study.classes))):
+            own = rows.y == study.labels[label]
             marker = MARKERS[label % len(MARKERS)]
             ax.scatter(x[own], y[own], color=[colour], marker=marker, zorder=2, **style)
         ring: dict[str, Any] = {"s": 46, "facecolors": "none", "linewidths": 1.0, "zorder": 3}
@@ -153,14 +264,11 @@ def _pair(ax: Axes, *, study: Study, rows: Rows, pair: tuple[int, int]) -> None:
     _style.open_frame(ax)
 
 
-# Regression.
-
-
 def predicted(study: Study) -> Markup:
-    """What was observed against what was predicted, with intervals where there are any."""
+    """Observed against predicted values of a regression, with intervals if there are any."""
     assert study.scored is not None
     rows = study.scored.sample(CURVE)
-    spoken = f"Observed against predicted values of {words.count(len(rows), 'row')}"
+    spoken = f"Observed against predicted values of {counted(len(rows), 'row')}"
     return picture(lambda ax: _predicted(ax, study, rows), 4.2, 4.0, spoken)
 
 
@@ -169,8 +277,8 @@ def _predicted(ax: Axes, study: Study, rows: Rows) -> None:
     value, y = study.estimator.predict(rows.X), rows.y.astype(np.float64)
     ends = [float(min(value.min(), y.min())), float(max(value.max(), y.max()))]
     ax.plot(ends, ends, color=_style.INK, linewidth=1.0, linestyle="--", zorder=1)
-    if study.drawn:
-        low, high = study.estimator.predict_interval(rows.X, 0.9)
+    if study.has_draws:
+        low, high = study.interval(rows, 0.9)
         missed = (y < low) | (y > high)
         ax.vlines(value, low, high, color=_style.QUIET, linewidth=0.6, alpha=0.35, zorder=1)
         ax.scatter(value[missed], y[missed], s=16, color=_style.DOUBT, zorder=3, marker="D",
@@ -183,21 +291,18 @@ def _predicted(ax: Axes, study: Study, rows: Rows) -> None:
 
 
 def coverage_of(study: Study) -> FloatArray | None:
-    """Share of the scored rows inside their intervals of each of ``LEVELS``."""
-    if not study.drawn or study.scored is None or not hasattr(study.estimator, "predict_interval"):
+    """Share of the scored rows inside their intervals, for each of ``LEVELS``."""
+    if not study.has_draws or study.scored is None or study.classifies:
         return None
     rows = study.scored.sample()
     assert rows.y is not None
     y = rows.y.astype(np.float64)
-    inside = []
-    for level in LEVELS:
-        low, high = study.estimator.predict_interval(rows.X, float(level))
-        inside.append(float(((y >= low) & (y <= high)).mean()))
-    return np.array(inside)
+    intervals = (study.interval(rows, float(level)) for level in LEVELS)
+    return np.array([float(((y >= low) & (y <= high)).mean()) for low, high in intervals])
 
 
 def coverage(inside: FloatArray, n: int) -> Markup:
-    """Share of the rows inside their intervals against the probability of these."""
+    """Share of rows inside their intervals against the probability of the intervals."""
     spoken = f"Share of {n} rows inside their intervals against the probability of the intervals"
 
     def draw(ax: Axes) -> None:

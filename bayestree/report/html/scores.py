@@ -1,21 +1,18 @@
-"""How good the predictions are: scores, and which classes are taken for which."""
+"""Scores of the predictions, and the confusion matrix."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.metrics import r2_score, root_mean_squared_error
 
-from bayestree._utils.arrays import FloatArray
-from bayestree.report.html import words
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree.report.baseline import training_rows_phrase
+from bayestree.report.html import text
 from bayestree.report.html.study import Study
-from bayestree.report.words import fitted_to
 
-Labels = NDArray[Any]
-
-MOST_CLASSES = 12  # of a table of confusions
+MOST_CLASSES = 12  # of a confusion matrix
 TINY = 1e-15
-# Scores that a run keeps: their names there, here and in words.
+# Scores that a run records: their keys there and here, and their names.
 RECORDED = {
     "accuracy": ("accuracy", "Accuracy"),
     "accuracy_of_most_frequent_class": ("baseline", "\N{EM DASH} of the most frequent class"),
@@ -26,7 +23,7 @@ RECORDED = {
 
 
 class Score(NamedTuple):
-    """A score with its standard error, what to compare it with, and that of the linear model."""
+    """A score with its standard error, a reference, and the score of the linear model."""
 
     key: str
     name: str
@@ -38,11 +35,11 @@ class Score(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The value, as good as it is known."""
+        """The value with its standard error."""
         if not self.is_share:
-            return words.with_error(self.value, self.error)
+            return text.with_error(self.value, self.error)
         error = "" if self.error is None else f" \N{PLUS-MINUS SIGN} {100 * self.error:.1f}"
-        return f"{100 * self.value:.1f}{error}{words.SPACE}%"
+        return f"{100 * self.value:.1f}{error}{text.SPACE}%"
 
     @property
     def baseline_text(self) -> str:
@@ -59,14 +56,14 @@ class Scores(NamedTuple):
     ----------
     each : tuple of Score
     rows : str
-        How many rows, and what they are called.
+        As in ``"40 held-out rows"``.
     held_out : bool
     baseline : str
-        Name of the linear model that the tree is compared with; empty without one.
+        Name of the linear model for comparison; empty if there is none.
     baseline_error : float, optional
-        Standard error of the difference to it: of the accuracies, or of the root mean squares.
+        Standard error of the difference in accuracy or in root mean squared error.
     baseline_rows : int, optional
-        How many of the training rows it was fitted to; None for all.
+        Number of training rows used by the linear model; None for all.
     """
 
     each: tuple[Score, ...]
@@ -78,54 +75,52 @@ class Scores(NamedTuple):
 
     @property
     def baseline_fit(self) -> str:
-        """Which rows the linear model was fitted to, in words."""
-        return fitted_to(self.baseline_rows)
+        """The training rows of the linear model, as a phrase."""
+        return training_rows_phrase(self.baseline_rows)
 
     def get(self, key: str) -> Score | None:
-        """One of them, if it is there."""
+        """The score with a key, if there is one."""
         return next((score for score in self.each if score.key == key), None)
 
 
 class Confusion(NamedTuple):
-    """How many rows of each class are taken for which, shape (C, C): a line for each truth."""
+    """Counts of rows by true class (rows) and predicted class (columns), shape (C, C)."""
 
     classes: tuple[str, ...]
-    counts: NDArray[np.int64]
+    counts: IntArray
 
     @property
-    def shares(self) -> NDArray[np.float64]:
-        """The share of each line."""
+    def shares(self) -> FloatArray:
+        """Counts divided by the total of each true class."""
         return self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
 
 
 def scores_of(study: Study) -> Scores | None:
-    """Scores of the held-out rows, or else of those of the fit; None without rows."""
+    """Scores of the held-out rows, or else of the rows of the fit; None if there are none."""
     rows, found = study.scored, study.predicted
-    if rows is None or rows.y is None or found is None or scored_before(study):
-        return _of_record(study)
+    if rows is None or rows.y is None or found is None or is_recorded(study):
+        return _recorded(study)
     weights = rows.weights if rows.weights.any() else np.ones(len(rows))
-    each, error = (_of_classes if study.classifies else _of_values)(study, rows.y, found, weights)
-    name = "" if study.baseline is None else study.baseline.name
-    known = None if study.baseline is None else study.baseline.n_rows
-    given = study.metrics.get("training_rows", 0 if study.train is None else len(study.train))
-    return Scores(tuple(each), rows.counted, rows.held_out, name, error, _part(known, given))
+    compute = _class_scores if study.classifies else _value_scores
+    scores, error = compute(study, rows.y, found, weights)
+    if study.baseline is None:
+        return Scores(tuple(scores), rows.counted, rows.held_out)
+    n_rows: int | None = study.baseline.n_rows
+    if n_rows == study.metrics.get("training_rows", 0 if study.train is None else len(study.train)):
+        n_rows = None
+    return Scores(tuple(scores), rows.counted, rows.held_out, study.baseline.name, error, n_rows)
 
 
-def _part(known: int | None, given: int | None) -> int | None:
-    """How many rows the linear model was fitted to, unless it was all that were given."""
-    return None if known == given else known
-
-
-def scored_before(study: Study) -> bool:
-    """Whether the run has scored more rows than are at hand."""
+def is_recorded(study: Study) -> bool:
+    """Whether the scores are those recorded by the run, of more rows than are given here."""
     return study.scored is None or int(study.metrics.get("scored_rows", 0)) > len(study.scored)
 
 
-def _of_record(study: Study) -> Scores | None:
-    """What was scored before, where that is known."""
+def _recorded(study: Study) -> Scores | None:
+    """The scores recorded by a run, if there are any."""
     metrics = study.metrics
     baseline = metrics.get("baseline", {})
-    each = tuple(
+    scores = tuple(
         Score(
             key,
             name,
@@ -138,36 +133,40 @@ def _of_record(study: Study) -> Scores | None:
         for record, (key, name) in RECORDED.items()
         if record in metrics
     )
-    if not each:
+    if not scores:
         return None
     kind = str(metrics.get("scored_on", "rows"))
     rows = metrics.get("scored_rows")
-    said = f"{rows:,} {kind}" if rows else kind
-    part = _part(baseline.get("training_rows"), metrics.get("training_rows"))
-    name = str(baseline.get("model", ""))
-    return Scores(each, said, kind == "held-out rows", name, baseline_rows=part)
+    n_rows = baseline.get("training_rows")
+    return Scores(
+        scores,
+        f"{rows:,} {kind}" if rows else kind,
+        kind == "held-out rows",
+        str(baseline.get("model", "")),
+        baseline_rows=None if n_rows == metrics.get("training_rows") else n_rows,
+    )
 
 
-def _of_classes(
-    study: Study, y: Labels, found: Labels, weights: FloatArray
+def _class_scores(
+    study: Study, y: AnyArray, found: AnyArray, weights: FloatArray
 ) -> tuple[list[Score], float | None]:
-    """Scores of classes, and the standard error of the difference to the linear model."""
+    """Scores of a classification, and the standard error of the difference in accuracy."""
     assert study.probability is not None
-    truth = y[:, None] == study.estimator.classes_
+    truth = y[:, None] == study.labels
     right = (found == y).astype(np.float64)
     frequent = max(float(weights[y == label].sum()) for label in np.unique(y))
     loss = -np.log(np.maximum((study.probability * truth).sum(axis=1), TINY))
     brier = ((study.probability - truth) ** 2).sum(axis=1)
-    even = np.log(len(study.classes))
-    own: dict[str, FloatArray] = {}
+    uniform = np.log(len(study.classes))
+    linear: dict[str, FloatArray] = {}
     if study.baseline is not None and study.scored is not None:
-        linear = study.baseline.model
-        probability = linear.predict_proba(study.scored.X)
-        own["accuracy"] = linear.classes_[probability.argmax(axis=1)] == y
-        happened = (probability * (y[:, None] == linear.classes_)).sum(axis=1)
-        own["log_loss"] = -np.log(np.maximum(happened, TINY))
-    each = [
-        _mean("accuracy", "Accuracy", right, weights, "share of rows predicted correctly", own),
+        model = study.baseline.model
+        probability = model.predict_proba(study.scored.X)
+        linear["accuracy"] = model.classes_[probability.argmax(axis=1)] == y
+        likelihood = (probability * (y[:, None] == model.classes_)).sum(axis=1)
+        linear["log_loss"] = -np.log(np.maximum(likelihood, TINY))
+    scores = [
+        _mean("accuracy", "Accuracy", right, weights, "share of rows predicted correctly", linear),
         Score(
             "baseline",
             "\N{EM DASH} of the most frequent class",
@@ -176,15 +175,24 @@ def _of_classes(
             "always predicting the most frequent class",
             is_share=True,
         ),
-        _mean("log_loss", "Log-loss", loss, weights, f"nats; {even:.2f} for a uniform guess", own),
-        _mean("brier", "Brier score", brier, weights, "squared distance: 0 is best, 2 worst", own),
+        _mean(
+            "log_loss",
+            "Log-loss",
+            loss,
+            weights,
+            f"nats; {uniform:.2f} for a uniform guess",
+            linear,
+        ),
+        _mean(
+            "brier", "Brier score", brier, weights, "squared distance: 0 is best, 2 worst", linear
+        ),
     ]
     if study.calibration is not None:
         ece = study.calibration.ece
         against = f"{ece.if_calibrated:.3f} would be expected if calibrated"
         name = "Expected calibration error"
-        each.append(Score("ece", name, ece.value, ece.error, against))
-    return each, _error(right - own["accuracy"], weights) if own else None
+        scores.append(Score("ece", name, ece.value, ece.error, against))
+    return scores, _error(right - linear["accuracy"], weights) if linear else None
 
 
 def _mean(
@@ -195,21 +203,21 @@ def _mean(
     against: str,
     baseline: dict[str, FloatArray],
 ) -> Score:
-    """A mean over the rows with its standard error, and that of the linear model."""
+    """A mean over the rows with its standard error, and the mean of the linear model."""
     value = float(np.average(values, weights=weights))
     other = float(np.average(baseline[key], weights=weights)) if key in baseline else None
     error = _error(values, weights)
     return Score(key, name, value, error, against, is_share=key == "accuracy", baseline=other)
 
 
-def _of_values(
-    study: Study, y: Labels, found: Labels, weights: FloatArray
+def _value_scores(
+    study: Study, y: AnyArray, found: AnyArray, weights: FloatArray
 ) -> tuple[list[Score], float | None]:
-    """Scores of numbers, and the standard error of the difference to the linear model."""
+    """Scores of a regression, and the standard error of the difference in RMSE."""
     truth, guess = y.astype(np.float64), found.astype(np.float64)
-    own = _sizes_of_errors(truth, guess, weights)
+    own = _errors(truth, guess, weights)
     mean = np.full(len(truth), np.average(truth, weights=weights))
-    each = [
+    scores = [
         Score(
             "rmse",
             "Root mean squared error",
@@ -220,7 +228,7 @@ def _of_values(
         Score(
             "baseline",
             "\N{EM DASH} of the mean",
-            _sizes_of_errors(truth, mean, weights).rmse,
+            _errors(truth, mean, weights).rmse,
             None,
             "always predicting the mean",
         ),
@@ -228,27 +236,27 @@ def _of_values(
     ]
     if own.r2 is not None:
         against = "1 is best; 0 is as good as the mean"
-        each.append(Score("r2", "R\N{SUPERSCRIPT TWO}", own.r2, None, against))
+        scores.append(Score("r2", "R\N{SUPERSCRIPT TWO}", own.r2, None, against))
     if study.baseline is None or study.scored is None:
-        return each, None
+        return scores, None
     other = study.baseline.model.predict(study.scored.X)
-    linear = _sizes_of_errors(truth, other, weights)
-    # a - b = (a^2 - b^2) / (a + b), whose numerator is a mean over the rows
+    linear = _errors(truth, other, weights)
+    # a - b = (a^2 - b^2) / (a + b), and the numerator is a mean over the rows
     apart = _error((truth - guess) ** 2 - (truth - other) ** 2, weights)
     total = own.rmse + linear.rmse
-    compared = [score._replace(baseline=linear._asdict().get(score.key)) for score in each]
+    compared = [score._replace(baseline=linear._asdict().get(score.key)) for score in scores]
     return compared, None if apart is None or total == 0 else apart / total
 
 
 class _Errors(NamedTuple):
-    """How large the errors of predictions are."""
+    """Summaries of the errors of predictions."""
 
     rmse: float
     mae: float
     r2: float | None
 
 
-def _sizes_of_errors(truth: FloatArray, guess: FloatArray, weights: FloatArray) -> _Errors:
+def _errors(truth: FloatArray, guess: FloatArray, weights: FloatArray) -> _Errors:
     return _Errors(
         float(root_mean_squared_error(truth, guess, sample_weight=weights)),
         float(np.average(np.abs(truth - guess), weights=weights)),
@@ -264,11 +272,11 @@ def _error(values: FloatArray, weights: FloatArray) -> float | None:
 
 
 def confusion_of(study: Study) -> Confusion | None:
-    """Which classes are taken for which, where these are few."""
+    """The confusion matrix, if there are few classes."""
     rows, found = study.scored, study.predicted
     if rows is None or rows.y is None or found is None or not study.classifies:
         return None
-    labels = study.estimator.classes_
+    labels = study.labels
     if len(labels) > MOST_CLASSES:
         return None
     counts = np.array(

@@ -1,15 +1,14 @@
-"""What a report is about: a fitted estimator and its rows, and what is measured of them once."""
+"""The subject of a report: a fitted estimator, its rows, and the diagnostics computed from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import isolated
 from bayestree.diagnostics import (
     Calibration,
@@ -19,34 +18,41 @@ from bayestree.diagnostics import (
     SplitUncertainty,
     calibration,
 )
+from bayestree.fitted import (
+    BayesianTree,
+    FittedClassifier,
+    FittedModel,
+    FittedPosterior,
+    has_draws,
+)
 from bayestree.report import splits
 from bayestree.report.baseline import Baseline, fit_baseline
 from bayestree.report.rows import Rows
 from bayestree.routed_tree import RoutedTree
 
-SIZE_WORK = 6000  # polytopes that are measured, of all nodes and draws, at most
-PRIOR_NODES = 8  # of which the prior is counted as well, which takes longer
-PRIOR_DRAWS = 250  # of it, where it is not at hand
-FEWEST_DRAWS = 10  # of a node, however many nodes there are
+SIZE_WORK = 6000  # maximum number of measured polytopes, over all nodes and draws
+PRIOR_NODES = 8  # maximum number of nodes for which the prior, which takes longer, is measured too
+PRIOR_DRAWS = 250  # draws of the prior, unless it has been measured before
+FEWEST_DRAWS = 10  # minimum number of draws of each node
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """A fitted estimator, its rows, and what is to be said of them.
+    """A fitted estimator, its rows, and their diagnostics, each computed at most once.
 
     Parameters
     ----------
-    estimator : fitted estimator
+    estimator : fitted tree or forest
     train, held : Rows, optional
     title, question, command, run_file : str
         May be empty.
     data, metrics, manifest : mapping
-        What a run knows of its table, its scores and itself; may be empty.
-    measured : PolytopeSize, optional
-        Sizes of the polytopes, where they have been measured before.
+        Records of a run about its table, scores and environment; may be empty.
+    known_sizes : PolytopeSize, optional
+        Sizes of the polytopes if they have been measured before.
     """
 
-    estimator: Any
+    estimator: FittedModel
     train: Rows | None = None
     held: Rows | None = None
     title: str = ""
@@ -56,30 +62,37 @@ class Study:
     data: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     manifest: Mapping[str, Any] = field(default_factory=dict)
-    measured: PolytopeSize | None = None
+    known_sizes: PolytopeSize | None = None
 
     @cached_property
     def trees(self) -> tuple[RoutedTree, ...]:
         """The deterministic tree, or those of a forest."""
-        members = getattr(self.estimator, "estimators_", None)
-        return (
-            tuple(one.tree_ for one in members) if members is not None else (self.estimator.tree_,)
-        )
+        return tuple(one.tree_ for one in getattr(self.estimator, "estimators_", [self.estimator]))
 
     @property
     def tree(self) -> RoutedTree:
-        """The deterministic tree; of a forest the first."""
+        """The deterministic tree; the first of a forest."""
         return self.trees[0]
 
     @property
     def is_forest(self) -> bool:
-        """Whether there are several trees."""
+        """Whether the estimator is a forest."""
         return hasattr(self.estimator, "estimators_")
+
+    @property
+    def bayesian(self) -> BayesianTree:
+        """The estimator, which must have posterior draws."""
+        return cast(BayesianTree, self.estimator)
 
     @property
     def classifies(self) -> bool:
         """Whether y is a class."""
         return self.tree.value.ndim == 2
+
+    @property
+    def labels(self) -> AnyArray:
+        """Values of y that are the classes, shape (C,)."""
+        return cast(FittedClassifier, self.estimator).classes_
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -91,56 +104,60 @@ class Study:
 
     @property
     def target(self) -> str:
-        """What is predicted."""
+        """Name of y."""
         return isolated(str(self.data.get("target") or "y"))
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the features; x0, x1, ... where the tree has none."""
-        names = self.tree.feature_names or (f"x{j}" for j in range(self.tree.n_features))
-        return tuple(map(isolated, names))
+        """Names of the features; x0, x1, ... if the tree has none."""
+        return tuple(map(isolated, self.tree.feature_labels))
 
     @cached_property
     def image_shape(self) -> tuple[int, int] | None:
-        """Height and width of the images that the rows are, where they are known to be images."""
+        """Height and width of the rows if they are known to be images."""
         network = getattr(getattr(self.tree, "network", None), "build", None)
         shapes = (getattr(one, "image_shape", None) for one in (self.estimator, network))
         *_, height, width = next((shape for shape in shapes if shape is not None), (0, 0))
         return (int(height), int(width)) if height * width == self.tree.n_features else None
 
     @property
-    def inference(self) -> str:
-        """Which inference fitted the tree; empty for a forest."""
-        return "" if self.is_forest else str(self.estimator.posterior_.inference)
+    def posterior(self) -> FittedPosterior | None:
+        """The result of the inference; None for a forest."""
+        return None if self.is_forest else self.bayesian.posterior_
 
     @property
-    def settings(self) -> Mapping[str, Any]:
-        """What the inference ran with, and found on its way."""
-        return {} if self.is_forest else self.estimator.posterior_.settings
+    def inference(self) -> str:
+        """Name of the inference; empty for a forest."""
+        return "" if self.posterior is None else str(self.posterior.inference)
 
     @property
     def n_draws(self) -> int:
         """Draws of all chains; 1 for a point estimate."""
-        if self.is_forest:
-            return 1
-        posterior = self.estimator.posterior_
-        return int(posterior.n_chains * posterior.n_draws)
+        posterior = self.posterior
+        return 1 if posterior is None else int(posterior.n_chains * posterior.n_draws)
 
     @property
-    def drawn(self) -> bool:
+    def has_draws(self) -> bool:
         """Whether there is a posterior of several draws."""
-        return self.n_draws > 1
+        return not self.is_forest and has_draws(self.estimator)
 
     @property
-    def splits_drawn(self) -> bool:
-        """Whether there is a posterior of several draws of a tree with a split."""
-        return self.drawn and self.tree.n_nodes > 0
+    def has_split_draws(self) -> bool:
+        """Whether there is a posterior of several draws, for a tree with a split."""
+        return self.has_draws and self.tree.n_nodes > 0
+
+    @property
+    def n_experts(self) -> int:
+        """Experts of each node in the posterior; 1 without several draws."""
+        if not self.has_split_draws or self.posterior is None:
+            return 1
+        return int(self.posterior.model.split.n_experts)
 
     @property
     def scored(self) -> Rows | None:
-        """Rows to score by: those held out, or else those of the fit."""
-        own = self.held if self.held is not None and len(self.held) else self.train
-        return own if own is not None and own.y is not None else None
+        """Rows with y to score by: held out if there are any, else those of the fit."""
+        rows = self.held if self.held is not None and len(self.held) else self.train
+        return rows if rows is not None and rows.y is not None else None
 
     @cached_property
     def training_rows(self) -> float:
@@ -149,91 +166,102 @@ class Study:
 
     @cached_property
     def sizes(self) -> PolytopeSize | None:
-        """Posterior of the sizes of the polytopes, of fewer draws where nodes are many."""
-        if not self.splits_drawn:
+        """Posterior of the sizes of the polytopes, from fewer draws if there are many nodes."""
+        if not self.has_split_draws:
             return None
-        if self.measured is not None:
-            return self.measured
+        if self.known_sizes is not None:
+            return self.known_sizes
         most = max(FEWEST_DRAWS, min(100, SIZE_WORK // self.tree.n_nodes))
-        found: PolytopeSize = self.estimator.polytope_size(max_draws=most)
+        found: PolytopeSize = self.bayesian.polytope_size(max_draws=most)
         if found.prior is None:
             return found
         some = {site: draws[:PRIOR_DRAWS] for site, draws in found.prior.draws.items()}
         return replace(found, prior=replace(found.prior, draws=some))
 
     @cached_property
-    def size_table(self) -> FloatArray:
+    def size_posterior(self) -> FloatArray:
         """Posterior probability of each number of facets of each node."""
         assert self.sizes is not None
         return self.sizes.probabilities()
 
     @cached_property
-    def prior_table(self) -> FloatArray | None:
-        """The same under the prior, where it is proper and nodes are few."""
+    def size_prior(self) -> FloatArray | None:
+        """Prior probability of each number of facets, if it is proper and nodes are few."""
         if self.sizes is None or self.sizes.prior is None:
             return None
         known = "facets" in vars(self.sizes.prior)  # it has been counted before
         few = len(self.sizes.labels) <= PRIOR_NODES
         return self.sizes.prior_probabilities() if known or few else None
 
+    def size_text(self, node: int) -> str:
+        """Posterior median of the number of facets of a node, with its 90 % interval."""
+        assert self.sizes is not None
+        low, high = self.sizes.interval()[node].astype(int)
+        return f"{int(self.sizes.median()[node])} ({low} to {high})"
+
     @cached_property
     def shrinkage(self) -> Shrinkage | None:
-        """What the priors shrank, where there are several draws."""
-        if not self.splits_drawn:
+        """Shrinkage by the priors, if there are several draws."""
+        if not self.has_split_draws:
             return None
-        found: Shrinkage = self.estimator.shrinkage()
+        found: Shrinkage = self.bayesian.shrinkage()
         return found
 
     @cached_property
     def convergence(self) -> Convergence | None:
-        """Verdicts on the inference, where there is a posterior to judge."""
-        if not self.drawn or not hasattr(self.estimator, "check_convergence"):
+        """Verdicts on the inference, if there is a posterior to judge."""
+        if not self.has_draws or not hasattr(self.estimator, "check_convergence"):
             return None
-        found: Convergence = self.estimator.check_convergence()
+        found: Convergence = self.bayesian.check_convergence()
         return found
 
     @cached_property
-    def asked(self) -> Rows | None:
-        """Rows of which the splits are asked how sure they are."""
-        return splits.asked_of(self.train, self.held)
+    def evaluated(self) -> Rows | None:
+        """Rows on which the splits are judged."""
+        return splits.evaluation_rows(self.train, self.held)
 
     @cached_property
     def uncertainty(self) -> SplitUncertainty | None:
-        """How sure the splits are of ``asked``, where that is known."""
-        return None if self.asked is None else splits.doubt(self.estimator, self.asked)
+        """Uncertainty of the splits about ``evaluated``, if it is defined."""
+        if self.evaluated is None:
+            return None
+        return splits.split_uncertainty(self.estimator, self.evaluated)
+
+    @cached_property
+    def uncertainty_table(self) -> pd.DataFrame:
+        """Uncertainty of the split of each node about the rows that reach it."""
+        assert self.uncertainty is not None
+        return self.uncertainty.to_frame("node")
 
     @cached_property
     def importance(self) -> splits.Importance | None:
-        """How much the splits depend on each feature, by ``asked``."""
-        if self.asked is None or not len(self.asked):
+        """How much the splits depend on each feature, on ``evaluated``."""
+        if self.evaluated is None or not len(self.evaluated):
             return None
-        found = splits.importance(self.trees, self.asked)
+        found = splits.importance(self.trees, self.evaluated)
         return found if found.total.any() else None
-
-    @cached_property
-    def doubt_table(self) -> pd.DataFrame:
-        """How sure the split of each node is of the rows that reach it."""
-        assert self.uncertainty is not None
-        return self.uncertainty.to_frame("node")
 
     @cached_property
     def probability(self) -> FloatArray | None:
         """Class probabilities of ``scored``, shape (n, C)."""
         if self.scored is None or not self.classifies:
             return None
-        found: FloatArray = self.estimator.predict_proba(self.scored.X)
-        return found
+        return cast(FittedClassifier, self.estimator).predict_proba(self.scored.X)
 
     @cached_property
-    def predicted(self) -> NDArray[Any] | None:
-        """Class or value that is predicted of ``scored``, shape (n,)."""
+    def predicted(self) -> AnyArray | None:
+        """Predicted class or value of ``scored``, shape (n,)."""
         if self.scored is None:
             return None
         if self.probability is not None:
-            labels: NDArray[Any] = self.estimator.classes_[self.probability.argmax(axis=1)]
-            return labels
-        found: NDArray[Any] = self.estimator.predict(self.scored.X)
-        return found
+            predicted: AnyArray = self.labels[self.probability.argmax(axis=1)]
+            return predicted
+        return self.estimator.predict(self.scored.X)
+
+    def interval(self, rows: Rows, level: float) -> tuple[FloatArray, FloatArray]:
+        """Ends of the predictive intervals of some rows, for a regression with draws."""
+        low, high = self.bayesian.predict_interval(rows.X, level)
+        return low, high
 
     @cached_property
     def baseline(self) -> Baseline | None:
@@ -245,12 +273,10 @@ class Study:
 
     @cached_property
     def calibration(self) -> Calibration | None:
-        """Whether the probabilities of ``scored`` come true."""
+        """Calibration of the probabilities of ``scored``."""
         if self.scored is None or self.scored.y is None or self.probability is None:
             return None
-        known = np.isin(self.scored.y, self.estimator.classes_) & (self.scored.weights > 0)
+        known = np.isin(self.scored.y, self.labels) & (self.scored.weights > 0)
         if not known.any():
             return None
-        return calibration(
-            self.scored.y[known], self.probability[known], classes=self.estimator.classes_
-        )
+        return calibration(self.scored.y[known], self.probability[known], classes=self.labels)

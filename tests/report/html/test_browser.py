@@ -85,11 +85,11 @@ def overflow(page):
 def test_a_click_on_a_node_shows_its_facets(seen, drawn):
     page = seen("drawn")
     assert shown_cards(page) == ["root"]
-    page.click('.standing a[data-at="R"]')
+    page.click('.upright a[data-at="R"]')
     assert shown_cards(page) == ["R"]
     assert page.evaluate("location.hash") == "#R"
     assert "held-out row" in page.inner_text("#R")
-    page.click('.standing a[data-at="root"]')
+    page.click('.upright a[data-at="root"]')
     facets = page.locator("#root .facets").last.locator("> li")
     found = drawn[0].facets("root")
     assert facets.count() == min(8, int((found.probability >= 0.05).sum()))
@@ -101,13 +101,13 @@ def test_a_click_on_a_node_shows_its_facets(seen, drawn):
 
 def test_keys_walk_the_tree(seen):
     page = seen("drawn")
-    page.focus('.standing a[data-at="root"]')
+    page.focus('.upright a[data-at="root"]')
     walk = {"ArrowDown": "L", "ArrowRight": "R", "ArrowLeft": "L", "ArrowUp": "root"}
     for key, at in walk.items():
         page.keyboard.press(key)
         assert shown_cards(page) == [at]
         assert page.evaluate("document.activeElement.dataset.at") == at
-    page.focus('.standing a[data-at="L"]')
+    page.focus('.upright a[data-at="L"]')
     page.keyboard.press("Enter")
     assert shown_cards(page) == ["L"]
     assert "Leaf L" in page.inner_text(".spoken")
@@ -119,7 +119,7 @@ def test_an_address_leads_to_its_node(seen):
 
 def test_branches_of_a_large_tree_open_on_sheets(seen):
     page = seen("large")
-    branch = page.locator(".sheet:visible .standing a.branch").first
+    branch = page.locator(".sheet:visible .upright a.branch").first
     at = branch.get_attribute("data-at")
     branch.click()
     assert shown_cards(page) == [at]
@@ -148,15 +148,15 @@ def test_a_table_of_ten_classes_uses_the_width_of_the_screen(seen):
     assert beyond <= 1
 
 
-def test_a_phone_has_the_lying_tree(seen):
+def test_a_phone_has_the_outline(seen):
     page = seen("drawn", 375, has_touch=True)
-    assert not page.locator(".standing").first.is_visible()
-    page.locator('.lying a[data-at="R"]').tap()
+    assert not page.locator(".upright").first.is_visible()
+    page.locator('.outline a[data-at="R"]').tap()
     assert shown_cards(page) == ["R"]
     box = page.locator("#R").bounding_box()
     assert 0 <= box["y"] < 900
     heights = page.eval_on_selector_all(
-        ".lying .hit", "all => all.map((one) => one.getBoundingClientRect().height)"
+        ".outline .hit", "all => all.map((one) => one.getBoundingClientRect().height)"
     )
     assert min(heights) >= 40
 
@@ -179,9 +179,9 @@ def test_without_javascript_everything_can_be_read(seen):
 
 def test_paper_has_the_tree_and_its_nodes(seen):
     page = seen("large")
-    page.locator(".sheet:visible .standing a.branch").first.click()
+    page.locator(".sheet:visible .upright a.branch").first.click()
     page.emulate_media(media="print")
-    assert page.locator("#sheet-root .standing").is_visible()
+    assert page.locator("#sheet-root .upright").is_visible()
     assert page.locator(".sheet:visible").count() == 1
     assert len(shown_cards(page)) == page.locator(".card.printed").count() > 3
     assert not page.locator("nav.contents").is_visible()

@@ -38,7 +38,7 @@ def sharpened(factor):
 def test_true_probabilities_come_true():
     finding = found(TRUE, drawn(TRUE))
     assert finding.tone == "ok"
-    assert finding.says.startswith("Probabilities are well calibrated")
+    assert finding.text.startswith("Probabilities are well calibrated")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_true_probabilities_come_true():
 )
 def test_the_direction_is_that_of_the_error(factor, verdict):
     finding = found(sharpened(factor), drawn(TRUE))
-    assert finding.says.startswith(f"Probabilities are {verdict}: ")
+    assert finding.text.startswith(f"Probabilities are {verdict}: ")
     assert finding.tone == "doubtful"
 
 
@@ -54,15 +54,15 @@ def test_two_impossible_rows_do_not_turn_the_verdict():
     """As of a forest whose votes are cautious, but for two rows that no tree voted for."""
     p, y = sharpened(0.5), drawn(TRUE)
     p[:2], y[:2] = 0.0, 1
-    says = found(p, y).says
+    says = found(p, y).text
     assert says.startswith("Probabilities are not confident enough: ")
-    assert says.endswith(" 2 held-out rows hold a class that was given probability 0.")
+    assert says.endswith(" 2 held-out rows have a class with a predicted probability of 0.")
 
 
 def test_errors_in_both_directions_are_told_apart():
     p = np.where(np.arange(N) % 2, 0.6, 0.9)
     y = drawn(np.where(np.arange(N) % 2, 0.9, 0.6))
-    assert "some too high and some too low" in found(p, y).says
+    assert "some too high and some too low" in found(p, y).text
 
 
 class Fitted:
@@ -92,9 +92,9 @@ def test_a_tree_is_compared_with_logistic_regression():
     assert accuracy.baseline == right.mean() > 0.9
     gap, error = own.mean() - right.mean(), np.std(own * 1.0 - right) / np.sqrt(300)
     assert scores.baseline_error == pytest.approx(error)
-    says = _prediction(study, scores).says
-    assert "logistic regression, fitted to the same training rows, is right for" in says
+    says = _prediction(study, scores).text
+    assert "logistic regression, fitted to the same training rows, is correct for" in says
     scores = scores_of(Study(Fitted(), train, held, metrics={"training_rows": 5000}))
-    assert "logistic regression, fitted to 300 of the training" in _prediction(study, scores).says
+    assert "logistic regression, fitted to 300 of the training" in _prediction(study, scores).text
     minus = "\N{MINUS SIGN}"
     assert f"difference {minus}{-100 * gap:.1f} ± {100 * error:.1f} percentage points" in says

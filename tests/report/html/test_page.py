@@ -11,7 +11,8 @@ from markupsafe import Markup
 
 import bayestree as bt
 from bayestree.models import Network
-from bayestree.report.html import figures, html_report, words
+from bayestree.report.html import figures, html_report
+from bayestree.report.html.text import MINUS
 from tests.report.cases import CLASSIFIERS, REGRESSORS, linear, rows
 from tests.report.html.page import Page, plain
 
@@ -187,7 +188,7 @@ def test_point_estimate_and_posterior_are_told_apart(drawn):
     size, sizes = clf.tree_.n_facets[0], given["sizes"]
     low, high = sizes.interval()[0].astype(int)
     assert posterior.startswith(f"{sizes.median()[0]} ({low} to {high}) facets")
-    said = point.replace(words.MINUS, "-").replace("≤", "<=").replace("≥", ">=")
+    said = point.replace(MINUS, "-").replace("≤", "<=").replace("≥", ">=")
     exported = re.findall(r"│ +(?:left if)? *(.*[<>]= .*)", bt.export_text(clf, max_facets=8))
     assert len(exported) == min(size, 8)
     assert all(facet in said for facet in exported)
@@ -206,12 +207,7 @@ def test_dollars_in_names_are_no_formulas():
 def test_the_facets_are_those_of_the_estimator(drawn, pages):
     clf, _ = drawn
     page = Page((pages / "drawn.html").read_text(encoding="utf-8"))
-    card = (
-        plain(page.at("root")["text"])
-        .replace(words.MINUS, "-")
-        .replace("≤", "<=")
-        .replace("≥", ">=")
-    )
+    card = plain(page.at("root")["text"]).replace(MINUS, "-").replace("≤", "<=").replace("≥", ">=")
     found = clf.facets("root")
     shown = [
         text for text, p in zip(found.inequalities(), found.probability, strict=True) if p >= 0.05
@@ -257,7 +253,7 @@ def test_scores_of_more_rows_than_are_at_hand_are_those_of_the_run(drawn):
     metrics = {"accuracy": 0.875, "scored_rows": 5000, "scored_on": "held-out rows"}
     page = Page(html_report(drawn[0], metrics=metrics, **drawn[1]))
     assert "5,000 held-out rows" in page.at("findings")["text"]
-    assert "as the run kept them" in page.at("scores")["text"]
+    assert "as recorded by the run" in page.at("scores")["text"]
     assert "5,000" in page.at("data")["text"]
 
 
@@ -276,7 +272,7 @@ def test_a_page_is_the_same_each_time_and_leaves_no_trace(drawn):
         ({"X_held": np.zeros(3)}, r"X_held must have shape \(n, 2\)"),
         ({"y": ["core"]}, r"y must have shape \(80,\) as X"),
         ({"weights_held": [1.0]}, r"weights_held must have shape"),
-        ({"y_held": np.zeros(80)}, r"y of X_held holds none of the classes of the fit"),
+        ({"y_held": np.zeros(80)}, r"y_held has none of the classes of the fit"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused(drawn, changed, message):

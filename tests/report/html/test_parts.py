@@ -1,12 +1,12 @@
-"""Sheets and words."""
+"""Sheets and texts."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 
 from bayestree._utils.wording import FIRST_STRONG, POP
-from bayestree.report.html import words
-from bayestree.report.html.sheets import FULL, sheets, shown_nodes
+from bayestree.report.html import text as texts
+from bayestree.report.html.drawing import FULL, sheets, shown_nodes
 from bayestree.topology import Topology
 from tests.strategies import topologies
 
@@ -14,7 +14,7 @@ from tests.strategies import topologies
 @given(topologies(max_nodes=40))
 def test_sheets_have_every_node_once(topology):
     rows = topology.sum_below(np.ones(topology.n_leaves))
-    shown = shown_nodes(topology, rows, 30)
+    shown = shown_nodes(rows, 30)
     found = sheets(topology, rows, shown)
     opened = [node for sheet in found for node in sheet.nodes]
     assert sorted(opened) == np.flatnonzero(shown).tolist()
@@ -26,7 +26,7 @@ def test_sheets_have_every_node_once(topology):
 def test_tips_are_from_left_to_right():
     topology = Topology.complete(3)
     rows = topology.sum_below(np.ones(8))
-    (sheet,) = sheets(topology, rows, shown_nodes(topology, rows))
+    (sheet,) = sheets(topology, rows, shown_nodes(rows))
     paths = [topology.leaf_labels[~tip] for tip in sheet.tips]
     assert paths == sorted(paths)
 
@@ -40,49 +40,49 @@ def test_a_tree_without_a_split_has_one_sheet():
     ("value", "text"),
     [
         (0.0, "0"), (1234.5678, "1,235"), (3440.0, "3,440"), (2.5, "2.5"),
-        (-0.00123, f"{words.MINUS}0.00123"),
+        (-0.00123, f"{texts.MINUS}0.00123"),
         (1.0, "1"), (123456.7, "123,457"), (3e9, "3e+09"), (np.nan, "not known"),
         (np.inf, "not finite"),
     ],
 )  # fmt: skip
 def test_numbers_are_short(value, text):
-    assert words.number(value) == text
+    assert texts.number(value) == text
 
 
 def test_values_are_as_fine_as_their_errors():
-    assert words.with_error(0.062417, 0.0163) == "0.062 ± 0.016"
-    assert words.with_error(43.21, 2.87) == "43.2 ± 2.9"
-    assert words.with_error(1.5, None) == "1.5"
+    assert texts.with_error(0.062417, 0.0163) == "0.062 ± 0.016"
+    assert texts.with_error(43.21, 2.87) == "43.2 ± 2.9"
+    assert texts.with_error(1.5, None) == "1.5"
 
 
 def test_shares_are_percentages():
-    texts = [words.percent(share).replace(words.SPACE, " ") for share in (0, 1, 0.5, 0.999)]
-    assert texts == ["0 %", "100 %", "50.0 %", "99.9 %"]
+    found = [texts.percent(share).replace(texts.SPACE, " ") for share in (0, 1, 0.5, 0.999)]
+    assert found == ["0 %", "100 %", "50.0 %", "99.9 %"]
 
 
 def test_lists_end_with_and():
-    assert words.listed(["a"]) == "a"
-    assert words.listed(["a", "b", "c"]) == "a, b and c"
-    assert words.listed(["a", "b", "c", "d", "e"], most=2) == "a, b and 3 more"
+    assert texts.listed(["a"]) == "a"
+    assert texts.listed(["a", "b", "c"]) == "a, b and c"
+    assert texts.listed(["a", "b", "c", "d", "e"], most=2) == "a, b and 3 more"
 
 
 def test_texts_are_cut_to_their_room():
-    assert words.cut("short", 10, 100) == "short"
-    cut = words.cut("a name that is much too long", 10, 60)
+    assert texts.cut("short", 10, 100) == "short"
+    cut = texts.cut("a name that is much too long", 10, 60)
     assert cut.endswith("…")
-    assert words.width(cut, 10) <= 60
-    assert words.width("字字", 10) > words.width("ab", 10)
+    assert texts.width(cut, 10) <= 60
+    assert texts.width("字字", 10) > texts.width("ab", 10)
 
 
 def test_a_long_text_takes_two_lines():
-    assert words.wrapped("short (0.97)", 12, 200) == ["short (0.97)"]
-    first, second = words.wrapped("a long name of a class (0.97)", 12, 110)
+    assert texts.wrapped("short (0.97)", 12, 200) == ["short (0.97)"]
+    first, second = texts.wrapped("a long name of a class (0.97)", 12, 110)
     assert f"{first} {second}" == "a long name of a class (0.97)"
-    first, second = words.wrapped("a name that is much longer than two lines (0.97)", 12, 110)
+    first, second = texts.wrapped("a name that is much longer than two lines (0.97)", 12, 110)
     assert second.endswith("… (0.97)")
-    assert max(words.width(first, 12), words.width(second, 12)) <= 110
+    assert max(texts.width(first, 12), texts.width(second, 12)) <= 110
 
 
 def test_a_cut_name_does_not_turn_what_follows():
     isolated = f"{FIRST_STRONG}{'و' * 40}{POP}"
-    assert words.cut(isolated, 12, 100).endswith(f"{POP}…")
+    assert texts.cut(isolated, 12, 100).endswith(f"{POP}…")

@@ -7,7 +7,7 @@
   const links = (at) => all(`.tree a[data-at="${CSS.escape(at)}"]`);
   const narrow = matchMedia("(max-width: 44rem)");
 
-  // "LR" hangs from "L", "L" from "root"; a forest's trees have a prefix, as "t2-LR".
+  // "L" is the parent of "LR", and "root" that of "L"; trees of a forest have a prefix, as "t2-LR".
   const parts = (at) => {
     const found = /^(t\d+-)?(.*)$/.exec(at);
     return [found[1] || "", found[2]];
@@ -20,13 +20,13 @@
     const [prefix, path] = parts(at);
     return prefix + (path === "root" ? side : path + side);
   };
-  const other = (at) => {
+  const sibling = (at) => {
     const [prefix, path] = parts(at);
     if (path === "root") return null;
     return prefix + path.slice(0, -1) + (path.endsWith("L") ? "R" : "L");
   };
 
-  // The sheet on which a node or leaf is open; a closed branch opens its own.
+  // The sheet on which a node or leaf is shown; a closed branch has a sheet of its own.
   const sheetOf = (at) => {
     const own = document.getElementById(`sheet-${at}`);
     if (own) return own;
@@ -34,20 +34,20 @@
     return drawn.length ? drawn[0].closest(".sheet") : null;
   };
 
-  const choose = (at, { focus = false, reveal = false, record = true } = {}) => {
-    const chosen = card(at);
-    if (!chosen || !chosen.classList.contains("card")) return false;
-    const explorer = chosen.closest(".explorer");
-    const member = chosen.closest("details.member");
+  const select = (at, { focus = false, reveal = false, record = true } = {}) => {
+    const selected = card(at);
+    if (!selected || !selected.classList.contains("card")) return false;
+    const explorer = selected.closest(".explorer");
+    const member = selected.closest("details.member");
     if (member && record) member.open = true;
-    for (const one of all(".card", explorer)) one.hidden = one !== chosen;
+    for (const one of all(".card", explorer)) one.hidden = one !== selected;
     const sheet = sheetOf(at);
     if (sheet) for (const one of all(".sheet", explorer)) one.hidden = one !== sheet;
     for (const one of all("[aria-current]", explorer)) one.removeAttribute("aria-current");
     for (const one of links(at)) one.setAttribute("aria-current", "true");
-    const way = new Set();
-    for (let step = at; step; step = parent(step)) way.add(step);
-    for (const one of all(".link", explorer)) one.classList.toggle("way", way.has(one.dataset.to));
+    const path = new Set();
+    for (let step = at; step; step = parent(step)) path.add(step);
+    for (const one of all(".link", explorer)) one.classList.toggle("path", path.has(one.dataset.to));
     const spoken = explorer.querySelector(".spoken");
     if (record && spoken && links(at).length) spoken.textContent = links(at)[0].getAttribute("aria-label");
     if (record) history.replaceState(null, "", `#${at}`);
@@ -56,9 +56,9 @@
       if (drawn) drawn.focus({ preventScroll: true });
     }
     if (reveal) {
-      const box = (narrow.matches ? chosen : explorer).getBoundingClientRect();
+      const box = (narrow.matches ? selected : explorer).getBoundingClientRect();
       if (box.top < 0 || box.top > innerHeight * 0.6) {
-        (narrow.matches ? chosen : explorer).scrollIntoView({ block: "start" });
+        (narrow.matches ? selected : explorer).scrollIntoView({ block: "start" });
       }
     }
     return true;
@@ -66,14 +66,14 @@
 
   for (const explorer of all(".explorer")) {
     const first = explorer.querySelector(".card");
-    if (first) choose(first.id, { record: false });
+    if (first) select(first.id, { record: false });
   }
 
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a[data-at]");
     if (!link || event.metaKey || event.ctrlKey || event.shiftKey) return;
     const inTree = link.closest(".tree");
-    if (choose(link.dataset.at, { focus: Boolean(inTree), reveal: !inTree || narrow.matches })) {
+    if (select(link.dataset.at, { focus: Boolean(inTree), reveal: !inTree || narrow.matches })) {
       event.preventDefault();
     }
   });
@@ -85,20 +85,20 @@
     const goal = {
       ArrowUp: () => parent(at),
       ArrowDown: () => child(at, "L"),
-      ArrowLeft: () => (at.endsWith("R") ? other(at) : parent(at)),
-      ArrowRight: () => (at.endsWith("L") ? other(at) : child(at, "R")),
+      ArrowLeft: () => (at.endsWith("R") ? sibling(at) : parent(at)),
+      ArrowRight: () => (at.endsWith("L") ? sibling(at) : child(at, "R")),
       " ": () => at,
     }[event.key];
     if (!goal) return;
     const to = goal();
-    if (to && choose(to, { focus: true })) event.preventDefault();
+    if (to && select(to, { focus: true })) event.preventDefault();
   });
 
-  const follow = () => choose(decodeURIComponent(location.hash.slice(1)), { reveal: true });
+  const follow = () => select(decodeURIComponent(location.hash.slice(1)), { reveal: true });
   addEventListener("hashchange", follow);
   if (location.hash) follow();
 
-  // Contents: which section is being read.
+  // Contents: mark the section in view.
   const marks = new Map(all(".contents a").map((one) => [one.hash.slice(1), one]));
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) {

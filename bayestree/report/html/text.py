@@ -1,4 +1,4 @@
-"""Numbers and names as a person writes them."""
+"""Numbers in prose, and text fitted to a width."""
 
 import math
 import re
@@ -8,33 +8,16 @@ from collections.abc import Sequence
 from bayestree._utils.wording import FIRST_STRONG, POP
 
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
-TAKEN = re.compile(r" - (?=[0-9.])")  # between two terms
+SUBTRACTION = re.compile(r" - (?=[0-9.])")  # between two terms
 SPACE = "\N{NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
-LARGE = 1e7  # from here on numbers have an exponent
-# Widths of letters, of the size of the text: East Asian ones, wide and narrow ones, capitals and
-# all others.
-WIDE, BROAD, NARROW, CAPITAL, LETTER = 1.0, 0.88, 0.32, 0.68, 0.56
-
-
-def count(number: float, noun: str, plural: str = "") -> str:
-    """A number and what it counts, as in ``"1 leaf"`` and ``"1,234 rows"``."""
-    what = noun if number == 1 else plural or f"{noun}s"
-    return f"{quantity(number)} {what}"
-
-
-def quantity(number: float) -> str:
-    """A number of rows: whole ones as such, weighted ones with one decimal."""
-    return f"{round(number, 1):,.10g}"
-
-
-def posterior(median: int, low: int, high: int) -> str:
-    """A median with its 90 % interval, as in ``"14 (13 to 15)"``."""
-    return f"{median} ({low} to {high})"
+LARGE = 1e7  # numbers from here on have an exponent
+# Widths of letters relative to the font size: East Asian, broad, narrow, capital and other ones.
+FULL, BROAD, NARROW, CAPITAL, LETTER = 1.0, 0.88, 0.32, 0.68, 0.56
 
 
 def percent(share: float) -> str:
-    """A share with a decimal, but for none and all."""
+    """A share with one decimal, or none if it is 0 or 100 %."""
     if not math.isfinite(share):
         return "not known"
     value = 100 * share
@@ -42,30 +25,46 @@ def percent(share: float) -> str:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A value to so many significant digits, with a true minus sign."""
+    """A value to some significant digits, with a true minus sign."""
     if not math.isfinite(value):
         return "not finite" if not math.isnan(value) else "not known"
     size = abs(value)
-    if 1 <= size < LARGE:  # no exponent where that is not much longer
+    if 1 <= size < LARGE:  # without an exponent
         places = max(0, digits - 1 - math.floor(math.log10(size)))
         text = f"{round(value, places):,.{places}f}"
         text = text.rstrip("0").rstrip(".") if places else text
     else:
         text = f"{value:.{digits}g}"
-    return text.replace("-", MINUS)
+    return with_minus(text)
 
 
 def with_error(value: float, error: float | None) -> str:
-    """A value to the two leading digits of its standard error, with it."""
+    """A value with its standard error, both to the two leading digits of the error."""
     if error is None or not error > 0:
         return number(value)
     places = max(0, 1 - math.floor(math.log10(error)))
-    text = f"{value:,.{places}f} \N{PLUS-MINUS SIGN} {error:,.{places}f}"
+    return with_minus(f"{value:,.{places}f} \N{PLUS-MINUS SIGN} {error:,.{places}f}")
+
+
+def with_minus(text: str) -> str:
+    """A number with a true minus sign."""
     return text.replace("-", MINUS)
 
 
+def relation(left: str) -> str:
+    """The left side of an inequality with typographic signs."""
+    left = SUBTRACTION.sub(f" {MINUS} ", left)
+    for ascii_sign, sign in (
+        ("<=", "\N{LESS-THAN OR EQUAL TO}"),
+        (">=", "\N{GREATER-THAN OR EQUAL TO}"),
+    ):
+        if left.endswith(ascii_sign):
+            return left.removesuffix(ascii_sign) + sign
+    return left
+
+
 def listed(names: Sequence[str], most: int = 4) -> str:
-    """Names with commas and an *and*; the first few of many."""
+    """The first few names with commas and an *and*."""
     shown = [*names[:most]]
     if len(names) > most:
         shown.append(f"{len(names) - most} more")
@@ -75,15 +74,15 @@ def listed(names: Sequence[str], most: int = 4) -> str:
 
 
 def width(text: str, size: float) -> float:
-    """About how wide a line of text is, in the unit of its size."""
-    return size * sum(map(_width_of, text))
+    """Approximate width of a line of text, in the unit of its font size."""
+    return size * sum(map(_letter_width, text))
 
 
-def _width_of(letter: str) -> float:
-    if unicodedata.category(letter) in ("Mn", "Cf"):  # accents, and marks of direction
+def _letter_width(letter: str) -> float:
+    if unicodedata.category(letter) in ("Mn", "Cf"):  # accents and marks of direction
         return 0.0
     if unicodedata.east_asian_width(letter) in "WF":
-        return WIDE
+        return FULL
     if letter in "mwMW@%":
         return BROAD
     if letter in "iljtfrI.,:;'|!()[] \N{NO-BREAK SPACE}":
@@ -92,7 +91,7 @@ def _width_of(letter: str) -> float:
 
 
 def cut(text: str, size: float, room: float) -> str:
-    """As much of a text as some room holds, with an ellipsis where it is cut."""
+    """A text cut to a width, with an ellipsis at the cut."""
     if width(text, size) <= room:
         return text
     room -= width(ELLIPSIS, size)
@@ -106,7 +105,7 @@ def cut(text: str, size: float, room: float) -> str:
 
 
 def wrapped(text: str, size: float, room: float) -> list[str]:
-    """A text on one line or, where that is too long, on two, of which the second may be cut."""
+    """A text on one line or, if it is too long, on two, the second possibly cut."""
     first, *rest = text.split(" ")
     while rest and width(f"{first} {rest[0]}", size) <= room:
         first = f"{first} {rest.pop(0)}"
@@ -114,23 +113,6 @@ def wrapped(text: str, size: float, room: float) -> list[str]:
         return [cut(first, size, room)]
     *middle, last = rest
     start = " ".join(middle)
-    if width(f"{start} {last}", size) > room:  # the last word, a probability, stays
+    if width(f"{start} {last}", size) > room:  # keep the last word, a probability
         start = cut(start, size, room - width(f" {last}", size))
     return [cut(first, size, room), f"{start} {last}".strip()]
-
-
-def relation(left: str) -> str:
-    """The left side of an inequality with the signs of print."""
-    left = TAKEN.sub(f" {MINUS} ", left)
-    for plain, printed in (
-        ("<=", "\N{LESS-THAN OR EQUAL TO}"),
-        (">=", "\N{GREATER-THAN OR EQUAL TO}"),
-    ):
-        if left.endswith(plain):
-            return left.removesuffix(plain) + printed
-    return left
-
-
-def side_of(label: str, words: tuple[str, str]) -> str:
-    """Which side of its parent a node or leaf lies on."""
-    return words["LR".index(label[-1])]

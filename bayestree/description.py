@@ -1,0 +1,253 @@
+"""The description of a deterministic tree for plots, exports, the report and summaries.
+
+It names nodes, leaves and sides, counts rows and facets, and words conditions and predictions.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.inequality import inequality, limit, plain, signed
+from bayestree._utils.wording import counted, one_line
+from bayestree.fitted import has_draws, trees_of
+from bayestree.routed_tree import RoutedTree
+from bayestree.tree import Tree
+
+#: Colours of the classes: Okabe and Ito's palette for all kinds of colour vision ("Color Universal
+#: Design"), the two that differ most in hue and lightness first. Its black is left to lines.
+PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
+
+
+TINY = float(np.finfo(np.float64).tiny)
+
+
+class HalfSpace(NamedTuple):
+    """A facet as the inequality ``left limit``, divided by the coefficient of its first term.
+
+    Attributes
+    ----------
+    expert : int
+    left : str
+        As in ``"age - 4 height <="``; empty if the facet has no coefficient.
+    limit : str
+        Empty if the facet has no coefficient.
+    bound : float
+        The limit, unrounded.
+    first : int
+        Feature of the first term; 0 if there is none.
+    """
+
+    expert: int
+    left: str
+    limit: str
+    bound: float
+    first: int
+
+    @property
+    def terms(self) -> str:
+        """The left side without its relation."""
+        return self.left.rpartition(" ")[0]
+
+    def __str__(self) -> str:
+        if not self.left:
+            return "always" if self.bound >= 0 else "never"
+        return f"{self.left} {self.limit}"
+
+
+class TreeDescription:
+    """Names, counts, conditions and predictions of the nodes and leaves of one tree.
+
+    A child is the number of a node, or ``~leaf``.
+
+    Parameters
+    ----------
+    tree : RoutedTree
+    max_terms : int, optional
+        Maximum number of terms of a sum and of classes of a leaf; None shows all.
+    digits : int, optional
+        Significant digits; None shows all.
+    features, classes : sequences of str, optional
+        Names to use instead of those of the tree.
+    separator : str
+        Separator of the terms of a half-space.
+    """
+
+    def __init__(
+        self,
+        tree: RoutedTree,
+        max_terms: int | None = None,
+        digits: int | None = None,
+        *,
+        features: Sequence[str] = (),
+        classes: Sequence[str] = (),
+        separator: str = " ",
+    ) -> None:
+        self.tree = tree
+        self.max_terms, self.digits, self.separator = max_terms, digits, separator
+        self.features = tuple(features or map(one_line, tree.feature_labels))
+        self.classifies = tree.value.ndim == 2
+        self.classes: tuple[str, ...] = ()
+        if self.classifies:
+            self.classes = tuple(classes or map(one_line, tree.class_labels))
+
+    @cached_property
+    def linear(self) -> Tree | None:
+        """The tree if its splits are half-spaces or polytopes."""
+        return self.tree if isinstance(self.tree, Tree) else None
+
+    @cached_property
+    def has_polytopes(self) -> bool:
+        """Whether some node has several facets."""
+        return self.linear is not None and bool((self.linear.n_facets > 1).any())
+
+    @cached_property
+    def node_rows(self) -> FloatArray:
+        """Weighted training rows that reach each node, shape (V,)."""
+        return self.tree.topology.sum_below(self.tree.leaf_rows)
+
+    @cached_property
+    def node_value(self) -> FloatArray:
+        """Mean of the leaf values below each node, weighted by rows, shape (V, C) or (V, 1)."""
+        value = self.tree.value.reshape(self.tree.n_leaves, -1)
+        sums = self.tree.topology.sum_below(self.tree.leaf_rows[:, None] * value)
+        return sums / np.maximum(self.node_rows, TINY)[:, None]
+
+    @cached_property
+    def _strength(self) -> FloatArray:
+        """Absolute coefficients per unit of each feature, shape (E, d)."""
+        assert self.linear is not None
+        return np.abs(self.linear.standardised_hyperplane)
+
+    @cached_property
+    def _facet_limit(self) -> FloatArray:
+        assert self.linear is not None
+        return self.linear.facet_limit
+
+    def path(self, child: int) -> str:
+        """Path from the root: "root", "L", "LR", ..."""
+        topology = self.tree.topology
+        return topology.node_labels[child] if child >= 0 else topology.leaf_labels[~child]
+
+    def rows(self, child: int) -> float:
+        """Weighted training rows that reach a node or leaf."""
+        return float(self.node_rows[child] if child >= 0 else self.tree.leaf_rows[~child])
+
+    def share(self, child: int) -> float:
+        """Share of the training rows that reach a node or leaf."""
+        return self.rows(child) / max(float(self.tree.leaf_rows.sum()), TINY)
+
+    def value(self, child: int) -> FloatArray:
+        """Shares of the classes (C,), or the mean (1,), at a node or leaf."""
+        return self.node_value[child] if child >= 0 else np.atleast_1d(self.tree.value[~child])
+
+    def position(self, mean: float) -> float:
+        """Position of a mean between the smallest and the largest leaf, from 0 to 1."""
+        low, high = float(self.tree.value.min()), float(self.tree.value.max())
+        return (mean - low) / (high - low) if high > low else 0.5
+
+    def n_facets(self, node: int) -> int:
+        """Facets of a node; 0 for splits of other kinds, such as networks."""
+        return 0 if self.linear is None else int(self.linear.n_facets[node])
+
+    def sides(self, node: int) -> tuple[str, str]:
+        """Names of the left and the right side of a node."""
+        return ("yes", "no") if self.n_facets(node) == 1 else self.tree.side_names
+
+    @property
+    def common_sides(self) -> tuple[str, str]:
+        """Names of the sides that fit every node."""
+        single = self.linear is not None and not self.has_polytopes
+        return ("yes", "no") if single else self.tree.side_names
+
+    def half_space(self, expert: int) -> HalfSpace:
+        """A facet in words."""
+        assert self.linear is not None
+        strength, threshold = self._strength[expert], float(self._facet_limit[expert])
+        if not strength.any():
+            return HalfSpace(expert, "", "", threshold, 0)
+        plane = self.linear.hyperplane[expert]
+        left, first = inequality(
+            plane,
+            strength,
+            self.features,
+            max_features=self.max_terms,
+            decimals=self.digits,
+            separator=self.separator,
+        )
+        bound = threshold / float(plane[first])
+        text = limit(bound, float(self.linear.scale[first]), self.digits)
+        return HalfSpace(expert, left, text, bound, first)
+
+    def half_spaces(self, node: int, most: int | None = None) -> list[HalfSpace]:
+        """Facets of a node, the nearest to the mean of the data first; none for other splits."""
+        if self.linear is None:
+            return []
+        return [self.half_space(expert) for expert in self.linear.nearest_experts(node)[:most]]
+
+    def condition(self, node: int) -> str:
+        """The split in a line: its nearest facet and the number of the others, or its kind."""
+        if self.linear is None:
+            return self.tree.split_name
+        (nearest,) = self.half_spaces(node, 1)
+        others = self.n_facets(node) - 1
+        return f"{nearest} and {others} more" if others else str(nearest)
+
+    def bounds(self, node: int) -> list[str]:
+        """Lines that state how the facets listed below them decide at a polytope."""
+        return [
+            f"the votes of {counted(self.n_facets(node), 'facet')} add up to at most log 2",
+            "each line below is necessary, but not sufficient:",
+        ]
+
+    def leaf(self, leaf: int) -> str:
+        """Shares of the classes of a leaf, or its prediction."""
+        if not self.classifies:
+            return self.prediction(leaf)
+        value = self.tree.value[leaf]
+        order = np.argsort(-value, kind="stable")[: np.count_nonzero(value)]
+        shown = order[: self.max_terms]
+        text = ", ".join(f"{self.classes[c]}: {100 * value[c]:.1f} %" for c in shown)
+        return text + (f", … {len(order) - len(shown)} more" if len(order) > len(shown) else "")
+
+    def prediction(self, leaf: int) -> str:
+        """The mean of a leaf, or its linear function of the features."""
+        mean = plain(float(self.tree.value[leaf]), self.digits)
+        slope = None if self.linear is None else self.linear.slope
+        if slope is None:
+            return f"mean {mean}"
+        strength = np.abs(slope[leaf] * self.tree.scale)
+        order = np.argsort(-strength, kind="stable")[: np.count_nonzero(strength)]
+        terms = [
+            signed(slope[leaf, j], self.digits, f"({self.features[j]} {offset})")
+            for j in order[: self.max_terms].tolist()
+            for offset in [signed(-self.tree.center[j], self.digits)]
+        ]
+        more = [f"+ … {len(order) - len(terms)} more"] if len(order) > len(terms) else []
+        return " ".join([mean, *terms, *more])
+
+
+def point_estimate_note(tree: object) -> list[str]:
+    """A line that identifies the numbers as the point estimate, if there is a posterior as well."""
+    if not has_draws(tree):
+        return []
+    posterior = (
+        "; polytope_size() and facets(node) give the posterior"
+        if isinstance(trees_of(tree)[0], Tree)
+        else ""
+    )
+    return [f"All numbers are the point estimate (the deterministic tree){posterior}."]
+
+
+def check_limits(**limits: int | None) -> None:
+    """Refuse a limit below 1 by its name; None is no limit.
+
+    Raises
+    ------
+    ValueError
+    """
+    for name, value in limits.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be 1 or more, got {value}; None shows all.")

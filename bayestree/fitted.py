@@ -1,0 +1,119 @@
+"""What readers of a fitted estimator rely on, and how they reach its deterministic trees.
+
+The protocols name only what plots, reports and exports use, and need no torch.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from sklearn.utils.validation import check_is_fitted
+
+from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree.routed_tree import RoutedTree
+
+
+class FittedPosterior(Protocol):
+    """The result of an inference: its draws, settings and statistics."""
+
+    @property
+    def inference(self) -> str: ...
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
+    @property
+    def stats(self) -> Mapping[str, Any]: ...
+    @property
+    def model(self) -> Any: ...
+    @property
+    def n_chains(self) -> int: ...
+    @property
+    def n_draws(self) -> int: ...
+
+
+class FittedModel(Protocol):
+    """A fitted tree or forest."""
+
+    @property
+    def n_features_in_(self) -> int: ...
+    def predict(self, X: Any) -> AnyArray:
+        """Class or value of each row, shape (n,)."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name."""
+
+
+class FittedTree(FittedModel, Protocol):
+    """A fitted estimator of one tree."""
+
+    @property
+    def tree_(self) -> RoutedTree: ...
+    @property
+    def posterior_(self) -> FittedPosterior: ...
+
+
+class FittedClassifier(FittedModel, Protocol):
+    """A fitted tree or forest that predicts classes."""
+
+    @property
+    def classes_(self) -> AnyArray: ...
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Probability of each class, shape (n, C)."""
+
+
+class BayesianTree(FittedTree, Protocol):
+    """A fitted tree with several posterior draws of its splits.
+
+    The methods return what :mod:`bayestree.diagnostics` defines.
+    """
+
+    def facets(self, node: str | int) -> Any: ...
+    def polytope_size(self, max_draws: int = 100) -> Any: ...
+    def shrinkage(self) -> Any: ...
+    def split_uncertainty(self, X: Any) -> Any: ...
+    def check_convergence(self) -> Any: ...
+    def predict_interval(self, X: Any, level: float) -> Any: ...
+
+
+def trees_of(tree: object) -> list[RoutedTree]:
+    """The deterministic trees of a tree, of a fitted estimator, or of a fitted forest.
+
+    Raises
+    ------
+    sklearn.exceptions.NotFittedError
+        If it is an estimator that is not fitted.
+    TypeError
+        If ``tree`` is neither a tree nor an estimator of this package.
+    """
+    members = getattr(tree, "estimators_", [tree])
+    found = [getattr(member, "tree_", member) for member in members]
+    if found and all(isinstance(one, RoutedTree) for one in found):
+        return found
+    if hasattr(tree, "fit"):
+        check_is_fitted(tree)
+    raise TypeError(
+        f"tree must be a Tree or a fitted estimator of this package, got {type(tree).__name__}."
+    )
+
+
+def tree_of(estimator: object) -> RoutedTree:
+    """The deterministic tree of a tree or of a fitted estimator.
+
+    Raises
+    ------
+    sklearn.exceptions.NotFittedError
+        If it is an estimator that is not fitted.
+    TypeError
+        If it is a forest, or neither a tree nor an estimator of this package.
+    """
+    found = trees_of(estimator)
+    if hasattr(estimator, "estimators_"):
+        raise TypeError(
+            f"expected a single tree, got {type(estimator).__name__}; pass one tree of the forest, "
+            "such as estimators_[0]."
+        )
+    return found[0]
+
+
+def has_draws(estimator: object) -> bool:
+    """Whether an estimator has a posterior of more than one draw."""
+    posterior: FittedPosterior | None = getattr(estimator, "posterior_", None)
+    return posterior is not None and posterior.n_chains * posterior.n_draws > 1

@@ -1,0 +1,293 @@
+"""Descriptions of the nodes and leaves of a drawn tree."""
+
+from typing import NamedTuple
+
+import numpy as np
+from markupsafe import Markup
+from scipy.special import expit
+
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.wording import counted, quantity
+from bayestree.report.html import svg, text
+from bayestree.report.html.facets import MEASURED, FacetTable, point_facets, posterior_facets
+from bayestree.report.html.labels import LabelledTree
+from bayestree.report.html.study import Study
+from bayestree.routed_tree import RoutedTree
+from bayestree.tree import Tree
+
+PRINTED = 9  # nodes whose description appears on paper as well
+PICTURED = 60  # nodes with a histogram and the coefficients of their facets
+CLASSES = 8  # maximum number of classes or slopes of a leaf
+FARTHEST = 30.0  # maximum absolute log-odds of a side
+
+
+class Step(NamedTuple):
+    """A node on the path to another node or leaf, and the side taken there."""
+
+    anchor: str
+    path: str
+    condition: str
+    side: str
+
+
+class Side(NamedTuple):
+    """The rows of a node, or of one of its sides."""
+
+    name: str
+    anchor: str
+    rows: str
+    chart: Markup
+    summary: str
+
+
+class NodeCard(NamedTuple):
+    """The description of a node."""
+
+    anchor: str
+    path: str
+    steps: tuple[Step, ...]
+    rows: str
+    share: str
+    sides: tuple[Side, ...]
+    point: FacetTable | None
+    posterior: FacetTable | None
+    sizes: Markup | None
+    size_text: str
+    prior_text: str
+    uncertainty: str
+    histogram: Markup | None
+    printed: bool
+
+
+class LeafCard(NamedTuple):
+    """The description of a leaf."""
+
+    anchor: str
+    path: str
+    rows: str
+    share: str
+    prediction: str
+    classes: tuple[tuple[int, str, str], ...]
+    steps: tuple[Step, ...]
+    held: str
+    slope: tuple[tuple[str, str], ...]
+    image: Markup | None
+
+
+class Sample(NamedTuple):
+    """Some training rows at each node: their log-odds of the right side, and their classes."""
+
+    margin: dict[int, FloatArray]
+    labels: dict[int, IntArray]
+
+
+def node_cards(study: Study, tree: LabelledTree, shown: BoolArray) -> list[NodeCard]:
+    """Descriptions of the nodes that are drawn."""
+    order = np.argsort(-tree.node_rows, kind="stable")
+    rank = {node: place for place, node in enumerate(order.tolist())}
+    sample = _sample(study, tree.tree)
+    return [
+        _node_card(study, tree, node, rank[node], sample) for node in np.flatnonzero(shown).tolist()
+    ]
+
+
+def _node_card(study: Study, tree: LabelledTree, node: int, rank: int, sample: Sample) -> NodeCard:
+    point = posterior = None
+    if tree.linear is not None:
+        point = point_facets(study, tree.linear, node, brief=rank >= PICTURED)
+        if study.has_split_draws and rank < MEASURED:
+            posterior = posterior_facets(study, tree.tree, node)
+    sizes, size_text, prior_text = _sizes(study, node)
+    return NodeCard(
+        anchor=tree.anchor(node),
+        path=tree.path(node),
+        steps=_steps(tree, node),
+        rows=counted(tree.rows(node), "row"),
+        share=text.percent(tree.share(node)),
+        sides=_sides(tree, node),
+        point=point,
+        posterior=posterior,
+        sizes=sizes,
+        size_text=size_text,
+        prior_text=prior_text,
+        uncertainty=_uncertainty(study, node),
+        histogram=_histogram(study, tree, node, sample) if rank < PICTURED else None,
+        printed=rank < PRINTED,
+    )
+
+
+def leaf_cards(study: Study, tree: LabelledTree, leaves: list[int]) -> list[LeafCard]:
+    """Descriptions of the leaves that are drawn."""
+    reached = None
+    if study.held is not None and study.held.y is not None and len(study.held):
+        reached = tree.tree.apply(study.held.matrix)
+    images = _mean_images(study, tree.tree)
+    return [
+        LeafCard(
+            anchor=tree.anchor(~leaf),
+            path=tree.path(~leaf),
+            rows=counted(tree.rows(~leaf), "row"),
+            share=text.percent(tree.share(~leaf)),
+            prediction=tree.leaf_label(leaf),
+            classes=_classes(tree, leaf),
+            steps=_steps(tree, ~leaf),
+            held=_held_out(study, tree, leaf, reached),
+            slope=_slope(tree, leaf),
+            image=images.get(leaf),
+        )
+        for leaf in leaves
+    ]
+
+
+def _classes(tree: LabelledTree, leaf: int) -> tuple[tuple[int, str, str], ...]:
+    """Number, name and probability of the most frequent classes of a leaf."""
+    if not tree.classifies:
+        return ()
+    value = tree.tree.value[leaf]
+    order = np.argsort(-value, kind="stable")[:CLASSES]
+    return tuple(
+        (label, tree.classes[label], f"{value[label]:.3f}")
+        for label in order[value[order] > 0].tolist()
+    )
+
+
+def _mean_images(study: Study, tree: RoutedTree) -> dict[int, Markup]:
+    """The mean image of some of the training rows in each leaf, if rows are images."""
+    if study.image_shape is None or study.train is None:
+        return {}
+    X = study.train.sample().matrix
+    low, high, leaves = float(X.min()), float(X.max()), tree.apply(X)
+    spoken = "Mean of the training rows of this leaf, as an image"
+    return {
+        leaf: svg.grey_image(X[leaves == leaf].mean(axis=0), low, high, study.image_shape, spoken)
+        for leaf in np.unique(leaves).tolist()
+    }
+
+
+def _steps(tree: LabelledTree, child: int) -> tuple[Step, ...]:
+    """The nodes on the path from the root to a node or leaf."""
+    path = tree.path(child)
+    if path == "root":
+        return ()
+    number = {label: node for node, label in enumerate(tree.tree.topology.node_labels)}
+    steps = []
+    for length, letter in enumerate(path):
+        node = number[path[:length] or "root"]
+        side = tree.side_names["LR".index(letter)]
+        steps.append(Step(tree.anchor(node), tree.path(node), tree.line(node), side))
+    return tuple(steps)
+
+
+def _sides(tree: LabelledTree, node: int) -> tuple[Side, ...]:
+    """The rows of a node, and of its two sides."""
+    children = tree.tree.topology.children[node].tolist()
+    return tuple(
+        Side(
+            name,
+            tree.anchor(child),
+            quantity(tree.rows(child)),
+            svg.value_chart(tree, child, f"{name}: {tree.value_text(child)}"),
+            tree.value_text(child),
+        )
+        for name, child in [("all", node), *zip(tree.side_names, children, strict=True)]
+    )
+
+
+def _sizes(study: Study, node: int) -> tuple[Markup | None, str, str]:
+    """Number of facets of a node: a chart, and texts of its posterior and prior."""
+    if study.sizes is None:
+        return None, "", ""
+    posterior = study.size_posterior[node]
+    prior = None if study.size_prior is None else study.size_prior[node]
+    prior_text = ""
+    if prior is not None:
+        prior_text = f"; its prior mean is {prior @ np.arange(len(prior)):.1f}"
+    spoken = f"Posterior of the number of facets: {svg.size_summary(posterior)}"
+    return svg.sizes(posterior, prior, spoken), study.size_text(node), prior_text
+
+
+def _uncertainty(study: Study, node: int) -> str:
+    """Uncertainty of the split about the rows on which it is judged, as a sentence."""
+    if study.is_forest or study.uncertainty is None or study.evaluated is None:
+        return ""
+    row = study.uncertainty_table.iloc[node]
+    if not row["rows"] > 0.5:
+        return f"Too few {study.evaluated.kind} reach this node to judge its split."
+    return (
+        f"Of the {quantity(round(row['rows']))} {study.evaluated.kind} that reach this node, "
+        f"{text.percent(row['unsure'])} are uncertain: the posterior probability of the other side "
+        f"exceeds 10{text.SPACE}%. Its mean over all of them is "
+        f"{text.percent(row['disagreement'])}."
+    )
+
+
+def _held_out(study: Study, tree: LabelledTree, leaf: int, reached: IntArray | None) -> str:
+    """The held-out rows of a leaf, as a sentence."""
+    if reached is None or study.held is None or study.held.y is None:
+        return ""
+    y = study.held.y[reached == leaf]
+    if len(y) == 0:
+        return "No held-out row reaches this leaf."
+    reach = f"{counted(len(y), 'held-out row')} {'reaches' if len(y) == 1 else 'reach'} this leaf"
+    if not tree.classifies:
+        return f"{reach}, with a mean of {text.number(float(y.astype(np.float64).mean()))}."
+    best = int(tree.tree.value[leaf].argmax())
+    right = int((y == study.labels[best]).sum())
+    return f"{reach}; {right} of them {'is' if right == 1 else 'are'} {tree.classes[best]}."
+
+
+def _slope(tree: LabelledTree, leaf: int) -> tuple[tuple[str, str], ...]:
+    """Coefficients of a linear leaf, the strongest first."""
+    slope = None if tree.linear is None else tree.linear.slope
+    if slope is None:
+        return ()
+    strength = np.abs(slope[leaf] * tree.tree.scale)
+    order = np.argsort(-strength, kind="stable")[: min(CLASSES, np.count_nonzero(strength))]
+    return tuple((tree.features[j], text.number(float(slope[leaf, j]), 3)) for j in order.tolist())
+
+
+def _sample(study: Study, tree: RoutedTree) -> Sample:
+    """Some of the training rows at each node."""
+    margin: dict[int, FloatArray] = {}
+    labels: dict[int, IntArray] = {}
+    if study.train is None:
+        return Sample(margin, labels)
+    rows = study.train.sample()
+    X = rows.matrix
+    coded = None
+    if study.classifies and rows.y is not None and np.isin(rows.y, study.labels).all():
+        coded = np.searchsorted(study.labels, rows.y)
+    for node, reached, _ in tree.walk(X):
+        margin[node] = log_odds(tree, node, X[reached])
+        if coded is not None:
+            labels[node] = coded[reached]
+    return Sample(margin, labels)
+
+
+def log_odds(tree: RoutedTree, node: int, X: FloatArray) -> FloatArray:
+    """Log-odds of the right side at a node, shape (n,), limited to ``FARTHEST``."""
+    if isinstance(tree, Tree) and tree.n_facets[node] == 1:
+        expert = tree.experts(node).start
+        return X @ tree.hyperplane[expert] - tree.facet_limit[expert]
+    score = np.maximum(tree.score(node, X), np.exp(-FARTHEST))
+    return score + np.log(-np.expm1(-score))
+
+
+def _histogram(study: Study, tree: LabelledTree, node: int, sample: Sample) -> Markup | None:
+    margin = sample.margin.get(node)
+    if margin is None or len(margin) == 0:
+        return None
+    left, right = tree.side_names
+    ticks = None
+    if study.has_split_draws and study.posterior is not None:
+        steepness = study.posterior.model.steepness
+        reach = steepness * (float(np.quantile(np.abs(margin), 0.98)) or 1.0)
+        low, high = float(expit(-reach)), float(expit(reach))
+        ticks = f"P({right}) = {low:.2g}", f"{high:.2g}"
+        if high > 0.995:
+            ticks = f"P({right}) < 0.01", "> 0.99"
+    spoken = (
+        f"Histogram of {counted(len(margin), 'training row')} by the side of the split: "
+        f"{quantity((margin <= 0).sum())} {left}, {quantity((margin > 0).sum())} {right}"
+    )
+    return svg.histogram(margin, sample.labels.get(node), tree.side_names, ticks, spoken)
