@@ -1,4 +1,4 @@
-"""What was learnt: sizes of polytopes, uncertainty and convergence, from arrays of draws."""
+"""Posterior diagnostics: polytope sizes, uncertainty and convergence, from arrays of draws."""
 
 from bayestree.diagnostics.calibration import Calibration, Score, calibration
 from bayestree.diagnostics.containers import convergence_of, label_free_of

@@ -1,4 +1,4 @@
-"""Do probabilities come true? Reliability table, calibration errors and proper scores."""
+"""Calibration of predicted probabilities: reliability table, calibration errors, proper scores."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,14 +7,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 
-SUM_TOLERANCE = 1e-5  # of probabilities of a row, which may come from single precision
+SUM_TOLERANCE = 1e-5  # probabilities may have been computed in single precision
 N_RESAMPLES = 200
 
 
 class Score(NamedTuple):
-    """A score with its sampling error, and what it would be if the probabilities were true."""
+    """A score, its standard error, and its expectation under perfect calibration."""
 
     value: float
     error: float
@@ -23,38 +23,38 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """How well predicted probabilities agree with what happened.
+    """Agreement of predicted probabilities with observed classes.
 
-    Each score has ``value``, ``error`` (standard error: of means by their spread, of
-    calibration errors by bootstrap over the rows) and ``if_calibrated``, its expectation if y
-    were drawn from the probabilities. A calibration error is above zero even then: compare it
-    with ``if_calibrated``, not with 0.
+    Each score has a ``value``, an ``error`` (standard error: from the spread of the rows for
+    means, by bootstrap over the rows for calibration errors) and ``if_calibrated``, its
+    expectation if y were drawn from the probabilities. Calibration errors are positive even
+    under perfect calibration: compare them with ``if_calibrated``, not with 0.
 
     Attributes
     ----------
     accuracy : Score
-        Share of rows whose most probable class is right.
+        Share of rows whose most probable class is correct.
     ece : Score
         Expected calibration error of the most probable class: mean gap between confidence and
-        accuracy, in bins of equally many rows (Naeini et al. 2015; Nixon et al. 2019).
+        accuracy, in equal-mass bins (Naeini et al. 2015; Nixon et al. 2019).
     ece_width : Score
-        The same in bins of equal width (Guo et al. 2017).
+        The same in equal-width bins (Guo et al. 2017).
     ece_classwise : Score
-        Mean over the classes of the gap between probability and frequency of each, in bins of
-        equal width (Kull et al. 2019).
+        Gap between probability and frequency of each class in equal-width bins, averaged over
+        the classes (Kull et al. 2019).
     brier : Score
-        Mean squared distance of the probabilities from what happened, summed over the classes:
-        0 is best, 2 worst.
+        Mean squared difference of the probabilities from the one-hot class, summed over the
+        classes: 0 is best, 2 worst.
     overconfidence : Score
-        Mean probability of the most probable class less the share of rows where it is right:
-        positive if the probabilities are too high on average, negative if too low. Every row
-        counts alike, and none by more than 1, so that a few extreme rows do not decide the sign.
-        The error is the larger of two: from the spread of the rows, and expected if calibrated.
+        Mean probability of the most probable class minus accuracy: positive if probabilities
+        are too high on average. No row contributes more than 1, so that a few extreme rows
+        cannot decide the sign. The error is the larger of the empirical standard error and the
+        one expected under calibration.
     log_score : Score
-        Mean log-probability of what happened, in nats: the higher the better. -inf if a class
-        that happened was given probability 0.
+        Mean log-probability of the observed class, in nats (higher is better); -inf if an
+        observed class was given probability 0.
     n_rows, n_zero : int
-        Rows, and those whose class was given probability 0.
+        Number of rows, and of rows whose class was given probability 0.
     bins : DataFrame
         The reliability table behind ``ece``: ``low``, ``high``, ``rows``, mean ``confidence``,
         ``accuracy``, and ``error``, the standard error of the accuracy if calibrated.
@@ -72,23 +72,15 @@ class Calibration:
     bins: pd.DataFrame
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each score: value, error and if_calibrated."""
-        names = (
-            "accuracy",
-            "ece",
-            "ece_width",
-            "ece_classwise",
-            "brier",
-            "overconfidence",
-            "log_score",
-        )
-        rows = [getattr(self, name) for name in names]
-        return pd.DataFrame(rows, index=pd.Index(names, name="score", dtype=object))
+        """One row per score: value, error and if_calibrated."""
+        scores = {name: found for name, found in vars(self).items() if isinstance(found, Score)}
+        index = pd.Index(scores, name="score", dtype=object)
+        return pd.DataFrame(scores.values(), index=index)
 
     def __str__(self) -> str:
         parts = [f"Calibration on {self.n_rows} rows", _text(self.to_frame())]
         if self.n_zero:
-            parts.append(f"{self.n_zero} rows hold a class that was given probability 0.")
+            parts.append(f"Rows whose class was given probability 0: {self.n_zero}.")
         return "\n".join([*parts, "", "Reliability of the most probable class", _text(self.bins)])
 
 
@@ -100,30 +92,30 @@ def calibration(
     n_bins: int = 15,
     random_state: int = 0,
 ) -> Calibration:
-    """Compare predicted probabilities with what happened.
+    """Compare predicted probabilities with observed classes of held-out rows.
 
     Parameters
     ----------
     y : array, shape (n,)
-        Class numbers 0..C-1, or labels among ``classes``. Rows that no fit has seen.
+        Class numbers 0..C-1, or labels among ``classes``.
     probability : array, shape (n, C) or (n,)
-        Of each class, rows summing to 1; of class 1 if one-dimensional.
+        Probability of each class, rows summing to 1; of class 1 if one-dimensional.
     classes : array, shape (C,), optional
-        Labels in the order of the columns, as ``classes_`` of an estimator.
+        Labels in the order of the columns, such as ``classes_`` of an estimator.
     n_bins : int
-        Bins of the calibration errors. Fewer where many rows have one confidence.
+        Number of bins of the calibration errors; ties in confidence reduce it.
     random_state : int
-        Of the bootstrap and of what is expected of calibrated probabilities.
+        Seed of the bootstrap and of the simulation of ``if_calibrated``.
 
     Returns
     -------
     Calibration
-        ``print`` shows it; see ``to_frame`` and ``bins``.
+        Can be printed; see also ``to_frame`` and ``bins``.
 
     Raises
     ------
     ValueError
-        If shapes disagree, a row of ``probability`` is no distribution, a label is not among
+        If shapes disagree, a row of ``probability`` is not a distribution, a label is not among
         the classes, or ``n_bins`` is below 1.
 
     Examples
@@ -140,11 +132,11 @@ def calibration(
     top = p.argmax(axis=1)
     confidence = p.max(axis=1)
     shares = np.arange(n_bins) / n_bins
-    # Starts that are values themselves: no bin is empty, and equal confidences stay together.
+    # Bin edges are observed values: no bin is empty, and ties share a bin.
     starts = np.unique(np.sort(confidence)[(len(p) * shares).astype(np.int64)])
     gaps = _gaps(p, truth, starts, shares, np.random.default_rng(random_state))
-    happened = p[np.arange(len(p)), truth]
-    distance = (p**2).sum(axis=1) - 2 * happened + 1
+    observed = p[np.arange(len(p)), truth]
+    distance = (p**2).sum(axis=1) - 2 * observed + 1  # |p - e_y|^2; E = 1 - |p|^2 if calibrated
     return Calibration(
         accuracy=_mean(top == truth, confidence),
         ece=gaps[0],
@@ -152,9 +144,9 @@ def calibration(
         ece_classwise=gaps[2],
         brier=_mean(distance, 1 - (p**2).sum(axis=1)),
         overconfidence=_overconfidence(confidence, top == truth),
-        log_score=_log_score(happened, p),
+        log_score=_log_score(observed, p),
         n_rows=len(p),
-        n_zero=int((happened == 0).sum()),
+        n_zero=int((observed == 0).sum()),
         bins=_reliability(confidence, top == truth, starts),
     )
 
@@ -170,53 +162,49 @@ def _checked(probability: ArrayLike) -> FloatArray:
     wrong = ~(p >= 0).all(axis=1) | ~(np.abs(p.sum(axis=1) - 1) <= SUM_TOLERANCE)
     if wrong.any():
         raise ValueError(
-            f"probability must be 0 or more and sum to 1 in each row; row {wrong.argmax()} is "
+            f"probability must be non-negative and sum to 1 in each row; row {wrong.argmax()} is "
             f"{p[wrong.argmax()].tolist()}."
         )
     return p
 
 
 def _encoded(y: ArrayLike, p: FloatArray, classes: ArrayLike | None) -> IntArray:
-    """Column of the class of each row."""
+    """Column number of the class of each row."""
     labels = np.asarray(y)
     if labels.shape != (len(p),):
-        raise ValueError(f"y must have shape ({len(p)},), as probability, got {labels.shape}.")
+        raise ValueError(f"y must have shape ({len(p)},) like probability, got {labels.shape}.")
     known = np.arange(p.shape[1]) if classes is None else np.asarray(classes)
     if known.shape != (p.shape[1],):
         raise ValueError(f"classes must name {p.shape[1]} columns, got shape {known.shape}.")
     order = np.argsort(known, kind="stable")
     place = np.searchsorted(known, labels, sorter=order)
     column = order[np.minimum(place, len(known) - 1)]
-    strange = known[column] != labels
-    if strange.any():
+    unknown = known[column] != labels
+    if unknown.any():
         raise ValueError(
-            f"y holds {labels[strange].tolist()[0]!r}, which is not among the classes "
-            f"{known.tolist()}; give the labels of the columns as classes=."
+            f"y contains {labels[unknown].tolist()[0]!r}, which is not among the classes "
+            f"{known.tolist()}; pass the labels of the columns as classes=."
         )
     return column.astype(np.int64)
 
 
 def _mean(values: NDArray[np.generic], if_calibrated: FloatArray) -> Score:
     """Mean over the rows and its standard error."""
-    own = values.astype(np.float64)
-    return Score(
-        float(own.mean()), float(own.std() / np.sqrt(len(own))), float(if_calibrated.mean())
-    )
+    x = values.astype(np.float64)
+    return Score(float(x.mean()), float(x.std() / np.sqrt(len(x))), float(if_calibrated.mean()))
 
 
-def _overconfidence(confidence: FloatArray, right: NDArray[np.bool_]) -> Score:
-    """Mean of confidence less accuracy; 0 if calibrated."""
+def _overconfidence(confidence: FloatArray, right: BoolArray) -> Score:
     excess = confidence - right
     variance = max(float(excess.var()), float((confidence * (1 - confidence)).mean()))
     return Score(float(excess.mean()), float(np.sqrt(variance / len(excess))), 0.0)
 
 
-def _log_score(happened: FloatArray, p: FloatArray) -> Score:
-    positive = p > 0
-    entropy = -(p * np.log(np.where(positive, p, 1.0))).sum(axis=1)
-    if (happened == 0).any():
+def _log_score(observed: FloatArray, p: FloatArray) -> Score:
+    entropy = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=1)
+    if (observed == 0).any():
         return Score(-np.inf, np.nan, float(-entropy.mean()))
-    return _mean(np.log(happened), -entropy)
+    return _mean(np.log(observed), -entropy)
 
 
 def _gaps(
@@ -235,10 +223,10 @@ def _gaps(
         _bin_of(p, width) + len(width) * np.arange(n_classes),
     ]
 
-    def errors(happened: IntArray, count: FloatArray) -> list[float]:
-        right = (top == happened) - confidence
-        each = (happened[:, None] == np.arange(n_classes)) - p
-        found = [_gap(b, r * count, n) for b, r in zip(bins[:2], (right, right), strict=True)]
+    def errors(observed: IntArray, count: FloatArray) -> list[float]:
+        right = (top == observed) - confidence
+        each = (observed[:, None] == np.arange(n_classes)) - p
+        found = [_gap(own_bins, right * count, n) for own_bins in bins[:2]]
         return [*found, _gap(bins[2], each * count[:, None], n) / n_classes]
 
     once = np.ones(n)
@@ -255,18 +243,16 @@ def _gaps(
 
 
 def _bin_of(values: FloatArray, starts: FloatArray) -> IntArray:
-    """Bin of each value, given where the bins start."""
+    """Bin of each value, given the lower edges of the bins."""
     return (np.searchsorted(starts, values, side="right") - 1).astype(np.int64)
 
 
 def _gap(bins: IntArray, residual: FloatArray, n: int) -> float:
-    """Sum over bins of the absolute total residual, over n."""
+    """Sum over the bins of |total residual|, divided by n."""
     return float(np.abs(np.bincount(bins.ravel(), residual.ravel())).sum() / n)
 
 
-def _reliability(
-    confidence: FloatArray, right: NDArray[np.bool_], starts: FloatArray
-) -> pd.DataFrame:
+def _reliability(confidence: FloatArray, right: BoolArray, starts: FloatArray) -> pd.DataFrame:
     rows = pd.DataFrame({"confidence": confidence, "accuracy": right.astype(np.float64)})
     grouped = rows.groupby(pd.Series(_bin_of(confidence, starts), name="bin"))
     mean, count = grouped["confidence"].mean(), grouped.size()

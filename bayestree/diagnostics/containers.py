@@ -1,4 +1,4 @@
-"""Checks of a posterior that was stored: from ArviZ's container, without the estimator."""
+"""Checks of a stored posterior from its ArviZ container, without the estimator."""
 
 import json
 from typing import Any
@@ -15,13 +15,13 @@ from bayestree.topology import Topology
 
 
 def convergence_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 20) -> Convergence:
-    """Whether the inference of a stored posterior has converged.
+    """Check whether the inference behind a stored posterior has converged.
 
     Parameters
     ----------
     container, X, n_rows
-        As for :func:`label_free_of`. More than one draw needs ``sample_stats``, which tells those
-        of a sampler from those of a variational fit.
+        As for :func:`label_free_of`. With more than one draw, ``sample_stats`` is required: it
+        distinguishes the draws of a sampler from those of a variational fit.
 
     Returns
     -------
@@ -29,7 +29,7 @@ def convergence_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 
     """
     quantities = label_free_of(container, X, n_rows=n_rows)
     point = quantities.sizes["chain"] * quantities.sizes["draw"] == 1
-    # Without its record, a variational fit would pass for a sampler.
+    # Without recorded statistics, a variational fit would be mistaken for a sampler.
     recorded = _recorded(container) if point else arviz_compat.group(container, "sample_stats")
     return check_convergence(quantities, {str(name): value for name, value in recorded.items()})
 
@@ -40,13 +40,13 @@ def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 2
     Parameters
     ----------
     container : arviz.InferenceData or xarray.DataTree
-        As ``to_arviz`` makes it, with the groups ``posterior`` and ``constant_data``, and
+        As returned by ``to_arviz``, with the groups ``posterior`` and ``constant_data``, and
         ``sample_stats`` where the inference recorded something.
     X : array, shape (n, d), optional
-        Rows in the units of the data, from which those are picked that are compared; by default
-        those of ``constant_data`` and, if it has none, made up.
+        Rows in the units of the data, from which the rows to compare are chosen. By default the
+        rows of ``constant_data``, or simulated ones if it has none.
     n_rows : int
-        How many.
+        Number of rows to compare.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 2
     Raises
     ------
     ValueError
-        If a group is missing, or X has other features.
+        If a group is missing, or X has a different number of features.
     """
     posterior, constant = (
         arviz_compat.group(container, name) for name in ("posterior", "constant_data")

@@ -1,7 +1,7 @@
-"""Has the inference converged? The checks, each with a verdict in plain words.
+"""Convergence checks, each with a verdict in words.
 
-Arrays and xarray only: quantities of :func:`bayestree.diagnostics.label_free`, and what the
-inference recorded.
+They need only the quantities of :func:`bayestree.diagnostics.label_free` and the statistics that
+the inference recorded.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,72 +20,71 @@ from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.held_out import HeldOut
 from bayestree.diagnostics.verdict import K_LIMIT, Check, Convergence, Kind, Verdict
 
-Grade = tuple[float, float]  # ok up to the first, failed beyond the second
+Grade = tuple[float, float]  # "ok" up to the first limit, "failed" beyond the second
 
 R_HAT: Grade = (1.01, 1.05)
-ESS: Grade = (100, 25)  # for each chain
+ESS: Grade = (100, 25)  # per chain
 E_BFMI: Grade = (0.3, 0.2)
 DIVERGENT: Grade = (0.0, 0.01)
 SATURATED: Grade = (0.01, 0.25)
-RISE: Grade = (1.0, 2.0)  # of the bound, in units of its noise
-ENOUGH_RATIOS = 200  # draws from which a small k may be believed; of fewer it is small by chance
-LEAST_NATS = 1.0  # a bound known to a nat is known well enough: a facet costs some sixteen
-LEAST_SPREAD = 1e-3  # probabilities and means that vary by less are one value
-MOST_STEPS = 500
-MOST_TIMES = 10  # as many draws as are advised where chains are only slow
-FEWEST = 8  # draws of a chain that can be compared in parts
+RISE: Grade = (1.0, 2.0)  # rise of the ELBO, in units of its noise
+ENOUGH_RATIOS = 200  # with fewer draws, k is often small by chance
+LEAST_NATS = 1.0  # an ELBO known to one nat is precise enough: a facet costs about sixteen
+LEAST_SPREAD = 1e-3  # probabilities and means that vary by less count as constant
+MOST_STEPS = 500  # epochs used to fit the trend of the ELBO
+MOST_TIMES = 10  # largest factor by which longer runs are recommended
+FEWEST = 8  # draws per chain (or epochs) needed for a comparison
 ALONE = (
-    "one chain can be compared with itself only; whether others would find another mode "
-    "takes several: four or more."
+    "a single chain can only be compared with itself; run four or more to find out whether "
+    "there are other modes."
 )
 
 
 def check_convergence(
     quantities: xr.Dataset | None, stats: Mapping[str, Any], *, held_out: HeldOut | None = None
 ) -> Convergence:
-    """Judge an inference by its draws and by what it recorded.
+    """Judge an inference by its draws and recorded statistics.
 
-    Which checks are made follows from what there is: R-hat and effective draws of label-free
-    quantities for chains; divergences, tree depth and E-BFMI where a Hamiltonian sampler
-    recorded them; whether the evidence bound has settled, and the Pareto k of the draws, where
-    a variational fit did.
+    The available data determine the checks: R-hat and effective sample size of label-free
+    quantities for chains; divergences, tree depth and E-BFMI for Hamiltonian samplers;
+    stability of the ELBO and Pareto k for variational fits.
 
     Parameters
     ----------
     quantities : xarray.Dataset, optional
-        From :func:`label_free`: variables [chain, draw, ...]. None: no comparison of chains.
+        From :func:`label_free`: variables [chain, draw, ...]. If None, chains are not compared.
     stats : mapping of arrays
-        What was recorded, as ``Posterior.stats`` or the ``sample_stats`` group of ArviZ:
+        Recorded statistics, as in ``Posterior.stats`` or ArviZ's ``sample_stats``:
         ``diverging``, ``reached_max_treedepth``, ``energy``, ``log_p``, ``log_q`` of shape
-        (chain, draw), ``elbo`` by step.
+        (chain, draw), and ``elbo`` by step.
     held_out : HeldOut, optional
         Calibration of the predictions on held-out rows.
 
     Returns
     -------
     Convergence
-        ``print`` shows it; see ``predictions``, ``intervals``, ``settled`` and ``to_frame``.
+        Can be printed; see also ``predictions``, ``intervals``, ``settled`` and ``to_frame``.
 
     Raises
     ------
     ValueError
-        If draws or records are not finite.
+        If draws or statistics are not finite.
     """
     kind = _kind(quantities, stats)
     independent = kind in ("variational", "exact")
     _check_finite(quantities)
-    table, checks, silent = _chains(quantities, independent=independent)
+    table, checks, not_judged = _chains(quantities, independent=independent)
     if not independent:
         checks += _hamiltonian(stats)
     found = [_settled(np.asarray(stats["elbo"], dtype=np.float64))] if "elbo" in stats else []
     found += [_tail(stats)] if independent else []
     checks += [one for one in found if isinstance(one, Check)]
-    silent += [one for one in found if isinstance(one, str)]
-    return Convergence(tuple(checks), tuple(silent), table, kind, held_out)
+    not_judged += [one for one in found if isinstance(one, str)]
+    return Convergence(tuple(checks), tuple(not_judged), table, kind, held_out)
 
 
 def _kind(quantities: xr.Dataset | None, stats: Mapping[str, Any]) -> Kind:
-    """What the draws are, by what was recorded of them."""
+    """Origin of the draws, inferred from the recorded statistics."""
     if "elbo" in stats:
         return "variational"
     if quantities is not None and _size(quantities) == (1, 1):
@@ -94,7 +93,7 @@ def _kind(quantities: xr.Dataset | None, stats: Mapping[str, Any]) -> Kind:
 
 
 def _size(quantities: xr.Dataset) -> tuple[int, int]:
-    """Numbers of chains and of draws of each."""
+    """Number of chains and of draws per chain."""
     n_chains, n_draws = (int(quantities.sizes.get(name, 1)) for name in ("chain", "draw"))
     return n_chains, n_draws
 
@@ -102,16 +101,13 @@ def _size(quantities: xr.Dataset) -> tuple[int, int]:
 def _check_finite(quantities: xr.Dataset | None) -> None:
     for name, values in () if quantities is None else quantities.items():
         if not np.isfinite(values).all():
-            raise ValueError(f"quantities[{name!r}] must be finite: a draw is not a number.")
-
-
-# Chains.
+            raise ValueError(f"quantities[{name!r}] must be finite, but some draws are not.")
 
 
 def _chains(
     quantities: xr.Dataset | None, *, independent: bool
 ) -> tuple[pd.DataFrame, list[Check], list[str]]:
-    """R-hat and effective draws of the worst quantities."""
+    """R-hat and effective sample size of the worst quantities."""
     empty = pd.DataFrame(columns=["vary", "r_hat", "ess_bulk", "ess_tail", "worst"])
     if quantities is None:
         return empty, [], []
@@ -124,7 +120,7 @@ def _chains(
         columns=empty.columns,
     )
     if table.empty:
-        return table, [], ["R-hat and effective draws: no quantity varies."]
+        return table, [], ["R-hat and effective sample size: no quantity varies."]
     checks = [_agreement(table, n_chains)]
     if not independent:
         checks += [_effective(table, kind, n_chains) for kind in ("bulk", "tail")]
@@ -132,36 +128,36 @@ def _chains(
 
 
 def _incomparable(n_chains: int, n_draws: int, *, independent: bool) -> str | None:
-    """Why R-hat and effective draws would say nothing, or None."""
+    """Why R-hat and effective sample size would be meaningless, or None."""
     if n_chains * n_draws == 1:
-        return "one draw is a point estimate: there is no posterior to check."
+        return "a single draw is a point estimate: there is no posterior to check."
     if independent and n_chains == 1:
         return (
-            "R-hat and effective draws: the draws of one variational fit are independent and "
-            "come from one guide, so that they agree by construction. Fit again with another "
+            "R-hat and effective sample size: the draws of one variational fit are independent "
+            "draws from the same guide, so they agree by construction. Fit again with another "
             "random_state and compare, or run a sampler."
         )
     if n_draws < FEWEST:
-        return f"R-hat and effective draws need {FEWEST} draws of each chain or more."
+        return f"R-hat and effective sample size need at least {FEWEST} draws per chain."
     return None
 
 
 def _worst(values: xr.DataArray) -> list[Any]:
-    """Number that vary, worst R-hat and effective draws, and whose R-hat that is."""
+    """Number of varying entries, worst R-hat and effective sizes, and the worst entry's label."""
     stacked = values.transpose("chain", "draw", ...)
-    flat = stacked.to_numpy().reshape(*stacked.shape[:2], -1).astype(np.float64)
+    entries = stacked.to_numpy().reshape(*stacked.shape[:2], -1).astype(np.float64)
     least = LEAST_SPREAD if values.name in ("p_right", "prediction") else 0.0
-    varies = np.flatnonzero(np.ptp(flat, axis=(0, 1)) > least)
+    varies = np.flatnonzero(np.ptp(entries, axis=(0, 1)) > least)
     if len(varies) == 0:
         return []
-    own = flat[:, :, varies]
-    reduction = np.nan_to_num(r_hat(own), nan=np.inf)  # no spread within chains, some between
+    varying = entries[:, :, varies]
+    reduction = np.nan_to_num(r_hat(varying), nan=np.inf)  # NaN: constant within every chain
     worst = np.unravel_index(varies[reduction.argmax()], stacked.shape[2:])
     return [
         len(varies),
         reduction.max(),
-        ess(own, "bulk").min(),
-        ess(own, "tail").min(),
+        ess(varying, "bulk").min(),
+        ess(varying, "tail").min(),
         _label(values, worst),
     ]
 
@@ -174,15 +170,15 @@ def _label(values: xr.DataArray, index: tuple[Any, ...]) -> str:
 
 def _agreement(table: pd.DataFrame, n_chains: int) -> Check:
     worst = table.iloc[int(table["r_hat"].astype(float).argmax())]
-    whose = f"{n_chains} chains" if n_chains > 1 else "the quarters of the chain"
+    parts = f"the {n_chains} chains" if n_chains > 1 else "the quarters of the chain"
     verb = {"ok": "agree", "doubtful": "do not quite agree", "failed": "disagree"}
     value = float(worst["r_hat"])
     verdict = _grade(value, R_HAT)
     return Check(
         "r_hat", "convergence", value, R_HAT[0], verdict,
-        f"{whose} {verb[verdict]}: the largest R-hat is {value:.4g}, of {worst['worst']}.",
-        "" if verdict == "ok" else "Draw longer, with more warm-up (n_draws, n_warmup). Chains "
-        "that still disagree sit in different modes of the posterior: look at arviz.plot_trace of "
+        f"{parts} {verb[verdict]}: the largest R-hat is {value:.4g}, for {worst['worst']}.",
+        "" if verdict == "ok" else "Run longer, with more warm-up (n_draws, n_warmup). Chains "
+        "that still disagree are in different modes of the posterior: inspect arviz.plot_trace of "
         "label_free(), and use fewer experts or a smaller tree.",
     )  # fmt: skip
 
@@ -191,23 +187,21 @@ def _effective(table: pd.DataFrame, kind: str, n_chains: int) -> Check:
     values = table[f"ess_{kind}"].astype(float)
     value, grade = float(values.min()), (ESS[0] * n_chains, ESS[1] * n_chains)
     what = {"bulk": "means and medians", "tail": "the ends of intervals"}[kind]
+    size = f"{value:,.0f} independent draws for {what}; {grade[0]:,.0f} are recommended"
     verdict = _grade(-value, (-grade[0], -grade[1]))
     times = np.ceil(grade[0] / max(value, 1.0))
     return Check(
         f"ess_{kind}", "convergence", value, grade[0], verdict,
-        f"for {what} the draws are worth {value:,.0f} independent ones or more; {grade[0]:,.0f} "
-        f"are wanted (the fewest are of {values.idxmin()}).",
+        f"the draws are equivalent to at least {size} (the lowest is {values.idxmin()}).",
         "" if verdict == "ok"
-        else f"Draw about {times:.0f} times as long (n_draws)." if times <= MOST_TIMES
-        else "The chains hardly move, or stay apart: see to R-hat first.",
+        else f"Run about {times:.0f} times as long (n_draws)." if times <= MOST_TIMES
+        else "The chains hardly move, or do not mix: address R-hat first.",
         at_least=True,
     )  # fmt: skip
 
 
-# Hamiltonian samplers.
-
-
 def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
+    """Checks of what a Hamiltonian sampler recorded."""
     if "diverging" in stats:
         diverging = np.asarray(stats["diverging"], dtype=bool)
         share, count = float(diverging.mean()), int(diverging.sum())
@@ -215,19 +209,19 @@ def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
         yield Check(
             "divergences", "convergence", count, 0.0, verdict,
             f"{count} of {diverging.size} transitions diverged"
-            + (": no sign of places that the sampler cannot enter." if count == 0 else
-               ": it may have missed a part of the posterior, and there is no telling which."),
+            + (": no sign of regions that the sampler cannot enter." if count == 0 else
+               ": the sampler may have missed part of the posterior."),
             "" if verdict == "ok" else "Raise target_acceptance (0.95, 0.99) and n_warmup; "
-            "if they stay, a prior with lighter tails (a larger scale_shape).",
+            "if divergences persist, use a prior with lighter tails (a larger scale_shape).",
         )  # fmt: skip
     if "reached_max_treedepth" in stats:
         share = float(np.asarray(stats["reached_max_treedepth"], dtype=bool).mean())
         verdict = _grade(share, SATURATED)
         yield Check(
             "tree_depth", "convergence", share, SATURATED[0], verdict,
-            f"{share:.1%} of the trajectories were cut at the largest tree depth"
-            + ("." if verdict == "ok" else ": valid draws, but slow to move."),
-            "" if verdict == "ok" else "Raise n_warmup for a better mass matrix, or the "
+            f"{share:.1%} of the trajectories reached the maximum tree depth"
+            + ("." if verdict == "ok" else ": the draws are valid, but the chain moves slowly."),
+            "" if verdict == "ok" else "Raise n_warmup for a better mass matrix, or "
             "max_tree_depth of inference.nuts by one or two.",
         )  # fmt: skip
     if "energy" in stats:
@@ -236,30 +230,26 @@ def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
         yield Check(
             "e_bfmi", "convergence", value, E_BFMI[0], verdict,
             f"the energy of the worst chain has E-BFMI {value:.2f}: "
-            + ("it moves freely." if verdict == "ok" else
-               "it changes too slowly for the tails of the posterior to be seen."),
-            "" if verdict == "ok" else "Raise n_warmup; if it stays low, priors with "
+            + ("it mixes well." if verdict == "ok" else
+               "it changes too slowly to explore the tails of the posterior."),
+            "" if verdict == "ok" else "Raise n_warmup; if E-BFMI stays low, use priors with "
             "lighter tails (a larger scale_shape).",
             at_least=True,
         )  # fmt: skip
 
 
-# Variational fits.
-
-
 def _settled(elbo: FloatArray) -> Check | str:
-    """Whether the bound still rises over the last third of a fit.
+    """Whether the ELBO is stable over the last third of a variational fit.
 
-    The rise is that of a Theil-Sen line, the noise that of one epoch: the median absolute
-    deviation of differences of successive ones. A falling line counts as a rise, for a bound
-    that falls has not settled either.
+    The trend is the slope of a Theil-Sen line; a falling ELBO has not settled either.
     """
     if not np.isfinite(elbo).all():
-        raise ValueError("stats['elbo'] must be finite: the fit has broken down.")
+        raise ValueError("stats['elbo'] must be finite, but is not: the fit has diverged.")
     if len(elbo) < FEWEST:
         epochs = "1 epoch is" if len(elbo) == 1 else f"{len(elbo)} epochs are"
-        return f"ELBO: {epochs} too few to tell whether the bound has settled; fit longer."
+        return f"ELBO: {epochs} too few to tell whether it has settled; fit longer."
     last = elbo[-max(len(elbo) // 3, FEWEST // 2) :]
+    # Differences of successive epochs have sqrt(2) times the standard deviation of one epoch.
     noise = float(median_abs_deviation(np.diff(last), scale="normal")) / np.sqrt(2)
     kept = spread(len(last), MOST_STEPS)
     rise = float(theilslopes(last[kept], kept)[0]) * (len(last) - 1)
@@ -268,11 +258,10 @@ def _settled(elbo: FloatArray) -> Check | str:
     moved = "rose" if rise >= 0 else "fell"
     return Check(
         "elbo", "convergence", abs(rise), RISE[0] * unit, verdict,
-        f"the bound {moved} by {abs(rise):,.1f} nats over the last third of the fit; the "
-        f"estimate of one epoch is uncertain by {noise:,.1f}.",
+        f"the ELBO {moved} by {abs(rise):,.1f} nats over the last third of the fit; its "
+        f"noise from epoch to epoch is {noise:,.1f}.",
         "" if verdict == "ok"
-        else "Fit longer: twice the epochs, and again while final_elbo rises by more than a "
-        "few nats.",
+        else "Double the epochs until final_elbo rises by no more than a few nats.",
     )  # fmt: skip
 
 
@@ -281,39 +270,38 @@ def _tail(stats: Mapping[str, Any]) -> Check | str:
     if "log_p" not in stats or "log_q" not in stats:
         return (
             "Pareto k: the log-densities of the draws under posterior and guide were not "
-            "recorded, so nothing tells how near the guide came to the posterior."
+            "recorded, so the quality of the approximation is unknown."
         )
     log_p, log_q = (np.asarray(stats[name], dtype=np.float64) for name in ("log_p", "log_q"))
     ratios = log_p - log_q
     if np.isnan(ratios).any():
         raise ValueError(
-            "stats['log_p'] - stats['log_q'] must not be NaN: the fit has broken down."
+            "stats['log_p'] - stats['log_q'] must not be NaN, but is: the fit has diverged."
         )
     if ratios.size < FEWEST_RATIOS:
-        return f"Pareto k needs {FEWEST_RATIOS} draws or more, and there are {ratios.size}."
+        return f"Pareto k needs at least {FEWEST_RATIOS} draws, got {ratios.size}."
     value, limit = pareto_k(ratios), good_k(ratios.size)
-    believed = ratios.size >= ENOUGH_RATIOS or not np.isfinite(value)
-    if value <= limit and believed:
-        verdict: Verdict = "ok"
+    reliable = ratios.size >= ENOUGH_RATIOS or not np.isfinite(value)
+    verdict: Verdict = "info"
+    if value <= limit and reliable:
+        verdict = "ok"
         says = "the guide covers the posterior, as far as its draws reach."
     elif value <= K_LIMIT:
-        verdict = "info"
         says = (
-            f"of only {ratios.size} draws this does not tell whether the guide covers the "
-            "posterior; draw 400 or more (n_draws) to know."
+            f"{ratios.size} draws are too few to tell whether the guide covers the posterior; "
+            "draw 400 or more (n_draws)."
         )
     else:
-        verdict = "info"
         says = (
-            "the guide does not cover the posterior, so the draws cannot be weighted into exact "
-            "ones. This is usual: the guide is normal where the posterior has long tails. It does "
-            "not tell a good fit from a bad one."
+            "the guide does not cover the posterior, so its draws cannot be reweighted into exact "
+            "ones. This is common: the guide is normal, the posterior has heavy tails. It does "
+            "not distinguish a good fit from a bad one."
         )
     return Check("pareto_k", "approximation", value, limit, verdict, says, "")
 
 
 def _grade(value: float, grade: Grade) -> Verdict:
-    """The smaller the better; NaN fails."""
+    """Grade a value of which smaller is better; NaN fails."""
     if value <= grade[0]:
         return "ok"
     return "doubtful" if value <= grade[1] else "failed"

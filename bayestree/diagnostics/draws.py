@@ -1,68 +1,86 @@
-"""Draws by site name, as in ``Posterior.draws``, and what all diagnostics read from them."""
+"""Draws by site name, as in ``Posterior.draws``, and what all diagnostics compute from them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 
 Draws = Mapping[str, NDArray[Any]]
 
-SHARE = 0.01  # of log 2: the least largest vote of an expert that counts
+SHARE = 0.01  # experts whose largest vote stays below this share of log 2 are ignored
+MOST_NAMES = 4  # feature names listed in a table cell
 
 
-def weight_of(draws: Draws, one: Any) -> FloatArray:
-    """Weights of the experts of some draws; 1 for splits without."""
-    return np.exp(log_weight_of(draws, one))
+def weight_of(draws: Draws, index: Any) -> FloatArray:
+    """Weights of the experts at an index of the draws; 1 where the splits have no weights."""
+    return np.exp(log_weight_of(draws, index))
 
 
-def log_weight_of(draws: Draws, one: Any) -> FloatArray:
-    """Their logarithms."""
+def log_weight_of(draws: Draws, index: Any) -> FloatArray:
+    """Logarithms of the weights at an index of the draws."""
     if "log_weight" not in draws:
-        return np.zeros(draws["intercept"][one].shape)
-    return draws["log_weight"][one].astype(np.float64)
+        return np.zeros(draws["intercept"][index].shape)
+    return draws["log_weight"][index].astype(np.float64)
+
+
+def split_of(draws: Draws, index: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Weights, hyperplanes and intercepts of the experts at an index of the draws."""
+    return (
+        weight_of(draws, index),
+        draws["hyperplane"][index].astype(np.float64),
+        draws["intercept"][index].astype(np.float64),
+    )
+
+
+def flat(values: AnyArray) -> AnyArray:
+    """Merge chains and draws: (chain, draw, ...) -> (chain * draw, ...)."""
+    return values.reshape(values.shape[0] * values.shape[1], *values.shape[2:])
 
 
 def effective_number(parts: FloatArray) -> FloatArray:
-    """(sum of c)^2 / sum of c^2 over the last axis; 0 where all are 0."""
+    """(sum c)^2 / sum c^2 over the last axis; 0 where all c are 0."""
     square = np.maximum((parts**2).sum(axis=-1), np.finfo(np.float64).tiny)
     return parts.sum(axis=-1) ** 2 / square
 
 
 def spread(length: int, most: int) -> IntArray:
-    """At most so many of 0..length - 1, evenly spread."""
+    """Up to ``most`` evenly spaced indices of 0..length - 1."""
     return np.unique(np.linspace(0, length - 1, min(most, length)).round().astype(np.int64))
 
 
 def kept_draws(draws: Draws, max_draws: int) -> IntArray:
-    """The draws of each chain that are measured, evenly spread.
-
-    Raises
-    ------
-    ValueError
-        If ``max_draws`` is below 1.
-    """
+    """Evenly spaced indices of the draws of each chain, ``max_draws`` over all chains."""
     if max_draws < 1:
         raise ValueError(f"max_draws must be 1 or more, got {max_draws}.")
     n_chains, n_draws = draws["intercept"].shape[:2]
     return spread(n_draws, max(1, max_draws // n_chains))
 
 
-def check_level(level: float) -> None:
-    """Refuse what is no probability of an interval.
-
-    Raises
-    ------
-    ValueError
-        If ``level`` is not between 0 and 1.
-    """
+def tails(level: float) -> list[float]:
+    """Probabilities of the two ends of a central interval."""
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}.")
-
-
-def tails(level: float) -> list[float]:
-    """Where a central interval of probability ``level`` begins and ends."""
-    check_level(level)
     return [(1 - level) / 2, (1 + level) / 2]
+
+
+def named_features(names: Sequence[str], n_features: int) -> tuple[str, ...]:
+    """Names of the features, ``x0``, ``x1``, ... by default."""
+    found = tuple(names) or tuple(f"x{j}" for j in range(n_features))
+    if len(found) != n_features:
+        raise ValueError(f"feature_names must name {n_features} features, got {len(found)}.")
+    return found
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first few names, separated by commas, and the number of the others."""
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" + {more} more" if more > 0 else "")
+
+
+def node_index(labels: Sequence[str]) -> pd.Index:
+    """Index of a table with one row per node."""
+    return pd.Index(labels, name="node", dtype=object)

@@ -1,4 +1,4 @@
-"""Where the facets of a node's polytope lie, matched across draws."""
+"""Posterior of the facets of a node's polytope, matched across draws."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,56 +10,63 @@ import pandas as pd
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.inequality import inequality, limit
 from bayestree._utils.wording import one_line
-from bayestree.diagnostics.draws import Draws, kept_draws, tails, weight_of
+from bayestree.diagnostics.draws import (
+    MOST_NAMES,
+    Draws,
+    kept_draws,
+    listed,
+    named_features,
+    split_of,
+    tails,
+)
 from bayestree.diagnostics.matching import match
 from bayestree.diagnostics.polytopes import needed, thresholds
 
-MATTERS = 0.9  # of the squared strength of a facet, that its named features hold
-NAMED = 4  # features of a facet in tables
-RARE = 0.05  # probability below which a facet is not printed
+MATTERS = 0.9  # share of a facet's squared strength covered by its named features
+RARE = 0.05  # facets of lower probability are not printed
 
 
 @dataclass(frozen=True, eq=False)
 class Facets:
-    """Posterior of the facets of one node, the most probable first.
+    """Posterior of the facets of one node, in order of decreasing probability.
 
-    The experts of a node are exchangeable, so facets are matched across draws by where they lie.
+    The experts of a node are exchangeable, so facets are matched across draws by their location.
     A facet is a half-space normal . x <= offset with a unit normal, in the units of the data.
-    Rows outside any of them go right. Rows inside all of them go left, but for those near the
-    border, where the votes of several experts add up: the polytope of the facets encloses it.
+    Rows outside any facet go right. Rows inside all of them go left, except near the border,
+    where the votes of several experts add up: the polytope of the facets encloses the border.
 
     Attributes
     ----------
     probability : array, shape (F,)
         Share of the draws that have the facet.
     normal : array, shape (F, d)
-        Mean direction of the normals of the draws that have the facet, as a unit normal. The mean
-        is taken per unit (``scale``) of each feature, as ``strength``: in the units of the data,
-        the feature of the finest unit would hide the others.
+        Mean direction of the normals of the draws that have the facet, as a unit normal. Like
+        ``strength``, the mean is taken on scaled features: in the units of the data, the feature
+        with the finest unit would dominate.
     offset : array, shape (F,)
-        Of the half-space of this normal whose distance from the mean of the data, on the scaled
-        features, is that of the draws, on average.
+        Offset at which the half-space of ``normal`` has the mean distance of the draws, measured
+        from the mean of the data on scaled features.
     normal_interval : array, shape (F, d, 2)
-        Central interval of each coefficient of the draws' unit normals. No draw reaches beyond a
-        length of 1, so the interval of a large coefficient may lie below ``normal``, which is
-        that of a mean.
+        Central interval of each coefficient of the draws' unit normals. These have length 1, so
+        the interval of a large coefficient may lie below ``normal``, which belongs to a mean
+        direction.
     offset_interval : array, shape (F, 2)
-        Central interval of the distance from the mean of the data, as an offset of ``normal``:
-        the facet lies between the two parallels. An offset from the origin would vary with the
-        direction too, the more the farther away the data are.
+        Central interval of the distance from the mean of the data, expressed as an offset of
+        ``normal``: the facet lies between these two parallels. (Offsets from the origin would
+        also vary with the direction, the more so the farther the data are from the origin.)
     strength : array, shape (F, d)
-        Mean direction of the normals per unit (``scale``) of each feature, of length 1: what the
-        features matter relative to each other.
+        Mean direction of the normals on scaled features, of length 1: the relative importance of
+        the features.
     counts : array of int, shape (F,)
-        Draws that have the facet.
+        Number of draws that have the facet.
     n_draws : int
-        Draws that were measured.
+        Number of draws measured.
     level : float
-        Probability that the intervals hold.
+        Probability of the intervals.
     node : str
         Path of the node from the root.
     scale : array, shape (d,)
-        Unit of each feature: its spread.
+        Scale of each feature: its spread.
     feature_names : tuple of str
     """
 
@@ -78,34 +85,34 @@ class Facets:
 
     @property
     def features(self) -> tuple[tuple[str, ...], ...]:
-        """Names of the features that matter to each facet, the strongest first.
+        """For each facet, the fewest features that cover 90 % of the squared strength.
 
-        The fewest that hold 90 % of the squared strength.
+        The strongest comes first.
         """
         named = []
         for strength in self.strength**2:
             order = np.argsort(-strength, kind="stable")
-            held = np.cumsum(strength[order]) / strength.sum()
-            n_needed = int(np.searchsorted(held, MATTERS)) + 1
+            covered = np.cumsum(strength[order]) / strength.sum()
+            n_needed = int(np.searchsorted(covered, MATTERS)) + 1
             named.append(tuple(self.feature_names[j] for j in order[:n_needed]))
         return tuple(named)
 
-    def inequalities(self, max_features: int = NAMED) -> tuple[str, ...]:
-        """Each facet in words, with the interval of its limit; inside is where all of them hold.
+    def inequalities(self, max_features: int = MOST_NAMES) -> tuple[str, ...]:
+        """Each facet as an inequality with an interval of its limit; inside, all are satisfied.
 
-        Divided by the coefficient of the first term, as :func:`bayestree.export_text` does, so
-        that the limit is in the units of that feature. The interval is that of ``offset``: the
-        coefficients are those of the mean direction (``to_frame("feature")`` has theirs).
+        As in :func:`bayestree.export_text`, it is divided by the coefficient of the first term,
+        so that the limit is in the units of that feature. The interval covers the uncertainty of
+        ``offset`` only; ``to_frame("feature")`` has that of the coefficients.
 
         Parameters
         ----------
         max_features : int
-            Terms shown of each facet, the strongest first.
+            Number of terms shown per facet, the strongest first.
 
         Returns
         -------
         tuple of str
-            As in ``"age - 4 height <= -2.0  (-2.4 to -1.7)"``.
+            For example ``"age - 4 height <= -2.0  (-2.4 to -1.7)"``.
 
         Raises
         ------
@@ -137,8 +144,8 @@ class Facets:
         Parameters
         ----------
         by : {"facet", "feature"}
-            A row for each facet, with the offset and the names of the features that matter; or
-            for each feature of each facet, with the coefficient of the unit normal.
+            One row per facet, with the offset and the most important features; or one row per
+            facet and feature, with the coefficient of the unit normal.
 
         Raises
         ------
@@ -152,7 +159,7 @@ class Facets:
                 "offset": self.offset,
                 "offset_low": self.offset_interval[:, 0],
                 "offset_high": self.offset_interval[:, 1],
-                "features": [_listed(names) for names in self.features],
+                "features": [listed(names) for names in self.features],
             }
             return pd.DataFrame(columns, index=pd.Index(numbers, name="facet"))
         if by != "feature":
@@ -170,30 +177,24 @@ class Facets:
 
     def __str__(self) -> str:
         head = (
-            f"Facets of node {self.node}: {self.n_draws} draws, limits with intervals of "
-            f"{100 * self.level:.0f} %"
+            f"Facets of node {self.node}: {self.n_draws} draws, limits with "
+            f"{100 * self.level:.0f} % intervals"
         )
         if not len(self.counts):
-            return f"{head}\nno draw has a facet where the node's rows lie"
+            return f"{head}\nno draw has a facet near the node's rows"
         common = np.flatnonzero(self.probability >= RARE).tolist()
         rare = len(self.counts) - len(common)
         lines = [head, "facet  probability  inside is"]
         for facet in common:
             share = f"{facet + 1:5d}{self.probability[facet]:13.2f}"
-            lines.append(f"{share}  {self._inequality(facet, NAMED)}")
+            lines.append(f"{share}  {self._inequality(facet, MOST_NAMES)}")
         if rare:
             lines.append(f"... and {rare} more, each in fewer than {100 * RARE:.0f} % of the draws")
         return "\n".join(lines)
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Names with commas, the first few of many."""
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" + {more} more" if more > 0 else "")
-
-
 class HalfSpaces(NamedTuple):
-    """The facets of one draw, on standardised features: plane . z <= bound, plane (m, d)."""
+    """Facets plane . z <= bound of one draw, on standardised features z; plane is (m, d)."""
 
     plane: FloatArray
     bound: FloatArray
@@ -223,11 +224,11 @@ def node_facets(
     node : int
         Number of the node in the draws.
     low, high : arrays, shape (d,)
-        Box of the node's rows, on the scale of the draws.
+        Bounding box of the node's rows, on the scale of the draws.
     center, scale : arrays, shape (d,)
-        From which the units of the data follow.
+        Standardisation of the features: draws apply to (x - center) / scale.
     factor : float
-        Of the weights (see :class:`bayestree.diagnostics.reach.Reach`).
+        Factor of the weights (see :class:`bayestree.diagnostics.reach.Reach`).
     label : str
         Name of the node; its number by default.
     feature_names : sequence of str, optional
@@ -235,7 +236,7 @@ def node_facets(
     level : float
         Probability of the intervals.
     max_draws : int
-        Most draws that are measured, of all chains together, spread evenly over each.
+        Maximum number of draws measured, over all chains, evenly spaced within each.
 
     Returns
     -------
@@ -244,12 +245,10 @@ def node_facets(
     Raises
     ------
     ValueError
-        If ``level`` is not between 0 and 1, ``max_draws`` below 1, or names are too few.
+        If ``level`` is not between 0 and 1, ``max_draws`` below 1, or the number of names wrong.
     """
     n_features = len(center)
-    names = tuple(feature_names) or tuple(f"x{j}" for j in range(n_features))
-    if len(names) != n_features:
-        raise ValueError(f"feature_names must name {n_features} features, got {len(names)}.")
+    names = named_features(feature_names, n_features)
     bounds = tails(level)
     kept = kept_draws(draws, max_draws)
     found = [
@@ -264,23 +263,24 @@ def node_facets(
     unit = plane / scale
     unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
     n_facets = int(numbers.max(initial=-1)) + 1
-    own = [numbers == facet for facet in range(n_facets)]
-    strength = _directions(plane, own)
-    length = np.linalg.norm(strength / scale, axis=1)  # of the normal whose offset is a distance
+    members = [numbers == facet for facet in range(n_facets)]
+    # With z = (x - center) / scale and |s| = 1, s . z <= t reads (s / scale) . x <= t + shift, and
+    # dividing by length = |s / scale| makes the normal a unit vector in the units of the data.
+    strength = _directions(plane, members)
+    length = np.linalg.norm(strength / scale, axis=1)
     normal = strength / scale / length[:, None]
-    away = normal @ center
+    shift = normal @ center
+    distances = _each(members, lambda one: np.quantile(distance[one], bounds), (2,))
     return Facets(
-        probability=np.array([one.sum() for one in own]) / len(found),
+        probability=np.array([one.sum() for one in members]) / len(found),
         normal=normal,
-        offset=_each(own, lambda one: distance[one].mean(), ()) / length + away,
+        offset=_each(members, lambda one: distance[one].mean(), ()) / length + shift,
         normal_interval=_each(
-            own, lambda one: np.quantile(unit[one], bounds, axis=0).T, (n_features, 2)
+            members, lambda one: np.quantile(unit[one], bounds, axis=0).T, (n_features, 2)
         ),
-        offset_interval=_each(own, lambda one: np.quantile(distance[one], bounds), (2,))
-        / length[:, None]
-        + away[:, None],
+        offset_interval=distances / length[:, None] + shift[:, None],
         strength=strength,
-        counts=np.array([one.sum() for one in own], dtype=np.int64),
+        counts=np.array([one.sum() for one in members], dtype=np.int64),
         n_draws=len(found),
         level=level,
         node=label or str(node),
@@ -290,12 +290,11 @@ def node_facets(
 
 
 def _half_spaces(
-    draws: Draws, one: tuple[int, int, int], factor: float, low: FloatArray, high: FloatArray
+    draws: Draws, index: tuple[int, int, int], factor: float, low: FloatArray, high: FloatArray
 ) -> HalfSpaces:
     """Facets of one draw, each divided by the length of its normal in units of the box."""
-    weight = weight_of(draws, one) * factor
-    plane = draws["hyperplane"][one].astype(np.float64)
-    intercept = draws["intercept"][one].astype(np.float64)
+    weight, plane, intercept = split_of(draws, index)
+    weight = weight * factor
     kept = needed(weight, plane, intercept, low, high)
     bound = (thresholds(weight) - intercept)[kept]
     length = np.linalg.norm(plane[kept] * (high - low) / 2, axis=1)
@@ -303,21 +302,21 @@ def _half_spaces(
 
 
 def _points(one: HalfSpaces, low: FloatArray, high: FloatArray) -> FloatArray:
-    """Unit normals in units of the box, and distances from a place amid the rows, (m, d + 1)."""
-    amid = np.clip(0.0, low, high)  # where the mean of the data lies, or nearest to it
-    offset = one.bound - one.plane @ amid
+    """Unit normals in units of the box, and distances from a central point, (m, d + 1)."""
+    middle = np.clip(0.0, low, high)  # the mean of the data, or the point of the box nearest to it
+    offset = one.bound - one.plane @ middle
     return np.column_stack([one.plane * (high - low) / 2, offset])
 
 
-def _directions(plane: FloatArray, own: Sequence[BoolArray]) -> FloatArray:
+def _directions(plane: FloatArray, members: Sequence[BoolArray]) -> FloatArray:
     """Mean direction of the normals of each facet, of length 1."""
     unit = plane / np.linalg.norm(plane, axis=1, keepdims=True)
-    mean = _each(own, lambda one: unit[one].mean(axis=0), (plane.shape[1],))
+    mean = _each(members, lambda one: unit[one].mean(axis=0), (plane.shape[1],))
     return mean / np.linalg.norm(mean, axis=1, keepdims=True)
 
 
 def _each(
-    own: Sequence[BoolArray], summary: Callable[[BoolArray], Any], shape: tuple[int, ...]
+    members: Sequence[BoolArray], summary: Callable[[BoolArray], Any], shape: tuple[int, ...]
 ) -> FloatArray:
-    """A summary of each facet from the half-spaces that are its own, shape (F, *shape)."""
-    return np.array([summary(one) for one in own]).reshape(len(own), *shape)
+    """A summary of the half-spaces of each facet, shape (F, *shape)."""
+    return np.array([summary(one) for one in members]).reshape(len(members), *shape)

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from bayestree.diagnostics.calibration import Calibration
 
-ERRORS = 2.0  # standard errors beyond which a deviation is not taken for chance
+ERRORS = 2.0  # larger deviations, in standard errors, are not put down to chance
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class HeldOut:
     Attributes
     ----------
     holds : bool
-        Whether the probabilities or intervals are calibrated, as far as these rows can tell.
+        Whether the rows are consistent with calibrated probabilities or intervals.
     says : str
         The figures, in a sentence.
     """
@@ -32,12 +32,12 @@ def held_out_classes(found: Calibration) -> HeldOut:
     Parameters
     ----------
     found : Calibration
-        Of held-out rows.
+        Calibration of held-out rows.
     """
     ece = found.ece
     holds = found.n_zero == 0 and ece.value <= ece.if_calibrated + ERRORS * ece.error
     says = (
-        f"On {_rows(found.n_rows)} accuracy is {found.accuracy.value:.1%} and the expected "
+        f"On {_rows(found.n_rows)}, accuracy is {found.accuracy.value:.1%} and the expected "
         f"calibration error {ece.value:.3f} ({ece.if_calibrated:.3f} if calibrated)."
     )
     if found.n_zero:
@@ -53,21 +53,23 @@ def held_out_values(y: ArrayLike, low: ArrayLike, high: ArrayLike, level: float)
     y, low, high : arrays, shape (n,)
         Values of held-out rows, and the ends of their intervals.
     level : float
-        Probability that the intervals are meant to have.
+        Nominal probability of the intervals.
 
     Raises
     ------
     ValueError
-        If there are no rows, or not one value for each interval.
+        If there are no rows, or the numbers of values and intervals differ.
     """
     values, ends = np.asarray(y, dtype=np.float64), (np.asarray(low), np.asarray(high))
     if values.shape != ends[0].shape or values.size == 0:
-        raise ValueError(f"y must have shape {ends[0].shape}, as the rows, got {values.shape}.")
+        raise ValueError(
+            f"y must have shape {ends[0].shape} with one row or more, got {values.shape}."
+        )
     inside = (values >= ends[0]) & (values <= ends[1])
     share, n = float(inside.mean()), len(inside)
     holds = abs(share - level) <= ERRORS * float(np.sqrt(level * (1 - level) / n))
     return HeldOut(
-        holds, f"On {_rows(n)} {share:.1%} of the values lie inside their {level:.0%} intervals."
+        holds, f"On {_rows(n)}, {share:.1%} of the values lie inside their {level:.0%} intervals."
     )
 
 

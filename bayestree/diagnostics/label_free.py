@@ -1,8 +1,8 @@
-"""Quantities on which chains can be compared: those that no numbering of experts enters.
+"""Quantities on which chains can be compared: those that are invariant to the order of experts.
 
-Experts of a node are exchangeable, so that their own parameters may differ between chains that
-agree on everything. What does not depend on their order: the log joint density, P(right) of
-rows at each node, predictions, sorted weights and the number of experts that carry them.
+Experts of a node are exchangeable, so their individual parameters may differ between chains that
+agree on everything else. Invariant are the log joint density, P(right) of rows at each node,
+predictions, sorted weights and the effective number of experts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ from bayestree.diagnostics.draws import Draws, effective_number, spread
 from bayestree.diagnostics.routing import leaf_log_probs, log_odds, scores
 from bayestree.topology import Topology
 
-USUAL = 2.0  # scaled features lie within two units of 0, most of them
-MOST_ROWS = 5000  # on which the main direction of the rows is found
+USUAL = 2.0  # most scaled features lie within two units of 0
+MOST_ROWS = 5000  # rows from which the principal direction is computed
 
 
 def label_free(
@@ -38,10 +38,10 @@ def label_free(
     Parameters
     ----------
     draws : mapping of arrays
-        Sites by name, each (chain, draw, ...): as ``Posterior.draws``, or the ``posterior`` group
-        of ArviZ.
+        Sites by name, each (chain, draw, ...), as in ``Posterior.draws`` or ArviZ's ``posterior``
+        group.
     topology : Topology
-        Of the soft tree: V nodes.
+        Topology of the soft tree, with V nodes.
     rows : array, shape (m, d)
         Rows, on the scale of the draws, at which predictions are compared.
     node_rows : sequence of V arrays (p, d), optional
@@ -53,18 +53,17 @@ def label_free(
     class_names : sequence of str, optional
         Coordinates of the classes.
     fixed_sides : bool
-        False for draws of a sampler that turns nodes round (``nuts(mirror=True)``): left and
-        right, and so the nodes below, then mean different things in different draws, and
-        quantities of nodes are left out.
+        False for a sampler that flips nodes (``nuts(mirror=True)``): left and right, and so the
+        nodes below, then differ in meaning between draws, and per-node quantities are omitted.
 
     Returns
     -------
     xarray.Dataset
         ``p_right`` [chain, draw, node, point]; ``prediction`` [chain, draw, row(, class)], the
-        probabilities of the classes or the mean, where the draws have leaves; ``log_weight``
-        [chain, draw, node, rank], sorted in falling order, and ``effective`` [chain, draw,
-        node], (sum r)^2 / sum r^2, where they have more than one weight; ``lp`` if given. Any
-        of them can be plotted by ``arviz.plot_trace`` and the like.
+        class probabilities or the mean, if the draws include leaves; ``log_weight``
+        [chain, draw, node, rank] in descending order, and ``effective`` [chain, draw, node],
+        (sum r)^2 / sum r^2, if nodes have several weights; ``lp`` if given. All of them can be
+        plotted by ``arviz.plot_trace`` and similar functions.
 
     Raises
     ------
@@ -78,11 +77,11 @@ def label_free(
         raise ValueError(f"draws have {n_nodes} nodes, but topology has {topology.n_nodes}.")
     if node_rows is not None and len(node_rows) != n_nodes:
         raise ValueError(f"node_rows must hold {n_nodes} arrays, got {len(node_rows)}.")
-    own = [_rows_of(r, n_features, "node_rows") for r in node_rows or [shared] * n_nodes]
-    if len({len(one) for one in own}) > 1:
+    per_node = [_rows_of(r, n_features, "node_rows") for r in node_rows or [shared] * n_nodes]
+    if len({len(some) for some in per_node}) > 1:
         raise ValueError("node_rows must hold equally many rows for each node.")
-    odds = []  # of each node, (chain, draw, row)
-    for node, some in enumerate(own):
+    odds = []  # one (chain, draw, row) array per node
+    for node, some in enumerate(per_node):
         score = scores(draws, (slice(None), slice(None), node), np.vstack([shared, some]))
         odds.append(np.moveaxis(log_odds(score, steepness), 0, -1))
     variables: dict[str, Any] = {}
@@ -99,23 +98,13 @@ def label_free(
     if "log_weight" in draws and n_experts > 1 and n_nodes and fixed_sides:
         weight = -np.sort(-draws["log_weight"].astype(np.float64), axis=-1)
         variables["log_weight"] = (("chain", "draw", "node", "rank"), weight)
-        relative = np.exp(weight - weight[..., :1])  # which cannot underflow
+        relative = np.exp(weight - weight[..., :1])  # relative to the largest: no underflow
         variables["effective"] = (("chain", "draw", "node"), effective_number(relative))
     return _labelled(variables, topology, class_names)
 
 
 def spread_rows(X: FloatArray, n: int) -> FloatArray:
-    """At most ``n`` rows of ``X``, evenly spread in rank along their main direction.
-
-    Parameters
-    ----------
-    X : array, shape (rows, d)
-    n : int
-
-    Returns
-    -------
-    array, shape (min(n, rows), d)
-    """
+    """Up to ``n`` rows of ``X``, evenly spaced in rank along its first principal component."""
     if n < 1:
         raise ValueError(f"n must be 1 or more, got {n}.")
     some = X[spread(len(X), MOST_ROWS)]
@@ -128,27 +117,14 @@ def spread_rows(X: FloatArray, n: int) -> FloatArray:
 
 
 def box_rows(low: FloatArray, high: FloatArray, n: int, seed: int = 0) -> FloatArray:
-    """``n`` rows inside a box, more of them near its middle; the same ones at every call.
-
-    For models that are judged without their rows.
-
-    Parameters
-    ----------
-    low, high : arrays, shape (d,)
-    n : int
-    seed : int
-
-    Returns
-    -------
-    array, shape (n, d)
-    """
-    # Means of three uniforms: corners of a box in many dimensions are far from any data.
+    """``n`` reproducible rows (n, d) inside a box, denser near its middle."""
+    # Means of three uniforms, since the corners of a high-dimensional box are far from any data.
     share = np.random.default_rng(seed).uniform(size=(n, 3, len(low))).mean(axis=1)
     return low + (high - low) * share
 
 
 def usual_rows(n_features: int, n: int) -> FloatArray:
-    """``n`` rows (n, n_features) where scaled features mostly lie, the same at every call."""
+    """``n`` reproducible rows (n, n_features) in the usual range of scaled features."""
     reach = np.full(n_features, USUAL)
     return box_rows(-reach, reach, n)
 
@@ -166,7 +142,7 @@ def _prediction(
     odds: list[FloatArray],
     shape: tuple[int, int, int],
 ) -> FloatArray | None:
-    """E(y | x) of each draw, shape (chain, draw, row(, class)); None with plug-in leaves."""
+    """E(y | x) of each draw, shape (chain, draw, row(, class)); None for plug-in leaves."""
     name = next((name for name in ("leaf_probs", "leaf_mean") if name in draws), None)
     if name is None:
         return None

@@ -1,4 +1,4 @@
-"""Leave-one-out cross-validation by importance sampling, for samplers and approximations."""
+"""PSIS leave-one-out cross-validation for samplers and variational approximations."""
 
 from dataclasses import dataclass
 from textwrap import fill
@@ -14,20 +14,20 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.mcmc import ess
 from bayestree._utils.psis import good_k, psis
 
-WIDTH = 88  # of a line of text
+WIDTH = 88  # line width of printed text
 
 
 class LooDifference(NamedTuple):
-    """How much better one model predicts rows that were left out than another.
+    """Difference in leave-one-out score between two models.
 
     Attributes
     ----------
     elpd : float
-        Difference of the scores in nats: above 0, the first predicts better.
+        Difference of the scores in nats; positive if the first model predicts better.
     se : float
-        Its standard error, by the spread of the differences of the rows; NaN for one row.
+        Its standard error, from the spread of the row-wise differences; NaN for one row.
     n_bad : int
-        Rows whose term is not to be trusted in one of the two.
+        Number of rows whose term is unreliable for either model.
     """
 
     elpd: float
@@ -35,32 +35,32 @@ class LooDifference(NamedTuple):
     n_bad: int
 
     def __str__(self) -> str:
-        bad = f", {self.n_bad} rows with a k too large" if self.n_bad else ""
+        bad = f", unreliable rows: {self.n_bad}" if self.n_bad else ""
         return f"{self.elpd:+.2f} (standard error {self.se:.2f}{bad})"
 
 
 @dataclass(frozen=True, eq=False)
 class Loo:
-    """Expected log predictive density of rows that were left out one at a time.
+    """Leave-one-out expected log predictive density.
 
     Attributes
     ----------
     elpd : float
-        Sum over the rows of log p(y_i | the other rows), in nats: the higher the better.
+        Sum over the rows of log p(y_i | the other rows), in nats: higher is better.
     se : float
-        Its standard error, by the spread of the terms; NaN for one row.
+        Its standard error, from the spread of the terms; NaN for one row.
     p_loo : float
-        Effective number of parameters: what the rows gain by having been fitted.
+        Effective number of parameters: in-sample log predictive density minus ``elpd``.
     elpd_row : array, shape (n,)
         The term of each row.
     k : array, shape (n,)
-        Pareto k of each row: above ``good_k`` its term is not to be trusted.
+        Pareto k of each row; terms with k above ``good_k`` are unreliable.
     good_k : float
         min(1 - 1 / log10(draws), 0.7).
     n_draws : int
-        Draws of all chains.
+        Number of draws over all chains.
     corrected : bool
-        Whether the draws were weighted from an approximation to the posterior.
+        Whether draws of an approximation were reweighted to the posterior.
     """
 
     elpd: float
@@ -74,12 +74,12 @@ class Loo:
 
     @property
     def bad_rows(self) -> NDArray[np.int64]:
-        """Numbers of the rows whose k is above ``good_k``."""
+        """Indices of the rows whose k is above ``good_k``."""
         return np.flatnonzero(~(self.k <= self.good_k))
 
     @property
     def warning(self) -> str:
-        """What speaks against the result, and what to do; empty if nothing."""
+        """Reservations about the result and what to do about them; empty if none."""
         n_bad, n = len(self.bad_rows), len(self.k)
         if n_bad == 0:
             return ""
@@ -90,22 +90,22 @@ class Loo:
                 "scores of held-out rows instead, or sample the tree (inference='nuts')."
             )
         return (
-            f"{head} These rows move the posterior by themselves: look at them, draw more, or fit "
-            "again without them and score them so."
+            f"{head} Each of them influences the posterior strongly: inspect them, draw more, or "
+            "refit without them and score them as held-out rows."
         )
 
     def compare(self, other: "Loo") -> LooDifference:
-        """By how much the score exceeds another one of the same rows.
+        """By how much this score exceeds that of another model of the same rows.
 
-        The rows are compared one by one: what makes a row hard for both models cancels, so that
-        the standard error is smaller than those of the scores tell (Vehtari, Gelman and Gabry
-        2017, section 5.2). It is too small where rows are few or the models much alike.
+        Rows are compared pairwise: difficulty shared by both models cancels, so the standard
+        error is smaller than those of the two scores suggest (Vehtari, Gelman and Gabry 2017,
+        section 5.2). It is an underestimate for few rows or very similar models.
 
         Parameters
         ----------
         other : Loo
-            Of another model, of the same rows in the same order and, for regression, y in the
-            same units.
+            Score of another model on the same rows in the same order and, for regression, with
+            y in the same units.
 
         Returns
         -------
@@ -129,13 +129,13 @@ class Loo:
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each row of the data: ``elpd``, ``k``, and whether that k is good."""
+        """One row per row of the data: ``elpd``, ``k``, and whether k is ``good``."""
         index = pd.RangeIndex(len(self.k), name="row")
         good = self.k <= self.good_k
         return pd.DataFrame({"elpd": self.elpd_row, "k": self.k, "good": good}, index=index)
 
     def __str__(self) -> str:
-        kind = "weighted from an approximate posterior" if self.corrected else "of a sampler"
+        kind = "reweighted from an approximation" if self.corrected else "of a sampler"
         lines = [
             f"PSIS-LOO, {len(self.k)} rows, {self.n_draws} draws {kind}",
             f"elpd   {self.elpd:12.2f}  (standard error {self.se:.2f})",
@@ -154,51 +154,52 @@ def loo(
 ) -> Loo:
     """PSIS-LOO from the log-likelihood of each row under each draw.
 
-    Vehtari, Gelman and Gabry (2017). Draws of an approximation q to the posterior are weighted
-    by p / q as well: the ratios of row i are p / (q p(y_i)) (Magnusson et al., "Bayesian
+    Vehtari, Gelman and Gabry (2017). Draws of an approximation q to the posterior p are also
+    weighted by p / q: the ratios of row i are p / (q p(y_i)) (Magnusson et al., "Bayesian
     leave-one-out cross-validation for large data", ICML 2019).
 
     Parameters
     ----------
     log_likelihood : array, shape (chain, draw, n)
     log_p, log_q : arrays, shape (chain, draw), optional
-        Of each draw the log joint density of parameters and all rows, up to a constant, and the
-        log-density of the approximation that it was drawn from. Both or neither.
+        Log joint density of parameters and all rows of each draw, up to a constant, and its
+        log-density under the approximation it was drawn from. Give both or neither.
     reff : float
-        Effective draws per draw.
+        Relative efficiency: effective draws per draw.
 
     Returns
     -------
     Loo
-        ``print`` shows it; see ``to_frame`` and ``warning``.
+        Can be printed; see also ``to_frame`` and ``warning``.
 
     Raises
     ------
     ValueError
-        If shapes disagree, there is one draw only, or one of ``log_p`` and ``log_q``; if a ratio
-        is NaN or infinite.
+        If shapes disagree, there is only one draw, only one of ``log_p`` and ``log_q`` is given,
+        or a ratio is NaN or infinite.
     """
     terms = np.asarray(log_likelihood, dtype=np.float64)
     if terms.ndim != 3 or 0 in terms.shape:
         raise ValueError(f"log_likelihood must have shape (chain, draw, row), got {terms.shape}.")
     if (log_p is None) != (log_q is None):
-        raise ValueError("log_p and log_q belong together; give both, or neither.")
+        raise ValueError("log_p and log_q belong together; give both or neither.")
     correction = np.zeros(terms.shape[:2])
     if log_p is not None and log_q is not None:
         correction = np.asarray(log_p, dtype=np.float64) - np.asarray(log_q, dtype=np.float64)
     if correction.shape != terms.shape[:2]:
         raise ValueError(
-            f"log_p and log_q must have shape {terms.shape[:2]}, as the draws of log_likelihood, "
-            f"got {correction.shape}."
+            f"log_p and log_q must have shape {terms.shape[:2]} like the draws of "
+            f"log_likelihood, got {correction.shape}."
         )
     flat = terms.reshape(-1, terms.shape[2])
     n_draws, n = flat.shape
     if n_draws == 1:
-        raise ValueError("one draw is a point estimate: leaving rows out needs a posterior.")
+        raise ValueError("PSIS-LOO needs a posterior, and one draw is a point estimate.")
     elpd_row, k = np.empty(n), np.empty(n)
-    for row, own in enumerate(flat.T):
-        log_weights, k[row] = psis(correction.ravel() - own, reff)
-        elpd_row[row] = logsumexp(log_weights + own)
+    # p(y_i | y_-i) = sum_s w_s p(y_i | theta_s) with w_s ~ p_s / (q_s p(y_i | theta_s)), sum w = 1.
+    for row, log_lik in enumerate(flat.T):
+        log_weights, k[row] = psis(correction.ravel() - log_lik, reff)
+        elpd_row[row] = logsumexp(log_weights + log_lik)
     fitted = logsumexp(flat, axis=0) - np.log(n_draws)
     return Loo(
         elpd=float(elpd_row.sum()),
@@ -213,18 +214,18 @@ def loo(
 
 
 def loo_of(container: Any, name: str = "obs") -> Loo:
-    """PSIS-LOO of a posterior in ArviZ's container.
+    """PSIS-LOO of a posterior in an ArviZ container.
 
-    Where ``sample_stats`` has ``log_p`` and ``log_q``, the draws are taken for those of an
-    approximation; else this is what ``arviz.loo`` gives (but that ArviZ 0.x divides the variance
-    of the terms by n, and 1.x and this by n - 1).
+    If ``sample_stats`` has ``log_p`` and ``log_q``, the draws are treated as those of an
+    approximation; otherwise the result is that of ``arviz.loo`` (except that ArviZ 0.x divides
+    the variance of the terms by n, while ArviZ 1.x and this function divide it by n - 1).
 
     Parameters
     ----------
     container : arviz.InferenceData or xarray.DataTree
         With the groups ``posterior`` and ``log_likelihood``.
     name : str
-        Of the variable in ``log_likelihood``.
+        Name of the variable in ``log_likelihood``.
 
     Returns
     -------
@@ -233,12 +234,11 @@ def loo_of(container: Any, name: str = "obs") -> Loo:
     Raises
     ------
     ValueError
-        If a group or the variable is missing, or the draws are those of a variational fit that
-        recorded no densities.
+        If a group or the variable is missing, or a variational fit recorded no densities.
     """
     likelihood = arviz_compat.group(container, "log_likelihood")
     if name not in likelihood:
-        raise ValueError(f"log_likelihood has no {name!r}, only {[*likelihood]}.")
+        raise ValueError(f"log_likelihood has no variable {name!r}, only {[*likelihood]}.")
     terms = likelihood[name].transpose("chain", "draw", ...).to_numpy()
     terms = terms.reshape(*terms.shape[:2], -1)
     recorded = "sample_stats" in arviz_compat.names(container)
@@ -247,14 +247,14 @@ def loo_of(container: Any, name: str = "obs") -> Loo:
         return loo(terms, log_p=stats["log_p"], log_q=stats["log_q"])
     if "elbo" in stats:
         raise ValueError(
-            "the draws come from an approximation, and sample_stats has no log_p and log_q to "
-            "correct for it; fit again, with one of the inferences that record them."
+            "the draws come from an approximation, but sample_stats has no log_p and log_q to "
+            "correct for it; refit with an inference method that records them."
         )
     return loo(terms, reff=_relative_ess(arviz_compat.group(container, "posterior")))
 
 
 def _relative_ess(posterior: Any) -> float:
-    """Mean effective draws per draw over all parameters, as ArviZ takes it; 1 for one chain."""
+    """Mean effective draws per draw over all parameters, as in ArviZ; 1 for one chain."""
     n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
     if n_chains == 1:
         return 1.0

@@ -1,4 +1,4 @@
-"""Which half-spaces of a polytope are needed inside a box, by linear programs."""
+"""Irredundant half-spaces of a polytope inside a box, by linear programming."""
 
 import numpy as np
 from scipy.optimize import linprog
@@ -6,7 +6,7 @@ from scipy.optimize import linprog
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree.tree import facet_threshold
 
-TOLERANCE = 1e-7  # that of the linear programs, in units of the box
+TOLERANCE = 1e-7  # tolerance of the linear programs, in units of the box
 TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -17,7 +17,7 @@ def n_facets(
     low: FloatArray,
     high: FloatArray,
 ) -> int:
-    """Facets of a node's enclosing polytope inside a box: how many :func:`needed` names."""
+    """Number of facets of a node's enclosing polytope inside a box (see :func:`needed`)."""
     return len(needed(weight, hyperplane, intercept, low, high))
 
 
@@ -28,11 +28,11 @@ def needed(
     low: FloatArray,
     high: FloatArray,
 ) -> IntArray:
-    """Experts that make the facets of a node's enclosing polytope inside a box.
+    """Experts that form the facets of a node's enclosing polytope inside a box.
 
-    The fewest half-spaces beta_k . x + b_k <= softplus^-1(log 2 / r_k) that cut out the same part
-    of the box as all of them do. One if one of them alone leaves nothing of it: the one that lies
-    farthest from the box.
+    An irredundant subset of the half-spaces beta_k . x + b_k <= softplus^-1(log 2 / r_k) with the
+    same intersection with the box as all of them. If a single half-space excludes the whole box,
+    only the one farthest from the box.
 
     Parameters
     ----------
@@ -43,13 +43,14 @@ def needed(
     Returns
     -------
     array of int
-        Numbers of these experts, rising.
+        Ascending numbers of these experts.
     """
-    # in units of the box: 0 <= u <= 1
+    # Substitute x = low + u (high - low), 0 <= u <= 1; min and max of plane . u over the box are
+    # the sums of its negative and positive coefficients.
     plane = hyperplane * (high - low)
     bound = thresholds(weight) - intercept - hyperplane @ low
     norm = np.maximum(np.abs(plane).max(axis=1, initial=0.0), TINY)
-    with np.errstate(over="ignore"):  # a bound beyond all numbers is met everywhere, or nowhere
+    with np.errstate(over="ignore"):  # an infinite bound is satisfied everywhere or nowhere
         plane, bound = plane / norm[:, None], bound / norm
     beyond = np.minimum(plane, 0.0).sum(axis=1) - bound
     if (beyond > TOLERANCE).any():
@@ -59,49 +60,48 @@ def needed(
 
 
 def thresholds(weight: FloatArray) -> FloatArray:
-    """Bounds softplus^-1(log 2 / r) of the activations; infinite for a weight of 0."""
+    """Bounds softplus^-1(log 2 / r) of the activations; infinite where the weight underflowed."""
     with np.errstate(divide="ignore", over="ignore"):
-        # A weight that underflowed, or nearly: no threshold is too high.
         return facet_threshold(weight)
 
 
 def _irredundant(plane: FloatArray, bound: FloatArray) -> IntArray:
-    """Half-spaces left when redundant ones are taken out one after the other."""
+    """Half-spaces left after redundant ones are removed one by one."""
     kept = np.arange(len(bound))
     if len(bound) < 2:
         return kept
-    for k in np.flatnonzero(~_met_first(plane, bound)):
+    for k in np.flatnonzero(~_hit_first(plane, bound)):
         others = kept[kept != k]
         found = _maximise(plane[k], plane[others], bound[others])
-        # Where the others leave nothing of the box, k takes nothing away.
+        # k is redundant if the others imply it; they do if they already exclude the whole box.
         if found is None or plane[k] @ found <= bound[k] + TOLERANCE:
             kept = others
     return kept
 
 
-def _met_first(plane: FloatArray, bound: FloatArray) -> BoolArray:
-    """Half-spaces that a ray from inside leaves before all others, and before the box.
+def _hit_first(plane: FloatArray, bound: FloatArray) -> BoolArray:
+    """Half-spaces whose border a ray from inside hits before all others and the box.
 
-    These are not redundant. The rays along the normals settle most half-spaces at the price of
-    one linear program.
+    These are irredundant. Rays along the normals find most of them for one linear program.
     """
     inside = _center(plane, bound)
-    settled = np.zeros(len(bound), dtype=bool)
+    irredundant = np.zeros(len(bound), dtype=bool)
     if inside is None:
-        return settled
+        return irredundant
+    # The ray inside + t plane[j] hits border i at t = (bound_i - plane_i . inside) / slope_ij.
     slope = plane @ plane.T
     with np.errstate(divide="ignore"):
         walls = np.where(plane > 0, 1 - inside, inside) / np.abs(plane)
-        way = np.where(slope > 0, (bound - plane @ inside)[:, None] / slope, np.inf)
-    way = np.vstack([way, walls.min(axis=1)])  # (half-spaces and box, rays)
-    nearest, next_one = np.partition(way, 1, axis=0)[:2]
-    first = way.argmin(axis=0)[next_one > nearest + TOLERANCE]
-    settled[first[first < len(bound)]] = True
-    return settled
+        hit = np.where(slope > 0, (bound - plane @ inside)[:, None] / slope, np.inf)
+    hit = np.vstack([hit, walls.min(axis=1)])  # (half-spaces and box, rays)
+    nearest, second = np.partition(hit, 1, axis=0)[:2]
+    first = hit.argmin(axis=0)[second > nearest + TOLERANCE]
+    irredundant[first[first < len(bound)]] = True
+    return irredundant
 
 
 def _center(plane: FloatArray, bound: FloatArray) -> FloatArray | None:
-    """Centre of the largest ball inside the half-spaces and the box; None if there is none."""
+    """Chebyshev centre of the half-spaces and the box; None if their interior is empty."""
     d = plane.shape[1]
     sides = np.vstack([plane, np.eye(d), -np.eye(d)])
     radius = np.linalg.norm(sides, axis=1)[:, None]
@@ -111,8 +111,8 @@ def _center(plane: FloatArray, bound: FloatArray) -> FloatArray | None:
 
 
 def _maximise(objective: FloatArray, plane: FloatArray, bound: FloatArray) -> FloatArray | None:
-    """Where a linear function is largest in plane @ u <= bound, 0 <= u <= 1; None if nowhere."""
-    for presolve in (False, True):  # presolving costs more than it saves, but is more robust
+    """Maximiser of a linear function on plane @ u <= bound, 0 <= u <= 1; None if infeasible."""
+    for presolve in (False, True):  # presolve costs more than it saves here, but is more robust
         found = linprog(
             -objective,
             A_ub=plane,
@@ -123,4 +123,4 @@ def _maximise(objective: FloatArray, plane: FloatArray, bound: FloatArray) -> Fl
         )
         if found.status in (0, 2):
             return found.x
-    raise RuntimeError(f"HiGHS did not solve a linear program: {found.message}")
+    raise RuntimeError(f"HiGHS could not solve a linear program: {found.message}")

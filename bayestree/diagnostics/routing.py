@@ -1,4 +1,4 @@
-"""Soft routing of rows by one draw, in log space: ``bayestree.routing`` without torch.
+"""Soft routing of rows by one draw, in log space: ``bayestree.routing`` in NumPy.
 
 Shapes: rows n, nodes V, experts K, leaves L.
 """
@@ -17,13 +17,7 @@ from bayestree.topology import Topology
 def scores(draws: Draws, one: Any, X: FloatArray) -> FloatArray:
     """Score of each row at each node, s = sum_k r_k softplus(beta_k . x + b_k), shape (n, ...).
 
-    Parameters
-    ----------
-    draws : mapping of arrays
-        Sites ``hyperplane``, ``intercept`` and, unless every weight is 1, ``log_weight``.
-    one : index
-        Of a draw, a node or both: what is left is (..., K, d) and (..., K).
-    X : array, shape (n, d)
+    ``one`` indexes a draw, a node or both: it leaves (..., K, d) hyperplanes.
     """
     plane = draws["hyperplane"][one].astype(np.float64)
     activation = X @ plane.reshape(-1, plane.shape[-1]).T + draws["intercept"][one].reshape(-1)
@@ -33,7 +27,7 @@ def scores(draws: Draws, one: Any, X: FloatArray) -> FloatArray:
 
 
 def log_odds(score: FloatArray, steepness: float) -> FloatArray:
-    """Log-odds of going right, steepness * log(exp(s) - 1)."""
+    """Log-odds of going right: P(left) = exp(-s), so steepness * log(exp(s) - 1)."""
     odds: FloatArray = steepness * (score + np.log(-np.expm1(-score)))
     return odds
 
@@ -47,6 +41,6 @@ def branch_log_probs(score: FloatArray, steepness: float) -> tuple[FloatArray, F
 
 
 def leaf_log_probs(log_left: FloatArray, log_right: FloatArray, topology: Topology) -> FloatArray:
-    """log P(leaf | x), shape (..., L), from (..., V): the sum over the path (CPT, eq. 8)."""
+    """log P(leaf | x), shape (..., L): the sum of log-probabilities over the path (CPT, eq. 8)."""
     paths = topology.turns.reshape(2 * topology.n_nodes, topology.n_leaves)
     return np.concatenate([log_left, log_right], axis=-1) @ paths.astype(np.float64)

@@ -1,4 +1,4 @@
-"""What the priors shrank: weights of the experts, and coefficients of their hyperplanes."""
+"""Shrinkage by the priors: weights of the experts and coefficients of their hyperplanes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,59 +6,67 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.special import ndtr
 
-from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
-from bayestree.diagnostics.draws import SHARE, Draws, effective_number, log_weight_of, tails
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from bayestree.diagnostics.draws import (
+    SHARE,
+    Draws,
+    effective_number,
+    flat,
+    listed,
+    log_weight_of,
+    named_features,
+    node_index,
+    split_of,
+    tails,
+)
 from bayestree.diagnostics.reach import Reach
 from bayestree.tree import LOG2
 
-SHRUNK = 0.5  # factor above which a coefficient counts as shrunk away, ...
-SETTLED = 0.95  # ... unless so many draws agree on its sign
-ONE_SD = ndtr([-1.0, 1.0])  # tails of an interval that reaches a standard deviation, if normal
-PLACES = 200  # points at which experts are compared
-UNLIKE = 0.5  # squared distance of votes, over the sum of their squares, of two experts
-KNOWN = 0.5  # share of the draws that must have an expert for its factors to be told
-NAMED = 4  # features of an expert in tables
+SHRUNK = 0.5  # a coefficient with a larger factor counts as shrunk away, ...
+SETTLED = 0.95  # ... unless this share of the draws agrees on its sign
+ONE_SD = ndtr([-1.0, 1.0])  # probabilities at -1 and +1 standard deviations of a normal
+N_PLACES = 200  # points at which experts are compared
+UNLIKE = 0.5  # largest relative squared distance between the votes of two matching experts
+KNOWN = 0.5  # share of the draws that must have an expert for its factors to be reported
 
 
 @dataclass(frozen=True, eq=False)
 class Shrinkage:
-    """Posterior of the weights beside their prior, and how far each coefficient is shrunk.
+    """Posterior of the weights compared with their prior, and shrinkage of each coefficient.
 
     Attributes
     ----------
     weight : array, shape (chain, draw, V, K)
-        Weights of the experts of each node, sorted in falling order: the k-th largest of each
-        draw, whichever expert has it.
+        Weights of the experts of each node in descending order: the k-th largest of each draw,
+        whichever expert has it.
     prior_weight : array, shape (prior draw, K)
-        The same from the prior, which is the same at every node; no rows where the prior is
-        improper.
+        The same under the prior, which is the same for every node; empty if it is improper.
     effective : array, shape (chain, draw, V)
-        Effective number of experts by weight, (sum of r)^2 / sum of r^2.
+        Effective number of experts by weight, (sum r)^2 / sum r^2.
     prior_effective : array, shape (prior draw,)
     largest_share : array, shape (chain, draw, V)
-        Share of the summed weight that the largest has.
+        Largest weight as a share of their sum.
     prior_largest_share : array, shape (prior draw,)
     kappa : array, shape (V, K, d)
         Shrinkage factor of each coefficient of the experts of the point estimate: the share of
-        its posterior precision that comes from the prior. 1 is shrunk to zero, 0 not at all; nan
-        where a single draw cannot tell, or fewer than half of the draws have such an expert (see
+        its posterior precision that comes from the prior. 1 means shrunk to zero, 0 not shrunk;
+        NaN for a single draw, or if fewer than half of the draws have a matching expert (see
         :func:`node_shrinkage`).
     matched : array, shape (V, K)
-        Share of the draws that have an expert which votes like this one of the point estimate.
+        Share of the draws with an expert that votes like this one of the point estimate.
     positive : array, shape (V, K, d)
-        Share of these draws in which the coefficient is positive; nan where ``kappa`` is.
+        Share of these draws in which the coefficient is positive; NaN where ``kappa`` is.
     sparsity : array, shape (V, K)
         Share of an expert's coefficients that are shrunk away: ``kappa`` is above 1/2, and each
-        sign has 5 % of the draws or more. nan where ``kappa`` is.
+        sign has at least 5 % of the draws. NaN where ``kappa`` is.
     coefficient : array, shape (V, K, d)
-        The coefficients of the point estimate, on standardised features.
+        Coefficients of the point estimate, on standardised features.
     counts : array of bool, shape (V, K)
-        Experts of the point estimate that matter: their largest vote over the node's rows is 1 %
-        of log 2 or more in half of the draws. Tables show these alone.
+        Experts of the point estimate that matter: their largest vote over the node's rows is at
+        least 1 % of log 2 in half of the draws. Tables show only these.
     labels : tuple of str
         Path of each node from the root.
     feature_names : tuple of str
@@ -81,7 +89,7 @@ class Shrinkage:
 
     @property
     def shrunk_away(self) -> BoolArray:
-        """Which coefficients the prior holds at zero, shape (V, K, d); False where not known."""
+        """Which coefficients the prior shrinks to zero, shape (V, K, d); False where unknown."""
         return _shrunk_away(self.kappa, self.positive)
 
     def to_frame(
@@ -92,11 +100,11 @@ class Shrinkage:
         Parameters
         ----------
         by : {"node", "expert", "coefficient"}
-            For each node: the experts that count, the effective number of experts with its
-            central interval, and the mean share of the largest weight, each with its prior mean.
-            For each expert that counts: the share of the draws that have it, its sparsity, and the
-            features that are not shrunk away, the largest coefficient first (all where ``kappa``
-            is nan). For each coefficient of these: its value, ``kappa`` and ``positive``.
+            For each node: number of experts that matter, effective number of experts with its
+            central interval, and mean share of the largest weight, each with its prior mean.
+            For each expert that matters: share of the draws that have it, sparsity, and the
+            features that are not shrunk away, the largest coefficient first (all if ``kappa``
+            is NaN). For each of its coefficients: value, ``kappa`` and ``positive``.
         level : float
             Probability of the interval.
 
@@ -118,14 +126,13 @@ class Shrinkage:
         if n_nodes == 0:
             return "Shrinkage: a tree without a split"
         head = (
-            f"Shrinkage: {n_chains} x {n_draws} draws (chain x draw), {n_experts} experts a node, "
-            "intervals of 90 %"
+            f"Shrinkage: {n_chains} x {n_draws} draws (chain x draw), {n_experts} experts per "
+            "node, 90 % intervals"
         )
         return f"{head}\n{self.to_frame().to_string(float_format='{:.2f}'.format)}"
 
     def _by_node(self, level: float) -> pd.DataFrame:
-        n_chains, n_draws, n_nodes = self.effective.shape
-        effective = self.effective.reshape(n_chains * n_draws, n_nodes)
+        effective = flat(self.effective)
         low, high = np.quantile(effective, tails(level), axis=0)
         columns: dict[str, Any] = {
             "experts": self.counts.sum(axis=1),
@@ -137,7 +144,7 @@ class Shrinkage:
         if len(self.prior_weight):
             columns["prior_effective_mean"] = self.prior_effective.mean()
             columns["prior_largest_share_mean"] = self.prior_largest_share.mean()
-        return pd.DataFrame(columns, index=pd.Index(self.labels, name="node", dtype=object))
+        return pd.DataFrame(columns, index=node_index(self.labels))
 
     def _by_expert(self) -> pd.DataFrame:
         found = np.argwhere(self.counts)
@@ -169,13 +176,11 @@ class Shrinkage:
         return pd.DataFrame(columns, index=index)
 
     def _features(self, node: int, expert: int) -> str:
-        """Names of the features that are not shrunk away; of all where that is not known."""
+        """Names of the features that are not shrunk away; of all features if unknown."""
         strength = np.abs(self.coefficient[node, expert])
         order = np.argsort(-strength, kind="stable")
         away = self.shrunk_away[node, expert]
-        kept = [self.feature_names[j] for j in order if not away[j]]
-        more = len(kept) - NAMED
-        return ", ".join(kept[:NAMED]) + (f" + {more} more" if more > 0 else "")
+        return listed([self.feature_names[j] for j in order if not away[j]])
 
 
 def node_shrinkage(
@@ -192,30 +197,30 @@ def node_shrinkage(
 ) -> Shrinkage:
     """Shrinkage of the weights and hyperplanes of some nodes.
 
-    The factor of a coefficient beta is kappa = P / (P + I), where P is the precision that the
-    prior gives it and I the information that the rows do: the 1 / (1 + I sigma^2) of Carvalho,
-    Polson and Scott (2010) and Piironen and Vehtari (2017), by which the prior pulls an estimate
-    towards zero. Under the inverse-gamma scale (CPT, eq. 6) sigma^2 given beta and b is
-    InvGamma(a + 1/2, b + beta^2 / 2), so that P = (a + 1/2) / (b + (m^2 + s^2) / 2), with b at its
-    median, and beta of location m and spread s. A Laplace law of rate l is a normal of random
-    scale too, of mean precision l / |beta| given beta (Park and Casella, 2008), so that
-    P = l / sqrt(m^2 + s^2). What a posterior knows in all is its precision, 1 / s^2, so that
+    The factor of a coefficient beta is kappa = P / (P + I), where P is its prior precision and I
+    the information in the rows: the 1 / (1 + I sigma^2) of Carvalho, Polson and Scott (2010) and
+    Piironen and Vehtari (2017), by which the prior pulls an estimate towards zero. With an
+    inverse-gamma scale (CPT, eq. 6), sigma^2 given beta and b is
+    InvGamma(a + 1/2, b + beta^2 / 2), so P = (a + 1/2) / (b + (m^2 + s^2) / 2), with b at its
+    median and beta of location m and spread s. A Laplace distribution of rate l is also a scale
+    mixture of normals, of mean precision l / |beta| given beta (Park and Casella, 2008), so
+    P = l / sqrt(m^2 + s^2). The total posterior precision P + I is 1 / s^2, hence
 
         kappa = min(1, P s^2).
 
-    Posteriors under this prior have tails so long that means and variances of draws may have no
-    limit: m is the median, and s half of the interval that holds the middle 68 % of the draws,
-    which are mean and standard deviation of a normal posterior.
+    These posteriors can have tails so heavy that the moments of draws do not converge: m is
+    the median, and s half the width of the central 68 % interval (the mean and standard deviation
+    of a normal posterior).
 
-    For a coefficient that the rows say nothing of kappa is 1. For m >> s and a small b it is
-    (2 a + 1) s^2 / m^2. It compares prior and rows: a small coefficient that the rows hold fast
-    has a small factor. And a large one has a factor near 1 where the rows say that a split is
-    sharp, but not how sharp: the prior keeps it from growing, while its sign is settled.
+    Without information in the rows kappa is 1; for m >> s and small b it is (2 a + 1) s^2 / m^2.
+    It compares prior and rows: a small coefficient that the rows determine well has a small
+    factor, and a large one has a factor near 1 where the rows imply that a split is sharp but not
+    how sharp: the prior limits its size while its sign is certain.
 
-    Experts are exchangeable: those of each draw are first matched to those of the point estimate
-    by where they vote. A draw need not have an expert like each of these; what is left for it then
-    is idle, and its coefficients are draws from the prior. So an expert's factors are those of
-    the draws that have it, ``matched`` of them, and nan where these are fewer than half.
+    Experts are exchangeable, so those of each draw are first matched to those of the point
+    estimate by their votes. If a draw has no counterpart of an expert, an idle expert is left
+    over, whose coefficients are draws from the prior. An expert's factors are therefore computed
+    from the draws that have it (the share ``matched``), and NaN if these are fewer than half.
 
     Parameters
     ----------
@@ -223,18 +228,18 @@ def node_shrinkage(
         Sites ``hyperplane`` (chain, draw, nodes, K, d), ``intercept``, ``shrinkage`` and, unless
         every weight is 1, ``log_weight`` (chain, draw, nodes, K).
     point : mapping of arrays
-        The same of the point estimate, (nodes, K, ...).
+        The same sites of the point estimate, (nodes, K, ...).
     reach : Reach
-        Which nodes, and their boxes and votes.
+        The nodes to measure, with their boxes and votes.
     scale_shape : float, optional
-        a of the inverse-gamma scales; None for other priors.
+        Shape a of the inverse-gamma scales; None for other priors.
     l1 : float, optional
-        Rate of Laplace hyperplanes. Where neither is given the prior draws no coefficient to 0,
+        Rate of a Laplace prior of the hyperplanes. If neither is given, the prior does not shrink
         and the factors are 0.
     prior : mapping of arrays, optional
         Prior draws of one node, (prior draw, K, ...).
     prior_power : float
-        Power of the prior in a tempered posterior, by which P is multiplied.
+        Power of the prior in a tempered posterior, which multiplies P.
     labels, feature_names : sequences of str, optional
         Numbers, and ``x0``, ``x1``, ..., by default.
 
@@ -244,21 +249,18 @@ def node_shrinkage(
     """
     nodes = reach.nodes
     coefficient = point["hyperplane"][nodes].astype(np.float64)
-    log_weight = _falling(log_weight_of(draws, (slice(None), slice(None), nodes)))
-    expected = (
-        np.empty((0, coefficient.shape[1]))
-        if prior is None
-        else _falling(log_weight_of(prior, ...))
-    )
+    log_weight = _descending(log_weight_of(draws, (slice(None), slice(None), nodes)))
+    no_prior = np.empty((0, coefficient.shape[1]))
+    expected = no_prior if prior is None else _descending(log_weight_of(prior, ...))
     kappa = np.full(coefficient.shape, np.nan)
     positive = kappa.copy()
     matched = np.zeros(coefficient.shape[:2])
     counts = np.zeros(coefficient.shape[:2], dtype=bool)
     for place, node in enumerate(nodes):
-        order, alike = _matched(draws, point, int(node), reach.low[place], reach.high[place])
+        order, alike = _match_experts(draws, point, int(node), reach.low[place], reach.high[place])
         matched[place] = alike.mean(axis=0)
         votes = _flat(reach.largest[:, :, place])
-        counts[place] = np.median(_taken(votes, order), axis=0) >= SHARE * LOG2
+        counts[place] = np.median(_reordered(votes, order), axis=0) >= SHARE * LOG2
         share, positive[place] = _share_of_prior(draws, int(node), order, alike, scale_shape, l1)
         kappa[place] = np.minimum(prior_power * share, 1.0)
     return Shrinkage(
@@ -275,7 +277,7 @@ def node_shrinkage(
         coefficient=coefficient,
         counts=counts,
         labels=tuple(labels) or tuple(str(place) for place in range(len(nodes))),
-        feature_names=tuple(feature_names) or tuple(f"x{j}" for j in range(coefficient.shape[2])),
+        feature_names=named_features(feature_names, coefficient.shape[2]),
     )
 
 
@@ -287,26 +289,26 @@ def _share_of_prior(
     scale_shape: float | None,
     l1: float | None,
 ) -> tuple[FloatArray, FloatArray]:
-    """P s^2 of the coefficients of a node's experts, and in how many draws they are positive.
+    """P s^2 of a node's coefficients and the share of draws in which they are positive.
 
-    Both of shape (K, d); nan where not known.
+    Both have shape (K, d) and are NaN where unknown.
     """
-    plane = _taken(_flat(draws["hyperplane"][:, :, node]), order)
+    plane = _reordered(_flat(draws["hyperplane"][:, :, node]), order)
     share, positive = np.full((2, *plane.shape[1:]), np.nan)
-    if not np.ptp(plane, axis=0).any():  # one draw, or many of a guide that is a point
+    if not np.ptp(plane, axis=0).any():  # one draw, or many of a point-mass guide
         return share, positive
-    b = None if scale_shape is None else _taken(_flat(draws["shrinkage"][:, :, node]), order)
-    for expert, own in enumerate(alike.T):
-        if own.sum() < max(2.0, KNOWN * len(own)):
+    b = None if scale_shape is None else _reordered(_flat(draws["shrinkage"][:, :, node]), order)
+    for expert, has_expert in enumerate(alike.T):
+        if has_expert.sum() < max(2.0, KNOWN * len(has_expert)):
             continue
-        some = plane[own, expert]
+        some = plane[has_expert, expert]
         positive[expert] = (some > 0).mean(axis=0)
         low, high = np.quantile(some, ONE_SD, axis=0)
         square = ((high - low) / 2) ** 2
         moment = np.median(some, axis=0) ** 2 + square
         share[expert] = 0.0
         if scale_shape is not None and b is not None:
-            rate = np.median(b[own, expert]) + moment / 2
+            rate = np.median(b[has_expert, expert]) + moment / 2
             share[expert] = (scale_shape + 0.5) * square / rate
         elif l1 is not None:
             share[expert] = l1 * square / np.sqrt(moment)
@@ -314,61 +316,58 @@ def _share_of_prior(
 
 
 def _shrunk_away(kappa: FloatArray, positive: FloatArray) -> BoolArray:
-    """Coefficients that the prior holds at zero."""
     away: BoolArray = (kappa > SHRUNK) & (np.maximum(positive, 1 - positive) < SETTLED)
     return away
 
 
-def _matched(
+def _match_experts(
     draws: Draws, point: Draws, node: int, low: FloatArray, high: FloatArray
 ) -> tuple[IntArray, BoolArray]:
-    """Which expert of each draw is which of the point estimate, and whether they are alike.
+    """Match the experts of each draw to those of the point estimate, and test whether they agree.
 
-    Both of shape (draws, K). Two that hardly vote are alike wherever they lie.
+    Both results have shape (draws, K). Two experts that hardly vote agree wherever they are.
     """
     places = _places(low, high)
-    goal = _chances(point, node, places)
+    target = _p_right_alone(point, node, places)
     order, alike = [], []
     for one in np.ndindex(*draws["intercept"].shape[:2]):
-        own = _chances(draws, (*one, node), places)
-        squares = (goal**2).sum(axis=0)[:, None] + (own**2).sum(axis=0)
-        cost = squares - 2 * goal.T @ own
+        p_right = _p_right_alone(draws, (*one, node), places)
+        squares = (target**2).sum(axis=0)[:, None] + (p_right**2).sum(axis=0)
+        cost = squares - 2 * target.T @ p_right  # squared distances
         pairs = linear_sum_assignment(cost)
         order.append(pairs[1])
-        alike.append(cost[pairs] <= np.maximum(UNLIKE * squares[pairs], PLACES * SHARE**2))
+        alike.append(cost[pairs] <= np.maximum(UNLIKE * squares[pairs], N_PLACES * SHARE**2))
     return np.array(order), np.array(alike)
 
 
 def _places(low: FloatArray, high: FloatArray) -> FloatArray:
-    """Points at all distances from where the rows are dense, out to the walls of their box."""
-    generator = np.random.default_rng(0)  # the same points at every call
-    amid = np.clip(0.0, low, high)  # where the mean of the data lies, or nearest to it
-    ends = generator.uniform(low, high, size=(PLACES, len(low)))
-    return amid + (ends - amid) * generator.uniform(size=(PLACES, 1))
+    """Reproducible points at all distances between the centre of the rows and their box."""
+    generator = np.random.default_rng(0)
+    middle = np.clip(0.0, low, high)  # the mean of the data, or the point of the box nearest to it
+    ends = generator.uniform(low, high, size=(N_PLACES, len(low)))
+    return middle + (ends - middle) * generator.uniform(size=(N_PLACES, 1))
 
 
-def _chances(draws: Draws, one: Any, X: FloatArray) -> FloatArray:
+def _p_right_alone(draws: Draws, one: Any, X: FloatArray) -> FloatArray:
     """P(right) of each row if each expert were alone, shape (n, K)."""
-    activation = X @ draws["hyperplane"][one].T.astype(np.float64) + draws["intercept"][one]
-    weight = np.exp(log_weight_of(draws, one))
-    return -np.expm1(-weight * np.logaddexp(0.0, activation))
+    weight, plane, intercept = split_of(draws, one)
+    return -np.expm1(-weight * np.logaddexp(0.0, X @ plane.T + intercept))
 
 
-def _taken(values: FloatArray, order: IntArray) -> FloatArray:
-    """Values (draws, K, ...) of the experts of each draw in the order of the point estimate."""
+def _reordered(values: FloatArray, order: IntArray) -> FloatArray:
+    """Values (draws, K, ...) with the experts of each draw in the order of the point estimate."""
     index = order.reshape(*order.shape, *([1] * (values.ndim - 2)))
     return np.take_along_axis(values, index, axis=1)
 
 
-def _flat(values: NDArray[Any]) -> FloatArray:
-    """(chain, draw, ...) as (draws, ...)."""
-    return values.reshape(-1, *values.shape[2:]).astype(np.float64)
+def _flat(values: AnyArray) -> FloatArray:
+    return flat(values).astype(np.float64)
 
 
-def _falling(log_weight: FloatArray) -> FloatArray:
+def _descending(log_weight: FloatArray) -> FloatArray:
     return -np.sort(-log_weight, axis=-1)
 
 
 def _relative(log_weight: FloatArray) -> FloatArray:
-    """Weights over the largest, which comes first; they may all have underflowed."""
+    """Weights relative to the largest, which comes first; exp avoids underflow of all of them."""
     return np.exp(log_weight - log_weight[..., :1])

@@ -1,7 +1,4 @@
-"""How many facets a polytope has: three measures of each draw of each node.
-
-Arrays only: draws by site name, as in ``Posterior.draws``, on the scale of ``X``.
-"""
+"""Number of facets of a polytope: three measures for each draw of each node."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,29 +7,30 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree.diagnostics.draws import (
     SHARE,
     Draws,
     effective_number,
+    flat,
     kept_draws,
+    node_index,
+    split_of,
     spread,
     tails,
-    weight_of,
 )
 from bayestree.diagnostics.polytopes import n_facets
 from bayestree.diagnostics.reach import Reach, node_reach
 from bayestree.tree import LOG2
 
 Measure = Literal["facets", "weights", "effective"]
-REFIT = "the estimator was fitted by a version that did not keep it; fit it again"
+REFIT = "the estimator was fitted by a version that did not store this; fit it again"
 
 
 @dataclass(frozen=True, eq=False)
 class PriorSize:
-    """What the sizes of each node would be without data, computed when it is asked for.
+    """Prior sizes of each node, computed on demand.
 
     Parameters
     ----------
@@ -41,7 +39,7 @@ class PriorSize:
     low, high : arrays, shape (V, d)
         Boxes inside which facets are counted.
     factor : array, shape (V,)
-        Of the weights of each node (see :class:`bayestree.diagnostics.reach.Reach`).
+        Factor of the weights of each node (see :class:`bayestree.diagnostics.reach.Reach`).
     largest : array, shape (prior draw, V, K), optional
         Largest votes of prior draws, not necessarily of ``draws``.
     """
@@ -50,26 +48,21 @@ class PriorSize:
     low: FloatArray
     high: FloatArray
     factor: FloatArray
-    largest: NDArray[Any] | None = None
+    largest: AnyArray | None = None
 
     @cached_property
     def facets(self) -> IntArray:
-        """Half-spaces that are needed inside each node's box, shape (prior draw, V)."""
-        n_draws, n_nodes = len(self.draws["intercept"]), len(self.low)
-        sizes = np.zeros((n_draws, n_nodes), dtype=np.int64)
-        for draw, node in np.ndindex(n_draws, n_nodes):
-            sizes[draw, node] = n_facets(
-                weight_of(self.draws, draw) * self.factor[node],
-                self.draws["hyperplane"][draw].astype(np.float64),
-                self.draws["intercept"][draw].astype(np.float64),
-                self.low[node],
-                self.high[node],
-            )
+        """Number of irredundant half-spaces in each node's box, shape (prior draw, V)."""
+        sizes = np.zeros((len(self.draws["intercept"]), len(self.low)), dtype=np.int64)
+        for draw, node in np.ndindex(sizes.shape):
+            weight, plane, intercept = split_of(self.draws, draw)
+            box = self.low[node], self.high[node]
+            sizes[draw, node] = n_facets(weight * self.factor[node], plane, intercept, *box)
         return sizes
 
     @property
     def weights(self) -> IntArray:
-        """Experts whose largest vote is 1 % of log 2 or more, shape (prior draw, V)."""
+        """Number of experts whose largest vote is at least 1 % of log 2, (prior draw, V)."""
         return _voting(self._votes)
 
     @property
@@ -80,7 +73,9 @@ class PriorSize:
     @property
     def _votes(self) -> FloatArray:
         if self.largest is None:
-            raise ValueError(f"the prior of this measure needs votes over training rows: {REFIT}.")
+            raise ValueError(
+                f"the prior of this measure needs votes over training rows, but {REFIT}."
+            )
         return self.largest.astype(np.float64)
 
 
@@ -91,26 +86,25 @@ class PolytopeSize:
     Attributes
     ----------
     weights : array of int, shape (chain, draw, V)
-        Experts whose largest vote over the node's rows is 1 % of log 2 or more.
+        Number of experts whose largest vote over the node's rows is at least 1 % of log 2.
     facets : array of int, shape (chain, draw, V)
-        Half-spaces of the enclosing polytope that are not redundant inside the bounding box of
-        the node's rows. Two experts that share a hyperplane count once: the headline. The border
-        lies inside this polytope, and apart from it where several experts vote together; with
-        none of its facets in the box, the border may still pass through it.
-        A polytope that leaves nothing of the box counts as one facet, the one that shuts out
-        most; so do most draws of a prior that expects large weights (``concentration`` of 10),
-        for which "one facet" does not mean a split by one hyperplane.
+        Number of irredundant half-spaces of the enclosing polytope inside the bounding box of
+        the node's rows; the main measure. Experts that share a hyperplane count once. The border
+        of the split lies inside this polytope, at some distance where several experts vote
+        together, and may cross the box even if no facet does.
+        A polytope that excludes the whole box counts as one facet. Most draws of a prior with
+        large weights (``concentration=10``) are of this kind: "one facet" then does not mean a
+        split by one hyperplane.
     effective : array, shape (chain, draw, V)
-        (sum of c)^2 / sum of c^2 of the largest votes c.
+        (sum c)^2 / sum c^2 of the largest votes c.
     labels : tuple of str
         Path of each node from the root.
     rows : array, shape (V,)
-        Rows that reach each node.
+        Number of rows that reach each node.
     prior : PriorSize, optional
         The same quantities under the prior, inside the same boxes.
     n_leaves : array of int, shape (chain, draw), optional
-        Leaves in use of each draw: those that training rows reach when the draw's own splits are
-        taken at 1/2.
+        Number of leaves in use: leaves of each draw that training rows reach under hard splits.
     """
 
     weights: IntArray
@@ -124,19 +118,19 @@ class PolytopeSize:
     def probabilities(self, measure: Measure = "facets") -> FloatArray:
         """Posterior probability of each size, shape (V, largest size + 1).
 
-        ``effective`` is rounded to whole numbers.
+        ``effective`` is rounded to integers.
         """
-        return _table(self._flat(measure))
+        return _table(flat(getattr(self, measure)))
 
     def prior_probabilities(self, measure: Measure = "facets") -> FloatArray:
         """Prior probability of each size, shape (V, largest size + 1).
 
-        The first call for ``"facets"`` solves linear programs, as many as a posterior needs.
+        The first call for ``"facets"`` solves as many linear programs as a posterior needs.
 
         Raises
         ------
         ValueError
-            If the prior is not known, or was not measured by ``measure``.
+            If the prior is unknown, or was not measured by ``measure``.
         """
         return _table(getattr(self._known_prior(), measure))
 
@@ -153,40 +147,41 @@ class PolytopeSize:
         return _table(self.n_leaves.reshape(-1, 1))[0]
 
     def mode(self, measure: Measure = "facets") -> IntArray:
-        """Most probable size of each node, shape (V,); the smaller of two equals."""
+        """Most probable size of each node, shape (V,); the smaller one in a tie."""
         return self.probabilities(measure).argmax(axis=1)
 
     def median(self, measure: Measure = "facets") -> IntArray:
-        """Median size of each node, shape (V,); ``effective`` is rounded to whole numbers."""
-        found: FloatArray = np.quantile(self._flat(measure), 0.5, axis=0, method="inverted_cdf")
+        """Median size of each node, shape (V,); ``effective`` is rounded to integers."""
+        sizes = flat(getattr(self, measure))
+        found: FloatArray = np.quantile(sizes, 0.5, axis=0, method="inverted_cdf")
         return np.rint(found).astype(np.int64)
 
     def interval(self, level: float = 0.9, measure: Measure = "facets") -> FloatArray:
-        """Central interval that holds the size with probability ``level``, shape (V, 2).
+        """Central interval of probability ``level`` of the size, shape (V, 2).
 
         Raises
         ------
         ValueError
             If ``level`` is not between 0 and 1.
         """
-        return _interval(self._flat(measure), level, whole=measure != "effective")
+        return _interval(flat(getattr(self, measure)), level, whole=measure != "effective")
 
     def to_frame(self, level: float = 0.9, *, prior: bool | None = None) -> pd.DataFrame:
-        """One row for each node: mode, mean, median, interval of the facets, means of others.
+        """One row per node: mode, mean, median and interval of the facets, means of the others.
 
         Parameters
         ----------
         level : float
             Probability of the intervals.
         prior : bool, optional
-            Add mean and interval of the facets under the prior; by default where it is known.
+            Add mean and interval of the facets under the prior; by default if it is known.
 
         Raises
         ------
         ValueError
-            If ``level`` is not between 0 and 1, or the prior is asked for and not known.
+            If ``level`` is not between 0 and 1, or the prior is requested but unknown.
         """
-        facets = self._flat("facets")
+        facets = flat(self.facets)
         interval = self.interval(level).astype(np.int64)
         columns: dict[str, Any] = {
             "rows": self.rows,
@@ -195,8 +190,8 @@ class PolytopeSize:
             "facets_median": self.median(),
             "facets_low": interval[:, 0],
             "facets_high": interval[:, 1],
-            "weights_mean": self._flat("weights").mean(axis=0),
-            "effective_mean": self._flat("effective").mean(axis=0),
+            "weights_mean": flat(self.weights).mean(axis=0),
+            "effective_mean": flat(self.effective).mean(axis=0),
         }
         if prior or (prior is None and self.prior is not None):
             expected = self._known_prior().facets
@@ -206,13 +201,13 @@ class PolytopeSize:
                 "prior_low": bounds[:, 0],
                 "prior_high": bounds[:, 1],
             }
-        return pd.DataFrame(columns, index=pd.Index(self.labels, name="node", dtype=object))
+        return pd.DataFrame(columns, index=node_index(self.labels))
 
     def __str__(self) -> str:
         n_chains, n_draws, n_nodes = self.facets.shape
         if n_nodes == 0:
             return "Polytope size: a tree without a split"
-        lines = [f"Polytope size: {n_chains} x {n_draws} draws (chain x draw), intervals of 90 %"]
+        lines = [f"Polytope size: {n_chains} x {n_draws} draws (chain x draw), 90 % intervals"]
         if self.n_leaves is not None:
             low, high = _interval(self.n_leaves.reshape(-1, 1), 0.9, whole=True)[0]
             mode = self.leaf_probabilities().argmax()
@@ -222,16 +217,8 @@ class PolytopeSize:
 
     def _known_prior(self) -> PriorSize:
         if self.prior is None:
-            raise ValueError(
-                "the prior of the sizes is not known: it was not given, or is improper."
-            )
+            raise ValueError("the prior of the sizes is unknown: it was not given, or is improper.")
         return self.prior
-
-    def _flat(self, measure: Measure) -> NDArray[Any]:
-        """Sizes of all draws of all chains, shape (draws, V)."""
-        sizes: NDArray[Any] = getattr(self, measure)
-        n_chains, n_draws, n_nodes = sizes.shape
-        return sizes.reshape(n_chains * n_draws, n_nodes)
 
 
 def polytope_size(
@@ -254,18 +241,17 @@ def polytope_size(
     X : array, shape (n, d)
         Rows on the scale of the draws.
     rows : sequence of V arrays of int
-        Rows of ``X`` that reach each node, one or more.
+        Rows of ``X`` that reach each node, at least one per node.
     labels : sequence of V str, optional
         Names of the nodes; their numbers by default.
     prior : mapping of arrays, optional
         Prior draws of one node: the same sites, (prior draw, K, ...).
     max_draws : int
-        Most draws that are measured, of all chains together, spread evenly over each: of four
-        chains a quarter each. Every draw of every node needs some linear programs: one to ten
-        milliseconds. Of S independent draws a probability p has a standard error of
-        sqrt(p (1 - p) / S).
+        Maximum number of draws measured, over all chains, evenly spaced within each. Every draw
+        of every node takes one to ten milliseconds for its linear programs. A probability p
+        estimated from S independent draws has standard error sqrt(p (1 - p) / S).
     max_prior_draws : int
-        The same for the prior, which is measured only when it is asked for.
+        The same for the prior, which is measured on demand.
 
     Returns
     -------
@@ -274,7 +260,7 @@ def polytope_size(
     Raises
     ------
     ValueError
-        If a node has no rows, or numbers of nodes, features or labels disagree.
+        If a node has no rows, or the numbers of nodes, features or labels disagree.
     """
     n_nodes = draws["intercept"].shape[2]
     if len(rows) != n_nodes:
@@ -295,30 +281,17 @@ def size_of(
     max_draws: int = 100,
     max_prior_draws: int = 1000,
 ) -> PolytopeSize:
-    """The three measures, from draws and what is known of the rows.
-
-    Parameters
-    ----------
-    draws, prior, max_draws, max_prior_draws
-        As for :func:`polytope_size`.
-    reach : Reach
-    labels : sequence of str
-        Names of ``reach.nodes``.
-    """
+    """As :func:`polytope_size`, from a :class:`Reach` of the rows and names of its nodes."""
     kept = kept_draws(draws, max_draws)
     if len(labels) != len(reach.nodes):
         raise ValueError(f"labels must name {len(reach.nodes)} nodes, got {len(labels)}.")
     votes = reach.largest[:, kept].astype(np.float64)
     facets = np.zeros(votes.shape[:3], dtype=np.int64)
     for chain, place, node in np.ndindex(facets.shape):
-        one = (chain, kept[place], reach.nodes[node])
-        facets[chain, place, node] = n_facets(
-            weight_of(draws, one) * reach.factor[node],
-            draws["hyperplane"][one].astype(np.float64),
-            draws["intercept"][one].astype(np.float64),
-            reach.low[node],
-            reach.high[node],
-        )
+        weight, plane, intercept = split_of(draws, (chain, kept[place], reach.nodes[node]))
+        box = reach.low[node], reach.high[node]
+        weight = weight * reach.factor[node]
+        facets[chain, place, node] = n_facets(weight, plane, intercept, *box)
     return PolytopeSize(
         weights=_voting(votes),
         facets=facets,
@@ -339,12 +312,12 @@ def _prior_size(prior: Draws, reach: Reach, max_draws: int) -> PriorSize:
 
 
 def _voting(votes: FloatArray) -> IntArray:
-    """Experts that count by their largest vote."""
+    """Number of experts whose largest vote matters."""
     counts: IntArray = (votes >= SHARE * LOG2).sum(axis=-1)
     return counts
 
 
-def _table(sizes: NDArray[Any]) -> FloatArray:
+def _table(sizes: AnyArray) -> FloatArray:
     """Share of each size in each column, shape (columns, largest size + 1)."""
     whole = np.rint(sizes).astype(np.int64)
     table = np.zeros((whole.shape[1], whole.max(initial=0) + 1))
@@ -353,7 +326,7 @@ def _table(sizes: NDArray[Any]) -> FloatArray:
     return table
 
 
-def _interval(sizes: NDArray[Any], level: float, *, whole: bool) -> FloatArray:
+def _interval(sizes: AnyArray, level: float, *, whole: bool) -> FloatArray:
     """Central interval of each column, shape (columns, 2)."""
     method: Any = "inverted_cdf" if whole else "linear"
     return np.quantile(sizes, tails(level), axis=0, method=method).T.astype(np.float64)

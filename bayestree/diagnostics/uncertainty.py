@@ -1,4 +1,4 @@
-"""How sure the splits are of rows: their sides, their leaves, and what is predicted of them."""
+"""Posterior uncertainty about rows: their sides at the splits, leaves and predictions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,13 +9,21 @@ import pandas as pd
 from scipy.special import entr
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
-from bayestree.diagnostics.draws import Draws, tails
+from bayestree.diagnostics.draws import Draws, node_index, tails
 from bayestree.diagnostics.routing import branch_log_probs, leaf_log_probs, scores
 from bayestree.topology import Topology
 from bayestree.tree import LOG2
 
-ELEMENTS = 2**22  # numbers in the largest array of a chunk of rows
-UNSURE = 0.1  # chance of the other side above which a row counts as unsure
+ELEMENTS = 2**22  # size of the largest array per chunk of rows
+UNSURE = 0.1  # rows with a larger disagreement count as uncertain
+PARTS = (
+    "total_entropy",
+    "expected_entropy",
+    "mutual_information",
+    "total_variance",
+    "expected_variance",
+    "explained",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,17 +33,17 @@ class SplitUncertainty:
     Attributes
     ----------
     mean, sd : arrays, shape (n, V)
-        Of P(right) over the draws.
+        Mean and standard deviation of P(right) over the draws.
     interval : array, shape (n, V, 2)
-        Central interval of P(right) that has probability ``level``.
+        Central interval of P(right) of probability ``level``.
     outside : array, shape (n, V)
-        Share of the draws whose own polytope has the row outside: P(right) > 1/2.
+        Share of the draws in which the row is outside the polytope: P(right) > 1/2.
     disagreement : array, shape (n, V)
-        Share of the draws that put the row on the other side than the deterministic tree.
+        Share of the draws that disagree with the deterministic tree about the row's side.
     reached : array, shape (n, V)
         Mean probability that the row reaches the node.
     right : array of bool, shape (n, V)
-        The side of the deterministic tree, whether or not the row comes by.
+        Side of the row in the deterministic tree, whether or not it reaches the node.
     leaf_probability : array, shape (n, L)
         Mean probability of each leaf.
     best_leaf : array of int, shape (n,)
@@ -43,11 +51,10 @@ class SplitUncertainty:
     best_leaf_probability : array, shape (n,)
     total_entropy, expected_entropy, mutual_information : arrays, shape (n,), or None
         Classification, in nats: entropy of the averaged prediction; mean entropy of the draws'
-        predictions, which is in the data; and their difference, which is in the posterior and
-        which more rows would lessen.
+        predictions (aleatoric); and their difference (epistemic), which more rows would reduce.
     total_variance, expected_variance, explained : arrays, shape (n,), or None
-        Regression, in squared units of y: variance of y; mean of the draws' variances, which is
-        in the data; variance of the draws' expectations, which is in the posterior.
+        Regression, in squared units of y: variance of y; mean of the draws' variances
+        (aleatoric); variance of the draws' means (epistemic).
     level : float
     labels, leaf_labels : tuples of str
         Paths of the nodes and leaves from the root.
@@ -79,10 +86,10 @@ class SplitUncertainty:
         Parameters
         ----------
         by : {"node", "row"}
-            For each node, of the rows that reach it (each as far as it does): their number, the
-            mean chance of the other side (``disagreement``), the share of rows whose chance is
-            above 10 % (``unsure``), and the mean ``sd`` of P(right). For each row: its most
-            probable leaf, how probable that is, and where its uncertainty lies.
+            For each node, over rows weighted by their probability of reaching it: their number,
+            the mean ``disagreement``, the share of rows whose disagreement is above 10 %
+            (``unsure``), and the mean ``sd`` of P(right). For each row: the most probable leaf,
+            its probability, and the decomposition of the uncertainty of y.
 
         Raises
         ------
@@ -104,7 +111,7 @@ class SplitUncertainty:
         if n_nodes == 0:
             return "Split uncertainty: a tree without a split"
         lines = [
-            f"Split uncertainty of {n_rows} rows: mean chance of the other side, share of rows "
+            f"Split uncertainty of {n_rows} rows: mean disagreement about the side, share of rows "
             f"where it is above {100 * UNSURE:.0f} %, mean sd of P(right)",
             self._by_node().to_string(float_format="{:.3f}".format),
         ]
@@ -115,27 +122,18 @@ class SplitUncertainty:
 
     def _by_node(self) -> pd.DataFrame:
         rows = self.reached.sum(axis=0)
-        # A node that no row can reach has no mean.
-        share = self.reached / np.where(rows > 0, rows, np.nan)
+        share = self.reached / np.where(rows > 0, rows, np.nan)  # NaN: no row can reach the node
         columns = {
             "rows": rows,
             "disagreement": (share * self.disagreement).sum(axis=0),
             "unsure": (share * (self.disagreement > UNSURE)).sum(axis=0),
             "sd": (share * self.sd).sum(axis=0),
         }
-        return pd.DataFrame(columns, index=pd.Index(self.labels, name="node", dtype=object))
+        return pd.DataFrame(columns, index=node_index(self.labels))
 
     def _parts(self) -> dict[str, FloatArray]:
-        """What the uncertainty of y is made of, as far as it is known."""
-        names = (
-            "total_entropy",
-            "expected_entropy",
-            "mutual_information",
-            "total_variance",
-            "expected_variance",
-            "explained",
-        )
-        return {name: part for name in names if (part := getattr(self, name)) is not None}
+        """The decomposition of the uncertainty of y, as far as it is known."""
+        return {name: part for name in PARTS if (part := getattr(self, name)) is not None}
 
 
 class Splits(NamedTuple):
@@ -144,11 +142,11 @@ class Splits(NamedTuple):
     Attributes
     ----------
     topology : Topology
-        Of the deterministic tree: V nodes, L leaves.
+        Topology of the deterministic tree, with V nodes and L leaves.
     nodes : array of int, shape (V,)
-        Which node of the draws each of them is.
+        Numbers of these nodes in the draws.
     factor : array, shape (V,)
-        Of the weights there (see :class:`bayestree.diagnostics.reach.Reach`).
+        Factor of their weights (see :class:`bayestree.diagnostics.reach.Reach`).
     """
 
     topology: Topology
@@ -157,7 +155,7 @@ class Splits(NamedTuple):
 
     @classmethod
     def all_of(cls, topology: Topology) -> "Splits":
-        """Every node of the draws, as it is."""
+        """All nodes of the draws, unchanged."""
         return cls(topology, np.arange(topology.n_nodes), np.ones(topology.n_nodes))
 
 
@@ -174,29 +172,29 @@ def split_uncertainty(
 ) -> SplitUncertainty:
     """Posterior of the side of each row at each node.
 
-    Sides, nodes and leaves must mean the same in every draw. In those of ``nuts(mirror=True)`` they
-    do not: a node that is known well then seems to send every row either way, with a chance of
-    one half, and only the parts of the uncertainty of y keep their meaning.
+    Sides, nodes and leaves must have the same meaning in every draw. Those of
+    ``nuts(mirror=True)`` do not: even a well-determined node then seems to send every row either
+    way with probability one half, and only the decomposition of the uncertainty of y is valid.
 
     Parameters
     ----------
     draws : mapping of arrays
         Sites ``hyperplane`` (chain, draw, nodes, K, d), ``intercept`` and, unless every weight is
-        1, ``log_weight``; for what is predicted also ``leaf_probs`` (chain, draw, leaves, C), or
+        1, ``log_weight``; for predictions also ``leaf_probs`` (chain, draw, leaves, C), or
         ``leaf_mean`` and ``leaf_scale`` (chain, draw, leaves).
     X : array, shape (n, d)
         Rows on the scale of the draws.
     right : array of bool, shape (n, V)
         The side of each row in the deterministic tree.
     topology : Topology
-        Of the draws.
+        Topology of the draws.
     steepness : float
         Factor of the log-odds of every split.
     splits : Splits, optional
         The nodes of the deterministic tree; by default all those of the draws. Leaves are those
-        of this tree, while y is predicted by the draws' own.
+        of the deterministic tree, while y is predicted by the leaves of the draws.
     y_scale : float
-        Unit of y on the scale of the draws.
+        Scale of y in the draws, in the units of the data.
     level : float
         Probability of the intervals.
 
@@ -212,7 +210,7 @@ def split_uncertainty(
     splits = Splits.all_of(topology) if splits is None else splits
     n_nodes, n_features = splits.topology.n_nodes, draws["hyperplane"].shape[-1]
     if X.ndim != 2 or X.shape[1] != n_features:
-        raise ValueError(f"X must have shape (n, {n_features}), as the draws, got {X.shape}.")
+        raise ValueError(f"X must have shape (n, {n_features}) like the draws, got {X.shape}.")
     if right.shape != (len(X), n_nodes):
         raise ValueError(f"right must have shape ({len(X)}, {n_nodes}), got {right.shape}.")
     bounds = tails(level)
@@ -242,7 +240,7 @@ def split_uncertainty(
 
 
 def _chunks(draws: Draws, X: FloatArray, n_nodes: int) -> Iterator[FloatArray]:
-    """Rows some at a time, so that no array grows with them; once if there are none."""
+    """Chunks of rows that bound the size of all arrays; one empty chunk if there are no rows."""
     n_chains, n_draws, all_nodes, n_experts = draws["intercept"].shape
     per_row = max(n_chains * n_draws * n_nodes, all_nodes * n_experts, 1)
     size = max(1, ELEMENTS // per_row)
@@ -258,25 +256,25 @@ def _of_rows(
     splits: Splits,
     bounds: list[float],
 ) -> dict[str, FloatArray | None]:
-    """Everything that is a mean over the draws, of some rows."""
+    """Means over the draws for some rows."""
     every = [*np.ndindex(*draws["intercept"].shape[:2])]
-    chance = np.empty((len(every), len(X), splits.topology.n_nodes))
-    outside = np.zeros(chance.shape[1:])
+    p_right = np.empty((len(every), len(X), splits.topology.n_nodes))
+    outside = np.zeros(p_right.shape[1:])
     leaf_probability = np.zeros((len(X), splits.topology.n_leaves))
     predicted = _Predictions(draws, len(every), len(X))
     for place, one in enumerate(every):
         score = scores(draws, one, X)
-        own = score[:, splits.nodes] * splits.factor
-        left, right = branch_log_probs(own, steepness)
-        chance[place] = np.exp(right)
-        outside += own > LOG2
+        hard_score = score[:, splits.nodes] * splits.factor
+        left, right = branch_log_probs(hard_score, steepness)
+        p_right[place] = np.exp(right)
+        outside += hard_score > LOG2
         leaf_probability += np.exp(leaf_log_probs(left, right, splits.topology))
         soft = leaf_log_probs(*branch_log_probs(score, steepness), topology)
         predicted.add(place, one, np.exp(soft))
-    low_high = np.quantile(chance, bounds, axis=0)
+    low_high = np.quantile(p_right, bounds, axis=0)
     return {
-        "mean": chance.mean(axis=0),
-        "sd": chance.std(axis=0),
+        "mean": p_right.mean(axis=0),
+        "sd": p_right.std(axis=0),
         "interval": np.moveaxis(low_high, 0, -1),
         "outside": outside / len(every),
         "leaf_probability": leaf_probability / len(every),
@@ -285,19 +283,19 @@ def _of_rows(
 
 
 class _Predictions:
-    """What the draws predict of y for some rows, and how that is uncertain."""
+    """Accumulates the draws' predictions of y and the decomposition of their uncertainty."""
 
     def __init__(self, draws: Draws, n_draws: int, n_rows: int) -> None:
         self.draws = draws
         self.n_draws = n_draws
         self.classes = "leaf_probs" in draws
         self.values = "leaf_mean" in draws
-        self.total: Any = 0.0  # of the predictions
-        self.within: Any = 0.0  # entropy or variance given a draw
+        self.total: Any = 0.0  # sum of the predictions
+        self.within: Any = 0.0  # sum of the entropies or variances given a draw
         self.means = np.empty((n_draws if self.values else 0, n_rows))
 
     def add(self, place: int, one: tuple[int, ...], leaf: FloatArray) -> None:
-        """Count a draw in, with its P(leaf | x), shape (n, L)."""
+        """Add a draw, given its P(leaf | x), shape (n, L)."""
         if self.classes:
             probs = leaf @ self.draws["leaf_probs"][one].astype(np.float64)
             self.total = self.total + probs
@@ -306,21 +304,18 @@ class _Predictions:
             mean = self.draws["leaf_mean"][one].astype(np.float64)
             square = self.draws["leaf_scale"][one].astype(np.float64) ** 2
             self.means[place] = leaf @ mean
-            # about the mean of each row, so that no difference of large squares is taken
+            # Centred on the mean of each row to avoid cancellation.
             between = (leaf * (mean - self.means[place][:, None]) ** 2).sum(axis=1)
             self.within = self.within + leaf @ square + between
 
     def parts(self) -> dict[str, FloatArray | None]:
-        """The decomposition, by the names of :class:`SplitUncertainty`."""
+        """The attributes ``PARTS`` of :class:`SplitUncertainty`."""
         within = self.within / self.n_draws
         entropy = variance = (None, None, None)
         if self.classes:
             total = entr(self.total / self.n_draws).sum(axis=1)
-            # Rounding can leave the difference of equals just below zero.
-            entropy = (total, within, np.maximum(total - within, 0.0))
+            entropy = (total, within, np.maximum(total - within, 0.0))  # rounding may go below 0
         elif self.values:
             explained = self.means.var(axis=0)
             variance = (within + explained, within, explained)
-        names = ("total_entropy", "expected_entropy", "mutual_information")
-        others = ("total_variance", "expected_variance", "explained")
-        return dict(zip(names + others, entropy + variance, strict=True))
+        return dict(zip(PARTS, entropy + variance, strict=True))

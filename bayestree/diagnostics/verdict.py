@@ -1,4 +1,4 @@
-"""The verdict on an inference: what can be trusted, the checks behind it, and what to do."""
+"""The verdict on an inference: which results can be used, the checks, and what to do."""
 
 from dataclasses import dataclass
 from textwrap import fill
@@ -12,8 +12,8 @@ Verdict = Literal["ok", "doubtful", "failed", "info"]
 Settled = Literal["yes", "doubtful", "no", "not known", "nothing to judge"]
 Kind = Literal["chains", "variational", "exact", "point"]
 
-K_LIMIT = 0.7  # Pareto k above which importance weights are of no use, however many the draws
-WIDTH = 84  # of a line of text, before a remedy is indented
+K_LIMIT = 0.7  # above this Pareto k, importance weights fail for any number of draws
+WIDTH = 84  # line width of printed text, before indentation
 INDENT = "    "
 UNSETTLED = {
     "no": "not usable yet: the inference has not converged.",
@@ -24,7 +24,7 @@ ADVICE = "check their calibration: check_convergence(X_new, y_new)."
 
 @dataclass(frozen=True)
 class Check:
-    """One check.
+    """Result of one check.
 
     Attributes
     ----------
@@ -32,12 +32,12 @@ class Check:
     about : {"convergence", "approximation"}
         Whether it checks convergence or the quality of the approximation.
     value, threshold : float
-        What was found, and the limit up to which (or from which, see ``at_least``) it is "ok".
+        The value, and the upper limit (lower if ``at_least``) for "ok".
     verdict : {"ok", "doubtful", "failed", "info"}
-        ``"info"`` marks a figure that is worth knowing but cannot fail: the Pareto k of a
-        variational fit is usually above its limit, whether the fit is good or not.
+        ``"info"`` marks a figure that cannot fail: the Pareto k of a variational fit usually
+        exceeds its limit, whether the fit is good or not.
     says : str
-        What was found, in a sentence.
+        The finding, in a sentence.
     remedy : str
         What to do; empty if nothing.
     at_least : bool
@@ -55,7 +55,7 @@ class Check:
 
     @property
     def figure(self) -> str:
-        """Name and value, and the limit if there is one to pass."""
+        """Name, value and limit, if there is one."""
         found = f"{self.name} = {self.value:,.4g}"
         if self.verdict == "info":
             return found
@@ -76,16 +76,16 @@ class Convergence:
     ----------
     checks : tuple of Check
     not_judged : tuple of str
-        What these draws cannot tell, and why.
+        Questions that these draws cannot answer, and why.
     quantities : DataFrame
-        One row for each kind of label-free quantity: how many vary, and the worst ``r_hat``,
-        ``ess_bulk`` and ``ess_tail`` among them, with the quantity that has the worst R-hat.
-        Empty where chains cannot be compared.
+        One row per kind of label-free quantity: how many vary, the worst ``r_hat``,
+        ``ess_bulk`` and ``ess_tail`` among them, and the quantity with the worst R-hat.
+        Empty if chains cannot be compared.
     kind : {"chains", "variational", "exact", "point"}
-        What the draws are: those of a sampler, those of a variational fit, independent draws of
-        a posterior in closed form, or a single draw.
+        Origin of the draws: a sampler, a variational fit, independent draws of a posterior in
+        closed form, or a single draw.
     held_out : HeldOut, optional
-        Calibration of the predictions on held-out rows, where it is known.
+        Calibration of the predictions on held-out rows.
     """
 
     checks: tuple[Check, ...]
@@ -98,16 +98,15 @@ class Convergence:
     def settled(self) -> Settled:
         """Whether the inference has converged.
 
-        ``"doubtful"`` where no check of convergence failed but one is in doubt; ``"not known"``
-        where too little was recorded for the main check; ``"nothing to judge"`` of a point
-        estimate.
+        ``"doubtful"`` if no convergence check failed but one is doubtful; ``"not known"`` if too
+        little was recorded for the main check; ``"nothing to judge"`` for a point estimate.
         """
         if self.kind == "point":
             return "nothing to judge"
         verdicts = {check.verdict for check in self.checks if check.about == "convergence"}
         if "failed" in verdicts:
             return "no"
-        # Independent draws of a posterior in closed form have nothing that could converge.
+        # Independent draws of a posterior in closed form need not converge.
         closed = self.kind == "exact" and bool(self.checks)
         if not (closed or "r_hat" in self or "elbo" in self):
             return "not known"
@@ -115,15 +114,15 @@ class Convergence:
 
     @property
     def converged(self) -> bool:
-        """Whether the main check could be made and no check of convergence failed."""
+        """Whether the main check was possible and no convergence check failed."""
         return self.settled in ("yes", "doubtful")
 
     @property
     def faithful(self) -> bool | None:
-        """Whether the draws may stand for the exact posterior; None if nothing tells.
+        """Whether the draws represent the exact posterior; None if unknown.
 
-        True for a sampler that has converged. For a variational fit the Pareto k decides: None
-        if it is in doubt or was not recorded.
+        True for a converged sampler. For a variational fit, Pareto k decides: None if it is
+        unreliable or was not recorded.
         """
         if self.settled == "no":
             return False
@@ -136,33 +135,33 @@ class Convergence:
 
     @property
     def predictions(self) -> str:
-        """Whether the predictions can be used, and what to do or the held-out figures."""
+        """Whether the predictions can be used, with advice or the held-out figures."""
         known = self.held_out
         if known is not None and not known.holds:
             return f"use with care: they are not calibrated. {known.says}"
         if known is not None and self.settled in ("no", "not known"):
             return f"can be used, but a longer run may change them. {known.says}"
         if known is not None:
-            return f"can be used, as far as held-out rows can tell. {known.says}"
+            return f"can be used, judging by held-out rows. {known.says}"
         if self.kind == "point":
             return ADVICE
         return UNSETTLED.get(self.settled, f"can be used; {ADVICE}")
 
     @property
     def intervals(self) -> str:
-        """Whether the intervals of facets, splits and leaves can be used, and what to do."""
+        """Whether the intervals of facets, splits and leaves can be used, with advice."""
         if self.kind == "point":
             return (
                 "none: this is a point estimate. "
-                "Use inference='svi' or 'nuts', where the tree has them, for intervals."
+                "For intervals use inference='svi' or 'nuts', if the tree has them."
             )
         if self.settled in UNSETTLED:
             return UNSETTLED[self.settled]
         if self.faithful and self.settled == "yes":
-            return "can be used: the draws may stand for the posterior, given this tree."
+            return "can be used: the draws represent the posterior, given this tree."
         if self.kind == "chains":
-            doubted = ", ".join(check.name for check in self.checks if check.verdict == "doubtful")
-            return f"can be used as rough figures: {doubted} left some doubt."
+            doubtful = ", ".join(check.name for check in self.checks if check.verdict == "doubtful")
+            return f"can be used as rough figures: {doubtful} left some doubt."
         return (
             "approximate, from a variational fit whose error cannot be checked. "
             "Confirm important ones on a small tree with inference='nuts'."
@@ -179,7 +178,7 @@ class Convergence:
         raise KeyError(f"no check {name!r} among {[check.name for check in self.checks]}.")
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each check."""
+        """One row per check."""
         columns = ["about", "value", "threshold", "verdict", "says", "remedy"]
         rows = [[getattr(check, name) for name in columns] for check in self.checks]
         names = pd.Index([check.name for check in self.checks], name="check", dtype=object)
@@ -198,7 +197,7 @@ class Convergence:
 
 
 def _sentences(text: str) -> list[str]:
-    """The sentences, those after the first indented."""
+    """The sentences of a text, all but the first indented."""
     return text.replace(". ", f".\n{INDENT}").split("\n")
 
 

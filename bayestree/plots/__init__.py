@@ -1,7 +1,7 @@
-"""Pictures of fitted trees, in Matplotlib.
+"""Plots of fitted trees, in Matplotlib.
 
-Every function draws on the Axes it is given, or on a new Figure that pyplot does not know of,
-and returns the Axes; ``ax.figure.savefig`` writes it.
+Every function draws on the given Axes, or on a new Figure that is not registered with pyplot, and
+returns the Axes; use ``ax.figure.savefig`` to save it.
 """
 
 from bayestree.plots._boundary import boundary

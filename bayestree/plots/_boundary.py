@@ -1,4 +1,4 @@
-"""A tree of two features as a map: probabilities, borders and facets."""
+"""Map of a tree with two features: probabilities, borders and facets."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ from bayestree.plots._geometry import Window, band_fields, border_fields, facets
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import LOG2, Tree
 
-MARGIN = 0.06  # of the range of the rows, on every side
-REACH = 2.5  # standard deviations shown where there are no rows
-SHADE = 0.55  # strength of the colour of a certain class
+MARGIN = 0.06  # margin around the rows, as a share of their range
+REACH = 2.5  # standard deviations shown if no rows are given
+SHADE = 0.55  # colour strength of a class with probability 1
 SHADED: dict[str, Any] = {
     "origin": "lower",
     "aspect": "auto",
@@ -26,12 +26,12 @@ SHADED: dict[str, Any] = {
     "zorder": 0,
 }
 POINT: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.4, "zorder": 4}
-SIZE = 5.0, 4.4  # inches
-BESIDE = 0.75  # inches of them on the left of the map
-TICKS = 6  # intervals between them, at most
-MANY_DRAWS = 100  # above, the shade and the band have fewer points, ...
-LEAST = 80  # ... but so many on each side
-COARSE = 2  # the band is smooth: every second point of the grid will do
+SIZE = 5.0, 4.4  # figure size in inches
+BESIDE = 0.75  # inches to the left of the map
+TICKS = 6  # maximum number of intervals between ticks
+MANY_DRAWS = 100  # with more draws, the shading and the band use a coarser grid, ...
+LEAST = 80  # ... of at least this many points per side
+COARSE = 2  # the band is smooth: every second grid point suffices
 BORDER: dict[str, Any] = {"linewidths": 1.6, "zorder": 5}  # above the rows
 BAND: dict[str, Any] = {"alpha": 0.2, "zorder": 1}
 EDGE: dict[str, Any] = {"linewidths": 0.8, "linestyles": "dotted", "zorder": 1.5}
@@ -50,25 +50,24 @@ def boundary(
 ) -> Axes:
     """Map of a tree fitted to two features.
 
-    The shade is what ``predict_proba`` (``predict``, for a regressor) says: full colour where it
-    is sure of a class, white where all classes are as likely. Solid lines are the borders of the
+    The shading shows ``predict_proba`` (``predict`` for a regressor): full colour where one class
+    is certain, white where all classes are equally likely. Solid lines are the borders of the
     deterministic tree. Dashed lines are the facets of each node: the half-spaces that contain
-    its inner side, drawn where they bound it. The grey band is where the posterior does not
-    settle the side: the credible interval of P(right) holds 1/2.
+    its inner side, drawn where they bound it. The grey band is where the posterior leaves the
+    side open: the credible interval of P(right) contains 1/2.
 
     Parameters
     ----------
     estimator : fitted classifier or regressor
     X : array, shape (n, 2), optional
-        Rows to draw; they also set the window, which otherwise is that of most training rows.
+        Rows to draw; they also set the window, which otherwise covers most training rows.
     y : array, shape (n,), optional
-        Classes or values of the rows, shown by their colour.
+        Classes or values of the rows, shown by colour.
     ax : Axes, optional
     resolution : int
-        Points of the grid on each side; of the shade and the band fewer where there are more
-        than 100 draws.
+        Grid points per side; shading and band use fewer if there are more than 100 draws.
     band : bool
-        Whether the credible band of each border is drawn, where there are several draws.
+        Whether to draw the credible band of each border, if there are several draws.
     level : float
         Probability of the band.
 
@@ -85,7 +84,7 @@ def boundary(
     tree = tree_of(estimator)
     if tree.n_features != 2:
         raise ValueError(
-            f"boundary draws trees of 2 features, this one has {tree.n_features}; fit two "
+            f"boundary draws trees with 2 features, but this one has {tree.n_features}; fit two "
             "columns, or use plots.tree."
         )
     rows = None if X is None else np.asarray(X, dtype=np.float64)
@@ -94,11 +93,11 @@ def boundary(
     own = ax is None
     ax = ax or _style.new_axes(*SIZE)
     window = _window(tree, rows, resolution)
-    fewer = _window(tree, rows, _affordable(estimator, resolution))
+    shaded = _window(tree, rows, _affordable(estimator, resolution))
     classifies = tree.value.ndim == 2
-    (_shade_classes if classifies else _shade_values)(ax, estimator, tree, fewer)
+    (_shade_classes if classifies else _shade_values)(ax, estimator, tree, shaded)
     if band and has_draws(estimator):
-        coarse = _window(tree, rows, max(len(fewer.x) // COARSE, 2))
+        coarse = _window(tree, rows, max(len(shaded.x) // COARSE, 2))
         _bands(ax, estimator, tree, coarse, level)
     _borders(ax, tree, window)
     if rows is not None:
@@ -111,12 +110,12 @@ def boundary(
 def _check_rows(rows: FloatArray | None, target: NDArray[Any] | None) -> None:
     if rows is None:
         if target is not None:
-            raise ValueError("y is given without X, the rows it belongs to.")
+            raise ValueError("y is given without X; pass the rows as X too.")
         return
     if rows.ndim != 2 or rows.shape[1] != 2:
         raise ValueError(f"X must have shape (n, 2), got {rows.shape}.")
     if target is not None and target.shape != (len(rows),):
-        raise ValueError(f"y must have shape ({len(rows)},) as X has rows, got {target.shape}.")
+        raise ValueError(f"y must have shape ({len(rows)},) to match X, got {target.shape}.")
 
 
 def _window(tree: RoutedTree, rows: FloatArray | None, resolution: int) -> Window:
@@ -131,7 +130,7 @@ def _window(tree: RoutedTree, rows: FloatArray | None, resolution: int) -> Windo
 
 
 def _named(estimator: Any, rows: FloatArray) -> Any:
-    """Rows with the names that the estimator was fitted with, so that it does not warn."""
+    """Rows with the feature names of the fit, which avoids a warning."""
     names = getattr(estimator, "feature_names_in_", None)
     return rows if names is None else pd.DataFrame(rows, columns=list(names))
 
@@ -142,9 +141,9 @@ def _shade_classes(ax: Axes, estimator: Any, tree: RoutedTree, window: Window) -
     else:
         probability = tree.predict(window.rows)
     n_classes = probability.shape[1]
-    sure = (probability.max(axis=1, keepdims=True) - 1 / n_classes) / (1 - 1 / n_classes)
+    certainty = (probability.max(axis=1, keepdims=True) - 1 / n_classes) / (1 - 1 / n_classes)
     ink = 1 - probability @ _style.class_colours(n_classes)
-    image = (1 - SHADE * sure * ink).clip(0, 1).reshape(*window.shape, 3)
+    image = (1 - SHADE * certainty * ink).clip(0, 1).reshape(*window.shape, 3)
     ax.imshow(image, extent=_extent(window), **SHADED)
 
 
@@ -161,7 +160,7 @@ def _shade_values(ax: Axes, estimator: Any, tree: RoutedTree, window: Window) ->
 
 
 def _affordable(estimator: Any, resolution: int) -> int:
-    """Points on each side of the grid on which draws are averaged: fewer where draws are many."""
+    """Points per side of the grid on which draws are averaged: fewer if there are many draws."""
     if not has_draws(estimator):
         return resolution
     posterior = estimator.posterior_
@@ -176,9 +175,9 @@ def _extent(window: Window) -> tuple[float, float, float, float]:
 
 
 def _bands(ax: Axes, estimator: Any, tree: RoutedTree, window: Window, level: float) -> None:
-    """Where the posterior leaves the side of each node open."""
+    """Draw the regions in which the posterior leaves the side of each node open."""
     interval = estimator.split_uncertainty(_named(estimator, window.rows), level=level).interval
-    # The map of values holds all greys: a veil is lighter than all of them.
+    # The colour map of values contains all greys, so the band is white there.
     colour = _style.INK if tree.value.ndim == 2 else "white"
     for field in band_fields(tree, interval, window.rows):
         if field.min() < 0 < field.max():
@@ -190,7 +189,7 @@ def _bands(ax: Axes, estimator: Any, tree: RoutedTree, window: Window, level: fl
 
 
 def _borders(ax: Axes, tree: RoutedTree, window: Window) -> None:
-    """Where each node splits at 1/2, on the part of the plane that reaches it, and its facets."""
+    """Draw the border P(right) = 1/2 of each node where the node is reached, and its facets."""
     for node, score in border_fields(tree, window.rows):
         if np.nanmin(score) < LOG2 < np.nanmax(score):
             lines = ax.contour(
@@ -203,7 +202,7 @@ def _borders(ax: Axes, tree: RoutedTree, window: Window) -> None:
 
 
 def _halo(tree: RoutedTree, line: float) -> list[AbstractPathEffect]:
-    """White around a line on the map of values, which is nearly as dark in places."""
+    """A white outline for lines on the map of values, parts of which are nearly as dark."""
     return [] if tree.value.ndim == 2 else [withStroke(linewidth=line + 1, foreground="white")]
 
 
@@ -219,7 +218,7 @@ def _points(
 
 
 def _point_size(rows: FloatArray) -> float:
-    """Area of a point: less where there are many."""
+    """Area of a point, smaller if there are many."""
     return float(np.clip(14 * (500 / max(len(rows), 1)) ** 0.5, 3.0, 18.0))
 
 
@@ -230,15 +229,12 @@ def _class_points(
     labels = getattr(estimator, "classes_", np.arange(len(names)))
     colours = _style.class_colours(len(names))
     for label, name, colour in zip(labels, names, colours, strict=True):
-        own = rows[target == label]
-        ax.scatter(own[:, 0], own[:, 1], color=colour, label=name, s=_point_size(rows), **POINT)
+        x, y = rows[target == label].T
+        ax.scatter(x, y, color=colour, label=name, s=_point_size(rows), **POINT)
 
 
 def _legend(ax: Axes, *, own: bool) -> None:
-    """Above the map: classes and, last, the band, in as many lines as they need.
-
-    A figure of our ``own`` grows by these lines.
-    """
+    """Legend above the map: the classes, then the band. Figures created here (``own``) grow."""
     handles, labels = ax.get_legend_handles_labels()
     if not handles:
         return
@@ -267,8 +263,7 @@ def _legend(ax: Axes, *, own: bool) -> None:
 
 
 def _value_points(ax: Axes, rows: FloatArray, target: NDArray[Any]) -> None:
-    # On the scale of the shade, so that a point that vanishes is one that is predicted well.
-    shade = ax.images[-1]
+    shade = ax.images[-1]  # the same colour scale: well-predicted points blend in
     ax.scatter(rows[:, 0], rows[:, 1], c=shade.to_rgba(target), s=_point_size(rows), **POINT)
 
 

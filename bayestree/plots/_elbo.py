@@ -1,4 +1,4 @@
-"""How the bound of a variational fit rose."""
+"""Trace of the ELBO of a variational fit."""
 
 from typing import Any
 
@@ -10,22 +10,22 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree._utils.arrays import FloatArray
 from bayestree.plots import _style
 
-WINDOW = 20  # one over the share of the trace that a running median covers
-STEEP = 10  # one over the share of the trace that the axis need not hold
-ROOM = 0.12  # above and below, of what is shown
+WINDOW = 20  # the running median covers 1 / WINDOW of the trace
+STEEP = 10  # the first 1 / STEEP of the trace may lie outside the axis
+ROOM = 0.12  # margin above and below, as a share of the range shown
 
 
 def elbo(estimator: Any, ax: Axes | None = None) -> Axes:
-    """Trace of the evidence lower bound, by epoch.
+    """Trace of the evidence lower bound (ELBO) by epoch.
 
-    The thin line is the bound as it was estimated from one draw and minibatches, the thick one
-    its running median over a twentieth of the epochs, the dashed one the bound of the finished
-    fit on all rows (untempered, the mean of several draws). The first tenth of the epochs and
-    single estimates may lie below the axis. A fit has settled where the thick line is level.
+    The thin line is the bound estimated from one draw and minibatches, the thick line its running
+    median over a twentieth of the epochs, the dashed line the bound of the finished fit on all
+    rows (untempered, mean of several draws). The first tenth of the epochs and single estimates
+    may lie below the axis. A fit has settled where the thick line is level.
 
-    With ``search_facets`` the trace is that of the joint fit that closes the search, a fifth as
-    long: it starts where the search has ended, and should be level throughout. What the search
-    gained is in ``posterior_.settings["facet_trace"]``.
+    With ``search_facets``, the trace is that of the final joint fit, which is a fifth as long: it
+    starts where the search ended and should be level throughout. The gains of the search are in
+    ``posterior_.settings["facet_trace"]``.
 
     Parameters
     ----------
@@ -71,8 +71,8 @@ def _trace_of(estimator: Any) -> tuple[FloatArray, float]:
         )
     if "elbo" not in posterior.stats:
         raise ValueError(
-            f"the posterior was made by inference={posterior.inference!r}, which climbs no ELBO; "
-            "fit with inference='svi', and a tree that splits."
+            f"inference={posterior.inference!r} recorded no ELBO; fit with inference='svi', and "
+            "a tree that splits."
         )
     trace = np.asarray(posterior.stats["elbo"], dtype=np.float64)
     return trace, float(posterior.stats.get("final_elbo", trace[-1]))

@@ -1,18 +1,17 @@
-"""Where borders, facets and credible bands of a tree of two features lie."""
+"""Borders, facets and credible bands of a tree with two features."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logit
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import LOG2, Tree, facet_threshold
 
-STEPS = 600  # points of a facet, to find where its node is reached
-CERTAIN = 1e-12  # probabilities nearer to 0 and 1 are as good as these
+STEPS = 600  # points per facet at which reachability of its node is tested
+CERTAIN = 1e-12  # probabilities are clipped to [CERTAIN, 1 - CERTAIN]
 
 
 class Window(NamedTuple):
@@ -35,7 +34,7 @@ class Window(NamedTuple):
 
 
 def border_fields(tree: RoutedTree, rows: FloatArray) -> Iterator[tuple[int, FloatArray]]:
-    """Each node that some rows reach, and its scores: at the border log 2, nan beyond its reach."""
+    """Each reached node with its scores: log 2 on the border, NaN where it is not reached."""
     for node, reached, _ in tree.walk(rows):
         score = np.full(len(rows), np.nan)
         score[reached] = tree.score(node, rows[reached])
@@ -43,25 +42,13 @@ def border_fields(tree: RoutedTree, rows: FloatArray) -> Iterator[tuple[int, Flo
 
 
 def band_fields(tree: RoutedTree, interval: FloatArray, rows: FloatArray) -> Iterator[FloatArray]:
-    """For each node, a field that is negative in its band and continuous across the band's edge.
+    """For each node, a field (n,) that is negative in its band and continuous across the edge.
 
-    In the band, the credible interval of P(right) holds 1/2; it ends where the deterministic
-    tree no longer reaches the node.
-
-    Parameters
-    ----------
-    tree : Tree
-    interval : array, shape (n, V, 2)
-        Of P(right) at each point of a grid.
-    rows : array, shape (n, 2)
-        These points.
-
-    Yields
-    ------
-    array, shape (n,)
+    In the band, the credible interval (n, V, 2) of P(right) at ``rows`` contains 1/2; the band
+    ends where the deterministic tree does not reach the node.
     """
     low, high = np.moveaxis(logit(interval.clip(CERTAIN, 1 - CERTAIN)), -1, 0)
-    # beyond[v] is negative where the path to v is taken
+    # beyond[v] is negative where the path to v is taken; a maximum intersects such regions.
     beyond = np.full((tree.n_nodes, len(rows)), -np.inf)
     for node, pair in enumerate(tree.topology.children):
         yield np.maximum(np.maximum(low[:, node], -high[:, node]), beyond[node])
@@ -72,11 +59,11 @@ def band_fields(tree: RoutedTree, interval: FloatArray, rows: FloatArray) -> Ite
 
 
 def facets(tree: Tree, node: int, window: Window) -> Iterator[FloatArray]:
-    """The segments on which each facet of a node bounds its polytope; gaps are nan."""
-    own = tree.experts(node)
-    normal = tree.hyperplane[own]
-    bound = facet_threshold(tree.weight[own]) - tree.intercept[own]
-    # The sides of the window bound like facets do.
+    """The segments on which each facet of a node bounds its polytope; gaps are NaN."""
+    experts = tree.experts(node)
+    normal = tree.hyperplane[experts]
+    bound = facet_threshold(tree.weight[experts]) - tree.intercept[experts]
+    # The sides of the window act as further half-spaces.
     normals = np.concatenate([normal, np.eye(2), -np.eye(2)])
     bounds = np.concatenate([bound, window.high, -window.low])
     for k in range(len(normal)):
@@ -90,7 +77,10 @@ def facets(tree: Tree, node: int, window: Window) -> Iterator[FloatArray]:
 
 
 def _clip(normals: FloatArray, bounds: FloatArray, k: int) -> tuple[FloatArray, FloatArray] | None:
-    """Ends of the part of the line normal_k . x = bound_k where all other bounds hold."""
+    """Ends of the part of the line normal_k . x = bound_k on which all other bounds hold.
+
+    On the line x = foot + t along, another half-space reads t slope <= room.
+    """
     squared = float(normals[k] @ normals[k])
     if squared == 0:
         return None
@@ -108,11 +98,10 @@ def _clip(normals: FloatArray, bounds: FloatArray, k: int) -> tuple[FloatArray, 
     return foot + low * along, foot + high * along
 
 
-def _reaches(tree: RoutedTree, node: int, rows: FloatArray) -> NDArray[np.bool_]:
+def _reaches(tree: RoutedTree, node: int, rows: FloatArray) -> BoolArray:
     """Whether each row reaches a node."""
+    member = np.zeros(len(rows), dtype=bool)
     for found, reached, _ in tree.walk(rows):
         if found == node:
-            member = np.zeros(len(rows), dtype=bool)
             member[reached] = True
-            return member
-    return np.zeros(len(rows), dtype=bool)
+    return member

@@ -1,4 +1,4 @@
-"""How many facets each polytope has, and how many were expected before the data."""
+"""Posterior and prior of the number of facets of each polytope."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ NAMES: dict[Measure, str] = {
     "effective": "effective experts",
 }
 PANEL = _style.Size(2.0, 1.75, above=0.3)
-RARE = 0.005  # sizes beyond the last that has this probability somewhere are not shown
+RARE = 0.005  # the axis ends at the largest size with a higher probability in some panel
 
 
 def polytope_size(
@@ -29,23 +29,23 @@ def polytope_size(
     nodes: Sequence[str | int] | None = None,
     prior: bool = True,
 ) -> NDArray[Any]:
-    """Posterior of the size of each polytope beside its prior, one panel for each node.
+    """Posterior and prior of the size of each polytope, one panel per node.
 
-    Bars are the posterior, the dashed outline is the prior of the same quantity. Where the two
-    agree, the data said nothing of the size. The last panel has the number of leaves in use, if
-    it is known.
+    Bars show the posterior, the dashed outline the prior of the same quantity. Where they agree,
+    the data are uninformative about the size. The last panel shows the number of leaves in use,
+    if known.
 
     Parameters
     ----------
     estimator : fitted estimator with a posterior, or the PolytopeSize it returned
     measure : {"facets", "weights", "effective"}
-        See :class:`bayestree.diagnostics.PolytopeSize`; ``effective`` in whole numbers.
+        See :class:`bayestree.diagnostics.PolytopeSize`; ``effective`` is rounded to integers.
     ax : array of Axes, optional
-        One for each panel.
+        One per panel.
     nodes : sequence of str or int, optional
         Paths of nodes from the root, or their numbers; by default the 12 that most rows reach.
     prior : bool
-        Whether the prior is drawn, where it is known.
+        Whether to draw the prior, if it is known.
 
     Returns
     -------
@@ -54,8 +54,8 @@ def polytope_size(
     Raises
     ------
     ValueError
-        If the tree has no split, there is no such node or measure, or ``ax`` has not one Axes for
-        each panel.
+        If the tree has no split, there is no such node or measure, or the number of ``ax`` is
+        wrong.
     """
     if measure not in NAMES:
         raise ValueError(f"measure must be one of {', '.join(NAMES)}, got {measure!r}.")
@@ -94,10 +94,7 @@ def _common_range(axes: NDArray[Any], posterior: FloatArray, prior: FloatArray |
 
 
 def _range(ax: Axes, *tables: FloatArray, least: int = 1) -> None:
-    """Axes that hold all sizes that are not rare in some of the tables (nodes, sizes).
-
-    They begin at ``least``, or before.
-    """
+    """Axis range that contains ``least`` and all sizes that are not rare in every table."""
     likely = [np.flatnonzero((table > RARE).any(axis=0)) for table in tables]
     low, high = min(found[0] for found in likely), max(found[-1] for found in likely)
     top = max(float(table.max()) for table in tables)

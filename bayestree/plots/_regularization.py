@@ -1,4 +1,4 @@
-"""Error against size over a series of penalties."""
+"""Error against model size along a regularization path."""
 
 from typing import Any
 
@@ -9,27 +9,27 @@ from bayestree.plots import _style
 
 
 def regularization_path(path: Any, ax: Axes | None = None) -> Axes:
-    """Error of trees by their number of parameters, over a series of penalties.
+    """Error of trees against their number of parameters, along a regularization path.
 
-    As in the paper on sparse oblique trees: training error (open marks) and validation error
-    (full ones) against the number of coefficients that are not 0. Figures beside the marks are
-    penalties; the tree of least validation error is ringed, with its number of leaves.
+    As in the paper on sparse oblique trees: training error (open markers) and validation error
+    (filled markers) against the number of non-zero coefficients. Numbers next to the markers are
+    penalties; the tree with the lowest validation error is circled.
 
     Parameters
     ----------
     path : RegularizationPath
-        Of :func:`bayestree.regularization_path`.
+        Result of :func:`bayestree.regularization_path`.
     ax : Axes, optional
 
     Returns
     -------
     Axes
-        The error is 1 - accuracy in per cent, or 1 - R^2 of a regression.
+        The error is 1 - accuracy in per cent, or 1 - R^2 for regression.
 
     Raises
     ------
     TypeError
-        If ``path`` is none.
+        If ``path`` is not a RegularizationPath.
     """
     if not hasattr(path, "nonzeros"):
         raise TypeError(
@@ -38,7 +38,7 @@ def regularization_path(path: Any, ax: Axes | None = None) -> Axes:
     classifies = hasattr(path.estimators[0], "classes_")
     factor = 100.0 if classifies else 1.0
     ax = ax or _style.new_axes(5.0, 3.4)
-    size = np.maximum(path.nonzeros, 1)  # a single leaf has none, and the axis is logarithmic
+    size = np.maximum(path.nonzeros, 1)  # log axis; a single leaf has no coefficients
     error = factor * (1 - path.score)
     train = factor * (1 - path.train_score)
     colour = _style.POSTERIOR
@@ -56,15 +56,10 @@ def regularization_path(path: Any, ax: Axes | None = None) -> Axes:
         )
     best = path.best
     label = f"λ = {path.lambdas[best]:.3g}, {path.leaves[best]:,} leaves"
-    ring: dict[str, Any] = {
-        "marker": "o",
-        "markersize": 12,
-        "markerfacecolor": "none",
-        "linestyle": "none",
-    }
-    ax.plot(size[best : best + 1], error[best : best + 1], color=_style.DOUBT, label=label, **ring)
+    ring: dict[str, Any] = {"markersize": 12, "markerfacecolor": "none", "color": _style.DOUBT}
+    ax.plot(size[best], error[best], "o", label=label, **ring)
     ax.set_xscale("log")
-    ax.set(xlabel="coefficients that are not 0", ylabel="error (%)" if classifies else "1 - R²")
+    ax.set(xlabel="non-zero coefficients", ylabel="error (%)" if classifies else "1 - R²")
     ax.margins(y=0.12)
     ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, frameon=False, fontsize=9)
     _style.open_frame(ax)

@@ -1,4 +1,4 @@
-"""What the priors shrank: weights of experts, and coefficients of their hyperplanes."""
+"""Shrinkage by the priors: weights of experts and coefficients of their hyperplanes."""
 
 from typing import Any
 
@@ -7,12 +7,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from bayestree._utils.arrays import FloatArray
+from bayestree.diagnostics.draws import tails
 from bayestree.diagnostics.shrinkage import Shrinkage
 from bayestree.plots import _style
 
-FLOOR = 1e-6  # of the largest weight: intervals that reach below end at the axis
-NAMED = 40  # features whose names are written, at most
-KEPT = "Blues_r"  # colour map of shrinkage factors: what is shrunk to zero is white
+FLOOR = 1e-6  # intervals are cut off at this share of the largest weight
+MOST_NAMES = 40  # with more features, names are omitted
+COLOURS = "Blues_r"  # colour map of shrinkage factors: white means shrunk to zero
 HALF = 0.5
 
 
@@ -25,10 +26,10 @@ def shrinkage(
 ) -> Axes:
     """Sorted weights of a node's experts, posterior against prior, on a log scale.
 
-    The k-th place is the k-th largest weight of each draw, whichever expert has it. Points are
-    medians, bars central intervals; the grey band and its dashed middle are the prior's. The
-    heading has the effective number of experts, (sum of r)^2 / sum of r^2: posterior median and
-    interval. Intervals that reach below a millionth of the largest weight are cut there.
+    The k-th place shows the k-th largest weight of each draw, whichever expert has it. Points are
+    medians, bars central intervals; the grey band and the dashed line are those of the prior. The
+    title gives the posterior median and interval of the effective number of experts,
+    (sum r)^2 / sum r^2. Intervals are cut off at a millionth of the largest weight.
 
     Parameters
     ----------
@@ -48,30 +49,29 @@ def shrinkage(
     ValueError
         If there is no such node, the split has no weights, or ``level`` is not between 0 and 1.
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, got {level}.")
+    low, high = tails(level)
     found = _style.result_of(estimator, Shrinkage, "shrinkage")
     place = _style.place_of(found.labels, node)
     if (found.weight == 1).all():
         raise ValueError(
-            "every weight is 1: oblique splits have no weights to shrink; see "
+            "every weight is 1: oblique splits have no weights to shrink; use "
             "plots.shrinkage_factors, or fit with n_experts of 2 or more."
         )
-    tails = [(1 - level) / 2, HALF, (1 + level) / 2]
-    bands = {"posterior": _quantiles(found.weight[:, :, place], tails)}
+    probs = [low, HALF, high]
+    bands = {"posterior": _quantiles(found.weight[:, :, place], probs)}
     if len(found.prior_weight):
-        bands["prior"] = _quantiles(found.prior_weight, tails)
+        bands["prior"] = _quantiles(found.prior_weight, probs)
     top = max(float(band.max()) for band in bands.values())
     ax = ax or _style.new_axes(4.6, 3.2)
     for name, band in bands.items():
-        # A weight that underflowed has no place on a log scale; this one is far below the axis.
+        # Weights that underflowed to 0 are drawn far below the logarithmic axis.
         (_posterior if name == "posterior" else _prior)(ax, np.maximum(band, 1e-300))
     lowest = max(float(bands["posterior"][0].min()), FLOOR * top)
     n_experts = found.weight.shape[-1]
     ax.set(yscale="log", ylim=(lowest / 2, 2 * top), xlim=(0.5, n_experts + 0.5))
     ax.set(xlabel="place among the node's experts", ylabel="weight r")
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
-    low, middle, high = np.quantile(found.effective[:, :, place], tails)
+    low, middle, high = np.quantile(found.effective[:, :, place], probs)
     _style.panel_title(ax, found.labels[place], f"effective: {middle:.1f} [{low:.1f}, {high:.1f}]")
     ax.legend(loc="upper right", frameon=False, fontsize=9)
     _style.open_frame(ax)
@@ -81,10 +81,10 @@ def shrinkage(
 def shrinkage_factors(estimator: Any, node: str | int = "root", ax: Axes | None = None) -> Axes:
     """Shrinkage factors of the coefficients of a node's experts, as a heat map.
 
-    A row for each expert that votes and that half of the draws have, a column for each feature.
-    White is left to the prior (factor 1: it alone speaks), dark is left alone (factor 0: the data
-    alone speak). The sign of a coefficient stands where it is not shrunk away: where the factor is
-    no more than 1/2, or nearly all draws agree on the sign, and the prior but bounds the size.
+    One row per expert that votes and occurs in half of the draws, one column per feature. White
+    (factor 1) means determined by the prior, dark (factor 0) by the data. The sign of a
+    coefficient is shown unless it is shrunk away: if the factor is at most 1/2, or nearly all
+    draws agree on the sign, so that the prior only limits the size.
 
     Parameters
     ----------
@@ -100,16 +100,16 @@ def shrinkage_factors(estimator: Any, node: str | int = "root", ax: Axes | None 
     Raises
     ------
     ValueError
-        If there is no such node, or its factors are not known: there is a single draw, or no
-        expert is in half of the draws.
+        If there is no such node, or its factors are unknown: there is a single draw, or no
+        expert occurs in half of the draws.
     """
     found = _style.result_of(estimator, Shrinkage, "shrinkage")
     place = _style.place_of(found.labels, node)
     known = ~np.isnan(found.kappa[place]).all(axis=-1)
     if not known.any():
         raise ValueError(
-            "the shrinkage factors are not known: one draw has no spread (fit with "
-            "inference='svi'), or no expert is in half of the draws."
+            "the shrinkage factors are unknown: a single draw has no spread (fit with "
+            "inference='svi'), or no expert occurs in half of the draws."
         )
     experts = np.flatnonzero(known & found.counts[place])
     if len(experts) == 0:
@@ -117,12 +117,12 @@ def shrinkage_factors(estimator: Any, node: str | int = "root", ax: Axes | None 
     kappa = found.kappa[place, experts]
     names = found.feature_names or tuple(f"x{j}" for j in range(kappa.shape[1]))
     if ax is None:
-        longest = max(len(name) for name in names) if len(names) <= NAMED else 5
+        longest = max(len(name) for name in names) if len(names) <= MOST_NAMES else 5
         height = 0.45 + max(0.28 * len(experts), 1.15) + 0.075 * longest
         ax = _style.new_axes(1.9 + min(0.28 * len(names), 11.0), height)
-    image = ax.imshow(kappa, cmap=KEPT, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    image = ax.imshow(kappa, cmap=COLOURS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     ax.set(yticks=range(len(experts)), yticklabels=[f"expert {k}" for k in experts])
-    if len(names) <= NAMED:
+    if len(names) <= MOST_NAMES:
         ax.set_xticks(range(len(names)), names, rotation=90, fontsize=_style.SMALL)
         signed = ~found.shrunk_away[place, experts]
         _signs(ax, kappa, np.where(signed, found.coefficient[place, experts], 0.0))
@@ -136,9 +136,9 @@ def shrinkage_factors(estimator: Any, node: str | int = "root", ax: Axes | None 
     return ax
 
 
-def _quantiles(weight: FloatArray, tails: list[float]) -> FloatArray:
-    """Of each place over all draws, shape (tails, K)."""
-    return np.quantile(weight.reshape(-1, weight.shape[-1]), tails, axis=0)
+def _quantiles(weight: FloatArray, probs: list[float]) -> FloatArray:
+    """Quantiles of each place over all draws, shape (probs, K)."""
+    return np.quantile(weight.reshape(-1, weight.shape[-1]), probs, axis=0)
 
 
 def _posterior(ax: Axes, band: FloatArray) -> None:
@@ -159,7 +159,7 @@ def _prior(ax: Axes, band: FloatArray) -> None:
 
 
 def _signs(ax: Axes, kappa: FloatArray, coefficient: FloatArray) -> None:
-    """Signs of those that are not zero, to be read on dark cells and on light ones."""
+    """Write the signs of non-zero coefficients, legible on dark and light cells."""
     middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": _style.SMALL}
     for row, column in np.argwhere(coefficient != 0):
         sign = "+" if coefficient[row, column] > 0 else "\N{MINUS SIGN}"
@@ -168,7 +168,6 @@ def _signs(ax: Axes, kappa: FloatArray, coefficient: FloatArray) -> None:
 
 
 def _grid(ax: Axes, shape: tuple[int, ...]) -> None:
-    """Thin lines between the cells."""
     ax.set_xticks(np.arange(1, shape[1]) - HALF, minor=True)
     ax.set_yticks(np.arange(1, shape[0]) - HALF, minor=True)
     ax.grid(which="minor", color="#BBBBBB", linewidth=0.5)

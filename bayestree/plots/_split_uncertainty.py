@@ -1,4 +1,4 @@
-"""How sure each split is of each row."""
+"""Posterior of the side of each row at each split."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,9 +16,9 @@ from bayestree.diagnostics.uncertainty import SplitUncertainty
 from bayestree.plots import _style
 
 PANEL = _style.Size(2.5, 2.0, above=0.3)
-HALF = 0.5  # where a split is, and the least chance of reaching a node with which a row is shown
-STRIP = (-0.2, -0.08)  # where the classes of the rows are
-MARK = 9.0  # area of the mark of a row in doubt
+HALF = 0.5  # P(right) at the border; rows less likely to reach a node are not shown
+STRIP = (-0.2, -0.08)  # vertical extent of the strip of classes
+MARK = 9.0  # area of the marker of an uncertain row
 
 
 def split_uncertainty(
@@ -29,24 +29,25 @@ def split_uncertainty(
     *,
     nodes: Sequence[str | int] | None = None,
 ) -> NDArray[Any]:
-    """P(right) of the rows at each node, one panel for each node.
+    """P(right) of the rows at each node, one panel per node.
 
-    Rows that reach the node with a chance of a half or more, sorted by the mean of P(right), that
-    of going right, out of its polytope. The line is the mean, the band the credible interval. Rows
-    whose interval holds 1/2, so that their side is in doubt, are marked and counted. A split that
-    is sure is a step with a thin band; one that is soft has a slope; one that the data do not
-    settle has a wide band. The strip below has the colours of ``y``: a good split parts them.
+    The rows with a probability of at least 1/2 of reaching the node are sorted by the mean of
+    P(right), the probability of leaving its polytope. The line is the mean, the band the credible
+    interval. Rows whose interval contains 1/2 are marked and counted: their side is uncertain. A
+    hard split appears as a step with a thin band, a soft one as a slope, and one that the data do
+    not determine has a wide band. The strip below shows the colours of ``y``: a good split
+    separates them.
 
     Parameters
     ----------
     estimator : fitted estimator with a posterior, or the SplitUncertainty it returned
     X : array, shape (n, d)
-        Rows; left out where a SplitUncertainty is given.
+        Rows; omit for a SplitUncertainty.
     y : array, shape (n,), optional
-        Classes or values of the rows. Classes have the colours of the other pictures where the
-        estimator is given; other labels of the rows (of a finer grouping, say) have their own.
+        Classes or values of the rows. Classes of a given estimator have the same colours as in
+        the other plots; other labels, such as a finer grouping, have colours of their own.
     ax : array of Axes, optional
-        One for each node.
+        One per node.
     nodes : sequence of str or int, optional
         Paths of nodes from the root, or their numbers; by default the 12 that most rows reach.
 
@@ -78,21 +79,21 @@ def split_uncertainty(
 
 def _found(estimator: Any, X: ArrayLike | None) -> SplitUncertainty:
     if not isinstance(estimator, SplitUncertainty) and X is None:
-        raise ValueError("X is missing: the rows whose sides are asked for.")
+        raise ValueError("X is missing; pass the rows whose sides are to be shown.")
     return _style.result_of(estimator, SplitUncertainty, "split_uncertainty", X)
 
 
 def _colours_of(
     y: NDArray[Any], found: SplitUncertainty, estimator: Any
 ) -> tuple[FloatArray, list[Patch]]:
-    """Colour of each row, shape (n, 3); and of each class, for the legend."""
+    """Colours of the rows, shape (n, 3), and legend entries of the classes."""
     if y.shape != (len(found.mean),):
-        raise ValueError(f"y must have shape ({len(found.mean)},) as X has rows, got {y.shape}.")
+        raise ValueError(f"y must have shape ({len(found.mean)},) to match X, got {y.shape}.")
     if found.total_entropy is None and y.dtype.kind in "biuf":
         scale = Normalize(float(y.min()), float(y.max()))
         return np.asarray(mpl.colormaps[_style.VALUES](scale(y)))[:, :3], []
     classes = np.asarray(getattr(estimator, "classes_", np.unique(y)))
-    if not np.isin(y, classes).all():  # labels of another kind, with colours of their own
+    if not np.isin(y, classes).all():  # labels other than the classes
         classes = np.unique(y)
     palette = _style.class_colours(len(classes))
     named = zip(classes, palette, strict=True) if len(classes) <= len(_style.PALETTE) else []
@@ -101,7 +102,7 @@ def _colours_of(
 
 
 def _rows(ax: Axes, mean: FloatArray, interval: FloatArray) -> int:
-    """Draw sorted rows; the number of those whose side is in doubt."""
+    """Draw sorted rows and return how many of them are uncertain."""
     places = np.arange(1, len(mean) + 1)
     low, high = interval.T
     doubt = (low < HALF) & (high > HALF)
@@ -122,7 +123,6 @@ def _rows(ax: Axes, mean: FloatArray, interval: FloatArray) -> int:
 
 
 def _strip(ax: Axes, colours: FloatArray) -> None:
-    """The colour of each row, side by side below the curve."""
     extent = (0.5, len(colours) + 0.5, *STRIP)
     ax.imshow(colours[None], extent=extent, aspect="auto", interpolation="nearest", zorder=1)
 

@@ -54,7 +54,7 @@ class TestByHand:
         assert np.isnan(found.log_score.error)
         assert (found.n_zero, found.n_rows) == (1, 2)
         assert found.brier.value == 1.0
-        assert "1 rows hold a class that was given probability 0" in str(found)
+        assert "Rows whose class was given probability 0: 1." in str(found)
 
 
 def test_agrees_with_scikit_learn(forecast):
@@ -133,9 +133,9 @@ def test_bad_input():
         calibration([0], [[np.nan, 1.0]])
     with pytest.raises(ValueError, match=r"probability must have shape"):
         calibration([0], [[1.0]])
-    with pytest.raises(ValueError, match=r"y must have shape \(2,\), as probability, got \(1,\)"):
+    with pytest.raises(ValueError, match=r"y must have shape \(2,\) like probability, got \(1,\)"):
         calibration([0], [0.5, 0.5])
-    with pytest.raises(ValueError, match="y holds 2, which is not among the classes"):
+    with pytest.raises(ValueError, match="y contains 2, which is not among the classes"):
         calibration([0, 2], [0.5, 0.5])
     with pytest.raises(ValueError, match="classes must name 2 columns"):
         calibration([0, 1], [0.5, 0.5], classes=["a"])

@@ -165,7 +165,7 @@ def test_facets_in_words():
     draws = planted(np.random.default_rng(7), missing=1)
     found = facets_of(draws, feature_names=("age", "dose"), label="LR")
     assert str(found).splitlines() == [
-        "Facets of node LR: 40 draws, limits with intervals of 90 %",
+        "Facets of node LR: 40 draws, limits with 90 % intervals",
         "facet  probability  inside is",
         "    1         1.00  age - 3.46 dose >= 48.8  (48.3 to 49.3)",
         "    2         1.00  dose - 0.00892 age >= -2.847  (-2.874 to -2.827)",

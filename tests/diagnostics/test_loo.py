@@ -103,7 +103,7 @@ class TestCompare:
         good = loo(tosses()[0])
         for found in (bad.compare(good), good.compare(bad), bad.compare(bad)):
             assert found.n_bad == len(Y)
-        assert "12 rows with a k too large" in str(bad.compare(good))
+        assert "unreliable rows: 12" in str(bad.compare(good))
         assert "k too large" not in str(good.compare(good))
 
     def test_one_row_has_no_standard_error(self):
@@ -176,7 +176,7 @@ class TestArviz:
             loo_of(arviz_compat.container(groups, {}))
 
     def test_what_is_missing_is_named(self):
-        with pytest.raises(ValueError, match="no 'y', only"):
+        with pytest.raises(ValueError, match="no variable 'y', only"):
             loo_of(container(tosses()[0]), "y")
         without = arviz_compat.container({"posterior": xr.Dataset()}, {})
         with pytest.raises(ValueError, match="no group 'log_likelihood'"):

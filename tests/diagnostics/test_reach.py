@@ -98,5 +98,5 @@ def test_leaves_are_those_of_a_naive_walk(seed, topology, n):
 def test_bad_input():
     rng = np.random.default_rng(0)
     draws = draws_of(rng)
-    with pytest.raises(ValueError, match=r"none for the node 1"):
+    with pytest.raises(ValueError, match=r"must not be empty for node 1"):
         node_reach(draws, np.zeros((3, 2)), [np.arange(3), np.arange(0)], np.arange(2))

@@ -201,7 +201,7 @@ class TestPolytopeSize:
         draws, X, rows = case
         with pytest.raises(ValueError, match="2 nodes, got 1"):
             polytope_size(draws, X, rows[:1])
-        with pytest.raises(ValueError, match=r"none for the node 1"):
+        with pytest.raises(ValueError, match=r"must not be empty for node 1"):
             polytope_size(draws, X, [rows[0], rows[1][:0]])
         with pytest.raises(ValueError, match=r"X must have shape \(n, 3\)"):
             polytope_size(draws, X[:, :2], rows)

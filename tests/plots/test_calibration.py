@@ -52,5 +52,5 @@ def test_refuses_what_is_no_calibration(found):
         plots.calibration({"posterior": found, "tree": 3})
     with pytest.raises(TypeError, match="found must be"):
         plots.calibration(np.ones(3))
-    with pytest.raises(ValueError, match="found is empty"):
+    with pytest.raises(ValueError, match="found must not be empty"):
         plots.calibration({})

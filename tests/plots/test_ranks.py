@@ -63,9 +63,9 @@ def test_wider_bins_are_expected_to_hold_more():
     [
         ([], {}, "one or more, got"),
         ([[1]], {}, "shape"),
-        ([0.5], {}, "whole numbers from 0 to n_draws = 9"),
-        ([10], {}, "whole numbers"),
-        ([-1], {}, "whole numbers"),
+        ([0.5], {}, "integers from 0 to n_draws = 9"),
+        ([10], {}, "integers"),
+        ([-1], {}, "integers"),
         ([1], {"n_bins": 11}, "n_bins must lie between 1 and n_draws \\+ 1 = 10, got 11"),
         ([1], {"level": 1.0}, "level must lie between 0 and 1"),
     ],

@@ -137,7 +137,7 @@ def test_refuses_other_nodes_levels_and_single_draws():
         plots.shrinkage(make_shrinkage(weight=np.ones((1, 5, 2, 1))))
     with pytest.raises(ValueError, match="the tree has no split"):
         plots.shrinkage(make_shrinkage(labels=()))
-    with pytest.raises(ValueError, match=r"one draw has no spread \(fit with inference='svi'"):
+    with pytest.raises(ValueError, match=r"a single draw has no spread \(fit with inference='svi'"):
         plots.shrinkage_factors(make_shrinkage(kappa=np.full((2, 3, 2), np.nan)))
     with pytest.raises(TypeError, match="the Shrinkage that its shrinkage returns"):
         plots.shrinkage(object())

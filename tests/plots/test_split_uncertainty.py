@@ -115,7 +115,7 @@ def test_refuses_rows_that_are_missing_or_do_not_fit(found):
     fitted = SimpleNamespace(split_uncertainty=lambda X: found)
     with pytest.raises(ValueError, match="X is missing"):
         plots.split_uncertainty(fitted)
-    with pytest.raises(ValueError, match=r"y must have shape \(4,\) as X has rows, got \(3,\)"):
+    with pytest.raises(ValueError, match=r"y must have shape \(4,\) to match X, got \(3,\)"):
         plots.split_uncertainty(found, y=[1, 2, 3])
     with pytest.raises(ValueError, match="node 'L' is not in the tree"):
         plots.split_uncertainty(found, nodes=["L"])

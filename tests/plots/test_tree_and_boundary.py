@@ -44,7 +44,7 @@ def test_refuses_what_is_not_fitted(draw):
 
 
 def test_boundary_refuses_other_widths():
-    with pytest.raises(ValueError, match="trees of 2 features, this one has 3"):
+    with pytest.raises(ValueError, match="trees with 2 features, but this one has 3"):
         plots.boundary(make_tree(n_features=3))
 
 
