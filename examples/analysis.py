@@ -10,6 +10,7 @@ import argparse
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -236,7 +237,7 @@ def pictures(svi, nuts, sampled, scores, X, grape) -> dict[str, Figure]:
     y, size = sides(grape), svi.polytope_size(400)
     # Named so, the others come after Grignolino, which keeps the colour of its class.
     grapes = np.where(grape == y, grape, np.char.add("other: ", grape))
-    drawn = {
+    drawn: dict[str, Any] = {
         "tree": plots.tree(svi, sizes=size),
         "boundary-svi": plots.boundary(svi, X, y),
         "boundary-nuts": plots.boundary(nuts, X, y),
