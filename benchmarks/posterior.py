@@ -41,7 +41,7 @@ def expected(posterior: Posterior, X: np.ndarray) -> np.ndarray:
     """P(last class | x) or E(y | x) of every draw, shape (chain, draw, n)."""
     values = []
     for sites in posterior.each():
-        value = posterior.leaf_probs(X, sites) @ posterior._leaf_value(sites)
+        value = posterior.leaf_probs(X, sites) @ posterior.model.leaf.expected_y(sites)
         values.append(value[:, -1] if value.ndim == 2 else value)
     return np.reshape(values, (posterior.n_chains, posterior.n_draws, -1))
 

@@ -11,7 +11,7 @@ from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.warn import warn
 from bayestree.estimators._file_rows import FileRows
 from bayestree.inference import Posterior
-from bayestree.inference.posterior import Arrays
+from bayestree.inference.draws import Arrays
 from bayestree.models.sites import DIMENSIONS
 from bayestree.routed_tree import chunks
 

@@ -15,7 +15,6 @@ from bayestree.diagnostics.reach import Reach
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators.forest import EndToEndForestClassifier
 from bayestree.inference import Posterior
-from bayestree.models.sites import DIMENSIONS, Size
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
@@ -67,7 +66,9 @@ def _check_tree(tree: BaseTree, n_features: int) -> None:
         raise ValueError(f"the units are not those of {n_features} features")
     _check_routes(routed, d)
     n_classes = len(routed.class_names)
-    _check_draws(tree.posterior_, tree.posterior_.model.size(d), n_classes)
+    if tree.posterior_.model.leaf.n_classes != n_classes:
+        raise ValueError(f"the leaves of the posterior do not have {n_classes} classes")
+    _check_draws(tree.posterior_, d)
     reach = getattr(tree, "_reach", None)
     if reach is not None:
         _check_reach(reach, tree, d)
@@ -98,13 +99,15 @@ def _check_routes(tree: RoutedTree, d: int) -> None:
     _check_shapes("tree", tree, shapes)
 
 
-def _check_draws(posterior: Posterior, size: Size, n_classes: int) -> None:
+def _check_draws(posterior: Posterior, d: int) -> None:
     many = (posterior.n_chains, posterior.n_draws)
     if min(many) < 1 or posterior.draws.keys() != posterior.point.keys():
         raise ValueError("the draws are not those of the point estimate")
-    own = posterior.model.split.shapes(size)
+    model = posterior.model
+    own = model.split.shapes(model.size(d))
+    known = model.shapes(d) | own
     for name, values in posterior.point.items():
-        shape = own.get(name) or (size.shape(name, n_classes) if name in DIMENSIONS else None)
+        shape = known.get(name)
         if shape is not None and values.shape != shape:
             raise ValueError(f"point/{name} has the shape {values.shape}, not {shape}")
         if posterior.draws[name].shape != (*many, *values.shape):

@@ -15,7 +15,7 @@ from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import Data
-from bayestree.inference.tao.leaves import LinearLeaves
+from bayestree.models.leaf_rules import LinearLeaves
 from bayestree.tree import Tree
 
 

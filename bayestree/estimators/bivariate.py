@@ -11,10 +11,10 @@ from bayestree._utils.progress import Verbose
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.inference import Data, Posterior
 from bayestree.inference.cost_complexity import cost_complexity
-from bayestree.inference.criteria import Criterion, Entropy, Gini
 from bayestree.inference.splitters.bivariate import BivariateSplitter
 from bayestree.inference.splitters.bivariate_search import LineSearch
 from bayestree.models import SoftTree, named
+from bayestree.models.criteria import Criterion, Entropy, Gini
 from bayestree.models.leaves import Leaf
 
 CRITERIA: dict[str, Criterion] = {"entropy": Entropy(), "gini": Gini()}

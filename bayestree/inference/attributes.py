@@ -1,22 +1,20 @@
-"""What made a posterior, as attributes: inference, settings, versions and the model's card."""
+"""Attributes of a posterior: inference method, settings, versions and a card of the model."""
 
 import json
 import platform
 from dataclasses import fields, is_dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bayestree._version import __version__
+from bayestree.inference.draws import Draws
 from bayestree.models.soft_tree import SoftTree
-
-if TYPE_CHECKING:
-    from bayestree.inference.posterior import Posterior
 
 PACKAGES = ("arviz", "numpy", "pyro-ppl", "torch", "xarray")
 
 
-def attributes_of(posterior: "Posterior") -> dict[str, Any]:
-    """What made the draws, as strings and numbers that netCDF can hold."""
+def attributes_of(posterior: Draws) -> dict[str, Any]:
+    """Provenance of the draws, as strings and numbers that netCDF can hold."""
     model = posterior.model
     versions = {"python": platform.python_version(), "bayestree": __version__}
     versions |= {name: version(name) for name in PACKAGES}
@@ -34,7 +32,7 @@ def attributes_of(posterior: "Posterior") -> dict[str, Any]:
 
 
 def model_card(model: SoftTree) -> dict[str, Any]:
-    """What is believed, with all its numbers, as plain values for JSON."""
+    """Parts of a model with all their numbers, as plain values for JSON."""
     return {
         "split": _card(model.split),
         "priors": {
@@ -48,6 +46,6 @@ def model_card(model: SoftTree) -> dict[str, Any]:
 
 
 def _card(part: Any) -> dict[str, Any]:
-    """Name and numbers of a part; a part of a person's own may have none."""
+    """Name and numbers of a part; a user-defined part may have none."""
     named = fields(part) if is_dataclass(part) else ()
     return {"name": type(part).__name__} | {f.name: getattr(part, f.name) for f in named}

@@ -1,9 +1,9 @@
-"""A posterior as the groups of ArviZ: named dimensions, coordinates and attributes."""
+"""Conversion of a posterior to ArviZ groups with named dimensions, coordinates, attributes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,19 +15,15 @@ from bayestree._utils import arviz_compat
 from bayestree.inference import by_row
 from bayestree.inference.attributes import attributes_of
 from bayestree.inference.data import UNUSED, Data, Units
+from bayestree.inference.draws import Arrays, Draws
 from bayestree.inference.labels import Labels
 from bayestree.models import Spatial
 from bayestree.models.prior_draws import improper_priors, sample_prior, site_names
-from bayestree.models.sites import DIMENSIONS
 from bayestree.models.soft_tree import SoftTree
 
-if TYPE_CHECKING:
-    from bayestree.inference.posterior import Posterior
-
-Arrays = Mapping[str, NDArray[Any]]
 DRAWS = ("chain", "draw")
 
-#: Dimensions of what is recorded and is not of shape (chain, draw).
+#: Dimensions of recorded quantities other than (chain, draw).
 STATS: dict[str, tuple[str, ...]] = {
     "elbo": ("step",),
     "log_joint": ("step",),
@@ -44,25 +40,24 @@ class Conversion:
 
     Parameters
     ----------
-    posterior : Posterior
+    posterior : Draws
     labels : Labels
-        Coordinates.
     data : Data, optional
         n rows, on the scale of the draws.
     units : Units, optional
-        By default those of the draws.
+        Units of X and y, by default those of the draws.
     n_prior : int
-        Draws from the prior.
+        Number of draws from the prior.
     seed : int
-        Of the draws from prior and predictive distributions.
+        Seed of the draws from prior and predictive distributions.
 
     Raises
     ------
     ValueError
-        If the rows have other features than the draws, or ``n_prior`` is below 1.
+        If the number of features differs from the draws', or ``n_prior`` is below 1.
     """
 
-    posterior: "Posterior"
+    posterior: Draws
     labels: Labels
     data: Data | None = None
     units: Units | None = None
@@ -74,7 +69,7 @@ class Conversion:
             raise ValueError(f"n_prior must be 1 or more, got {self.n_prior}.")
         if self.data is not None and self.data.X.shape[1] != self.n_features:
             raise ValueError(
-                f"data must have {self.n_features} features, as the draws, got "
+                f"data must have {self.n_features} features, as many as the draws, got "
                 f"{self.data.X.shape[1]}."
             )
 
@@ -85,21 +80,21 @@ class Conversion:
 
     @property
     def n_features(self) -> int:
-        """d."""
+        """Number of features."""
         return int(self.posterior.draws["hyperplane"].shape[-1])
 
     # Groups.
 
     def posterior_group(self) -> xr.Dataset:
-        """Draws of all sites, and of the weights themselves."""
+        """Draws of all sites, and of the weights on their original scale."""
         return self._sites(self.posterior.draws)
 
     def prior(self) -> xr.Dataset:
-        """Draws of the same from the prior."""
+        """Draws of the same variables from the prior."""
         return self._sites(self._prior_draws)
 
     def warmup_posterior(self) -> xr.Dataset:
-        """What a sampler drew while it adapted."""
+        """Draws of a sampler's adaptation."""
         return self._sites(self.posterior.warmup_draws)
 
     def posterior_predictive(self) -> xr.Dataset:
@@ -116,14 +111,14 @@ class Conversion:
         return self._predictive(draws, each)
 
     def log_likelihood(self) -> xr.Dataset:
-        """Log-density of each row of y, in its units and times its weight."""
+        """Weighted log-density of each row of y in its units."""
         data = self._rows
         terms = by_row.log_likelihood(self.model, self.posterior.each(), data)
         terms -= data.weights.numpy(force=True) * np.log(self._units.y_scale)
         return self._observations(self.posterior.draws, terms)
 
     def log_prior(self) -> xr.Dataset:
-        """Log prior density of each draw: of hyperplanes, of weights and of leaves."""
+        """Log prior density of each draw, for hyperplanes, weights and leaves."""
         found = [
             {name: float(value) for name, value in self.model.log_priors(sites).items()}
             for sites in self._each_in_use
@@ -133,7 +128,7 @@ class Conversion:
         )
 
     def observed_data(self) -> xr.Dataset:
-        """y in its units; class numbers for classes."""
+        """Observed y in its units, or as class numbers."""
         return self.labels.dataset({"obs": ("row", self._in_units(self._rows.y.numpy(force=True)))})
 
     def constant_data(self) -> xr.Dataset:
@@ -151,11 +146,11 @@ class Conversion:
         return self.labels.dataset(variables)
 
     def sample_stats(self) -> xr.Dataset:
-        """What was recorded, and ``lp``, the log joint density of each draw.
+        """Recorded quantities, and ``lp``, the log joint density of each draw.
 
-        Independent draws of a guide have no trajectories, and so none that diverged, and no
-        momentum, so that their energy is minus ``lp``: ``diverging`` and ``energy`` say so, for
-        ``plot_parallel`` and ``plot_energy`` of ArviZ ask for them.
+        ArviZ's ``plot_parallel`` and ``plot_energy`` need ``diverging`` and ``energy``.
+        Independent draws from a guide have no trajectories, hence none that diverge, and no
+        momentum, hence energy -``lp``.
         """
         posterior = self.posterior
         stats = dict(posterior.stats)
@@ -174,7 +169,7 @@ class Conversion:
         return self._stats(stats)
 
     def warmup_sample_stats(self) -> xr.Dataset:
-        """What was recorded while a sampler adapted."""
+        """Statistics of a sampler's adaptation."""
         return self._stats(self.posterior.warmup_stats)
 
     # Parts.
@@ -187,7 +182,7 @@ class Conversion:
 
     @cached_property
     def _missing_sites(self) -> list[str]:
-        """Sites without which the draws have no density."""
+        """Sites that the density needs and the draws lack."""
         return sorted(site_names(self.model, self.n_features) - set(self.posterior.draws))
 
     @property
@@ -202,9 +197,9 @@ class Conversion:
 
     @cached_property
     def _used(self) -> Tensor:
-        """Columns that the densities of the draws are of, shape (d,)."""
+        """Columns that the densities of the draws include, shape (d,)."""
         used = torch.as_tensor(self._units.scale < UNUSED)
-        # that prior is of whole images
+        # the spatial prior is defined on whole images
         return used | isinstance(self.model.priors.hyperplane, Spatial)
 
     @property
@@ -213,7 +208,7 @@ class Conversion:
         for sites in self.posterior.each():
             yield {
                 name: value[..., self._used]
-                if DIMENSIONS.get(name, ())[-1:] == ("feature",)
+                if self.model.dimensions.get(name, ())[-1:] == ("feature",)
                 else value
                 for name, value in sites.items()
             }
@@ -241,21 +236,22 @@ class Conversion:
         every = dict(draws)
         if "log_weight" in every:
             every["weight"] = np.exp(every["log_weight"])
+        dimensions = self.model.dimensions
         return self.labels.dataset(
-            {name: ((*DRAWS, *DIMENSIONS[name]), value) for name, value in every.items()}
+            {name: ((*DRAWS, *dimensions[name]), value) for name, value in every.items()}
         )
 
     def _stats(self, stats: Arrays) -> xr.Dataset:
         variables: dict[str, Any] = {}
         for name, value in stats.items():
-            of_draws = np.ndim(value) == len(DRAWS)
-            variables[name] = (DRAWS if of_draws else STATS.get(name, (f"{name}_step",)), value)
+            by_draw = np.ndim(value) == len(DRAWS)
+            variables[name] = (DRAWS if by_draw else STATS.get(name, (f"{name}_step",)), value)
         return self.labels.dataset(variables)
 
 
 Builder = Callable[[Conversion], xr.Dataset]
 
-#: Every group, in the order in which they are kept.
+#: Every group, in the order of the container.
 GROUPS: dict[str, Builder] = {
     "posterior": Conversion.posterior_group,
     "sample_stats": Conversion.sample_stats,
@@ -269,29 +265,29 @@ GROUPS: dict[str, Builder] = {
     "warmup_posterior": Conversion.warmup_posterior,
     "warmup_sample_stats": Conversion.warmup_sample_stats,
 }
-OF_ROWS = {"log_likelihood", "posterior_predictive", "prior_predictive", "observed_data"}
-OF_LIKELIHOOD = {"log_likelihood", "posterior_predictive", "prior_predictive"}
+NEED_LIKELIHOOD = {"log_likelihood", "posterior_predictive", "prior_predictive"}
+NEED_ROWS = NEED_LIKELIHOOD | {"observed_data"}
 
 
 def to_arviz(
     conversion: Conversion, groups: Iterable[str] | None, attributes: Mapping[str, Any]
 ) -> Any:
-    """The groups in ArviZ's container.
+    """Build the groups in ArviZ's container.
 
     Parameters
     ----------
     conversion : Conversion
     groups : iterable of str, optional
-        Which; by default all that can be made.
+        Names of the groups, by default of all that can be created.
     attributes : mapping
-        To add to those of the posterior: strings and numbers.
+        Strings and numbers to add to the attributes of the posterior.
 
     Raises
     ------
     ValueError
-        For a group that is not known, or that was asked for and cannot be made.
+        If a requested group is unknown or cannot be created.
     TypeError
-        For an attribute that netCDF cannot hold.
+        If netCDF cannot hold an attribute.
     """
     _check_attributes(attributes)
     reasons = {name: _obstacle(conversion, name) for name in GROUPS}
@@ -303,7 +299,7 @@ def to_arviz(
             if name not in GROUPS:
                 raise ValueError(f"groups must be among {[*GROUPS]}, got {name!r}.")
             if reasons[name] is not None:
-                raise ValueError(f"group {name!r} cannot be made: {reasons[name]}.")
+                raise ValueError(f"group {name!r} cannot be created: {reasons[name]}.")
     described = attributes_of(conversion.posterior) | dict(attributes)
     built = {name: GROUPS[name](conversion) for name in GROUPS if name in wanted}
     return arviz_compat.container(
@@ -312,17 +308,17 @@ def to_arviz(
 
 
 def _obstacle(conversion: Conversion, name: str) -> str | None:
-    """Why a group cannot be made, or None."""
+    """Reason why a group cannot be created, or None."""
     posterior, model = conversion.posterior, conversion.model
-    if name in OF_ROWS and conversion.data is None:
-        return "it needs the rows; give X and y"
-    if name in OF_LIKELIHOOD and model.likelihood != "mixture":
-        return f"likelihood {model.likelihood!r} is an objective and no law of y"
+    if name in NEED_ROWS and conversion.data is None:
+        return "it needs the rows; pass X and y"
+    if name in NEED_LIKELIHOOD and model.likelihood.plug_in:
+        return f"likelihood {model.likelihood!r} is an objective without a distribution of y"
     improper = improper_priors(model)
     if name in ("prior", "prior_predictive") and improper:
-        return f"there are no draws from improper priors ({', '.join(improper)})"
+        return f"improper priors cannot be sampled ({', '.join(improper)})"
     if name == "log_prior" and conversion._missing_sites:
-        return f"the draws have no {', '.join(conversion._missing_sites)}"
+        return f"the draws lack {', '.join(conversion._missing_sites)}"
     recorded = {
         "sample_stats": posterior.stats or (conversion.data and not conversion._missing_sites),
         "warmup_posterior": posterior.warmup_draws,
@@ -335,6 +331,6 @@ def _check_attributes(attributes: Mapping[str, Any]) -> None:
     for name, value in attributes.items():
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise TypeError(
-                f"attributes must be strings or numbers, for netCDF holds no others; {name} is "
-                f"{value!r}."
+                "attributes must be strings or numbers, because netCDF holds no others; "
+                f"{name} is {value!r}."
             )

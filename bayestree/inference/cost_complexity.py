@@ -2,8 +2,8 @@
 
 import torch
 
-from bayestree.inference.criteria import Criterion
 from bayestree.inference.growing import GrowingTree
+from bayestree.models.criteria import Criterion
 
 
 def cost_complexity(

@@ -56,6 +56,11 @@ class Data(NamedTuple):
         ones = self.X.new_ones(len(self.X), 1)
         return self._replace(X=torch.cat((self.X, ones), dim=1))
 
+    def to(self, like: Tensor) -> "Data":
+        """The rows on the dtype and device of a tensor; class numbers stay integers."""
+        y = self.y.to(like if self.y.is_floating_point() else like.device)
+        return Data(self.X.to(like), y, self.weights.to(like))
+
     def take(self, rows: Tensor) -> "Data":
         """Some of the rows."""
         return Data(self.X[rows], self.y[rows], self.weights[rows])
@@ -86,11 +91,15 @@ class Data(NamedTuple):
         place = torch.arange(most, dtype=torch.float64) + torch.rand(most, dtype=torch.float64)
         return self.take((place * (n / most)).long().clamp_max(n - 1))
 
-    def parts(self, size: int = PART, *, ones: bool = False) -> Iterator["Data"]:
-        """All rows in order, some at a time, so that memory does not grow with them.
+    def parts(
+        self, size: int = PART, *, ones: bool = False, whole: bool = False
+    ) -> Iterator["Data"]:
+        """All rows in order, ``size`` at a time, so that memory does not grow with them.
 
-        With ``ones`` each part has the column of :meth:`with_ones`.
+        With ``ones`` each part has the column of :meth:`with_ones`; with ``whole`` all rows are
+        one part.
         """
+        size = len(self.X) if whole else size
         for start in range(0, len(self.X), size):
             part = Data(*(column[start : start + size] for column in self))
             yield part.with_ones() if ones else part

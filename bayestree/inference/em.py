@@ -1,12 +1,12 @@
 """Expectation-maximisation of a whole soft tree, steepness annealed (E2EDT, section 2.3).
 
-An epoch holds the posterior h over leaves (eq. 10) at the parameters that it starts from. The
-splits climb Q (eq. 14) on minibatches with Adam, the leaves take their estimate from the same h
-(eq. 13). h is worked out batch by batch from the held parameters, which is the E-step on all rows
-without an array of rows x leaves.
+Each epoch fixes the posterior h over leaves (eq. 10) at its initial parameters. The splits
+maximise Q (eq. 14) on minibatches with Adam; the leaves are estimated from the same h (eq. 13).
+h is computed batch by batch from the initial parameters, which is equivalent to an E-step on all
+rows without an array of rows x leaves.
 
-A split takes part through ``parameters`` (the sites that gradients move), ``log_odds(sites, X)``
-and its ``log_priors``; what the sites hold, a hyperplane or a network, is the split's own affair.
+Splits are accessed through ``parameters`` (the sites that gradients move), ``log_odds(sites, X)``
+and ``log_priors`` only, so that their sites may be hyperplanes or networks.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,12 @@ from bayestree.inference.data import Data
 from bayestree.inference.expectation import expectation, slope
 from bayestree.inference.improper import check_differentiable
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.training import at_prior_mean, check_counts, summed
+from bayestree.inference.training import (
+    at_prior_mean,
+    check_counts,
+    check_topology,
+    summed,
+)
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
@@ -115,7 +120,7 @@ def em(
 
 
 class Climb:
-    """Parameters of a tree on their way up, with the state of Adam.
+    """Parameters of a tree during EM, with the state of Adam.
 
     Parameters
     ----------
@@ -124,7 +129,7 @@ class Climb:
     data : Data
     learning_rate : float
     keep_zeros : bool
-        Leave coefficients that are 0 at 0.
+        Keep coefficients at 0 that are 0.
     """
 
     def __init__(
@@ -138,7 +143,7 @@ class Climb:
     ) -> None:
         self.model = model
         self.data = data
-        start = {name: value.to(data.X) for name, value in init.point_sites().items()}
+        start = init.point_sites(data.X)
         names = model.split.parameters(start)
         self.splits = {name: start.pop(name).clone() for name in names}
         self.leaves = {name: start.pop(name) for name in model.leaf.sites}
@@ -150,11 +155,11 @@ class Climb:
         self.total = float(data.weights.sum())
 
     def state_dict(self) -> dict[str, Any]:
-        """Splits and leaves; Adam has a state of its own."""
+        """Splits and leaves; the state of Adam is stored separately."""
         return {"splits": self.splits, "leaves": self.leaves}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Put splits and leaves where another climb was."""
+        """Restore splits and leaves."""
         with torch.no_grad():
             for name, value in self.splits.items():
                 value.copy_(state["splits"][name])
@@ -162,12 +167,12 @@ class Climb:
         self.leaves = {name: value.to(some.device) for name, value in state["leaves"].items()}
 
     def sites(self) -> dict[str, Tensor]:
-        """All sites as they are."""
+        """Current values of all sites."""
         splits = {name: value.detach().clone() for name, value in self.splits.items()}
         return self.fixed | splits | self.leaves
 
     def epoch(self, steepness: float, batch_size: int, passes: int = 1) -> float:
-        """One E-step and one M-step; the log-likelihood of the rows before it."""
+        """Take an E-step and an M-step; the log-likelihood of the rows before them."""
         held = self.sites()
         values = []
 
@@ -185,7 +190,7 @@ class Climb:
         return float(torch.stack(values).sum())
 
     def step(self, batch: Data, held: Sites, steepness: float) -> tuple[Tensor, Tensor]:
-        """A step of the splits up Q, where h is that of the held parameters (eq. 10, 14).
+        """Take a gradient step of the splits on Q, with h at the held parameters (eq. 10, 14).
 
         Returns
         -------
@@ -198,7 +203,7 @@ class Climb:
             before = steepness * split.log_odds(held, batch.X).T
             density = self.model.leaf.log_density(held, batch.y).T
         member = expectation(before, density, self.model.topology)
-        # A row that is elsewhere for sure adds less than rounding takes away.
+        # Rows that are elsewhere almost surely contribute less than the rounding error.
         here = member.mass[: len(before)] > torch.finfo(before.dtype).eps
         odds = steepness * split.log_odds(self.splits, batch.X, here.T).T
         self.optimiser.zero_grad(set_to_none=True)
@@ -224,13 +229,8 @@ class Climb:
 def _check(
     model: SoftTree, init: Posterior, rate: float, steepness: float, steepness_step: float
 ) -> None:
-    if init.model.topology != model.topology:
-        raise ValueError("init has another topology than model.")
-    if model.likelihood != "mixture":
-        raise ValueError(
-            f"em climbs the likelihood 'mixture', and the model's is {model.likelihood!r}: give "
-            "model.with_(likelihood='mixture')."
-        )
+    check_topology(model, init)
+    model.likelihood.check_mixture("em")
     check_differentiable(model)
     if not 0 < rate < np.inf:
         raise ValueError(f"learning_rate must be positive and finite, got {rate}.")

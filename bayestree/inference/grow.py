@@ -1,6 +1,6 @@
-"""Greedy growth of a tree, level by level (CPT, section 3.3.2).
+"""Greedy growth of a tree, level by level or best first (CPT, section 3.3.2).
 
-All stumps of a level are one batched problem: V nodes x R restarts x K experts on m rows each.
+All stumps of a level are fitted in one batch: V nodes x R restarts x K experts on m rows each.
 """
 
 import heapq
@@ -19,13 +19,13 @@ from bayestree.inference.growing import GrowingTree, GrowthLimits
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.splitters.protocol import FittedSplit, Splitter
 from bayestree.inference.splitters.stumps import StumpFitter
-from bayestree.inference.training import HARD, additive_parts, check_linear, recalibrated
+from bayestree.inference.training import HARD, check_linear, recalibrated
 from bayestree.inference.unsplit import warn_single_leaf, why_not_grown
 from bayestree.models.soft_tree import SoftTree
 
 Pruning = Callable[[GrowingTree, set[int]], set[int]]
 
-ELEMENTS = 6_000_000  # numbers in one batch of activations; bounds memory and suits the cache
+ELEMENTS = 6_000_000  # maximum number of activations in a batch; bounds memory, suits the cache
 
 
 def grow(
@@ -89,6 +89,7 @@ def grow(
     """
     if order not in ("level", "best"):
         raise ValueError(f"order must be 'level' or 'best', got {order!r}.")
+    model.leaf.check(data.y)
     limits = limits or GrowthLimits()
     settings: dict[str, Any] = {"limits": limits, "order": order}
     if splitter is None:
@@ -115,7 +116,7 @@ def grow(
     if validation is not None and kept:
         kept = _best_depth(tree, kept, validation)
         reason = (
-            f"the {len(validation.X)} rows held out are predicted best without a split; hold out "
+            f"the {len(validation.X)} validation rows are predicted best without a split; hold out "
             "more rows or none (validation_fraction)"
         )
     if not kept:
@@ -126,7 +127,7 @@ def grow(
 def _by_level(
     tree: GrowingTree, splitter: Splitter, limits: GrowthLimits, *, progress: bool
 ) -> None:
-    """Split all nodes of a level that can be split, then those of the next."""
+    """Split all divisible nodes of a level, then those of the next level."""
     frontier = [0]
     parts = {"tree": tree, "frontier": frontier} | _state_of(splitter)
     track = Track(range(limits.max_depth), "grow", show=progress, parts=parts)
@@ -142,7 +143,7 @@ def _by_level(
 def _best_first(
     tree: GrowingTree, splitter: Splitter, limits: GrowthLimits, *, progress: bool
 ) -> None:
-    """Split the node of greatest gain until there are ``max_leaves``; each is fitted once."""
+    """Split the node of largest gain until there are ``max_leaves``; each is fitted once."""
     most = len(tree.data.X) if limits.max_leaves is None else limits.max_leaves
     waiting = _Waiting(tree.data.X.device)
     fresh = [0]
@@ -160,7 +161,7 @@ def _best_first(
 
 
 class _Waiting:
-    """Fitted splits of leaves, that of greatest gain first."""
+    """Priority queue of fitted splits of leaves, largest gain first."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -168,12 +169,12 @@ class _Waiting:
         self.splits: dict[int, FittedSplit] = {}
 
     def push(self, i: int, split: FittedSplit) -> None:
-        """Take in the split of node ``i``."""
+        """Add the split of node ``i``."""
         self.splits[i] = split
         heapq.heappush(self.order, (-split.gain, i))
 
     def pop(self) -> tuple[int, FittedSplit]:
-        """The number of a node, and its split."""
+        """Remove and return the number of a node and its split."""
         _, i = heapq.heappop(self.order)
         return i, self.splits.pop(i)
 
@@ -184,19 +185,19 @@ class _Waiting:
         self.splits = {
             i: FittedSplit.restored(split, self.device) for i, split in state["splits"].items()
         }
-        # any heap of the same entries gives them in the same order
+        # a sorted list is a heap
         self.order = sorted((-split.gain, i) for i, split in self.splits.items())
 
 
 def _state_of(splitter: Splitter) -> dict[str, Any]:
-    """The splitter as a part of the loop, where it remembers what it did."""
+    """The splitter as a part of the loop's state, if it has state."""
     return {"splitter": splitter} if hasattr(splitter, "state_dict") else {}
 
 
 def _fitted(
     tree: GrowingTree, splitter: Splitter, nodes: list[int], limits: GrowthLimits
 ) -> dict[int, FittedSplit]:
-    """Splits of those nodes that can be split and gain enough by it, in order of the nodes."""
+    """Splits of the nodes with sufficient gain, in the order of the nodes."""
     ready = [
         i for i in nodes if tree.nodes[i].depth < limits.max_depth and tree.can_split(i, limits)
     ]
@@ -212,7 +213,7 @@ def _fitted(
 
 
 def _groups(tree: GrowingTree, ready: list[int], splitter: Splitter) -> list[list[int]]:
-    """Nodes of like size together, so that padding and memory stay small."""
+    """Batches of nodes of similar size, which limits padding and memory."""
     groups: list[list[int]] = []
     per_row = splitter.numbers_per_row(tree.data.X.shape[1])
     for i in sorted(ready, key=lambda i: len(tree.nodes[i].rows)):
@@ -227,7 +228,7 @@ def _groups(tree: GrowingTree, ready: list[int], splitter: Splitter) -> list[lis
 
 
 def _best_depth(tree: GrowingTree, kept: set[int], validation: Data) -> set[int]:
-    """The nodes above the depth whose deterministic tree predicts the validation rows best."""
+    """Truncate at the depth whose deterministic tree predicts the validation rows best."""
     deepest = max((tree.nodes[i].depth for i in kept), default=-1) + 1
     cuts = [{i for i in kept if tree.nodes[i].depth < depth} for depth in range(deepest + 1)]
     grown = (recalibrated(tree.assemble(cut, "grow"), tree.data) for cut in cuts)
@@ -236,10 +237,9 @@ def _best_depth(tree: GrowingTree, kept: set[int], validation: Data) -> set[int]
 
 
 def _hard_score(posterior: Posterior, rows: Data) -> float:
-    """Log-likelihood of rows under the tree with steep splits: nearly its deterministic form."""
+    """Log-likelihood of rows under the tree with practically deterministic splits."""
     steep = posterior.model.with_(steepness=HARD)
-    sites = {name: value.to(rows.X) for name, value in posterior.point_sites().items()}
+    sites = posterior.point_sites(rows.X)
     with torch.no_grad():
-        return sum(
-            float(steep.log_likelihood(sites, *part)) for part in additive_parts(steep, rows)
-        )
+        parts = rows.parts(whole=not steep.likelihood.additive)
+        return sum(float(steep.log_likelihood(sites, *part)) for part in parts)

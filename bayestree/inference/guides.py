@@ -15,8 +15,7 @@ from bayestree.distributions import LogWeibull
 from bayestree.inference.data import Data
 from bayestree.inference.scale_factors import ConjugateScales, NoScales, scale_factors
 from bayestree.inference.training import expert_size, joined
-from bayestree.models import likelihoods
-from bayestree.models.leaves import LeafPosterior
+from bayestree.models.leaves import LeafDistribution
 from bayestree.models.moments import Moments
 from bayestree.models.priors import GammaProcess, Plates
 from bayestree.models.sites import Sites
@@ -158,7 +157,7 @@ class PolytopeGuide(nn.Module):
         return self.unit_tilt * self.log_scale.exp()
 
     @property
-    def leaf_law(self) -> LeafPosterior:
+    def leaf_law(self) -> LeafDistribution:
         """Factor of the leaves."""
         return self.model.leaf.posterior(self.leaf_sums)
 
@@ -274,7 +273,7 @@ class PolytopeGuide(nn.Module):
         moments = self.moments
         log_prob = self._leaf_log_probs(batch.X, steepness, moments)
         joint = log_prob + self.leaf_law.expected_log_density(batch.y)
-        value = likelihoods.mixture(joint) @ batch.weights
+        value = torch.logsumexp(joint, -1) @ batch.weights
         return value, self._split_kl(moments), joint.detach().softmax(-1)
 
     @torch.no_grad()
@@ -285,7 +284,7 @@ class PolytopeGuide(nn.Module):
         for part in data.parts(ones=True):
             log_prob = self.leaf_log_probs(part.X, self.model.steepness)
             density = self.model.leaf.log_density(leaves, part.y)
-            total = total + likelihoods.mixture(log_prob + density) @ part.weights
+            total = total + torch.logsumexp(log_prob + density, -1) @ part.weights
         return total
 
     def size_slope(self, batch: Data, kl_weight: float = 1.0) -> Tensor:
@@ -366,11 +365,11 @@ class PolytopeGuide(nn.Module):
 
 def _supported(model: SoftTree, sites: Sites) -> ConjugateScales | NoScales:
     """The factors of the scales of a model that the guide covers."""
+    model.likelihood.check_mixture("The polytope guide")
     weight, hyperplane = model.priors.weight, model.priors.hyperplane
     weights_known = isinstance(weight, GammaProcess) and not weight.hyper_priors
     scales = scale_factors(hyperplane, sites["intercept"], sites["hyperplane"].shape[-1] + 1)
     faults = {
-        f"likelihood 'mixture', got {model.likelihood!r}": model.likelihood == "mixture",
         f"a GammaProcess without hyper-priors, got {weight}": (
             weights_known or not model.split.weighted
         ),

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayestree import routing
-from bayestree.inference.criteria import criterion_of
 from bayestree.inference.data import Data
+from bayestree.inference.draws import Arrays
 from bayestree.inference.growing import GrowingTree, GrowthLimits
-from bayestree.inference.posterior import Arrays, Posterior
+from bayestree.inference.posterior import Posterior
 from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.inference.splitters.stumps import absorb, best_threshold
 from bayestree.inference.training import check_linear
@@ -74,7 +74,7 @@ def harden(
     if extend and data.mapped:
         raise ValueError("extend needs all rows in memory, and these are mapped.")
     check_linear(posterior.model, data, "harden")
-    sites = {name: value.to(data.X) for name, value in posterior.point_sites().items()}
+    sites = posterior.point_sites(data.X)
     with torch.no_grad():
         if data.mapped:
             tree, scores = _condensed(posterior.model, sites, data)
@@ -204,7 +204,7 @@ def _at_best_level(
     rows = tree.nodes[i].rows
     leaf, statistics = tree.model.leaf, tree.statistics(rows)
     own = scores[rows, node]
-    found = best_threshold(own, criterion_of(leaf), statistics, limits.min_leaf)
+    found = best_threshold(own, leaf.criterion, statistics, limits.min_leaf)
     if found is None:
         return None
     threshold, gain = found
@@ -221,6 +221,5 @@ def _gain(tree: GrowingTree, i: int, right: Tensor) -> float:
     rows = tree.nodes[i].rows
     statistics = tree.statistics(rows).double()
     whole, side = statistics.sum(0), statistics[right].sum(0)
-    criterion = criterion_of(tree.model.leaf)
-    split = criterion.value(side) + criterion.value(whole - side)
-    return float(criterion.nats(split, whole) - criterion.nats(criterion.value(whole), whole))
+    criterion = tree.model.leaf.criterion
+    return float(criterion.gain(criterion.split_value(side, whole), whole))

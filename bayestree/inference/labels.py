@@ -1,22 +1,20 @@
-"""Names of the dimensions of draws: nodes and leaves by their paths, features, classes, rows."""
+"""Coordinates of draws: nodes and leaves by their paths, features, classes and rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from bayestree.inference.draws import Draws
 from bayestree.topology import Topology
-
-if TYPE_CHECKING:
-    from bayestree.inference.posterior import Posterior
 
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Coordinates by dimension; those without names are numbered.
+    """Coordinates by dimension; unnamed entries are numbered.
 
     Parameters
     ----------
@@ -34,28 +32,27 @@ class Labels:
     @classmethod
     def of(
         cls,
-        posterior: "Posterior",
+        posterior: Draws,
         feature_names: Sequence[str] = (),
         class_names: Sequence[str] = (),
         rows: NDArray[np.int64] | None = None,
     ) -> "Labels":
-        """Labels of a posterior's draws; ``x0``, ... and ``0``, ... where no names are given.
+        """Labels of a posterior's draws; by default ``x0``, ... and ``0``, ....
 
         Raises
         ------
         ValueError
-            If there are more or fewer names than the draws have features or classes.
+            If the number of names differs from that of the features or classes.
         TypeError
-            If the splits have no hyperplanes, whose dimensions these are.
+            If the splits have no hyperplanes, which the dimensions refer to.
         """
         if "hyperplane" not in posterior.draws:
             raise TypeError(
-                "draws are named by expert and feature, which the splits of this posterior do not "
-                f"have: {posterior.model.split!r}; read posterior.draws."
+                "The dimensions of draws are experts and features, which the splits of this "
+                f"posterior do not have: {posterior.model.split!r}; use posterior.draws."
             )
         n_features = posterior.draws["hyperplane"].shape[-1]
-        probs = posterior.draws.get("leaf_probs")
-        n_classes = 0 if probs is None else probs.shape[-1]
+        n_classes = posterior.model.leaf.n_classes
         _check_length("feature_names", feature_names, n_features)
         _check_length("class_names", class_names, n_classes)
         return cls(
@@ -66,7 +63,7 @@ class Labels:
         )
 
     def dataset(self, variables: Mapping[str, Any]) -> xr.Dataset:
-        """Variables, with the coordinates of the dimensions that they have."""
+        """Create a dataset of variables with the coordinates of their dimensions."""
         found = xr.Dataset(dict(variables))
         return found.assign_coords(
             {dim: (dim, self._labels(str(dim), length)) for dim, length in found.sizes.items()}
@@ -87,4 +84,6 @@ class Labels:
 
 def _check_length(name: str, names: Sequence[str], length: int) -> None:
     if len(names) not in (0, length):
-        raise ValueError(f"{name} must have {length} entries, as the draws, got {len(names)}.")
+        raise ValueError(
+            f"{name} must have {length} entries, as many as the draws, got {len(names)}."
+        )

@@ -17,16 +17,16 @@ from bayestree.inference.training import (
     RunningSums,
     Schedule,
     adam,
-    additive_parts,
     at_prior_mean,
     check_counts,
     check_linear,
+    check_topology,
     default_epochs,
     expert_size,
     joined,
     leaf_sums,
 )
-from bayestree.models import likelihoods, splits
+from bayestree.models import splits
 from bayestree.models.soft_tree import SoftTree
 
 
@@ -90,8 +90,7 @@ def map(  # noqa: A001 - the name of the method
     TypeError
         For splits without hyperplanes.
     """
-    if init.model.topology != model.topology:
-        raise ValueError("init has another topology than model.")
+    check_topology(model, init)
     if optimiser not in ("adam", "lbfgs"):
         raise ValueError(f"optimiser must be 'adam' or 'lbfgs', got {optimiser!r}.")
     check_differentiable(model)
@@ -118,7 +117,7 @@ def map(  # noqa: A001 - the name of the method
 
 
 class Point(nn.Module):
-    """The parameters of all splits, and leaves that follow from soft memberships.
+    """Parameters of all splits, and leaves estimated from soft memberships.
 
     Coefficients (V, K, d + 1), the intercept last, are in units of their node's size, so that
     one learning rate suits every node.
@@ -129,7 +128,7 @@ class Point(nn.Module):
     def __init__(self, model: SoftTree, init: Posterior, data: Data) -> None:
         super().__init__()
         self.model = model.collapsed()
-        sites = {name: value.to(data.X) for name, value in init.point_sites().items()}
+        sites = init.point_sites(data.X)
         self.size = expert_size(sites["hyperplane"], sites["intercept"])
         self.unit = nn.Parameter(joined(sites) / self.size)
         if model.split.weighted:
@@ -137,11 +136,11 @@ class Point(nn.Module):
         self.register_buffer("sums", leaf_sums(init.model, sites, data))
 
     def sites(self) -> dict[str, Tensor]:
-        """All sites, the leaves at their conjugate estimates."""
+        """All sites, with leaves at their conjugate estimates."""
         return self._splits(self.unit * self.size) | self.model.leaf.estimate(self.sums)
 
     def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-likelihood of a batch, log prior, and the memberships (n, L) that follow.
+        """Log-likelihood of a batch, log prior, and the memberships (n, L) of its rows.
 
         ``batch.X`` ends with a column of ones.
         """
@@ -150,14 +149,12 @@ class Point(nn.Module):
         log_weight = splits.log_weight(self.model.split, sites)
         score = routing.joint_score(batch.X, log_weight, coefficient)
         log_prob = routing.tree_log_probs(score, steepness, self.model.topology)
-        leaves = self.model.leaf.estimate(self.sums)
+        likelihood, leaf = self.model.likelihood, self.model.leaf
+        leaves = leaf.estimate(self.sums)
+        joint = likelihood.joint(leaf, leaves, log_prob, batch.y)
+        value = likelihood.value(joint, leaf, batch.y, batch.weights)
         prior = self.model.log_prior(sites | leaves)
-        if self.model.likelihood == "mixture":
-            joint = log_prob + self.model.leaf.log_density(leaves, batch.y)
-            value = likelihoods.mixture(joint) @ batch.weights
-            return value, prior, joint.detach().softmax(-1)
-        value = self.model.objective(log_prob, batch.y, batch.weights)
-        return value, prior, log_prob.detach().exp()
+        return value, prior, likelihood.memberships(joint.detach())
 
     def _splits(self, coefficient: Tensor) -> dict[str, Tensor]:
         sites = {"hyperplane": coefficient[..., :-1], "intercept": coefficient[..., -1]}
@@ -167,7 +164,7 @@ class Point(nn.Module):
 
 
 class _Best:
-    """The state that predicts held-out rows best."""
+    """The state with the highest likelihood of the validation rows."""
 
     def __init__(self, point: Point, validation: Data | None, patience: int) -> None:
         self.point = point
@@ -189,11 +186,12 @@ class _Best:
             self.best.load_state_dict(state["best"])
 
     def stop(self, steepness: float, *, ready: bool) -> bool:
-        """Look at the state after an epoch; states before ``ready`` do not count."""
+        """Score the state after an epoch if ``ready``; whether to stop."""
         if self.validation is None or not ready:
             return False
         with torch.no_grad():
-            parts = additive_parts(self.point.model, self.validation, ones=True)
+            whole = not self.point.model.likelihood.additive
+            parts = self.validation.parts(ones=True, whole=whole)
             score = sum(float(self.point.fit(part, steepness)[0]) for part in parts)
         self.age += 1
         if score > self.score:
@@ -236,7 +234,7 @@ def _adam(
 def _lbfgs(
     point: Point, data: Data, settings: dict[str, Any], keep: _Best, progress: bool
 ) -> list[float]:
-    """Rounds of L-BFGS on the splits, the leaves brought up to date after each."""
+    """Rounds of L-BFGS on the splits, each followed by an update of the leaves."""
     epochs, data = settings["epochs"], data.with_ones()
     schedule = Schedule(epochs, settings["steepness"])
     running = RunningSums(point.model.leaf, point.sums, batches=1)

@@ -12,14 +12,15 @@ from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.inference.data import Data
+from bayestree.inference.draws import Arrays
 from bayestree.inference.given import Given, gradient_of_data, redraw_shrinkage
 from bayestree.inference.hamiltonian import Move, StepSize, first_step_size, transition
 from bayestree.inference.improper import check_soft, coefficient_balance, warn_of_loose
 from bayestree.inference.jumps import Jumps
 from bayestree.inference.metric import Information, Learnt, expert_blocks
-from bayestree.inference.posterior import Arrays, Posterior
+from bayestree.inference.posterior import Posterior
 from bayestree.inference.potential import NumpyDensity, TorchDensity, density_of
-from bayestree.inference.training import check_counts
+from bayestree.inference.training import check_counts, check_topology
 from bayestree.models.priors import InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 
@@ -118,8 +119,7 @@ def nuts(
     Where the rows tell enough of a split, the mode about the start is cut off from infinity by
     many nats and chains stay in it; where they do not, the warning says so.
     """
-    if init.model.topology != model.topology:
-        raise ValueError("init has another topology than model.")
+    check_topology(model, init)
     if model.topology.n_nodes == 0:
         raise ValueError(
             "The tree has no split: draw the posterior of its leaf by inference.single_leaf."
@@ -403,7 +403,7 @@ def _medoid(posterior: Posterior, data: Data) -> tuple[int, int]:
     """The draw whose predictions are nearest to those of the posterior."""
     rows = data.X[:: max(1, len(data.X) // ROWS)].double().numpy()
     said = [
-        posterior.leaf_probs(rows, sites) @ posterior._leaf_value(sites)
+        posterior.leaf_probs(rows, sites) @ posterior.model.leaf.expected_y(sites)
         for sites in posterior.each()
     ]
     mean = np.mean(said, axis=0)

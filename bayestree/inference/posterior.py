@@ -1,100 +1,27 @@
-"""What every inference returns: named draws of one soft tree's parameters."""
+"""The result of every inference method."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import ndtr
-from torch import Tensor
 
+from bayestree._utils.arrays import FloatArray
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.inference.data import Data, Units
+from bayestree.inference.draws import Draws
 from bayestree.models.sites import Sites
-from bayestree.models.soft_tree import SoftTree
 
-Arrays = Mapping[str, NDArray[Any]]
 ROWS = 8_192
-BISECTIONS = 40  # halvings: the interval ends 1e-12 of its start
+BISECTIONS = 40  # the final interval has 1e-12 of the initial length
 
 
-@dataclass(frozen=True, eq=False)
-class Posterior:
-    """Draws of the parameters of a soft tree; a point estimate is one draw.
+class Posterior(Draws):
+    """Draws of the parameters of a soft tree, with predictions and conversion to ArviZ.
 
-    Parameters
-    ----------
-    model : SoftTree
-        What was believed, with the topology that was found.
-    draws : mapping of arrays, each of shape (chain, draw, ...)
-        By site name (see ``bayestree.models.sites``).
-    point : mapping of arrays
-        One value of each site, from which the deterministic tree is made: the MAP, or the
-        posterior mean.
-    inference : str
-        Which inference made it.
-    stats : mapping of arrays
-        What was recorded: ``elbo`` by step, ``log_p`` and ``log_q`` by draw, ``loss`` by epoch.
-    settings : mapping
-        The settings that the inference ran with, for reports.
-    warmup_draws, warmup_stats : mapping of arrays
-        What a sampler drew and recorded while it adapted; not part of the posterior.
+    See :class:`~bayestree.inference.draws.Draws` for the parameters.
     """
-
-    model: SoftTree
-    draws: Arrays
-    point: Arrays
-    inference: str
-    stats: Arrays = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    warmup_draws: Arrays = field(default_factory=dict)
-    warmup_stats: Arrays = field(default_factory=dict)
-
-    @classmethod
-    def from_point(
-        cls, model: SoftTree, sites: Sites, inference: str, **recorded: Any
-    ) -> "Posterior":
-        """A posterior of one draw."""
-        point = {name: value.detach().cpu().numpy() for name, value in sites.items()}
-        draws = {name: value[None, None] for name, value in point.items()}
-        return cls(model, draws, point, inference, **recorded)
-
-    @property
-    def n_chains(self) -> int:
-        """Number of chains."""
-        return int(next(iter(self.draws.values())).shape[0])
-
-    @property
-    def n_draws(self) -> int:
-        """Number of draws of each chain."""
-        return int(next(iter(self.draws.values())).shape[1])
-
-    def sites(self, chain: int, draw: int) -> dict[str, Tensor]:
-        """One draw, as tensors."""
-        return {name: torch.as_tensor(values[chain, draw]) for name, values in self.draws.items()}
-
-    def point_sites(self) -> dict[str, Tensor]:
-        """The point estimate, as tensors."""
-        return {name: torch.as_tensor(values) for name, values in self.point.items()}
-
-    def each(self) -> Iterator[dict[str, Tensor]]:
-        """Every draw of every chain, as tensors."""
-        for chain in range(self.n_chains):
-            for draw in range(self.n_draws):
-                yield self.sites(chain, draw)
-
-    @property
-    def model_of_draws(self) -> SoftTree:
-        """The model of the sites that were drawn: without the scales where these are not."""
-        return self.model if "hyperplane_scale" in self.draws else self.model.collapsed()
-
-    def weight(self) -> NDArray[Any]:
-        """Weights of the experts of the point estimate, shape (V, K)."""
-        if self.model.split.weighted:
-            return np.exp(self.point["log_weight"])
-        return np.ones_like(self.point["intercept"])
 
     def leaf_probs(self, X: NDArray[Any], sites: Sites) -> NDArray[Any]:
         """P(leaf | x) of one draw, shape (n, L)."""
@@ -108,11 +35,11 @@ class Posterior:
 
         Returns
         -------
-        mean, sd : arrays, shape (n, C) for categorical leaves, (n,) for Gaussian ones
+        mean, sd : arrays, shape (n, C) for class probabilities, (n,) for numbers
         """
         total = square = np.zeros(1)
         for sites in self.each():
-            value = self.leaf_probs(X, sites) @ self._leaf_value(sites)
+            value = self.leaf_probs(X, sites) @ self.model.leaf.expected_y(sites)
             total = total + value
             square = square + value.astype(np.float64) ** 2
         count = self.n_chains * self.n_draws
@@ -122,18 +49,27 @@ class Posterior:
         return mean.astype(np.float64), sd
 
     def quantiles(self, X: NDArray[Any], levels: NDArray[Any]) -> NDArray[Any]:
-        """Quantiles of y | x for Gaussian leaves, shape (levels, n), by bisection.
+        """Quantiles of y | x, shape (levels, n), of the mixture of all draws and leaves.
 
-        The distribution function is that of the mixture of all draws and leaves.
+        Requires leaves of numbers.
         """
+        leaf = self.model.leaf
+        every = list(self.each())
+        means, scales = zip(*((leaf.expected_y(s), leaf.sd_y(s)) for s in every), strict=True)
+        reach = 10 * max(scale.max() for scale in scales)
+        ends = min(mean.min() for mean in means) - reach, max(mean.max() for mean in means) + reach
         parts = []
         for start in range(0, len(X), ROWS):
             rows = X[start : start + ROWS]
-            draws = [
-                (self.leaf_probs(rows, s), s["leaf_mean"].numpy(), s["leaf_scale"].numpy())
-                for s in self.each()
-            ]
-            parts.append(np.stack([_mixture_quantile(draws, level) for level in levels]))
+            probs = [self.leaf_probs(rows, sites) for sites in every]
+
+            def cdf(y: FloatArray, probs: list[NDArray[Any]] = probs) -> FloatArray:
+                total = np.zeros(len(y))
+                for each, sites in zip(probs, every, strict=True):
+                    total += (each * leaf.cdf(sites, y)).sum(axis=1)
+                return total / len(every)
+
+            parts.append(np.stack([_invert(cdf, level, len(rows), ends) for level in levels]))
         return np.concatenate(parts, axis=1)
 
     def to_arviz(
@@ -149,47 +85,47 @@ class Posterior:
         random_state: RandomState = 0,
         attributes: Mapping[str, str | float] | None = None,
     ) -> Any:
-        """The posterior as ArviZ's functions take it.
+        """Convert the posterior to ArviZ's container.
 
         ``posterior``, ``prior``, ``log_prior``, ``sample_stats`` and ``constant_data`` need no
         rows; ``log_likelihood``, ``posterior_predictive``, ``prior_predictive`` and
-        ``observed_data`` do, and hold one variable, ``obs``. Groups for which there is nothing
-        are left out: those of y under plug-in leaves, draws from improper priors, a warm-up
-        that was not recorded.
+        ``observed_data`` do, and hold one variable, ``obs``. Groups that do not exist are
+        omitted: those of y under plug-in leaves, draws from improper priors, and a warm-up that
+        was not recorded.
 
         Parameters
         ----------
         data : Data, optional
             The n rows of the fit, on the scale of the draws.
         groups : iterable of str, optional
-            Which groups to make. Those of rows hold draws * n numbers each.
+            Groups to create, by default all. Those of rows hold draws * n numbers each.
         feature_names, class_names : sequence of str
             Coordinates of ``feature`` and ``class``; by default ``x0``, ... and ``0``, ...
         units : Units, optional
-            Of X and y; by default those of the draws.
+            Units of X and y; by default those of the draws.
         row_labels : array of int, shape (n,), optional
             Coordinates of ``row``.
         n_prior : int
-            Draws from the prior.
+            Number of draws from the prior.
         random_state : int, RandomState or Generator
-            Of the draws from the prior and of y.
+            Seed of the draws from the prior and of y.
         attributes : mapping, optional
-            Strings and numbers to keep beside those that describe the fit.
+            Strings and numbers to add to those that describe the fit.
 
         Returns
         -------
         arviz.InferenceData or xarray.DataTree
-            The former with ArviZ 0.x, the latter with 1.x. ``log_likelihood`` is the density of
-            y in its units and holds each row's term, its weight included.
+            The former with ArviZ 0.x, the latter with 1.x. ``log_likelihood`` is the weighted
+            log-density of each row of y in its units.
 
         Raises
         ------
         ValueError
-            For a group that is not known or cannot be made, or names that do not fit the draws.
+            If a group is unknown or cannot be created, or the number of names is wrong.
         TypeError
-            For an attribute that is neither string nor number.
+            If an attribute is neither a string nor a number.
         """
-        # xarray is slow to import, and most fits go without
+        # xarray is slow to import, and most fits do not need it
         from bayestree.inference import conversion, labels  # noqa: PLC0415
 
         named = labels.Labels.of(self, feature_names, class_names, row_labels)
@@ -197,23 +133,14 @@ class Posterior:
         made = conversion.Conversion(self, named, data, units, n_prior, seed)
         return conversion.to_arviz(made, groups, attributes or {})
 
-    def _leaf_value(self, sites: Sites) -> NDArray[Any]:
-        return sites["leaf_probs" if "leaf_probs" in sites else "leaf_mean"].numpy()
 
-
-def _mixture_quantile(
-    draws: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]], level: float
-) -> NDArray[np.float64]:
-    """Quantile of each row's mixture of normals; draws hold (n, L), (L,), (L,) arrays."""
-    n = len(draws[0][0])
-    reach = 10 * max(scale.max() for _, _, scale in draws)
-    low = np.full(n, min(mean.min() for _, mean, _ in draws) - reach)
-    high = np.full(n, max(mean.max() for _, mean, _ in draws) + reach)
+def _invert(
+    cdf: Callable[[FloatArray], FloatArray], level: float, n: int, ends: tuple[float, float]
+) -> FloatArray:
+    """Solve cdf(y) = level for n rows by bisection."""
+    low, high = np.full(n, ends[0]), np.full(n, ends[1])
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        below = np.zeros(n)
-        for probs, mean, scale in draws:
-            below += (probs * ndtr((middle[:, None] - mean) / scale)).sum(axis=1)
-        right = below / len(draws) < level
+        right = cdf(middle) < level
         low, high = np.where(right, middle, low), np.where(right, high, middle)
     return (low + high) / 2

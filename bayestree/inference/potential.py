@@ -16,15 +16,14 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.softplus import LEAST_SCORE, softplus
 from bayestree.inference.data import Data
 from bayestree.inference.prior_gradients import PriorGradient, prior_gradient
-from bayestree.models.leaves import Categorical, Gaussian
+from bayestree.models.leaves.base import LeafGradient, log_probabilities
 from bayestree.models.prior_draws import site_names
 from bayestree.models.priors import GammaProcess, InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 
 Sites = dict[str, FloatArray]
 
-POSITIVE = ("concentration", "rate", "shrinkage", "leaf_scale")
-LOG_2PI = float(np.log(2 * np.pi))
+POSITIVE = ("concentration", "rate", "shrinkage")
 
 
 class Layout:
@@ -38,19 +37,24 @@ class Layout:
     """
 
     def __init__(self, model: SoftTree, n_features: int) -> None:
-        leaf = model.leaf
-        n_classes = leaf.n_classes if isinstance(leaf, Categorical) else 0
-        size = model.size(n_features)
         names = [*getattr(model.priors.weight, "hyper_priors", ()), "log_weight"]
-        names = (names if model.split.weighted else []) + ["hyperplane", "intercept", *leaf.sites]
+        names = (names if model.split.weighted else []) + ["hyperplane", "intercept"]
+        names += model.leaf.sites
         if isinstance(model.priors.hyperplane, InverseGammaScale):
             names.append("shrinkage")
-        self.shapes = {name: size.shape(name, n_classes) for name in names}
+        shapes = model.shapes(n_features)
+        self.shapes = {name: shapes[name] for name in names}
+        leaf = {name: site.support for name, site in model.leaf.sites.items()}
+        self.supports: dict[str, str] = dict.fromkeys(names, "real")
+        self.supports |= dict.fromkeys(POSITIVE, "positive") | leaf
+        self.free_shapes = {
+            name: (*shape[:-1], shape[-1] - 1) if self.supports[name] == "simplex" else shape
+            for name, shape in self.shapes.items()
+        }
         self.places: dict[str, slice] = {}
         start = 0
-        for name, shape in self.shapes.items():
-            free = (*shape[:-1], shape[-1] - 1) if name == "leaf_probs" else shape
-            stop = start + int(np.prod(free))
+        for name, shape in self.free_shapes.items():
+            stop = start + int(np.prod(shape))
             self.places[name] = slice(start, stop)
             start = stop
         self.length = start
@@ -58,21 +62,19 @@ class Layout:
     def free(self, vector: FloatArray) -> Sites:
         """The sites on their unconstrained scales, as views of the vector (..., D)."""
         lead = vector.shape[:-1]
-        free = {}
-        for name, place in self.places.items():
-            shape = self.shapes[name]
-            shape = (*shape[:-1], shape[-1] - 1) if name == "leaf_probs" else shape
-            free[name] = vector[..., place].reshape((*lead, *shape))
-        return free
+        return {
+            name: vector[..., place].reshape((*lead, *self.free_shapes[name]))
+            for name, place in self.places.items()
+        }
 
     def sites(self, vector: FloatArray) -> Sites:
         """The sites themselves, from vectors (..., D)."""
         sites = self.free(vector)
         for name, value in sites.items():
-            if name in POSITIVE:
+            if self.supports[name] == "positive":
                 sites[name] = np.exp(value)
-            elif name == "leaf_probs":
-                sites[name] = np.exp(log_softmax(_with_zero(value)))
+            elif self.supports[name] == "simplex":
+                sites[name] = np.exp(log_probabilities(value))
         return sites
 
     def log_jacobian(self, vector: FloatArray) -> FloatArray:
@@ -81,10 +83,10 @@ class Layout:
         total = np.zeros(vector.shape[:-1])
         for name, value in self.free(vector).items():
             inner = tuple(range(lead, value.ndim))
-            if name in POSITIVE:
+            if self.supports[name] == "positive":
                 total = total + value.sum(axis=inner)
-            elif name == "leaf_probs":
-                total = total + log_softmax(_with_zero(value)).sum(axis=inner)
+            elif self.supports[name] == "simplex":
+                total = total + log_probabilities(value).sum(axis=inner)
         return total
 
     def vector(self, sites: Mapping[str, Any]) -> FloatArray:
@@ -104,13 +106,13 @@ class Layout:
                     "posterior of the same topology, split, priors, leaves and features."
                 )
             value = np.asarray(sites[name], dtype=np.float64)
-            positive = name in POSITIVE or name == "leaf_probs"
+            positive = self.supports[name] != "real"
             if not (np.isfinite(value).all() and (not positive or (value > 0).all())):
                 needed = "positive and finite" if positive else "finite"
                 raise ValueError(f"Values of the start's site {name!r} must be {needed}.")
-            if name in POSITIVE:
+            if self.supports[name] == "positive":
                 value = np.log(value)
-            elif name == "leaf_probs":
+            elif self.supports[name] == "simplex":
                 logs = np.log(value)
                 value = logs[..., :-1] - logs[..., -1:]
             parts.append(np.ravel(value))
@@ -129,7 +131,7 @@ class TorchDensity:
 
     def __init__(self, model: SoftTree, data: Data) -> None:
         self.model = model.collapsed()
-        self.data = Data(data.X.double().cpu(), _double(data.y).cpu(), data.weights.double().cpu())
+        self.data = data.to(torch.empty(0, dtype=torch.float64))
         self.layout = Layout(self.model, data.X.shape[1])
 
     def value(self, vector: FloatArray) -> float:
@@ -148,17 +150,17 @@ class TorchDensity:
         sites: dict[str, torch.Tensor] = {}
         jacobian = vector.new_zeros(())
         for name, place in self.layout.places.items():
-            part, shape = vector[place], self.layout.shapes[name]
-            if name in POSITIVE:
-                sites[name] = part.exp().view(shape)
+            part = vector[place].view(self.layout.free_shapes[name])
+            support = self.layout.supports[name]
+            if support == "positive":
+                sites[name] = part.exp()
                 jacobian = jacobian + part.sum()
-            elif name == "leaf_probs":
-                ratios = part.view(shape[0], shape[1] - 1)
-                logs = torch.log_softmax(torch.nn.functional.pad(ratios, (0, 1)), -1)
+            elif support == "simplex":
+                logs = torch.log_softmax(torch.nn.functional.pad(part, (0, 1)), -1)
                 sites[name] = logs.exp()
                 jacobian = jacobian + logs.sum()
             else:
-                sites[name] = part.view(shape)
+                sites[name] = part
         return self.model.log_joint(sites, *self.data) + jacobian
 
 
@@ -185,14 +187,10 @@ class NumpyDensity:
         turns = model.topology.turns.astype(np.float64)
         self.paths = np.concatenate([turns[0], turns[1]])  # (2V, L)
         y = data.y.numpy(force=True)
-        leaf, plane = model.leaf, prior_gradient(model.priors.hyperplane)
-        assert isinstance(leaf, Categorical | Gaussian)
+        leaves, plane = model.leaf.gradient, prior_gradient(model.priors.hyperplane)
+        assert leaves is not None
         assert plane is not None
-        self.leaves: _CategoricalLeaves | _GaussianLeaves = (
-            _CategoricalLeaves(leaf, y)
-            if isinstance(leaf, Categorical)
-            else _GaussianLeaves(leaf, y)
-        )
+        self.leaves: LeafGradient = leaves(model.leaf, y)
         self.plane: PriorGradient = plane
         if model.split.weighted:
             process = model.priors.weight
@@ -205,6 +203,7 @@ class NumpyDensity:
         weight = model.priors.weight
         known = isinstance(weight, GammaProcess) and not weight.hyper_priors
         written = prior_gradient(model.priors.hyperplane) is not None
+        written = written and model.leaf.gradient is not None
         return written and (known or not model.split.weighted)
 
     def value(self, vector: FloatArray) -> float:
@@ -294,59 +293,6 @@ class NumpyDensity:
             into["log_weight"][...] = self.atom - self.rate * np.exp(free["log_weight"])
 
 
-class _CategoricalLeaves:
-    """Class probabilities, as log-ratios to the last class; read as logarithms (L, C)."""
-
-    def __init__(self, leaf: Categorical, y: FloatArray) -> None:
-        self.pseudo = leaf.pseudo_count
-        self.classes = y.astype(np.int64)
-        self.indicator = np.eye(leaf.n_classes)[self.classes]  # (n, C)
-
-    def read(self, free: Sites) -> FloatArray:
-        return log_softmax(_with_zero(free["leaf_probs"]))
-
-    def log_density(self, log_probs: FloatArray) -> FloatArray:
-        return log_probs[:, self.classes]
-
-    def prior(self, log_probs: FloatArray) -> float:
-        return self.pseudo * float(log_probs.sum())
-
-    def gradient(self, log_probs: FloatArray, member: FloatArray, into: Sites) -> None:
-        counts = member @ self.indicator + self.pseudo
-        expected = counts.sum(-1, keepdims=True) * np.exp(log_probs)
-        into["leaf_probs"][...] = (counts - expected)[:, :-1]
-
-
-class _GaussianLeaves:
-    """Means, and logarithms of scales; read as both, shape (2, L)."""
-
-    def __init__(self, leaf: Gaussian, y: FloatArray) -> None:
-        self.leaf = leaf
-        self.y = y.astype(np.float64)
-
-    def read(self, free: Sites) -> FloatArray:
-        return np.stack([free["leaf_mean"], free["leaf_scale"]])
-
-    def log_density(self, leaves: FloatArray) -> FloatArray:
-        mean, log_scale = leaves[..., None]
-        standard = (self.y - mean) * np.exp(-log_scale)
-        return -0.5 * standard**2 - log_scale - 0.5 * LOG_2PI
-
-    def prior(self, leaves: FloatArray) -> float:
-        leaf, (mean, log_scale) = self.leaf, leaves
-        spread = leaf.rate + 0.5 * leaf.strength * (mean - leaf.mean) ** 2
-        return -float(((2 * leaf.shape + 1) * log_scale + spread * np.exp(-2 * log_scale)).sum())
-
-    def gradient(self, leaves: FloatArray, member: FloatArray, into: Sites) -> None:
-        leaf, (mean, log_scale) = self.leaf, leaves
-        precision = np.exp(-2 * log_scale)
-        mass, gap = member.sum(-1), self.y - mean[:, None]
-        away = mean - leaf.mean
-        into["leaf_mean"][...] = precision * ((member * gap).sum(-1) - leaf.strength * away)
-        spread = 2 * leaf.rate + leaf.strength * away**2 + (member * gap**2).sum(-1)
-        into["leaf_scale"][...] = precision * spread - mass - 2 * leaf.shape - 1
-
-
 def density_of(model: SoftTree, data: Data) -> "NumpyDensity | TorchDensity":
     """The fastest log-density that covers a model.
 
@@ -356,11 +302,7 @@ def density_of(model: SoftTree, data: Data) -> "NumpyDensity | TorchDensity":
         For a likelihood other than ``mixture``, improper weights, and hyperplanes whose prior has
         no gradient or sites that a sampler does not know.
     """
-    if model.likelihood != "mixture":
-        raise ValueError(
-            f"A sampler needs likelihood 'mixture', got {model.likelihood!r}: the others are "
-            "objectives for MAP."
-        )
+    model.likelihood.check_mixture("A sampler")
     weight, hyperplane = model.priors.weight, model.priors.hyperplane
     if model.split.weighted and not weight.proper:
         raise ValueError(f"A sampler needs proper priors of the weights, got {weight}.")
@@ -372,18 +314,3 @@ def density_of(model: SoftTree, data: Data) -> "NumpyDensity | TorchDensity":
             "your own may state hyperplane and intercept."
         )
     return (NumpyDensity if NumpyDensity.covers(model) else TorchDensity)(model, data)
-
-
-def log_softmax(ratios: FloatArray) -> FloatArray:
-    """Logarithms of probabilities along the last axis, in a fraction of the time of SciPy's."""
-    shifted = ratios - ratios.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-
-
-def _double(y: torch.Tensor) -> torch.Tensor:
-    return y.double() if y.is_floating_point() else y
-
-
-def _with_zero(value: FloatArray) -> FloatArray:
-    """Log-ratios to the last class, with its own."""
-    return np.concatenate([value, np.zeros((*value.shape[:-1], 1))], axis=-1)

@@ -44,7 +44,7 @@ def single_leaf(
     if model.topology.n_nodes:
         raise ValueError(f"init must be of a tree without a split, got {model.topology}.")
     check_counts(n_chains=n_chains, n_draws=n_draws)
-    sites = {name: value.to(data.X) for name, value in init.point_sites().items()}
+    sites = init.point_sites(data.X)
     law = model.leaf.posterior(leaf_sums(model, sites, data))
     shape = (n_chains, n_draws)
     with seeded(draw_seed(random_state)), torch.no_grad():

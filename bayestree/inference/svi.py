@@ -36,10 +36,10 @@ from bayestree.inference.training import (
     adam,
     check_counts,
     check_linear,
+    check_topology,
     default_epochs,
     leaf_sums,
 )
-from bayestree.models.sites import DIMENSIONS
 from bayestree.models.soft_tree import SoftTree
 
 FINAL_RATE = 0.01
@@ -141,8 +141,7 @@ def svi(
         posteriors are improper everywhere: what a guide finds is the mode about the start, where
         there is one.
     """
-    if init.model.topology != model.topology:
-        raise ValueError("init has another topology than model.")
+    check_topology(model, init)
     check_soft(model)
     check_guide(guide)
     check_linear(model, data, "svi")
@@ -370,7 +369,7 @@ def _one_draw(
     """Values of the model's sites under one draw of the guide, and their log-density."""
     drawn = poutine.trace(guide).get_trace(*arguments)
     nodes: dict[str, Any] = poutine.trace(poutine.replay(model, drawn)).get_trace(*arguments).nodes
-    sites = {name: nodes[name]["value"].detach() for name in DIMENSIONS if name in nodes}
+    sites = {name: nodes[name]["value"].detach() for name in model.dimensions if name in nodes}
     return sites, float(drawn.log_prob_sum())
 
 

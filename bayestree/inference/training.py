@@ -1,7 +1,7 @@
-"""What the minibatch fits share: schedules, relative steps, running leaves."""
+"""Shared parts of the minibatch fits: schedules, relative steps and running leaves."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,41 +15,37 @@ from bayestree.models.priors import HyperplanePrior, InverseGammaScale
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
-HARD = 1e3  # a steepness at which routing is as good as deterministic
-START_RATE, FINAL_RATE = 0.02, 0.02  # shares of a run spent warming up, of the rate at its end
+HARD = 1e3  # a steepness at which routing is practically deterministic
+START_RATE, FINAL_RATE = 0.02, 0.02  # share of the steps that warm up, and final relative rate
 
 
 def default_epochs(n_rows: int, batch_size: int) -> int:
-    """Sixty passes, but no fewer than 1,000 steps and no more than 10,000."""
+    """Sixty epochs, or as many as give between 1,000 and 10,000 steps."""
     per_epoch = max(1, -(-n_rows // batch_size))
     steps = min(max(60 * per_epoch, 1_000), 10_000)
     return max(1, round(steps / per_epoch))
 
 
 def check_linear(model: SoftTree, data: Data, method: str) -> None:
-    """Refuse splits without hyperplanes, for a method that moves these.
-
-    Raises
-    ------
-    TypeError
-        For such splits.
-    """
+    """Raise TypeError unless the splits have the hyperplanes that a method fits."""
     if "hyperplane" not in model.split.shapes(model.size(data.X.shape[1])):
         raise TypeError(
-            f"{method} fits hyperplanes, and the model's split is {model.split!r}; "
-            "grow(splitter=EndToEndSplitter(...)) and em fit any split that has gradients, and the "
-            "model itself is one for Pyro's own inference."
+            f"{method} fits hyperplanes, but the model's split is {model.split!r}; "
+            "grow(splitter=EndToEndSplitter(...)) and em fit any split that has gradients, and "
+            "Pyro's inference accepts the model itself."
+        )
+
+
+def check_topology(model: SoftTree, init: Posterior) -> None:
+    """Raise ValueError unless the start has the topology of the model."""
+    if init.model.topology != model.topology:
+        raise ValueError(
+            "init has another topology than model; use model.with_(topology=init.model.topology)."
         )
 
 
 def check_counts(**counts: int | None) -> None:
-    """Refuse counts below 1; None leaves the choice to the fit.
-
-    Raises
-    ------
-    ValueError
-        With the name of the first such count.
-    """
+    """Raise ValueError if a count is below 1; None is a default chosen by the fit."""
     for name, value in counts.items():
         if value is not None and value < 1:
             raise ValueError(f"{name} must be 1 or more, got {value}.")
@@ -57,16 +53,17 @@ def check_counts(**counts: int | None) -> None:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How learning rate, steepness and divergence change over a run of ``n_steps`` steps.
+    """Learning rate, steepness and weight of the prior over ``n_steps`` steps.
 
     Parameters
     ----------
     n_steps : int
     steepness : (float, float)
-        First and last; geometric in between, the last reached at ``annealed`` of the run.
+        First and last steepness, with geometric annealing between them.
     warm_up : float
-        Share of the run over which the prior comes in.
+        Share of the steps over which the weight of the prior increases to 1.
     annealed : float
+        Share of the steps after which the last steepness is reached.
     """
 
     n_steps: int
@@ -75,7 +72,7 @@ class Schedule:
     annealed: float = 0.7
 
     def rate(self, step: int) -> float:
-        """Factor of the learning rate: a short warm-up, then a cosine."""
+        """Factor of the learning rate: a short linear warm-up, then cosine decay."""
         share = step / self.n_steps
         if share < START_RATE:
             return (share + 1 / self.n_steps) / (START_RATE + 1 / self.n_steps)
@@ -88,7 +85,7 @@ class Schedule:
         return float(first * (last / first) ** share)
 
     def prior(self, step: int) -> float:
-        """Weight of the divergence from the prior."""
+        """Weight of the log prior, or of the divergence from it."""
         if self.warm_up <= 0:
             return 1.0
         return min(1.0, (step + 1) / (self.warm_up * self.n_steps))
@@ -97,15 +94,15 @@ class Schedule:
 class RunningSums:
     """Sums of the leaves' statistics over all rows, kept up to date from minibatches.
 
-    A minibatch alone estimates leaves badly (with 254 leaves and 256 rows the plug-in entropy
-    is a quarter of the true one), so what a batch adds is averaged over about half an epoch.
+    A single minibatch estimates leaves poorly (with 254 leaves and 256 rows the plug-in entropy
+    is a quarter of the true one), so the sums are averaged over about half an epoch.
 
     Parameters
     ----------
-    leaf : Categorical or Gaussian
+    leaf : Leaf
     sums : Tensor, shape (L, c)
     batches : int
-        Minibatches in an epoch.
+        Number of minibatches in an epoch.
     """
 
     def __init__(self, leaf: Leaf, sums: Tensor, batches: int) -> None:
@@ -115,27 +112,27 @@ class RunningSums:
 
     @torch.no_grad()
     def update(self, member: Tensor, batch: Data, share: float) -> None:
-        """Take in a batch of ``share`` of all rows with memberships (n, L).
+        """Add a batch with memberships (n, L) that holds a ``share`` of all rows.
 
-        The share is that of their number: by weight, a batch with a heavy row would count for
-        less than its part in an epoch, and the heavy row with it.
+        The share refers to the number of rows: a share of the weight would downweight a batch
+        with a heavy row, and that row with it.
         """
         fresh = member.T @ self.leaf.statistics(batch.y, batch.weights) / share
         self.sums.lerp_(fresh, self.rate)
 
 
 def adam(module: nn.Module) -> torch.optim.Adam:
-    """Adam with a short memory of squares, because the steepness moves the optimum."""
+    """Adam with a short memory of squared gradients, because annealing moves the optimum."""
     return torch.optim.Adam(module.parameters(), betas=(0.9, 0.99), fused=True)
 
 
 def joined(sites: Sites) -> Tensor:
-    """Hyperplanes with their intercepts as last coefficients, shape (V, K, d + 1)."""
+    """Hyperplanes with intercepts as last coefficients, shape (V, K, d + 1)."""
     return torch.cat((sites["hyperplane"], sites["intercept"].unsqueeze(-1)), dim=-1)
 
 
 def at_prior_mean(prior: HyperplanePrior, sites: Sites) -> dict[str, Tensor]:
-    """The shrinkages of hyperplanes, where the prior has any, at their mean.
+    """Shrinkages of the hyperplanes at their prior mean, or nothing if the prior has none.
 
     Their joint mode with the hyperplanes is a pole at zero.
     """
@@ -147,7 +144,7 @@ def at_prior_mean(prior: HyperplanePrior, sites: Sites) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def leaf_sums(model: SoftTree, sites: Sites, data: Data) -> Tensor:
-    """Sums (L, c) of the leaves' statistics over soft memberships, in parts of the rows."""
+    """Sums (L, c) of the leaves' statistics weighted by soft memberships, computed in parts."""
     return summed(
         model.leaf_log_probs(sites, part.X).exp().T @ model.leaf.statistics(part.y, part.weights)
         for part in data.parts()
@@ -155,7 +152,7 @@ def leaf_sums(model: SoftTree, sites: Sites, data: Data) -> Tensor:
 
 
 def summed(terms: Iterable[Tensor]) -> Tensor:
-    """The sum of one term or more of one shape, of which few are held at a time if large."""
+    """Sum of one or more tensors of one shape; only a few large ones are held at a time."""
     waiting: list[Tensor] = []
     for term in terms:
         waiting.append(term)
@@ -164,40 +161,30 @@ def summed(terms: Iterable[Tensor]) -> Tensor:
     return torch.stack(waiting).sum(0)
 
 
-def additive_parts(model: SoftTree, rows: Data, *, ones: bool = False) -> Iterator[Data]:
-    """Parts of the rows whose log-likelihoods add up; plug-in leaves need all rows at once.
-
-    With ``ones`` they have the column of :meth:`Data.with_ones`.
-    """
-    if model.likelihood == "mixture":
-        return rows.parts(ones=ones)
-    return iter([rows.with_ones() if ones else rows])
-
-
 def calibrated(posterior: Posterior, data: Data) -> SoftTree:
-    """The posterior's model with the prior of its leaves centred on the leaves as they are.
+    """The posterior's model with the prior of its leaves centred on the present leaves.
 
-    They are those of the deterministic routing (nearly: of very steep splits).
+    These are the leaves under very steep, practically deterministic splits.
     """
-    sites = {name: value.to(data.X) for name, value in posterior.point_sites().items()}
+    sites = posterior.point_sites(data.X)
     model = posterior.model
     sums = leaf_sums(model.with_(steepness=HARD), sites, data)
     return model.with_(leaf=model.leaf.calibrate(sums))
 
 
 def recalibrated(posterior: Posterior, data: Data) -> Posterior:
-    """A posterior of one draw with the leaves of its :func:`calibrated` model."""
+    """A posterior of one draw with leaves re-estimated under its :func:`calibrated` model."""
     model = calibrated(posterior, data)
     if model.leaf == posterior.model.leaf:
         return posterior
-    sites = {name: value.to(data.X) for name, value in posterior.point_sites().items()}
+    sites = posterior.point_sites(data.X)
     sums = leaf_sums(model.with_(steepness=HARD), sites, data)
     found = Posterior.from_point(model, sites | model.leaf.estimate(sums), posterior.inference)
     return replace(found, stats=posterior.stats, settings=posterior.settings)
 
 
 def expert_size(hyperplane: Tensor, intercept: Tensor) -> Tensor:
-    """Root mean square coefficient of each node, shape (V, 1, 1): the unit of its steps."""
+    """Root mean square coefficient of each node, the unit of its steps, shape (V, 1, 1)."""
     square = hyperplane.square().sum((1, 2)) + intercept.square().sum(1)
     count = hyperplane[0].numel() + intercept[0].numel() if len(hyperplane) else 1
     return (square / count).sqrt().clamp_min(1e-6).view(-1, 1, 1)

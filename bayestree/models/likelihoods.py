@@ -1,58 +1,256 @@
-"""Likelihoods: how a soft tree is held against y. Pure functions of log P(leaf | x)."""
+"""Likelihoods: how a soft tree is compared with y."""
 
-from typing import Literal
+from typing import Any, ClassVar
 
+import numpy as np
+import pyro
 import torch
+from numpy.typing import NDArray
+from pyro import poutine
 from torch import Tensor
 
+from bayestree._utils.arrays import FloatArray
+from bayestree.models.leaf_rules import LeafRule, LinearLeaves, MajorityLeaves, MeanLeaves
 from bayestree.models.leaves import Leaf
-
-Likelihood = Literal[
-    "mixture", "mutual-information", "variance", "misclassification", "squared-error"
-]
-CLASSES = ("mutual-information", "misclassification")  # objectives of categorical leaves only
-VALUES = ("variance", "squared-error")  # of Gaussian leaves only
-DETERMINISTIC = ("misclassification", "squared-error")  # of the deterministic tree only
+from bayestree.models.sites import Sites
 
 
-def mixture(joint: Tensor) -> Tensor:
-    """log sum_leaf P(leaf | x_n) p(y_n | leaf), shape (n,), from the log of each term (n, L)."""
-    return torch.logsumexp(joint, dim=-1)
+class Likelihood(str):
+    """Base class of likelihoods; the methods here are those of objectives with plug-in leaves.
+
+    A likelihood is also the string that names it in arguments, model files and reports, so that
+    ``model.likelihood == "mixture"`` holds. It is a function of ``joint`` (n, L), the log of the
+    contribution of each leaf to each row.
+
+    Attributes
+    ----------
+    plug_in : bool
+        Whether leaves follow from the routing of the rows. They are then no parameters of the
+        model, and there is no distribution of y.
+    additive : bool
+        Whether it is a sum over rows, so that it can be evaluated in parts and for single rows.
+    deterministic : bool
+        Whether it is defined for the deterministic tree only.
+    leaf_kind : {"any", "class", "number"}
+        What y has to be.
+    """
+
+    plug_in: ClassVar[bool] = True
+    additive: ClassVar[bool] = False
+    deterministic: ClassVar[bool] = False
+    leaf_kind: ClassVar[str] = "any"
+
+    def check_leaf(self, leaf: Leaf) -> None:
+        """Raise ValueError unless the likelihood is defined for a family of leaves."""
+        kind = "class" if leaf.n_classes else "number"
+        if self.leaf_kind not in ("any", kind):
+            needed = {"class": "Categorical", "number": "numeric (such as Gaussian)"}
+            raise ValueError(
+                f"likelihood {self!r} needs {needed[self.leaf_kind]} leaves, got {leaf}."
+            )
+
+    def check_mixture(self, method: str) -> None:
+        """Raise ValueError, with the name of a method that needs the mixture likelihood."""
+        raise ValueError(
+            f"{method} needs likelihood 'mixture', got {self!r}, which is an objective of all rows "
+            "together without a distribution of y; use model.with_(likelihood='mixture')."
+        )
+
+    def state(
+        self,
+        leaf: Leaf,
+        sites: Sites,
+        log_prob: Tensor,
+        y: Tensor | None,
+        weights: Tensor,
+        plate: pyro.plate,
+    ) -> Tensor:
+        """State the rows in Pyro given log P(leaf | x), shape (n, L), and weights (n,).
+
+        Without y the value is a sample of it or, for plug-in leaves, ``log_prob``.
+        """
+        if y is None:
+            return pyro.deterministic("leaf_log_prob", log_prob)
+        scale = plate.size / len(log_prob)
+        pyro.factor("obs", scale * self.value(log_prob, leaf, y, weights))
+        return y
+
+    def joint(self, leaf: Leaf, sites: Sites, log_prob: Tensor, y: Tensor) -> Tensor:
+        """Log of the contribution of each leaf to each row, shape (n, L)."""
+        return log_prob
+
+    def memberships(self, joint: Tensor) -> Tensor:
+        """Probability of each leaf given x, and given y if leaves are parameters, shape (n, L)."""
+        return joint.exp()
+
+    def rows(self, joint: Tensor) -> Tensor:
+        """log p(y_n | x_n), shape (n,), for additive likelihoods."""
+        self.check_mixture("The log-likelihood of single rows")
+        raise NotImplementedError
+
+    def value(self, joint: Tensor, leaf: Leaf, y: Tensor, weights: Tensor) -> Tensor:
+        """Log-likelihood or objective of weighted rows, a scalar."""
+        raise NotImplementedError
+
+    def rule(
+        self,
+        leaf: Leaf,
+        X: NDArray[np.floating],
+        y: NDArray[Any],
+        weights: FloatArray,
+        ridge: float | None,
+    ) -> LeafRule:
+        """Rule for optimal leaves under the loss of the deterministic tree."""
+        losses = [name for name, one in LIKELIHOODS.items() if one.deterministic]
+        raise ValueError(
+            "tao minimises the loss of a deterministic tree: likelihood must be one of "
+            f"{losses}, got {self!r}; see bayestree.models.named.alternating."
+        )
 
 
-def mutual_information(log_prob: Tensor, y: Tensor, weights: Tensor, leaf: Leaf) -> Tensor:
-    """-N H(Y | L) with plug-in leaves (CPT, eq. 11-14), a scalar.
+class Mixture(Likelihood):
+    """log sum_leaf P(leaf | x_n) p(y_n | leaf): the proper likelihood of the soft tree."""
+
+    plug_in = False
+    additive = True
+
+    def check_mixture(self, method: str) -> None:
+        """Accept."""
+
+    def state(
+        self,
+        leaf: Leaf,
+        sites: Sites,
+        log_prob: Tensor,
+        y: Tensor | None,
+        weights: Tensor,
+        plate: pyro.plate,
+    ) -> Tensor:
+        with plate, poutine.scale(scale=weights):
+            observed: Tensor = pyro.sample("obs", leaf.observe(sites, log_prob), obs=y)
+        return observed
+
+    def joint(self, leaf: Leaf, sites: Sites, log_prob: Tensor, y: Tensor) -> Tensor:
+        return log_prob + leaf.log_density(sites, y)
+
+    def memberships(self, joint: Tensor) -> Tensor:
+        return joint.softmax(-1)
+
+    def rows(self, joint: Tensor) -> Tensor:
+        return torch.logsumexp(joint, dim=-1)
+
+    def value(self, joint: Tensor, leaf: Leaf, y: Tensor, weights: Tensor) -> Tensor:
+        return self.rows(joint) @ weights
+
+
+class MutualInformation(Likelihood):
+    """-N H(Y | L) with plug-in leaves (CPT, eq. 11-14).
 
     The log-likelihood of leaf membership at its best class probabilities; as a factor, a
     generalised posterior.
     """
-    # The least normal number keeps the gradient of n log n finite in an empty cell.
-    counts = log_prob.exp().T @ leaf.statistics(y, weights)
-    counts = counts + torch.finfo(counts.dtype).tiny
-    return (counts * (counts / counts.sum(-1, keepdim=True)).log()).sum()
+
+    leaf_kind = "class"
+
+    def value(self, joint: Tensor, leaf: Leaf, y: Tensor, weights: Tensor) -> Tensor:
+        # The least normal number keeps the gradient of n log n finite in an empty cell.
+        counts = joint.exp().T @ leaf.statistics(y, weights)
+        counts = counts + torch.finfo(counts.dtype).tiny
+        return (counts * (counts / counts.sum(-1, keepdim=True)).log()).sum()
 
 
-def variance(log_prob: Tensor, y: Tensor, weights: Tensor) -> Tensor:
-    """-N/2 log of the within-leaf variance with plug-in means (CPT, eq. 16-17), a scalar.
+class Misclassification(Likelihood):
+    """Minus the weight of the rows outside their leaf's majority class: TAO's 0/1 loss."""
+
+    deterministic = True
+    leaf_kind = "class"
+
+    def value(self, joint: Tensor, leaf: Leaf, y: Tensor, weights: Tensor) -> Tensor:
+        counts = joint.exp().T @ leaf.statistics(y, weights)
+        return counts.amax(-1).sum() - weights.sum()
+
+    def rule(
+        self,
+        leaf: Leaf,
+        X: NDArray[np.floating],
+        y: NDArray[Any],
+        weights: FloatArray,
+        ridge: float | None,
+    ) -> LeafRule:
+        if ridge is not None:
+            raise ValueError("leaf_ridge is for linear leaves under squared loss, not for classes.")
+        return MajorityLeaves(y, weights, leaf.n_classes)
+
+
+def _sum_of_squares(joint: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+    """Weighted sum of squares about the means of the leaves, a scalar."""
+    member = joint.exp() * weights.unsqueeze(-1)
+    mean = (y @ member) / (member.sum(0) + torch.finfo(member.dtype).tiny)
+    return (member * (y.unsqueeze(-1) - mean) ** 2).sum()
+
+
+class SquaredError(Likelihood):
+    """Minus the weighted sum of squares about the means of the leaves (CPT, eq. 16)."""
+
+    deterministic = True
+    leaf_kind = "number"
+
+    def value(self, joint: Tensor, leaf: Leaf, y: Tensor, weights: Tensor) -> Tensor:
+        return -_sum_of_squares(joint, y, weights)
+
+    def rule(
+        self,
+        leaf: Leaf,
+        X: NDArray[np.floating],
+        y: NDArray[Any],
+        weights: FloatArray,
+        ridge: float | None,
+    ) -> LeafRule:
+        target = y.astype(np.float64)
+        return (
+            MeanLeaves(target, weights)
+            if ridge is None
+            else LinearLeaves(X, target, weights, ridge)
+        )
+
+
+class Variance(Likelihood):
+    """-N/2 log of the within-leaf variance with plug-in means (CPT, eq. 16-17).
 
     The sum of squares of eq. 16 with its unknown unit profiled out: the same optimum without a
     prior, and on the scale of a log-likelihood, as -N H(Y | L) is.
     """
-    total = weights.sum()
-    return -0.5 * total * (-squared_error(log_prob, y, weights) / total).log()
+
+    leaf_kind = "number"
+
+    def value(self, joint: Tensor, leaf: Leaf, y: Tensor, weights: Tensor) -> Tensor:
+        total = weights.sum()
+        return -0.5 * total * (_sum_of_squares(joint, y, weights) / total).log()
 
 
-def misclassification(log_prob: Tensor, y: Tensor, weights: Tensor, leaf: Leaf) -> Tensor:
-    """Minus the weight of the rows that are not of their leaf's majority class, a scalar.
+#: Every likelihood of the package by its name.
+LIKELIHOODS: dict[str, Likelihood] = {
+    str(one): one
+    for one in (
+        Mixture("mixture"),
+        MutualInformation("mutual-information"),
+        Variance("variance"),
+        Misclassification("misclassification"),
+        SquaredError("squared-error"),
+    )
+}
 
-    The 0/1 loss that TAO descends; ``log_prob`` is that of the deterministic tree.
+
+def resolve(likelihood: str) -> Likelihood:
+    """A likelihood by its name; likelihoods themselves are returned as they are.
+
+    Raises
+    ------
+    ValueError
+        If no likelihood has the name.
     """
-    counts = log_prob.exp().T @ leaf.statistics(y, weights)
-    return counts.amax(-1).sum() - weights.sum()
-
-
-def squared_error(log_prob: Tensor, y: Tensor, weights: Tensor) -> Tensor:
-    """Minus the weighted sum of squares about the means of the leaves (CPT, eq. 16), a scalar."""
-    member = log_prob.exp() * weights.unsqueeze(-1)
-    mean = (y @ member) / (member.sum(0) + torch.finfo(member.dtype).tiny)
-    return -(member * (y.unsqueeze(-1) - mean) ** 2).sum()
+    if isinstance(likelihood, Likelihood):
+        return likelihood
+    if likelihood not in LIKELIHOODS:
+        raise ValueError(f"likelihood must be one of {(*LIKELIHOODS,)}, got {likelihood!r}.")
+    return LIKELIHOODS[likelihood]

@@ -1,13 +1,12 @@
-"""The trees of the papers, each as a combination of the same parts, before it has grown.
+"""The trees of the papers, each a combination of the same parts, before growth.
 
-What they have in common is :class:`~bayestree.models.SoftTree`; how each is fitted is the business
-of ``bayestree.inference``.
+All are a :class:`~bayestree.models.SoftTree`; ``bayestree.inference`` fits them.
 """
 
 import math
 
-from bayestree.models.leaves import Categorical, Leaf
-from bayestree.models.likelihoods import Likelihood
+from bayestree.models.leaves import Leaf
+from bayestree.models.likelihoods import LIKELIHOODS
 from bayestree.models.priors import Flat, FlatWeights, HyperplanePrior, Priors
 from bayestree.models.soft_tree import SoftTree
 from bayestree.models.splits import Oblique, Polytope, Split
@@ -28,8 +27,8 @@ def end_to_end(
 ) -> SoftTree:
     """E2EDT (Hehn, Kooij and Hamprecht, 2020): logistic splits, no prior, the mixture likelihood.
 
-    ``prior`` may be ``Spatial``, its eq. 15, and ``split`` a ``Network``, its section 3.4. For EM
-    with rising steepness.
+    ``prior`` may be ``Spatial`` (eq. 15) and ``split`` a ``Network`` (section 3.4). Fitted by EM
+    with increasing steepness.
     """
     return SoftTree(Topology.leaf(), split or Oblique(), Priors(hyperplane=prior or Flat()), leaf)
 
@@ -37,43 +36,38 @@ def end_to_end(
 def weighted_oblique(leaf: Leaf) -> SoftTree:
     """WODT (Yang, Shen and Gao, 2019): its weighted entropy (eq. 1) is -N H(Y | L) of one stump.
 
-    For growth until the leaves are pure, without refinement.
+    Grown until the leaves are pure, without refinement.
     """
-    return SoftTree(
-        Topology.leaf(), Oblique(), Priors(hyperplane=Flat()), leaf, "mutual-information"
-    )
+    return _impurity(leaf, Oblique())
 
 
 def bivariate(leaf: Leaf) -> SoftTree:
     """The fast bivariate tree (Kairgeldin and Carreira-Perpinan, 2024): two features a split.
 
-    For growth in the manner of CART, by search over pairs and orientations.
+    Grown in the manner of CART, by search over pairs and orientations.
     """
-    return deterministic(
-        SoftTree(
-            Topology.leaf(),
-            Oblique(max_features=2),
-            Priors(hyperplane=Flat()),
-            leaf,
-            "mutual-information",
-        )
-    )
+    return deterministic(_impurity(leaf, Oblique(max_features=2)))
 
 
 def alternating(
     leaf: Leaf, *, split: Split | None = None, prior: HyperplanePrior | None = None
 ) -> SoftTree:
-    """TAO's tree (Carreira-Perpinan and Tavallali, 2018): loss of the deterministic tree.
+    """TAO's tree (Carreira-Perpinan and Tavallali, 2018): a loss of the deterministic tree.
 
-    The 0/1 loss of categorical leaves, the squared loss of Gaussian ones. ``split`` is oblique by
-    default; ``Laplace(rate)`` makes it the sparse oblique tree, ``Oblique(max_features=2)`` with
-    ``FeatureCount`` the bivariate one. For :func:`bayestree.inference.tao`.
+    The loss is that of the leaves: 0/1 loss for classes, squared loss for numbers. ``split`` is
+    oblique by default; ``Laplace(rate)`` makes it the sparse oblique tree,
+    ``Oblique(max_features=2)`` with ``FeatureCount`` the bivariate one. Fitted by
+    :func:`bayestree.inference.tao`.
     """
-    loss: Likelihood = "misclassification" if isinstance(leaf, Categorical) else "squared-error"
-    priors = Priors(FlatWeights(), prior or Flat())
+    priors, loss = Priors(FlatWeights(), prior or Flat()), LIKELIHOODS[leaf.loss]
     return SoftTree(Topology.leaf(), split or Oblique(), priors, leaf, loss, math.inf)
 
 
 def deterministic(model: SoftTree) -> SoftTree:
-    """The same model with splits that are sure of every row."""
+    """The same model with hard splits."""
     return model.with_(steepness=math.inf)
+
+
+def _impurity(leaf: Leaf, split: Split) -> SoftTree:
+    objective = LIKELIHOODS["mutual-information"]
+    return SoftTree(Topology.leaf(), split, Priors(hyperplane=Flat()), leaf, objective)

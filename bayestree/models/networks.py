@@ -111,7 +111,7 @@ class Network:
         """Output f of each node's network, shape (n, V); 0 where it is not asked for."""
         n_nodes = len(sites[self.parameters(sites)[0]])
         if asked is None or asked.numel() == 0:
-            return self.own_log_odds(sites, X.expand(n_nodes, *X.shape)).T
+            return self.node_log_odds(sites, X.expand(n_nodes, *X.shape)).T
         columns = []
         for node, rows in enumerate(asked.T):
             column = X.new_zeros(len(X))
@@ -119,7 +119,7 @@ class Network:
             columns.append(column)
         return torch.stack(columns, dim=1)
 
-    def own_log_odds(self, sites: Sites, X: Tensor) -> Tensor:
+    def node_log_odds(self, sites: Sites, X: Tensor) -> Tensor:
         """Output (V, m) for rows X (V, m, d), each of its own node's network."""
         n_nodes, n_rows, _ = X.shape
         if n_nodes == 0 or n_rows == 0:

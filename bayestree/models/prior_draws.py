@@ -8,7 +8,6 @@ from pyro import poutine
 from torch import Tensor
 
 from bayestree._utils.seed import RandomState, draw_seed, seeded
-from bayestree.models.sites import DIMENSIONS
 from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
 
@@ -84,12 +83,10 @@ def _stated(
 
     nodes: dict[str, Any] = poutine.trace(many).get_trace().nodes
     lengths = {"node": model.topology.n_nodes, "leaf": model.topology.n_leaves}
-    found = {}
-    for name, dims in DIMENSIONS.items():
+    found, shapes = {}, stated.shapes(n_features)
+    for name, dims in stated.dimensions.items():
         if name in nodes and not nodes[name]["infer"].get("_deterministic"):
-            value = nodes[name]["value"]
-            shape = stated.size(n_features).shape(name, n_classes=value.shape[-1])
             # Plates that a site is outside of are dimensions of length 1.
-            value = value.reshape(n_draws, *shape)
+            value = nodes[name]["value"].reshape(n_draws, *shapes[name])
             found[name] = value[:, : lengths[dims[0]]] if dims else value
     return found

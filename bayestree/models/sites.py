@@ -1,16 +1,24 @@
-"""The named parameters of a soft tree: names, shapes and their supports.
+"""The named parameters of a soft tree: names, dimensions and supports.
 
 Site names are a contract: the Pyro model, the posterior, its files and ArviZ all use them.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
 Sites = Mapping[str, Tensor]
 
-#: Dimensions of each site, for shapes here and for the coordinates of ArviZ.
+
+class Site(NamedTuple):
+    """Dimensions of a site, for its shape and its coordinates in ArviZ, and its support."""
+
+    dimensions: tuple[str, ...]
+    support: Literal["real", "positive", "simplex"] = "real"
+
+
+#: Dimensions of the sites of splits and priors; leaves declare their own.
 DIMENSIONS: dict[str, tuple[str, ...]] = {
     "concentration": (),
     "rate": (),
@@ -21,27 +29,19 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "hyperplane_scale": ("node", "expert", "feature"),
     "intercept_scale": ("node", "expert"),
     "shrinkage": ("node", "expert"),
-    "leaf_probs": ("leaf", "class"),
-    "leaf_mean": ("leaf",),
-    "leaf_scale": ("leaf",),
 }
 
 
 class Size(NamedTuple):
-    """How large a tree's parameters are."""
+    """Lengths of the dimensions of a tree's sites; ``n_classes`` is 0 for leaves of numbers."""
 
     n_nodes: int
     n_experts: int
     n_features: int
     n_leaves: int
+    n_classes: int = 0
 
-    def shape(self, site: str, n_classes: int = 0) -> tuple[int, ...]:
-        """Shape of one draw of a site."""
-        lengths = {
-            "node": self.n_nodes,
-            "expert": self.n_experts,
-            "feature": self.n_features,
-            "leaf": self.n_leaves,
-            "class": n_classes,
-        }
-        return tuple(lengths[dimension] for dimension in DIMENSIONS[site])
+    def shape(self, dimensions: tuple[str, ...]) -> tuple[int, ...]:
+        """Shape of one draw of a site with these dimensions."""
+        lengths = dict(zip(("node", "expert", "feature", "leaf", "class"), self, strict=True))
+        return tuple(lengths[dimension] for dimension in dimensions)

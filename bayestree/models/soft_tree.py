@@ -2,18 +2,15 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import get_args
 
 import pyro
-from pyro import poutine
 from torch import Tensor
 
 from bayestree import routing
 from bayestree.models import likelihoods
 from bayestree.models.leaves import Categorical, Leaf
-from bayestree.models.likelihoods import Likelihood
 from bayestree.models.priors import InverseGammaScale, Priors
-from bayestree.models.sites import Sites, Size
+from bayestree.models.sites import DIMENSIONS, Sites, Size
 from bayestree.models.splits import Polytope, Split
 from bayestree.topology import Topology
 
@@ -27,13 +24,14 @@ class SoftTree:
     topology : Topology
     split : Polytope, Oblique or Network
     priors : Priors
-    leaf : Categorical or Gaussian
-    likelihood : {"mixture", "mutual-information", "variance", "misclassification", "squared-error"}
-        ``mixture`` is the proper likelihood. ``mutual-information`` and ``variance`` are
-        objectives of the CPT paper with plug-in leaves (eq. 14, 16), the last two the losses that
-        alternating optimisation descends. These four are stated as a factor: the model then has
-        no leaf sites, and called without y it states where each row goes (``leaf_log_prob``) and
-        nothing else.
+    leaf : Leaf
+        Such as ``Categorical`` or ``Gaussian``.
+    likelihood : Likelihood or str
+        ``"mixture"`` is the proper likelihood. ``"mutual-information"`` and ``"variance"`` are
+        objectives of the CPT paper with plug-in leaves (eq. 14, 16); ``"misclassification"`` and
+        ``"squared-error"`` are the losses that alternating optimisation minimises. These four
+        enter the model as a factor: it then has no leaf sites, and without y it only computes
+        where each row goes (``leaf_log_prob``).
     steepness : float
         Multiplies the log-odds of every split; ``math.inf`` is the deterministic tree.
 
@@ -54,24 +52,19 @@ class SoftTree:
     split: Split = field(default_factory=Polytope)
     priors: Priors = field(default_factory=Priors)
     leaf: Leaf = field(default_factory=lambda: Categorical(2))
-    likelihood: Likelihood = "mixture"
+    likelihood: likelihoods.Likelihood = likelihoods.LIKELIHOODS["mixture"]
     steepness: float = 1.0
 
     def __post_init__(self) -> None:
-        known = get_args(Likelihood)
-        if self.likelihood not in known:
-            raise ValueError(f"likelihood must be one of {known}, got {self.likelihood!r}.")
-        categorical = isinstance(self.leaf, Categorical)
-        if self.likelihood in likelihoods.CLASSES and not categorical:
-            raise ValueError(f"likelihood {self.likelihood!r} needs Categorical leaves.")
-        if self.likelihood in likelihoods.VALUES and categorical:
-            raise ValueError(f"likelihood {self.likelihood!r} needs Gaussian leaves.")
+        likelihood = likelihoods.resolve(self.likelihood)
+        object.__setattr__(self, "likelihood", likelihood)
+        likelihood.check_leaf(self.leaf)
         if not self.steepness > 0:
             raise ValueError(f"steepness must be positive, got {self.steepness}.")
-        if self.likelihood in likelihoods.DETERMINISTIC and self.steepness != math.inf:
+        if likelihood.deterministic and self.steepness != math.inf:
             raise ValueError(
-                f"likelihood {self.likelihood!r} is of the deterministic tree: it needs steepness "
-                f"math.inf, got {self.steepness}."
+                f"likelihood {likelihood!r} is defined for the deterministic tree only: it needs "
+                f"steepness math.inf, got {self.steepness}."
             )
 
     def __call__(
@@ -81,17 +74,17 @@ class SoftTree:
         weights: Tensor | None = None,
         subsample_size: int | None = None,
     ) -> Tensor:
-        """State the model.
+        """State the model in Pyro.
 
         Parameters
         ----------
         X : Tensor, shape (n, d)
         y : Tensor, shape (n,), optional
-            Class numbers (long) or real values; sampled where absent.
+            Class numbers (long) or real values; sampled if absent.
         weights : Tensor, shape (n,), optional
-            Each row counts so many times.
+            Number of times that each row counts.
         subsample_size : int, optional
-            Rows drawn by the ``data`` plate, for minibatches.
+            Number of rows that the ``data`` plate draws for a minibatch.
 
         Returns
         -------
@@ -99,45 +92,48 @@ class SoftTree:
             The observations, or the log-probabilities of the leaves with plug-in leaves and no y.
         """
         sites = self.state_parameters(X.shape[-1], X)
-        with pyro.plate("data", len(X), subsample_size=subsample_size, dim=-1) as rows:
+        plate = pyro.plate("data", len(X), subsample_size=subsample_size, dim=-1)
+        with plate as rows:
             log_prob = self.leaf_log_probs(sites, X[rows])
-            observed = None if y is None else y[rows]
-            weight = X.new_ones(len(log_prob)) if weights is None else weights[rows]
-            if self.likelihood == "mixture":
-                with poutine.scale(scale=weight):
-                    result: Tensor = pyro.sample(
-                        "obs", self.leaf.observe(sites, log_prob), obs=observed
-                    )
-                return result
-        if observed is None:
-            return pyro.deterministic("leaf_log_prob", log_prob)
-        scale = len(X) / len(log_prob)
-        pyro.factor("obs", scale * self.objective(log_prob, observed, weight))
-        return observed
+        observed = None if y is None else y[rows]
+        weight = X.new_ones(len(log_prob)) if weights is None else weights[rows]
+        return self.likelihood.state(self.leaf, sites, log_prob, observed, weight, plate)
 
     def state_parameters(self, n_features: int, like: Tensor) -> dict[str, Tensor]:
-        """State the priors: sample the sites of the splits and, unless plug-in, of the leaves.
+        """State the priors in Pyro: sample the sites of splits and, unless plug-in, leaves.
 
         Parameters
         ----------
         n_features : int
         like : Tensor
-            Of the dtype and device that the values are to have.
+            Its dtype and device are those of the samples.
 
         Returns
         -------
         dict of Tensor
-            The sites that rows depend on: what ``leaf_log_probs`` and the leaves read.
+            The sites that routing and leaves depend on.
         """
         size = self.size(n_features)
         sites = self.split.state(self.priors, size, like)
-        if self.likelihood == "mixture":
+        if not self.likelihood.plug_in:
             sites |= self.leaf.state(size.n_leaves, like)
         return sites
 
     def size(self, n_features: int) -> Size:
         """Lengths of the dimensions of the sites."""
-        return Size(self.topology.n_nodes, self.split.n_experts, n_features, self.topology.n_leaves)
+        topology, n_experts = self.topology, self.split.n_experts
+        return Size(topology.n_nodes, n_experts, n_features, topology.n_leaves, self.leaf.n_classes)
+
+    @property
+    def dimensions(self) -> dict[str, tuple[str, ...]]:
+        """Dimensions of every site that splits, priors and leaves can have."""
+        leaves = {name: site.dimensions for name, site in self.leaf.sites.items()}
+        return DIMENSIONS | leaves
+
+    def shapes(self, n_features: int) -> dict[str, tuple[int, ...]]:
+        """Shape of one draw of every site that splits, priors and leaves can have."""
+        size = self.size(n_features)
+        return {name: size.shape(dimensions) for name, dimensions in self.dimensions.items()}
 
     def scores(self, sites: Sites, X: Tensor) -> Tensor:
         """Score of each row at each node, shape (n, V)."""
@@ -148,14 +144,14 @@ class SoftTree:
         return routing.tree_log_probs(self.scores(sites, X), self.steepness, self.topology)
 
     def log_priors(self, sites: Sites) -> dict[str, Tensor]:
-        """Log-density of each family of parameters, scalars.
+        """Log-density of each group of parameters, scalars.
 
-        ``hyperplane`` has the intercepts, shrinkages and scales with it, ``weight`` the
-        hyper-parameters of the gamma process; it is the density of the log-weights. ``leaf`` is
-        absent where leaves are plug-in.
+        ``hyperplane`` includes intercepts, shrinkages and scales; ``weight`` is the density of
+        the log-weights and includes the hyperparameters of the gamma process. ``leaf`` is absent
+        if leaves are plug-in.
         """
         parts = self.split.log_priors(self.priors, sites)
-        if self.likelihood == "mixture":
+        if not self.likelihood.plug_in:
             parts["leaf"] = self.leaf.log_prob(sites)
         return parts
 
@@ -165,34 +161,29 @@ class SoftTree:
         return sum(others, start=first)
 
     def log_likelihood_rows(self, sites: Sites, X: Tensor, y: Tensor) -> Tensor:
-        """log p(y_n | x_n) of each row, shape (n,), not weighted.
+        """log p(y_n | x_n) of each row without its weight, shape (n,).
 
         Raises
         ------
         ValueError
-            For plug-in leaves, whose objective is none of single rows.
+            If leaves are plug-in, because their objective is not a sum over rows.
         """
-        if self.likelihood != "mixture":
-            raise ValueError(
-                f"likelihood {self.likelihood!r} is an objective of all rows together; single "
-                "rows have a log-likelihood under 'mixture' only."
-            )
-        joint = self.leaf_log_probs(sites, X) + self.leaf.log_density(sites, y)
-        return likelihoods.mixture(joint)
+        return self.likelihood.rows(self._joint(sites, X, y))
 
     def log_likelihood(
         self, sites: Sites, X: Tensor, y: Tensor, weights: Tensor | None = None
     ) -> Tensor:
         """Log-likelihood (or objective) of the rows, a scalar."""
         weight = X.new_ones(len(X)) if weights is None else weights
-        if self.likelihood == "mixture":
-            return self.log_likelihood_rows(sites, X, y) @ weight
-        return self.objective(self.leaf_log_probs(sites, X), y, weight)
+        return self.likelihood.value(self._joint(sites, X, y), self.leaf, y, weight)
+
+    def _joint(self, sites: Sites, X: Tensor, y: Tensor) -> Tensor:
+        return self.likelihood.joint(self.leaf, sites, self.leaf_log_probs(sites, X), y)
 
     def log_joint(
         self, sites: Sites, X: Tensor, y: Tensor, weights: Tensor | None = None
     ) -> Tensor:
-        """Log-density of parameters and data: what ``poutine.trace`` of the model sums to."""
+        """Log-density of parameters and data, equal to that of a ``poutine.trace`` of the model."""
         return self.log_prior(sites) + self.log_likelihood(sites, X, y, weights)
 
     def collapsed(self) -> "SoftTree":
@@ -204,16 +195,5 @@ class SoftTree:
         return self.with_(priors=priors)
 
     def with_(self, **changes: object) -> "SoftTree":
-        """The same model with other parts."""
+        """A copy of the model with the given fields replaced."""
         return replace(self, **changes)  # type: ignore[arg-type]
-
-    def objective(self, log_prob: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        """What stands for the log-likelihood where leaves are plug-in, a scalar."""
-        match self.likelihood:
-            case "mutual-information":
-                return likelihoods.mutual_information(log_prob, y, weight, self.leaf)
-            case "misclassification":
-                return likelihoods.misclassification(log_prob, y, weight, self.leaf)
-            case "squared-error":
-                return likelihoods.squared_error(log_prob, y, weight)
-        return likelihoods.variance(log_prob, y, weight)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bayestree import routing
 from bayestree.models.priors import Plates, Priors
-from bayestree.models.sites import Sites, Size
+from bayestree.models.sites import DIMENSIONS, Sites, Size
 from bayestree.routed_tree import Frame, RoutedTree
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -71,7 +71,7 @@ class StumpSplit(Split, Protocol):
     def start(self, n_nodes: int, n_features: int, like: torch.Tensor) -> dict[str, torch.Tensor]:
         """Random parameters of ``n_nodes`` nodes, of dtype and device of ``like``."""
 
-    def own_log_odds(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
+    def node_log_odds(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
         """Log-odds (V, m) of rows X (V, m, d), each at its own node."""
 
 
@@ -85,7 +85,7 @@ class _Linear:
         return ("hyperplane", "intercept", *("log_weight",) * self.weighted)
 
     def shapes(self, size: Size) -> dict[str, tuple[int, ...]]:
-        return {name: size.shape(name) for name in self._names}
+        return {name: size.shape(DIMENSIONS[name]) for name in self._names}
 
     def parameters(self, sites: Iterable[str]) -> tuple[str, ...]:
         return self._names
@@ -171,7 +171,7 @@ class Oblique(_Linear):
         # node-major in memory, which is how trees are walked
         return torch.addmm(sites["intercept"], sites["hyperplane"].squeeze(1), X.T).T
 
-    def own_log_odds(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
+    def node_log_odds(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
         plane = sites["hyperplane"].transpose(1, 2)
         return torch.baddbmm(sites["intercept"].unsqueeze(1), X, plane).squeeze(-1)
 

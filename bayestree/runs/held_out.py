@@ -67,7 +67,7 @@ def _log_scores(estimator: Any, rows: Prepared) -> FloatArray | None:
     if posterior is None or not hasattr(estimator, "to_arviz"):
         return None
     n_draws = posterior.n_chains * posterior.n_draws
-    if posterior.model.likelihood != "mixture" or len(rows.X_held) * n_draws > MOST_NUMBERS:
+    if posterior.model.likelihood.plug_in or len(rows.X_held) * n_draws > MOST_NUMBERS:
         return None
     made = estimator.to_arviz(
         rows.X_held, rows.y_held, _weights(rows), groups=["posterior", "log_likelihood"]

@@ -20,7 +20,6 @@ from bayestree.models import (
     Oblique,
     Priors,
 )
-from bayestree.models.sites import DIMENSIONS
 from tests.inference.test_posterior import posterior_of
 from tests.inference.test_svi import fit, problem
 
@@ -73,7 +72,7 @@ def test_sites_have_named_dimensions_and_coordinates(fitted):
         found = arviz_compat.group(made, name)
         assert set(found) == {*posterior.draws, "weight"}
         for site, variable in found.items():
-            assert variable.dims == ("chain", "draw", *DIMENSIONS[site])
+            assert variable.dims == ("chain", "draw", *posterior.model.dimensions[site])
         assert found.sizes["draw"] == draws
         for dim in set(found.dims) - {"chain", "draw"}:
             assert tuple(found[dim].values.tolist()) == expected[dim]
@@ -312,9 +311,13 @@ def bare():
 @pytest.mark.parametrize(
     ("make", "missing", "reason"),
     [
-        (plug_in, {"log_likelihood", "posterior_predictive", "prior_predictive"}, "no law of y"),
-        (flat, {"prior", "prior_predictive"}, r"improper priors \(Flat\)"),
-        (bare, {"log_prior"}, "the draws have no shrinkage"),
+        (
+            plug_in,
+            {"log_likelihood", "posterior_predictive", "prior_predictive"},
+            "without a distribution of y",
+        ),
+        (flat, {"prior", "prior_predictive"}, r"improper priors cannot be sampled \(Flat\)"),
+        (bare, {"log_prior"}, "the draws lack shrinkage"),
     ],
 )
 def test_what_cannot_be_made_is_left_out_or_refused_by_name(make, missing, reason):
@@ -323,7 +326,7 @@ def test_what_cannot_be_made_is_left_out_or_refused_by_name(make, missing, reaso
     assert not missing & found
     assert {"posterior", "observed_data", "constant_data"} <= found
     for name in missing:
-        with pytest.raises(ValueError, match=f"group '{name}' cannot be made: .*{reason}"):
+        with pytest.raises(ValueError, match=f"group '{name}' cannot be created: .*{reason}"):
             posterior.to_arviz(data, groups=[name])
 
 
@@ -338,9 +341,9 @@ def test_a_plug_in_likelihood_still_has_a_log_joint():
     ("arguments", "message"),
     [
         ({"groups": ["posterior", "priors"]}, "groups must be among .*, got 'priors'"),
-        ({"groups": ["log_likelihood"]}, "'log_likelihood' cannot be made: it needs the rows"),
+        ({"groups": ["log_likelihood"]}, "'log_likelihood' cannot be created: it needs the rows"),
         ({"groups": "warmup_posterior"}, "nothing was recorded"),
-        ({"feature_names": ["a"]}, "feature_names must have 2 entries, as the draws, got 1"),
+        ({"feature_names": ["a"]}, "must have 2 entries, as many as the draws, got 1"),
         ({"class_names": ["a"]}, "class_names must have 3 entries"),
         ({"n_prior": 0}, "n_prior must be 1 or more, got 0"),
     ],
@@ -354,7 +357,7 @@ def test_what_does_not_fit_is_refused(arguments, message):
 def test_rows_of_other_features_are_refused():
     posterior, _ = posterior_of(Categorical(3))
     _, data = problem(n=60)
-    with pytest.raises(ValueError, match="data must have 2 features, as the draws, got 3"):
+    with pytest.raises(ValueError, match="data must have 2 features, as many as the draws, got 3"):
         posterior.to_arviz(data._replace(X=torch.cat([data.X, data.X[:, :1]], 1)))
 
 

@@ -159,9 +159,9 @@ def test_a_grown_tree_is_one_draw_of_its_sites(leaf):
     data = data if isinstance(leaf, Categorical) else data._replace(y=data.y.double())
     found = grow(soft_tree(leaf), data, **CHEAP)
     assert (found.n_chains, found.n_draws) == (1, 1)
-    size = found.model.size(2)
+    shapes = found.model.shapes(2)
     for name, value in found.point.items():
-        assert value.shape == size.shape(name, n_classes=2)
+        assert value.shape == shapes[name]
         assert np.array_equal(found.draws[name][0, 0], value)
     assert set(found.point) == {"hyperplane", "intercept", "log_weight", *leaf.sites}
 

@@ -17,9 +17,9 @@ WEIGHTS = np.array([1.0, 2.0, 0.5, 1.0, 1.0, 3.0, 1.0])
 
 def leaf(topology=None):
     model = SoftTree(topology or Topology.leaf(), Polytope(3), leaf=Categorical(3, 0.6))
-    size = model.size(2)
+    shapes = model.shapes(2)
     sites = {
-        name: torch.ones(size.shape(name, 3), dtype=torch.float64)
+        name: torch.ones(shapes[name], dtype=torch.float64)
         for name in ("log_weight", "hyperplane", "intercept", "shrinkage", "leaf_probs")
     }
     return Posterior.from_point(model, sites, "grow")

@@ -52,12 +52,12 @@ def test_draws_have_the_names_and_shapes_of_the_sites():
     init, data = problem()
     found = fit(init, data, epochs=2)
     assert (found.n_chains, found.n_draws) == (1, 10)
-    size = found.model.size(2)
+    shapes = found.model.shapes(2)
     names = {"hyperplane", "intercept", "log_weight", "shrinkage", "leaf_probs"}
     assert set(found.draws) == set(found.point) == names
     for name in names:
-        assert found.draws[name].shape == (1, 10, *size.shape(name, n_classes=2))
-        assert found.point[name].shape == size.shape(name, n_classes=2)
+        assert found.draws[name].shape == (1, 10, *shapes[name])
+        assert found.point[name].shape == shapes[name]
         assert len(np.unique(found.draws[name][0, :, 0])) >= 10  # draws differ
 
 

@@ -5,17 +5,15 @@ import pytest
 import torch
 from sklearn.metrics import mutual_info_score
 
-from bayestree.models import Gaussian, Polytope, SoftTree
-from bayestree.models.leaves import Categorical
-from bayestree.models.likelihoods import (
-    misclassification,
-    mutual_information,
-    squared_error,
-    variance,
-)
+from bayestree.models import Categorical, Gaussian, Polytope, SoftTree
+from bayestree.models.likelihoods import LIKELIHOODS
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 from tests.models.cases import make, rows, traced
+
+
+def value(likelihood, log_prob, y, weights, leaf=None):
+    return LIKELIHOODS[likelihood].value(log_prob, leaf or Gaussian(), y, weights)
 
 
 def entropy(labels):
@@ -34,9 +32,8 @@ def test_hard_leaves_have_the_mutual_information_of_scikit_learn():
     generator = np.random.default_rng(0)
     leaf, y = generator.integers(4, size=200), generator.integers(3, size=200)
     y[leaf == 1] = 2  # a pure leaf
-    found = mutual_information(
-        hard(leaf, 5), torch.as_tensor(y), torch.ones(200, dtype=torch.float64), Categorical(3)
-    )
+    ones = torch.ones(200, dtype=torch.float64)
+    found = value("mutual-information", hard(leaf, 5), torch.as_tensor(y), ones, Categorical(3))
     expected = 200 * (mutual_info_score(y, leaf) - entropy(y))
     assert float(found) == pytest.approx(expected, rel=1e-10)
 
@@ -56,10 +53,11 @@ def test_soft_leaves_have_the_entropy_of_the_expected_table():
 def test_an_empty_leaf_and_an_empty_cell_have_finite_gradients():
     log_prob = hard(np.array([0, 0, 1, 1]), 3).requires_grad_()
     y = torch.tensor([0, 1, 1, 1])
-    mutual_information(log_prob, y, torch.ones(4).double(), Categorical(3)).backward()
+    value("mutual-information", log_prob, y, torch.ones(4).double(), Categorical(3)).backward()
     assert torch.isfinite(log_prob.grad).all()
     log_prob = hard(np.array([0, 0, 1, 1]), 3).requires_grad_()
-    variance(log_prob, torch.tensor([0.0, 1, 2, 5]).double(), torch.ones(4).double()).backward()
+    y = torch.tensor([0.0, 1, 2, 5]).double()
+    value("variance", log_prob, y, torch.ones(4).double()).backward()
     assert torch.isfinite(log_prob.grad).all()
 
 
@@ -67,7 +65,7 @@ def test_hard_leaves_have_the_log_of_their_pooled_variance():
     generator = np.random.default_rng(0)
     leaf, y = generator.integers(4, size=100), generator.normal(size=100)
     weights = generator.integers(1, 4, size=100)
-    found = variance(hard(leaf, 4), torch.as_tensor(y), torch.as_tensor(weights).double())
+    found = value("variance", hard(leaf, 4), torch.as_tensor(y), torch.as_tensor(weights).double())
     leaf, y = np.repeat(leaf, weights), np.repeat(y, weights)
     squares = sum(((y[leaf == i] - y[leaf == i].mean()) ** 2).sum() for i in range(4))
     assert float(found) == pytest.approx(-len(y) / 2 * np.log(squares / len(y)), rel=1e-10)
@@ -77,12 +75,13 @@ def test_losses_of_the_deterministic_tree_by_hand():
     leaf, weights = np.array([0, 0, 0, 1, 1]), torch.tensor([1.0, 2, 4, 1, 3]).double()
     # leaf 0: class 1 has weight 6 of 7; leaf 1: class 2 has 3 of 4
     y = torch.tensor([0, 1, 1, 1, 2])
-    lost = misclassification(hard(leaf, 3), y, weights, Categorical(3))
+    lost = value("misclassification", hard(leaf, 3), y, weights, Categorical(3))
     assert float(lost) == pytest.approx(-2.0)
     # leaf 0: mean (1 + 2 * 2 + 4 * 4) / 7 = 3; leaf 1: mean (5 + 3 * 1) / 4 = 2
     values = torch.tensor([1.0, 2, 4, 5, 1]).double()
     squares = 4 + 2 * 1 + 4 * 1 + 9 + 3 * 1
-    assert float(squared_error(hard(leaf, 3), values, weights)) == pytest.approx(-squares)
+    lost = value("squared-error", hard(leaf, 3), values, weights)
+    assert float(lost) == pytest.approx(-squares)
 
 
 @pytest.mark.parametrize(

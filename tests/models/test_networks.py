@@ -70,7 +70,7 @@ def test_log_odds_are_those_worked_out_by_hand():
         [math.tanh(-2.0) + 2 * math.tanh(1.0) + 0.5, second],
     ]
     torch.testing.assert_close(split.log_odds(sites, X), torch.tensor(expected))
-    own = split.own_log_odds(sites, torch.stack((X[:1], X[1:])))
+    own = split.node_log_odds(sites, torch.stack((X[:1], X[1:])))
     torch.testing.assert_close(own, torch.tensor([[expected[0][0]], [expected[1][1]]]))
     # q = 1 - exp(-s) is logistic in f, and s = log 2 where f = 0
     q = -torch.expm1(-split.scores(sites, X))

@@ -35,7 +35,7 @@ def test_every_site_of_the_model_is_drawn(topology, weight, hyperplane, fit):
     X, y, _ = rows(model)
     assert set(draws) == set(traced(model, X, y)[1]) == site_names(model, 2)
     for name, value in draws.items():
-        assert value.shape == (5, *model.size(2).shape(name, n_classes=3)), name
+        assert value.shape == (5, *model.shapes(2)[name]), name
         assert value.dtype == torch.float64
     one = {name: value[3] for name, value in draws.items()}
     assert torch.isfinite(model.log_joint(one, X, y))

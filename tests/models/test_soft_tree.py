@@ -11,7 +11,6 @@ from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
 from pyro.infer.autoguide import AutoNormal
 
 from bayestree.models import Categorical, Gaussian, Oblique, Polytope, SoftTree
-from bayestree.models.sites import DIMENSIONS
 from bayestree.topology import Topology
 from bayestree.tree import LOG2, facet_threshold
 from tests.models.cases import FITS, HYPERPLANES, TOPOLOGIES, make, rows, traced
@@ -64,11 +63,11 @@ def test_sites_have_the_names_and_shapes_of_the_contract(parts):
     model = make(**parts)
     X, y, _ = rows(model)
     trace, sites = traced(model, X, y)
-    size = model.size(2)
+    shapes = model.shapes(2)
     for name, value in sites.items():
-        assert value.shape == size.shape(name, n_classes=3), name
+        assert value.shape == shapes[name], name
         assert value.dtype == torch.float64
-    assert set(sites) <= set(DIMENSIONS)
+    assert set(sites) <= set(model.dimensions)
     expected = {"hyperplane", "intercept"}
     if model.split.weighted:
         expected |= {"log_weight"}
@@ -268,8 +267,8 @@ def test_the_tree_without_a_split_is_one_leaf():
     ("parts", "message"),
     [
         ({"likelihood": "entropy"}, "likelihood must be one of"),
-        ({"likelihood": "mutual-information", "leaf": Gaussian()}, "needs Categorical leaves"),
-        ({"likelihood": "variance"}, "needs Gaussian leaves"),
+        ({"likelihood": "mutual-information", "leaf": Gaussian()}, "Categorical leaves, got Gau"),
+        ({"likelihood": "variance"}, "such as Gaussian\\) leaves, got Categorical"),
         ({"steepness": 0.0}, "steepness must be positive"),
         ({"steepness": math.nan}, "steepness must be positive"),
     ],

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from bayestree._utils.arrays import FloatArray
-from bayestree.inference.criteria import Criterion, criterion_of
 from bayestree.inference.data import Data
 from bayestree.inference.splitters.bivariate_search import SLACK, Line, LineSearch
 from bayestree.inference.splitters.protocol import FittedSplit
+from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf
 
 
@@ -63,7 +63,7 @@ class BivariateSplitter:
     def _split(self, data: Data) -> FittedSplit | None:
         statistics = self.leaf.statistics(data.y, data.weights).double()
         statistics = statistics[:, (statistics != 0).any(0)]  # of classes that are here
-        criterion = self.criterion or criterion_of(self.leaf)
+        criterion = self.criterion or self.leaf.criterion
         node = self.search.node(
             data.X.numpy(force=True),
             statistics.numpy(force=True),
@@ -84,10 +84,8 @@ class BivariateSplitter:
 
     def _most(self, statistics: Tensor) -> float:
         """What a split gains whose sides are pure, in nats, but for rounding."""
-        whole, criterion = statistics.sum(0), criterion_of(self.leaf)
-        present = criterion.value(whole)
-        most = criterion.nats(torch.zeros_like(present), whole) - criterion.nats(present, whole)
-        return float(most) * (1 - SLACK)
+        pure, whole = statistics.new_zeros(()), statistics.sum(0)
+        return float(self.leaf.criterion.gain(pure, whole)) * (1 - SLACK)
 
     def _fitted(self, data: Data, statistics: Tensor, line: Line) -> FittedSplit:
         """A line as sites, with its gain in nats."""
@@ -97,9 +95,8 @@ class BivariateSplitter:
         intercept = torch.tensor([line.intercept]).to(data.X)
         right = (data.X @ hyperplane[0] + intercept) > 0
         whole, side = statistics.sum(0), statistics[right].sum(0)
-        criterion = criterion_of(self.leaf)
-        split = criterion.value(side) + criterion.value(whole - side)
-        gain = criterion.nats(split, whole) - criterion.nats(criterion.value(whole), whole)
+        criterion = self.leaf.criterion
+        gain = criterion.gain(criterion.split_value(side, whole), whole)
         sites = {"hyperplane": hyperplane, "intercept": intercept}
         return FittedSplit(sites, right, float(gain))
 
@@ -107,5 +104,5 @@ class BivariateSplitter:
 def _worth(criterion: Criterion, left: FloatArray, whole: FloatArray) -> FloatArray:
     """Worth of splits by sums on their left (c, ...): the criterion, summed over both sides."""
     sums, total = torch.from_numpy(left).movedim(0, -1), torch.from_numpy(whole)
-    worth: FloatArray = (criterion.value(sums) + criterion.value(total - sums)).numpy()
+    worth: FloatArray = criterion.split_value(sums, total).numpy()
     return worth

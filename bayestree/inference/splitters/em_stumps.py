@@ -108,13 +108,13 @@ class Stumps:
         """
         n_active = len(batch.X)
         active = {name: v[:n_active].requires_grad_() for name, v in self.sites.items()}
-        odds = self.split.own_log_odds(active, batch.X)
+        odds = self.split.node_log_odds(active, batch.X)
         with torch.no_grad():
             before = odds
             if held is not None:
-                before = self.split.own_log_odds(_first(held, n_active), batch.X)
+                before = self.split.node_log_odds(_first(held, n_active), batch.X)
             leaves = _first(self.leaves, n_active)
-            left, right = self.leaf.own_log_density(leaves, batch.y).unbind(1)
+            left, right = self.leaf.node_log_density(leaves, batch.y).unbind(1)
             went_right = right_given_y(steepness * before, left, right)[0].sigmoid_()
             slope = steepness * (went_right - (steepness * odds).sigmoid_())
         odds.backward(-slope * batch.weights / batch.share)

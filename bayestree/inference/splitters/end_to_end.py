@@ -3,7 +3,7 @@
 Each node has minibatches of its own rows, a state of Adam of its own, and two leaves that start
 alike. A stump that sends all rows one way has failed and is tried again from another start.
 
-A split takes part through ``start``, ``own_log_odds`` (rows (V, m, d), each at its own node),
+A split takes part through ``start``, ``node_log_odds`` (rows (V, m, d), each at its own node),
 ``log_odds`` and ``log_priors`` (see :class:`~bayestree.models.splits.StumpSplit`), so that a
 network is fitted by the same lines as a hyperplane.
 """
@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from bayestree.inference.criteria import criterion_of
 from bayestree.inference.data import Data
 from bayestree.inference.splitters.em_stumps import Stumps
 from bayestree.inference.splitters.protocol import FittedSplit
@@ -128,11 +127,10 @@ class EndToEndSplitter:
         n_right = int(right.sum())
         if min(n_right, len(rows) - n_right) < self.min_leaf:
             return None
-        criterion = criterion_of(self.leaf)
         statistics = self.leaf.statistics(data.y[rows], data.weights[rows]).double()
         whole, part = statistics.sum(0), statistics[right].sum(0)
-        value = criterion.value(part) + criterion.value(whole - part)
-        gain = criterion.nats(value, whole) - criterion.nats(criterion.value(whole), whole)
+        criterion = self.leaf.criterion
+        gain = criterion.gain(criterion.split_value(part, whole), whole)
         # Rounding can leave the gain of a useless split just below zero.
         only = {name: site[0] for name, site in sites.items()}
         return FittedSplit(only, right, max(float(gain), 0.0))

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bayestree.inference.criteria import Criterion, criterion_of
 from bayestree.inference.data import PART, Data
 from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.inference.training import at_prior_mean
+from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
 from bayestree.models.splits import Split
@@ -84,7 +84,7 @@ class StumpFitter:
     @property
     def criterion(self) -> Criterion:
         """What a split is worth."""
-        return criterion_of(self.leaf)
+        return self.leaf.criterion
 
     def numbers_per_row(self, n_features: int) -> int:
         return max(self.n_restarts * self.split.n_experts, n_features)
@@ -186,7 +186,7 @@ class StumpFitter:
         right = -torch.expm1(-experts.score(batch.X))
         sums = torch.bmm(right, batch.statistics)
         whole = batch.statistics.sum(1, keepdim=True)
-        value = self.criterion.value(sums) + self.criterion.value(whole - sums)
+        value = self.criterion.split_value(sums, whole)
         nats = self.criterion.nats(value, whole) / batch.share.unsqueeze(1)
         return nats.sum() + self._log_prior(experts)
 
@@ -210,7 +210,7 @@ class StumpFitter:
         right = (experts.score(batch.X) > LOG2).to(batch.X.dtype)
         sums = torch.bmm(right, batch.statistics)
         whole = batch.statistics.sum(1, keepdim=True)
-        value = self.criterion.value(sums) + self.criterion.value(whole - sums)
+        value = self.criterion.split_value(sums, whole)
         best = value.argmax(1)
         node = torch.arange(len(best), device=best.device)
         coefficient, offset, log_weight = (part[node, best].unsqueeze(1) for part in experts[:3])
@@ -280,10 +280,9 @@ def best_threshold(
     allowed &= (rounded > LOG2 / REACH) & (rounded < LOG2 * REACH)
     if not allowed.any():
         return None
-    split = criterion.value(left[:-1]) + criterion.value(whole - left[:-1])
+    split = criterion.split_value(left[:-1], whole)
     best = int(split.masked_fill(~allowed, -math.inf).argmax())
-    gain = criterion.nats(split[best], whole) - criterion.nats(criterion.value(whole), whole)
-    return float(rounded[best]), float(gain)
+    return float(rounded[best]), float(criterion.gain(split[best], whole))
 
 
 def _quantile(values: Tensor, level: Tensor, total: Tensor) -> Tensor:

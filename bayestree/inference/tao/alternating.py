@@ -11,11 +11,10 @@ from joblib import Parallel
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.arrays import IntArray
 from bayestree._utils.progress import Track
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.tao.leaves import LeafRule, LinearLeaves, MajorityLeaves, MeanLeaves
 from bayestree.inference.tao.pruning import redundant_nodes
 from bayestree.inference.tao.solvers import NodeSplit, ReducedSolver
 from bayestree.inference.tao.starts import sites_of, splits_of
@@ -23,8 +22,6 @@ from bayestree.inference.tao.state import Alternation, Reach
 from bayestree.inference.tao.sweep import sweep
 from bayestree.inference.tao.table import solver_for
 from bayestree.inference.training import check_counts
-from bayestree.models.leaves import Categorical
-from bayestree.models.likelihoods import DETERMINISTIC
 from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -109,9 +106,9 @@ def tao(
         start that its splits cannot say, or a number out of range.
     """
     check_counts(sweeps=sweeps, patience=patience)
-    _check(model, ridge, leaf_ridge)
-    solver = solver or solver_for(model, ridge)
+    _check(ridge, leaf_ridge)
     tree = _start(model, data, init, leaf_ridge)
+    solver = solver or solver_for(model, ridge)
     descent = _Descent(tree, solver, strict)
     with threadpool_limits(1, user_api="blas"):  # sums in one order, for any number of threads
         trace = descent.run(sweeps, patience, n_jobs, progress=progress)
@@ -219,17 +216,10 @@ class _Descent:
         return loss, loss + penalty + tree.rule.penalty(tree.values)
 
 
-def _check(model: SoftTree, ridge: float, leaf_ridge: float | None) -> None:
-    if model.likelihood not in DETERMINISTIC:
-        raise ValueError(
-            f"tao descends the loss of a deterministic tree: likelihood must be one of "
-            f"{DETERMINISTIC}, got {model.likelihood!r}; see bayestree.models.named.alternating."
-        )
+def _check(ridge: float, leaf_ridge: float | None) -> None:
     for name, value in (("ridge", ridge), ("leaf_ridge", leaf_ridge)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise ValueError(f"{name} must be positive and finite, got {value}.")
-    if leaf_ridge is not None and isinstance(model.leaf, Categorical):
-        raise ValueError("leaf_ridge is for linear leaves under squared loss, not for classes.")
 
 
 def _start(
@@ -242,22 +232,7 @@ def _start(
             f"init has splits on {splits[0].n_features} features, and the rows have {X.shape[1]}."
         )
     weights = data.weights.double().numpy(force=True)
-    rule = _leaf_rule(model, X, data.y.numpy(force=True), weights, leaf_ridge)
+    y = data.y.numpy(force=True)
+    rule = model.likelihood.rule(model.leaf, X, y, weights, leaf_ridge)
     splits = [split.cast(X.dtype) for split in splits]
     return Alternation(X, weights, topology, splits, rule, rule.start(topology.n_leaves))
-
-
-def _leaf_rule(
-    model: SoftTree,
-    X: NDArray[np.floating],
-    y: NDArray[Any],
-    weights: FloatArray,
-    leaf_ridge: float | None,
-) -> LeafRule:
-    """The leaves that the model's likelihood asks for."""
-    if isinstance(model.leaf, Categorical):
-        return MajorityLeaves(y, weights, model.leaf.n_classes)
-    target = y.astype(np.float64)
-    if leaf_ridge is not None:
-        return LinearLeaves(X, target, weights, leaf_ridge)
-    return MeanLeaves(target, weights)

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
-from bayestree.inference.tao.leaves import LeafRule
 from bayestree.inference.tao.solvers import NodeSplit
+from bayestree.models.leaf_rules import LeafRule
 from bayestree.topology import Topology
 
 SPARSE = 4  # a split that uses less than one in so many features is scored on those alone

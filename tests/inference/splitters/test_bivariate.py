@@ -11,13 +11,13 @@ from sklearn.tree import DecisionTreeClassifier
 
 from bayestree.inference import Data, GrowthLimits, grow
 from bayestree.inference.cost_complexity import cost_complexity
-from bayestree.inference.criteria import Entropy, Gini
 from bayestree.inference.growing import GrowingTree
 from bayestree.inference.splitters.bivariate import BivariateSplitter
 from bayestree.inference.splitters.bivariate_search import LineSearch
 from bayestree.inference.tao.bivariate import BivariateSolver
 from bayestree.inference.tao.solvers import NodeSplit, reduced_loss
 from bayestree.models import Categorical, Gaussian, named
+from bayestree.models.criteria import Entropy, Gini
 
 CORNERS = np.array([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
 

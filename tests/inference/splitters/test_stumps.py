@@ -4,9 +4,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayestree.inference.criteria import Entropy, SquaredError
 from bayestree.inference.splitters.stumps import best_threshold
 from bayestree.models import Categorical, Gaussian
+from bayestree.models.criteria import Entropy, SquaredError
 
 CLASSES, REALS = Categorical(3), Gaussian()
 

@@ -4,11 +4,11 @@ import numpy as np
 
 from bayestree.baselines import random_oblique
 from bayestree.inference.data import Data
-from bayestree.inference.tao.leaves import MajorityLeaves, MeanLeaves
 from bayestree.inference.tao.solvers import NodeSplit
 from bayestree.inference.tao.starts import splits_of
 from bayestree.inference.tao.state import Alternation
 from bayestree.models import Categorical, Gaussian, Oblique, named
+from bayestree.models.leaf_rules import MajorityLeaves, MeanLeaves
 from bayestree.topology import Topology
 
 

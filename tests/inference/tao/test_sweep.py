@@ -6,11 +6,11 @@ from sklearn.datasets import load_digits
 
 from bayestree.inference.tao import sweep as sweeping
 from bayestree.inference.tao.axis import AxisSolver
-from bayestree.inference.tao.leaves import MajorityLeaves
 from bayestree.inference.tao.linear import LogisticSolver
 from bayestree.inference.tao.solvers import NodeSplit, reduced_loss
 from bayestree.inference.tao.state import Alternation
 from bayestree.inference.tao.sweep import reduced_problem, solve, sweep
+from bayestree.models.leaf_rules import MajorityLeaves
 from tests.inference.tao.cases import alternation, axis_tree, classes, random_split, total_loss
 from tests.sampling import z_score
 

@@ -1,0 +1,91 @@
+"""Named draws of one soft tree's parameters."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bayestree.models.sites import Sites
+from bayestree.models.soft_tree import SoftTree
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Draws of the parameters of a soft tree; a point estimate is one draw.
+
+    Parameters
+    ----------
+    model : SoftTree
+        Model of the draws, with the topology that was found.
+    draws : mapping of arrays, each of shape (chain, draw, ...)
+        Draws by site name (see ``bayestree.models.sites``).
+    point : mapping of arrays
+        One value of each site, from which the deterministic tree is built: the MAP estimate or
+        the posterior mean.
+    inference : str
+        Name of the inference method.
+    stats : mapping of arrays
+        Recorded quantities: ``elbo`` by step, ``log_p`` and ``log_q`` by draw, ``loss`` by epoch.
+    settings : mapping
+        Settings of the inference method, for reports.
+    warmup_draws, warmup_stats : mapping of arrays
+        Draws and statistics of a sampler's adaptation; not part of the posterior.
+    """
+
+    model: SoftTree
+    draws: Arrays
+    point: Arrays
+    inference: str
+    stats: Arrays = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    warmup_draws: Arrays = field(default_factory=dict)
+    warmup_stats: Arrays = field(default_factory=dict)
+
+    @classmethod
+    def from_point(cls, model: SoftTree, sites: Sites, inference: str, **recorded: Any) -> Self:
+        """Create a posterior of one draw."""
+        point = {name: value.detach().cpu().numpy() for name, value in sites.items()}
+        draws = {name: value[None, None] for name, value in point.items()}
+        return cls(model, draws, point, inference, **recorded)
+
+    @property
+    def n_chains(self) -> int:
+        """Number of chains."""
+        return int(next(iter(self.draws.values())).shape[0])
+
+    @property
+    def n_draws(self) -> int:
+        """Number of draws of each chain."""
+        return int(next(iter(self.draws.values())).shape[1])
+
+    def sites(self, chain: int, draw: int) -> dict[str, Tensor]:
+        """One draw as tensors."""
+        return {name: torch.as_tensor(values[chain, draw]) for name, values in self.draws.items()}
+
+    def point_sites(self, like: Tensor | None = None) -> dict[str, Tensor]:
+        """The point estimate as tensors, on the dtype and device of ``like`` if given."""
+        sites = {name: torch.as_tensor(values) for name, values in self.point.items()}
+        return sites if like is None else {name: value.to(like) for name, value in sites.items()}
+
+    def each(self) -> Iterator[dict[str, Tensor]]:
+        """Every draw of every chain as tensors."""
+        for chain in range(self.n_chains):
+            for draw in range(self.n_draws):
+                yield self.sites(chain, draw)
+
+    @property
+    def model_of_draws(self) -> SoftTree:
+        """Model of the sites that were drawn: collapsed if these exclude the scales."""
+        return self.model if "hyperplane_scale" in self.draws else self.model.collapsed()
+
+    def weight(self) -> NDArray[Any]:
+        """Weights of the experts of the point estimate, shape (V, K)."""
+        if self.model.split.weighted:
+            return np.exp(self.point["log_weight"])
+        return np.ones_like(self.point["intercept"])

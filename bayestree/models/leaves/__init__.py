@@ -1,0 +1,7 @@
+"""Families of leaf distributions: p(y | leaf), conjugate prior and everything that follows."""
+
+from bayestree.models.leaves.base import Leaf, LeafDistribution, LeafGradient, NumericLeaf
+from bayestree.models.leaves.categorical import Categorical
+from bayestree.models.leaves.gaussian import Gaussian
+
+__all__ = ["Categorical", "Gaussian", "Leaf", "LeafDistribution", "LeafGradient", "NumericLeaf"]

@@ -1,0 +1,215 @@
+"""The interface of leaf families. A new family subclasses ``Leaf`` and ``LeafDistribution``."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import kl_divergence
+
+from bayestree._utils.arrays import FloatArray
+from bayestree.models.criteria import Criterion
+from bayestree.models.sites import Site, Sites
+
+
+class LeafDistribution(ABC):
+    """Joint distribution of the parameters of all leaves: a conjugate prior or posterior.
+
+    ``prior`` is the distribution from which a posterior was updated.
+    """
+
+    prior: "LeafDistribution | None"
+
+    @abstractmethod
+    def conditionals(self, sites: Sites) -> Iterator[tuple[str, dist.TorchDistribution]]:
+        """Yield the name and the distribution of each site.
+
+        ``sites`` holds the values of the sites that were yielded before, which may be conditioned
+        on.
+        """
+
+    @abstractmethod
+    def expected_log_density(self, y: Tensor) -> Tensor:
+        """E log p(y_n | leaf), shape (n, L)."""
+
+    @abstractmethod
+    def mean(self) -> dict[str, Tensor]:
+        """Point estimate of each site: its mean, or a transformed mean for scales."""
+
+    def kl(self) -> Tensor:
+        """KL divergence from the prior, a scalar; by default for independent sites."""
+        pairs = zip(self.conditionals({}), (self.prior or self).conditionals({}), strict=True)
+        return torch.stack(
+            [
+                kl_divergence(own, prior.expand(own.batch_shape)).sum()
+                for (_, own), (_, prior) in pairs
+            ]
+        ).sum()
+
+    def state(self) -> dict[str, Tensor]:
+        """Sample the sites in Pyro."""
+        sites: dict[str, Tensor] = {}
+        for name, distribution in self.conditionals(sites):
+            sites[name] = pyro.sample(name, distribution)
+        return sites
+
+    def sample(self) -> dict[str, Tensor]:
+        """Draw the sites once."""
+        sites: dict[str, Tensor] = {}
+        for name, distribution in self.conditionals(sites):
+            sites[name] = distribution.sample()
+        return sites
+
+    def log_prob(self, sites: Sites) -> Tensor:
+        """Log-density of the sites, a scalar."""
+        first, *others = (one.log_prob(sites[name]) for name, one in self.conditionals(sites))
+        return sum(others, start=first).sum()
+
+
+class LeafGradient(ABC):
+    """Log-density of rows and prior with hand-written gradients, on unconstrained leaf sites.
+
+    Unconstrained means: logarithms of positive sites, log-ratios to the last entry of simplexes.
+    """
+
+    @abstractmethod
+    def __init__(self, leaf: Any, y: FloatArray) -> None: ...
+
+    @abstractmethod
+    def read(self, free: Mapping[str, FloatArray]) -> FloatArray:
+        """Parameters of the leaves as one array, the ``leaves`` of the other methods."""
+
+    @abstractmethod
+    def log_density(self, leaves: FloatArray) -> FloatArray:
+        """log p(y_n | leaf), shape (L, n)."""
+
+    @abstractmethod
+    def prior(self, leaves: FloatArray) -> float:
+        """Log prior density including Jacobians, up to a constant."""
+
+    @abstractmethod
+    def gradient(
+        self, leaves: FloatArray, member: FloatArray, into: Mapping[str, FloatArray]
+    ) -> None:
+        """Set the gradient of prior and rows, given weighted memberships (L, n)."""
+
+
+class Leaf(ABC):
+    """A family of leaf distributions p(y | leaf) with a conjugate prior.
+
+    Sites have the leaves as last dimension, unless a subclass overrides the methods that say so.
+
+    Attributes
+    ----------
+    sites : mapping of str to Site
+        Dimensions and support of each site.
+    n_classes : int
+        Number of classes; 0 for leaves of numbers.
+    criterion : Criterion
+        Split criterion of greedy growth, a function of sums of ``statistics``.
+    loss : str
+        Likelihood that alternating optimisation minimises by default.
+    gradient : subclass of LeafGradient, optional
+        For samplers, which otherwise differentiate automatically.
+    """
+
+    sites: ClassVar[Mapping[str, Site]]
+    n_classes: int
+    criterion: ClassVar[Criterion]
+    loss: ClassVar[str]
+    gradient: ClassVar[type[LeafGradient] | None] = None
+
+    @abstractmethod
+    def check(self, y: Tensor) -> None:
+        """Raise ValueError unless the family can generate y (n,)."""
+
+    @abstractmethod
+    def prior(self, like: Tensor) -> LeafDistribution:
+        """Prior of one leaf, on the dtype and device of ``like``."""
+
+    @abstractmethod
+    def posterior(self, sums: Tensor) -> LeafDistribution:
+        """Conjugate posterior of the leaves given sums (L, c) of the statistics over their rows."""
+
+    @abstractmethod
+    def distribution(self, sites: Sites) -> dist.TorchDistribution:
+        """Distribution of y in each leaf."""
+
+    @abstractmethod
+    def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
+        """Sufficient statistics of each row, shape (n, c)."""
+
+    def state(self, n_leaves: int, like: Tensor) -> dict[str, Tensor]:
+        """Sample the sites of the leaves from the prior in Pyro."""
+        with pyro.plate("leaf", n_leaves, dim=-1):
+            return self.prior(like).state()
+
+    def log_prob(self, sites: Sites) -> Tensor:
+        """Log prior density of the sites, a scalar."""
+        return self.prior(sites[next(iter(self.sites))]).log_prob(sites)
+
+    def log_density(self, sites: Sites, y: Tensor) -> Tensor:
+        """log p(y_n | leaf), shape (n, L)."""
+        return self.distribution(sites).log_prob(y.unsqueeze(-1))
+
+    def node_log_density(self, sites: Sites, y: Tensor) -> Tensor:
+        """log p(y | leaf), shape (V, S, m), of y (V, m) at S leaves (V, S, ...) of each node."""
+        leaves = {name: sites[name].unsqueeze(-1) for name in self.sites}
+        return self.distribution(leaves).log_prob(y.unsqueeze(1))
+
+    def observe(self, sites: Sites, log_prob: Tensor) -> dist.TorchDistribution:
+        """Distribution of y given the log-probabilities (n, L) of the leaves."""
+        leaves = self.distribution(sites).expand(log_prob.shape)
+        return dist.MixtureSameFamily(dist.Categorical(logits=log_prob), leaves)
+
+    def draw(self, sites: Sites, leaf: Tensor) -> Tensor:
+        """Draw one y for each row, given the numbers (n,) of their leaves."""
+        return self.distribution({name: sites[name][leaf] for name in self.sites}).sample()
+
+    def estimate(self, sums: Tensor) -> dict[str, Tensor]:
+        """Estimate the sites from sums (L, c) of the statistics (CPT, eq. 12, 17)."""
+        return self.posterior(sums).mean()
+
+    def calibrate(self, sums: Tensor) -> Self:
+        """Fit the hyperparameters to leaves of such sums (empirical Bayes); by default none."""
+        return self
+
+    def expected_y(self, sites: Sites) -> FloatArray:
+        """Prediction of each leaf: E(y | leaf), shape (L,), or class probabilities (L, C)."""
+        mean: FloatArray = self.distribution(sites).mean.numpy()
+        return mean
+
+    def sd_y(self, sites: Sites) -> FloatArray:
+        """Standard deviation of y in each leaf, shape (L,)."""
+        sd: FloatArray = self.distribution(sites).stddev.numpy()
+        return sd
+
+    def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
+        """P(y' <= y_n | leaf), shape (n, L); quantiles need it."""
+        below: FloatArray = self.distribution(sites).cdf(torch.as_tensor(y).unsqueeze(-1)).numpy()
+        return below
+
+
+class NumericLeaf(Leaf):
+    """A family for real values or counts."""
+
+    n_classes = 0
+    loss: ClassVar[str] = "squared-error"
+
+    def check(self, y: Tensor) -> None:
+        if not torch.isfinite(y).all():
+            raise ValueError("y must be finite, got infinite or missing values.")
+
+
+def log_probabilities(ratios: FloatArray) -> FloatArray:
+    """Log-probabilities (..., C) from log-ratios (..., C - 1) to the last class.
+
+    Takes a fraction of the time of SciPy's ``log_softmax``.
+    """
+    every = np.concatenate([ratios, np.zeros((*ratios.shape[:-1], 1))], axis=-1)
+    shifted: FloatArray = every - every.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))

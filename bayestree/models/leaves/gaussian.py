@@ -1,0 +1,162 @@
+"""Leaves of normal distributions."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+import pyro.distributions as dist
+import torch
+from scipy.special import ndtr
+from torch import Tensor
+from torch.distributions import kl_divergence
+
+from bayestree._utils.arrays import FloatArray
+from bayestree.distributions import inverse_gamma_scale
+from bayestree.models.criteria import Criterion, SquaredError
+from bayestree.models.leaves.base import LeafDistribution, LeafGradient, NumericLeaf
+from bayestree.models.priors import check_positive
+from bayestree.models.sites import Site, Sites
+
+LEAST_VARIANCE = 1e-6  # of a leaf: the density of y would be infinite where leaves fit perfectly
+LOG_2PI = math.log(2 * math.pi)
+
+
+@dataclass(frozen=True)
+class NormalInverseGamma(LeafDistribution):
+    """Normal-inverse-gamma distribution of each leaf's mean and variance; parameters are (L,).
+
+    leaf_scale^2 ~ InverseGamma(shape, rate), leaf_mean ~ Normal(loc, leaf_scale^2 / strength).
+    """
+
+    loc: Tensor | float
+    strength: Tensor | float
+    shape: Tensor
+    rate: Tensor
+    prior: "NormalInverseGamma | None" = None
+
+    def conditionals(self, sites: Sites) -> Iterator[tuple[str, dist.TorchDistribution]]:
+        yield "leaf_scale", inverse_gamma_scale(self.shape, self.rate)
+        yield "leaf_mean", dist.Normal(self.loc, sites["leaf_scale"] / self.strength**0.5)
+
+    def expected_log_density(self, y: Tensor) -> Tensor:
+        precision = self.shape / self.rate
+        log_precision = torch.digamma(self.shape) - self.rate.log()
+        square = (y.unsqueeze(-1) - self.loc) ** 2 * precision + 1 / self.strength
+        return (log_precision - LOG_2PI - square) / 2
+
+    def kl(self) -> Tensor:
+        prior = self.prior or self
+        variances = kl_divergence(
+            dist.Gamma(self.shape, self.rate), dist.Gamma(prior.shape, prior.rate)
+        )
+        ratio = torch.as_tensor(prior.strength / self.strength)
+        shift = prior.strength * (self.loc - prior.loc) ** 2 * self.shape / self.rate
+        return (variances + (ratio - 1 - ratio.log() + shift) / 2).sum()
+
+    def mean(self) -> dict[str, Tensor]:
+        scale = (self.rate / self.shape).sqrt()
+        return {"leaf_scale": scale, "leaf_mean": torch.as_tensor(self.loc).expand(scale.shape)}
+
+
+class GaussianGradient(LeafGradient):
+    """Means and logarithms of scales, shape (2, L)."""
+
+    def __init__(self, leaf: "Gaussian", y: FloatArray) -> None:
+        self.leaf = leaf
+        self.y = y.astype(np.float64)
+
+    def read(self, free: Mapping[str, FloatArray]) -> FloatArray:
+        return np.stack([free["leaf_mean"], free["leaf_scale"]])
+
+    def log_density(self, leaves: FloatArray) -> FloatArray:
+        mean, log_scale = leaves[..., None]
+        standard = (self.y - mean) * np.exp(-log_scale)
+        return -0.5 * standard**2 - log_scale - 0.5 * LOG_2PI
+
+    def prior(self, leaves: FloatArray) -> float:
+        # With l = log s, InverseGamma of s^2 and the Jacobian 2 s^2 give exp(-2 a l - b e^(-2 l)),
+        # Normal(mean | m, s^2 / k) gives exp(-l - k (mean - m)^2 e^(-2 l) / 2).
+        leaf, (mean, log_scale) = self.leaf, leaves
+        spread = leaf.rate + 0.5 * leaf.strength * (mean - leaf.mean) ** 2
+        return -float(((2 * leaf.shape + 1) * log_scale + spread * np.exp(-2 * log_scale)).sum())
+
+    def gradient(
+        self, leaves: FloatArray, member: FloatArray, into: Mapping[str, FloatArray]
+    ) -> None:
+        leaf, (mean, log_scale) = self.leaf, leaves
+        precision = np.exp(-2 * log_scale)
+        mass, gap = member.sum(-1), self.y - mean[:, None]
+        away = mean - leaf.mean
+        into["leaf_mean"][...] = precision * ((member * gap).sum(-1) - leaf.strength * away)
+        spread = 2 * leaf.rate + leaf.strength * away**2 + (member * gap**2).sum(-1)
+        into["leaf_scale"][...] = precision * spread - mass - 2 * leaf.shape - 1
+
+
+@dataclass(frozen=True)
+class Gaussian(NumericLeaf):
+    """Normal leaves with conjugate priors, for y of mean 0 and variance 1.
+
+    leaf_scale^2 ~ InverseGamma(shape, rate), leaf_mean ~ Normal(mean, leaf_scale^2 / strength).
+
+    Parameters
+    ----------
+    mean, strength : float
+        Prior mean of a leaf, and the number of prior rows that it counts for.
+    shape, rate : float
+        Parameters of the inverse-gamma prior of a leaf's variance.
+    """
+
+    sites: ClassVar[Mapping[str, Site]] = {
+        "leaf_scale": Site(("leaf",), "positive"),
+        "leaf_mean": Site(("leaf",)),
+    }
+    criterion: ClassVar[Criterion] = SquaredError()
+    gradient: ClassVar[type[LeafGradient] | None] = GaussianGradient
+
+    mean: float = 0.0
+    strength: float = 0.1
+    shape: float = 2.0
+    rate: float = 0.2
+
+    def __post_init__(self) -> None:
+        check_positive(strength=self.strength, shape=self.shape, rate=self.rate)
+
+    def prior(self, like: Tensor) -> NormalInverseGamma:
+        shape, rate = like.new_tensor(self.shape), like.new_tensor(self.rate)
+        return NormalInverseGamma(self.mean, self.strength, shape, rate)
+
+    def posterior(self, sums: Tensor) -> NormalInverseGamma:
+        mass, first, second = sums.unbind(-1)
+        strength = mass + self.strength
+        loc = (first + self.strength * self.mean) / strength
+        spread = second + self.strength * self.mean**2 - strength * loc**2
+        # Rounding can leave the spread of equal values just below zero.
+        rate = self.rate + spread.clamp_min(0.0) / 2
+        return NormalInverseGamma(loc, strength, self.shape + mass / 2, rate, self.prior(sums))
+
+    def distribution(self, sites: Sites) -> dist.Normal:
+        return dist.Normal(sites["leaf_mean"], sites["leaf_scale"])
+
+    def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
+        return torch.stack((weights, weights * y, weights * y**2), dim=-1)
+
+    def calibrate(self, sums: Tensor) -> Self:
+        """Centre the prior of the leaf scales on the pooled scale, with the same ``shape``.
+
+        The prior's mean precision becomes that of the rows about their leaves' means. With a large
+        ``shape`` all leaves then have nearly the same scale, which keeps the mixture from fitting
+        the density of y at the expense of its mean.
+        """
+        mass, first, second = sums.unbind(-1)
+        # Empty leaves have no mean; rounding can leave a spread just below zero.
+        spread = (second - first**2 / mass.clamp_min(torch.finfo(mass.dtype).tiny)).clamp_min(0.0)
+        pooled = float(spread.sum() / mass.sum())
+        return replace(self, rate=self.shape * max(pooled, LEAST_VARIANCE))
+
+    def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
+        below: FloatArray = ndtr(
+            (y[:, None] - sites["leaf_mean"].numpy()) / sites["leaf_scale"].numpy()
+        )
+        return below

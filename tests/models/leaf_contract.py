@@ -1,0 +1,160 @@
+"""What holds for every family of leaves. A new family inherits it: see ``test_leaf_contract``."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from pyro import poutine
+from scipy.optimize import approx_fprime
+
+from bayestree.models import Oblique, SoftTree
+from bayestree.topology import Topology
+
+N_LEAVES = 2
+
+
+def seeded(seed, call):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return call()
+
+
+def assert_mean(values, expected):
+    """Monte Carlo: five standard errors, once in two million tests for normal means."""
+    values = np.asarray(values)
+    error = values.std(0) / math.sqrt(len(values))
+    assert (np.abs(values.mean(0) - expected) <= 5 * error + 1e-12).all()
+
+
+class LeafContract:
+    """Tests of the family ``leaf``, on rows that it generates itself."""
+
+    leaf = None
+
+    @pytest.fixture
+    def y(self):
+        """Twelve rows of each leaf of a draw from the prior, those of leaf 0 first."""
+        prior = self.leaf.prior(torch.empty(0, dtype=torch.float64))
+        draws = [seeded(seed, prior.sample) for seed in range(N_LEAVES)]
+        sites = {name: torch.stack([draw[name] for draw in draws]) for name in self.leaf.sites}
+        leaf = torch.arange(N_LEAVES).repeat_interleave(12)
+        return seeded(0, lambda: self.leaf.draw(sites, leaf))
+
+    @pytest.fixture
+    def posterior(self, y):
+        return self.leaf.posterior(self.sums(y))
+
+    def sums(self, y, copies=1):
+        statistics = self.leaf.statistics(y, torch.full((len(y),), copies, dtype=torch.float64))
+        return torch.stack([part.sum(0) for part in statistics.split(len(y) // N_LEAVES)])
+
+    def draws(self, distribution, n):
+        return seeded(1, lambda: [distribution.sample() for _ in range(n)])
+
+    def test_own_draws_are_valid_y(self, y):
+        self.leaf.check(y)
+        with pytest.raises(ValueError, match="y must"):
+            self.leaf.check(torch.full((3,), math.nan))
+
+    def test_the_model_has_the_density_of_its_pyro_trace(self, y):
+        model = SoftTree(Topology.stump(), Oblique(), leaf=self.leaf)
+        X = seeded(2, lambda: torch.randn(len(y), 2, dtype=torch.float64))
+        weights = seeded(3, lambda: torch.rand(len(y), dtype=torch.float64))
+        trace = seeded(4, lambda: poutine.trace(model).get_trace(X, y, weights))
+        shapes = model.shapes(2)
+        sites = {name: node["value"] for name, node in trace.nodes.items() if name in shapes}
+        assert all(value.shape == shapes[name] for name, value in sites.items())
+        joint = float(model.log_joint(sites, X, y, weights))
+        assert joint == pytest.approx(float(trace.log_prob_sum()), rel=1e-10)
+
+    def test_the_posterior_is_proportional_to_prior_and_likelihood(self, y, posterior):
+        owner = torch.arange(N_LEAVES).repeat_interleave(len(y) // N_LEAVES)
+        evidence = []
+        for sites in self.draws(posterior, 5):
+            rows = self.leaf.log_density(sites, y)[torch.arange(len(y)), owner].sum()
+            evidence.append(float(self.leaf.log_prob(sites) + rows - posterior.log_prob(sites)))
+        assert evidence == pytest.approx([evidence[0]] * 5, rel=1e-9)
+
+    def test_the_posterior_without_rows_is_the_prior(self, y, posterior):
+        empty = self.leaf.posterior(torch.zeros_like(self.sums(y)))
+        assert float(empty.kl()) == pytest.approx(0, abs=1e-12)
+        (sites,) = self.draws(posterior, 1)
+        expected = float(self.leaf.log_prob(sites))
+        assert float(empty.log_prob(sites)) == pytest.approx(expected, rel=1e-10)
+
+    def test_divergence_and_expected_density_are_means_over_the_posterior(self, y, posterior):
+        draws = self.draws(posterior, 3000)
+        ratios = [float(posterior.log_prob(s) - self.leaf.log_prob(s)) for s in draws]
+        assert_mean(ratios, float(posterior.kl()))
+        densities = torch.stack([self.leaf.log_density(s, y) for s in draws]).numpy()
+        assert_mean(densities, posterior.expected_log_density(y).numpy())
+
+    def test_a_posterior_of_many_rows_is_at_the_estimate(self, y):
+        sums = self.sums(y, copies=10_000)
+        (sites,) = self.draws(self.leaf.posterior(sums), 1)
+        for name, value in self.leaf.estimate(sums).items():
+            assert np.allclose(sites[name], value, rtol=0.1, atol=0.05)
+
+    def test_draws_have_the_density(self, y):
+        """If y ~ m = (p_0 + p_1) / 2, then p_l(y) / m(y) has mean 1; it is at most 2."""
+        sites = self.leaf.estimate(self.sums(y) + self.sums(y).flip(0) / 2)
+        owner = torch.arange(N_LEAVES).repeat_interleave(10_000)
+        density = self.leaf.log_density(sites, seeded(5, lambda: self.leaf.draw(sites, owner)))
+        ratio = density - torch.logsumexp(density, 1, keepdim=True) + math.log(N_LEAVES)
+        assert_mean(ratio.exp().numpy(), 1.0)
+
+    def test_predictions_are_means_of_draws(self, y, posterior):
+        sites = posterior.mean()
+        drawn = seeded(7, lambda: self.leaf.draw(sites, torch.zeros(20_000, dtype=torch.long)))
+        if self.leaf.n_classes:
+            drawn = torch.nn.functional.one_hot(drawn, self.leaf.n_classes)
+        expected = self.leaf.expected_y(sites)[0]
+        assert_mean(drawn.numpy(), expected)
+        if not self.leaf.n_classes:
+            variance = self.leaf.sd_y(sites)[0] ** 2
+            assert_mean((drawn.numpy() - expected) ** 2, variance)
+
+    def test_mixtures_and_nodes_have_the_density_of_the_leaves(self, y, posterior):
+        sites = posterior.mean()
+        log_prob = seeded(8, lambda: torch.randn(len(y), N_LEAVES).double()).log_softmax(-1)
+        found = self.leaf.observe(sites, log_prob).log_prob(y)
+        expected = torch.logsumexp(log_prob + self.leaf.log_density(sites, y), -1)
+        assert torch.allclose(found, expected)
+        nodes = {name: value.unsqueeze(0) for name, value in sites.items()}
+        found = self.leaf.node_log_density(nodes, y.unsqueeze(0))[0]
+        assert torch.allclose(found, self.leaf.log_density(sites, y).T)
+
+    def test_splits_never_lose(self, y):
+        sums = self.sums(y)
+        criterion, whole = self.leaf.criterion, sums.sum(0)
+        assert float(criterion.gain(criterion.split_value(sums[0], whole), whole)) > -1e-9
+
+    def test_the_gradient_is_that_of_the_density(self, y, posterior):
+        if self.leaf.gradient is None:
+            pytest.skip("differentiated automatically")
+        sites = {name: value.numpy() for name, value in posterior.mean().items()}
+        free = {}
+        for name, site in self.leaf.sites.items():
+            logs = np.log(sites[name]) if site.support != "real" else sites[name]
+            free[name] = logs[..., :-1] - logs[..., -1:] if site.support == "simplex" else logs
+        written = self.leaf.gradient(self.leaf, y.numpy())
+        member = np.random.default_rng(0).random((N_LEAVES, len(y)))
+        lengths = np.cumsum([value.size for value in free.values()])[:-1]
+
+        def unpacked(vector):
+            parts = zip(free.items(), np.split(vector, lengths), strict=True)
+            return {name: part.reshape(value.shape) for (name, value), part in parts}
+
+        def value(vector):
+            leaves = written.read(unpacked(vector))
+            return written.prior(leaves) + float((member * written.log_density(leaves)).sum())
+
+        at = np.concatenate([np.ravel(part) for part in free.values()])
+        leaves = written.read(free)
+        density = self.leaf.log_density(posterior.mean(), y).T
+        np.testing.assert_allclose(written.log_density(leaves), density, rtol=1e-10)
+        into = unpacked(np.empty_like(at))
+        written.gradient(leaves, member, into)
+        found = np.concatenate([np.ravel(part) for part in into.values()])
+        np.testing.assert_allclose(found, approx_fprime(at, value), rtol=1e-4, atol=1e-4)

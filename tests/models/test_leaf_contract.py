@@ -1,0 +1,49 @@
+"""The families of the package, and that of the documentation, under the same tests."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bayestree.models import Categorical, Gaussian
+from tests.models.leaf_contract import LeafContract
+
+PAGE = Path(__file__).parents[2] / "docs" / "development.md"
+
+
+def documented():
+    """The block of the section on likelihoods: a family, and a fit that uses it."""
+    section = PAGE.read_text().split("### A likelihood\n")[1]
+    return re.search(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL).group(1)
+
+
+BLOCK = documented()
+SPACE = {"__name__": "documented"}
+exec(BLOCK.split("\nX = ")[0], SPACE)  # the classes, without the fit
+
+
+class TestCategorical(LeafContract):
+    leaf = Categorical(3, 2.4)
+
+
+class TestGaussian(LeafContract):
+    leaf = Gaussian(0.3, 0.5, 3.0, 0.7)
+
+
+class TestPoisson(LeafContract):
+    leaf = SPACE["Poisson"](3.0, 0.5)
+
+
+def test_the_documented_family_is_fitted():
+    assert len(BLOCK.splitlines()) < 60
+    space = {"__name__": "documented"}
+    exec(BLOCK, space)
+    # planted rates 2 and 9; 200 rows each, five standard errors, and rows near the boundary
+    rates = np.sort(space["found"].point["leaf_rate"])
+    for rate, planted in zip(rates, (2.0, 9.0), strict=True):
+        assert rate == pytest.approx(planted, abs=5 * np.sqrt(planted / 150))
+    assert space["drawn"].shape == (1, 50, 400)
+    assert (space["drawn"] == np.floor(space["drawn"])).all()
+    mean = space["found"].predictive(space["X"])[0]
+    assert np.corrcoef(mean, space["y"])[0, 1] > 0.7
