@@ -155,13 +155,13 @@ def picture(posteriors: dict[str, Posterior], X: np.ndarray, y: np.ndarray) -> F
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few steps and draws")
+    parser.add_argument("--quick", action="store_true", help="few rows, steps and draws")
     parser.add_argument("--rows", type=int, default=1500)
     parser.add_argument("--out", type=Path, default=Path("results/bayesian_oblique"))
     options = parser.parse_args()
     epochs, n_draws, n_warmup = (20, 30, 30) if options.quick else (400, 300, 200)
 
-    X, y = planted(options.rows, seed=2)
+    X, y = planted(options.rows // 5 if options.quick else options.rows, seed=2)
     clf = bt.EndToEndTreeClassifier(
         max_depth=2, max_leaves=3, epochs=40, learning_rate=0.05, scaling="common", random_state=0
     ).fit(X, y)
