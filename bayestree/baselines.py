@@ -1,4 +1,4 @@
-"""Trees for comparison and for starts: CART by scikit-learn, and random hyperplanes."""
+"""Baseline and initial trees: scikit-learn's CART, and random hyperplanes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,8 +14,8 @@ from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
-LEAF = -1  # a child of scikit-learn's that is none
-ALIKE = 1e-9  # relative difference of two projections that may be rounding
+LEAF = -1  # scikit-learn's number of a missing child
+ALIKE = 1e-9  # relative differences of projections below this may be rounding
 
 
 def cart(
@@ -27,7 +27,7 @@ def cart(
     random_state: RandomState = None,
     **settings: Any,
 ) -> Tree:
-    """CART, grown by scikit-learn and made a tree of ours.
+    """CART, grown by scikit-learn and converted to a Tree.
 
     Parameters
     ----------
@@ -37,56 +37,56 @@ def cart(
     weights : array, shape (n,), optional
     max_depth : int, optional
     random_state : int, RandomState or Generator, optional
-        Decides between splits of one gain.
+        Used to break ties.
     **settings
-        Others of ``sklearn.tree.DecisionTreeClassifier`` or ``DecisionTreeRegressor``.
+        Other parameters of ``sklearn.tree.DecisionTreeClassifier`` or ``DecisionTreeRegressor``.
 
     Returns
     -------
     Tree
-        Makes the same predictions; splits are in the units of ``X``.
+        A tree with the same predictions; splits are in the units of ``X``.
     """
     kind = DecisionTreeClassifier if np.issubdtype(y.dtype, np.integer) else DecisionTreeRegressor
-    if max_depth == 0:  # scikit-learn has no tree without a split; one row a leaf is out of reach
+    if max_depth == 0:  # rejected by scikit-learn; prevent the first split instead
         max_depth, settings = 1, {**settings, "min_samples_split": len(X) + 1}
     model = kind(max_depth=max_depth, random_state=draw_seed(random_state), **settings)
     return from_sklearn(model.fit(X, y, sample_weight=weights))
 
 
 def from_sklearn(fitted: Any, feature_names: Sequence[str] = ()) -> Tree:
-    """A fitted decision tree of scikit-learn as a tree of ours, of exactly the same predictions.
+    """Convert a fitted scikit-learn decision tree to a Tree with exactly the same predictions.
 
-    scikit-learn compares features rounded to single precision; cuts are moved within that
-    rounding so that double precision takes the same side.
+    scikit-learn compares features in single precision; cuts are moved within its rounding such
+    that comparisons in double precision agree.
 
     Parameters
     ----------
     fitted : DecisionTreeClassifier or DecisionTreeRegressor
-        Of one output.
+        With a single output.
     feature_names : sequence of str, optional
-        By default those of the fit, if it saw any.
+        By default those of the fit, if there are any.
 
     Raises
     ------
     TypeError
-        For anything but a single decision tree of one output.
+        For anything but a single decision tree with one output.
     ValueError
-        If a split of it tells missing values from all others.
+        If a split separates missing values from all others.
     """
     if not isinstance(fitted, DecisionTreeClassifier | DecisionTreeRegressor):
         raise TypeError(
-            f"from_sklearn takes a fitted DecisionTreeClassifier or DecisionTreeRegressor, got "
+            f"from_sklearn needs a fitted DecisionTreeClassifier or DecisionTreeRegressor, got "
             f"{type(fitted).__name__}."
         )
     check_is_fitted(fitted)
     inner = fitted.tree_
     if inner.n_outputs != 1:
-        raise TypeError(f"from_sklearn takes trees of one output, got {inner.n_outputs}.")
+        raise TypeError(f"from_sklearn needs a tree with one output, got {inner.n_outputs}.")
     topology, nodes, leaves = _numbered(inner.children_left, inner.children_right)
     if not np.isfinite(inner.threshold[nodes]).all():
         raise ValueError(
-            "the tree has splits that tell missing values from all others; fit it on rows that "
-            "are complete."
+            "the tree has splits that separate missing values from all others; fit it on rows "
+            "without missing values."
         )
     splits = np.zeros((len(nodes), inner.n_features))
     splits[np.arange(len(nodes)), inner.feature[nodes]] = 1.0
@@ -116,23 +116,22 @@ def random_oblique(
     max_features: int | None = None,
     random_state: RandomState = None,
 ) -> Tree:
-    """A complete tree of random hyperplanes, each by the median of the rows that reach it.
+    """A complete tree of random hyperplanes, each through the median of the rows that reach it.
 
     Parameters
     ----------
     X : array, shape (n, d)
     depth : int
-        Of all leaves: 2**depth of them.
+        Depth of all 2**depth leaves.
     weights : array, shape (n,), optional
-        Each row counts so many times.
     max_features : int, optional
-        Coefficients that are not 0, drawn for each node; by default all.
+        Number of non-zero coefficients, drawn for each node; by default all.
     random_state : int, RandomState or Generator, optional
 
     Returns
     -------
     Tree
-        Without values in its leaves.
+        Without leaf values.
     """
     seeds = check_random_state(draw_seed(random_state))
     topology = Topology.complete(depth)
@@ -164,10 +163,10 @@ def random_oblique(
 
 
 def _median(values: FloatArray, weights: FloatArray) -> float:
-    """A cut through the middle of the weight: half-way from the median to its next value.
+    """A cut at the weighted median: midway between it and the next value.
 
-    Were the median itself the cut, rounding would decide on which side its row lies. Where all
-    values are alike they are below the cut.
+    With a cut at the median itself, rounding would determine the side of its row. Equal values
+    are all below the cut.
     """
     order = np.argsort(values, kind="stable")
     below = np.cumsum(weights[order])
@@ -181,7 +180,7 @@ def _median(values: FloatArray, weights: FloatArray) -> float:
 
 
 def _numbered(left: IntArray, right: IntArray) -> tuple[Topology, IntArray, IntArray]:
-    """A topology from scikit-learn's children, and which of its nodes are nodes and leaves."""
+    """Topology from scikit-learn's children, with its numbers of our nodes and leaves."""
     inside = left != LEAF
     number = np.where(inside, np.cumsum(inside) - 1, ~(np.cumsum(~inside) - 1))
     nodes = np.flatnonzero(inside)
@@ -192,7 +191,7 @@ def _numbered(left: IntArray, right: IntArray) -> tuple[Topology, IntArray, IntA
 def _double_cut(threshold: FloatArray) -> FloatArray:
     """Cuts t' such that x <= t' in double precision iff float32(x) <= t.
 
-    Half-way between the last single-precision number that goes left and the next one; a tie
+    The midpoint of the last single-precision number that goes left and the next one, which itself
     rounds to the even one of the two.
     """
     last = threshold.astype(np.float32)

@@ -1,12 +1,13 @@
-"""Distributions of logarithms: the log of a gamma and of a Weibull variable.
+"""Log-gamma and log-Weibull distributions.
 
-Gamma variables of small shape underflow (in float32, 42 % of the draws of Gamma(0.01) are 0),
-so the weights of a truncated gamma process are sampled and scored as logarithms.
+Gamma variables with a small shape underflow (in float32, 42 % of the draws of Gamma(0.01) are 0),
+so the weights of a truncated gamma process are represented by their logarithms.
 """
 
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from pyro.distributions import TorchDistribution, TransformedDistribution
 from torch import Size, Tensor
@@ -17,11 +18,23 @@ from torch.distributions.utils import broadcast_all
 EULER = 0.5772156649015329
 
 
-class LogGamma(TorchDistribution):
-    """Law of x = log r for r ~ Gamma(concentration, rate).
+class _Expandable(TorchDistribution):
+    """A distribution whose ``arg_constraints`` name tensors of its batch shape."""
 
-    The density, a x - c exp(x) + a log c - log Gamma(a), is bounded for every a > 0: the
-    pole at r = 0 of a gamma density with a < 1 is gone with the Jacobian.
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        new = self._get_checked_instance(type(self), _instance)
+        for name in self.arg_constraints:
+            setattr(new, name, getattr(self, name).expand(batch_shape))
+        TorchDistribution.__init__(new, Size(batch_shape), validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+
+class LogGamma(_Expandable):
+    """Distribution of x = log r for r ~ Gamma(concentration, rate).
+
+    The log-density a x - c exp(x) + a log c - log Gamma(a) is bounded for every a > 0: the
+    Jacobian cancels the pole of a gamma density with a < 1 at r = 0.
 
     Parameters
     ----------
@@ -41,14 +54,6 @@ class LogGamma(TorchDistribution):
         self.concentration, self.rate = broadcast_all(concentration, rate)
         super().__init__(self.concentration.shape, validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "LogGamma":
-        new = self._get_checked_instance(LogGamma, _instance)
-        new.concentration = self.concentration.expand(batch_shape)
-        new.rate = self.rate.expand(batch_shape)
-        super(LogGamma, new).__init__(Size(batch_shape), validate_args=False)
-        new._validate_args = self._validate_args
-        return new
-
     @property
     def mean(self) -> Tensor:
         return torch.digamma(self.concentration) - self.rate.log()
@@ -58,7 +63,7 @@ class LogGamma(TorchDistribution):
         return torch.polygamma(1, self.concentration)
 
     def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:
-        # Gamma(a) = Gamma(a + 1) U^(1/a): the logarithm of the power cannot underflow.
+        # Gamma(a) = Gamma(a + 1) U^(1/a), computed in logarithms to avoid underflow.
         shape = self._extended_shape(Size(sample_shape))
         concentration = self.concentration.expand(shape)
         boosted = torch._standard_gamma(concentration + 1).log()
@@ -76,11 +81,12 @@ class LogGamma(TorchDistribution):
         return a - a * torch.digamma(a) + torch.lgamma(a)
 
 
-class LogWeibull(TorchDistribution):
-    """Law of x = log r for r ~ Weibull(concentration, exp(loc)).
+class LogWeibull(_Expandable):
+    """Distribution of x = log r for r ~ Weibull(concentration, exp(loc)).
 
     x = loc + log(E) / concentration with E ~ Exponential(1). Its left tail is exponential with
-    rate ``concentration``, as that of :class:`LogGamma`, to which its KL is in closed form.
+    rate ``concentration``, like that of :class:`LogGamma`, and its KL divergence from the latter
+    has a closed form.
 
     Parameters
     ----------
@@ -100,14 +106,6 @@ class LogWeibull(TorchDistribution):
         self.concentration, self.loc = broadcast_all(concentration, loc)
         super().__init__(self.concentration.shape, validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "LogWeibull":
-        new = self._get_checked_instance(LogWeibull, _instance)
-        new.concentration = self.concentration.expand(batch_shape)
-        new.loc = self.loc.expand(batch_shape)
-        super(LogWeibull, new).__init__(Size(batch_shape), validate_args=False)
-        new._validate_args = self._validate_args
-        return new
-
     @property
     def mean(self) -> Tensor:
         return self.loc - EULER / self.concentration
@@ -123,7 +121,7 @@ class LogWeibull(TorchDistribution):
     def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:
         shape = self._extended_shape(Size(sample_shape))
         exponential = torch.empty(shape, dtype=self.loc.dtype, device=self.loc.device)
-        # One float32 draw in 2**24 is an exact 0, whose logarithm would be infinite.
+        # In float32, one draw in 2**24 is exactly 0.
         exponential.exponential_().clamp_min_(torch.finfo(self.loc.dtype).tiny)
         return self.loc + exponential.log() / self.concentration
 
@@ -140,8 +138,8 @@ class LogWeibull(TorchDistribution):
 class Constant(TorchDistribution):
     """The improper density 1 on the real line.
 
-    It has no draws; ``sample`` gives standard normal values, because Pyro's guides and kernels
-    ask a site for a value of the right shape before they start.
+    It cannot be sampled; ``sample`` returns standard normal values, because Pyro's guides and
+    kernels need an initial value of the right shape.
     """
 
     arg_constraints: dict[str, Any] = {}
@@ -165,8 +163,14 @@ class Constant(TorchDistribution):
 
 
 def inverse_gamma_scale(concentration: Any, rate: Any) -> TransformedDistribution:
-    """Law of a standard deviation whose square is InverseGamma(concentration, rate)."""
+    """Distribution of a standard deviation whose square is InverseGamma(concentration, rate)."""
     return TransformedDistribution(Gamma(concentration, rate), [PowerTransform(torch.tensor(-0.5))])
+
+
+def draw_log_gamma(shape: float, rate: float, rng: np.random.Generator) -> float:
+    """One NumPy draw of :class:`LogGamma`, which cannot underflow either."""
+    boosted = math.log(rng.standard_gamma(shape + 1))
+    return boosted - rng.standard_exponential() / shape - math.log(rate)
 
 
 @register_kl(LogGamma, LogGamma)
@@ -179,6 +183,7 @@ def _kl_log_gamma(p: LogGamma, q: LogGamma) -> Tensor:
 
 @register_kl(LogWeibull, LogGamma)
 def _kl_log_weibull_log_gamma(p: LogWeibull, q: LogGamma) -> Tensor:
+    # E_p log q = a (E x + log c) - c E exp(x) - log Gamma(a)
     expected = (
         q.concentration * (p.mean + q.rate.log())
         - q.rate * p.mean_exp()

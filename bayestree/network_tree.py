@@ -1,4 +1,4 @@
-"""The deterministic tree whose splits are networks: the face of :class:`bayestree.tree.Tree`."""
+"""Deterministic trees with networks as splits, with the interface of ``bayestree.tree.Tree``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,22 +7,21 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
-from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree.routed_tree import Frame, RoutedTree
 from bayestree.topology import Topology
 
-PARAMETERS = "parameters."  # before the names of a module's parameters among the arrays
-ROWS = 256  # that pass a network at a time: twice as fast as 1,000, which leave the cache
+PARAMETERS = "parameters."  # prefix of parameter names in ``arrays``
+ROWS = 256  # rows evaluated at a time: twice as fast as 1,000, which exceed the cache
 
 
 class Builder(Protocol):
-    """What makes the modules; it stands in ``bayestree.models`` as ``Network``."""
+    """Creates modules; implemented by ``bayestree.models.Network``."""
 
     def module(self, n_features: int) -> nn.Module:
-        """A new module for rows of so many columns."""
+        """A new module for rows with ``n_features`` columns."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,22 +35,16 @@ class NetworkTree(RoutedTree):
     ----------
     topology : Topology
     network : Network
-        What makes the modules.
+        Creates the modules.
     parameters : mapping of arrays, shape (V, ...) each
-        Those of the modules, by name.
-    value : array, shape (L, C) or (L,)
-        Class probabilities, or means, of the leaves.
-    leaf_rows : array, shape (L,)
-        Weighted training rows in each leaf.
-    center, scale : arrays, shape (d,)
-        Units of the features that the networks were fitted to.
-    feature_names : sequence of str, optional
-    class_names : sequence of str, optional
+        Parameters of the modules, by name.
+    value, leaf_rows, center, scale, feature_names, class_names
+        See :class:`RoutedTree`.
     """
 
     topology: Topology
     network: Builder
-    parameters: Mapping[str, NDArray[Any]]
+    parameters: Mapping[str, AnyArray]
     value: FloatArray
     leaf_rows: FloatArray
     center: FloatArray
@@ -63,17 +56,13 @@ class NetworkTree(RoutedTree):
 
     @classmethod
     def of(
-        cls,
-        topology: Topology,
-        network: Builder,
-        parameters: Mapping[str, NDArray[Any]],
-        frame: Frame,
+        cls, topology: Topology, network: Builder, parameters: Mapping[str, AnyArray], frame: Frame
     ) -> "NetworkTree":
         """A tree without leaf values."""
         empty = np.zeros(topology.n_leaves)
         return cls(topology, network, parameters, value=empty, leaf_rows=empty, **frame)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, AnyArray]:
         own = {PARAMETERS + name: value for name, value in self.parameters.items()}
         return super().arrays() | own
 
@@ -82,10 +71,10 @@ class NetworkTree(RoutedTree):
         cls,
         topology: Topology,
         network: Builder,
-        arrays: Mapping[str, NDArray[Any]],
+        arrays: Mapping[str, AnyArray],
         names: Mapping[str, tuple[str, ...]],
     ) -> "NetworkTree":
-        """The tree of which ``arrays`` are the :meth:`arrays`."""
+        """Restore a tree from its :meth:`arrays`."""
         own = {k.removeprefix(PARAMETERS): v for k, v in arrays.items() if k.startswith(PARAMETERS)}
         others: dict[str, Any] = {k: v for k, v in arrays.items() if not k.startswith(PARAMETERS)}
         others |= names
@@ -99,10 +88,10 @@ class NetworkTree(RoutedTree):
 
     @cached_property
     def modules(self) -> tuple[nn.Module, ...]:
-        """The network of each node, its parameters loaded."""
+        """The network of each node, with its parameters."""
         found = []
         for node in range(self.n_nodes):
-            # What the layers draw is replaced; the caller's generator must not see it drawn.
+            # Random initial parameters are replaced and must not advance the caller's generator.
             with torch.random.fork_rng(devices=[]):
                 module = self.network.module(self.n_features)
             own = {name: torch.as_tensor(value[node]) for name, value in self.parameters.items()}

@@ -1,4 +1,4 @@
-"""What every deterministic tree does with its rows, whatever its splits are. NumPy only."""
+"""Routing and prediction of deterministic trees with any kind of split. NumPy only."""
 
 import heapq
 from abc import ABC, abstractmethod
@@ -7,18 +7,17 @@ from dataclasses import fields, replace
 from typing import Any, ClassVar, Protocol, Self, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree.topology import Topology
 
-CHUNK = 32_768  # rows that are routed at a time, at most
-NUMBERS = 2**22  # of their features, at most
+CHUNK = 32_768  # maximum number of rows routed at a time
+NUMBERS = 2**22  # maximum number of their feature values
 
 
 class RowSource(Protocol):
-    """Rows that are read by their numbers: an array (n, d), or a file."""
+    """Rows that can be indexed by number: an array (n, d), or a file."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -27,22 +26,18 @@ class RowSource(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, rows: Any, /) -> Any:
-        """Some of the rows as an array."""
+        """Selected rows as an array."""
 
 
 def chunks(n_rows: int, n_features: int) -> Iterator[slice]:
-    """All rows in order, few enough at a time to be copied."""
+    """Slices of all rows, in order, of limited size."""
     size = max(1, min(CHUNK, NUMBERS // max(1, n_features)))
     for start in range(0, n_rows, size):
         yield slice(start, min(start + size, n_rows))
 
 
 class Frame(TypedDict):
-    """What a tree knows of its data besides the splits.
-
-    ``center`` and ``scale`` (d,) are the units in which the fit measured the features,
-    (x - center) / scale; names may be empty.
-    """
+    """Scaling (x - center) / scale of the features in the fit, and names, which may be empty."""
 
     center: FloatArray
     scale: FloatArray
@@ -51,7 +46,7 @@ class Frame(TypedDict):
 
 
 class RoutedTree(ABC):
-    """A deterministic tree; a subclass, a frozen dataclass with these fields, adds the splits.
+    """Base of deterministic trees; subclasses are frozen dataclasses that add the splits.
 
     Attributes
     ----------
@@ -59,11 +54,11 @@ class RoutedTree(ABC):
     value : array, shape (L, C) or (L,)
         Class probabilities, or means, of the leaves.
     leaf_rows : array, shape (L,)
-        Weighted training rows in each leaf.
+        Weighted number of training rows in each leaf.
     center, scale : arrays, shape (d,)
-        The units in which the fit measured the features: (x - center) / scale.
+        Scaling (x - center) / scale of the features in the fit.
     feature_names, class_names : tuples of str
-        Empty where there are none.
+        May be empty.
     """
 
     topology: Topology
@@ -74,13 +69,13 @@ class RoutedTree(ABC):
     feature_names: tuple[str, ...]
     class_names: tuple[str, ...]
 
-    #: What a node of this kind is called, and its two sides.
+    #: Names of this kind of split and of its two sides.
     split_name: ClassVar[str]
     side_names: ClassVar[tuple[str, str]]
 
     @abstractmethod
     def score(self, node: int, X: FloatArray) -> FloatArray:
-        """Rate at which a node sends rows right, shape (n,); the split is at log 2."""
+        """Score of rows at a node, shape (n,); above log 2 they go right."""
 
     @abstractmethod
     def goes_right(self, node: int, X: FloatArray) -> BoolArray:
@@ -88,10 +83,10 @@ class RoutedTree(ABC):
 
     @abstractmethod
     def collapse(self, bypass: IntArray) -> Self:
-        """The tree without the nodes marked (see :meth:`Topology.collapse`)."""
+        """The tree without the marked nodes (see :meth:`Topology.collapse`)."""
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """All it is made of but topology and names; a split makes the tree again from them."""
+    def arrays(self) -> dict[str, AnyArray]:
+        """All arrays of the tree except the topology, from which it can be restored."""
         own: Any = self
         every = {field.name: getattr(self, field.name) for field in fields(own)}
         return {name: value for name, value in every.items() if isinstance(value, np.ndarray)}
@@ -118,22 +113,22 @@ class RoutedTree(ABC):
 
     @property
     def feature_labels(self) -> tuple[str, ...]:
-        """Names of the features; x0, x1, ... where the tree has none."""
+        """Names of the features; x0, x1, ... by default."""
         return self.feature_names or tuple(f"x{j}" for j in range(self.n_features))
 
     @property
     def class_labels(self) -> tuple[str, ...]:
-        """Names of the classes for readers; numbers read ``"class 1"``."""
+        """Display names of the classes; numbers become ``"class 1"``."""
         names = self.class_names or tuple(str(c) for c in range(self.value.shape[1]))
         return tuple(f"class {name}" if _is_number(name) else name for name in names)
 
     def walk(self, X: RowSource) -> Iterator[tuple[int, IntArray, BoolArray]]:
-        """Every node reached, with the rows that reach it and the side of each."""
+        """Every reached node in order, with the rows that reach it and their sides."""
         children = self.topology.children
         waiting: dict[int, IntArray] = {}
         if self.n_nodes and len(X):
             waiting[0] = np.arange(len(X))
-        reached = [*waiting]  # a heap: nodes come in their order, and only those that rows reach
+        reached = [*waiting]  # a heap
         while reached:
             node = heapq.heappop(reached)
             rows = waiting.pop(node)
@@ -160,7 +155,7 @@ class RoutedTree(ABC):
         return self.value[self.apply(X)]
 
     def decision_path(self, X: FloatArray) -> csr_matrix:
-        """Which nodes each row passes, shape (n, V + L): node v, and leaf l as V + l."""
+        """Indicators of the nodes v and leaves V + l that each row passes, shape (n, V + L)."""
         leaves = np.arange(self.n_leaves)
         rows, columns, above = [leaves], [self.n_nodes + leaves], self.topology.leaf_parent
         while (above >= 0).any():
@@ -178,40 +173,39 @@ class RoutedTree(ABC):
     def fill(
         self,
         X: RowSource,
-        y: NDArray[Any],
+        y: AnyArray,
         weights: FloatArray,
         n_classes: int,
         smoothing: float = 0.0,
     ) -> Self:
-        """The tree with leaves from the rows that reach them (CPT, Algorithm 1, last lines).
+        """The tree with leaf values from the rows that reach them (end of CPT, Algorithm 1).
 
-        ``y`` holds class numbers if ``n_classes`` > 0, else real values. A leaf without rows
-        takes the value of all rows. Class probabilities are means of the leaf's posterior under
-        a Dirichlet prior worth ``smoothing`` rows, spread over the classes as all rows are; with
-        0 they are the shares of the leaf's rows. A row of the prior weighs 1, or as much as the
-        rows do on average where that is less.
+        ``y`` are class numbers if ``n_classes`` > 0, else real values. Class probabilities are
+        posterior means under a Dirichlet prior equivalent to ``smoothing`` rows (see
+        :func:`weight_unit`), distributed over the classes like all rows. A leaf without rows
+        takes the value of all rows.
         """
         leaf = self.apply(X)
         rows = np.bincount(leaf, weights, self.n_leaves)
         every = (weights * (y == c) for c in range(n_classes)) if n_classes else [weights * y]
         sums = np.stack([np.bincount(leaf, c, self.n_leaves) for c in every], axis=1)
         overall = sums.sum(axis=0) / weights.sum()
-        worth = smoothing * weight_unit(weights) if n_classes else 0.0
+        prior_rows = smoothing * weight_unit(weights) if n_classes else 0.0
         with np.errstate(invalid="ignore", divide="ignore"):
-            share = (sums + worth * overall) / (rows[:, None] + worth)
+            share = (sums + prior_rows * overall) / (rows[:, None] + prior_rows)
         value = np.where(rows[:, None] > 0, share, overall)
         return self._with(value=value if n_classes else value[:, 0], leaf_rows=rows)
 
     def prune(self, X: RowSource) -> Self:
-        """The tree without the nodes at which all rows of ``X`` go one way."""
+        """The tree without nodes that send all rows of ``X`` one way."""
         return self.collapse(self.one_way(X))
 
     def one_way(self, X: RowSource) -> IntArray:
-        """The side to which all rows that reach a node go, or -1 if they part, shape (V,)."""
+        """The side that all rows at a node take, or -1 if they are separated, shape (V,)."""
         taken = np.zeros((self.n_nodes, 2), dtype=bool)
         for node, _, right in self._walk_chunks(X):
             taken[node] |= (not right.all(), bool(right.any()))
-        # A node that no row reaches lies below one that is removed, and goes with it.
+        # A node that no row reaches is below one that is removed.
         return np.where(taken.all(axis=1), -1, np.where(taken[:, 1], 1, 0))
 
     def with_value(self, value: FloatArray) -> Self:
@@ -225,7 +219,7 @@ class RoutedTree(ABC):
         return self.with_value(self.value * scale + shift)
 
     def _sides(self, node: int, X: RowSource, rows: IntArray) -> BoolArray:
-        """Side of some rows at a node; few of them are read at a time."""
+        """Sides of some rows at a node, read in chunks."""
         every = len(rows) == len(X)
         parts = (X[part] if every else X[rows[part]] for part in chunks(len(rows), X.shape[1]))
         return np.concatenate([self.goes_right(node, part) for part in parts])
@@ -236,16 +230,16 @@ class RoutedTree(ABC):
                 yield node, rows + chunk.start, right
 
     def _with(self, **changes: Any) -> Self:
-        own: Any = self  # which every subclass makes a dataclass
+        own: Any = self  # every subclass is a dataclass
         changed: Self = replace(own, **changes)
         return changed
 
 
 def weight_unit(weights: FloatArray) -> float:
-    """The weight of one row to penalties and limits: 1, or the mean of the weights if less.
+    """The weight of one row in penalties and limits: 1, or the mean of the weights if smaller.
 
-    Weights that sum to 1, as boosting passes them, then fit as equal weights of 1 do, and whole
-    numbers as repeated rows do.
+    Normalised weights, as used in boosting, are then equivalent to weights with mean 1, and
+    integer weights to repeated rows.
     """
     return min(1.0, float(weights.mean()))
 

@@ -1,7 +1,7 @@
-"""From the scores of the nodes to the probabilities of the leaves, in log space.
+"""Scores of nodes and log-probabilities of leaves, as pure tensor functions.
 
-Pure tensor functions. A score s >= 0 is the rate of a node's noisy-OR:
-P(right) = q = 1 - exp(-s) (CPT paper, eq. 2). Shapes: rows n, nodes V, leaves L.
+A score s >= 0 is the rate of a node's noisy-OR: P(right) = q = 1 - exp(-s) (CPT paper, eq. 2).
+Shapes: rows n, nodes V, leaves L.
 """
 
 import math
@@ -15,9 +15,9 @@ from torch.nn.functional import logsigmoid
 
 from bayestree.topology import Topology
 
-FLOOR = 1e6  # least score, in least normal numbers of its precision
+FLOOR = 1e6  # minimum score, in multiples of the smallest normal number of its precision
 LOG2 = math.log(2.0)
-NEVER = -1e4  # log-probability of a branch not taken: its exponential is 0, its multiples finite
+NEVER = -1e4  # log-probability of a branch not taken: exp gives 0, but multiples are finite
 
 
 def score(X: Tensor, log_weight: Tensor, hyperplane: Tensor, intercept: Tensor) -> Tensor:
@@ -41,17 +41,14 @@ def score(X: Tensor, log_weight: Tensor, hyperplane: Tensor, intercept: Tensor) 
 
 
 def joint_score(X: Tensor, log_weight: Tensor, coefficient: Tensor) -> Tensor:
-    """:func:`score` with the intercepts as last coefficients (V, K, d + 1).
-
-    ``X`` (n, d + 1) ends with a column of ones.
-    """
+    """:func:`score` with intercepts as last coefficients (V, K, d + 1); X ends with ones."""
     n_nodes, n_experts, width = coefficient.shape
     activation = coefficient.view(-1, width) @ X.T
     return vote(activation.view(n_nodes, n_experts, len(X)), log_weight)
 
 
 def vote(activation: Tensor, log_weight: Tensor) -> Tensor:
-    """Noisy-OR rate of committees: the sum over experts of r softplus(activation).
+    """Noisy-OR rate: the sum over experts of r softplus(activation).
 
     Parameters
     ----------
@@ -63,17 +60,19 @@ def vote(activation: Tensor, log_weight: Tensor) -> Tensor:
     Tensor, shape (n, V)
     """
     rate: Tensor = _Vote.apply(activation, log_weight.exp())
-    # Keeps the log-odds of an underflowed score finite, and their slope, steepness / s, too.
+    # Keeps the log-odds of an underflowed score, and their slope steepness / s, finite.
     return rate.T + FLOOR * torch.finfo(rate.dtype).tiny
 
 
 class _Vote(torch.autograd.Function):
-    """sum_k weight_k softplus(activation_k), (V, K, n) -> (V, n), in few passes over memory."""
+    """sum_k weight_k softplus(activation_k), (V, K, n) -> (V, n), in few passes over memory.
+
+    ``silent`` is log P(no vote) = -softplus(a), so the slope of softplus is 1 - exp(silent).
+    """
 
     @staticmethod
     def forward(ctx: Any, activation: Tensor, weight: Tensor) -> Tensor:
-        # log P(no vote) = -softplus(activation); logsigmoid is the faster of the two.
-        silent = logsigmoid(activation.neg())
+        silent = logsigmoid(activation.neg())  # faster than softplus
         ctx.save_for_backward(silent, weight)
         return torch.bmm(weight.unsqueeze(1), silent).squeeze(1).neg_()
 
@@ -83,13 +82,12 @@ class _Vote(torch.autograd.Function):
         silent, weight = ctx.saved_tensors
         down = -grad
         grad_weight = torch.bmm(silent, down.unsqueeze(-1)).squeeze(-1)
-        # The slope of softplus is 1 - exp(log P(no vote)).
         slope = torch.expm1(silent)
         return slope.mul_(down.unsqueeze(1)).mul_(weight.unsqueeze(-1)), grad_weight
 
 
 def jitter(center: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
-    """center + sqrt(variance) * noise; all of one shape, differentiable in the first two."""
+    """center + sqrt(variance) * noise, of equal shapes; differentiable in center and variance."""
     result: Tensor = _Jitter.apply(center, variance, noise)
     return result
 
@@ -111,7 +109,7 @@ class _Jitter(torch.autograd.Function):
 
 
 def log_odds(score: Tensor) -> Tensor:
-    """Log-odds of going right: log(exp(s) - 1), for small and for large s."""
+    """Log-odds of going right, log(exp(s) - 1), stable for small and large s."""
     return score + torch.log(-torch.expm1(-score))
 
 
@@ -133,7 +131,7 @@ def branch_log_probs(score: Tensor, steepness: float | Tensor = 1.0) -> tuple[Te
 
 @lru_cache(maxsize=32)
 def path_matrix(topology: Topology, *, dtype: torch.dtype, device: torch.device | str) -> Tensor:
-    """Zeros and ones, shape (2V, L): the left turns, then the right turns, of each leaf."""
+    """Indicators of the left turns, then the right turns, of each leaf, shape (2V, L)."""
     turns = topology.turns.reshape(2 * topology.n_nodes, topology.n_leaves)
     return torch.as_tensor(turns, dtype=dtype, device=device)
 

@@ -1,7 +1,7 @@
-"""Which node is whose child: the shape of a binary tree, and nothing else.
+"""The topology of a binary tree.
 
 Internal nodes are numbered 0..V-1 with every parent before its children, leaves 0..L-1,
-and a child is written as a node's number or as ``~leaf`` (a negative number).
+and a child is the number of a node or ``~leaf`` (a negative number).
 """
 
 from collections import deque
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from bayestree._utils.arrays import BoolArray, IntArray
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 
 LEFT, RIGHT = 0, 1
 SIDES = "LR"
@@ -19,7 +19,7 @@ SIDES = "LR"
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """A binary tree of V internal nodes and V + 1 leaves, complete or not.
+    """A binary tree with V internal nodes and V + 1 leaves.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Topology:
 
     @classmethod
     def leaf(cls) -> "Topology":
-        """The tree without a split: one leaf."""
+        """The tree with a single leaf."""
         return cls(np.empty((0, 2), dtype=np.int64))
 
     @classmethod
@@ -53,7 +53,7 @@ class Topology:
 
     @classmethod
     def complete(cls, depth: int) -> "Topology":
-        """Every leaf at the same depth: 2**depth leaves."""
+        """The complete tree with 2**depth leaves."""
         if depth < 0:
             raise ValueError(f"depth must be 0 or more, got {depth}.")
         n_nodes = 2**depth - 1
@@ -102,7 +102,7 @@ class Topology:
 
     @cached_property
     def turns(self) -> BoolArray:
-        """Which branches lead to which leaf, shape (2, V, L): ``turns[side, node, leaf]``."""
+        """Whether a branch leads to a leaf, shape (2, V, L): ``turns[side, node, leaf]``."""
         turns = np.zeros((2, self.n_nodes, self.n_leaves), dtype=bool)
         for node in range(self.n_nodes - 1, -1, -1):
             for side, child in enumerate(self.children[node]):
@@ -133,7 +133,7 @@ class Topology:
                     waiting.append(child)
         return np.sort(np.array(below, dtype=np.int64))
 
-    def sum_below(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sum_below(self, values: FloatArray) -> FloatArray:
         """Sum over the leaves below each node, shape (V, ...), of values (L, ...)."""
         sums = np.zeros((self.n_nodes, *values.shape[1:]))
         for node in range(self.n_nodes - 1, -1, -1):
@@ -142,7 +142,7 @@ class Topology:
         return sums
 
     def collapse(self, bypass: ArrayLike) -> tuple["Topology", IntArray, IntArray]:
-        """Remove nodes, each together with one of its two branches.
+        """Remove nodes, each with one of its two branches.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class Topology:
         topology : Topology
             The smaller tree.
         nodes, leaves : arrays of int
-            The old numbers of the new tree's nodes and leaves.
+            Old numbers of the nodes and leaves of the new tree.
         """
         side = np.asarray(bypass, dtype=np.int64)
         if side.shape != (self.n_nodes,):
@@ -195,9 +195,8 @@ class Topology:
         nodes, leaves = [""] * self.n_nodes, [""] * self.n_leaves
         for node, pair in enumerate(self.children):
             for side, child in zip(SIDES, pair, strict=True):
-                (nodes if child >= 0 else leaves)[child if child >= 0 else ~child] = (
-                    nodes[node] + side
-                )
+                path = nodes[node] + side
+                (nodes if child >= 0 else leaves)[child if child >= 0 else ~child] = path
         return nodes, leaves
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""The deterministic tree: what a person reads and what is deployed. NumPy only."""
+"""The deterministic polytope tree, for interpretation and deployment. NumPy only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,22 +26,21 @@ class Tree(RoutedTree):
     ----------
     topology : Topology
     expert_start : array of int, shape (V + 1,)
-        Where each node's experts begin in the three arrays that follow.
+        First expert of each node in the following three arrays.
     weight, intercept : arrays, shape (E,)
     hyperplane : array, shape (E, d)
-        In the units of the data, as ``intercept``.
+        In the units of the data, like ``intercept``.
     value : array, shape (L, C) or (L,)
         Class probabilities, or means, of the leaves.
     leaf_rows : array, shape (L,)
-        Weighted training rows in each leaf.
+        Weighted number of training rows in each leaf.
     center, scale : arrays, shape (d,)
-        Mean of the features in training, and the unit in which each is measured (about its
-        standard deviation; 1 where constant).
+        Training mean and scale of each feature (about its standard deviation; 1 if constant).
     feature_names : sequence of str, optional
     class_names : sequence of str, optional
     slope : array, shape (L, d), optional
-        Of linear leaves, in the units of the data: a leaf then predicts its ``value`` where the
-        features are at ``center``, and slope . (x - center) more elsewhere.
+        Slopes of linear leaves, in the units of the data: a leaf then predicts
+        ``value`` + slope . (x - center).
     """
 
     topology: Topology
@@ -103,12 +102,12 @@ class Tree(RoutedTree):
 
     @property
     def standardised_hyperplane(self) -> FloatArray:
-        """Coefficients per unit (``scale``) of each feature, shape (E, d)."""
+        """Coefficients per ``scale`` of each feature, shape (E, d)."""
         return self.hyperplane * self.scale
 
     @property
     def facet_limit(self) -> FloatArray:
-        """Limit of each facet, hyperplane . x <= limit: one vote beyond it decides, shape (E,)."""
+        """Limit of each facet hyperplane . x <= limit, beyond which it decides alone, (E,)."""
         return facet_threshold(self.weight) - self.intercept
 
     def __repr__(self) -> str:
@@ -119,16 +118,16 @@ class Tree(RoutedTree):
         )
 
     def experts(self, node: int) -> slice:
-        """Where the experts of a node lie."""
+        """Slice of the experts of a node."""
         return slice(int(self.expert_start[node]), int(self.expert_start[node + 1]))
 
     def nearest_experts(self, node: int) -> IntArray:
-        """Experts of a node, those whose facets lie nearest to the mean of the data first."""
+        """Experts of a node, ordered by the distance of their facets from the mean of the data."""
         own = self.experts(node)
         norm = np.linalg.norm(self.hyperplane[own] * self.scale, axis=1)
         limits = facet_threshold(self.weight[own]) - self.intercept[own]
         away = limits - self.hyperplane[own] @ self.center
-        with np.errstate(divide="ignore", invalid="ignore"):  # a constant vote has no place
+        with np.errstate(divide="ignore", invalid="ignore"):  # constant votes have no facet
             distance = away / norm
         found: IntArray = own.start + np.argsort(distance, kind="stable")
         return found
@@ -146,7 +145,7 @@ class Tree(RoutedTree):
         activation = X @ self.hyperplane[own].T + self.intercept[own]
         if len(weight) == 1:
             return activation[:, 0] > facet_threshold(weight)[0]
-        # max(z, 0) <= softplus(z) <= max(z, 0) + log 2 settles most rows without a logarithm.
+        # max(z, 0) <= softplus(z) <= max(z, 0) + log 2 decides most rows without a logarithm.
         lower = np.maximum(activation, 0.0) @ weight
         right = lower > LOG2
         open_rows = np.flatnonzero(~right & (lower > LOG2 * (1 - weight.sum())))
@@ -155,7 +154,7 @@ class Tree(RoutedTree):
         return right
 
     def collapse(self, bypass: IntArray) -> "Tree":
-        """The tree without the nodes marked (see :meth:`Topology.collapse`)."""
+        """The tree without the marked nodes (see :meth:`Topology.collapse`)."""
         topology, nodes, leaves = self.topology.collapse(bypass)
         keep = np.concatenate(
             [np.arange(self.expert_start[v], self.expert_start[v + 1]) for v in nodes]
@@ -174,7 +173,7 @@ class Tree(RoutedTree):
         )
 
     def predict(self, X: FloatArray) -> FloatArray:
-        """What the leaf that each row reaches says of it, shape (n, C) or (n,)."""
+        """Prediction of the leaf that each row reaches, shape (n, C) or (n,)."""
         leaf = self.apply(X)
         if self.slope is None:
             return self.value[leaf]
@@ -189,7 +188,7 @@ class Tree(RoutedTree):
         return self.with_value(value)._with(slope=slope)
 
     def on_scaled(self, center: FloatArray, scale: FloatArray) -> "Tree":
-        """The same tree of other features: of (x - center) / scale."""
+        """The equivalent tree of the features (x - center) / scale."""
         value, slope = self.value, self.slope
         if slope is not None:
             value, slope = value + slope @ (center - self.center), slope * scale
@@ -203,13 +202,13 @@ class Tree(RoutedTree):
         )
 
     def with_columns(self, source: IntArray) -> "Tree":
-        """The tree of the features that stand for themselves.
+        """The equivalent tree without redundant features.
 
         Parameters
         ----------
         source : array of int, shape (d,)
-            The feature that each one equals: its own number, or that of another in the same
-            units, which takes over its coefficients; -1 for a feature that is always 0.
+            For each feature, its own number to keep it, the number of an equal feature to which
+            its coefficients are added, or -1 if it is always 0.
         """
         kept = source == np.arange(len(source))
         copies = np.flatnonzero(~kept & (source >= 0))
@@ -235,22 +234,16 @@ class Tree(RoutedTree):
 
     @property
     def n_experts_total(self) -> int:
-        """Number of experts of all nodes."""
+        """Total number of experts."""
         return len(self.weight)
 
     def drop_experts(self, X: RowSource, tolerance: float = 0.002) -> "Tree":
-        """The tree without experts that decide nothing.
+        """The tree without experts that do not matter.
 
-        In every node the experts of the smallest votes are left out, as many as leave all but a
-        share ``tolerance`` of the node's rows on their side; what they added on average near the
-        boundary is made up for by the weights of the others. One expert stays in any case.
-
-        Parameters
-        ----------
-        X : array, shape (n, d)
-            Training rows.
-        tolerance : float
-            Share of a node's rows that may change sides.
+        From every node, as many experts with the smallest votes are removed as possible without
+        more than a share ``tolerance`` of the node's training rows changing sides. The weights of
+        the others compensate for the mean of the removed votes near the border. At least one
+        expert is kept.
         """
         rows_of: dict[int, list[IntArray]] = {}
         for node, rows, _ in self._walk_chunks(X):
@@ -277,25 +270,32 @@ class Tree(RoutedTree):
 
 
 def facet_threshold(weight: FloatArray) -> FloatArray:
-    """softplus^-1(log 2 / r): an expert alone sends a row right when its activation is above."""
+    """softplus^-1(log 2 / r): above this activation an expert alone sends a row right.
+
+    softplus(a) = t gives a = log(e^t - 1) = t + log(1 - e^-t).
+    """
     rate = LOG2 / weight
     return rate + np.log(-np.expm1(-rate))
 
 
 def _deciding(votes: FloatArray, tolerance: float) -> tuple[IntArray, float]:
-    """The experts needed for the sides of rows with these votes (n, K), and a factor on them."""
+    """Experts that determine the sides of rows with votes (n, K), and a factor on their weights.
+
+    Removing votes with mean m near the border moves its threshold to log 2 - m; the factor
+    log 2 / (log 2 - m) moves it back to log 2.
+    """
     n_rows, n_experts = votes.shape
     if n_rows == 0:
         return np.arange(1), 1.0
     order = np.argsort(votes.max(axis=0), kind="stable")
-    lost = np.cumsum(votes[:, order], axis=1)
-    total = lost[:, -1]
+    removed = np.cumsum(votes[:, order], axis=1)
+    total = removed[:, -1]
     right = total > LOG2
     near = np.argsort(np.abs(total - LOG2), kind="stable")[: max(1, n_rows // 10)]
-    for n_lost in range(n_experts - 1, 0, -1):
-        made_up = lost[near, n_lost - 1].mean()
-        if made_up < LOG2:
-            changed = ((total - lost[:, n_lost - 1]) > LOG2 - made_up) != right
+    for n_removed in range(n_experts - 1, 0, -1):
+        mean = removed[near, n_removed - 1].mean()
+        if mean < LOG2:
+            changed = ((total - removed[:, n_removed - 1]) > LOG2 - mean) != right
             if changed.mean() <= tolerance:
-                return order[n_lost:], float(LOG2 / (LOG2 - made_up))
+                return order[n_removed:], float(LOG2 / (LOG2 - mean))
     return order, 1.0

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from bayestree.inference.facets.bound import FacetPrior
-from bayestree.inference.facets.fits import Problem, SearchOptions, bury, measure
+from bayestree.inference.facets.fits import Problem, SearchOptions, drop_negligible, measure
 from bayestree.inference.facets.guide import NodeGuide
 from bayestree.inference.facets.rows import Rows
 from bayestree.inference.facets.search import finish, search_facets
@@ -65,7 +65,7 @@ def from_truth(u: torch.Tensor, t: torch.Tensor, problem: Problem) -> tuple[Node
         start = Points(plane[None], torch.zeros(1, len(u), dtype=torch.float64))
         points, _, _ = fit_points(start, problem)
         fit = problem.adopt(guide_around(points.one(0), problem.rows, problem.prior))
-        fit = finish(bury(fit, problem), problem)
+        fit = finish(drop_negligible(fit, problem), problem)
         found.append((fit.guide, measure(fit, problem)))
     return max(found, key=lambda pair: pair[1])
 

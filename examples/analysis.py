@@ -1,9 +1,9 @@
-"""One analysis from question to answer: what sets Grignolino apart from Barolo and Barbera?
+"""A complete analysis: what distinguishes Grignolino from Barolo and Barbera?
 
-178 wines, two measurements, flavanoids and proline. Is one score of the two enough, or are there
-several limits to meet? How sure is that, is the inference to be trusted, would another prior say
-otherwise, do the probabilities come true? docs/analysis.md tells it with the pictures; results go
-to results/analysis. Run: python examples/analysis.py [--quick] [--out FOLDER]
+178 wines with two measurements, flavanoids and proline. Is one score of the two sufficient, or are
+there several limits? The analysis covers uncertainty, convergence, sensitivity to the prior and
+calibration; docs/analysis.md discusses its results, which are written to results/analysis.
+Run: python examples/analysis.py [--quick] [--out FOLDER]
 """
 
 import argparse
@@ -24,11 +24,11 @@ from bayestree.diagnostics import calibration
 
 GRAPES = np.array(["Barolo", "Grignolino", "Barbera"])
 PAIR, OTHER_PAIR = ["flavanoids", "proline"], ["color_intensity", "proline"]
-CONCENTRATIONS = [0.3, 1.0, 3.0, 10.0]  # gamma_0: the prior of the number of facets
+CONCENTRATIONS = [0.3, 1.0, 3.0, 10.0]  # gamma_0, which determines the prior number of facets
 LEVEL = 0.9
 
-# Given its shrinkage a coefficient is Student-t, of 4 degrees of freedom. The default is Cauchy,
-# made for many features of which few matter; its tails are slow to sample.
+# Given its shrinkage, a coefficient is Student-t with 4 degrees of freedom. The default is Cauchy,
+# meant for many features of which few matter; its tails are slow to sample.
 PRIOR = {"n_experts": 4, "scale_shape": 2.0, "shrinkage_shape": 0.5, "shrinkage_rate": 0.5}
 MODEL = PRIOR | {"max_depth": 1, "steepness": 1.0, "random_state": 0}
 SVI = {"search_facets": True, "n_draws": 400, "epochs": 200}
@@ -38,13 +38,13 @@ QUICK = {"epochs": 5, "n_warmup": 10, "n_draws": 20, "n_chains": 2}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fits too short to be believed")
+    parser.add_argument("--quick", action="store_true", help="short, unreliable fits")
     parser.add_argument("--out", type=Path, default=Path("results/analysis"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
 
-    def say(what):
+    def log(what):
         print(f"{time.perf_counter() - started:4.0f} s  {what}", flush=True)
 
     wines, grape = load_wine(return_X_y=True, as_frame=True)
@@ -54,7 +54,7 @@ def main() -> None:
     X, y = wines[PAIR], sides(grape)
 
     def fit(name, columns=PAIR, **settings):
-        say(name)
+        log(name)
         quick = QUICK if options.quick else {}
         clf = bt.ConvexPolytopeTreeClassifier(**MODEL | settings | quick)
         return clf.fit(wines[columns], y)
@@ -68,7 +68,7 @@ def main() -> None:
     one = fit("nuts, 1 facet", **NUTS, n_experts=1)
     other = fit(f"nuts, {' and '.join(OTHER_PAIR)}", OTHER_PAIR, **SVI | NUTS)
     folds = StratifiedKFold(2 if options.quick else 10, shuffle=True, random_state=0)
-    say(f"svi, {folds.n_splits} times, without some of the wines")
+    log(f"svi, {folds.n_splits}-fold cross-validation")
     unseen = cross_val_predict(svi, X, y, cv=folds, method="predict_proba")
     scores = calibration(y, unseen, classes=svi.classes_, n_bins=5)
 
@@ -78,34 +78,31 @@ def main() -> None:
         "up to 4, by color_intensity and proline": other.loo(wines[OTHER_PAIR], y),
     }
     report = "\n\n\n".join([
-        how_many(svi, nuts, X, grape),
-        how_sure(svi, nuts, X, grape),
-        whether_it_converged(svi, nuts, X),
-        other_priors(sampled, X, y),
-        other_models(loos, other),
-        on_unseen_wines(scores, y, loos["up to 4 facets"]),
+        number_of_facets(svi, nuts, X, grape),
+        uncertainty(svi, nuts, X, grape),
+        convergence(svi, nuts, X),
+        prior_sensitivity(sampled, X, y),
+        model_comparison(loos, other),
+        held_out_calibration(scores, y, loos["up to 4 facets"]),
     ])  # fmt: skip
     print(f"\n{report}\n")
     (options.out / "report.txt").write_text(report + "\n")
     for name, clf in {"svi": svi, "nuts": nuts}.items():
         clf.to_arviz(X, y).to_netcdf(options.out / f"posterior-{name}.nc")
-    for name, figure in pictures(svi, nuts, sampled, scores, X, grape).items():
+    for name, figure in plot_all(svi, nuts, sampled, scores, X, grape).items():
         figure.savefig(options.out / f"{name}.png", dpi=150)
-    say(f"done. Results are in {options.out.resolve()}:")
+    log(f"done. Results are in {options.out.resolve()}:")
     for path in sorted(options.out.iterdir()):
         print(f"  {path.name}")
 
 
 def sides(grape):
-    """The classes to tell apart: one grape and the rest."""
+    """The two classes: one grape and the rest."""
     return np.where(grape == "Grignolino", grape, "other")
 
 
-# The sections of the report.
-
-
-def how_many(svi, nuts, X, grape) -> str:
-    """Number of facets, what each of them is for, and where the border lies."""
+def number_of_facets(svi, nuts, X, grape) -> str:
+    """Number of facets, the wines that each excludes, and the location of the border."""
     sizes = {"svi": svi.polytope_size(400), "nuts": nuts.polytope_size(100)}
     lines = ["1. HOW MANY LIMITS?", "", bt.export_text(svi), "", f"P(facets){HEADS}"]
     lines += [f"{name:<9}{shares(size.probabilities()[0])}" for name, size in sizes.items()]
@@ -114,8 +111,8 @@ def how_many(svi, nuts, X, grape) -> str:
     outside = X.to_numpy() @ facets.normal.T > facets.offset
     table = pd.DataFrame(outside, columns=[f"facet {f}" for f in facets.to_frame().index])
     table = table.groupby(grape).sum().assign(wines=pd.Series(grape).value_counts())
-    lines += ["", "Wines that a facet keeps out (svi)", table.loc[GRAPES].to_string()]
-    lines += ["", f"Border on the way from the median Grignolino: middle and {LEVEL:.0%} interval"]
+    lines += ["", "Wines excluded by each facet (svi)", table.loc[GRAPES].to_string()]
+    lines += ["", f"Border, starting from the median Grignolino: median and {LEVEL:.0%} interval"]
     start = X[grape == "Grignolino"].median()
     for feature, end in (("flavanoids", 0.0), ("proline", 1700.0)):
         for name, clf in (("svi", svi), ("nuts", nuts)):
@@ -134,7 +131,7 @@ def shares(probability) -> str:
 
 
 def border(clf, start, feature, end):
-    """Where the draws go over to the other side, along one feature: three quantiles."""
+    """Three quantiles of the value of a feature at which the draws reach the border."""
     path = pd.DataFrame([start] * 1000)
     path[feature] = np.linspace(start[feature], end, len(path))
     outside = clf.split_uncertainty(path).outside[:, 0]
@@ -143,44 +140,44 @@ def border(clf, start, feature, end):
     return sorted(path[feature].iloc[(gone >= tail).argmax()] for tail in tails)
 
 
-def how_sure(svi, nuts, X, grape) -> str:
-    """Wines whose side is in doubt, and how much of the doubt more wines would settle."""
-    lines = ["2. HOW SURE IS THE SPLIT?", ""]
+def uncertainty(svi, nuts, X, grape) -> str:
+    """Wines whose side is uncertain, and how much of the uncertainty more wines would reduce."""
+    lines = ["2. HOW CERTAIN IS THE SPLIT?", ""]
     for name, clf in (("svi", svi), ("nuts", nuts)):
-        unsure = clf.split_uncertainty(X, level=LEVEL)
-        low, high = unsure.interval[:, 0].T
-        doubtful = ((low < 0.5) & (high > 0.5)).sum()
-        share = unsure.mutual_information.sum() / unsure.total_entropy.sum()
+        found = clf.split_uncertainty(X, level=LEVEL)
+        low, high = found.interval[:, 0].T
+        uncertain = ((low < 0.5) & (high > 0.5)).sum()
+        share = found.mutual_information.sum() / found.total_entropy.sum()
         lines += [
-            f"{name + ':':<6}{doubtful} of {len(X)} wines may lie on either side",
-            f"      {share:.1%} of the entropy of the predictions is doubt about the parameters",
+            f"{name + ':':<6}{uncertain} of {len(X)} wines may be on either side",
+            f"      {share:.1%} of the entropy of the predictions is parameter uncertainty",
         ]
-    frame = unsure.to_frame("row").set_index(X.index).assign(grape=grape, **X)
+    frame = found.to_frame("row").set_index(X.index).assign(grape=grape, **X)
     worst = frame.nlargest(5, "mutual_information")
     columns = [*PAIR, "grape", "total_entropy", "mutual_information"]
     table = worst[columns].to_string(float_format="{:.2f}".format)
-    return "\n".join([*lines, "", "Most doubt about the parameters (nuts)", table])
+    return "\n".join([*lines, "", "Largest parameter uncertainty (nuts)", table])
 
 
-def whether_it_converged(svi, nuts, X) -> str:
-    """Verdicts on both inferences, and how far they agree."""
+def convergence(svi, nuts, X) -> str:
+    """Verdicts on both inference methods, and their agreement."""
     (mean, sd), (sampled, spread) = (clf.predict_proba(X, return_std=True) for clf in (svi, nuts))
     gap = np.abs(mean - sampled)
     return "\n".join([
-        "3. IS THE INFERENCE TO BE TRUSTED?", "",
+        "3. CAN THE INFERENCE BE TRUSTED?", "",
         "svi", str(svi.check_convergence(X)), "",
         "nuts", str(nuts.check_convergence(X)), "",
-        f"P(Grignolino) differs by {gap.mean():.3f} on average and {gap.max():.3f} at most;",
-        f"its posterior sd is {sd.mean():.3f} by svi and {spread.mean():.3f} by nuts, on average.",
+        f"P(Grignolino) differs by {gap.mean():.3f} on average and by at most {gap.max():.3f};",
+        f"its mean posterior sd is {sd.mean():.3f} by svi and {spread.mean():.3f} by nuts.",
     ])  # fmt: skip
 
 
-def other_priors(sampled, X, y) -> str:
-    """The answer under other priors of the number of facets, each against gamma_0 = 1."""
+def prior_sensitivity(sampled, X, y) -> str:
+    """Results under other priors of the number of facets, compared with gamma_0 = 1."""
     usual, reference = sampled[1.0].predict_proba(X), sampled[1.0].loo(X, y)
     lines = [
-        "4. WOULD ANOTHER PRIOR CHANGE IT?", "",
-        "nuts; difference of the leave-one-out score and largest change of P(Grignolino)", "",
+        "4. SENSITIVITY TO THE PRIOR", "",
+        "nuts; difference in leave-one-out score and largest change of P(Grignolino)", "",
         f"{'gamma_0':<9}P(facets){HEADS}{'elpd':>16}{'change':>8}  failed checks",
     ]  # fmt: skip
     for gamma, clf in sampled.items():
@@ -203,10 +200,10 @@ def difference(loo, reference) -> str:
     return f"{gain.elpd:.1f} +/- {gain.se:.1f}"
 
 
-def other_models(loos, other) -> str:
+def model_comparison(loos, other) -> str:
     """Leave-one-out scores of other models of the same wines."""
     heads = f"{'elpd (nats)':>16}{'difference':>16}{'bad rows':>10}"
-    lines = ["5. IS IT WORTH IT?", "", f"{'nuts':<40}{heads}"]
+    lines = ["5. DOES THE SECOND LIMIT PAY?", "", f"{'nuts':<40}{heads}"]
     reference = loos["up to 4 facets"]
     for name, loo in loos.items():
         gap = "" if loo is reference else difference(loo, reference)
@@ -217,25 +214,22 @@ def other_models(loos, other) -> str:
     return "\n".join([*lines, "", f"{by}\nP(facets){HEADS}\nnuts     {size}"])
 
 
-def on_unseen_wines(scores, y, loo) -> str:
-    """Calibration, and what knowing nothing of a wine would score."""
+def held_out_calibration(scores, y, loo) -> str:
+    """Calibration on held-out wines, compared with the class frequencies."""
     share = np.mean(y == "Grignolino")
     entropy = share * np.log(share) + (1 - share) * np.log(1 - share)
     return "\n".join([
-        "6. DO THE PROBABILITIES COME TRUE?", "", str(scores), "",
-        f"The shares of the classes alone: brier {2 * share * (1 - share):.3f}, "
+        "6. ARE THE PROBABILITIES CALIBRATED?", "", str(scores), "",
+        f"Class frequencies only: brier {2 * share * (1 - share):.3f}, "
         f"log_score {entropy:.3f}",
         f"nuts, by leave-one-out: log_score {loo.elpd / len(y):.3f}",
     ])  # fmt: skip
 
 
-# The pictures.
-
-
-def pictures(svi, nuts, sampled, scores, X, grape) -> dict[str, Figure]:
+def plot_all(svi, nuts, sampled, scores, X, grape) -> dict[str, Figure]:
     """Figures by name."""
     y, size = sides(grape), svi.polytope_size(400)
-    # Named so, the others come after Grignolino, which keeps the colour of its class.
+    # These names sort after Grignolino, which thus keeps the colour of its class.
     grapes = np.where(grape == y, grape, np.char.add("other: ", grape))
     drawn: dict[str, Any] = {
         "tree": plots.tree(svi, sizes=size),
@@ -248,11 +242,11 @@ def pictures(svi, nuts, sampled, scores, X, grape) -> dict[str, Figure]:
         "calibration": plots.calibration(scores),
     }
     figures = {name: np.ravel(axes)[0].figure for name, axes in drawn.items()}
-    return figures | {"priors": priors_picture(sampled)}
+    return figures | {"priors": plot_priors(sampled)}
 
 
-def priors_picture(sampled) -> Figure:
-    """Number of facets beside its prior, one panel for each concentration."""
+def plot_priors(sampled) -> Figure:
+    """Posterior and prior of the number of facets, one panel per concentration."""
     figure = Figure(figsize=(2.2 * len(sampled), 2.6), layout="constrained")
     axes = figure.subplots(1, len(sampled), sharey=True, squeeze=False)[0]
     for ax, (gamma, clf) in zip(axes, sampled.items(), strict=True):

@@ -1,10 +1,9 @@
-"""A Bayesian oblique tree: how sure are the splits of a tree that was found?
+"""A Bayesian oblique tree: how certain are the splits of a fitted tree?
 
-An end-to-end tree (E2EDT) is fitted to points of a known soft tree. From there SVI gives the
-posterior of its splits under a Laplace and under a flat prior, and NUTS checks both. The picture
-shows the borders that the posterior holds for possible. Under the flat prior the posterior is
-improper: SVI finds the mode about the start, NUTS leaves it where the rows say too little, and a
-warning names the node.
+An end-to-end tree (E2EDT) is fitted to points of a known soft tree. Starting from it, SVI computes
+the posterior of its splits under a Laplace and a flat prior, and NUTS checks both. The plot shows
+borders drawn from the posterior. Under the flat prior the posterior is improper: SVI finds the mode
+near the start, NUTS leaves it where the rows are too few, and a warning names the node.
 Run: python examples/bayesian_oblique.py [--quick] [--rows 1500] [--out FOLDER]
 """
 
@@ -26,7 +25,7 @@ from bayestree.models import Categorical, Flat, Laplace, Oblique, Priors, SoftTr
 from bayestree.models.priors import HyperplanePrior
 from bayestree.topology import Topology
 
-# The root sends a row right with the log-odds 3 x0 + x1 + 1.5; there, the next node asks again.
+# The root sends a row right with log-odds 3 x0 + x1 + 1.5; the second node is its right child.
 TRUTH = {
     "hyperplane": [[[3.0, 1.0]], [[-1.5, 3.0]]],
     "intercept": [[1.5], [-3.0]],
@@ -57,7 +56,7 @@ def planted(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def start(clf: bt.EndToEndTreeClassifier) -> Posterior:
-    """The tree that was found with the same routing at steepness 1, in the units of the points."""
+    """The fitted tree with the same routing at steepness 1, in the units of the points."""
     found, tree = clf.posterior_, clf.tree_
     sites = found.point_sites()
     plane = found.model.steepness * sites["hyperplane"] / torch.as_tensor(tree.scale)
@@ -68,13 +67,13 @@ def start(clf: bt.EndToEndTreeClassifier) -> Posterior:
 
 
 def coefficients(draws: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Of each draw and node, the intercept last, shape (draws, V, d + 1)."""
+    """Coefficients of each draw and node, the intercept last, shape (draws, V, d + 1)."""
     joined = np.concatenate([draws["hyperplane"], draws["intercept"][..., None]], axis=-1)
     return joined.reshape(-1, *joined.shape[-3:])[:, :, 0]
 
 
 def intervals(posteriors: dict[str, Posterior]) -> pd.DataFrame:
-    """Median and central 90 % interval of each coefficient, beside the truth."""
+    """Median and central 90 % interval of each coefficient, with the truth."""
     true = coefficients({name: np.array(value)[None, None] for name, value in TRUTH.items()})[0]
     columns = {"truth": [f"{value:.1f}" for value in true.ravel()]}
     for name, posterior in posteriors.items():
@@ -85,7 +84,7 @@ def intervals(posteriors: dict[str, Posterior]) -> pd.DataFrame:
 
 
 def borders(ax: Axes, planes: np.ndarray, **style: Any) -> None:
-    """Lines where nodes split at 1/2, planes (lines, d + 1)."""
+    """Draw the borders P(right) = 1/2 of planes (lines, d + 1)."""
     across = np.array([-2.0, 2.0])
     for one, other, offset in planes:
         if abs(other) > abs(one):
@@ -135,7 +134,7 @@ def draw_intervals(ax: Axes, posteriors: dict[str, Posterior]) -> None:
     ax.set_yticks(np.arange(count), labels)
     ax.invert_yaxis()
     ax.axvline(0, color="0.85", zorder=0)
-    ax.set(xlim=(-10, 10), box_aspect=1)  # what runs off is cut
+    ax.set(xlim=(-10, 10), box_aspect=1)  # diverging draws are cut off
     ax.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 
 
@@ -146,7 +145,7 @@ def picture(posteriors: dict[str, Posterior], X: np.ndarray, y: np.ndarray) -> F
     draw_borders(axes[0], shown, X, y)
     axes[0].set_title("Borders of 60 draws; true ones dashed", fontsize=10)
     image = draw_spread(axes[1], shown)
-    axes[1].set_title("How unsure P(class 1 | x) is", fontsize=10)
+    axes[1].set_title("Uncertainty of P(class 1 | x)", fontsize=10)
     figure.colorbar(image, ax=axes[1], label="standard deviation over the draws", shrink=0.8)
     draw_intervals(axes[2], posteriors)
     axes[2].set_title("90 % intervals of the coefficients", fontsize=10)
@@ -193,13 +192,13 @@ def main() -> None:
         )
     print(intervals(posteriors).to_string())
     balance = posteriors["SVI, flat"].stats["coefficient_balance"]
-    print("Do the rows hold the coefficients under the flat prior? (-1: they do, 0: not at all)")
+    print("Do the rows bound the coefficients under the flat prior? (-1: yes, 0: not at all)")
     print(f"balance by node: {', '.join(f'{value:.2f}' for value in balance)}")
 
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "bayesian-oblique.png"
     picture(posteriors, X, y).savefig(path, dpi=110)
-    print(f"Picture: {path.resolve()}")
+    print(f"Plot: {path.resolve()}")
 
 
 if __name__ == "__main__":

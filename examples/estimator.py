@@ -1,7 +1,7 @@
-"""The package at work on real data: 569 tumours, 30 measurements each, benign or malignant.
+"""A convex polytope tree for real data: 569 tumours, 30 measurements, benign or malignant.
 
-Grows a convex polytope tree, gives it a posterior by variational inference, and writes what it
-found to results/estimator. Run: python examples/estimator.py [--quick] [--out FOLDER]
+Fits a tree by variational inference and writes the results to results/estimator.
+Run: python examples/estimator.py [--quick] [--out FOLDER]
 """
 
 import argparse
@@ -16,7 +16,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import bayestree as bt
 
-PAIR = ["worst concave points", "worst area"]  # two columns, for the picture of the boundary
+PAIR = ["worst concave points", "worst area"]  # two columns for the plot of the boundary
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few epochs only")
     parser.add_argument("--out", type=Path, default=Path("results/estimator"))
     options = parser.parse_args()
-    epochs = 20 if options.quick else None  # None: as many as the rows ask for
+    epochs = 20 if options.quick else None  # None: the default for this number of rows
     options.out.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
 
@@ -43,7 +43,7 @@ def main() -> None:
     clf.save(options.out / "model.safetensors")
     bt.plots.tree(clf).figure.savefig(options.out / "tree.png", dpi=150)
 
-    print(f"Fitting {' and '.join(PAIR)} alone, for a map of the plane ...", flush=True)
+    print(f"Fitting {' and '.join(PAIR)} only, for a plot of the boundary ...", flush=True)
     pair = bt.ConvexPolytopeTreeClassifier(max_depth=2, epochs=epochs, random_state=0)
     pair.fit(X_train[PAIR], y_train)
     ax = bt.plots.boundary(pair, X_test[PAIR], y_test)
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def describe(clf, X_train, y_train, X_test, y_test) -> str:
-    """Scores on the test rows of the deterministic tree, the posterior, and CART."""
+    """Test scores of the posterior, the deterministic tree and CART."""
     cart = DecisionTreeClassifier(min_samples_leaf=5, random_state=0).fit(X_train, y_train)
     posterior, spread = clf.predict_proba(X_test, return_std=True)
     tree = clf.tree_.predict(np.asarray(X_test))
@@ -69,13 +69,13 @@ def describe(clf, X_train, y_train, X_test, y_test) -> str:
         accuracy = accuracy_score(y_test, clf.classes_[probability.argmax(axis=1)])
         loss = log_loss(y_test, probability, labels=clf.classes_)
         lines.append(f"{name:<24}{accuracy:>10.3f}{loss:>10.3f}{leaves:>8d}")
-    least = np.argsort(-spread.max(axis=1))[:3]
+    uncertain = np.argsort(-spread.max(axis=1))[:3]
     sizes = clf.polytope_size().to_frame(level=0.9)
-    lines += ["", "Facets of each polytope, with 90 % posterior probability"]
+    lines += ["", "Facets of each polytope, 90 % credible interval"]
     lines += [f"  {row.Index}: {row.facets_low} to {row.facets_high}" for row in sizes.itertuples()]
-    lines += ["", "The test rows that the posterior is least sure of: P(malignant), +/- one sd"]
+    lines += ["", "The most uncertain test rows: P(malignant), +/- one sd"]
     lines += [
-        f"  row {X_test.index[i]}: {posterior[i, 1]:.2f} +/- {spread[i, 1]:.2f}" for i in least
+        f"  row {X_test.index[i]}: {posterior[i, 1]:.2f} +/- {spread[i, 1]:.2f}" for i in uncertain
     ]
     return "\n".join(lines) + "\n"
 

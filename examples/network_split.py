@@ -1,7 +1,6 @@
 """A tree of ten leaves whose splits are small convolutional networks (Hehn et al. 2020, sec. 3.4).
 
-Handwritten digits of 8 x 8 pixels. Each node asks one question of the image; a picture shows, node
-by node, the images that are sent left and right.
+Handwritten digits of 8 x 8 pixels. A plot shows, for each node, the images sent left and right.
 Run: python examples/network_split.py [--quick] [--out FOLDER]
 """
 
@@ -20,7 +19,7 @@ from bayestree.models import Network
 
 
 def small_network(n_features):
-    """A module from rows of pixels to the log-odds of going right."""
+    """A module that maps rows of pixels to the log-odds of going right."""
     side = round(n_features**0.5)
     return nn.Sequential(
         nn.Unflatten(1, (1, side, side)),
@@ -35,7 +34,7 @@ def small_network(n_features):
 
 
 def picture(tree, X, y) -> Figure:
-    """For each node: the mean of the images sent left and right, and how many of each digit."""
+    """For each node, the mean images sent left and right, and the number of images by digit."""
     side = round(X.shape[1] ** 0.5)
     figure = Figure(figsize=(6.0, 1.15 * tree.n_nodes), layout="constrained")
     panels = figure.subplots(tree.n_nodes, 3, squeeze=False, width_ratios=(1, 1, 3))
@@ -88,13 +87,13 @@ def main() -> None:
     path = options.out / "nodes.png"
     picture(clf.tree_, X, y).savefig(path, dpi=110)
     bt.plots.tree(clf).figure.savefig(options.out / "tree.png", dpi=110)
-    print(f"Pictures: {path.resolve()} and tree.png beside it")
+    print(f"Plots: {path.resolve()} and tree.png in the same folder")
 
     model = options.out / "digits.safetensors"
     clf.save(model)
     again = bt.load(model, network=split)
     assert (again.predict(X_test) == clf.predict(X_test)).all()
-    print(f"Model: {model.resolve()}, which load(path, network=Network(small_network)) reads")
+    print(f"Model: {model.resolve()}, to be read by load(path, network=Network(small_network))")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""For modellers: the soft tree is a Pyro model, to be fitted by any inference that Pyro has.
+"""The soft tree as a Pyro model, which can be fitted by any of Pyro's inference methods.
 
-A stump with a sparser prior on its hyperplane than the default, fitted to two of the iris species
-by plain ``pyro.infer.SVI``. Run: python examples/pyro_model.py [--quick]
+A stump whose hyperplane has a sparser prior than the default, fitted to two iris species by plain
+``pyro.infer.SVI``. Run: python examples/pyro_model.py [--quick]
 """
 
 import argparse
@@ -31,7 +31,7 @@ def main() -> None:
 
     pyro.set_rng_seed(0)
     rows, species = load_iris(return_X_y=True)
-    rows, species = rows[species > 0], species[species > 0] - 1  # the two that overlap
+    rows, species = rows[species > 0], species[species > 0] - 1  # the two overlapping species
     X = torch.as_tensor(StandardScaler().fit_transform(rows))
     y = torch.as_tensor(species)
 
@@ -53,7 +53,7 @@ def main() -> None:
 
     draws = Predictive(model, guide=guide, num_samples=200)(X)
     agree = (draws["obs"] == y).double().mean()
-    print(f"posterior predictive draws that equal the species: {agree:.2f}")
+    print(f"share of posterior predictive draws that equal the species: {agree:.2f}")
     weight = draws["log_weight"].exp().mean(0).squeeze()
     print("mean weight of each expert:", ", ".join(f"{w:.2f}" for w in weight.tolist()))
 

@@ -1,7 +1,7 @@
-"""The two rings of the paper (Armandpour et al. 2021, section 4.1): three leaves are enough.
+"""The two rings of the paper (Armandpour et al. 2021, section 4.1): three leaves suffice.
 
-2,000 points on a square, of one class between two circles and of the other elsewhere. CART needs
-many leaves for it; a polytope tree needs one polytope for the outer circle and one for the inner.
+2,000 points on a square, with one class between two circles and the other elsewhere. CART needs
+many leaves; a polytope tree needs one polytope for the outer circle and one for the inner.
 Run: python examples/rings.py [--quick] [--out FOLDER]
 """
 
@@ -14,7 +14,7 @@ import bayestree as bt
 
 
 def rings(n_rows, seed):
-    """Points uniform on a square; "between" marks those between circles of radius 0.4 and 0.8."""
+    """Uniform points on a square; class "between" lies between circles of radius 0.4 and 0.8."""
     X = np.random.default_rng(seed).uniform(-1, 1, (n_rows, 2))
     radius = np.hypot(X[:, 0], X[:, 1])
     return X, np.where((radius > 0.4) & (radius < 0.8), "between", "elsewhere")
@@ -38,7 +38,7 @@ def main() -> None:
 
     path = options.out / "rings.png"
     bt.plots.boundary(clf, X, y).figure.savefig(path, dpi=150)
-    print(f"Picture: {path.resolve()}")
+    print(f"Plot: {path.resolve()}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Membranes in an image, by an oblique tree that looks at windows (Hehn et al. 2020, Fig. 3 and 4).
+"""Membrane segmentation by an oblique tree on image windows (Hehn et al. 2020, Fig. 3 and 4).
 
-The script makes images like those of cells under an electron microscope: bright cells with blobs
-inside, dark curved membranes, noise. A balanced tree of depth 6 on windows of 9 x 9 pixels is
-fitted by EM. The first picture shows how the soft tree of training and its deterministic form grow
-alike as the steepness rises; the second shows kernels of splits learnt with and without spatial
-regularisation (eq. 15), from larger windows.
+The script simulates images of cells under an electron microscope: bright cells with blobs, dark
+curved membranes, noise. A balanced tree of depth 6 on windows of 9 x 9 pixels is fitted by EM. The
+first plot shows how the soft tree and its deterministic form converge as the steepness increases;
+the second shows kernels of splits learnt with and without spatial regularisation (eq. 15), on
+larger windows.
 Run: python examples/segmentation.py [--quick] [--out FOLDER]
 """
 
@@ -27,7 +27,7 @@ from bayestree.models import Categorical, Flat, Oblique, Priors, SoftTree, Spati
 from bayestree.models.priors import HyperplanePrior
 from bayestree.topology import Topology
 
-EPOCHS = (4, 8, 24)  # after which the posterior is shown
+EPOCHS = (4, 8, 24)  # epochs after which the posterior is shown
 WINDOW, LARGE = 9, 15
 
 
@@ -40,7 +40,7 @@ def membranes(size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         return field / field.std()
 
     places = np.moveaxis(np.mgrid[:size, :size], 0, -1).astype(float)
-    places += np.stack([4.0 * smooth(14), 4.0 * smooth(14)], axis=-1)  # walls are curved
+    places += np.stack([4.0 * smooth(14), 4.0 * smooth(14)], axis=-1)  # curved walls
     seeds = rng.uniform(-20, size + 20, size=(round(((size + 40) / 21) ** 2), 2))
     cell = np.asarray(cKDTree(seeds).query(places)[1])
     inner = np.ones(cell.shape, dtype=bool)
@@ -48,7 +48,7 @@ def membranes(size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     inner[:, 1:] &= cell[:, 1:] == cell[:, :-1]
     distance = distance_transform_edt(inner)
     image = 0.75 + 0.06 * smooth(5) - 0.4 * np.exp(-((distance / 1.8) ** 2))
-    for centre in seeds[rng.random(len(seeds)) < 0.5]:  # dark blobs that are no membrane
+    for centre in seeds[rng.random(len(seeds)) < 0.5]:  # dark blobs that are not membranes
         offset = places - centre - rng.normal(scale=2, size=2)
         radius = np.hypot(offset[..., 0], offset[..., 1] * rng.uniform(0.7, 1.3))
         image -= 0.35 / (1 + np.exp(2 * (radius - rng.uniform(2.5, 3.5))))
@@ -70,7 +70,7 @@ def rows(size: int, side: int, seeds: range) -> Data:
 
 
 def balanced(depth: int, n_features: int, prior: HyperplanePrior) -> Posterior:
-    """A complete tree of random directions, before it has seen a row."""
+    """A complete, untrained tree with random directions."""
     model = SoftTree(
         Topology.complete(depth),
         split=Oblique(),
@@ -90,13 +90,13 @@ def balanced(depth: int, n_features: int, prior: HyperplanePrior) -> Posterior:
 
 
 def membrane_probability(posterior: Posterior, X: np.ndarray) -> np.ndarray:
-    """Of the class membrane, for each row, as a square image."""
+    """P(membrane) of each row, as a square image."""
     mean, _ = posterior.predictive(X)
     return mean[:, 1].reshape(2 * [math.isqrt(len(X))])
 
 
 def deterministic(posterior: Posterior) -> Posterior:
-    """The same splits and leaves, each row sent one way."""
+    """The same tree with hard splits."""
     return replace(posterior, model=posterior.model.with_(steepness=math.inf))
 
 
@@ -107,7 +107,7 @@ def gray(ax: Axes, image: np.ndarray, title: str, **limits: Any) -> None:
 
 
 def draw_epochs(image: np.ndarray, membrane: np.ndarray, states: dict[int, Posterior]) -> Figure:
-    """Image and truth, and P(membrane) of the soft tree above that of the deterministic one."""
+    """Image and truth, and P(membrane) by the soft (top) and the deterministic tree (bottom)."""
     figure = Figure(figsize=(8.8, 4.7), layout="constrained")
     axes = figure.subplots(2, 1 + len(states))
     gray(axes[0, 0], image, "image")
@@ -131,7 +131,7 @@ def draw_epochs(image: np.ndarray, membrane: np.ndarray, states: dict[int, Poste
 
 
 def draw_kernels(fits: dict[str, Posterior], side: int) -> Figure:
-    """The coefficients of the first three levels of nodes as images, a row for each fit."""
+    """The coefficients of the first three levels of nodes as images, one row per fit."""
     figure = Figure(figsize=(8.8, 3.3), layout="constrained")
     panels = figure.subplots(len(fits), 7)
     for row, (name, posterior) in zip(panels, fits.items(), strict=True):
@@ -181,7 +181,7 @@ def main() -> None:
             f"{name} regularisation: {100 * wrong.mean():.1f} % of the pixels of a new image wrong"
         )
     draw_kernels(fits, LARGE).savefig(options.out / "kernels.png", dpi=110)
-    print(f"Pictures: {options.out.resolve()}")
+    print(f"Plots: {options.out.resolve()}")
 
 
 if __name__ == "__main__":

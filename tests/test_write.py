@@ -42,7 +42,7 @@ def test_a_full_disk(tmp_path):
         FULL.write_text("tree")
     assert found.value.errno == errno.ENOSPC
     assert str(found.value) == (
-        f"{str(path)!r} cannot be written: No space left on device; make room on the disk, or "
+        f"{str(path)!r} cannot be written: No space left on device; free some disk space, or "
         "write elsewhere."
     )
     assert list(tmp_path.iterdir()) == []
@@ -70,7 +70,7 @@ def test_a_limit_on_the_size_of_files(tmp_path):
         assert code == 2, name
         assert name in said
         assert said.endswith(
-            "cannot be written: File too large; raise the limit on the size of files (see "
+            "cannot be written: File too large; raise the limit on file sizes (see "
             "`ulimit -f`), or write elsewhere.\n"
         )
     assert json.loads((tmp_path / "tree" / "manifest.json").read_text())["status"] == "failed"

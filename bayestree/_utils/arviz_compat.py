@@ -1,6 +1,6 @@
-"""The one place that knows ArviZ's versions: InferenceData before 1.0, xarray.DataTree since.
+"""Compatibility with ArviZ 0.x (InferenceData) and 1.x (xarray.DataTree).
 
-ArviZ takes seconds to import, so nothing here does so before it is needed.
+ArviZ takes seconds to import, so it is imported on first use.
 """
 
 import importlib
@@ -16,32 +16,21 @@ from xarray.backends import H5NetCDFStore
 
 
 def major_version() -> int:
-    """Major version of the ArviZ that is installed: 0 or 1."""
+    """Major version of the installed ArviZ: 0 or 1."""
     return int(version("arviz").split(".")[0])
 
 
 def arviz() -> Any:
-    """The module, imported without the notice of its 0.x versions that 1.0 differs."""
+    """The module, imported without the 0.x notice about 1.0, which does not concern users."""
     with warnings.catch_warnings():
-        # Nothing for the caller to do about it: this package runs with both.
         warnings.filterwarnings("ignore", "\nArviZ is undergoing a major refactor", FutureWarning)
         return importlib.import_module("arviz")
 
 
 def container(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any:
-    """What ArviZ's functions take: groups of variables in one object.
+    """An InferenceData (ArviZ 0.x) or DataTree (1.x) of named groups.
 
-    Parameters
-    ----------
-    groups : mapping of xarray.Dataset
-        By ArviZ's names, such as ``posterior``.
-    attrs : mapping
-        Attributes of the whole: strings and numbers, which netCDF can hold.
-
-    Returns
-    -------
-    arviz.InferenceData or xarray.DataTree
-        The former with ArviZ 0.x, the latter with 1.x.
+    ``attrs`` are strings and numbers, as required by netCDF.
     """
     if major_version() > 0:
         tree = xr.DataTree.from_dict(dict(groups))
@@ -58,65 +47,51 @@ def names(container: Any) -> list[str]:
 
 
 def group(container: Any, name: str) -> xr.Dataset:
-    """One group of an InferenceData or a DataTree.
-
-    Parameters
-    ----------
-    container : arviz.InferenceData or xarray.DataTree
-    name : str
-
-    Raises
-    ------
-    ValueError
-        If it has no such group.
-    """
+    """One group of an InferenceData or a DataTree; ValueError if it is missing."""
     if name not in names(container):
         raise ValueError(
-            f"there is no group {name!r} among {names(container)}; groups that need rows are "
-            "made by to_arviz(X, y), and those that were left out by naming them in groups=."
+            f"there is no group {name!r} among {names(container)}; create groups that need rows "
+            "by to_arviz(X, y), and groups that were omitted by naming them in groups=."
         )
     found: xr.Dataset = container[name]
     return found.to_dataset() if isinstance(container, xr.DataTree) else found
 
 
 def netcdf(container: Any) -> memoryview:
-    """The bytes of a netCDF file, as ``to_netcdf`` writes it.
+    """The bytes of a netCDF file, like those of ``to_netcdf``.
 
-    They are made in memory because HDF5 ends the process where it cannot write to a file.
+    They are created in memory because HDF5 kills the process if it cannot write to a file.
     """
     content = io.BytesIO()
     with h5netcdf.File(content, "w") as file:
         file.attrs.update(container.attrs)
         for name in names(container):
             found = group(container, name)
-            numbers = [
-                key for key, values in found.variables.items() if values.dtype.kind in "biuf"
-            ]
+            numbers = (k for k, values in found.variables.items() if values.dtype.kind in "biuf")
             store = H5NetCDFStore(file.create_group(name))
             found.dump_to_store(store, encoding={key: {"zlib": True} for key in numbers})
     return content.getbuffer()
 
 
 def stacking_weights(scored: Mapping[str, tuple[Any, xr.DataArray]]) -> dict[str, float]:
-    """Weights of models by which their predictions, averaged, predict rows left out the best.
+    """Model weights that optimise the leave-one-out density of the averaged predictions.
 
-    Yao et al., "Using stacking to average Bayesian predictive distributions" (2018), as
-    ``arviz.compare`` has it.
+    Yao et al., "Using stacking to average Bayesian predictive distributions" (2018), as in
+    ``arviz.compare``.
 
     Parameters
     ----------
     scored : mapping
-        By name of the model, two or more of them: what ArviZ's functions take, with the groups
-        ``posterior`` and ``log_likelihood``, and the log predictive density of each row of the
-        latter when that row is left out.
+        For two models or more, by name: a container with the groups ``posterior`` and
+        ``log_likelihood``, and the leave-one-out log predictive density of each of its rows.
     """
     results = {}
     with warnings.catch_warnings():
-        # k too large: the caller knows the k of its own scores
+        # Large k: the caller reports the k of its own scores.
         warnings.filterwarnings("ignore", "Estimated shape parameter of Pareto", UserWarning)
-        warnings.filterwarnings("ignore", "The inplace keyword", DeprecationWarning)  # of pandas
-        for name, (made, each) in scored.items():
-            result = arviz().loo(made, pointwise=True)
+        warnings.filterwarnings("ignore", "The inplace keyword", DeprecationWarning)  # by pandas
+        for name, (found, each) in scored.items():
+            result = arviz().loo(found, pointwise=True)
             if major_version() > 0:
                 result.elpd, result.elpd_i = float(each.sum()), each
             else:

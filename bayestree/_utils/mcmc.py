@@ -1,4 +1,4 @@
-"""Convergence statistics of chains, on whatever version of ArviZ is installed."""
+"""Convergence statistics of chains, for either version of ArviZ."""
 
 from typing import Any, Literal
 
@@ -21,63 +21,38 @@ def r_hat(values: ArrayLike) -> FloatArray:
     Returns
     -------
     array, shape (...)
-        NaN for a quantity that never changes, inf where each half of a chain is stuck at a
-        value of its own. A single chain is compared with itself, by its quarters.
+        NaN for a constant quantity, inf if every half of a chain is stuck at a different value.
+        For a single chain, its quarters are compared.
 
     Raises
     ------
     ValueError
-        With fewer than 4 draws (of a single chain 8), or values that are not finite.
+        If there are fewer than 4 draws (8 for a single chain), or values are not finite.
     """
     array = np.asarray(values)
-    if array.ndim > 1 and len(array) == 1:  # ArviZ wants two chains
+    if array.ndim > 1 and len(array) == 1:  # ArviZ requires two chains
         half = array.shape[1] // 2
         array = np.concatenate([array[:, :half], array[:, -half:]])
     return _each(array, lambda statistics, one: statistics.rhat(one, method="rank"))
 
 
 def ess(values: ArrayLike, kind: Literal["bulk", "tail", "mean"] = "bulk") -> FloatArray:
-    """Effective number of independent draws, of the middle, the 5 % tails or the mean.
-
-    Parameters
-    ----------
-    values : array, shape (chain, draw, ...)
-    kind : {"bulk", "tail", "mean"}
-
-    Returns
-    -------
-    array, shape (...)
-
-    Raises
-    ------
-    ValueError
-        As for :func:`r_hat`.
-    """
+    """Effective sample size for the bulk, 5 % tails or mean of values (chain, draw, ...)."""
     tails = {"prob": (0.05, 0.95)} if kind == "tail" else {}
     return _each(values, lambda statistics, one: statistics.ess(one, method=kind, **tails))
 
 
 def bfmi(energy: ArrayLike) -> FloatArray:
-    """Estimated Bayesian fraction of missing information of each chain (Betancourt 2016).
-
-    Parameters
-    ----------
-    energy : array, shape (chain, draw)
-
-    Returns
-    -------
-    array, shape (chain,)
-    """
+    """Estimated Bayesian fraction of missing information by chain (Betancourt 2016)."""
     values = _checked(energy)
     return (np.diff(values, axis=1) ** 2).mean(axis=1) / values.var(axis=1, ddof=1)
 
 
 def _each(values: ArrayLike, statistic: Any) -> FloatArray:
-    """One statistic of each quantity."""
     array = _checked(values)
     flat = array.reshape(*array.shape[:2], -1)
     statistics = _statistics()
-    # Chains without any spread divide by 0: R-hat inf, or NaN if they agree.
+    # Constant chains divide by 0: R-hat is inf, or NaN if they agree.
     with np.errstate(divide="ignore", invalid="ignore"):
         found = [float(statistic(statistics, flat[:, :, j])) for j in range(flat.shape[2])]
     return np.array(found, dtype=np.float64).reshape(array.shape[2:])
@@ -90,12 +65,12 @@ def _checked(values: ArrayLike) -> FloatArray:
             f"values must have shape (chain, draw, ...) with 4 draws or more, got {array.shape}."
         )
     if not np.isfinite(array).all():
-        raise ValueError("values must be finite; look for draws that are not numbers.")
+        raise ValueError("values must be finite; look for draws that are NaN or infinite.")
     return array
 
 
 def _statistics() -> Any:
-    """What has ``rhat`` and ``ess`` of arrays (chain, draw)."""
+    """The module or object with ``rhat`` and ``ess`` of arrays (chain, draw)."""
     if major_version() > 0:
         from arviz_stats.base import array_stats  # noqa: PLC0415 - takes a second to import
 

@@ -1,4 +1,4 @@
-"""Tasks in processes or on a cluster, whose loss is no loss of a task."""
+"""Tasks in processes or on a cluster, repeated if a worker dies."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 from joblib import Parallel, delayed
 
-WATCH = 1.0  # seconds between two looks for the parent
+WATCH = 1.0  # seconds between checks whether the parent is alive
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
@@ -22,26 +22,25 @@ Call = tuple[Callable[..., Result], tuple[Any, ...], dict[str, Any]]
 def in_parallel(
     tasks: Mapping[Key, Call[Result]], *, n_jobs: int | None, lost: Callable[[str], Result]
 ) -> Iterator[tuple[Key, Result]]:
-    """Do tasks at once, and give their results as they come: one for each.
+    """Run tasks in parallel and yield one result per task as they finish.
 
-    Tasks that a dead process takes along are done again. When nothing comes of a try, the first
-    task that is left is done alone: the one that kills its process is so found in the end, and
-    the others go on.
+    Tasks of a process that dies are repeated. If an attempt yields no result, the first remaining
+    task is run alone, so that a task that kills its process is identified eventually.
 
     Parameters
     ----------
     tasks : mapping
-        Key to a function, its arguments and its keyword arguments.
+        By key: a function, its arguments and its keyword arguments.
     n_jobs : int, optional
         Processes, as in joblib; ignored on a cluster, which uses all its workers.
     lost : callable
-        From the reason to the result of a task that kills its process, or an error.
+        Returns the result of a task that kills its process, given the reason, or raises an error.
     """
     left = dict(tasks)
     while left:
         before = len(left)
         try:
-            for key, result in _tried(left, n_jobs):
+            for key, result in _attempt(left, n_jobs):
                 del left[key]
                 yield key, result
         except _deaths():
@@ -51,13 +50,7 @@ def in_parallel(
 
 
 def in_order(calls: Sequence[Call[Result]], *, n_jobs: int | None) -> Iterator[Result]:
-    """The same, with the results in the order of the tasks.
-
-    Raises
-    ------
-    RuntimeError
-        If a task kills its process.
-    """
+    """Yield results in the order of the tasks; RuntimeError if a task kills its process."""
     found = in_parallel(dict(enumerate(calls)), n_jobs=n_jobs, lost=_give_up)
     early: dict[int, Result] = {}
     for number in range(len(calls)):
@@ -68,12 +61,12 @@ def in_order(calls: Sequence[Call[Result]], *, n_jobs: int | None) -> Iterator[R
 
 
 def _give_up(reason: str) -> NoReturn:
-    raise RuntimeError(f"A task could not be done: {reason}.")
+    raise RuntimeError(f"a task could not be completed: {reason}.")
 
 
-def _tried(tasks: Mapping[Key, Call[Result]], n_jobs: int | None) -> Iterator[tuple[Key, Result]]:
-    # Each task is handed out by itself and all at once: processes that join later find work, and
-    # one that dies takes a single task along.
+def _attempt(tasks: Mapping[Key, Call[Result]], n_jobs: int | None) -> Iterator[tuple[Key, Result]]:
+    # All tasks are dispatched at once, in batches of one: workers that join later find work, and
+    # a worker that dies loses a single task.
     pool = Parallel(
         n_jobs=n_jobs, batch_size=1, pre_dispatch="all", return_as="generator_unordered"
     )
@@ -82,19 +75,19 @@ def _tried(tasks: Mapping[Key, Call[Result]], n_jobs: int | None) -> Iterator[tu
         for key, (function, args, named) in list(tasks.items())
     )
     try:
-        for result in results:  # noqa: UP028 - closed below, where tasks may be left
+        for result in results:  # noqa: UP028 - closed below
             yield result
     finally:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # which says that some are
+            warnings.simplefilter("ignore", UserWarning)  # about remaining tasks
             results.close()
 
 
 def _alone(call: Call[Result], n_jobs: int | None, lost: Callable[[str], Result]) -> Result:
     try:
-        return next(result for _, result in _tried({"": call}, n_jobs))
+        return next(result for _, result in _attempt({"": call}, n_jobs))
     except _deaths() as error:
-        return lost(f"its process was killed, perhaps for want of memory ({type(error).__name__})")
+        return lost(f"its process was killed, perhaps for lack of memory ({type(error).__name__})")
 
 
 def _named(
@@ -107,7 +100,7 @@ def _named(
 
 @cache
 def _end_with_parent(parent: int) -> None:
-    """End this process soon after its parent: one that was killed cannot end it any more."""
+    """End this process soon after its parent, which may have been killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -118,11 +111,11 @@ def _end_with_parent(parent: int) -> None:
 
 
 def _deaths() -> tuple[type[BaseException], ...]:
-    """Errors that say that a process has died; Dask's only where Dask is at work."""
+    """Errors raised when a process has died, including those of Dask if it is in use."""
     if "distributed" in sys.modules:
         from distributed.client import FutureCancelledError  # noqa: PLC0415 - it is optional
         from distributed.scheduler import KilledWorker  # noqa: PLC0415
 
-        # a task is cancelled when the only worker that had its data has gone
+        # FutureCancelledError: the only worker with a task's data is gone.
         return (BrokenExecutor, KilledWorker, FutureCancelledError)
     return (BrokenExecutor,)

@@ -1,4 +1,4 @@
-"""Loops whose progress is shown, and which resume after an interruption."""
+"""Loops with progress bars that can resume after an interruption."""
 
 import multiprocessing
 import sys
@@ -17,68 +17,66 @@ Item = TypeVar("Item")
 Parts = Mapping[str, Any]
 Verbose = bool | Literal["auto"]
 
-DELAY = 1.0  # seconds of a fit, before "auto" shows its progress
-INTERVAL = 0.2  # seconds between two changes of a line of text
+DELAY = 1.0  # seconds before "auto" shows the progress of a fit
+INTERVAL = 0.2  # seconds between updates of a line of text
 
 
 class Watch(Protocol):
-    """What a monitor does with one loop."""
+    """Callbacks of a monitor for one loop."""
 
     def start(self) -> int:
-        """The loop begins: bring its parts to where they were, and say how many steps are done."""
+        """Called at the start: restores the parts and returns the number of completed steps."""
 
     def step(self, done: int) -> None:
-        """So many steps are done; the parts are as they are after the last of them."""
+        """Called after a step, with the number of completed steps."""
 
     def note(self, text: str) -> None:
-        """A few words on how it goes."""
+        """A short status text."""
 
     def finish(self) -> None:
-        """The loop came to its end."""
+        """Called when the loop is complete."""
 
     def stop(self) -> None:
-        """The loop is left, at its end or before."""
+        """Called when the loop is left, complete or not."""
 
 
 class Monitor(Protocol):
-    """What watches the loops of a fit."""
+    """Watches the loops of a fit."""
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        """A loop of so many steps is about to begin.
+        """Called before a loop of ``total`` steps.
 
         Parameters
         ----------
         label : str
         total : int
         parts : mapping or None
-            All that the loop changes and later steps depend on, but for torch's generator (see
-            ``bayestree._utils.state``); None for a loop that cannot be taken up in the middle.
+            All state that the loop changes and later steps need, except torch's generator (see
+            ``bayestree._utils.state``); None for a loop that cannot be resumed.
         show : bool
-            Whether the caller wants to see it.
+            Whether progress is to be shown.
         """
 
 
 class Track(Generic[Item]):
-    """Iterate over steps while a monitor watches.
-
-    A loop that resumes yields only the steps that are not yet done.
+    """Iterate over steps while a monitor watches; a resumed loop yields only the remaining steps.
 
     Parameters
     ----------
     steps : iterable with a length
     label : str
-        What is being done.
+        Description of the loop.
     show : bool
-        Show how far it is.
+        Whether to show progress.
     parts : mapping, optional
-        All that the loop changes (see :class:`Monitor`). What follows from them alone, such as
-        the number of the step, is better worked out anew in each step.
+        All state that the loop changes (see :class:`Monitor`). Quantities that follow from it,
+        such as the step number, should be recomputed in each step.
     """
 
     def __init__(
         self, steps: Iterable[Item], label: str, *, show: bool, parts: Parts | None = None
     ) -> None:
-        # a range stays one: that of all the levels a tree may have can be long
+        # A range, which may be huge, is not expanded.
         self.steps: Sequence[Item] = steps if isinstance(steps, Sequence) else list(steps)
         self.watch = _monitor.get().begin(label, len(self.steps), parts, show=show)
 
@@ -94,16 +92,16 @@ class Track(Generic[Item]):
             self.watch.stop()
 
     def note(self, text: str) -> None:
-        """Write a few words behind the bar."""
+        """Show a short text next to the bar."""
         self.watch.note(text)
 
     def finish(self) -> None:
-        """Nothing is left to be done: to be said before a loop is left early."""
+        """Declare the loop complete before leaving it early."""
         self.watch.finish()
 
 
 class Hidden:
-    """A loop without a display."""
+    """The watch of a loop without a display."""
 
     def start(self) -> int:
         return 0
@@ -118,22 +116,16 @@ class Hidden:
 
 
 class Bars:
-    """The default monitor of loops: bars on a terminal or in a notebook.
+    """The default monitor: bars on a terminal or in a notebook.
 
-    Nested bars are stacked and removed when the outermost loop ends.
-
-    Parameters
-    ----------
-    shown : bool
-        Whether there is anything to see.
-    since : float
-        Time by ``time.monotonic`` at which the bars may appear.
+    Nested bars are stacked and removed when the outermost loop ends. They appear at the time
+    ``since``, as measured by ``time.monotonic``.
     """
 
     def __init__(self, *, shown: bool = True, since: float = 0.0) -> None:
         self.shown, self.since = shown, since
         self._lock = threading.Lock()
-        self._open = 0  # loops that run now
+        self._open = 0  # running loops
         self._timer: threading.Timer | None = None
         self.progress: Progress
 
@@ -142,7 +134,7 @@ class Bars:
         return _Bar(self, label, total) if show and self.shown and _can_show() else Hidden()
 
     def open(self) -> None:
-        """A loop begins: show the bars, at once or in time."""
+        """Register a loop, and show the bars, possibly after a delay."""
         with self._lock:
             self._open += 1
             if self._open > 1:
@@ -157,7 +149,7 @@ class Bars:
                 TextColumn("{task.fields[note]}"),
                 console=console,
                 transient=True,
-                # what goes to a file or a pipe must not end up on the terminal
+                # Output to a file or a pipe must not be redirected to the terminal.
                 redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
             )
             wait = self.since - time.monotonic()
@@ -169,7 +161,7 @@ class Bars:
                 self._timer.start()
 
     def close(self) -> None:
-        """A loop ended."""
+        """Deregister a loop."""
         with self._lock:
             self._open -= 1
             if self._open == 0:
@@ -184,18 +176,16 @@ class Bars:
 
 
 class _TextLine(Progress):
-    """The bars as one line of text, for notebooks without ipywidgets, which rich needs there."""
+    """One line of text instead of bars, for notebooks without ipywidgets, which rich requires."""
 
     shown = False
-    due = 0.0  # time of the next change
-    width = 0  # of the text that is there now
+    due = 0.0  # time of the next update
+    width = 0  # of the current text
 
     def start(self) -> None:
-        """Write from the next step on."""
         self.shown = True
 
     def update(self, *args: Any, **fields: Any) -> None:
-        """Change a task, and the line now and then."""
         super().update(*args, **fields)
         if self.shown and time.monotonic() >= self.due:
             self.due = time.monotonic() + INTERVAL
@@ -206,7 +196,6 @@ class _TextLine(Progress):
             self._write(", ".join(map(str.strip, each)))
 
     def stop(self) -> None:
-        """Clear the line."""
         if self.shown:
             self._write("")
             sys.stderr.write("\r")
@@ -235,7 +224,7 @@ class _Bar:
         self.bars.progress.update(self.task, note=text)
 
     def finish(self) -> None:
-        """The bar goes when the loop is left."""
+        """The bar is removed by ``stop``."""
 
     def stop(self) -> None:
         self.bars.progress.remove_task(self.task)
@@ -243,14 +232,14 @@ class _Bar:
 
 
 def _can_show() -> bool:
-    """Whether standard error is a terminal, or a notebook shows it."""
+    """Whether standard error is a terminal or is shown in a notebook."""
     console = Console(stderr=True)
     terminal = sys.stderr is not None and sys.stderr.isatty()
     return console.is_jupyter or (terminal and not console.is_dumb_terminal)
 
 
 def _in_charge() -> bool:
-    """Whether this is the main thread of the main process, and no worker of another fit."""
+    """Whether this is the main thread of the main process."""
     main = threading.current_thread() is threading.main_thread()
     return main and multiprocessing.current_process().name == "MainProcess"
 
@@ -260,10 +249,10 @@ _monitor: ContextVar[Monitor] = ContextVar("monitor", default=Bars())  # noqa: B
 
 @contextmanager
 def fitting(verbose: Verbose) -> Iterator[None]:
-    """Show the loops of one fit as its parameter ``verbose`` says, unless a monitor watches it.
+    """Show the loops of a fit according to ``verbose``, unless another monitor is active.
 
-    ``"auto"`` shows them after a second, and in the main process only: the workers of a search
-    over parameters, of a forest or of a sweep would write over each other.
+    ``"auto"`` shows them after a second and only in the main process, because parallel workers
+    would overwrite each other's output.
     """
     if not isinstance(_monitor.get(), Bars):
         yield
@@ -276,7 +265,7 @@ def fitting(verbose: Verbose) -> Iterator[None]:
 
 @contextmanager
 def watching(monitor: Monitor) -> Iterator[None]:
-    """Let a monitor watch all loops of the block; those in other processes go unwatched."""
+    """Let a monitor watch all loops of the block, except those in other processes."""
     token = _monitor.set(monitor)
     try:
         yield

@@ -1,7 +1,7 @@
-"""Pareto-smoothed importance sampling with one sign, whatever the version of ArviZ.
+"""Pareto-smoothed importance sampling for either version of ArviZ, with one sign convention.
 
-A LARGE log ratio is a LARGE weight; a heavy right tail has a large positive k. ArviZ 0.x takes
-ratios of this sign and ArviZ 1.x their negatives, and nothing in their results tells.
+A LARGE log ratio is a LARGE weight; a heavy right tail has a large positive k. ArviZ 0.x uses this
+sign and ArviZ 1.x the opposite one, without any indication in the results.
 """
 
 from typing import Any
@@ -13,45 +13,45 @@ from scipy.special import logsumexp
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.arviz_compat import arviz, major_version
 
-SPREAD = 1e-9  # log ratios that differ by less are equal but for rounding
+SPREAD = 1e-9  # log ratios that differ by less count as equal
 SMALLEST = float(np.log(np.finfo(np.float64).tiny))
-FEWEST = 30  # draws: a tail has a fifth of them, and five values carry no shape
+FEWEST = 30  # draws, a fifth of which form the tail
 
 
 def psis(log_ratios: ArrayLike, reff: float = 1.0) -> tuple[FloatArray, float]:
-    """Smoothed weights of importance sampling, and the shape of their tail.
+    """Smoothed importance weights and the shape of their tail.
 
     Vehtari et al., "Pareto smoothed importance sampling", JMLR 25 (2024).
 
     Parameters
     ----------
     log_ratios : array of S values, any shape
-        log of target over proposal at each draw from the proposal; a constant does not matter,
-        -inf is a draw of no weight.
+        log of target over proposal at each draw from the proposal, up to a constant; -inf means
+        weight 0.
     reff : float
-        Effective draws per draw, of draws from a chain.
+        Effective draws per draw, for draws from a chain.
 
     Returns
     -------
     log_weights : array of the same shape
-        Smoothed, and normalised: the weights sum to 1.
+        Smoothed and normalised: the weights sum to 1.
     k : float
-        Shape of the generalised Pareto distribution of the largest ratios: below
-        :func:`good_k` the weights may be used. -inf where the largest ratios are all equal (no
-        tail), inf where fewer than 30 draws, or too few that count, leave nothing to fit.
+        Shape of the generalised Pareto distribution of the largest ratios: weights are usable
+        below :func:`good_k`. -inf if the largest ratios are all equal (no tail), inf if there are
+        fewer than 30 draws, or too few with positive weight.
 
     Raises
     ------
     ValueError
-        If a ratio is NaN or +inf, all are -inf, or there is none; if ``reff`` is not positive.
+        If a ratio is NaN or +inf, none is finite, or ``reff`` is not positive.
     """
     ratios = np.asarray(log_ratios, dtype=np.float64)
     flat = ratios.ravel()
     wrong = int((np.isnan(flat) | np.isposinf(flat)).sum())
     if wrong or not np.isfinite(flat).any():
         raise ValueError(
-            f"log_ratios must be finite or -inf, and one of them finite; {wrong} of {flat.size} "
-            "are NaN or inf: look for draws whose log-density is not a number."
+            f"log_ratios must be finite or -inf, with at least one finite; {wrong} of {flat.size} "
+            "are NaN or inf: look for draws whose log-density is NaN."
         )
     if not reff > 0:
         raise ValueError(f"reff must be positive, got {reff}.")
@@ -62,7 +62,7 @@ def psis(log_ratios: ArrayLike, reff: float = 1.0) -> tuple[FloatArray, float]:
     elif np.partition(flat, -tail)[-tail] > -SPREAD:
         log_weights, k = flat - logsumexp(flat), -np.inf
     else:
-        # What is below the smallest number counts for nothing, and -inf breaks the fits.
+        # -inf would break the fit; weights below the smallest number are negligible.
         log_weights, k = _smooth(np.maximum(flat, SMALLEST), reff)
     return log_weights.reshape(ratios.shape), k
 
@@ -73,15 +73,11 @@ def pareto_k(log_ratios: ArrayLike, reff: float = 1.0) -> float:
 
 
 def good_k(n_draws: int) -> float:
-    """The k below which so many draws suffice: min(1 - 1 / log10(S), 0.7).
-
-    Vehtari et al. (2024), section 3.2.4.
-    """
+    """Threshold min(1 - 1 / log10(S), 0.7) of k for S draws (Vehtari et al. 2024, 3.2.4)."""
     return float(min(1 - 1 / np.log10(n_draws), 0.7)) if n_draws > 1 else -np.inf
 
 
 def _smooth(flat: FloatArray, reff: float) -> tuple[FloatArray, float]:
-    """PSIS by the ArviZ that is installed."""
     weights: Any
     k: Any
     if major_version() > 0:
@@ -90,7 +86,7 @@ def _smooth(flat: FloatArray, reff: float) -> tuple[FloatArray, float]:
         weights, k = array_stats.psislw(-flat, r_eff=reff)
     else:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            # Trial shapes of no likelihood overflow to a weight of 0.
+            # Trial shapes with likelihood 0 overflow.
             weights, k = arviz().psislw(flat, reff)
-    # A fit that fails is one on a handful of ratios beyond all others: the heaviest of tails.
+    # The fit fails if a few ratios exceed all others by far: an extremely heavy tail.
     return np.asarray(weights, dtype=np.float64), np.inf if np.isnan(k) else float(k)

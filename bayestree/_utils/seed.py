@@ -1,4 +1,4 @@
-"""Randomness that leaves no trace: a seed for a block of code, and the state put back."""
+"""Seeding of blocks of code that leaves the global generators unchanged."""
 
 import threading
 from collections.abc import Iterator
@@ -8,30 +8,26 @@ import numpy as np
 import torch
 from sklearn.utils import check_random_state
 
-#: torch's generator is one for the whole process: threads take turns.
-TURN = threading.RLock()
+TURN = threading.RLock()  # torch's generator is shared by all threads
 
 RandomState = int | np.random.RandomState | np.random.Generator | None
 
 
 def draw_seed(random_state: RandomState) -> int:
-    """A seed drawn from anything that scikit-learn takes as ``random_state``."""
+    """A seed drawn from a ``random_state`` as in scikit-learn, or a NumPy Generator."""
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31 - 1))
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def generator_state(device: torch.device) -> torch.Tensor:
-    """State of torch's own generator of a device."""
+    """State of torch's default generator of a device."""
     return torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Run the block with torch's and Pyro's generators seeded; restore them afterwards.
-
-    One thread of a process at a time: another one waits.
-    """
+    """Run the block with seeded torch and Pyro generators; one thread at a time."""
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     with TURN, torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)

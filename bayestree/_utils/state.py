@@ -1,49 +1,44 @@
-"""The state of a loop: taken from its parts, put back into them, and written without pickle."""
+"""The state of a loop: capture, restore, and serialisation without pickle."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from bayestree._utils.arrays import AnyArray
 from bayestree._utils.progress import Parts
 
-HEADER = 8  # bytes that hold the length of a file's header
+HEADER = 8  # bytes of the header length
 KEY = "state"
 
 
 def capture(parts: Parts) -> dict[str, Any]:
-    """The state of each part, as it is now.
+    """The current state of each part; TypeError for a part without a state.
 
-    Tensors in it may be the parts' own: write it before the loop goes on.
-
-    Raises
-    ------
-    TypeError
-        For a part that has no state.
+    Tensors may be shared with the parts: write the state before the loop continues.
     """
-    return {name: _captured(name, part) for name, part in parts.items()}
+    return {name: _capture(name, part) for name, part in parts.items()}
 
 
 def restore(parts: Parts, state: Mapping[str, Any]) -> None:
-    """Bring parts to a state, in place: what lies where in memory decides the last digits of sums.
+    """Restore parts in place, which preserves memory layouts and so the rounding of sums.
 
     Raises
     ------
     ValueError
-        If the state is of other parts.
+        If the state belongs to other parts.
     """
     if parts.keys() != state.keys():
-        raise ValueError(f"the state is of {sorted(state)}, and the loop has {sorted(parts)}.")
+        raise ValueError(f"the state has parts {sorted(state)}, but the loop has {sorted(parts)}.")
     for name, part in parts.items():
-        _put_back(part, state[name])
+        _restore(part, state[name])
 
 
-def _captured(name: str, part: Any) -> Any:
+def _capture(name: str, part: Any) -> Any:
     if isinstance(part, torch.Tensor | np.ndarray):
         return part
     if isinstance(part, list):
@@ -59,7 +54,7 @@ def _captured(name: str, part: Any) -> Any:
     return part.state_dict()
 
 
-def _put_back(part: Any, state: Any) -> None:
+def _restore(part: Any, state: Any) -> None:
     if isinstance(part, torch.Tensor):
         with torch.no_grad():
             part.copy_(state)
@@ -74,11 +69,11 @@ def _put_back(part: Any, state: Any) -> None:
     else:
         part.load_state_dict(state)
         if isinstance(part, torch.optim.Optimizer):
-            _lay_out(part)
+            _restore_layout(part)
 
 
-def _lay_out(optimiser: torch.optim.Optimizer) -> None:
-    """Give what is kept of a parameter the parameter's own layout, as the fused steps need it."""
+def _restore_layout(optimiser: torch.optim.Optimizer) -> None:
+    """Give optimiser states the memory layout of their parameters, which fused steps need."""
     for parameter, kept in optimiser.state.items():
         for name, value in kept.items():
             if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
@@ -86,43 +81,30 @@ def _lay_out(optimiser: torch.optim.Optimizer) -> None:
 
 
 def to_bytes(state: Any) -> bytes:
-    """A state as a safetensors file: its arrays, and all else as JSON in the header.
+    """A state as a safetensors file: arrays, and everything else as JSON in the header.
 
-    Parameters
-    ----------
-    state : nested dict, list or tuple
-        Of tensors, arrays, numbers, text, bool and None.
-
-    Raises
-    ------
-    TypeError
-        For anything else in it.
+    The state is a nested dict, list or tuple of tensors, arrays, numbers, strings, bool and None;
+    TypeError for anything else.
     """
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, AnyArray] = {}
     text = json.dumps(_plain(state, arrays))
     raw: bytes = save(arrays, {KEY: text})
     return raw
 
 
 def from_bytes(raw: bytes) -> Any:
-    """The inverse of :func:`to_bytes`; nothing in the file is executed.
-
-    Raises
-    ------
-    ValueError
-        For anything that :func:`to_bytes` has not written.
-    """
+    """The inverse of :func:`to_bytes`; ValueError for invalid files. Nothing is executed."""
     try:
         arrays = load(raw)
         length = int.from_bytes(raw[:HEADER], "little")
         header = json.loads(raw[HEADER : HEADER + length])
-        return _unplain(json.loads(header["__metadata__"][KEY]), arrays)
+        return _decode(json.loads(header["__metadata__"][KEY]), arrays)
     except (SafetensorError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ValueError(f"this is no state of a loop: {error}") from error
+        raise ValueError(f"not a valid loop state: {error}") from error
 
 
-def _plain(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
-    """A value as JSON; arrays go to ``arrays``, and what JSON has no word for gets a tag."""
+def _plain(value: Any, arrays: dict[str, AnyArray]) -> Any:
+    """A value as JSON, with tags for other types; arrays are moved to ``arrays``."""
     if value is None or isinstance(value, bool | int | float | str):
         return value if not isinstance(value, np.generic) else _stored("scalar", value, arrays)
     if isinstance(value, list):
@@ -138,7 +120,7 @@ def _plain(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be part of a state.")
 
 
-def _stored(tag: str, value: Any, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def _stored(tag: str, value: Any, arrays: dict[str, AnyArray]) -> dict[str, Any]:
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"an array of type {array.dtype} cannot be part of a state.")
@@ -147,31 +129,27 @@ def _stored(tag: str, value: Any, arrays: dict[str, NDArray[Any]]) -> dict[str, 
     return {tag: [name, axes]}
 
 
-def _axes(array: NDArray[Any]) -> list[int]:
-    """The axes in the order in which they lie in memory, which decides how sums are taken."""
+def _axes(array: AnyArray) -> list[int]:
+    """The axes in memory order, which determines the order of summation."""
     axes = list(range(array.ndim))
-    if 0 in array.strides:  # repeated, not stored
+    if 0 in array.strides:  # broadcast
         return axes
     return sorted(axes, key=lambda axis: -abs(array.strides[axis]))
 
 
-def _unplain(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+def _decode(value: Any, arrays: Mapping[str, AnyArray]) -> Any:
     if isinstance(value, list):
-        return [_unplain(item, arrays) for item in value]
+        return [_decode(item, arrays) for item in value]
     if not isinstance(value, dict):
         return value
     ((tag, inner),) = value.items()
     if tag == "tuple":
-        return tuple(_unplain(item, arrays) for item in inner)
+        return tuple(_decode(item, arrays) for item in inner)
     if tag == "mapping":
-        return {_unplain(k, arrays): _unplain(v, arrays) for k, v in inner}
+        return {_decode(k, arrays): _decode(v, arrays) for k, v in inner}
     name, axes = inner
-    # aligned and writable, as those of the file are not
+    # A copy is aligned and writable, unlike arrays in the file.
     array = np.array(arrays[name]).transpose(np.argsort(axes))
-    made: dict[str, Callable[[NDArray[Any]], Any]]
-    made = {"tensor": _tensor, "array": np.asarray, "scalar": lambda a: a[()]}
-    return made[tag](array)
-
-
-def _tensor(array: NDArray[Any]) -> torch.Tensor:
-    return torch.from_numpy(array).clone()  # aligned as torch does it
+    if tag == "tensor":
+        return torch.from_numpy(array).clone()  # with torch's alignment
+    return {"array": array, "scalar": array[()]}[tag]

@@ -1,4 +1,4 @@
-"""Threads for the size of the work."""
+"""Number of threads appropriate for the size of the work."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +10,10 @@ SMALL = 500_000
 
 @contextmanager
 def threads_for(work: int) -> Iterator[None]:
-    """Run the block on one thread where ``work`` numbers a step are too few to share.
+    """Run the block on one thread if steps of ``work`` numbers are too small to share.
 
-    Threads that wait for each other cost more than they bring on small tensors, and ten times as
-    much on a machine that has other work.
+    For small tensors, synchronisation costs more than it gains, and ten times as much on a
+    machine under load.
     """
     before = torch.get_num_threads()
     if work < SMALL:

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Atomic writing of files and folders."""
 
 import errno
 import os
@@ -7,31 +7,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-#: What to do where there is no room for a file.
 REMEDIES = {
-    errno.EFBIG: "raise the limit on the size of files (see `ulimit -f`), or write elsewhere",
-    errno.ENOSPC: "make room on the disk, or write elsewhere",
-    errno.EDQUOT: "make room within your quota, or write elsewhere",
+    errno.EFBIG: "raise the limit on file sizes (see `ulimit -f`), or write elsewhere",
+    errno.ENOSPC: "free some disk space, or write elsewhere",
+    errno.EDQUOT: "free some space within your quota, or write elsewhere",
 }
 
 
 class NoRoomForFileError(OSError):
-    """A file that is too large for the disk, or for a limit."""
+    """A file does not fit on the disk or exceeds a limit."""
 
     def __str__(self) -> str:
-        """Name the file, the reason and a remedy."""
+        """The file, the reason and a remedy."""
         remedy = REMEDIES[self.errno or errno.ENOSPC]
         return f"{self.filename!r} cannot be written: {self.strerror}; {remedy}."
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Name a file where the block finds no room for it; the operating system does not.
-
-    Raises
-    ------
-    NoRoomForFileError
-    """
+    """Raise NoRoomForFileError, which names the file, if the block runs out of space."""
     try:
         yield
     except OSError as error:
@@ -41,21 +35,21 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, content: bytes | memoryview | str) -> None:
-    """Write a file under a temporary name beside it, and rename; text as UTF-8."""
+    """Write a file atomically (text as UTF-8), by renaming a temporary file."""
     with whole_file(path) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A draft to write to, which gets its name when the block ends without an error."""
+    """A draft file, renamed to ``path`` when the block ends without an error."""
     with naming(path):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         draft = Path(name)
         try:
             yield draft
             os.fsync(handle)
-            # mkstemp makes files that nobody else may read
+            # mkstemp creates files that only the owner can read
             draft.chmod(0o666 & ~_umask())
             draft.replace(path)
         except BaseException:
@@ -73,9 +67,9 @@ def _umask() -> int:
 
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """A draft folder to write to, moved into place when the block ends without an error.
+    """A draft folder, moved into place when the block ends without an error.
 
-    Files that are already in ``folder`` stay, but for those of the same name.
+    Other files that exist in ``folder`` are kept.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as name:

@@ -188,7 +188,7 @@ def node_shrinkage(
     point: Draws,
     reach: Reach,
     *,
-    scale_shape: float | None,
+    scale_shape: float | None = None,
     l1: float | None = None,
     prior: Draws | None = None,
     prior_power: float = 1.0,

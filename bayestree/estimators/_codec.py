@@ -9,33 +9,25 @@ import numpy as np
 from bayestree import models
 from bayestree.inference import GrowthLimits
 from bayestree.models import SoftTree
+from bayestree.models.priors import FAMILIES
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
 #: What models and settings may be made of. A file can name these and nothing else.
-PARTS: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        models.Categorical,
-        models.FeatureCount,
-        models.Flat,
-        models.FlatWeights,
-        models.GammaProcess,
-        models.Gaussian,
-        GrowthLimits,
-        models.InverseGammaScale,
-        models.Laplace,
-        models.LiteralGammaProcess,
-        models.Network,
-        models.Oblique,
-        models.Polytope,
-        models.Priors,
-        models.SmallConvNet,
-        models.Spatial,
-        Topology,
-        Tree,
-    )
-}
+KINDS: tuple[type, ...] = (
+    *FAMILIES,
+    models.Categorical,
+    models.Gaussian,
+    GrowthLimits,
+    models.Network,
+    models.Oblique,
+    models.Polytope,
+    models.Priors,
+    models.SmallConvNet,
+    Topology,
+    Tree,
+)
+PARTS = {kind.__name__: kind for kind in KINDS}
 
 
 USER = "network"  # the tag of a network that is not the package's own

@@ -14,7 +14,7 @@ from bayestree.diagnostics.size import PolytopeSize, size_of
 from bayestree.diagnostics.uncertainty import Splits, SplitUncertainty, split_uncertainty
 from bayestree.estimators._fitted import FittedTree
 from bayestree.inference import Posterior
-from bayestree.models import InverseGammaScale, Laplace, SoftTree
+from bayestree.models import SoftTree
 from bayestree.models.prior_draws import improper_priors, sample_prior
 from bayestree.routed_tree import RowSource
 from bayestree.topology import Topology
@@ -115,13 +115,11 @@ class TreeDiagnostics(FittedTree):
         """
         check_is_fitted(self)
         posterior, tree = self.posterior_, self.tree_
-        plane = posterior.model.priors.hyperplane
         return node_shrinkage(
             posterior.draws,
             posterior.point,
             self._reach,
-            scale_shape=plane.shape if isinstance(plane, InverseGammaScale) else None,
-            l1=plane.rate if isinstance(plane, Laplace) else None,
+            **posterior.model.priors.hyperplane.shrinkage_settings,
             prior=prior_of_node(posterior.model, tree.n_features, PRIOR_DRAWS),
             prior_power=float(posterior.settings.get("kl_weight", 1.0)),
             labels=tree.topology.node_labels,

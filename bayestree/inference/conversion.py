@@ -17,7 +17,6 @@ from bayestree.inference.attributes import attributes_of
 from bayestree.inference.data import UNUSED, Data, Units
 from bayestree.inference.draws import Arrays, Draws
 from bayestree.inference.labels import Labels
-from bayestree.models import Spatial
 from bayestree.models.prior_draws import improper_priors, sample_prior, site_names
 from bayestree.models.soft_tree import SoftTree
 
@@ -200,7 +199,7 @@ class Conversion:
         """Columns that the densities of the draws include, shape (d,)."""
         used = torch.as_tensor(self._units.scale < UNUSED)
         # the spatial prior is defined on whole images
-        return used | isinstance(self.model.priors.hyperplane, Spatial)
+        return used | self.model.priors.hyperplane.couples_features
 
     @property
     def _each_in_use(self) -> Iterator[dict[str, Tensor]]:

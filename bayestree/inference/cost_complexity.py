@@ -9,7 +9,7 @@ from bayestree.models.criteria import Criterion
 def cost_complexity(
     tree: GrowingTree, kept: set[int], alpha: float, criterion: Criterion
 ) -> set[int]:
-    """The smallest subtree of least cost, its impurity + alpha times its leaves.
+    """The smallest subtree that minimises impurity + alpha times the number of leaves.
 
     Parameters
     ----------
@@ -17,19 +17,19 @@ def cost_complexity(
     kept : set of int
         Nodes that are split.
     alpha : float
-        Cost of a leaf, in impurity averaged over the rows: as ``ccp_alpha`` of scikit-learn,
-        but that an entropy is in nats.
+        Cost of a leaf, relative to the impurity averaged over the rows: as ``ccp_alpha`` in
+        scikit-learn, except that entropies are in nats.
     criterion : Criterion
-        Minus the impurity of a set of rows, summed over them.
+        Minus the total impurity of a set of rows.
 
     Returns
     -------
     set of int
-        Nodes that stay split.
+        Nodes that remain split.
     """
     total = float(tree.data.weights.sum())
     cost: dict[int, float] = {}
-    stays: set[int] = set()
+    remaining: set[int] = set()
     for i in range(len(tree.nodes) - 1, -1, -1):  # children come after their parents
         node = tree.nodes[i]
         rows = node.rows
@@ -38,18 +38,18 @@ def cost_complexity(
         if i not in kept:
             continue
         below = sum(cost[child] for child in node.children)
-        if below < cost[i] - 1e-12:  # of equal costs the smaller tree
+        if below < cost[i] - 1e-12:  # prefer the smaller tree in a tie
             cost[i] = below
-            stays.add(i)
-    return _reached(tree, stays)
+            remaining.add(i)
+    return _reachable(tree, remaining)
 
 
-def _reached(tree: GrowingTree, stays: set[int]) -> set[int]:
-    """Those of the nodes all of whose ancestors are among them."""
+def _reachable(tree: GrowingTree, remaining: set[int]) -> set[int]:
+    """Nodes whose ancestors all remain."""
     found, waiting = set(), [0]
     while waiting:
         i = waiting.pop()
-        if i in stays:
+        if i in remaining:
             found.add(i)
             waiting += tree.nodes[i].children
     return found

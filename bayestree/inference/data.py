@@ -1,4 +1,4 @@
-"""Training rows as tensors, minibatches of them, and their units."""
+"""Training rows as tensors, their minibatches and their units."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -10,16 +10,16 @@ from torch import Tensor
 
 from bayestree.inference import scratch
 
-PART = 512  # rows scored at a time: what they take fits in a cache
-UNUSED = 1e300  # unit of columns that a fit does not use, in which their values are nearly 0
-BLOCK = 2**16  # bytes of rows that are read together where rows are mapped
+PART = 512  # rows scored at a time, so that temporaries fit in a cache
+UNUSED = 1e300  # unit of columns that a fit ignores: scaled by it, their values are nearly 0
+BLOCK = 2**16  # bytes of mapped rows that are read together
 
 
 class Data(NamedTuple):
     """Rows to fit: X (n, d), y (n,) as class numbers or real values, weights (n,).
 
-    X may be mapped, that is, lie in a file (see ``bayestree.inference.scratch``): minibatches and
-    parts then come from there, and never all of it is in memory.
+    X may be mapped to a file (see ``bayestree.inference.scratch``); minibatches and parts are then
+    read from there, and X is never in memory as a whole.
     """
 
     X: Tensor
@@ -36,7 +36,7 @@ class Data(NamedTuple):
         dtype: torch.dtype = torch.float64,
         device: str | torch.device = "cpu",
     ) -> "Data":
-        """Rows from arrays or tensors; integer y are class numbers."""
+        """Create rows from arrays or tensors; integer y are class numbers."""
         rows = torch.as_tensor(X, dtype=dtype, device=device)
         target = torch.as_tensor(y, device=device)
         target = target.to(dtype if target.is_floating_point() else torch.long)
@@ -46,13 +46,13 @@ class Data(NamedTuple):
             weight = torch.as_tensor(weights, dtype=dtype, device=device)
         if not len(rows) == len(target) == len(weight):
             raise ValueError(
-                f"X, y and weights must have as many rows, got {len(rows)}, {len(target)} and "
-                f"{len(weight)}."
+                f"X, y and weights must have the same number of rows, got {len(rows)}, "
+                f"{len(target)} and {len(weight)}."
             )
         return cls(rows, target, weight)
 
     def with_ones(self) -> "Data":
-        """The rows with a last column of ones, the feature of the intercepts."""
+        """Append a column of ones, the feature of the intercepts."""
         ones = self.X.new_ones(len(self.X), 1)
         return self._replace(X=torch.cat((self.X, ones), dim=1))
 
@@ -62,16 +62,16 @@ class Data(NamedTuple):
         return Data(self.X.to(like), y, self.weights.to(like))
 
     def take(self, rows: Tensor) -> "Data":
-        """Some of the rows."""
+        """Select rows."""
         return Data(self.X[rows], self.y[rows], self.weights[rows])
 
     @property
     def mapped(self) -> bool:
-        """Whether X lies in a file, for it is too large to be held in memory."""
+        """Whether X is mapped to a file because it is too large for memory."""
         return scratch.is_mapped(self.X)
 
     def subset(self, rows: Tensor) -> "Data":
-        """Some of the rows, mapped as these are."""
+        """Select rows, mapped if these are."""
         if not self.mapped:
             return self.take(rows)
         X = scratch.mapped_tensor((len(rows), self.X.shape[1]), self.X.dtype)
@@ -81,9 +81,9 @@ class Data(NamedTuple):
         return Data(X, self.y[rows], self.weights[rows])
 
     def held(self) -> "Data":
-        """The rows themselves or, where they are mapped, as many as can be held in memory.
+        """The rows themselves or, if they are mapped, a sample that fits in memory.
 
-        These are drawn one from each of equal stretches; their weights stay as they are.
+        The sample has one row from each of many stretches of equal length; weights are unchanged.
         """
         n, most = len(self.X), max(1, scratch.HELD // self.X.shape[1])
         if not self.mapped or n <= most:
@@ -94,7 +94,7 @@ class Data(NamedTuple):
     def parts(
         self, size: int = PART, *, ones: bool = False, whole: bool = False
     ) -> Iterator["Data"]:
-        """All rows in order, ``size`` at a time, so that memory does not grow with them.
+        """All rows in order, ``size`` at a time.
 
         With ``ones`` each part has the column of :meth:`with_ones`; with ``whole`` all rows are
         one part.
@@ -107,8 +107,8 @@ class Data(NamedTuple):
     def batches(self, size: int, *, ones: bool = False) -> Iterator["Data"]:
         """One epoch of shuffled minibatches of nearly equal size.
 
-        Of mapped rows, blocks from all over the file are held at a time and shuffled together.
-        With ``ones`` each minibatch has the column of :meth:`with_ones`.
+        Mapped rows are read in random blocks, several of which are shuffled together. With
+        ``ones`` each minibatch has the column of :meth:`with_ones`.
         """
         n = len(self.X)
         if size >= n:
@@ -130,7 +130,7 @@ class Data(NamedTuple):
         load = max(1, scratch.HELD // 8 // (width * block))  # blocks at a time
         waiting = self.take(torch.arange(0))
         for starts in (torch.randperm(-(-n // block)) * block).split(load):
-            # in the order of the file, which is shuffled afterwards
+            # read in the order of the file, shuffle afterwards
             rows = (starts.sort().values.unsqueeze(1) + torch.arange(block)).flatten()
             here = self.take(rows[rows < n])
             joined = Data(*(torch.cat(pair) for pair in zip(waiting, here, strict=True)))
@@ -149,7 +149,7 @@ class Units(NamedTuple):
     Attributes
     ----------
     center, scale : arrays, shape (d,)
-        A scale of ``UNUSED`` marks a column that the fit did not use.
+        A scale of ``UNUSED`` marks a column that the fit ignored.
     y_center, y_scale : float
     """
 

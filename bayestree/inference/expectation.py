@@ -1,10 +1,10 @@
-"""The E-step of a tree: which leaf a row came from, given its x and its y (E2EDT, eq. 10).
+"""The E-step of a tree: the posterior over the leaf of a row given x and y (E2EDT, eq. 10).
 
-The posterior over leaves is that of a chain of turns. With u_v(n) = log p(y_n | x_n, row n is at
-node v) and f the log-odds of going right, u_v = logaddexp(log P(left) + u_left, log P(right) +
-u_right), and a row at v went right with log-odds f + u_right - u_left. One walk up the tree and
-one down give all of it, in a time that grows with the nodes and not with nodes x leaves.
-Shapes: rows n, nodes V, leaves L; everything is node-major, so that a level is a block of memory.
+With u_v(n) = log p(y_n | x_n, row n is at node v) and f the log-odds of going right,
+u_v = logaddexp(log P(left) + u_left, log P(right) + u_right), and a row at v went right with
+log-odds f + u_right - u_left. One pass up the tree and one down suffice, in time proportional to
+nodes rather than nodes x leaves. Shapes: rows n, nodes V, leaves L; arrays are node-major, so
+that a level is a block of memory.
 """
 
 from functools import lru_cache
@@ -27,16 +27,16 @@ class Level(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """Where rows are, given x and y.
+    """Posterior over the paths of rows given x and y.
 
     Attributes
     ----------
     log_likelihood : Tensor, shape (n,)
         log p(y_n | x_n).
     right : Tensor, shape (V, n)
-        Probability of having gone right at each node, for a row that came by it.
+        Probability of having gone right at each node, given that the row passed it.
     mass : Tensor, shape (V + L, n)
-        Probability of having come by each node and, below them, each leaf: the h of eq. 10.
+        Probability of having passed each node, then each leaf (h of eq. 10).
     """
 
     log_likelihood: Tensor
@@ -46,7 +46,7 @@ class Membership(NamedTuple):
 
 @lru_cache(maxsize=32)
 def levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
-    """The levels of a tree, the root's first."""
+    """The levels of a tree from the root down."""
     children = topology.children
     below = np.where(children < 0, topology.n_nodes + ~children, children)
     depth = topology.node_depth
@@ -67,7 +67,7 @@ def right_given_y(odds: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Te
         log p(y | x) on either side.
     """
     given = odds + right - left
-    # P(y) = P(y, side) / P(side | y) for the likelier side, so that rounding stays small.
+    # P(y) = P(y, side) / P(side | y); the likelier side minimises rounding errors.
     went = logsigmoid(odds)
     joint = torch.where(given > 0, right + went, left + (went - odds))
     return given, joint - logsigmoid(given.abs())

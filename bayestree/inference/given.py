@@ -1,7 +1,7 @@
-"""The part of a soft tree's log-density that a sampler's trajectory moves in.
+"""The part of a soft tree's log-density on which a sampler's trajectory moves.
 
-The shrinkages of ``InverseGammaScale``, if there are any, are given, and drawn between
-trajectories.
+Sites that the prior on hyperplanes can draw given the others (the shrinkages of
+``InverseGammaScale``) are fixed, and drawn between trajectories.
 """
 
 import numpy as np
@@ -9,37 +9,34 @@ import numpy as np
 from bayestree._utils.arrays import FloatArray
 from bayestree.inference.hamiltonian import Place
 from bayestree.inference.metric import Learnt, Whitening, expert_blocks
-from bayestree.inference.potential import NumpyDensity, Sites, TorchDensity
-from bayestree.models.priors import InverseGammaScale
+from bayestree.inference.potential import NumpyDensity, TorchDensity
 
 
 class Given:
-    """The log-density of all coordinates but the shrinkages, which come last and stay.
+    """The log-density of the coordinates that move, given those that do not.
 
-    In coordinates that the data and the present shrinkages make about equally wide.
+    Its coordinates have about the same scale under the data and the present shrinkages.
 
     Parameters
     ----------
     density : NumpyDensity or TorchDensity
     vector : array, shape (D,)
-        Whose shrinkages are given.
+        Start; its last coordinates, from ``layout.n_moving`` on, are fixed.
     information : Learnt
-        Of the data, on the coordinates that move.
+        Information of the data on the coordinates that move.
     """
 
     def __init__(
         self, density: NumpyDensity | TorchDensity, vector: FloatArray, information: Learnt
     ) -> None:
         self.density, self.start = density, vector
-        self.moving = n_moving(density)
+        layout, prior = density.layout, density.model.priors.hyperplane
+        self.moving = layout.n_moving
         curvature = np.zeros_like(vector)
-        prior = density.model.priors.hyperplane
-        if isinstance(prior, InverseGammaScale):
-            free = density.layout.free(curvature)
-            bend = (prior.shape + 0.5) * np.exp(-density.layout.free(vector)["shrinkage"])
-            free["hyperplane"][...], free["intercept"][...] = bend[..., None], bend
-        blocks = expert_blocks(density.layout)
-        self.whitening = Whitening(information, blocks, curvature[: self.moving])
+        if self.moving < layout.length:
+            free, precision = layout.free(curvature), prior.precision(layout.free(vector))
+            free["hyperplane"][...], free["intercept"][...] = precision[..., None], precision
+        self.whitening = Whitening(information, expert_blocks(layout), curvature[: self.moving])
 
     @property
     def unit(self) -> FloatArray:
@@ -56,41 +53,22 @@ class Given:
         return value, self.whitening.gradient(gradient[: self.moving])
 
     def place(self) -> Place:
-        """Where the vector is."""
+        """The start, with its log-density and gradient."""
         white = self.whitening.white(self.start[: self.moving])
         return Place(white, *self.value_and_gradient(white))
 
 
-def n_moving(density: NumpyDensity | TorchDensity) -> int:
-    """Length of a vector without its shrinkages."""
-    places = density.layout.places
-    return places["shrinkage"].start if "shrinkage" in places else density.layout.length
-
-
 def gradient_of_data(density: NumpyDensity | TorchDensity, vector: FloatArray) -> FloatArray:
-    """Gradient of all but the shrinkages, without their pull on the coefficients.
+    """Gradient along the coordinates that move, from which the metric is learnt.
 
-    Other priors are as fixed as the data, and their pull is learnt with theirs.
+    The pull of a prior whose precision is known at each draw is left out; that of any other prior
+    is as fixed as the data, and learnt with them.
     """
     _, gradient = density.value_and_gradient(vector)
-    prior = density.model.priors.hyperplane
-    if isinstance(prior, InverseGammaScale):
-        at, into = density.layout.free(vector), density.layout.free(gradient)
-        b = np.exp(at["shrinkage"])
-        for name, own in (("hyperplane", b[..., None]), ("intercept", b)):
-            into[name] += (2 * prior.shape + 1) * at[name] / (2 * own + at[name] ** 2)
-    return gradient[: n_moving(density)]
-
-
-def redraw_shrinkage(free: Sites, prior: InverseGammaScale, rng: np.random.Generator) -> None:
-    """Draw the shrinkages b given the coefficients, in place, through the scales (CPT, eq. 6).
-
-    1 / sigma^2 given beta and b is Gamma(a + 1/2, b + beta^2 / 2), and b given these is
-    Gamma(e_0 + (d + 1) a, f_0 + sum of 1 / sigma^2).
-    """
-    coefficient = np.concatenate([free["hyperplane"], free["intercept"][..., None]], axis=-1)
-    b = np.exp(free["shrinkage"])[..., None]
-    precision = rng.standard_gamma(prior.shape + 0.5, coefficient.shape) / (b + coefficient**2 / 2)
-    shape = prior.shrinkage_shape + coefficient.shape[-1] * prior.shape
-    rate = prior.shrinkage_rate + precision.sum(-1)
-    free["shrinkage"][...] = np.log(rng.standard_gamma(shape, rate.shape) / rate)
+    layout = density.layout
+    if layout.n_moving < layout.length:
+        into, prior = layout.free(gradient), layout.free(np.empty_like(vector))
+        density.model.priors.hyperplane.set_gradient(layout.free(vector), prior)
+        for name in ("hyperplane", "intercept"):
+            into[name] -= prior[name]
+    return gradient[: layout.n_moving]

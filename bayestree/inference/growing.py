@@ -1,4 +1,4 @@
-"""A tree as it grows: which rows reach which node, and what each split is worth."""
+"""A growing tree: the rows of each node and the gain of each split."""
 
 import heapq
 import math
@@ -21,20 +21,20 @@ ALL = slice(None)
 
 @dataclass(frozen=True)
 class GrowthLimits:
-    """When a node is not split further.
+    """Conditions under which a node is not split.
 
     Parameters
     ----------
     max_depth : int
-        Most splits on a path.
+        Maximum number of splits on a path.
     max_leaves : int, optional
-        Cut back to so many leaves, the splits of least gain first.
+        Maximum number of leaves; the splits of smallest gain are removed first.
     min_rows : float
-        Least weight of rows in a node to be split.
+        Minimum weight of the rows of a node that is split.
     min_leaf : int
-        Least number of rows on each side of a split.
+        Minimum number of rows on each side of a split.
     min_gain : float
-        Least gain of a split, in nats (N times the mutual information).
+        Minimum gain of a split in nats (N times the mutual information).
     """
 
     max_depth: int = 4
@@ -46,7 +46,7 @@ class GrowthLimits:
 
 @dataclass
 class GrowingNode:
-    """A node, split or not: the numbers of its rows, its depth, its split and children."""
+    """A node: the numbers of its rows, its depth and, if it is split, split and children."""
 
     rows: Tensor
     depth: int
@@ -55,16 +55,16 @@ class GrowingNode:
 
 
 class GrowingTree:
-    """Nodes in the order in which they were made; node 0 is the root.
+    """Nodes in the order of their creation; node 0 is the root.
 
     Parameters
     ----------
     model : SoftTree
-        Names split and leaves.
+        Determines split and leaves.
     data : Data
-        The rows to grow on.
+        Rows to grow on.
     statistics : Tensor, shape (n, c), optional
-        Of the leaves, where each row of ``data`` stands for several.
+        Statistics of the leaves if each row of ``data`` represents several.
     """
 
     def __init__(self, model: SoftTree, data: Data, statistics: Tensor | None = None) -> None:
@@ -79,13 +79,13 @@ class GrowingTree:
         return [GrowingNode(rows, 0)]
 
     def statistics(self, rows: Tensor | slice = ALL) -> Tensor:
-        """Sufficient statistics of some rows, shape (m, c)."""
+        """Sufficient statistics of selected rows, shape (m, c)."""
         if self._statistics is not None:
             return self._statistics[rows]
         return self.model.leaf.statistics(self.data.y[rows], self.data.weights[rows])
 
     def branch(self, i: int, split: FittedSplit) -> tuple[int, int]:
-        """Split node ``i``; the numbers of its children."""
+        """Split node ``i`` and return the numbers of its children."""
         node = self.nodes[i]
         node.split = split
         node.children = (len(self.nodes), len(self.nodes) + 1)
@@ -94,24 +94,24 @@ class GrowingTree:
         return node.children
 
     def state_dict(self) -> dict[str, Any]:
-        """The splits with their nodes, in the order in which they were made."""
-        made = sorted(self.split_nodes(), key=lambda i: self.nodes[i].children)
-        splits = [split for i in made if (split := self.nodes[i].split) is not None]
+        """Splits and their nodes in the order of creation."""
+        order = sorted(self.split_nodes(), key=lambda i: self.nodes[i].children)
+        splits = [split for i in order if (split := self.nodes[i].split) is not None]
         return {
-            "nodes": made,
+            "nodes": order,
             "splits": [tuple(split) for split in splits],
             "refused": self.refused,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Grow as far as a tree of the same rows was."""
+        """Restore the nodes of a tree of the same rows."""
         self.nodes = self._root()
         self.refused = state.get("refused", math.nan)
         for i, split in zip(state["nodes"], state["splits"], strict=True):
             self.branch(i, FittedSplit.restored(split, self.data.X.device))
 
     def can_split(self, i: int, limits: GrowthLimits) -> bool:
-        """Whether a node has enough rows, and rows that differ."""
+        """Whether a node has enough rows, and more than one value of y."""
         rows = self.nodes[i].rows
         if len(rows) < 2 * limits.min_leaf:
             return False
@@ -120,18 +120,18 @@ class GrowingTree:
         return heavy and bool((y != y[0]).any())
 
     def gain(self, i: int) -> float:
-        """Gain of the split of a node, in nats."""
+        """Gain of the split of a node in nats."""
         split = self.nodes[i].split
         return -np.inf if split is None else split.gain
 
     def split_nodes(self) -> set[int]:
-        """Numbers of the nodes that are split."""
+        """Numbers of all nodes that are split."""
         return {i for i, node in enumerate(self.nodes) if node.split is not None}
 
     def cut(self, max_leaves: int | None, min_gain: float = 0.0) -> set[int]:
-        """Nodes that stay split: pairs of leaves of the least gain are merged first.
+        """Merge pairs of leaves, smallest gain first; the nodes that remain split.
 
-        Until no more than ``max_leaves`` are left, and no pair that gains less than ``min_gain``.
+        Stops when at most ``max_leaves`` leaves and no pair with a gain below ``min_gain`` remain.
         """
         kept = self.split_nodes()
         parent = {child: i for i in kept for child in self.nodes[i].children}
@@ -150,14 +150,14 @@ class GrowingTree:
         return kept
 
     def breadth_first(self, kept: set[int]) -> list[int]:
-        """The kept nodes in the order in which a topology numbers them."""
+        """The kept nodes in the order of their numbers in a topology."""
         order = [0] if 0 in kept else []
         for i in order:  # grows as it is read
             order += [child for child in self.nodes[i].children if child in kept]
         return order
 
     def assemble(self, kept: set[int], inference: str) -> Posterior:
-        """The kept splits as a posterior of one draw, leaves from the rows that reach them."""
+        """Create a posterior of one draw from the kept splits and the rows of each leaf."""
         order = self.breadth_first(kept)
         number = {i: v for v, i in enumerate(order)}
         leaves = [] if kept else [0]

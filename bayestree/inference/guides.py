@@ -11,43 +11,55 @@ from torch.distributions import kl_divergence
 
 from bayestree import routing
 from bayestree._utils.seed import generator_state
-from bayestree.distributions import LogWeibull
+from bayestree.distributions import LogGamma, LogWeibull
 from bayestree.inference.data import Data
-from bayestree.inference.scale_factors import ConjugateScales, NoScales, scale_factors
 from bayestree.inference.training import expert_size, joined
 from bayestree.models.leaves import LeafDistribution
-from bayestree.models.moments import Moments
-from bayestree.models.priors import GammaProcess, Plates
+from bayestree.models.priors import Moments, Plates, ScaleFactors
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
 LOG_2PI = math.log(2 * math.pi)
-SPREAD = 0.1  # starting standard deviation of a coefficient, in units of its node's rms
-TAPE = 262_144  # normals on a tape at least: their mean and variance serve the whole fit
-SHARPNESS = 5.0  # starting concentration of the Weibulls
+SPREAD = 0.1  # initial standard deviation of a coefficient, in units of its node's rms
+TAPE = 262_144  # minimum number of normals on a tape, whose sample moments affect the whole fit
+SHARPNESS = 5.0  # initial concentration of the Weibulls
+
+
+def divergence_from_flat(
+    log_scale: Tensor, log_weight: tuple[LogWeibull, LogGamma] | None
+) -> Tensor:
+    """KL divergence of each expert's factors from a prior flat in the coefficients, shape (..., K).
+
+    The factors are q(log r) q(beta | log r), where log r shifts only the means of beta: the entropy
+    of beta, the sum of ``log_scale`` (..., K, d + 1) + (d + 1) (1 + log 2 pi) / 2, is the same for
+    every log r. ``log_weight`` is the factor of log r and its prior. The bound subtracts
+    :meth:`bayestree.models.priors.ScaleFactors.expected_log_prior`.
+    """
+    entropy = log_scale.sum(-1) + log_scale.shape[-1] * (1 + LOG_2PI) / 2
+    return -entropy if log_weight is None else kl_divergence(*log_weight) - entropy
 
 
 class PolytopeGuide(nn.Module):
-    """Variational posterior of a soft tree: a Pyro guide that also knows its own ELBO.
+    """Variational posterior of a soft tree: a Pyro guide with a closed form of its divergence.
 
-    log_weight is log-Weibull (closed KL to the log-gamma prior, and its left tail); hyperplanes
-    and intercepts are normal. Given these, the best scales, shrinkages and leaves are conjugate
-    and have no parameters of their own. As a Pyro guide it belongs to the model with
+    log_weight is log-Weibull (with the left tail of the log-gamma prior, and a closed KL to it);
+    hyperplanes and intercepts are normal. Given these, the optimal scales, shrinkages and leaves
+    are conjugate and have no parameters of their own. As a Pyro guide it belongs to the model with
     ``InverseGammaScale(form="explicit")``.
 
     Parameters
     ----------
     model : SoftTree
-        With likelihood ``mixture``, a ``GammaProcess`` without hyper-priors where weights are
-        free, and hyperplanes of ``InverseGammaScale`` or of a prior that says its mean under
-        normals (``Flat``, ``Laplace``, ``Spatial``).
+        Model with likelihood ``mixture``, a ``GammaProcess`` without hyper-priors where weights
+        are free, and a prior on hyperplanes whose mean under normals is known
+        (``InverseGammaScale``, ``Flat``, ``Laplace``, ``Spatial``).
     sites : mapping of Tensor
-        Where to start: ``hyperplane``, ``intercept`` and, where weights are free, ``log_weight``.
+        Initial values of ``hyperplane``, ``intercept`` and, where weights are free, ``log_weight``.
     leaf_sums : Tensor, shape (L, c)
-        Sums of the leaves' statistics at the start.
+        Initial sums of the leaves' statistics.
     covariance : {"diagonal", "expert"}
-        Of the normal factors: none between coefficients, or full within each expert and with
-        its log-weight. The latter costs (d + 1)^2 numbers an expert.
+        Covariance of the normal factors: none between coefficients, or full within each expert and
+        with its log-weight. The latter costs (d + 1)^2 numbers per expert.
 
     Raises
     ------
@@ -79,11 +91,11 @@ class PolytopeGuide(nn.Module):
         if model.split.weighted:
             concentration = torch.full_like(sites["log_weight"], math.log(SHARPNESS))
             self.log_concentration = nn.Parameter(concentration)
-            # the mean of r, not its scale, is what the start says
+            # the initial value is the mean of r, not its scale
             self.loc = nn.Parameter(sites["log_weight"] - math.lgamma(1 + 1 / SHARPNESS))
         if self.full:
-            # Both relative to the scales: below the diagonal of the Cholesky factor, and the
-            # shift of the coefficients with one standard deviation of the log-weight.
+            # Both in units of the scales: the part of the Cholesky factor below the diagonal, and
+            # the shift of the coefficients with one standard deviation of the log-weight.
             width = coefficient.shape[-1]
             self.unit_lower = nn.Parameter(coefficient.new_zeros(*coefficient.shape, width))
             self.unit_tilt = nn.Parameter(torch.zeros_like(coefficient))
@@ -94,13 +106,13 @@ class PolytopeGuide(nn.Module):
 
     @torch.no_grad()
     def place(self, mean: Tensor, factor: Tensor, tilt: Tensor, log_weight: LogWeibull) -> None:
-        """Put the factors of the experts where they are told; the shrinkages follow.
+        """Set the factors of the experts; the shrinkages follow.
 
         Parameters
         ----------
         mean, tilt : Tensor, shape (V, K, d + 1)
         factor : Tensor, shape (V, K, d + 1, d + 1)
-            Lower triangular, of positive diagonal.
+            Lower triangular, with a positive diagonal.
         log_weight : LogWeibull, shape (V, K)
 
         Raises
@@ -163,7 +175,7 @@ class PolytopeGuide(nn.Module):
 
     @torch.no_grad()
     def refresh(self, steps: int = 1) -> None:
-        """Bring the factor of ``shrinkage``, if any, nearer its optimum given the coefficients."""
+        """Move the factor of ``shrinkage``, if any, to its optimum given the coefficients."""
         moments = self.moments
         for _ in range(steps):
             self.scales.refresh(moments)
@@ -175,18 +187,16 @@ class PolytopeGuide(nn.Module):
         return self._split_kl(self.moments)
 
     def _split_kl(self, moments: Moments) -> Tensor:
-        entropy = self.log_scale.sum() + moments.mean.numel() * (1 + LOG_2PI) / 2
-        total = -entropy - self.scales.expected_log_prior(moments)
+        log_weight = None
         if self.model.split.weighted:
-            prior = self.model.priors.weight
-            assert isinstance(prior, GammaProcess)
-            law = prior.law(self.model.split.n_experts, self.loc)
-            total = total + kl_divergence(self.log_weight_law, law).sum()
-        return total
+            law = self.model.priors.weight.law(self.model.split.n_experts, self.loc)
+            log_weight = self.log_weight_law, law
+        experts = divergence_from_flat(self.log_scale, log_weight)
+        return experts.sum() - self.scales.expected_log_prior(moments).sum()
 
     @torch.no_grad()
     def n_facets(self, X: Tensor) -> int:
-        """Experts that, at their means, send some rows of X right by themselves.
+        """Number of experts that, at their means, send some rows of X right by themselves.
 
         ``X`` ends with a column of ones.
         """
@@ -208,9 +218,9 @@ class PolytopeGuide(nn.Module):
         return self._leaf_log_probs(X, steepness, self.moments)
 
     def _leaf_log_probs(self, X: Tensor, steepness: float, moments: Moments) -> Tensor:
-        # The noise is drawn on the pre-activations, whose law given the rows is normal: each
-        # row's expectation is that of noise on the coefficients, with less variance over a batch
-        # (local reparameterisation).
+        # Local reparameterisation: the pre-activations x . beta are drawn instead of beta, from
+        # N(x . mean, x' Cov x). Each row's expectation is the same, and the variance over a batch
+        # smaller.
         mean, variance, _ = moments
         n_nodes, n_experts, width = mean.shape
         log_weight, standard = self._draw_log_weight()
@@ -227,7 +237,7 @@ class PolytopeGuide(nn.Module):
         return routing.tree_log_probs(score, steepness, self.model.topology)
 
     def _draw_log_weight(self) -> tuple[Tensor, Tensor]:
-        """A draw of the log-weights, and the same in standard deviations from their mean."""
+        """A draw of the log-weights, and its distance from their mean in standard deviations."""
         if not self.model.split.weighted:
             zero = torch.zeros_like(self.unit_mean[..., 0])
             return zero, zero
@@ -236,9 +246,9 @@ class PolytopeGuide(nn.Module):
         return value, (value - law.mean) / law.stddev
 
     def _noise(self, like: Tensor) -> Tensor:
-        """Standard normals; in training, a stretch of a tape at a random place.
+        """Standard normals; in training, a stretch of a tape from a random position.
 
-        Drawing them anew would be a sixth of a step; each stretch alone is a fair draw.
+        Fresh draws would take a sixth of the time of a step; each stretch by itself is a sample.
         """
         if not self.training:
             return torch.randn_like(like)
@@ -249,12 +259,12 @@ class PolytopeGuide(nn.Module):
         return self._tape[start : start + like.numel()].view_as(like)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Of the tape, from which it can be drawn again."""
+        """Length and seed of the tape, from which it can be drawn again."""
         length = 0 if self._tape is None else len(self._tape)
         return {"length": length, "seed": self._tape_seed}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Draw the tape of another guide again."""
+        """Restore the tape by drawing it again."""
         self._tape, self._tape_seed = None, state["seed"]
         if state["seed"] is not None:
             like = self.unit_mean
@@ -266,9 +276,9 @@ class PolytopeGuide(nn.Module):
     def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor, Tensor]:
         """One-draw bound on E log p(y | X), divergence of the splits, memberships (n, L).
 
-        The bound integrates the leaves: each row's leaf is given its best factor, which moves
-        the expectation over the leaves inside the sum, log sum P(leaf | x) exp(E log p(y | leaf)).
-        ``batch.X`` ends with a column of ones.
+        Each row's leaf indicator has its optimal factor, which moves the expectation over the
+        leaves inside the sum: log sum P(leaf | x) exp(E log p(y | leaf)). ``batch.X`` ends with a
+        column of ones.
         """
         moments = self.moments
         log_prob = self._leaf_log_probs(batch.X, steepness, moments)
@@ -290,12 +300,13 @@ class PolytopeGuide(nn.Module):
     def size_slope(self, batch: Data, kl_weight: float = 1.0) -> Tensor:
         """Slope of the expected log-density along the log size of each node, shape (V,).
 
-        Per coefficient: -1 where the bound of :meth:`fit` is stationary, for the entropy of the
-        normals grows by 1. ``batch.X`` ends with a column of ones.
+        It is per coefficient, and -1 where the bound of :meth:`fit` is stationary: along the log
+        size, the entropy of each normal factor has slope 1. ``batch.X`` ends with a column of
+        ones.
         """
         parameters = [self.unit_mean, self.log_scale]
         value, _, _ = self.fit(batch, self.model.steepness)
-        value = value / kl_weight + self.scales.expected_log_prior(self.moments)
+        value = value / kl_weight + self.scales.expected_log_prior(self.moments).sum()
         of_mean, of_scale = torch.autograd.grad(value, parameters)
         slope = self.unit_mean.detach() * of_mean + of_scale
         return slope.flatten(1).mean(1)
@@ -303,7 +314,7 @@ class PolytopeGuide(nn.Module):
     # Draws.
 
     def __call__(self, X: Tensor, *_: Any, **__: Any) -> None:
-        """State the guide's Pyro sites."""
+        """Sample the guide's Pyro sites."""
         plates = Plates.of(self.model.size(X.shape[-1]))
         log_weight = None
         with plates.node, plates.expert:
@@ -337,7 +348,7 @@ class PolytopeGuide(nn.Module):
 
     @torch.no_grad()
     def sample(self) -> dict[str, Tensor]:
-        """One draw of all sites but the scales, which are integrated out."""
+        """One draw of all sites except the scales, which are integrated out."""
         log_weight = self.log_weight_law.rsample() if self.model.split.weighted else None
         coefficient = self._coefficient_law(log_weight).sample()
         draw = {"hyperplane": coefficient[..., :-1], "intercept": coefficient[..., -1]}
@@ -356,22 +367,21 @@ class PolytopeGuide(nn.Module):
 
     @torch.no_grad()
     def point(self) -> dict[str, Tensor]:
-        """Posterior means; of the weights themselves, not of their logarithms."""
+        """Posterior means; for the weights, of the weights themselves, not their logarithms."""
         point = {"hyperplane": self.mean[..., :-1], "intercept": self.mean[..., -1]}
         if self.model.split.weighted:
             point["log_weight"] = self.log_weight_law.mean_exp().log()
         return point | self.scales.point() | self.leaf_law.mean()
 
 
-def _supported(model: SoftTree, sites: Sites) -> ConjugateScales | NoScales:
-    """The factors of the scales of a model that the guide covers."""
+def _supported(model: SoftTree, sites: Sites) -> ScaleFactors:
+    """The factors of the additional sites of a model that the guide covers."""
     model.likelihood.check_mixture("The polytope guide")
     weight, hyperplane = model.priors.weight, model.priors.hyperplane
-    weights_known = isinstance(weight, GammaProcess) and not weight.hyper_priors
-    scales = scale_factors(hyperplane, sites["intercept"], sites["hyperplane"].shape[-1] + 1)
+    scales = hyperplane.factors(sites["intercept"], sites["hyperplane"].shape[-1] + 1)
     faults = {
         f"a GammaProcess without hyper-priors, got {weight}": (
-            weights_known or not model.split.weighted
+            (weight.implements("law") and not weight.sites) or not model.split.weighted
         ),
         "hyperplanes of InverseGammaScale, Laplace, Spatial, Flat or another prior that has "
         f"expected_log_prob, got {hyperplane}": scales is not None,

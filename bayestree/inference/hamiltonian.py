@@ -1,7 +1,10 @@
 """The No-U-Turn sampler on a vector: transitions, step size and mass matrix.
 
-Hoffman and Gelman (2014), with the multinomial choice of a state and the checks across subtrees
-that Stan uses (Betancourt 2017). NumPy only: a transition costs little more than its gradients.
+Hoffman and Gelman (2014), with Stan's multinomial sampling of states and checks across subtrees
+(Betancourt 2017). NumPy only, so a transition costs little more than its gradients.
+
+With kinetic energy p' V p / 2 for the inverse mass matrix V = diag(variance), ``joint`` is minus
+the Hamiltonian, log p(x) - p' V p / 2, which exact trajectories conserve.
 """
 
 import math
@@ -12,8 +15,8 @@ import numpy as np
 
 from bayestree._utils.arrays import FloatArray
 
-DIVERGENT = 1000.0  # loss of log-density at which a trajectory is given up
-LONGEST_START = 50  # doublings or halvings in search of a first step size
+DIVERGENT = 1000.0  # decrease of the joint log-density that counts as a divergence
+LONGEST_START = 50  # maximum number of doublings or halvings of the initial step size
 
 
 class Density(Protocol):
@@ -24,7 +27,7 @@ class Density(Protocol):
 
 
 class Place(NamedTuple):
-    """A position with what is known there."""
+    """A position with its log-density and gradient."""
 
     position: FloatArray
     value: float
@@ -32,7 +35,7 @@ class Place(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What a transition recorded; the names are those of ArviZ."""
+    """Statistics of a transition, by ArviZ's names."""
 
     energy: float
     diverging: bool
@@ -51,17 +54,17 @@ class _Point(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """A stretch of trajectory, ``first`` and ``last`` in the direction in which it was built."""
+    """A segment of a trajectory; ``first`` and ``last`` are in the direction of building."""
 
     first: _Point
     last: _Point
     chosen: Place
     chosen_joint: float
     log_weight: float
-    momentum: FloatArray  # summed
+    momentum: FloatArray  # sum over the points
     accepted: float
     steps: int
-    goes_on: bool
+    valid: bool
     diverges: bool
 
 
@@ -74,15 +77,15 @@ def transition(
     max_depth: int,
     generator: np.random.Generator,
 ) -> tuple[Place, Move]:
-    """One transition; ``variance`` (D,) is the inverse of the diagonal mass matrix."""
+    """One transition; ``variance`` (D,) is the diagonal of the inverse mass matrix."""
     momentum = generator.standard_normal(len(start.position)) / np.sqrt(variance)
     origin = _point(start, momentum, variance)
     walk = _Walk(density, step_size, variance, origin.joint, generator)
     span = _Span(
-        origin, origin, start, origin.joint, 0.0, momentum, 0.0, 0, goes_on=True, diverges=False
+        origin, origin, start, origin.joint, 0.0, momentum, 0.0, 0, valid=True, diverges=False
     )
     depth = 0
-    while span.goes_on and depth < max_depth:
+    while span.valid and depth < max_depth:
         forward = bool(generator.random() < 0.5)
         if not forward:
             span = _reversed(span)
@@ -95,7 +98,7 @@ def transition(
         energy=-span.chosen_joint,
         diverging=span.diverges,
         tree_depth=depth,
-        reached_max_treedepth=span.goes_on and depth == max_depth,
+        reached_max_treedepth=span.valid and depth == max_depth,
         n_steps=span.steps,
         acceptance_rate=span.accepted / max(span.steps, 1),
         step_size=step_size,
@@ -122,11 +125,12 @@ class _Walk:
         if depth == 0:
             return self._step(point, sign)
         near = self.build(point, depth - 1, sign)
-        if not near.goes_on:
+        if not near.valid:
             return near
         return self.join(near, self.build(near.last, depth - 1, sign), biased=False)
 
     def _step(self, point: _Point, sign: int) -> _Span:
+        """One leapfrog step: half a step of momentum, a step of position, half of momentum."""
         step = sign * self.step_size
         half = point.momentum + 0.5 * step * point.place.gradient
         position = point.place.position + step * self.variance * half
@@ -134,7 +138,7 @@ class _Walk:
         place = Place(position, value, gradient)
         new = _point(place, half + 0.5 * step * gradient, self.variance)
         gain = new.joint - self.joint
-        diverges = not gain > -DIVERGENT  # also where it is not a number
+        diverges = not gain > -DIVERGENT  # including NaN
         gain = -math.inf if diverges else gain
         return _Span(
             new,
@@ -145,16 +149,20 @@ class _Walk:
             new.momentum,
             math.exp(min(gain, 0.0)),
             1,
-            goes_on=not diverges,
+            valid=not diverges,
             diverges=diverges,
         )
 
     def join(self, near: _Span, far: _Span, *, biased: bool) -> _Span:
-        """Two neighbouring spans as one; ``biased`` prefers the newer one (whole trajectory)."""
+        """Merge two adjacent spans and sample one of their states.
+
+        Within a subtree, the state of ``far`` is chosen in proportion to its weight. For the whole
+        trajectory (``biased``) the probability min(1, far / near) favours distant states.
+        """
         total = np.logaddexp(near.log_weight, far.log_weight)
         log_chance = far.log_weight - (near.log_weight if biased else total)
-        # a stretch that turned back or diverged is not sampled from
-        moves = far.goes_on and math.log(1 - self.generator.random()) < log_chance
+        # States of a span with a U-turn or a divergence are not sampled.
+        moves = far.valid and math.log(1 - self.generator.random()) < log_chance
         momentum = near.momentum + far.momentum
         return _Span(
             near.first,
@@ -165,13 +173,13 @@ class _Walk:
             momentum,
             near.accepted + far.accepted,
             near.steps + far.steps,
-            goes_on=far.goes_on and _goes_on(near, far, momentum),
+            valid=far.valid and _no_u_turn(near, far, momentum),
             diverges=near.diverges or far.diverges,
         )
 
 
-def _goes_on(near: _Span, far: _Span, momentum: FloatArray) -> bool:
-    """Whether no end of the joined span, nor of its overlaps, has turned back."""
+def _no_u_turn(near: _Span, far: _Span, momentum: FloatArray) -> bool:
+    """Whether neither the merged span nor the spans across the seam make a U-turn."""
     return (
         _apart(near.first, far.last, momentum)
         and _apart(near.first, far.first, near.momentum + far.first.momentum)
@@ -180,11 +188,12 @@ def _goes_on(near: _Span, far: _Span, momentum: FloatArray) -> bool:
 
 
 def _apart(first: _Point, last: _Point, momentum: FloatArray) -> bool:
+    """Generalised U-turn criterion: both end velocities point along the summed momentum."""
     return bool(first.velocity @ momentum > 0 and last.velocity @ momentum > 0)
 
 
 def _reversed(span: _Span) -> _Span:
-    """The same span seen from its other end; signs of the momenta cancel in every check."""
+    """The same span from its other end; the signs of the momenta cancel in every check."""
     return span._replace(first=span.last, last=span.first)
 
 
@@ -196,7 +205,7 @@ def _point(place: Place, momentum: FloatArray, variance: FloatArray) -> _Point:
 def first_step_size(
     density: Density, start: Place, variance: FloatArray, generator: np.random.Generator
 ) -> float:
-    """A step size at which one step is accepted with a chance of about 0.8."""
+    """A step size at which one step is accepted with a probability of about 0.8."""
     momentum = generator.standard_normal(len(start.position)) / np.sqrt(variance)
     origin = _point(start, momentum, variance)
 
@@ -215,10 +224,15 @@ def first_step_size(
 
 @dataclass
 class StepSize:
-    """Dual averaging of the logarithm of the step size (Hoffman and Gelman 2014, section 3.2)."""
+    """Dual averaging of the log step size (Hoffman and Gelman 2014, section 3.2).
+
+    With gamma = 0.05, t0 = 10, kappa = 0.75 and mu = ``center``:
+    error_m = (1 - 1 / (m + t0)) error_(m-1) + (target - acceptance) / (m + t0),
+    log step_m = mu - sqrt(m) / gamma error_m, averaged with weights m^-kappa.
+    """
 
     target: float
-    center: float  # log of ten times the start
+    center: float  # log of ten times the initial step size
     log_step: float
     log_mean: float = 0.0
     error: float = 0.0
@@ -226,21 +240,21 @@ class StepSize:
 
     @classmethod
     def of(cls, start: float, target: float) -> "StepSize":
-        """From a first guess."""
+        """From an initial step size."""
         return cls(target, math.log(10 * start), math.log(start))
 
     @property
     def during(self) -> float:
-        """Step size while it is tuned."""
+        """Step size during adaptation."""
         return math.exp(self.log_step)
 
     @property
     def after(self) -> float:
-        """Step size to keep."""
+        """Step size after adaptation."""
         return math.exp(self.log_mean if self.count else self.log_step)
 
     def update(self, acceptance: float) -> None:
-        """Take in the acceptance of a transition."""
+        """Adapt to the acceptance rate of a transition."""
         self.count += 1
         share = 1 / (self.count + 10)
         self.error += share * (self.target - acceptance - self.error)

@@ -30,11 +30,11 @@ class Hardened(NamedTuple):
     Attributes
     ----------
     posterior : Posterior
-        One draw, with a topology of its own.
+        One draw, with the topology of the deterministic tree.
     sources : array of int, shape (V,)
-        Which node of the soft tree each of its nodes is.
+        Node of the soft tree from which each node comes.
     levels : array, shape (V,)
-        The score of that node at which it splits: log 2, unless ``extend`` chose another.
+        Score of that node at which it splits: log 2 unless ``extend`` chose another.
     """
 
     posterior: Posterior
@@ -45,10 +45,10 @@ class Hardened(NamedTuple):
 def harden(
     posterior: Posterior, data: Data, *, limits: GrowthLimits, extend: bool = False
 ) -> Hardened:
-    """The splits of the point estimate at 1/2, those that separate nothing removed.
+    """Split at probability 1/2 under the point estimate; remove splits that separate no rows.
 
-    Pairs of leaves whose split gains less than ``limits.min_gain``, now that all splits have been
-    refined, are merged, and more of them where there are more leaves than ``limits.max_leaves``.
+    Pairs of leaves whose refined split gains less than ``limits.min_gain`` are merged, as are the
+    pairs of smallest gain while there are more leaves than ``limits.max_leaves``.
 
     Parameters
     ----------
@@ -57,8 +57,8 @@ def harden(
         The training rows.
     limits : GrowthLimits
     extend : bool
-        Split leaves further by the polytopes above them at other levels of the score: what a
-        soft split says gradually, in steps. No new hyperplanes are fitted.
+        Split leaves further by the polytopes above them at other levels of the score, which
+        approximates a gradual soft split in steps. No new hyperplanes are fitted.
 
     Returns
     -------
@@ -67,12 +67,12 @@ def harden(
     Raises
     ------
     TypeError
-        For splits without hyperplanes.
+        If the splits have no hyperplanes.
     ValueError
-        If mapped rows are to extend the tree.
+        If ``extend`` is set and rows are mapped.
     """
     if extend and data.mapped:
-        raise ValueError("extend needs all rows in memory, and these are mapped.")
+        raise ValueError("extend needs all rows in memory, but these are mapped; set extend=False.")
     check_linear(posterior.model, data, "harden")
     sites = posterior.point_sites(data.X)
     with torch.no_grad():
@@ -94,7 +94,7 @@ def harden(
 
 
 def _why_merged(tree: GrowingTree, limits: GrowthLimits) -> str:
-    """Why no split of a soft tree is left."""
+    """Reason why no split of a soft tree remains."""
     if not tree.split_nodes():
         return ONE_WAY
     return (
@@ -105,15 +105,15 @@ def _why_merged(tree: GrowingTree, limits: GrowthLimits) -> str:
 
 
 def _levels(soft: Arrays, nodes: NDArray[np.int64], hard: Arrays) -> NDArray[np.float64]:
-    """The scores that became log 2 when the splits of ``nodes`` were moved (see ``absorb``)."""
+    """Scores that ``absorb`` mapped to log 2 when it moved the splits of ``nodes``."""
     if "log_weight" in soft:
         return LOG2 * np.exp((soft["log_weight"][nodes] - hard["log_weight"])[:, 0])
-    # 0 where the intercept did not move, and log 2 then
+    # an unchanged intercept gives log 2
     return np.log1p(np.exp((soft["intercept"][nodes] - hard["intercept"])[:, 0]))
 
 
 def _condensed(model: SoftTree, sites: Sites, data: Data) -> tuple[GrowingTree, Tensor]:
-    """A tree on one row of each leaf, which stands for all that go there, and their scores."""
+    """A tree on one representative row per leaf, and the scores of these rows."""
     n_leaves = model.topology.n_leaves
     statistics = model.leaf.statistics(data.y[:0], data.weights[:0]).double()
     sums = statistics.new_zeros(n_leaves, statistics.shape[1])
@@ -136,7 +136,7 @@ def _condensed(model: SoftTree, sites: Sites, data: Data) -> tuple[GrowingTree, 
 
 
 def _route(tree: GrowingTree, sites: Sites, scores: Tensor) -> dict[int, int]:
-    """Let the tree be that which its rows take; which node of the model each of its splits is."""
+    """Split the tree as its rows are routed; the node of the model of each split."""
     children = tree.model.topology.children
     places = {0: 0} if len(children) else {}
     sources: dict[int, int] = {}
@@ -146,7 +146,7 @@ def _route(tree: GrowingTree, sites: Sites, scores: Tensor) -> dict[int, int]:
         i = places[node]
         right = scores[tree.nodes[i].rows, node] > LOG2
         if bool(right.all()) or not bool(right.any()):
-            # A node that no row leaves on one side gives its place to its other child.
+            # A node without rows on one side is replaced by its child on the other side.
             places[int(children[node, int(right.any())])] = i
             continue
         split = FittedSplit(_of_node(sites, node), right, _gain(tree, i, right))
@@ -164,7 +164,7 @@ def _extended(
     scores: Tensor,
     limits: GrowthLimits,
 ) -> set[int]:
-    """Best first, leaves split by an ancestor's polytope at another level, up to max_leaves."""
+    """Split leaves best first by an ancestor's polytope at another level, up to max_leaves."""
     kept = set(kept)
     above: dict[int, list[int]] = {0: []}
     for i in sorted(kept):  # parents come first
@@ -198,18 +198,16 @@ def _extended(
 def _at_best_level(
     tree: GrowingTree, i: int, node: int, sites: Sites, scores: Tensor, limits: GrowthLimits
 ) -> FittedSplit | None:
-    """The best split of the rows of ``i`` by the score of a node of the posterior."""
+    """The best split of the rows of node ``i`` by the score of a node of the model."""
     if not tree.can_split(i, limits):
         return None
     rows = tree.nodes[i].rows
-    leaf, statistics = tree.model.leaf, tree.statistics(rows)
-    own = scores[rows, node]
-    found = best_threshold(own, leaf.criterion, statistics, limits.min_leaf)
+    score, criterion = scores[rows, node], tree.model.leaf.criterion
+    found = best_threshold(score, criterion, tree.statistics(rows), limits.min_leaf)
     if found is None:
         return None
     threshold, gain = found
-    moved = absorb(_of_node(sites, node), threshold)
-    return FittedSplit(moved, own > threshold, gain)
+    return FittedSplit(absorb(_of_node(sites, node), threshold), score > threshold, gain)
 
 
 def _of_node(sites: Sites, node: int) -> dict[str, Tensor]:
@@ -218,8 +216,7 @@ def _of_node(sites: Sites, node: int) -> dict[str, Tensor]:
 
 
 def _gain(tree: GrowingTree, i: int, right: Tensor) -> float:
-    rows = tree.nodes[i].rows
-    statistics = tree.statistics(rows).double()
+    statistics = tree.statistics(tree.nodes[i].rows).double()
     whole, side = statistics.sum(0), statistics[right].sum(0)
     criterion = tree.model.leaf.criterion
     return float(criterion.gain(criterion.split_value(side, whole), whole))

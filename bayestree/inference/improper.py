@@ -1,4 +1,4 @@
-"""What fits by gradients refuse, and how they tell where an improper prior holds nothing."""
+"""Checks of priors before gradient-based fits, and of posteriors under improper priors."""
 
 import math
 
@@ -14,10 +14,11 @@ from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.posterior import Posterior
 from bayestree.models.soft_tree import SoftTree
 
-ROWS = 20_000  # on which a balance is measured, at most
-GUIDE_DRAWS, DRAWS = 32, 200  # of a guide, whose draws are fresh for every row; of a posterior
-HELD = -0.75  # balance above which coefficients are not held; -1 is that of a mode
-ERRORS = 2.0  # standard errors by which it must be above
+ROWS = 20_000  # maximum number of rows on which a balance is measured
+#: Number of draws: of a guide, which are fresh for every row, and at most of a posterior.
+GUIDE_DRAWS, DRAWS = 32, 200
+LOOSE = -0.75  # balance above which coefficients are not identified; it is -1 at a mode
+ERRORS = 2.0  # standard errors by which a balance must exceed it
 
 
 def check_differentiable(model: SoftTree) -> None:
@@ -31,13 +32,13 @@ def check_differentiable(model: SoftTree) -> None:
     prior = model.priors.hyperplane
     if not prior.differentiable:
         raise ValueError(
-            f"{prior} has no gradient to follow: fit the tree by inference.tao, or take a prior "
+            f"{prior} has no gradient to follow: fit the tree by inference.tao, or use a prior "
             "that has one, such as Laplace, InverseGammaScale or Flat."
         )
 
 
 def check_soft(model: SoftTree) -> None:
-    """Refuse deterministic routing too, under which draws have no gradient.
+    """Refuse priors without a gradient, and deterministic routing.
 
     Raises
     ------
@@ -48,14 +49,14 @@ def check_soft(model: SoftTree) -> None:
     if not math.isfinite(model.steepness):
         raise ValueError(
             "A posterior needs a finite steepness, got that of a deterministic tree (inf): "
-            "take model.with_(steepness=...), such as 6."
+            "use model.with_(steepness=...), such as 6."
         )
 
 
 def guide_balance(
     guide: PolytopeGuide, data: Data, kl_weight: float = 1.0
 ) -> dict[str, NDArray[np.float64]]:
-    """What :func:`coefficient_balance` says of the package's own guide, from its own bound."""
+    """:func:`coefficient_balance` of the polytope guide, computed from its bound."""
     prior = guide.model.priors.hyperplane
     if prior.proper or guide.model.topology.n_nodes == 0:
         return {}
@@ -67,25 +68,25 @@ def guide_balance(
 def coefficient_balance(
     posterior: Posterior, data: Data, power: float = 1.0
 ) -> dict[str, NDArray[np.float64]]:
-    """How strongly the log-density pulls on the size of each node's coefficients.
+    """Mean slope of the log-density along the size of each node's coefficients.
 
-    The slope of the log-density along log c, where c multiplies all K (d + 1) coefficients of a
-    node, in units of that number. Over a proper posterior its mean is -1 (by partial
-    integration), and over a normal guide whose bound is stationary. It is 0 where coefficients
-    may grow for ever at no loss.
+    The slope along log c, where c multiplies all K (d + 1) coefficients of a node, divided by
+    their number. Its mean is -1 over a proper posterior (by integration by parts), and over a
+    normal guide whose bound is stationary. It is 0 where coefficients can grow without bound at no
+    loss.
 
     Parameters
     ----------
     posterior : Posterior
     data : Data
     power : float
-        Of the likelihood: 1 / ``kl_weight`` in a tempered posterior.
+        Power of the likelihood: 1 / ``kl_weight`` in a tempered posterior.
 
     Returns
     -------
     dict of arrays, each of shape (V,)
-        ``coefficient_balance``, and ``coefficient_balance_error``, its standard error were the
-        draws independent. Empty under proper priors, where it is not needed.
+        ``coefficient_balance``, and ``coefficient_balance_error``, its standard error for
+        independent draws. Empty under proper priors, where it is not needed.
     """
     model = posterior.model_of_draws
     if model.priors.hyperplane.proper or model.topology.n_nodes == 0:
@@ -97,19 +98,19 @@ def coefficient_balance(
 
 
 def warn_of_loose(posterior: Posterior) -> None:
-    """Name the nodes whose coefficients nothing holds in place, if there are any."""
+    """Warn of nodes whose coefficients the rows do not identify."""
     if "coefficient_balance" not in posterior.stats:
         return
     balance, error = (posterior.stats[f"coefficient_balance{of}"] for of in ("", "_error"))
-    loose = np.flatnonzero(balance - ERRORS * error > HELD)
+    loose = np.flatnonzero(balance - ERRORS * error > LOOSE)
     if len(loose) == 0:
         return
     named = ", ".join(map(str, loose[:10])) + (", ..." if len(loose) > 10 else "")
     warn(
         f"The posterior under {posterior.model.priors.hyperplane} is improper, and the rows do not "
         f"hold the coefficients of {len(loose)} of {len(balance)} nodes in place ({named}): their "
-        "rows are (nearly) separated, or too few for so many coefficients. What is said of these "
-        "coefficients depends on where the fit stopped; predictions do so less. Give the model "
+        "rows are (nearly) separated, or too few for the number of coefficients. Estimates of "
+        "these coefficients depend on where the fit stopped; predictions less so. Give the model "
         "InverseGammaScale or Laplace hyperplanes.",
         ConvergenceWarning,
     )
@@ -121,7 +122,7 @@ def _recorded(values: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
 
 
 def _some(data: Data) -> Data:
-    """Rows evenly spread, that count for all."""
+    """Evenly spaced rows, weighted to represent all."""
     step = -(-len(data.X) // ROWS)
     return Data(data.X[::step], data.y[::step], step * data.weights[::step])
 

@@ -1,9 +1,9 @@
-"""Moves between modes of a soft tree's posterior, for samplers that walk along gradients.
+"""Moves between modes of a soft tree's posterior, for gradient-based samplers.
 
-Each is a Metropolis proposal on the unconstrained vector that leaves the posterior as it is.
-A facet that is needed is surrounded by valleys: gradients seldom carry an expert there, a fresh
-draw from the prior sometimes does. And a half-space says the same as its complement with the
-branches swapped: two modes of nearly equal mass.
+Each is a Metropolis proposal on the unconstrained vector that leaves the posterior invariant.
+Low density separates useful facets from each other: gradients seldom carry an expert to one, a
+fresh draw from the prior sometimes does. A half-space and its complement with the branches swapped
+describe the same split: two modes of nearly equal mass.
 """
 
 import math
@@ -13,14 +13,13 @@ import numpy as np
 
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.inference.potential import Layout, Sites
-from bayestree.models.priors import GammaProcess, InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
 
 NODE_SITES = ("log_weight", "hyperplane", "intercept", "shrinkage")
 LEAF_SITES = ("leaf_probs", "leaf_mean", "leaf_scale")
 LOG2 = math.log(2.0)
-LEAST = -50.0  # log-weight of an expert that is worth turning; it borders on no row below
+LEAST = -50.0  # least log-weight of an expert that is flipped; below, it affects no row
 
 
 class Jumps:
@@ -29,7 +28,7 @@ class Jumps:
     Parameters
     ----------
     model : SoftTree
-        With a ``GammaProcess`` (or weights of 1) and ``InverseGammaScale``.
+        Model whose priors implement ``draw_expert``.
     layout : Layout
     value : callable
         Log-density of a vector.
@@ -47,29 +46,37 @@ class Jumps:
     @staticmethod
     def covers(model: SoftTree) -> bool:
         """Whether fresh experts can be drawn from a model's priors."""
-        return isinstance(model.priors.hyperplane, InverseGammaScale)
+        weights_vary = model.split.weighted and model.priors.weight.sites
+        return not weights_vary and all(
+            prior.implements("draw_expert") for prior in model.split_priors
+        )
 
     def refresh(
         self, vector: FloatArray, now: float, rng: np.random.Generator
     ) -> tuple[FloatArray, float]:
-        """Propose a fresh draw from the prior for one expert."""
+        """Propose a fresh draw from the prior for one expert.
+
+        The acceptance ratio is that of the likelihoods: log-joints minus log-priors.
+        """
         node, expert = (int(rng.integers(length)) for length in self.shape)
         new = vector.copy()
         free = self.layout.free(new)
-        gone = self._log_prior(free, node, expert)
-        self._draw(free, node, expert, rng)
+        old_prior = self._log_prior(free, node, expert)
+        for prior in self.model.split_priors:
+            prior.draw_expert(free, (node, expert), rng)
         value = self.value(new)
-        gain = (value - self._log_prior(free, node, expert)) - (now - gone)
+        gain = (value - self._log_prior(free, node, expert)) - (now - old_prior)
         return (new, value) if _accepts(gain, rng) else (vector, now)
 
     def mirror(
         self, vector: FloatArray, now: float, rng: np.random.Generator
     ) -> tuple[FloatArray, float]:
-        """Propose to turn one facet of a node round, where it stands, and swap the branches.
+        """Propose to flip one facet of a node in place and to swap the node's branches.
 
-        The facet's own border, where it alone would split at 1/2, is kept: b' = 2 t - b with the
-        threshold t of its weight. Twice the same is nothing, and volume is preserved. Nodes whose
-        branches have different shapes are left out.
+        The border on which the expert alone would split at 1/2 is kept: beta' = -beta and
+        b' = 2 t - b, with the threshold t of its weight r, softplus(t) = log(2) / r. The move is
+        its own inverse and preserves volume. Nodes whose branches have different shapes are
+        skipped.
         """
         if not self.mirrored:
             return vector, now
@@ -91,51 +98,17 @@ class Jumps:
         value = self.value(new)
         return (new, value) if _accepts(value - now, rng) else (vector, now)
 
-    def _draw(self, free: Sites, node: int, expert: int, rng: np.random.Generator) -> None:
-        prior = self._scale_prior
-        log_b = _log_gamma(prior.shrinkage_shape, prior.shrinkage_rate, rng)
-        unit = math.exp(0.5 * log_b) / math.sqrt(prior.shape)
-        plane = free["hyperplane"][node, expert]
-        plane[...] = unit * rng.standard_t(2 * prior.shape, len(plane))
-        free["intercept"][node, expert] = unit * rng.standard_t(2 * prior.shape)
-        free["shrinkage"][node, expert] = log_b
-        if "log_weight" in free:
-            process = self._process
-            fresh = _log_gamma(process.concentration / self.shape[1], process.rate, rng)
-            free["log_weight"][node, expert] = fresh
-
     def _log_prior(self, free: Sites, node: int, expert: int) -> float:
         """Log-density of one expert, up to a constant."""
-        prior, log_b = self._scale_prior, free["shrinkage"][node, expert]
-        b = math.exp(log_b)
-        coefficient = np.append(free["hyperplane"][node, expert], free["intercept"][node, expert])
-        tail = np.log1p(coefficient**2 / (2 * b)).sum()
-        power = prior.shrinkage_shape - 0.5 * len(coefficient)
-        total = power * log_b - prior.shrinkage_rate * b - (prior.shape + 0.5) * tail
-        if "log_weight" in free:
-            process, log_weight = self._process, free["log_weight"][node, expert]
-            total += process.concentration / self.shape[1] * log_weight
-            total -= process.rate * math.exp(log_weight)
-        return float(total)
-
-    @property
-    def _scale_prior(self) -> InverseGammaScale:
-        prior = self.model.priors.hyperplane
-        assert isinstance(prior, InverseGammaScale)
-        return prior
-
-    @property
-    def _process(self) -> GammaProcess:
-        prior = self.model.priors.weight
-        assert isinstance(prior, GammaProcess)
-        return prior
+        own = {name: free[name][node, expert] for name in NODE_SITES if name in free}
+        return sum(prior.log_density(own, self.shape[1]) for prior in self.model.split_priors)
 
 
 Swap = tuple[tuple[str, ...], int, int]
 
 
 def _matching(topology: Topology, left: int, right: int) -> list[Swap] | None:
-    """What changes places when two branches do; None if their shapes differ."""
+    """Pairs of nodes and of leaves exchanged with two branches; None if their shapes differ."""
     if left < 0 and right < 0:
         return [(LEAF_SITES, ~left, ~right)]
     if left < 0 or right < 0:
@@ -148,12 +121,6 @@ def _matching(topology: Topology, left: int, right: int) -> list[Swap] | None:
             return None
         pairs += below
     return pairs
-
-
-def _log_gamma(shape: float, rate: float, rng: np.random.Generator) -> float:
-    """Logarithm of a gamma draw that cannot underflow, as in ``LogGamma``."""
-    boosted = math.log(rng.standard_gamma(shape + 1))
-    return boosted - rng.standard_exponential() / shape - math.log(rate)
 
 
 def _accepts(gain: float, rng: np.random.Generator) -> bool:

@@ -1,9 +1,14 @@
 """Batched L-BFGS: many small smooth problems minimised at once.
 
 Every problem has its own curvature memory and its own weak-Wolfe line search (the bisection of
-Lewis and Overton, 2013). The searches are asynchronous: each call of the objective evaluates, for
-every problem still running, the one point that it needs next, so that no problem waits for the
-line search of another.
+Lewis and Overton, 2013): for a step t along a direction p of slope s = g . p < 0,
+
+- if f(x + t p) > f(x) + c1 t s (no sufficient descent), t is too long: high = t;
+- else if g(x + t p) . p < c2 s (slope still steep), t is too short: low = t;
+- else t is accepted. The next t is 2 t while high is infinite, then (low + high) / 2.
+
+The searches are asynchronous: each call of the objective evaluates the next point of every
+running problem, so no problem waits for the line search of another.
 """
 
 from collections.abc import Callable
@@ -12,9 +17,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-DESCENT, CURVATURE = 1e-4, 0.9  # of the Wolfe conditions
-LEAST_CURVATURE = 1e-10  # cosine of step and change of gradient below which a pair is left out
-ROUNDING = 1e-13  # of a value: smaller rises count as none
+DESCENT, CURVATURE = 1e-4, 0.9  # c1 and c2 of the Wolfe conditions
+LEAST_CURVATURE = 1e-10  # minimum cosine between step and gradient change of a stored pair
+ROUNDING = 1e-13  # relative increases of the value below this are ignored
 
 #: ``objective(points, which) -> (values, gradients)`` for the problems ``which``.
 Objective = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -29,7 +34,7 @@ class Minima(NamedTuple):
     value : Tensor, shape (problem,)
     converged : Tensor of bool, shape (problem,)
     evaluations : int
-        Calls of the objective, each on all the problems then running.
+        Calls of the objective, each for all running problems.
     """
 
     point: Tensor
@@ -53,18 +58,19 @@ def minimise(
     Parameters
     ----------
     objective : callable
-        ``(points, which) -> (values, gradients)``; a value that is not finite is a failed trial.
+        ``(points, which) -> (values, gradients)``; a non-finite value is a failed trial.
     start : Tensor, shape (problem, parameter)
     max_iterations : int
-        Accepted steps per problem.
+        Maximum number of accepted steps per problem.
     memory : int
-        Curvature pairs kept.
+        Number of curvature pairs.
     tolerance : float
     patience : int
-        A problem has converged when ``patience`` steps together gained less than ``tolerance``.
+        A problem has converged when its last ``patience`` steps together gained less than
+        ``tolerance``.
     max_trials : int
-        Points tried per line search before the memory is dropped, or, when it is empty, the
-        problem given up.
+        Maximum number of points per line search. Then the memory is cleared, or, if it is empty,
+        the problem is abandoned.
 
     Returns
     -------
@@ -77,7 +83,7 @@ def minimise(
 
 
 class _Memory:
-    """Curvature pairs of each problem, newest last; empty ones have ``inverse`` 0."""
+    """Curvature pairs (s, y) of each problem, newest last; ``inverse`` is 1 / s.y (0: empty)."""
 
     def __init__(self, like: Tensor, size: int) -> None:
         problems, parameters = like.shape
@@ -87,7 +93,7 @@ class _Memory:
         self.scale = like.new_ones(problems)
 
     def append(self, which: Tensor, step: Tensor, change: Tensor) -> None:
-        """Store pairs of the problems ``which``, leaving out those of no curvature."""
+        """Store pairs of the problems ``which``, except those without curvature."""
         curvature = (step * change).sum(-1)
         squared = change.square().sum(-1)
         good = curvature > LEAST_CURVATURE * (squared * step.square().sum(-1)).sqrt()
@@ -98,15 +104,15 @@ class _Memory:
         self.scale[rows] = curvature / squared[good]
 
     def forget(self, which: Tensor) -> None:
-        """Drop the pairs of the problems ``which``."""
+        """Clear the pairs of the problems ``which``."""
         self.inverse[which] = 0.0
 
     def empty(self) -> Tensor:
-        """Whether nothing is stored, shape (problem,)."""
+        """Whether the memory is empty, shape (problem,)."""
         return self.inverse[:, -1] == 0
 
     def direction(self, which: Tensor, gradient: Tensor) -> Tensor:
-        """Two-loop recursion; steepest descent of length <= 1 where nothing is stored."""
+        """Two-loop recursion; steepest descent of length <= 1 if the memory is empty."""
         steps, changes, inverse = self.steps[which], self.changes[which], self.inverse[which]
         q, shares = gradient, []
         for i in reversed(range(inverse.shape[1])):
@@ -122,7 +128,7 @@ class _Memory:
 
 
 class _Run:
-    """All problems, each in the middle of its line search between ``low`` and ``high``."""
+    """All problems, each during its line search with the bracket (``low``, ``high``)."""
 
     def __init__(self, objective: Objective, start: Tensor, memory: int, patience: int) -> None:
         self.objective, self.patience = objective, patience
@@ -155,7 +161,7 @@ class _Run:
         self._renew(taken, max_trials)
 
     def _judge(self, which: Tensor, value: Tensor, gradient: Tensor, max_trials: int) -> Tensor:
-        """Which trials end their line search; of the others, narrow the bracket."""
+        """Which trials end their line search; narrows the brackets of the others."""
         direction, step = self.direction[which], self.step[which]
         slope = (self.gradient[which] * direction).sum(-1)
         new_slope = (gradient * direction).sum(-1)
@@ -186,15 +192,14 @@ class _Run:
         self.running[taken[settled | (self.iterations[taken] >= max_iterations)]] = False
 
     def _renew(self, taken: Tensor, max_trials: int) -> None:
-        """Start line searches where one has ended, or has failed with a memory to drop."""
-        fresh = self.running & (self.trials >= max_trials)
-        hopeless = fresh & self.pairs.empty()
-        hopeless[taken] = False
-        self.running &= ~hopeless
-        fresh[taken] = False
-        self.pairs.forget(self.everyone[fresh & ~hopeless])
-        fresh[taken] = True
-        which = self.everyone[fresh & self.running]
+        """Start new line searches after an accepted step, or a failure with a memory to clear."""
+        failed = self.running & (self.trials >= max_trials)
+        failed[taken] = False
+        abandoned = failed & self.pairs.empty()
+        self.running &= ~abandoned
+        self.pairs.forget(self.everyone[failed & ~abandoned])
+        failed[taken] = True
+        which = self.everyone[failed & self.running]
         if len(which):
             self.direction[which] = self.pairs.direction(which, self.gradient[which])
             self.low[which], self.high[which] = 0.0, torch.inf

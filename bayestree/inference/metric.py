@@ -1,8 +1,8 @@
-"""Coordinates in which a posterior is about as wide in every direction.
+"""Whitening: coordinates in which a posterior has about the same width in every direction.
 
-A sampler that moves in them with a unit mass matrix moves in the old ones with the mass matrix
-that is their precision. The coefficients of an expert, correlated as the features are, are turned
-together; all other coordinates are scaled one by one.
+Sampling in these coordinates with a unit mass matrix is equivalent to sampling in the original
+ones with the precision as mass matrix. The coefficients of an expert, which are as correlated
+as the features, are transformed jointly; all other coordinates are scaled individually.
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,16 @@ import numpy as np
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.inference.potential import Layout
 
-WIDEST = 64  # coefficients of an expert that are turned together, at most
-LEAST = 1e-3  # information of a coordinate that the data say nothing of: it moves by some 30
-WORTH = 5  # gradients that a guess of one coordinate is worth
+WIDEST = 64  # maximum number of coefficients of an expert that are transformed jointly
+LEAST = 1e-3  # minimum information: without data, a coordinate has a scale of about 30
+GUESS_COUNT = 5  # number of gradients to which a guess of one coordinate is equivalent
 
 
 class Learnt(NamedTuple):
-    """Mean squares and, within blocks, mean products of gradients.
+    """Mean squares and, within blocks, mean products of gradients of a log-density.
 
-    Where a density is normal, the diagonal and the blocks of its precision.
+    E[g g'] is the Fisher information: for a normal density, whose gradient is -P (x - mu), it is
+    P Cov(x) P = P, so these are the diagonal and the blocks of the precision.
 
     Attributes
     ----------
@@ -35,7 +36,7 @@ class Learnt(NamedTuple):
 
 
 def expert_blocks(layout: Layout) -> IntArray:
-    """Places of the coefficients of each expert in a vector, shape (B, w); none if too wide."""
+    """Indices of the coefficients of each expert in a vector, (B, w); empty if w is too large."""
     places = layout.free(np.arange(layout.length, dtype=np.float64))
     joined = np.concatenate([places["hyperplane"], places["intercept"][..., None]], axis=-1)
     width = joined.shape[-1]
@@ -45,7 +46,7 @@ def expert_blocks(layout: Layout) -> IntArray:
 
 @dataclass
 class Information:
-    """What gradients say of a density's precision, drawn towards a guess."""
+    """Running estimate of a density's precision from gradients, shrunk towards a guess."""
 
     blocks: IntArray
     guess: Learnt
@@ -58,17 +59,15 @@ class Information:
 
     @classmethod
     def of(cls, gradients: FloatArray, blocks: IntArray) -> Learnt:
-        """From gradients (n, m) alone; within blocks the diagonal counts for the width."""
+        """Estimate from gradients (n, m) only; blocks are shrunk towards their diagonal."""
         squares = np.mean(gradients**2, axis=0)
-        own = squares[blocks]
-        diagonal = own[..., None] * np.eye(blocks.shape[1])
+        diagonal = squares[blocks][..., None] * np.eye(blocks.shape[1])
         information = cls(blocks, Learnt(squares, diagonal))
         for gradient in gradients:
             information.add(gradient)
         return information.estimate
 
     def state_dict(self) -> dict[str, Any]:
-        """All but the blocks."""
         return {
             "guess": tuple(self.guess),
             "count": self.count,
@@ -78,24 +77,24 @@ class Information:
 
     @classmethod
     def restored(cls, blocks: IntArray, state: Mapping[str, Any]) -> Self:
-        """From its state."""
+        """Restore an estimate from its ``state_dict``."""
         information = cls(blocks, Learnt(*state["guess"]), state["count"])
         information.squares, information.products = state["squares"], state["products"]
         return information
 
     def add(self, gradient: FloatArray) -> None:
-        """Take in a gradient, shape (m,)."""
+        """Add a gradient, shape (m,)."""
         self.count += 1
         self.squares += gradient**2
-        own = gradient[self.blocks]
-        self.products += own[:, :, None] * own[:, None, :]
+        parts = gradient[self.blocks]
+        self.products += parts[:, :, None] * parts[:, None, :]
 
     @property
     def estimate(self) -> Learnt:
-        """The guess counts for five gradients, of a block for as many as it is wide and five."""
-        wide = WORTH + self.blocks.shape[1]
+        """Weighted mean: the guess counts as five gradients, of a block as its width plus five."""
+        wide = GUESS_COUNT + self.blocks.shape[1]
         return Learnt(
-            (self.squares + WORTH * self.guess.squares) / (self.count + WORTH),
+            (self.squares + GUESS_COUNT * self.guess.squares) / (self.count + GUESS_COUNT),
             (self.products + wide * self.guess.products) / (self.count + wide),
         )
 
@@ -103,12 +102,15 @@ class Information:
 class Whitening:
     """A linear change of coordinates, x = A u with A A' the inverse of a precision.
 
+    With the Cholesky factor P = L L' of a block, A = L'^-1: x = L'^-1 u, u = L' x, and a gradient
+    in u is A' = L^-1 times that in x.
+
     Parameters
     ----------
     learnt : Learnt
     blocks : array of int, shape (B, w)
     curvature : array, shape (m,)
-        Precision beyond what was learnt.
+        Additional precision.
     """
 
     def __init__(self, learnt: Learnt, blocks: IntArray, curvature: FloatArray) -> None:
@@ -119,15 +121,15 @@ class Whitening:
         self.factor, self.root = factor, inverse.swapaxes(-1, -2)
 
     def white(self, position: FloatArray) -> FloatArray:
-        """u of a position x."""
+        """Coordinates u of a position x."""
         return self._mixed(position, 1 / self.scale, self.factor.swapaxes(-1, -2))
 
     def position(self, white: FloatArray) -> FloatArray:
-        """x of u."""
+        """Position x of coordinates u."""
         return self._mixed(white, self.scale, self.root)
 
     def gradient(self, gradient: FloatArray) -> FloatArray:
-        """Gradient in u from one in x."""
+        """Gradient with respect to u from that with respect to x."""
         return self._mixed(gradient, self.scale, self.root.swapaxes(-1, -2))
 
     def _mixed(self, vector: FloatArray, scale: FloatArray, matrices: FloatArray) -> FloatArray:
@@ -137,6 +139,6 @@ class Whitening:
 
 
 def _factors(precision: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Lower Cholesky factors, and their inverses, of matrices (B, w, w)."""
+    """Lower Cholesky factors of matrices (B, w, w), and their inverses."""
     factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
     return factor, np.asarray(np.linalg.inv(factor), dtype=np.float64)

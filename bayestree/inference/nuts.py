@@ -1,4 +1,4 @@
-"""The No-U-Turn sampler for soft trees: chains that start from a fit and run in processes."""
+"""The No-U-Turn sampler for soft trees: chains that start from a fit, in parallel processes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
@@ -13,7 +13,7 @@ from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays
-from bayestree.inference.given import Given, gradient_of_data, redraw_shrinkage
+from bayestree.inference.given import Given, gradient_of_data
 from bayestree.inference.hamiltonian import Move, StepSize, first_step_size, transition
 from bayestree.inference.improper import check_soft, coefficient_balance, warn_of_loose
 from bayestree.inference.jumps import Jumps
@@ -21,14 +21,14 @@ from bayestree.inference.metric import Information, Learnt, expert_blocks
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.potential import NumpyDensity, TorchDensity, density_of
 from bayestree.inference.training import check_counts, check_topology
-from bayestree.models.priors import InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 
-SEGMENTS = 20  # of a run, between which progress is shown
-GUESSED = 20  # draws of the start from which the mass matrix is guessed, at most
-NEAR = 0.1  # spread of the starts about a point estimate
-ROWS = 1_000  # on which draws are compared
-FIRST_WINDOW, OPENING, CLOSING = 25, 0.15, 0.9  # of the warm-up, as Stan has it
+SEGMENTS = 20  # parts of a run, between which progress is shown
+GUESSED = 20  # maximum number of initial draws that determine the first mass matrix
+NEAR = 0.1  # standard deviation of the starts about a point estimate
+ROWS = 1_000  # maximum number of rows on which draws are compared
+#: Windows of the warm-up, as in Stan: length of the first; where they start and end, as shares.
+FIRST_WINDOW, OPENING, CLOSING = 25, 0.15, 0.9
 
 
 def nuts(
@@ -157,7 +157,7 @@ def nuts(
 
 @dataclass(frozen=True)
 class Settings:
-    """Of a run."""
+    """Settings of the transitions of a run."""
 
     n_warmup: int
     n_draws: int
@@ -169,7 +169,7 @@ class Settings:
 
     @property
     def windows(self) -> list[int]:
-        """Transitions after which the mass matrix is renewed; each window is twice the last."""
+        """Transitions after which the mass matrix is updated; each window is twice the last."""
         first, last = int(OPENING * self.n_warmup), int(CLOSING * self.n_warmup)
         ends, end, width = [], first, FIRST_WINDOW
         while end < last:
@@ -181,7 +181,7 @@ class Settings:
 
 @dataclass
 class Chain:
-    """Where a chain is, and what it has recorded; all that is needed to go on."""
+    """The state and records of a chain: everything needed to resume it."""
 
     position: FloatArray
     information: Learnt
@@ -195,7 +195,7 @@ class Chain:
     refreshed: list[float] = field(default_factory=list)
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it in plain numbers and arrays."""
+        """The chain as plain numbers and arrays."""
         running = self.running
         return {
             "position": self.position,
@@ -211,7 +211,7 @@ class Chain:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], blocks: IntArray) -> None:
-        """Be where the chain of a state was; ``blocks`` are those of the density."""
+        """Restore a state; ``blocks`` are those of the density."""
         self.position, self.information = state["position"], Learnt(*state["information"])
         self.rng.bit_generator.state = state["rng"]
         self.done = state["done"]
@@ -240,7 +240,7 @@ class _Run:
 
 
 def _segments(total: int) -> list[int]:
-    """Lengths of the stretches of a run."""
+    """Lengths of the parts of a run."""
     ends = np.unique(np.linspace(0, total, min(SEGMENTS, total) + 1).round().astype(int))
     return np.diff(ends).tolist()
 
@@ -248,7 +248,7 @@ def _segments(total: int) -> list[int]:
 def _starts(
     density: NumpyDensity | TorchDensity, init: Posterior, n_chains: int, rng: np.random.Generator
 ) -> list[Chain]:
-    """Chains at draws of a posterior, or close to a point."""
+    """Chains at draws of a posterior, or near a point estimate."""
     draws = [
         density.layout.vector({name: value[chain, draw] for name, value in init.draws.items()})
         for chain in range(init.n_chains)
@@ -266,8 +266,8 @@ def _starts(
 
 
 def _advance(model: SoftTree, data: Data, chain: Chain, settings: Settings, length: int) -> Chain:
-    """Take a chain some transitions further; runs in a process of its own."""
-    # Rows are too few for threads, and the other chains have the cores.
+    """Run some transitions of a chain, in a worker process."""
+    # there are too few rows for threads to help, and the other chains use the cores
     with threadpool_limits(limits=1), np.errstate(over="ignore", invalid="ignore"):
         density = density_of(model, data)
         jumps = None
@@ -300,9 +300,8 @@ def _transition(
         chain.step.update(move.acceptance_rate)
         _adapt(density, chain, given.vector(place.position), settings)
     vector = given.vector(place.position)
-    prior = density.model.priors.hyperplane
-    if isinstance(prior, InverseGammaScale):
-        redraw_shrinkage(density.layout.free(vector), prior, chain.rng)
+    if density.layout.n_moving < density.layout.length:
+        density.model.priors.hyperplane.redraw(density.layout.free(vector), chain.rng)
     value, accepted = density.value(vector), 0
     if jumps is not None:
         for _ in range(settings.n_refreshes):
@@ -322,7 +321,7 @@ def _transition(
 def _adapt(
     density: NumpyDensity | TorchDensity, chain: Chain, vector: FloatArray, settings: Settings
 ) -> None:
-    """Learn the scales of the posterior in windows; tune the step size to each."""
+    """Estimate the mass matrix in windows, and restart the tuning of the step size after each."""
     windows = settings.windows
     if not windows or not int(OPENING * settings.n_warmup) < chain.done <= windows[-1]:
         return
@@ -335,14 +334,14 @@ def _adapt(
 
 
 def _word(chains: list[Chain], settings: Settings) -> str:
-    """What a progress bar says."""
+    """Text of the progress bar."""
     if chains[0].done <= settings.n_warmup:
         return "warm-up"
     diverging = sum(move.diverging for chain in chains for move in chain.moves)
     return f"{diverging} divergences"
 
 
-# What was sampled.
+# Results.
 
 
 def _posterior(
@@ -379,7 +378,7 @@ def _posterior(
 
 
 def _parts(warm: int) -> Iterator[slice]:
-    """Where the draws and where the warm-up are."""
+    """Slices of the draws and of the warm-up."""
     yield slice(warm, None)
     yield slice(0, warm)
 
@@ -392,7 +391,7 @@ def _stats(
         for name in Move._fields
     }
     stats["refreshed"] = np.array([chain.refreshed for chain in chains])
-    # The samplers' log-density has the Jacobian, and not all constants.
+    # the samplers' log-density includes the Jacobian and omits constants
     free = np.array([chain.values for chain in chains]) - density.layout.log_jacobian(vectors)
     first = vectors[0, 0]
     exact = TorchDensity(density.model, data).value(first) - density.layout.log_jacobian(first)
@@ -400,12 +399,12 @@ def _stats(
 
 
 def _medoid(posterior: Posterior, data: Data) -> tuple[int, int]:
-    """The draw whose predictions are nearest to those of the posterior."""
+    """The draw whose predictions are nearest to the posterior mean prediction."""
     rows = data.X[:: max(1, len(data.X) // ROWS)].double().numpy()
-    said = [
+    predictions = [
         posterior.leaf_probs(rows, sites) @ posterior.model.leaf.expected_y(sites)
         for sites in posterior.each()
     ]
-    mean = np.mean(said, axis=0)
-    gap = [float(((value - mean) ** 2).sum()) for value in said]
+    mean = np.mean(predictions, axis=0)
+    gap = [float(((value - mean) ** 2).sum()) for value in predictions]
     return divmod(int(np.argmin(gap)), posterior.n_draws)

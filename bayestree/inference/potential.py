@@ -2,7 +2,7 @@
 
 Samplers move in a vector of real numbers: ``log_weight``, ``hyperplane``, ``intercept`` and
 ``leaf_mean`` as they are, positive sites by their logarithms, class probabilities by their
-log-ratios to the last class. The densities include the Jacobians. Scales of hyperplanes are
+log-ratios to the last class. The densities include the Jacobians. The scales of hyperplanes are
 integrated out.
 """
 
@@ -15,33 +15,36 @@ import torch
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.softplus import LEAST_SCORE, softplus
 from bayestree.inference.data import Data
-from bayestree.inference.prior_gradients import PriorGradient, prior_gradient
 from bayestree.models.leaves.base import LeafGradient, log_probabilities
 from bayestree.models.prior_draws import site_names
-from bayestree.models.priors import GammaProcess, InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 
 Sites = dict[str, FloatArray]
 
-POSITIVE = ("concentration", "rate", "shrinkage")
+POSITIVE = ("concentration", "rate", "hyperplane_scale", "intercept_scale", "shrinkage")
 
 
 class Layout:
-    """Which stretch of the vector is which site.
+    """Positions of the sites in the vector.
 
     Parameters
     ----------
     model : SoftTree
-        With likelihood ``mixture`` and collapsed scales.
+        Model with likelihood ``mixture`` and collapsed scales.
     n_features : int
+
+    Attributes
+    ----------
+    n_moving : int
+        Length of the vector without the sites that the prior on hyperplanes can draw given the
+        others. These come last, and trajectories leave them as they are.
     """
 
     def __init__(self, model: SoftTree, n_features: int) -> None:
-        names = [*getattr(model.priors.weight, "hyper_priors", ()), "log_weight"]
-        names = (names if model.split.weighted else []) + ["hyperplane", "intercept"]
-        names += model.leaf.sites
-        if isinstance(model.priors.hyperplane, InverseGammaScale):
-            names.append("shrinkage")
+        weight, hyperplane = model.priors.weight, model.priors.hyperplane
+        names = ["hyperplane", "intercept", *model.leaf.sites, *hyperplane.sites]
+        if model.split.weighted:
+            names = [*weight.sites, "log_weight", *names]
         shapes = model.shapes(n_features)
         self.shapes = {name: shapes[name] for name in names}
         leaf = {name: site.support for name, site in model.leaf.sites.items()}
@@ -58,9 +61,11 @@ class Layout:
             self.places[name] = slice(start, stop)
             start = stop
         self.length = start
+        redrawn = hyperplane.sites if hyperplane.implements("redraw") else ()
+        self.n_moving = min((self.places[name].start for name in redrawn), default=start)
 
     def free(self, vector: FloatArray) -> Sites:
-        """The sites on their unconstrained scales, as views of the vector (..., D)."""
+        """The unconstrained sites, as views of the vector (..., D)."""
         lead = vector.shape[:-1]
         return {
             name: vector[..., place].reshape((*lead, *self.free_shapes[name]))
@@ -95,7 +100,7 @@ class Layout:
         Raises
         ------
         ValueError
-            For a site that is absent, of another shape, or on the edge of its support.
+            For a site that is absent, of another shape, or on the boundary of its support.
         """
         parts = []
         for name, shape in self.shapes.items():
@@ -120,12 +125,12 @@ class Layout:
 
 
 class TorchDensity:
-    """Log-density by automatic differentiation of ``SoftTree.log_joint``: any priors.
+    """Log-density by automatic differentiation of ``SoftTree.log_joint``, for any priors.
 
     Parameters
     ----------
     model : SoftTree
-        With likelihood ``mixture``.
+        Model with likelihood ``mixture``.
     data : Data
     """
 
@@ -165,46 +170,37 @@ class TorchDensity:
 
 
 class NumpyDensity:
-    """The same log-density, up to a constant, with its gradient written out: four times as fast.
+    """The same log-density, up to a constant, with a hand-coded gradient: four times as fast.
 
-    For weights of 1 or a ``GammaProcess`` without hyper-priors, and the package's own priors on
-    hyperplanes.
+    It covers priors that implement ``set_gradient``.
 
     Parameters
     ----------
     model : SoftTree
-        With likelihood ``mixture``.
+        Model with likelihood ``mixture``.
     data : Data
     """
 
     def __init__(self, model: SoftTree, data: Data) -> None:
         self.model = model = model.collapsed()
+        self.priors = model.split_priors
         self.layout = Layout(model, data.X.shape[1])
         X = data.X.numpy(force=True).astype(np.float64)
-        # rows last: every pass runs along memory
+        # rows last, so that every pass is contiguous in memory
         self.columns = np.ascontiguousarray(np.concatenate([X, np.ones((len(X), 1))], axis=1).T)
         self.weights = data.weights.numpy(force=True).astype(np.float64)
         turns = model.topology.turns.astype(np.float64)
         self.paths = np.concatenate([turns[0], turns[1]])  # (2V, L)
         y = data.y.numpy(force=True)
-        leaves, plane = model.leaf.gradient, prior_gradient(model.priors.hyperplane)
+        leaves = model.leaf.gradient
         assert leaves is not None
-        assert plane is not None
         self.leaves: LeafGradient = leaves(model.leaf, y)
-        self.plane: PriorGradient = plane
-        if model.split.weighted:
-            process = model.priors.weight
-            assert isinstance(process, GammaProcess)
-            self.atom, self.rate = process.concentration / model.split.n_experts, process.rate
 
     @staticmethod
     def covers(model: SoftTree) -> bool:
-        """Whether the gradient of a model is written out."""
-        weight = model.priors.weight
-        known = isinstance(weight, GammaProcess) and not weight.hyper_priors
-        written = prior_gradient(model.priors.hyperplane) is not None
-        written = written and model.leaf.gradient is not None
-        return written and (known or not model.split.weighted)
+        """Whether the gradients of a model's priors and leaves are hand-coded."""
+        written = all(prior.implements("set_gradient") for prior in model.split_priors)
+        return written and model.leaf.gradient is not None
 
     def value(self, vector: FloatArray) -> float:
         """Log-density at a vector (D,)."""
@@ -262,7 +258,12 @@ class NumpyDensity:
         turned: FloatArray,
         into: Sites,
     ) -> None:
-        """Gradient in weights and coefficients; ``turned`` (2V, n) are soft turns of the rows."""
+        """Gradient in weights and coefficients.
+
+        ``turned`` (2V, n) are the expected numbers of left and right turns of each row. With q =
+        P(right), the log-joint has the slope (right - q (left + right)) in the log-odds of q,
+        which have the slope steepness / (1 - exp(-s)) in the score s = sum of r softplus(z).
+        """
         vote, score, log_right = passed
         n_nodes = len(vote)
         right = np.exp(log_right)
@@ -272,7 +273,7 @@ class NumpyDensity:
         weight = self._weight(free)
         if self.model.split.weighted:
             into["log_weight"] += weight * np.matmul(vote, slope[..., None])[..., 0]
-        # the slope of softplus is one minus exp(-softplus)
+        # the slope of softplus is 1 - exp(-softplus)
         step = -np.expm1(-vote)
         step *= slope[:, None]
         plane = weight[..., None] * np.matmul(step, self.columns.T)
@@ -280,27 +281,22 @@ class NumpyDensity:
         into["intercept"] += plane[..., -1]
 
     def _split_prior(self, free: Sites) -> float:
-        total = self.plane.value(free)
-        if self.model.split.weighted:
-            log_weight = free["log_weight"]
-            total += float((self.atom * log_weight - self.rate * np.exp(log_weight)).sum())
-        return total
+        return sum(prior.log_density(free, self.model.split.n_experts) for prior in self.priors)
 
     def _split_gradient(self, free: Sites, into: Sites) -> None:
         """Set the gradient of :meth:`_split_prior`."""
-        self.plane.set_gradient(free, into)
-        if self.model.split.weighted:
-            into["log_weight"][...] = self.atom - self.rate * np.exp(free["log_weight"])
+        for prior in self.priors:
+            prior.set_gradient(free, into)
 
 
 def density_of(model: SoftTree, data: Data) -> "NumpyDensity | TorchDensity":
-    """The fastest log-density that covers a model.
+    """The fastest log-density available for a model.
 
     Raises
     ------
     ValueError
-        For a likelihood other than ``mixture``, improper weights, and hyperplanes whose prior has
-        no gradient or sites that a sampler does not know.
+        For a likelihood other than ``mixture``, improper priors on the weights, and priors on
+        hyperplanes with sites that they do not declare.
     """
     model.likelihood.check_mixture("A sampler")
     weight, hyperplane = model.priors.weight, model.priors.hyperplane
@@ -310,7 +306,7 @@ def density_of(model: SoftTree, data: Data) -> "NumpyDensity | TorchDensity":
     unknown = site_names(model.collapsed(), n_features) - set(Layout(model, n_features).shapes)
     if unknown:
         raise ValueError(
-            f"A sampler does not know the sites {sorted(unknown)} of {hyperplane}: a prior of "
-            "your own may state hyperplane and intercept."
+            f"A sampler does not know the sites {sorted(unknown)} of {hyperplane}: a prior must "
+            "declare all sites other than hyperplane and intercept in its property 'sites'."
         )
     return (NumpyDensity if NumpyDensity.covers(model) else TorchDensity)(model, data)

@@ -1,4 +1,4 @@
-"""Tensors in files: for rows that are too many for memory."""
+"""Memory-mapped tensors and arrays, for rows that do not fit into memory."""
 
 import math
 import os
@@ -7,27 +7,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 from torch import Tensor
 
-#: Numbers of rows in files that are held in memory at a time: 256 MiB in double precision.
+from bayestree._utils.arrays import AnyArray
+
+#: Numbers of memory-mapped rows that are in memory at a time: 256 MiB in double precision.
 HELD = 2**25
-PREFIX = ".rows."  # of files for the moment in which they have a name
+PREFIX = ".rows."  # of temporary files, until they are unlinked
 
 _folder: ContextVar[Path | None] = ContextVar("folder", default=None)
 
 
 class NoRoomError(OSError):
-    """A disk has no room for the rows."""
+    """There is not enough disk space for the rows."""
 
 
 @contextmanager
 def scratch_in(folder: Path) -> Iterator[None]:
-    """Let the block have its files in a folder; by default they are where temporary files are."""
+    """Create the files of the block in a folder instead of the default temporary directory."""
     token = _folder.set(folder)
     try:
         yield
@@ -36,42 +37,34 @@ def scratch_in(folder: Path) -> Iterator[None]:
 
 
 def mapped_tensor(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A tensor of zeros in a file, which is gone when the tensor is, or the process.
-
-    What is written to it needs memory only as long as there is some to spare.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Without a 0.
-    dtype : torch.dtype
+    """A tensor of zeros, of non-empty shape, in a file that is deleted with it.
 
     Raises
     ------
     NoRoomError
-        If the disk has no room for it.
+        If there is not enough disk space.
     """
     size = math.prod(shape)
     with _unnamed_file(size * dtype.itemsize) as path:
-        # Shared with the file: pages that were written go there, and not to swap.
+        # A shared mapping: the system can write pages to the file rather than to swap.
         return torch.from_file(str(path), shared=True, size=size, dtype=dtype).view(shape)
 
 
-def mapped_array(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """The same as an array of NumPy, a ``numpy.memmap``."""
+def mapped_array(shape: tuple[int, ...], dtype: DTypeLike) -> AnyArray:
+    """The same as a NumPy array (``numpy.memmap``)."""
     kind = np.dtype(dtype)
     with _unnamed_file(math.prod(shape) * kind.itemsize) as path:
         return np.memmap(path, kind, "r+", shape=shape)
 
 
 def is_mapped(tensor: Tensor) -> bool:
-    """Whether a tensor lies in a file of :func:`mapped_tensor`."""
+    """Whether a tensor is memory-mapped by :func:`mapped_tensor`."""
     return tensor.device.type == "cpu" and tensor.untyped_storage().filename is not None
 
 
 @contextmanager
 def _unnamed_file(size: int) -> Iterator[Path]:
-    """A file of so many bytes to be mapped in the block, after which it has no name."""
+    """A file of ``size`` bytes to be mapped in the block, and unlinked afterwards."""
     folder = _folder.get() or Path(tempfile.gettempdir())
     handle, name = tempfile.mkstemp(dir=folder, prefix=PREFIX)
     try:
@@ -80,13 +73,13 @@ def _unnamed_file(size: int) -> Iterator[Path]:
             yield Path(name)
         finally:
             Path(name).unlink()
-        # What a full disk cannot hold is refused here: writing to the map would end the process.
+        # Reserve the space now: on a full disk, writing to the mapping would kill the process.
         if hasattr(os, "posix_fallocate"):  # not on macOS
             os.posix_fallocate(handle, 0, size)
     except OSError as error:
         raise NoRoomError(
-            f"{folder} has no room for {size / 2**30:.1f} GiB of rows ({error.strerror}): make "
-            "some, or name another folder for temporary files by the environment variable TMPDIR."
+            f"{folder} has no room for {size / 2**30:.1f} GiB of rows ({error.strerror}): free "
+            "some space, or set the environment variable TMPDIR to another folder."
         ) from error
     finally:
         os.close(handle)

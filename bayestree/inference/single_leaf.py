@@ -1,4 +1,4 @@
-"""The posterior of a tree without a split, which is that of its leaf and in closed form."""
+"""The posterior of a tree without a split: the conjugate posterior of its leaf."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def single_leaf(
     Parameters
     ----------
     init : Posterior
-        Of a tree without a split.
+        A tree without a split.
     data : Data
         n rows.
     n_chains, n_draws : int
@@ -33,29 +33,29 @@ def single_leaf(
     Returns
     -------
     Posterior
-        ``stats`` holds ``log_p`` and ``log_q``, whose difference is the log-evidence at every draw.
+        ``stats`` holds ``log_p`` and ``log_q``; their difference is the log-evidence.
 
     Raises
     ------
     ValueError
-        If the tree splits, or a count is below 1.
+        If the tree has splits, or a count is below 1.
     """
     model = init.model
     if model.topology.n_nodes:
-        raise ValueError(f"init must be of a tree without a split, got {model.topology}.")
+        raise ValueError(f"init must be a tree without a split, got {model.topology}.")
     check_counts(n_chains=n_chains, n_draws=n_draws)
     sites = init.point_sites(data.X)
-    law = model.leaf.posterior(leaf_sums(model, sites, data))
+    exact = model.leaf.posterior(leaf_sums(model, sites, data))
     shape = (n_chains, n_draws)
     with seeded(draw_seed(random_state)), torch.no_grad():
-        drawn = [sites | law.sample() for _ in range(n_chains * n_draws)]
-        log_q = np.array([float(law.log_prob(draw)) for draw in drawn])
-        # no split, no prior but that of the leaf
+        drawn = [sites | exact.sample() for _ in range(n_chains * n_draws)]
+        log_q = np.array([float(exact.log_prob(draw)) for draw in drawn])
+        # without splits, the only prior is that of the leaf
         log_p = np.array(
             [float(model.leaf.log_prob(d) + model.log_likelihood(d, *data)) for d in drawn]
         )
     stacked = {name: torch.stack([draw[name] for draw in drawn]).cpu().numpy() for name in sites}
-    point = {name: value.cpu().numpy() for name, value in (sites | law.mean()).items()}
+    point = {name: value.cpu().numpy() for name, value in (sites | exact.mean()).items()}
     return replace(
         init,
         draws={name: value.reshape(shape + value.shape[1:]) for name, value in stacked.items()},

@@ -43,11 +43,11 @@ from bayestree.inference.training import (
 from bayestree.models.soft_tree import SoftTree
 
 FINAL_RATE = 0.01
-POINT_GUIDES = ("AutoDelta", "AutoLaplaceApproximation")  # as they are fitted: points
+POINT_GUIDES = ("AutoDelta", "AutoLaplaceApproximation")  # point masses during the fit
 ELBO_DRAWS = 16
-ELBO_ROWS = 100_000  # about so many rows are scored for an ELBO, all of them 4 times at least
-POLISH_DRAWS = 64  # on which a polish is judged
-POLISH_RATE, POLISH_SHARE = 0.1, 0.2  # of the learning rate and the epochs, after a search
+ELBO_ROWS = 100_000  # draws x rows of a final ELBO, with at least 4 draws
+POLISH_DRAWS = 64  # draws used to compare the fits before and after polishing
+POLISH_RATE, POLISH_SHARE = 0.1, 0.2  # learning rate and epochs of polishing, relative to a fit
 
 
 def svi(
@@ -156,7 +156,7 @@ def svi(
     if guide != "polytope" and steepness is not None:
         raise ValueError(
             f"steepness is annealed by the package's own guide only, got {steepness} with "
-            f"{guide!r}: leave it out, and give the model the steepness that it is to have."
+            f"{guide!r}: omit it, and set the steepness of the model instead."
         )
     settings = {
         "guide": guide,
@@ -175,7 +175,7 @@ def svi(
         with seeded(draw_seed(generator)):
             fits.append(run(model, data, init, settings, n_draws, progress))
     best = max(fits, key=lambda fit: float(fit.stats["final_elbo"]))
-    if not data.mapped:  # each draw would be a pass over the file
+    if not data.mapped:  # otherwise every draw would need a pass over the file
         densities = [log_joint(best.model_of_draws, _on(data, s), data) for s in best.each()]
         best = replace(best, stats={**best.stats, "log_p": np.array([densities])})
     warn_of_loose(best)
@@ -183,13 +183,7 @@ def svi(
 
 
 def check_guide(name: str) -> None:
-    """Refuse names of no guide.
-
-    Raises
-    ------
-    ValueError
-        If ``name`` is neither ``"polytope"`` nor a guide of Pyro that starts from given values.
-    """
+    """Raise ValueError unless ``name`` is ``"polytope"`` or an autoguide with ``init_loc_fn``."""
     kind: Any = getattr(autoguide, name, None)
     known = isinstance(kind, type) and issubclass(kind, autoguide.AutoGuide)
     abstract = kind in (autoguide.AutoGuide, autoguide.AutoContinuous)
@@ -235,7 +229,7 @@ def _fit_polytope(
 def _polish(
     guide: PolytopeGuide, data: Data, settings: dict[str, Any], progress: bool
 ) -> tuple[PolytopeGuide, list[float]]:
-    """A joint fit at a small rate, kept if the bound does not fall; and its trace."""
+    """A joint fit with a small learning rate, kept if the ELBO does not fall, and its trace."""
     polished = copy.deepcopy(guide)
     gentle = {
         "learning_rate": POLISH_RATE * settings["learning_rate"],
@@ -288,7 +282,7 @@ def _climb(
 
 @torch.no_grad()
 def evaluate_elbo(guide: PolytopeGuide, data: Data, n_draws: int | None = None) -> Tensor:
-    """ELBO on all rows, untempered: the mean of ``n_draws`` one-draw estimates."""
+    """Untempered ELBO on all rows: the mean of ``n_draws`` one-draw estimates."""
     if n_draws is None:
         n_draws = min(max(ELBO_ROWS // len(data.X), 4), 64)
     draws = [guide.expected_log_likelihood(data) for _ in range(n_draws)]
@@ -303,8 +297,8 @@ def _fit_autoguide(
     n_draws: int,
     progress: bool,
 ) -> Posterior:
-    """Fit one of Pyro's guides to the model as it is stated, in a parameter store of its own."""
-    # the guide takes these tensors for its own, and moves them
+    """Fit one of Pyro's guides to the Pyro model, in a separate parameter store."""
+    # The guide modifies these tensors in place.
     start = {name: value.clone() for name, value in _on(data, init.point_sites()).items()}
     kind: Any = getattr(autoguide, settings["guide"])
     values = autoguide.initialization.init_to_value(
@@ -316,14 +310,14 @@ def _fit_autoguide(
     optimiser = pyro.optim.ClippedAdam(
         {"lr": settings["learning_rate"], "lrd": FINAL_RATE ** (1 / n_steps)}
     )
-    # A tempered posterior is the posterior of rows that count 1 / kl_weight times.
+    # A tempered posterior is that of rows with weights divided by kl_weight.
     arguments = (data.X, data.y, data.weights / settings["kl_weight"], size)
     loss = Trace_ELBO()
     with pyro.get_param_store().scope():
         guide: Any = kind(poutine.block(model, hide=["obs"]), init_loc_fn=values)
         fit = PyroSVI(model, guide, optimiser, loss)
         trace: list[float] = []
-        parts = {"fit": _FitOfPyro(guide, optimiser, arguments), "trace": trace}
+        parts = {"fit": _PyroState(guide, optimiser, arguments), "trace": trace}
         track = Track(range(settings["epochs"]), settings["guide"], show=progress, parts=parts)
         for _ in track:
             trace.append(-sum(fit.step(*arguments) for _ in range(per_epoch)) / per_epoch)
@@ -335,19 +329,16 @@ def _fit_autoguide(
     log_q = [] if settings["guide"] in POINT_GUIDES else [density for _, density in drawn]
     point = {name: torch.stack([draw[name] for draw in draws]).mean(0) for name in draws[0]}
     if "weight" in point:
-        point["log_weight"] = point["weight"].log()  # as the package's own guide has it
+        point["log_weight"] = point["weight"].log()  # as in the package's own guide
     found = _posterior(model, draws, log_q, point, trace, float(np.mean(bounds)))
-    if settings["guide"] in POINT_GUIDES:  # a mode is no mean
+    if settings["guide"] in POINT_GUIDES:  # a mode, not a mean
         return found
     balance = coefficient_balance(found, data, 1 / settings["kl_weight"])
     return replace(found, stats={**found.stats, **balance})
 
 
-class _FitOfPyro:
-    """A guide of Pyro and its optimiser, as a part of a loop.
-
-    The guide's tensors are those of the parameter store.
-    """
+class _PyroState:
+    """The state of a Pyro guide and its optimiser, for checkpoints."""
 
     def __init__(
         self, guide: Any, optimiser: pyro.optim.PyroOptim, arguments: tuple[Any, ...]
@@ -358,7 +349,7 @@ class _FitOfPyro:
         return {"guide": self.guide.state_dict(), "optimiser": self.optimiser.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.guide(*self.arguments)  # it has no parameters before it is first called
+        self.guide(*self.arguments)  # creates its parameters
         self.guide.load_state_dict(state["guide"])
         self.optimiser.set_state(state["optimiser"])
 
@@ -366,7 +357,7 @@ class _FitOfPyro:
 def _one_draw(
     model: SoftTree, guide: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> tuple[dict[str, Tensor], float]:
-    """Values of the model's sites under one draw of the guide, and their log-density."""
+    """Values of the model's sites in one draw of the guide, and their log-density."""
     drawn = poutine.trace(guide).get_trace(*arguments)
     nodes: dict[str, Any] = poutine.trace(poutine.replay(model, drawn)).get_trace(*arguments).nodes
     sites = {name: nodes[name]["value"].detach() for name in model.dimensions if name in nodes}

@@ -11,7 +11,7 @@ from bayestree.inference import scratch
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
 from bayestree.models.leaves import Leaf
-from bayestree.models.priors import HyperplanePrior, InverseGammaScale
+from bayestree.models.priors import HyperplanePrior
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
@@ -132,14 +132,8 @@ def joined(sites: Sites) -> Tensor:
 
 
 def at_prior_mean(prior: HyperplanePrior, sites: Sites) -> dict[str, Tensor]:
-    """Shrinkages of the hyperplanes at their prior mean, or nothing if the prior has none.
-
-    Their joint mode with the hyperplanes is a pole at zero.
-    """
-    if not isinstance(prior, InverseGammaScale) or "intercept" not in sites:
-        return {}
-    mean = sites["intercept"].new_tensor(prior.shrinkage_shape / prior.shrinkage_rate)
-    return {"shrinkage": mean.expand(sites["intercept"].shape)}
+    """Additional sites of the prior on hyperplanes, if there are hyperplanes, at their means."""
+    return prior.prior_means(sites["intercept"]) if "intercept" in sites else {}
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Why the tree of a fit has a single leaf."""
+"""Reasons why a fitted tree has a single leaf."""
 
 import math
 
@@ -19,20 +19,9 @@ class SingleLeafWarning(UserWarning):
 
 
 def warn_single_leaf(y: Tensor, limits: GrowthLimits, reason: str) -> None:
-    """Warn of a tree without splits, unless nothing else was asked for.
+    """Warn of a tree without splits if y (n,) varies and the limits allow splits.
 
-    Parameters
-    ----------
-    y : Tensor, shape (n,)
-        Of the training rows.
-    limits : GrowthLimits
-    reason : str
-        Which limit prevented the split, and what to change.
-
-    Warns
-    -----
-    SingleLeafWarning
-        If y varies and the limits allow for a split.
+    ``reason`` says which limit prevented the split, and what to change.
     """
     if limits.max_depth > 0 and limits.max_leaves != 1 and bool((y != y[0]).any()):
         warn(
@@ -42,15 +31,9 @@ def warn_single_leaf(y: Tensor, limits: GrowthLimits, reason: str) -> None:
 
 
 def why_not_grown(data: Data, limits: GrowthLimits, best: float = math.nan) -> str:
-    """Which limit kept greedy growth from splitting the root, and what to change.
+    """The limit that kept greedy growth from splitting the root, and what to change.
 
-    Parameters
-    ----------
-    data : Data
-        The rows to grow on.
-    limits : GrowthLimits
-    best : float
-        Gain of the best split that was found, in nats; NaN where there was none.
+    ``best`` is the gain in nats of the best split; NaN if none was found.
     """
     n_rows, weight = len(data.X), float(data.weights.sum())
     needs = {}

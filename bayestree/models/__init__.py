@@ -1,15 +1,20 @@
-"""What is believed: splits, priors, leaves, likelihoods, and the soft tree they make."""
+"""Model parts (splits, priors, leaves, likelihoods) and the soft tree they make up."""
 
 from bayestree.models.leaves import Categorical, Gaussian
 from bayestree.models.networks import Network, SmallConvNet
-from bayestree.models.penalties import FeatureCount, Laplace, Spatial
 from bayestree.models.priors import (
+    FeatureCount,
     Flat,
     FlatWeights,
     GammaProcess,
+    HyperplanePrior,
+    IndependentPrior,
     InverseGammaScale,
+    Laplace,
     LiteralGammaProcess,
     Priors,
+    Spatial,
+    WeightPrior,
 )
 from bayestree.models.soft_tree import SoftTree
 from bayestree.models.splits import Oblique, Polytope
@@ -21,6 +26,8 @@ __all__ = [
     "FlatWeights",
     "GammaProcess",
     "Gaussian",
+    "HyperplanePrior",
+    "IndependentPrior",
     "InverseGammaScale",
     "Laplace",
     "LiteralGammaProcess",
@@ -31,4 +38,5 @@ __all__ = [
     "SmallConvNet",
     "SoftTree",
     "Spatial",
+    "WeightPrior",
 ]

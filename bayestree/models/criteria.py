@@ -30,6 +30,11 @@ class Criterion(ABC):
         """Gain in nats of a split of value ``split`` over no split."""
         return self.nats(split, whole) - self.nats(self.value(whole), whole)
 
+    def hard_gain(self, statistics: Tensor, right: Tensor) -> float:
+        """Gain in nats of a hard split of rows with the given statistics (n, c)."""
+        whole, side = statistics.sum(0), statistics[right].sum(0)
+        return float(self.gain(self.split_value(side, whole), whole))
+
 
 @dataclass(frozen=True)
 class Entropy(Criterion):

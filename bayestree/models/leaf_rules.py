@@ -1,31 +1,31 @@
-"""What leaves predict under TAO, and what that costs."""
+"""Optimal leaves of a deterministic tree under a loss, for alternating optimisation."""
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 
 
 class LeafRule(Protocol):
-    """The best leaves for given rows. ``values`` holds what all leaves say, one entry a leaf."""
+    """Optimal leaves for given rows; ``values`` holds the parameters of each leaf."""
 
-    def start(self, n_leaves: int) -> NDArray[Any]:
-        """What leaves say before they have seen rows: the best single leaf's word."""
+    def start(self, n_leaves: int) -> AnyArray:
+        """Initial values: those of the best single leaf."""
 
-    def fit(self, values: NDArray[Any], leaf: IntArray) -> NDArray[Any]:
-        """Best values, given the leaf (n,) of each row; a leaf without rows keeps its own."""
+    def fit(self, values: AnyArray, leaf: IntArray) -> AnyArray:
+        """Best values given the leaf (n,) of each row; a leaf without rows keeps its values."""
 
-    def loss(self, values: NDArray[Any], leaf: IntArray, rows: IntArray) -> FloatArray:
-        """Loss of each of ``rows`` in the leaf of the same place, without its weight."""
+    def loss(self, values: AnyArray, leaf: IntArray, rows: IntArray) -> FloatArray:
+        """Unweighted loss of each of ``rows`` in the corresponding entry of ``leaf``."""
 
-    def penalty(self, values: NDArray[Any]) -> float:
-        """What the objective adds for the leaves."""
+    def penalty(self, values: AnyArray) -> float:
+        """Penalty of the leaves in the objective."""
+        return 0.0
 
 
-class MajorityLeaves:
-    """The class of most weight, under 0/1 loss; where two have as much, the leaf's own stays.
+class MajorityLeaves(LeafRule):
+    """The class of largest weight, under 0/1 loss; on ties a leaf keeps its class.
 
     Parameters
     ----------
@@ -41,21 +41,18 @@ class MajorityLeaves:
         most = np.bincount(self.y, self.weights, self.n_classes).argmax()
         return np.full(n_leaves, most, dtype=np.int64)
 
-    def fit(self, values: NDArray[Any], leaf: IntArray) -> IntArray:
+    def fit(self, values: AnyArray, leaf: IntArray) -> IntArray:
         cell = leaf * self.n_classes + self.y
         counts = np.bincount(cell, self.weights, len(values) * self.n_classes)
         counts = counts.reshape(len(values), self.n_classes)
-        own = counts[np.arange(len(values)), values]
-        return np.where(counts.max(axis=1) > own, counts.argmax(axis=1), values)
+        current = counts[np.arange(len(values)), values]
+        return np.where(counts.max(axis=1) > current, counts.argmax(axis=1), values)
 
-    def loss(self, values: NDArray[Any], leaf: IntArray, rows: IntArray) -> FloatArray:
+    def loss(self, values: AnyArray, leaf: IntArray, rows: IntArray) -> FloatArray:
         return (values[leaf] != self.y[rows]).astype(np.float64)
 
-    def penalty(self, values: NDArray[Any]) -> float:
-        return 0.0
 
-
-class MeanLeaves:
+class MeanLeaves(LeafRule):
     """The mean of y, under squared loss.
 
     Parameters
@@ -69,19 +66,16 @@ class MeanLeaves:
     def start(self, n_leaves: int) -> FloatArray:
         return np.full(n_leaves, np.average(self.y, weights=self.weights))
 
-    def fit(self, values: NDArray[Any], leaf: IntArray) -> FloatArray:
+    def fit(self, values: AnyArray, leaf: IntArray) -> FloatArray:
         mass = np.bincount(leaf, self.weights, len(values))
         total = np.bincount(leaf, self.weights * self.y, len(values))
         return np.where(mass > 0, total / np.where(mass > 0, mass, 1.0), values)
 
-    def loss(self, values: NDArray[Any], leaf: IntArray, rows: IntArray) -> FloatArray:
+    def loss(self, values: AnyArray, leaf: IntArray, rows: IntArray) -> FloatArray:
         return (self.y[rows] - values[leaf]) ** 2
 
-    def penalty(self, values: NDArray[Any]) -> float:
-        return 0.0
 
-
-class LinearLeaves:
+class LinearLeaves(LeafRule):
     """Ridge regression in every leaf, under squared loss plus ``ridge`` |slope|^2.
 
     ``values`` has d + 1 columns: the slopes, and the prediction where all features are 0.
@@ -91,12 +85,10 @@ class LinearLeaves:
     X : array, shape (n, d)
     y, weights : arrays, shape (n,)
     ridge : float
-        Above 0; in units of the loss, for features on the scale of ``X``.
+        Positive penalty in units of the loss, for features on the scale of ``X``.
     """
 
-    def __init__(
-        self, X: NDArray[np.floating], y: FloatArray, weights: FloatArray, ridge: float
-    ) -> None:
+    def __init__(self, X: AnyArray, y: FloatArray, weights: FloatArray, ridge: float) -> None:
         self.X, self.y, self.weights, self.ridge = X, y, weights, ridge
 
     def start(self, n_leaves: int) -> FloatArray:
@@ -104,7 +96,7 @@ class LinearLeaves:
         values[:, -1] = np.average(self.y, weights=self.weights)
         return values
 
-    def fit(self, values: NDArray[Any], leaf: IntArray) -> FloatArray:
+    def fit(self, values: AnyArray, leaf: IntArray) -> FloatArray:
         found = values.copy()
         order = np.argsort(leaf, kind="stable")
         ends = np.cumsum(np.bincount(leaf, minlength=len(values)))
@@ -116,18 +108,16 @@ class LinearLeaves:
                 )
         return found
 
-    def loss(self, values: NDArray[Any], leaf: IntArray, rows: IntArray) -> FloatArray:
+    def loss(self, values: AnyArray, leaf: IntArray, rows: IntArray) -> FloatArray:
         slopes = values[leaf, :-1]
         guess = np.einsum("ij,ij->i", self.X[rows], slopes) + values[leaf, -1]
         return (self.y[rows] - guess) ** 2
 
-    def penalty(self, values: NDArray[Any]) -> float:
+    def penalty(self, values: AnyArray) -> float:
         return float(self.ridge * (values[:, :-1] ** 2).sum())
 
 
-def ridge_fit(
-    X: NDArray[np.floating], y: FloatArray, weights: FloatArray, ridge: float
-) -> FloatArray:
+def ridge_fit(X: AnyArray, y: FloatArray, weights: FloatArray, ridge: float) -> FloatArray:
     """Slopes (d) and, last, intercept that minimise sum w (y - a - s.x)^2 + ridge |s|^2."""
     center = weights @ X / weights.sum()
     mean = weights @ y / weights.sum()
@@ -135,7 +125,7 @@ def ridge_fit(
     target = (y - mean) * np.sqrt(weights)
     n_rows, n_features = rows.shape
     if n_rows < n_features:
-        # the same slopes from the smaller of the two systems of equations
+        # the dual system has the same solution and is smaller
         slope = rows.T @ np.linalg.solve(rows @ rows.T + ridge * np.eye(n_rows), target)
     else:
         slope = np.linalg.solve(rows.T @ rows + ridge * np.eye(n_features), rows.T @ target)

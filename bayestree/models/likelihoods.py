@@ -1,18 +1,27 @@
 """Likelihoods: how a soft tree is compared with y."""
 
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pyro
 import torch
-from numpy.typing import NDArray
 from pyro import poutine
 from torch import Tensor
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.models.leaf_rules import LeafRule, LinearLeaves, MajorityLeaves, MeanLeaves
 from bayestree.models.leaves import Leaf
 from bayestree.models.sites import Sites
+
+Rows = tuple[AnyArray, AnyArray, FloatArray]  # X (n, d), y (n,), weights (n,)
+
+
+class Batch(NamedTuple):
+    """Rows of the Pyro model: log P(leaf | x), shape (n, L), y (n,) if observed, weights (n,)."""
+
+    log_prob: Tensor
+    y: Tensor | None
+    weights: Tensor
 
 
 class Likelihood(str):
@@ -56,24 +65,16 @@ class Likelihood(str):
             "together without a distribution of y; use model.with_(likelihood='mixture')."
         )
 
-    def state(
-        self,
-        leaf: Leaf,
-        sites: Sites,
-        log_prob: Tensor,
-        y: Tensor | None,
-        weights: Tensor,
-        plate: pyro.plate,
-    ) -> Tensor:
-        """State the rows in Pyro given log P(leaf | x), shape (n, L), and weights (n,).
+    def state(self, leaf: Leaf, sites: Sites, batch: Batch, plate: pyro.plate) -> Tensor:
+        """State the rows of a plate in Pyro.
 
-        Without y the value is a sample of it or, for plug-in leaves, ``log_prob``.
+        Without y the value is a sample of it or, for plug-in leaves, ``batch.log_prob``.
         """
-        if y is None:
-            return pyro.deterministic("leaf_log_prob", log_prob)
-        scale = plate.size / len(log_prob)
-        pyro.factor("obs", scale * self.value(log_prob, leaf, y, weights))
-        return y
+        if batch.y is None:
+            return pyro.deterministic("leaf_log_prob", batch.log_prob)
+        scale = plate.size / len(batch.log_prob)
+        pyro.factor("obs", scale * self.value(batch.log_prob, leaf, batch.y, batch.weights))
+        return batch.y
 
     def joint(self, leaf: Leaf, sites: Sites, log_prob: Tensor, y: Tensor) -> Tensor:
         """Log of the contribution of each leaf to each row, shape (n, L)."""
@@ -92,15 +93,11 @@ class Likelihood(str):
         """Log-likelihood or objective of weighted rows, a scalar."""
         raise NotImplementedError
 
-    def rule(
-        self,
-        leaf: Leaf,
-        X: NDArray[np.floating],
-        y: NDArray[Any],
-        weights: FloatArray,
-        ridge: float | None,
-    ) -> LeafRule:
-        """Rule for optimal leaves under the loss of the deterministic tree."""
+    def rule(self, leaf: Leaf, rows: Rows, ridge: float | None) -> LeafRule:
+        """Rule for optimal leaves under the loss of the deterministic tree.
+
+        With ``ridge`` leaves are linear, with this penalty on their slopes.
+        """
         losses = [name for name, one in LIKELIHOODS.items() if one.deterministic]
         raise ValueError(
             "tao minimises the loss of a deterministic tree: likelihood must be one of "
@@ -117,18 +114,11 @@ class Mixture(Likelihood):
     def check_mixture(self, method: str) -> None:
         """Accept."""
 
-    def state(
-        self,
-        leaf: Leaf,
-        sites: Sites,
-        log_prob: Tensor,
-        y: Tensor | None,
-        weights: Tensor,
-        plate: pyro.plate,
-    ) -> Tensor:
-        with plate, poutine.scale(scale=weights):
-            observed: Tensor = pyro.sample("obs", leaf.observe(sites, log_prob), obs=y)
-        return observed
+    def state(self, leaf: Leaf, sites: Sites, batch: Batch, plate: pyro.plate) -> Tensor:
+        with plate, poutine.scale(scale=batch.weights):
+            distribution = leaf.observe(sites, batch.log_prob)
+            y: Tensor = pyro.sample("obs", distribution, obs=batch.y)
+        return y
 
     def joint(self, leaf: Leaf, sites: Sites, log_prob: Tensor, y: Tensor) -> Tensor:
         return log_prob + leaf.log_density(sites, y)
@@ -169,17 +159,10 @@ class Misclassification(Likelihood):
         counts = joint.exp().T @ leaf.statistics(y, weights)
         return counts.amax(-1).sum() - weights.sum()
 
-    def rule(
-        self,
-        leaf: Leaf,
-        X: NDArray[np.floating],
-        y: NDArray[Any],
-        weights: FloatArray,
-        ridge: float | None,
-    ) -> LeafRule:
+    def rule(self, leaf: Leaf, rows: Rows, ridge: float | None) -> LeafRule:
         if ridge is not None:
             raise ValueError("leaf_ridge is for linear leaves under squared loss, not for classes.")
-        return MajorityLeaves(y, weights, leaf.n_classes)
+        return MajorityLeaves(*rows[1:], leaf.n_classes)
 
 
 def _sum_of_squares(joint: Tensor, y: Tensor, weights: Tensor) -> Tensor:
@@ -198,20 +181,10 @@ class SquaredError(Likelihood):
     def value(self, joint: Tensor, leaf: Leaf, y: Tensor, weights: Tensor) -> Tensor:
         return -_sum_of_squares(joint, y, weights)
 
-    def rule(
-        self,
-        leaf: Leaf,
-        X: NDArray[np.floating],
-        y: NDArray[Any],
-        weights: FloatArray,
-        ridge: float | None,
-    ) -> LeafRule:
-        target = y.astype(np.float64)
-        return (
-            MeanLeaves(target, weights)
-            if ridge is None
-            else LinearLeaves(X, target, weights, ridge)
-        )
+    def rule(self, leaf: Leaf, rows: Rows, ridge: float | None) -> LeafRule:
+        X, y, weights = rows
+        y = y.astype(np.float64)
+        return MeanLeaves(y, weights) if ridge is None else LinearLeaves(X, y, weights, ridge)
 
 
 class Variance(Likelihood):

@@ -1,4 +1,4 @@
-"""Splits by a network of the user's: one torch module for each node (E2EDT, section 2.4)."""
+"""Splits by user-defined networks: one torch module per node (E2EDT, section 2.4)."""
 
 import math
 import threading
@@ -21,32 +21,32 @@ from bayestree.network_tree import ROWS, NetworkTree
 from bayestree.routed_tree import Frame
 from bayestree.topology import Topology
 
-PREFIX = "network."  # of the sites, before the names of a module's parameters
+PREFIX = "network."  # of site names, followed by the names of the module's parameters
 MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
 
 
 @dataclass(frozen=True)
 class Network:
-    """A split by a torch module, whose one output is the log-odds f of going right.
+    """A split by a torch module with one output, the log-odds f of going right.
 
-    Every node has parameters of its own, the sites ``"network.NAME"`` with one entry for each
-    node first. P(right) is logistic in f, as for :class:`Oblique`; the prior is flat.
+    Every node has separate parameters, the sites ``"network.NAME"`` with the nodes as first
+    dimension. P(right) is logistic in f, as for :class:`Oblique`; the prior is flat.
 
     Parameters
     ----------
     build : callable
-        Makes a module from the number of features, n_features -> nn.Module. It maps rows (n, d),
-        on the scale of the fit, to f, (n, 1) or (n,). It may be a function, a class whose
-        instances are equal when they build the same, or :class:`SmallConvNet`.
+        Creates a module for a number of features, n_features -> nn.Module, that maps rows (n, d)
+        on the scale of the fit to f, (n, 1) or (n,). A function, a class whose instances compare
+        equal if they build the same module, or :class:`SmallConvNet`.
 
     Raises
     ------
     TypeError
-        If ``build`` cannot be called or hashed, or, when it is first used, makes no module.
+        If ``build`` cannot be called or hashed, or does not return a module when first used.
     ValueError
-        When first used: for a module without parameters, with buffers, frozen parameters,
-        dropout or batch normalisation, with an output of another shape, or that treats rows
-        together or not always alike.
+        When first used, if the module has no parameters, or has buffers, frozen parameters,
+        dropout or batch normalisation, an output of another shape, or an output that depends on
+        other rows or on chance.
 
     Examples
     --------
@@ -65,11 +65,11 @@ class Network:
         if not callable(self.build) or not isinstance(self.build, Hashable):
             raise TypeError(
                 "build must be a hashable callable, n_features -> nn.Module, got "
-                f"{self.build!r}; a function or a frozen dataclass with __call__ will do."
+                f"{self.build!r}; use a function or a frozen dataclass with __call__."
             )
 
     def module(self, n_features: int) -> nn.Module:
-        """A new module, checked; drawn from torch's generator as its layers are."""
+        """Create and check a module, initialised from torch's generator."""
         made = self.build(n_features)
         _check(made, n_features)
         return made.eval()
@@ -85,7 +85,7 @@ class Network:
         return tuple(site for site in sites if site.startswith(PREFIX))
 
     def start(self, n_nodes: int, n_features: int, like: Tensor) -> dict[str, Tensor]:
-        """Parameters of new modules as their layers draw them."""
+        """Parameters of newly initialised modules."""
         sites = {
             site: like.new_empty(shape)
             for site, shape in self.shapes(Size(n_nodes, 1, n_features, n_nodes + 1)).items()
@@ -96,7 +96,7 @@ class Network:
         return sites
 
     def state(self, priors: Priors, size: Size, like: Tensor) -> dict[str, Tensor]:
-        """State the sites, of a flat prior; ``priors`` are those of linear splits."""
+        """State the sites with a flat prior; ``priors`` apply to linear splits only."""
         with pyro.plate("node", size.n_nodes, dim=-1):
             return {
                 site: pyro.sample(site, Constant(like, shape[1:]).to_event(len(shape) - 1))
@@ -107,20 +107,20 @@ class Network:
         """Log-density of the sites, 0 everywhere."""
         return {"network": next(iter(sites.values())).new_zeros(())}
 
-    def log_odds(self, sites: Sites, X: Tensor, asked: Tensor | None = None) -> Tensor:
-        """Output f of each node's network, shape (n, V); 0 where it is not asked for."""
+    def log_odds(self, sites: Sites, X: Tensor, needed: Tensor | None = None) -> Tensor:
+        """Output f of each node's network, shape (n, V); 0 where it is not needed."""
         n_nodes = len(sites[self.parameters(sites)[0]])
-        if asked is None or asked.numel() == 0:
+        if needed is None or needed.numel() == 0:
             return self.node_log_odds(sites, X.expand(n_nodes, *X.shape)).T
         columns = []
-        for node, rows in enumerate(asked.T):
+        for node, rows in enumerate(needed.T):
             column = X.new_zeros(len(X))
             column[rows] = self._of_node(sites, node, X[rows])
             columns.append(column)
         return torch.stack(columns, dim=1)
 
     def node_log_odds(self, sites: Sites, X: Tensor) -> Tensor:
-        """Output (V, m) for rows X (V, m, d), each of its own node's network."""
+        """Output (V, m) of each node's network for its rows X (V, m, d)."""
         n_nodes, n_rows, _ = X.shape
         if n_nodes == 0 or n_rows == 0:
             return X.new_zeros(n_nodes, n_rows)
@@ -141,8 +141,8 @@ class Network:
         return routing.vote(odds.T.unsqueeze(1), odds.new_zeros(odds.shape[1], 1))
 
     def tree(self, topology: Topology, point: Arrays, frame: Frame) -> NetworkTree:
-        own = {k.removeprefix(PREFIX): v for k, v in point.items() if k.startswith(PREFIX)}
-        return NetworkTree.of(topology, self, own, frame)
+        values = {k.removeprefix(PREFIX): v for k, v in point.items() if k.startswith(PREFIX)}
+        return NetworkTree.of(topology, self, values, frame)
 
     def restored(self, topology: Topology, arrays: Arrays, names: Names) -> NetworkTree:
         return NetworkTree.restored(topology, self, arrays, names)
@@ -158,12 +158,12 @@ class SmallConvNet:
     Parameters
     ----------
     image_shape : tuple of int
-        (height, width), or (channels, height, width), of the image that a row holds.
+        (height, width) or (channels, height, width) of the image in each row.
 
     Raises
     ------
     ValueError
-        If the image is smaller than 16 x 16, or, when called, a row does not hold it.
+        If the image is smaller than 16 x 16, or, when called, rows have another size.
     """
 
     image_shape: tuple[int, ...]
@@ -182,7 +182,7 @@ class SmallConvNet:
         if n_features != math.prod(self.image_shape):
             raise ValueError(
                 f"image_shape {self.image_shape} has {math.prod(self.image_shape)} pixels, but "
-                f"rows have {n_features} columns; give the shape of the image in a row."
+                f"rows have {n_features} columns; set the shape of the image in each row."
             )
         *channels, height, width = self.image_shape
         left = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
@@ -202,7 +202,7 @@ class SmallConvNet:
 
 
 class _MaxPool(nn.Module):
-    """Max-pooling 2 x 2: ``nn.MaxPool2d(2)``, three times as fast where there is no gradient."""
+    """Max-pooling 2 x 2: ``nn.MaxPool2d(2)``, three times as fast without gradients."""
 
     def forward(self, image: Tensor) -> Tensor:
         if torch.is_grad_enabled():
@@ -214,36 +214,36 @@ class _MaxPool(nn.Module):
 
 @lru_cache(maxsize=64)
 def _template(split: Network, n_features: int, thread: int) -> nn.Module:  # noqa: ARG001
-    """A module through which the values of all nodes pass, one after the other.
+    """A module that is evaluated with the parameters of one node after another.
 
-    One for each thread, because a call replaces its parameters for a while. That it exists must
-    leave no trace in the generator, or what is drawn next would depend on what ran before.
+    There is one per thread, because a call temporarily replaces its parameters. Its creation must
+    not advance the generator, or later draws would depend on the state of this cache.
     """
     with torch.random.fork_rng(devices=[]):
         return split.module(n_features)
 
 
 def _check(module: nn.Module, n_features: int) -> None:
-    """Refuse what is not a function of one row and of parameters that are all fitted."""
+    """Raise unless the module is a function of one row and of trainable parameters."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"build must return a torch.nn.Module, got {type(module).__name__}.")
     mixing = [name for name, part in module.named_modules() if isinstance(part, MIXING)]
     if mixing:
         raise ValueError(
             "the module that build returns has dropout or batch normalisation "
-            f"({', '.join(mixing)}), by which a row's side depends on chance or on other rows; "
-            "leave it out, or use LayerNorm or GroupNorm."
+            f"({', '.join(mixing)}), which make a row's side depend on chance or on other rows; "
+            "remove them, or use LayerNorm or GroupNorm."
         )
     buffers = [name for name, _ in module.named_buffers()]
     if buffers:
         raise ValueError(
-            f"the module that build returns has buffers ({', '.join(buffers)}), which are no "
-            "sites and would be lost; make constants inside forward."
+            f"the module that build returns has buffers ({', '.join(buffers)}), which are not "
+            "sites and would be lost; create constants inside forward."
         )
     frozen = [name for name, value in module.named_parameters() if not value.requires_grad]
     if frozen or not list(module.parameters()):
         raise ValueError(
-            "the module that build returns must have parameters, all of them to be fitted"
+            "the module that build returns must have parameters, all of them trainable"
             + (f"; these have requires_grad=False: {', '.join(frozen)}." if frozen else ".")
         )
     _check_output(module, n_features)
@@ -251,7 +251,7 @@ def _check(module: nn.Module, n_features: int) -> None:
 
 @torch.no_grad()
 def _check_output(module: nn.Module, n_features: int) -> None:
-    """Refuse other shapes than (n, 1) and (n,), and rows that bear on each other."""
+    """Raise unless the output is (n, 1) or (n,) and each row's is independent of other rows."""
     dtype = next(module.parameters()).dtype
     rows = torch.linspace(-1, 1, 3 * n_features, dtype=dtype).view(3, n_features)
     together = module.eval()(rows)
@@ -264,6 +264,6 @@ def _check_output(module: nn.Module, n_features: int) -> None:
     alone = torch.cat([module(row.unsqueeze(0)).reshape(1) for row in rows])
     if not torch.allclose(together.reshape(3), alone, rtol=1e-3, atol=1e-5):
         raise ValueError(
-            "the module that build returns must treat each row alone and always alike; alone and "
-            "together, rows give it different values."
+            "the module that build returns must be a deterministic function of each row; its "
+            "outputs for single rows and for all rows together differ."
         )

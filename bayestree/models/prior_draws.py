@@ -1,4 +1,4 @@
-"""Draws of the parameters of a soft tree from its priors, as the model itself states them."""
+"""Draws of the parameters of a soft tree from its priors, by running the Pyro model."""
 
 from typing import Any
 
@@ -30,17 +30,17 @@ def sample_prior(
     n_draws : int
     random_state : int, RandomState or Generator, optional
     dtype : torch.dtype
-        Float32 underflows where the priors are of small shape.
+        Float32 underflows where the shapes of the priors are small.
 
     Returns
     -------
     dict of Tensor, each of shape (n_draws, ...)
-        By site name; ``weight`` is left to ``log_weight``.
+        By site name, without the deterministic site ``weight``.
 
     Raises
     ------
     ValueError
-        If a prior is improper, so that there is nothing to draw from, or ``n_draws`` is below 1.
+        If a prior is improper, or ``n_draws`` is below 1.
     """
     if n_draws < 1:
         raise ValueError(f"n_draws must be 1 or more, got {n_draws}.")
@@ -56,12 +56,8 @@ def sample_prior(
 
 
 def improper_priors(model: SoftTree) -> list[str]:
-    """Names of the priors in force that are no distributions."""
-    weight, hyperplane = model.priors.weight, model.priors.hyperplane
-    found = [] if hyperplane.proper else [type(hyperplane).__name__]
-    if model.split.weighted and not weight.proper:
-        found.append(type(weight).__name__)
-    return found
+    """Names of the model's improper priors."""
+    return [type(prior).__name__ for prior in model.split_priors if not prior.proper]
 
 
 def site_names(model: SoftTree, n_features: int) -> set[str]:
@@ -73,8 +69,8 @@ def site_names(model: SoftTree, n_features: int) -> set[str]:
 def _stated(
     model: SoftTree, n_features: int, n_draws: int, dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """Values of all sites under one more plate, of draws, to the left of the model's own."""
-    # Pyro has no plates of size 0: a tree without a split is cut out of a stump.
+    """Values of all sites, with a plate of draws to the left of the model's plates."""
+    # Pyro has no plates of size 0: the sites of a tree without a split are cut from a stump's.
     stated = model if model.topology.n_nodes else model.with_(topology=Topology.stump())
 
     def many() -> None:
@@ -86,7 +82,7 @@ def _stated(
     found, shapes = {}, stated.shapes(n_features)
     for name, dims in stated.dimensions.items():
         if name in nodes and not nodes[name]["infer"].get("_deterministic"):
-            # Plates that a site is outside of are dimensions of length 1.
+            # plates that a site does not belong to are dimensions of length 1
             value = nodes[name]["value"].reshape(n_draws, *shapes[name])
             found[name] = value[:, : lengths[dims[0]]] if dims else value
     return found

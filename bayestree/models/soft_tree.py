@@ -9,7 +9,7 @@ from torch import Tensor
 from bayestree import routing
 from bayestree.models import likelihoods
 from bayestree.models.leaves import Categorical, Leaf
-from bayestree.models.priors import InverseGammaScale, Priors
+from bayestree.models.priors import Prior, Priors
 from bayestree.models.sites import DIMENSIONS, Sites, Size
 from bayestree.models.splits import Polytope, Split
 from bayestree.topology import Topology
@@ -95,9 +95,9 @@ class SoftTree:
         plate = pyro.plate("data", len(X), subsample_size=subsample_size, dim=-1)
         with plate as rows:
             log_prob = self.leaf_log_probs(sites, X[rows])
-        observed = None if y is None else y[rows]
         weight = X.new_ones(len(log_prob)) if weights is None else weights[rows]
-        return self.likelihood.state(self.leaf, sites, log_prob, observed, weight, plate)
+        batch = likelihoods.Batch(log_prob, None if y is None else y[rows], weight)
+        return self.likelihood.state(self.leaf, sites, batch, plate)
 
     def state_parameters(self, n_features: int, like: Tensor) -> dict[str, Tensor]:
         """State the priors in Pyro: sample the sites of splits and, unless plug-in, leaves.
@@ -188,11 +188,14 @@ class SoftTree:
 
     def collapsed(self) -> "SoftTree":
         """The same model with the scales of the hyperplanes integrated out."""
-        prior = self.priors.hyperplane
-        if not isinstance(prior, InverseGammaScale):
-            return self
-        priors = replace(self.priors, hyperplane=replace(prior, form="collapsed"))
-        return self.with_(priors=priors)
+        return self.with_(
+            priors=replace(self.priors, hyperplane=self.priors.hyperplane.collapsed())
+        )
+
+    @property
+    def split_priors(self) -> tuple[Prior, ...]:
+        """The priors in use: that on hyperplanes and, where experts have weights, that on these."""
+        return (self.priors.hyperplane, *(self.priors.weight,) * self.split.weighted)
 
     def with_(self, **changes: object) -> "SoftTree":
         """A copy of the model with the given fields replaced."""

@@ -8,6 +8,7 @@ import numpy as np
 import pyro
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bayestree import routing
 from bayestree.models.priors import Plates, Priors
@@ -21,62 +22,60 @@ Names = Mapping[str, tuple[str, ...]]  # feature_names and class_names
 
 
 class Split(Protocol):
-    """A family of splits, and what the rest of the package needs to know of it."""
+    """A family of splits."""
 
     @property
     def n_experts(self) -> int:
-        """Most experts of a node, K."""
+        """Maximum number of experts of a node, K."""
 
     @property
     def weighted(self) -> bool:
-        """Whether experts have weights of their own, the site ``log_weight``."""
+        """Whether experts have weights, the site ``log_weight``."""
 
-    def scores(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
+    def scores(self, sites: Sites, X: Tensor) -> Tensor:
         """Score of each row at each node, shape (n, V); the split is at log 2."""
 
     def shapes(self, size: Size) -> dict[str, tuple[int, ...]]:
-        """Shape of each of its sites, which gradients move; the nodes come first."""
+        """Shape of each differentiable site, with the nodes as first dimension."""
 
     def parameters(self, sites: Iterable[str]) -> tuple[str, ...]:
-        """Those of the names of sites that are its own."""
+        """Names of the sites that belong to the split."""
 
-    def state(self, priors: Priors, size: Size, like: torch.Tensor) -> dict[str, torch.Tensor]:
+    def state(self, priors: Priors, size: Size, like: Tensor) -> dict[str, Tensor]:
         """Sample its sites inside the Pyro model and return them."""
 
-    def log_priors(self, priors: Priors, sites: Sites) -> dict[str, torch.Tensor]:
-        """Log-density of each family of its parameters, scalars."""
+    def log_priors(self, priors: Priors, sites: Sites) -> dict[str, Tensor]:
+        """Log-density of each group of its parameters, scalars."""
 
-    def log_odds(
-        self, sites: Sites, X: torch.Tensor, asked: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def log_odds(self, sites: Sites, X: Tensor, needed: Tensor | None = None) -> Tensor:
         """Log-odds of going right of each row at each node, shape (n, V).
 
-        ``asked`` is a bool (n, V) of those that matter, by default all. A split that works row by
-        row saves itself the others and gives 0.
+        ``needed`` (n, V) marks the entries that are used, by default all. A split that is
+        evaluated row by row may skip the others and return 0.
         """
 
     def tree(self, topology: Topology, point: Arrays, frame: Frame) -> RoutedTree:
-        """The deterministic tree of such splits, its leaves still without values.
+        """The deterministic tree of such splits, without leaf values.
 
         ``point`` holds the sites of one point estimate, on features in the units of ``frame``.
         """
 
     def restored(self, topology: Topology, arrays: Arrays, names: Names) -> RoutedTree:
-        """The deterministic tree that had these ``arrays()``, with its names."""
+        """Restore a deterministic tree from its ``arrays()`` and names."""
 
 
 class StumpSplit(Split, Protocol):
     """A split that can be fitted to many nodes at once from a random start."""
 
-    def start(self, n_nodes: int, n_features: int, like: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Random parameters of ``n_nodes`` nodes, of dtype and device of ``like``."""
+    def start(self, n_nodes: int, n_features: int, like: Tensor) -> dict[str, Tensor]:
+        """Random parameters of ``n_nodes`` nodes, on the dtype and device of ``like``."""
 
-    def node_log_odds(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
-        """Log-odds (V, m) of rows X (V, m, d), each at its own node."""
+    def node_log_odds(self, sites: Sites, X: Tensor) -> Tensor:
+        """Log-odds (V, m) of the rows X (V, m, d) of each node."""
 
 
 class _Linear:
-    """What splits of linear experts share: the sites of the experts, and their priors."""
+    """Base of splits by linear experts: sites and priors of the experts."""
 
     weighted: ClassVar[bool]
 
@@ -90,9 +89,9 @@ class _Linear:
     def parameters(self, sites: Iterable[str]) -> tuple[str, ...]:
         return self._names
 
-    def state(self, priors: Priors, size: Size, like: torch.Tensor) -> dict[str, torch.Tensor]:
+    def state(self, priors: Priors, size: Size, like: Tensor) -> dict[str, Tensor]:
         plates = Plates.of(size)
-        sites: dict[str, torch.Tensor] = {}
+        sites: dict[str, Tensor] = {}
         if self.weighted:
             sites["log_weight"] = priors.weight.state(size, like, plates)
             pyro.deterministic("weight", sites["log_weight"].exp())
@@ -108,7 +107,7 @@ class _Linear:
         every: dict[str, Any] = {**arrays, **names}
         return Tree(topology, **every)
 
-    def log_priors(self, priors: Priors, sites: Sites) -> dict[str, torch.Tensor]:
+    def log_priors(self, priors: Priors, sites: Sites) -> dict[str, Tensor]:
         parts = {"hyperplane": priors.hyperplane.log_prob(sites)}
         if self.weighted:
             parts["weight"] = priors.weight.log_prob(sites)
@@ -124,7 +123,7 @@ class Polytope(_Linear):
     Parameters
     ----------
     n_experts : int
-        K, the most facets a node may have (the truncation of the gamma process).
+        K, the maximum number of facets of a node (the truncation of the gamma process).
     """
 
     n_experts: int = 20
@@ -134,12 +133,10 @@ class Polytope(_Linear):
         if self.n_experts < 1:
             raise ValueError(f"n_experts must be 1 or more, got {self.n_experts}.")
 
-    def scores(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
+    def scores(self, sites: Sites, X: Tensor) -> Tensor:
         return routing.score(X, sites["log_weight"], sites["hyperplane"], sites["intercept"])
 
-    def log_odds(
-        self, sites: Sites, X: torch.Tensor, asked: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def log_odds(self, sites: Sites, X: Tensor, needed: Tensor | None = None) -> Tensor:
         return routing.log_odds(self.scores(sites, X))
 
 
@@ -150,7 +147,7 @@ class Oblique(_Linear):
     Parameters
     ----------
     max_features : int, optional
-        Most coefficients of a node that are not zero: 1 is the axis-aligned split, 2 the
+        Maximum number of nonzero coefficients of a node: 1 is the axis-aligned split, 2 the
         bivariate one. Only algorithms that search over features can fit such splits.
     """
 
@@ -162,20 +159,18 @@ class Oblique(_Linear):
         if self.max_features is not None and self.max_features < 1:
             raise ValueError(f"max_features must be 1 or more, or None, got {self.max_features}.")
 
-    def scores(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
+    def scores(self, sites: Sites, X: Tensor) -> Tensor:
         return routing.score(X, log_weight(self, sites), sites["hyperplane"], sites["intercept"])
 
-    def log_odds(
-        self, sites: Sites, X: torch.Tensor, asked: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def log_odds(self, sites: Sites, X: Tensor, needed: Tensor | None = None) -> Tensor:
         # node-major in memory, which is how trees are walked
         return torch.addmm(sites["intercept"], sites["hyperplane"].squeeze(1), X.T).T
 
-    def node_log_odds(self, sites: Sites, X: torch.Tensor) -> torch.Tensor:
+    def node_log_odds(self, sites: Sites, X: Tensor) -> Tensor:
         plane = sites["hyperplane"].transpose(1, 2)
         return torch.baddbmm(sites["intercept"].unsqueeze(1), X, plane).squeeze(-1)
 
-    def start(self, n_nodes: int, n_features: int, like: torch.Tensor) -> dict[str, torch.Tensor]:
+    def start(self, n_nodes: int, n_features: int, like: Tensor) -> dict[str, Tensor]:
         """Coefficients and intercept together uniform on the unit sphere (E2EDT, sec. 3.1)."""
         shape = (n_nodes, 1, n_features + 1)
         drawn = torch.randn(shape, dtype=like.dtype, device=like.device)
@@ -183,6 +178,6 @@ class Oblique(_Linear):
         return {"hyperplane": drawn[..., :-1].contiguous(), "intercept": drawn[..., -1].clone()}
 
 
-def log_weight(split: Split, sites: Sites) -> torch.Tensor:
+def log_weight(split: Split, sites: Sites) -> Tensor:
     """Log-weights of the experts, shape (..., V, K): a site, or zeros where weights are 1."""
     return sites["log_weight"] if split.weighted else torch.zeros_like(sites["intercept"])

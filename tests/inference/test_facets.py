@@ -17,6 +17,7 @@ from bayestree.inference.facets.rows import Rows
 from bayestree.inference.facets.search import (
     boundary_distance,
     core_rows,
+    idle_cost,
     improve,
     prune,
     search_facets,
@@ -24,7 +25,6 @@ from bayestree.inference.facets.search import (
 from bayestree.inference.facets.sides import FixedSides, LeafSides, SideState
 from bayestree.inference.facets.starts import Points, guide_around, pool_slot
 from bayestree.inference.facets.tree import TreeFacets, _Tree
-from bayestree.inference.facets.worth import idle_cost
 from bayestree.inference.svi import evaluate_elbo
 from bayestree.models import (
     Categorical,
@@ -332,7 +332,7 @@ def test_noise_has_no_facets():
     found = search_facets(problem(data._replace(y=y), options=SMALL))
     assert found.guide.n_facets == 0
     # not far below one leaf: experts out of use cost little more than idle ones
-    assert -10 < found.worth < 0
+    assert -10 < found.gain < 0
 
 
 def test_a_split_is_worth_what_it_gains_over_one_leaf():
@@ -340,13 +340,13 @@ def test_a_split_is_worth_what_it_gains_over_one_leaf():
     sums = Categorical(2).statistics(data.y, data.weights).sum(0, keepdim=True)
     leaf = Categorical(2).posterior(sums)
     alone = float(leaf.expected_log_density(data.y).sum() - leaf.kl())
-    assert found.worth - (found.elbo - alone) == pytest.approx(idle_cost(FacetPrior(), 3))
+    assert found.gain - (found.elbo - alone) == pytest.approx(idle_cost(FacetPrior(), 3))
     # per expert little, and less than at any other guide
     assert 0 < idle_cost(FacetPrior(), 3) < 2 * N_EXPERTS
     whole = problem(data)
     pool = pool_slot(whole.rows, whole.prior)
     assert float((divergence(pool, whole.prior) * N_EXPERTS).sum()) > idle_cost(FacetPrior(), 3)
-    assert found.worth > 50
+    assert found.gain > 50
 
 
 def test_given_sides_are_kept():

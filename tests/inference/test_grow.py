@@ -190,7 +190,7 @@ def test_more_rows_than_a_node_is_fitted_on_still_all_count():
 
 
 def test_data_of_other_lengths_are_rejected():
-    with pytest.raises(ValueError, match="as many rows, got 3, 2 and 3"):
+    with pytest.raises(ValueError, match="same number of rows, got 3, 2 and 3"):
         Data.of(np.zeros((3, 1)), [0, 1])
 
 

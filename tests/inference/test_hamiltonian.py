@@ -168,11 +168,11 @@ class TestStationary:
 class TestChoice:
     """Which state of a trajectory is taken."""
 
-    def span(self, name, log_weight, *, goes_on=True):
+    def span(self, name, log_weight, *, valid=True):
         at = Place(np.array([float(name)]), 0.0, np.zeros(1))
         point = _Point(at, np.ones(1), np.ones(1), 0.0)
         return _Span(
-            point, point, at, 0.0, log_weight, np.ones(1), 0.5, 1, goes_on=goes_on, diverges=False
+            point, point, at, 0.0, log_weight, np.ones(1), 0.5, 1, valid=valid, diverges=False
         )
 
     def shares(self, near, far, *, biased, n=4000):
@@ -197,10 +197,10 @@ class TestChoice:
 
     @pytest.mark.parametrize("biased", [True, False])
     def test_never_from_a_stretch_that_turned(self, biased):
-        near, far = self.span(0, 0.0), self.span(1, 50.0, goes_on=False)
+        near, far = self.span(0, 0.0), self.span(1, 50.0, valid=False)
         share, joined = self.shares(near, far, biased=biased, n=100)
         assert share == 0
-        assert not joined.goes_on
+        assert not joined.valid
 
     def test_a_trajectory_is_weighted_by_its_densities(self):
         """States of one trajectory of two steps, each chosen as often as its density says."""

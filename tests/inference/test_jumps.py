@@ -7,8 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
+from bayestree.distributions import draw_log_gamma
 from bayestree.inference import Data
-from bayestree.inference.jumps import LEAST, Jumps, _log_gamma, _matching
+from bayestree.inference.jumps import LEAST, Jumps, _matching
 from bayestree.inference.potential import NumpyDensity
 from bayestree.models import InverseGammaScale, Priors
 from bayestree.models.prior_draws import sample_prior
@@ -203,12 +204,14 @@ class TestRefresh:
         """All coordinates of one expert, by two-sample KS tests against the model itself."""
         scales = InverseGammaScale(0.7, 2.0, 0.5)
         model = make("stump", split=split).with_(priors=Priors(WEIGHTS["gamma"], scales))
-        jumps, density = jumps_for(model, empty=True)
+        _, density = jumps_for(model, empty=True)
         vector, rng, n = normal(density), np.random.default_rng(0), 1500
         free = density.layout.free(vector)
         found = {name: [] for name in free if name != "leaf_probs"}
         for _ in range(n):
-            jumps._draw(free, 0, 0, rng)
+            scales.draw_expert(free, (0, 0), rng)
+            if model.split.weighted:
+                model.priors.weight.draw_expert(free, (0, 0), rng)
             for name, values in found.items():
                 values.append(density.layout.sites(vector)[name][0, 0].copy())
         expected = sample_prior(model, 2, n, random_state=1)
@@ -283,7 +286,7 @@ class TestRefresh:
     @pytest.mark.parametrize("shape", [0.001, 0.3, 5.0])
     def test_log_gamma(self, shape):
         rng = np.random.default_rng(0)
-        draws = np.array([_log_gamma(shape, 2.0, rng) for _ in range(2000)])
+        draws = np.array([draw_log_gamma(shape, 2.0, rng) for _ in range(2000)])
         law = stats.loggamma(shape, loc=-math.log(2.0))
         assert np.isfinite(draws).all()
         assert stats.kstest(draws, law.cdf).pvalue > 1e-4

@@ -11,7 +11,6 @@ from scipy import stats
 
 from bayestree._utils.mcmc import ess
 from bayestree.inference import Data, Posterior, nuts
-from bayestree.inference.given import redraw_shrinkage
 from bayestree.inference.nuts import Settings, _segments
 from bayestree.inference.potential import Layout
 from bayestree.models import (
@@ -331,7 +330,7 @@ class TestShrinkages:
             "intercept": coefficient[..., 2].copy(),
             "shrinkage": np.log(b),
         }
-        redraw_shrinkage(free, prior, rng)
+        prior.redraw(free, rng)
         np.testing.assert_array_equal(free["hyperplane"], coefficient[..., :2])
         np.testing.assert_array_equal(free["intercept"], coefficient[..., 2])
         again = np.exp(free["shrinkage"])
@@ -354,7 +353,7 @@ class TestShrinkages:
         }
         rng, draws = np.random.default_rng(0), []
         for _ in range(6000):
-            redraw_shrinkage(free, prior, rng)
+            prior.redraw(free, rng)
             draws.append(free["shrinkage"][0, 0])
         thin = np.array(draws)[1000::5]
         grid = np.linspace(-8, 5, 4001)

@@ -231,8 +231,8 @@ def frozen(n_features):
             ValueError,
             "buffers",
         ),
-        (lambda d: Centred(d, 1), ValueError, "each row alone"),
-        (lambda d: Noisy(d, 1), ValueError, "always alike"),
+        (lambda d: Centred(d, 1), ValueError, "deterministic function of each row"),
+        (lambda d: Noisy(d, 1), ValueError, "deterministic function of each row"),
     ],
 )
 def test_modules_that_are_no_functions_of_a_row_are_refused(build, error, match):

@@ -6,7 +6,7 @@ from scipy import special, stats
 
 from bayestree._utils.mcmc import ess
 from bayestree.inference import Data, Posterior
-from bayestree.inference.given import Given, redraw_shrinkage
+from bayestree.inference.given import Given
 from bayestree.inference.hamiltonian import StepSize, transition
 from bayestree.inference.jumps import Jumps
 from bayestree.inference.metric import Learnt, expert_blocks
@@ -147,7 +147,7 @@ class Walker:
             vector, value = self.jumps.refresh(vector, value, self.rng)
         vector = vector.copy()
         prior = self.model.priors.hyperplane
-        redraw_shrinkage(self.density.layout.free(vector), prior, self.rng)
+        prior.redraw(self.density.layout.free(vector), self.rng)
         given = Given(self.density, vector, self.information)
         with np.errstate(over="ignore", invalid="ignore"):
             place, _ = transition(

@@ -1,85 +1,62 @@
 """The evidence lower bound of one node, smooth on fixed base draws, and its ascent."""
 
-import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
-import torch.distributions as dist
 from torch import Tensor
-from torch.distributions import kl_divergence
 
 from bayestree.inference.facets.draws import Draws
 from bayestree.inference.facets.guide import NodeGuide
 from bayestree.inference.facets.likelihood import log_likelihood
 from bayestree.inference.facets.rows import Rows
 from bayestree.inference.facets.sides import SideState
+from bayestree.inference.guides import divergence_from_flat
 from bayestree.inference.lbfgs import minimise
-from bayestree.models.priors import GammaProcess, InverseGammaScale
+from bayestree.models.priors import GammaProcess, InverseGammaScale, WeightPrior
 from bayestree.models.soft_tree import SoftTree
-
-LOG_2PI = math.log(2 * math.pi)
 
 
 class FacetPrior(NamedTuple):
-    """What is believed of the ``n_experts`` experts of a node."""
+    """The priors of the ``n_experts`` experts of a node."""
 
-    weight: GammaProcess = GammaProcess()
+    weight: WeightPrior = GammaProcess()
     hyperplane: InverseGammaScale = InverseGammaScale()
     n_experts: int = 20
 
     @classmethod
     def of(cls, model: SoftTree) -> "FacetPrior":
-        """That of a model.
+        """The priors of a model.
 
         Raises
         ------
         ValueError
-            For priors under which facets have no price.
+            For priors under which facets have no cost.
         """
         weight, hyperplane = model.priors.weight, model.priors.hyperplane
-        known = isinstance(weight, GammaProcess) and not weight.hyper_priors
-        if not (known and model.split.weighted and isinstance(hyperplane, InverseGammaScale)):
+        known = weight.implements("law") and hyperplane.implements("expected_log_prior")
+        if not (known and model.split.weighted and not weight.sites):
             raise ValueError(
                 "The search for facets needs a Polytope split, a GammaProcess without hyper-priors "
                 f"and InverseGammaScale hyperplanes, got {model.split}, {weight} and {hyperplane}."
             )
-        assert isinstance(weight, GammaProcess)
-        return cls(weight, hyperplane, model.split.n_experts)
+        return cls(weight, cast(InverseGammaScale, hyperplane), model.split.n_experts)
 
-    def shrinkage_shape(self, width: int) -> float:
-        """Shape of the gamma factor of the shrinkage of ``width`` coefficients."""
-        return self.hyperplane.shrinkage_shape + width * self.hyperplane.shape
-
-    def log_rate(self, second_moment: Tensor, steps: int = 20) -> Tensor:
-        """Best log-rate of that factor given E coefficient^2 (..., feature + 1), shape (...)."""
-        prior = self.hyperplane
-        shape = self.shrinkage_shape(second_moment.shape[-1])
-        rate = torch.full_like(second_moment[..., 0], shape)
+    def log_rate(self, square: Tensor, steps: int = 20) -> Tensor:
+        """Optimal log-rate of q(b) given E coefficient^2 (..., feature + 1), shape (...)."""
+        shape = self.hyperplane.shrinkage_factor_shape(square.shape[-1])
+        rate = torch.full_like(square[..., 0], shape)
         for _ in range(steps):
-            precision = 1 / ((shape / rate)[..., None] + second_moment / 2)
-            rate = prior.shrinkage_rate + (prior.shape + 0.5) * precision.sum(-1)
+            rate = self.hyperplane.updated_rate(rate, square)
         return rate.log()
 
 
 def divergence(guide: NodeGuide, prior: FacetPrior) -> Tensor:
     """KL divergence of each slot's expert from the prior, scales integrated, (fit, slot)."""
-    law = prior.weight.law(prior.n_experts, guide.loc)
-    return kl_divergence(guide.law, law) - _coefficient_terms(guide, prior)
-
-
-def _coefficient_terms(guide: NodeGuide, prior: FacetPrior) -> Tensor:
-    """Expected log-prior of coefficients, scales and shrinkages, plus entropies."""
-    a, width = prior.hyperplane.shape, guide.mean.shape[-1]
-    shape = torch.full_like(guide.log_rate, prior.shrinkage_shape(width))
-    shrinkage = dist.Gamma(shape, guide.log_rate.exp(), validate_args=False)
-    log_b = torch.digamma(shape) - guide.log_rate
-    rate = shrinkage.mean[..., None] + guide.second_moment / 2
-    constant = math.lgamma(a + 0.5) - math.lgamma(a) - LOG_2PI / 2
-    planes = width * (a * log_b + constant) - (a + 0.5) * rate.log().sum(-1)
-    diagonal = guide.factor.diagonal(dim1=-2, dim2=-1)
-    entropy = diagonal.log().sum(-1) + width * (1 + LOG_2PI) / 2
-    own = kl_divergence(shrinkage, prior.hyperplane.shrinkage_law(shape))
-    return planes + entropy - own
+    log_scale = guide.factor.diagonal(dim1=-2, dim2=-1).log()
+    log_weight = guide.law, prior.weight.law(prior.n_experts, guide.loc)
+    shrinkage = prior.hyperplane.shrinkage_factor(guide.log_rate.exp(), guide.mean.shape[-1])
+    expected, _ = prior.hyperplane.expected_log_prior(guide.second_moment, shrinkage)
+    return divergence_from_flat(log_scale, log_weight) - expected
 
 
 def bound(
@@ -92,7 +69,7 @@ def bound(
 
 
 class Ascent(NamedTuple):
-    """Where a climb ended: guide, ELBO (fit,), and which fits converged (fit,)."""
+    """Result of a climb: guide, ELBO (fit,), and which fits converged (fit,)."""
 
     guide: NodeGuide
     elbo: Tensor
@@ -109,7 +86,7 @@ def climb(
     iterations: int,
     tolerance: float,
 ) -> Ascent:
-    """One run of L-BFGS with the sides held as they are."""
+    """One run of L-BFGS with fixed sides."""
 
     def objective(flat: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
         flat = flat.detach().requires_grad_(True)

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 from bayestree.distributions import EULER
 
 WEIBULL_SD = math.pi / math.sqrt(6)  # of log E, E ~ Exponential(1)
-EDGE = 1e-15  # least distance of a uniform draw from 0 and 1
+EDGE = 1e-15  # minimum distance of a uniform draw from 0 and 1
 
 
 class Draws(NamedTuple):
@@ -26,7 +26,7 @@ class Draws(NamedTuple):
     normal: Tensor
 
     def of(self, slots: int) -> "Draws":
-        """Those of the first slots and, for the pool, of the last."""
+        """The draws of the first slots and, for the pool, of the last."""
         index = [*range(slots - 1), len(self.normal) - 1]
         return Draws(self.log_exponential[index], self.normal[index])
 
@@ -37,7 +37,7 @@ class Draws(NamedTuple):
 
 
 def even_draws(draws: int, slots: int, generator: Generator) -> Draws:
-    """Stratified draws of exact means and variances, paired at random.
+    """Stratified draws with exact means and variances, paired at random.
 
     Normals come in antithetic pairs that share their exponential, and are hence uncorrelated
     with it.

@@ -14,36 +14,36 @@ from bayestree.inference.facets.likelihood import Planes, responsibilities
 from bayestree.inference.facets.rows import Rows
 from bayestree.inference.facets.sides import Sides, SideState
 
-NEGLIGIBLE = 0.01 * math.log(2)  # a contribution that no row notices
-SIDE_STEPS = 10  # for sides to follow a guide that is new to them
+NEGLIGIBLE = 0.01 * math.log(2)  # contributions to scores below this affect no row
+SIDE_STEPS = 10  # updates of the sides for a new guide
 MEASURE_DRAWS, MEASURE_SEED = 512, 12_345
 
-#: Stages of a race: iterations, segments, the gap (of up to ``RACE_ROWS`` rows, and in proportion
-#: of more) at which a candidate is let go, how many stay.
+#: Stages of a race: iterations, segments, the gap in ELBO at which a candidate is dropped (for up
+#: to ``RACE_ROWS`` rows; for more, in proportion), and the maximum number of survivors.
 RACE = ((12, 1, 80.0, 8), (18, 1, 20.0, 4), (30, 1, 6.0, 2), (40, 3, 0.0, 1))
 RACE_ROWS = 4_000
 
 
 class SearchOptions(NamedTuple):
-    """Effort of the search; the defaults hold for all data.
+    """Effort of the search; the defaults suit all data.
 
     Attributes
     ----------
     restarts, start_facets : int
-        Over-complete starts, and the facets of each.
+        Number of over-complete starts, and of the facets of each.
     keep_starts : int
-        Starts that are pruned by the ELBO.
+        Number of starts that are pruned by the ELBO.
     trial_draws, final_draws : int
-        Base draws while searching and in the last fit.
+        Number of base draws during the search and in the last fit.
     core_rows : int
-        About so many rows, but at least a third of all, serve the search where there are more;
-        the last fit takes all rows.
+        Approximate number of rows used by the search where there are more (at least a third of
+        all); the last fit uses all rows.
     rounds : int
-        Rounds of moves at most.
+        Maximum number of rounds of moves.
     steepness : float
-        Of the hyperplanes of the starts, per standard deviation of the rows.
+        Steepness of the initial hyperplanes, per standard deviation of the rows.
     min_gain : float
-        Rise of the ELBO, in nats, for which another round is made.
+        Minimum increase of the ELBO, in nats, for another round.
     """
 
     restarts: int = 8
@@ -79,7 +79,7 @@ class Fits(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What stays fixed through a search."""
+    """The fixed parts of a search."""
 
     rows: Rows
     sides: Sides
@@ -97,7 +97,7 @@ class Problem(NamedTuple):
         generator: Generator,
         options: SearchOptions = SearchOptions(),  # noqa: B008 - it is immutable
     ) -> "Problem":
-        """With the draws of the trials."""
+        """The problem with the base draws of the trials."""
         draws = even_draws(options.trial_draws, prior.n_experts + 1, generator)
         return cls(rows, sides, prior, draws, options, generator)
 
@@ -112,17 +112,17 @@ class Problem(NamedTuple):
         return self._replace(rows=rows, sides=self.sides.take(index))
 
     def routed(self, score: Tensor) -> SideState:
-        """The sides given the rows that scores (fit, row) send to each."""
+        """The sides given the probabilities of left and right at scores (fit, row)."""
         left, right = self.rows.split(score)
         return self.sides.update(left.exp(), right.exp(), self.rows.weights)
 
     def follow(self, planes: Planes, log_weight: Tensor, state: SideState) -> SideState:
-        """The sides brought nearer their best for a split."""
+        """One update of the sides given a split."""
         shares = responsibilities(planes, log_weight, self.rows, state)
         return self.sides.update(*shares, self.rows.weights)
 
     def adopt(self, guide: NodeGuide) -> Fits:
-        """A guide from elsewhere, with sides of its own; its ELBO is not measured yet."""
+        """A fit of a guide from another problem, with new sides; its ELBO is not yet known."""
         mean, log_weight = guide.centre()
         state = self.routed(guide.score(self.rows.design))
         for _ in range(SIDE_STEPS):
@@ -131,7 +131,7 @@ class Problem(NamedTuple):
 
 
 def join(fits: Sequence[Fits]) -> Fits:
-    """All fits together, widened to one number of slots."""
+    """All fits in one batch, widened to the same number of slots."""
     slots = max(fit.guide.n_slots for fit in fits)
     guides = [fit.guide.widen(slots) for fit in fits]
     sides = [fit.sides for fit in fits]
@@ -142,10 +142,10 @@ def join(fits: Sequence[Fits]) -> Fits:
     )
 
 
-def bury(fit: Fits, problem: Problem) -> Fits:
-    """One fit without empty slots; experts of negligible votes join the pool."""
-    heard = fit.guide.contributions(problem.rows.design)[0] >= NEGLIGIBLE
-    return fit._replace(guide=fit.guide.keep(heard, problem.prior.n_experts))
+def drop_negligible(fit: Fits, problem: Problem) -> Fits:
+    """One fit without empty slots; experts with negligible votes join the pool."""
+    used = fit.guide.contributions(problem.rows.design)[0] >= NEGLIGIBLE
+    return fit._replace(guide=fit.guide.keep(used, problem.prior.n_experts))
 
 
 def refit(
@@ -172,14 +172,14 @@ def refit(
 
 
 def race(candidates: Sequence[Fits], problem: Problem) -> Fits:
-    """Refit candidates with more and more effort, letting go of those that fall behind."""
+    """Refit candidates with increasing effort, dropping those that fall behind."""
     field = join(candidates)
     scale = max(1.0, float(problem.rows.weights.sum()) / RACE_ROWS)
     for iterations, segments, gap, stay in RACE:
         field = refit(field, problem, iterations, segments)
         order = field.elbo.argsort(descending=True)[:stay]
         field = field.take(order[field.elbo[order] >= field.elbo.max() - gap * scale])
-    return bury(field, problem)
+    return drop_negligible(field, problem)
 
 
 @torch.no_grad()

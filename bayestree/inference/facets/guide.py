@@ -1,7 +1,7 @@
-"""The guide of one node: a row of slots for experts, the last of them a pool.
+"""The guide of one node: slots for experts, the last of them a pool.
 
-The pool is one set of parameters shared by all the experts that are out of use. A slot's
-``experts`` is the number of experts that it stands for: 1, 0 (empty), or the pool's.
+The pool is one set of parameters shared by all unused experts. A slot's ``experts`` is the number
+of experts that it represents: 1, 0 (empty), or the size of the pool.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from bayestree.inference.facets.draws import Draws
 from bayestree.inference.facets.likelihood import Planes
 from bayestree.inference.facets.rows import votes
 
-LARGEST_STEP = 3.0  # of a log-weight whose law is very wide, per unit of its coordinate
+LARGEST_STEP = 3.0  # largest change of a log-weight per unit of its coordinate
 
 
 class NodeGuide(NamedTuple):
@@ -29,7 +29,7 @@ class NodeGuide(NamedTuple):
     ----------
     mean, tilt : Tensor, shape (fit, slot, feature + 1)
     factor : Tensor, shape (fit, slot, feature + 1, feature + 1)
-        Lower triangular, of positive diagonal.
+        Lower triangular, with a positive diagonal.
     loc, log_concentration, log_rate, experts : Tensor, shape (fit, slot)
         ``log_rate`` is that of the gamma factor of the shrinkage.
     """
@@ -52,12 +52,12 @@ class NodeGuide(NamedTuple):
 
     @property
     def n_slots(self) -> int:
-        """Slots of every fit, the pool included."""
+        """Number of slots of each fit, including the pool."""
         return self.loc.shape[1]
 
     @property
     def n_facets(self) -> int:
-        """Slots of the first fit that stand for an expert in use."""
+        """Number of slots of the first fit that represent an expert in use."""
         return int(self.experts[0, :-1].sum())
 
     @property
@@ -67,16 +67,16 @@ class NodeGuide(NamedTuple):
 
     @property
     def second_moment(self) -> Tensor:
-        """Of the coefficients, shape (fit, slot, feature + 1)."""
+        """Second moments of the coefficients, shape (fit, slot, feature + 1)."""
         return self.mean.square() + self.tilt.square() + self.factor.square().sum(-1)
 
     @property
     def log_mean_weight(self) -> Tensor:
-        """Logarithm of the mean weight of one expert of each slot."""
+        """Logarithm of the mean weight of a single expert of each slot."""
         return self.loc + torch.lgamma(1 + torch.exp(-self.log_concentration))
 
     def centre(self) -> tuple[Tensor, Tensor]:
-        """Coefficients and log-weights at their means: the pool at its total mean weight."""
+        """Mean coefficients and log-weights; for the pool, the log of its total mean weight."""
         pool = pool_mask(self.loc)
         level = torch.where(pool, self.log_mean_weight, self.law.mean)
         return self.mean, level + self.experts.log()
@@ -88,10 +88,10 @@ class NodeGuide(NamedTuple):
     def realise(self, draws: Draws) -> tuple[Planes, Tensor]:
         """Hyperplanes and log-weights (fit, slot, draw) on base draws.
 
-        The pool's weight is its exact mean, so that its rare large values are neither missed
-        nor left to chance; see :meth:`OnePlanes.heard`. Its experts share one draw of the
-        hyperplane, which makes the value of a search a little optimistic; the ELBO that is
-        reported is that of the whole guide, with all experts apart.
+        The pool's weight is its exact mean, because its rare large values would be poorly
+        represented by a few draws; see :meth:`OnePlanes.pool_mask`. Its experts share one draw of
+        the hyperplane, which makes the ELBO within a search slightly optimistic; the ELBO that is
+        reported is that of the whole guide, with separate experts.
         """
         standard = draws.standard
         nodes = torch.stack([torch.ones_like(standard), standard, draws.normal], -1)
@@ -108,22 +108,22 @@ class NodeGuide(NamedTuple):
         top = torch.stack([softplus(one @ design.T).amax(-1) for one in coefficient])
         return log_weight.exp() * top
 
-    # Slots of a guide of one fit.
+    # Changes of the slots of a guide of one fit.
 
     def keep(self, which: Tensor, n_experts: int) -> "NodeGuide":
-        """Only the slots ``which`` (bool, slot) that are in use; the others join the pool."""
+        """Keep the slots ``which`` (bool, slot) that are in use; the others join the pool."""
         active = torch.nonzero(which[:-1] & (self.experts[0, :-1] > 0))[:, 0]
         index = torch.cat([active, active.new_tensor([self.n_slots - 1])])
         return self.slots(index).with_pool(n_experts)
 
     def without(self, which: list[int], n_experts: int) -> "NodeGuide":
-        """The slots ``which`` sent to the pool."""
+        """Move the slots ``which`` to the pool."""
         stay = torch.ones(self.n_slots, dtype=torch.bool)
         stay[which] = False
         return self.keep(stay, n_experts)
 
     def add(self, new: "NodeGuide", n_experts: int) -> "NodeGuide":
-        """The slots of ``new``, which has no pool, taken out of the pool."""
+        """Add the slots of ``new``, which has no pool, at the expense of the pool."""
         parts = [
             torch.cat([old[:, :-1], fresh, old[:, -1:]], 1)
             for old, fresh in zip(self, new, strict=True)
@@ -131,13 +131,13 @@ class NodeGuide(NamedTuple):
         return NodeGuide(*parts).with_pool(n_experts)
 
     def with_pool(self, n_experts: int) -> "NodeGuide":
-        """Counts of one for every slot, and of the rest of the experts for the pool."""
+        """Set ``experts`` to 1 for every slot and to the number of the others for the pool."""
         experts = torch.ones_like(self.experts)
         experts[:, -1] = n_experts - (self.n_slots - 1)
         return self._replace(experts=experts)
 
     def widen(self, slots: int) -> "NodeGuide":
-        """Empty slots before the pool until there are ``slots``."""
+        """Insert empty slots before the pool until there are ``slots``."""
         extra = slots - self.n_slots
         fill = torch.cat(
             [torch.arange(self.n_slots - 1), torch.full((extra + 1,), self.n_slots - 1)]
@@ -158,8 +158,8 @@ class NodeGuide(NamedTuple):
     def at(self, flat: Tensor) -> "NodeGuide":
         """Guide at coordinates (fit, coordinate) relative to this one, which is at zero.
 
-        Means and tilts are measured in this guide's standard deviations and the Cholesky factor
-        multiplies this one's: no coordinate has a unit.
+        Means and tilts are in units of this guide's standard deviations, and the Cholesky factor
+        is multiplied by a triangle: the coordinates have no units.
         """
         fits, slots, width = self.mean.shape
         flat = flat.view(fits, slots, -1)

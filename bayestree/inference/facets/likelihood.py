@@ -1,4 +1,13 @@
-"""Expected log-likelihood of one node's rows on base draws, with its gradients by hand."""
+"""Expected log-likelihood of one node's rows on base draws, with hand-coded gradients.
+
+With z_k(x) the pre-activation and r_k the weight of expert k, and s = sum_k r_k softplus(z_k), the
+derivatives follow from l(s), the log-likelihood of a row (``Rows.log_likelihood_and_slope``):
+
+    dl / d log r_k = l'(s) r_k softplus(z_k),        dl / dz_k = l'(s) r_k sigmoid(z_k).
+
+z = x.mean + g x.tilt + e |factor' x| is linear in the first two fields; for the third,
+d|factor' x| / d factor = x (factor' x)' / |factor' x|.
+"""
 
 from typing import Any, NamedTuple
 
@@ -10,16 +19,16 @@ from torch.nn.functional import softplus
 from bayestree.inference.facets.rows import STEEP, Rows
 from bayestree.inference.facets.sides import SideState
 
-CHUNK = 60_000  # pre-activations worked on at once: fits the cache
-LEAST_PIECE = 64  # rows worked on at once, at least
+CHUNK = 60_000  # pre-activations per piece of the rows: they fit the cache
+LEAST_PIECE = 64  # minimum number of rows per piece
 
 
 class Planes(NamedTuple):
     """Pre-activations of experts, normal at each row: z = x.mean + g x.tilt + e |factor' x|.
 
-    Only the distribution of the votes at each row counts in the expected log-likelihood; so one
-    scalar e per draw and expert serves all rows, and the number of draws need not grow with that
-    of features.
+    The expected log-likelihood depends only on the distribution of the votes at each row, so that
+    one scalar e per draw and expert serves all rows, and the number of draws need not grow with
+    the number of features.
 
     Attributes
     ----------
@@ -53,7 +62,7 @@ class OnePlanes(NamedTuple):
     def fields(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(mean, tilt, sd) of the pre-activations (slot, 3, row); factor' x (slot, feature, row).
 
-        Of points, the means alone.
+        For points, only the means.
         """
         mean = self.mean @ x.T
         if self.spread is None:
@@ -64,34 +73,34 @@ class OnePlanes(NamedTuple):
         return torch.stack([mean, tilt @ x.T, sd], 1), half
 
     def pieces(self, n_rows: int) -> list[slice]:
-        """Cuts of the rows that are worked on at once."""
+        """Slices of the rows that are processed together."""
         slots, draws, _ = self.nodes.shape
         size = max(CHUNK // (draws * slots), LEAST_PIECE)
         return [slice(start, start + size) for start in range(0, n_rows, size)]
 
-    def votes(self, weight: Tensor, x: Tensor, heard: Tensor | None = None) -> "Votes":
-        """Votes at some rows under weights (slot, draw); ``heard`` (row,) multiplies the pool's."""
+    def votes(self, weight: Tensor, x: Tensor, pool: Tensor | None = None) -> "Votes":
+        """Votes at some rows with weights (slot, draw); ``pool`` (row,) multiplies the pool's."""
         fields, half = self.fields(x)
         activation = torch.bmm(self.nodes, fields)
         soft = softplus(activation, threshold=STEEP)
-        if heard is not None:
-            soft[-1].mul_(heard)
+        if pool is not None:
+            soft[-1].mul_(pool)
         score = torch.bmm(weight.T[:, None], soft.transpose(0, 1))[:, 0]
         return Votes(score, activation, soft, fields, half)
 
-    def heard(self, log_left: Tensor, log_right: Tensor) -> Tensor | None:
-        """1 at the rows where the pool's mean vote bounds its effect from below, 0 elsewhere.
+    def pool_mask(self, log_left: Tensor, log_right: Tensor) -> Tensor | None:
+        """1 at the rows where the pool's mean vote gives a lower bound, 0 where its absence does.
 
-        At steepness 1 the log-likelihood is convex and falling in the score where the left says
-        more: Jensen's inequality allows the mean. Where the right does it rises, and leaving the
-        pool out is the bound. (There the mean would not do: it is made of rare large weights, of
-        which a row can profit only once.) Points have no pool.
+        At steepness 1 the log-likelihood is convex and decreasing in the score where the left side
+        has the greater likelihood: Jensen's inequality allows the mean. Elsewhere it increases,
+        and omitting the pool gives the bound. (It is concave there, and the mean vote, which stems
+        from rare large weights, would overstate the effect.) Points have no pool.
         """
         return None if self.spread is None else (log_left > log_right).to(log_left)
 
 
 class Votes(NamedTuple):
-    """Scores (draw, row), and what they were made of."""
+    """Scores (draw, row), and the intermediate results of which they consist."""
 
     score: Tensor
     activation: Tensor
@@ -114,14 +123,14 @@ def log_likelihood(planes: Planes, log_weight: Tensor, rows: Rows, state: SideSt
 def responsibilities(
     planes: Planes, log_weight: Tensor, rows: Rows, state: SideState
 ) -> tuple[Tensor, Tensor]:
-    """Shares of each row that the two sides take, means over draws: twice (fit, row)."""
+    """Responsibilities of the two sides for each row, means over draws: twice (fit, row)."""
     left, right = torch.empty_like(state.log_left), torch.empty_like(state.log_left)
     for fit in range(len(left)):
         one, weight = planes.one(fit), log_weight[fit].exp()
         for cut in one.pieces(left.shape[1]):
             part = rows.take(cut)
             low, high = state.log_left[fit, cut], state.log_right[fit, cut]
-            score = one.votes(weight, part.design, one.heard(low, high)).score
+            score = one.votes(weight, part.design, one.pool_mask(low, high)).score
             value = part.log_likelihood(score, low, high)
             to_left, to_right = part.split(score)
             left[fit, cut] = torch.exp(low + to_left - value).mean(0)
@@ -142,15 +151,15 @@ class _Sums:
         self.d_factor = mean.new_zeros(*mean.shape, mean.shape[-1])
 
     def add(self, rows: Rows, log_left: Tensor, log_right: Tensor) -> None:
-        heard = self.planes.heard(log_left, log_right)
-        votes = self.planes.votes(self.weight, rows.design, heard)
+        pool = self.planes.pool_mask(log_left, log_right)
+        votes = self.planes.votes(self.weight, rows.design, pool)
         value, slope = rows.log_likelihood_and_slope(votes.score, log_left, log_right)
         self.total += (value @ rows.weights).sum()
         g = slope * rows.weights
         self.d_weight += torch.bmm(votes.soft.transpose(0, 1), g[:, :, None])[:, :, 0].T
         pull = votes.activation.sigmoid_().mul_(g)
-        if heard is not None:
-            pull[-1].mul_(heard)
+        if pool is not None:
+            pull[-1].mul_(pool)
         d_fields = torch.bmm(self.loaded, pull)
         self.d_mean += d_fields[:, 0] @ rows.design
         if self.planes.spread is not None:

@@ -1,6 +1,6 @@
-"""Moves from one fit to others: deletions, merges, births, exchanges and turns.
+"""Moves from one fit to others: deletions, merges, births, exchanges and rotations.
 
-Each gives candidates that are not refitted yet; a race decides between them.
+Each returns candidates that are not yet refitted; a race decides between them.
 """
 
 import math
@@ -14,25 +14,26 @@ from bayestree.inference.facets.fits import Fits, Problem
 from bayestree.inference.facets.guide import NodeGuide
 from bayestree.inference.facets.starts import LN2, Points, with_points
 
-LEAST_LIKENESS = 0.2  # cosine of two facets that may be merged
-APART = 0.95  # cosine of two births that are the same
-LARGEST_TURN = 0.6  # radians
-DIRECTIONS, NARROWED, COPIES = 50, 12, 4  # of the random search for a cut: per feature; kept; each
+LEAST_SIMILARITY = 0.2  # least cosine of two facets that may be merged
+SAME = 0.95  # births of greater cosine count as the same
+LARGEST_ANGLE = 0.6  # of a rotation, in radians
+#: Random search for a cut: directions per feature, survivors of a step, copies of each.
+DIRECTIONS, NARROWED, COPIES = 50, 12, 4
 
 
 def proposals(fit: Fits, problem: Problem) -> list[Fits]:
-    """Moves of all kinds."""
+    """Candidates of all kinds of moves."""
     return [
         *births(fit, problem, 3, 2),
         *exchanges(fit, problem, 5),
         *deletions(fit, problem, 3),
         *merges(fit, problem, 2),
-        *turns(fit, problem, 3),
+        *rotations(fit, problem, 3),
     ]
 
 
 def removal_loss(fit: Fits, problem: Problem) -> Tensor:
-    """Fall of the log-likelihood at the centre when an expert is taken out, shape (facet,)."""
+    """Loss of log-likelihood at the centre when one expert is removed, shape (facet,)."""
     rows = problem.rows
     coefficient, log_weight = (part[0] for part in fit.guide.centre())
     part = log_weight.exp()[:, None] * softplus(coefficient @ rows.design.T)
@@ -43,7 +44,7 @@ def removal_loss(fit: Fits, problem: Problem) -> Tensor:
 
 
 def deletions(fit: Fits, problem: Problem, most: int) -> list[Fits]:
-    """Without one of the facets that are needed least."""
+    """Candidates without one of the facets of least removal loss."""
     return [
         fit._replace(guide=fit.guide.without([facet], problem.prior.n_experts))
         for facet in removal_loss(fit, problem).argsort()[:most].tolist()
@@ -51,7 +52,7 @@ def deletions(fit: Fits, problem: Problem, most: int) -> list[Fits]:
 
 
 def merges(fit: Fits, problem: Problem, most: int) -> list[Fits]:
-    """With two facets of like direction replaced by one between them."""
+    """Candidates with two facets of similar direction replaced by one between them."""
     guide, n_experts = fit.guide, problem.prior.n_experts
     n_facets = guide.n_slots - 1
     unit = normalize(guide.mean[0, :-1, :-1], dim=-1)
@@ -59,7 +60,7 @@ def merges(fit: Fits, problem: Problem, most: int) -> list[Fits]:
     like = (unit[first] * unit[second]).sum(-1)
     found = []
     for pair in like.argsort(descending=True)[:most].tolist():
-        if float(like[pair]) < LEAST_LIKENESS:
+        if float(like[pair]) < LEAST_SIMILARITY:
             break
         both = [int(first[pair]), int(second[pair])]
         between = Points(
@@ -72,7 +73,7 @@ def merges(fit: Fits, problem: Problem, most: int) -> list[Fits]:
 
 
 def births(fit: Fits, problem: Problem, most: int, depth: int = 1) -> list[Fits]:
-    """With one more facet (or up to ``depth``, greedily) where it would gain most at once."""
+    """Candidates with one more facet (or up to ``depth``, greedily) where its gain is largest."""
     rows, guide = problem.rows, fit.guide
     if guide.n_slots > problem.prior.n_experts:
         return []
@@ -104,15 +105,15 @@ def _typical(guide: NodeGuide, problem: Problem) -> tuple[Tensor, Tensor]:
 
 
 def exchanges(fit: Fits, problem: Problem, most: int) -> list[Fits]:
-    """With one facet replaced by one or two better cuts."""
+    """Candidates with one facet replaced by one or two better cuts."""
     found = []
     for without in deletions(fit, problem, most):
         found.extend(births(without, problem, 1, 2)[-1:])
     return found
 
 
-def turns(fit: Fits, problem: Problem, most: int) -> list[Fits]:
-    """Turned by random rotations about the middle of the left rows."""
+def rotations(fit: Fits, problem: Problem, most: int) -> list[Fits]:
+    """Candidates rotated at random about the mean of the rows on the left."""
     rows, mean = problem.rows, fit.guide.mean
     n_features = rows.x.shape[1]
     share = rows.split(fit.guide.score(rows.design)[0])[0].exp() * rows.weights
@@ -121,7 +122,7 @@ def turns(fit: Fits, problem: Problem, most: int) -> list[Fits]:
     for _ in range(most if n_features > 1 else 0):
         skew = torch.randn(n_features, n_features, generator=problem.generator, dtype=rows.x.dtype)
         skew = skew - skew.T
-        turn = torch.matrix_exp(skew * LARGEST_TURN / torch.linalg.matrix_norm(skew, 2))
+        turn = torch.matrix_exp(skew * LARGEST_ANGLE / torch.linalg.matrix_norm(skew, 2))
         direction = mean[..., :-1] @ turn
         offset = mean[..., -1] + (mean[..., :-1] - direction) @ middle
         turned = torch.cat([direction, offset[..., None]], -1)
@@ -139,9 +140,9 @@ class Cuts(NamedTuple):
 
 
 def best_cuts(gain: Tensor, problem: Problem, most: int) -> Cuts:
-    """Half-spaces whose rows' summed ``gain`` (row,) is largest, apart from one another.
+    """Distinct half-spaces whose rows have the largest sums of ``gain`` (row,).
 
-    Exact in the offset, by random search with narrowing steps in the direction.
+    The offset is optimal, the direction found by random search with decreasing steps.
     """
     x, generator = problem.rows.x, problem.generator
     n_features = x.shape[1]
@@ -159,7 +160,7 @@ def best_cuts(gain: Tensor, problem: Problem, most: int) -> Cuts:
     for i in cuts.gain.argsort(descending=True).tolist():
         if len(chosen) == most or cuts.gain[i] <= 0:
             break
-        if all(float(cuts.direction[i] @ cuts.direction[j]) < APART for j in chosen):
+        if all(float(cuts.direction[i] @ cuts.direction[j]) < SAME for j in chosen):
             chosen.append(i)
     return Cuts(*(part[chosen] for part in cuts))
 

@@ -8,17 +8,17 @@ from torch.nn.functional import logsigmoid, softplus
 
 from bayestree import routing
 
-#: Added to scores: the logarithm of one that has underflowed is finite.
+#: Added to scores, so that the logarithm of an underflowed score is finite.
 LEAST = routing.FLOOR * torch.finfo(torch.float64).tiny
-#: Above it softplus is its argument.
+#: Above this value softplus(z) = z in double precision.
 STEEP = 35.0
 
 
 class Rows(NamedTuple):
     """Rows that reach one node.
 
-    Row n's likelihood is ``else + P(left) left + P(right) right``, where what the two sides say
-    (with the probability of reaching the node) is kept apart, for it may adapt.
+    Row n's likelihood is ``else + P(left) left + P(right) right``. The likelihoods on the two sides
+    (times the probability of reaching the node) are kept separately, because they may be updated.
 
     Attributes
     ----------

@@ -1,27 +1,39 @@
 """Search for the number of facets of one polytope split.
 
-An over-complete, accurate fit first; then moves (deletions, merges, births, exchanges, turns),
+An over-complete, accurate fit first; then moves (deletions, merges, births, exchanges, rotations),
 each refitted to convergence in a race of a batch of candidates, and accepted by the evidence
 lower bound.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from bayestree import routing
-from bayestree.inference.facets.fits import Fits, Problem, bury, measure, race, refit
+from bayestree.inference.facets.bound import FacetPrior, climb
+from bayestree.inference.facets.draws import even_draws
+from bayestree.inference.facets.fits import (
+    SIDE_STEPS,
+    Fits,
+    Problem,
+    drop_negligible,
+    measure,
+    race,
+    refit,
+)
 from bayestree.inference.facets.guide import NodeGuide
 from bayestree.inference.facets.moves import deletions, merges, proposals
+from bayestree.inference.facets.rows import Rows
 from bayestree.inference.facets.sides import SideState
-from bayestree.inference.facets.starts import LN2, Points, over_complete
-from bayestree.inference.facets.worth import worth
+from bayestree.inference.facets.starts import LN2, Points, over_complete, pool_slot
 
-RESTS = 3  # times that the rows of the search are chosen anew
-ALIKE = 0.5  # nats between two fits that are taken to be one
-NEAR_SHARE = 0.75  # of the rows of the search
-LARGEST_WEIGHT = 3.0  # a mislabelled row that stands for more buys a facet of its own
+RESELECTIONS = 3  # maximum number of times that the rows of the search are chosen
+ALIKE = 0.5  # fits whose ELBOs differ by fewer nats count as the same
+NEAR_SHARE = 0.75  # share of the rows of the search that are near a boundary
+LARGEST_WEIGHT = 3.0  # a mislabelled row of greater weight would justify a facet by itself
+CLIMBS = 5  # climbs to the guide of an idle expert
 
 
 class FacetSearch(NamedTuple):
@@ -33,32 +45,32 @@ class FacetSearch(NamedTuple):
         One fit of at most ``n_experts + 1`` slots.
     sides : SideState
     elbo : float
-        On fresh draws of all rows.
-    worth : float
-        Nats by which it beats sending all rows one way.
+        ELBO of all rows on fresh draws.
+    gain : float
+        Gain in nats over sending all rows one way.
     trace : list of str
-        What was tried, and the ELBO that it led to.
+        The moves that were tried, and the resulting ELBOs.
     """
 
     guide: NodeGuide
     sides: SideState
     elbo: float
-    worth: float
+    gain: float
     trace: list[str]
 
 
 def search_facets(
     problem: Problem, *, present: Points | None = None, guide: NodeGuide | None = None
 ) -> FacetSearch:
-    """Posterior of one polytope split, with as many facets as the evidence pays for.
+    """Posterior of one polytope split, with the number of facets that the ELBO supports.
 
     Parameters
     ----------
     problem : Problem
     present : Points, optional
-        One more start, next to random ones: experts (slot, ...) without the dimension of fits.
+        Start in addition to random ones: experts (slot, ...) without the dimension of fits.
     guide : NodeGuide, optional
-        Where to go on from by moves, in place of all starts.
+        Guide to improve by moves, in place of all starts.
 
     Returns
     -------
@@ -68,8 +80,8 @@ def search_facets(
     fit = _from_starts(problem, present, trace) if guide is None else problem.adopt(guide)
     fit = finish(_explore(fit, problem, trace), problem)
     elbo = measure(fit, problem)
-    gain = worth(elbo, problem)
-    trace.append(f"end {fit.guide.n_facets} {elbo:.1f}, worth {gain:.1f}")
+    gain = split_gain(elbo, problem)
+    trace.append(f"end {fit.guide.n_facets} {elbo:.1f}, gain {gain:.1f}")
     return FacetSearch(fit.guide, fit.sides, elbo, gain, trace)
 
 
@@ -84,11 +96,11 @@ def _from_starts(problem: Problem, present: Points | None, trace: list[str]) -> 
 
 
 def _explore(fit: Fits, problem: Problem, trace: list[str]) -> Fits:
-    """Moves until none is accepted, on rows chosen by the fit where there are many."""
+    """Moves until none is accepted, on a selection of the rows where there are many."""
     core = core_rows([fit], problem)
     if core is problem:
         return improve(refit(problem.adopt(fit.guide), problem, 40, 2), problem, trace)
-    for _ in range(RESTS):
+    for _ in range(RESELECTIONS):
         before = fit.guide.n_facets
         fit = improve(refit(core.adopt(fit.guide), core, 40, 2), core, trace)
         if fit.guide.n_facets == before:
@@ -98,12 +110,12 @@ def _explore(fit: Fits, problem: Problem, trace: list[str]) -> Fits:
 
 
 def core_rows(fits: list[Fits], problem: Problem) -> Problem:
-    """The problem on the rows that serve the search, reweighted so that sums are unbiased.
+    """The problem on a selection of the rows, reweighted so that sums are unbiased.
 
-    Three quarters are the rows nearest to a boundary of ``fits``, each for itself; the rest are
-    drawn from the others and stand for several. Near is meant in space, not in the score: a steep
-    facet that could step over its rows would meet mislabelled ones of great weight. Without fits,
-    an even share of all.
+    Three quarters are the rows nearest to a boundary of ``fits``, with their own weights; the rest
+    are drawn from the others with weights above 1. Distances are in space, not in the score: by
+    the score, a steep facet would have few near rows, and meet mislabelled ones of great weight
+    beyond them. Without fits, all rows have the same chance.
     """
     design, size = problem.rows.design, problem.options.core_rows
     n = len(design)
@@ -124,7 +136,7 @@ def core_rows(fits: list[Fits], problem: Problem) -> Problem:
 def boundary_distance(guide: NodeGuide, design: Tensor) -> Tensor:
     """Distance of each row from the border of the enclosing polytope, by its worst facet, (row,).
 
-    Each facet lies where its expert alone sends half of the rows right.
+    A facet is where P(right) by its expert alone is 1/2.
     """
     coefficient, log_weight = (part[0, :-1] for part in guide.centre())
     if not len(coefficient):
@@ -135,7 +147,7 @@ def boundary_distance(guide: NodeGuide, design: Tensor) -> Tensor:
 
 
 def distinct(fits: list[Fits], most: int) -> list[Fits]:
-    """The best fits, leaving out those that look like a better one."""
+    """The best fits, without those that resemble a better one."""
     chosen: list[Fits] = []
     for fit in sorted(fits, key=lambda fit: -fit.best):
         alike = any(
@@ -148,8 +160,8 @@ def distinct(fits: list[Fits], most: int) -> list[Fits]:
 
 
 def prune(fit: Fits, problem: Problem, trace: list[str]) -> Fits:
-    """Backward elimination, until staying as it is wins."""
-    fit = bury(refit(fit, problem, 40, 2), problem)
+    """Backward elimination, until no removal improves the ELBO."""
+    fit = drop_negligible(refit(fit, problem, 40, 2), problem)
     while fit.guide.n_facets > 1:
         best = race([fit, *deletions(fit, problem, 4), *merges(fit, problem, 2)], problem)
         trace.append(f"prune {fit.guide.n_facets} -> {best.guide.n_facets} {best.best:.1f}")
@@ -173,5 +185,45 @@ def improve(fit: Fits, problem: Problem, trace: list[str]) -> Fits:
 
 def finish(fit: Fits, problem: Problem) -> Fits:
     """Fit on all rows with more draws, to convergence."""
-    rough = bury(refit(problem.adopt(fit.guide), problem, 40, 2, 0.1), problem)
+    rough = drop_negligible(refit(problem.adopt(fit.guide), problem, 40, 2, 0.1), problem)
     return refit(rough, problem.with_draws(problem.options.final_draws), 60, 6, 0.02)
+
+
+def split_gain(elbo: float, problem: Problem) -> float:
+    """Gain in nats of a node with that ELBO over the better of its two sides alone.
+
+    The divergence of idle experts is added back: the exact posterior of an expert that affects no
+    row is its prior, which the guide's family does not contain.
+    """
+    idle = idle_cost(problem.prior, problem.rows.design.shape[1])
+    return elbo + idle - max(_one_way(problem, side) for side in (0, 1))
+
+
+def _one_way(problem: Problem, side: int) -> float:
+    """Bound where all rows go left (0) or right (1), after optimising the sides."""
+    rows, value = problem.rows, -torch.inf
+    share = torch.ones_like(rows.weights)[None]
+    for _ in range(SIDE_STEPS):
+        nothing = torch.zeros_like(share)
+        left, right = (share, nothing) if side == 0 else (nothing, share)
+        state = problem.sides.update(left, right, rows.weights)
+        own = state[side]
+        whole = own if rows.log_else is None else torch.logaddexp(own, rows.log_else)
+        share = torch.exp(own - whole)
+        value = float(whole[0] @ rows.weights + state.value[0])
+    return value
+
+
+@lru_cache(maxsize=32)
+def idle_cost(prior: FacetPrior, width: int) -> float:
+    """Minimum divergence from the prior of a node whose experts are all idle."""
+    nothing = torch.zeros(1, width, dtype=torch.float64)
+    rows = Rows(nothing, nothing[:, 0])
+    flat = torch.zeros(1, 1, dtype=torch.float64)
+    state = SideState(flat, flat, flat[0])
+    guide = pool_slot(rows, prior)
+    draws = even_draws(8, 1, torch.Generator().manual_seed(0))
+    elbo = torch.zeros(1)
+    for _ in range(CLIMBS):
+        guide, elbo, _ = climb(guide, draws, rows, state, prior, iterations=60, tolerance=1e-4)
+    return -float(elbo)

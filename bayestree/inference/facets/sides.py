@@ -1,4 +1,4 @@
-"""What lies on the two sides of a split: subtrees that stay, or leaves that adapt."""
+"""The two sides of a split: fixed subtrees, or leaves that are updated."""
 
 from typing import NamedTuple, Protocol
 
@@ -9,14 +9,14 @@ from bayestree.models.leaves import Leaf
 
 
 class SideState(NamedTuple):
-    """What the two sides say of each row, for each of several fits.
+    """Log-likelihoods of the rows on the two sides, for each of several fits.
 
     Attributes
     ----------
     log_left, log_right : Tensor, shape (fit, row)
-        Log-likelihood of a row that goes there, with that of reaching the node.
+        Log-likelihood of a row on that side, plus the log-probability of reaching the node.
     value : Tensor, shape (fit,)
-        The leaves' own share of the bound: minus their divergence from the prior.
+        Minus the divergence of the leaves from their prior, their part of the bound.
     """
 
     log_left: Tensor
@@ -39,7 +39,7 @@ class Sides(Protocol):
 
 
 class FixedSides(NamedTuple):
-    """Subtrees whose likelihoods of the rows (row,) are given and stay as they are."""
+    """Subtrees with fixed log-likelihoods of the rows (row,)."""
 
     log_left: Tensor
     log_right: Tensor

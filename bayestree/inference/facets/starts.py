@@ -1,4 +1,4 @@
-"""Where a search starts: over-complete fits of points, and guides around points."""
+"""Starts of a search: over-complete fits of points, and guides around points."""
 
 import math
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from torch.nn.functional import normalize, softplus
 from bayestree.distributions import EULER
 from bayestree.inference.facets.bound import FacetPrior
 from bayestree.inference.facets.draws import WEIBULL_SD
-from bayestree.inference.facets.fits import Fits, Problem, bury, join, refit
+from bayestree.inference.facets.fits import Fits, Problem, drop_negligible, join, refit
 from bayestree.inference.facets.guide import NodeGuide
 from bayestree.inference.facets.likelihood import Planes, log_likelihood
 from bayestree.inference.facets.rows import Rows, votes
@@ -18,15 +18,15 @@ from bayestree.inference.facets.sides import SideState
 from bayestree.inference.lbfgs import minimise
 
 LN2 = math.log(2)
-CUT_OFF = (0.05, 0.4)  # shares of the rows that a half-space of a start sends right
-LEFT_SHARES = (0.5, 0.35, 0.65)  # of the rows that the starts send left, in turn
+CUT_OFF = (0.05, 0.4)  # range of the share of rows that an initial half-space sends right
+LEFT_SHARES = (0.5, 0.35, 0.65)  # shares of the rows that consecutive starts send left
 SEGMENTS = (5, 10, 20, 40, 80, 160)  # iterations between updates of the sides
-LEAST_SCORE = 1e-6  # below it a row's information on the score is not believed
+LEAST_SCORE = 1e-6  # smaller scores have no reliable Fisher information
 POOL_CONCENTRATION, POOL_SCALE, POOL_INTERCEPT = 0.15, 0.5, -1.0
 
 
 class Points(NamedTuple):
-    """Experts without spread, of several fits.
+    """Point estimates of the experts of several fits.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Points(NamedTuple):
 
     @classmethod
     def at(cls, flat: Tensor, slots: int) -> "Points":
-        """From coordinates (fit, slot * (feature + 2)), the log-weight last of each slot."""
+        """Points of coordinates (fit, slot * (feature + 2)), the log-weight last in each slot."""
         both = flat.view(len(flat), slots, -1)
         return cls(both[..., :-1], both[..., -1])
 
@@ -53,13 +53,13 @@ class Points(NamedTuple):
         return torch.cat([self.coefficient, self.log_weight[..., None]], -1).flatten(1)
 
     def strongest(self, slots: int, rows: Rows) -> "Points":
-        """The experts (slot, ...) of largest contribution to the scores of the rows."""
+        """The experts (slot, ...) that contribute most to the scores of the rows."""
         top = softplus(self.coefficient @ rows.design.T).amax(-1) * self.log_weight.exp()
         return Points(*(part[top.argsort(descending=True)[:slots]] for part in self))
 
 
 def outer_points(problem: Problem) -> Points:
-    """Steep half-spaces that each cut off an outer part of the rows."""
+    """Steep half-spaces, each of which cuts off an outer part of the rows."""
     options, generator, x = problem.options, problem.generator, problem.rows.x
     shape = (options.restarts, min(options.start_facets, problem.prior.n_experts))
     direction = normalize(
@@ -106,12 +106,11 @@ def fit_points(points: Points, problem: Problem) -> tuple[Points, SideState, Ten
 
 
 def penalty(points: Points, prior: FacetPrior) -> Tensor:
-    """Minus the log-prior, up to a constant, with shrinkages at their prior mean, (fit,)."""
+    """Minus the log-prior, up to a constant, with shrinkages at their prior means, (fit,)."""
     law = prior.weight.law(prior.n_experts, points.log_weight)
-    scale = prior.hyperplane
-    shrinkage = scale.shrinkage_shape / scale.shrinkage_rate
-    wide = torch.log1p(points.coefficient.square() / (2 * shrinkage)).sum((-1, -2))
-    return (scale.shape + 0.5) * wide - law.log_prob(points.log_weight).sum(-1)
+    shrinkage = prior.hyperplane.prior_means(points.log_weight)["shrinkage"]
+    planes = prior.hyperplane.collapsed_log_prob(points.coefficient, shrinkage[..., None])
+    return -planes.sum((-1, -2)) - law.log_prob(points.log_weight).sum(-1)
 
 
 def laplace_slots(points: Points, rows: Rows, prior: FacetPrior) -> NodeGuide:
@@ -145,7 +144,7 @@ def _information(points: Points, rows: Rows) -> Tensor:
     """Fisher information of (log-weight, coefficients), (slot, feature + 2, feature + 2)."""
     score = votes(*points, rows.design).clamp_min(LEAST_SCORE)
     left, right = rows.split(score)
-    # of a Bernoulli variable of log-odds steepness * log(exp(s) - 1), about s
+    # information of a Bernoulli variable with log-odds steepness * log(exp(s) - 1) about s
     info = rows.weights * (left + right).exp() * (rows.steepness / torch.expm1(-score)).square()
     activation = points.coefficient @ rows.design.T
     weight = points.log_weight.exp()[:, None]
@@ -156,14 +155,15 @@ def _information(points: Points, rows: Rows) -> Tensor:
 
 
 def pool_slot(rows: Rows, prior: FacetPrior) -> NodeGuide:
-    """A pool near the prior: small weights, wide hyperplanes of negative intercept."""
+    """A pool near the prior: small weights, and wide hyperplanes with negative intercepts."""
     width, like = rows.design.shape[1], rows.design
     mean = like.new_zeros(1, 1, width)
     mean[..., -1] = POOL_INTERCEPT
     factor = POOL_SCALE * torch.eye(width, dtype=like.dtype)[None, None]
     log_concentration = like.new_full((1, 1), math.log(POOL_CONCENTRATION))
-    rate = prior.weight.rate + 0.1 * float(rows.weights.sum())
-    level = math.log(prior.weight.concentration / prior.n_experts / rate)
+    law = prior.weight.law(prior.n_experts, like)
+    rate = float(law.rate) + 0.1 * float(rows.weights.sum())
+    level = math.log(float(law.concentration) / rate)
     loc = level - torch.lgamma(1 + torch.exp(-log_concentration))
     log_rate = prior.log_rate(mean.square() + factor.square().sum(-1))
     experts = torch.full_like(loc, prior.n_experts)
@@ -187,9 +187,9 @@ def with_points(guide: NodeGuide, new: Points, problem: Problem) -> NodeGuide:
 
 
 def over_complete(problem: Problem, present: Points | None = None) -> list[Fits]:
-    """Over-complete fits of points, made into guides and fitted a little.
+    """Over-complete fits of points, converted to guides and briefly refitted.
 
-    ``present`` (without the dimension of fits) is one more start.
+    ``present`` (without the dimension of fits) is an additional start.
     """
     points = outer_points(problem)
     if present is not None:
@@ -200,7 +200,7 @@ def over_complete(problem: Problem, present: Points | None = None) -> list[Fits]
     for fit in range(len(value)):
         guide = guide_around(points.one(fit), problem.rows, problem.prior)
         which = torch.tensor([fit])
-        fits.append(bury(Fits(guide, state.take(which), value[which]), problem))
+        fits.append(drop_negligible(Fits(guide, state.take(which), value[which]), problem))
     field = refit(join(fits), problem, 30, 1, 0.5)
     return [
         fit._replace(guide=fit.guide.keep(fit.guide.experts[0] > 0, problem.prior.n_experts))

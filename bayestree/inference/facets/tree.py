@@ -26,10 +26,10 @@ from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import joined, leaf_sums
 from bayestree.models.soft_tree import SoftTree
 
-LEAST_SHARE = 1e-3  # of a row's probability below which it is none of a node's rows
-FEWEST_ROWS = 10  # without so many a node has no facets
-LEAF_STEPS = 10  # for the leaves to follow the splits
-MEAN_DRAWS = 64  # over which a node's routing is averaged
+LEAST_SHARE = 1e-3  # rows that reach a node with a smaller probability are left out
+FEWEST_ROWS = 10  # a node with fewer rows has no facets
+LEAF_STEPS = 10  # updates of the leaves after those of the splits
+MEAN_DRAWS = 64  # draws over which a node's routing is averaged
 
 
 class TreeFacets(NamedTuple):
@@ -41,25 +41,25 @@ class TreeFacets(NamedTuple):
         One fit each.
     leaf_sums : Tensor, shape (L, c)
         Sums of the leaves' statistics over soft memberships.
-    worth : array, shape (V,)
-        Nats by which each split beats sending all of its rows one way.
+    gain : array, shape (V,)
+        Gain of each split in nats over sending all of its rows one way.
     trace : tuple of str
-        What was tried, node by node.
+        The moves that were tried, node by node.
     """
 
     nodes: tuple[NodeGuide, ...]
     leaf_sums: Tensor
-    worth: NDArray[np.float64]
+    gain: NDArray[np.float64]
     trace: tuple[str, ...] = ()
 
     @property
     def needed(self) -> NDArray[np.bool_]:
-        """Which nodes need to be there, shape (V,); the others' experts are near their prior."""
-        return (self.worth > 0) & np.array([node.n_facets > 0 for node in self.nodes])
+        """Which nodes are needed, shape (V,); the experts of the others are near their prior."""
+        return (self.gain > 0) & np.array([node.n_facets > 0 for node in self.nodes])
 
     @property
     def n_facets(self) -> NDArray[np.int64]:
-        """Facets of each node, none where it is not needed, shape (V,)."""
+        """Number of facets of each node, 0 where it is not needed, shape (V,)."""
         facets = np.array([node.n_facets for node in self.nodes], dtype=np.int64)
         return np.where(self.needed, facets, 0)
 
@@ -73,24 +73,24 @@ def improve_facets(
     random_state: RandomState = None,
     progress: bool = False,
 ) -> TreeFacets:
-    """Search for the facets of every node, the rest of the tree at its present expectation.
+    """Search for the facets of every node, with the rest of the tree at its present expectation.
 
-    Nodes come in breadth-first order. The leaves of a node without others below adapt with it;
-    other leaves follow after each node. The first sweep starts anew (from the present experts,
-    too); later ones go on by moves where a split was worth it. The work is done in double
-    precision on the CPU.
+    Nodes are visited in breadth-first order. The leaves of a node without nodes below are updated
+    during its search, other leaves after each node. The first sweep uses new starts and the
+    present experts; later ones continue by moves from each split that has a gain. Computations are
+    in double precision on the CPU.
 
     Parameters
     ----------
     posterior : Posterior
-        Whose point estimate is the start, and whose model is fitted.
+        Its point estimate is the start, and its model is fitted.
     data : Data
         n rows.
     sweeps : int
     options : SearchOptions
     random_state : int, RandomState or Generator, optional
     progress : bool
-        Draw a progress bar, on a terminal.
+        Show a progress bar on terminals.
 
     Returns
     -------
@@ -112,7 +112,7 @@ def improve_facets(
     return TreeFacets(
         tuple(one.guide for one in found),
         tree.leaf_sums,
-        np.array([one.worth for one in found]),
+        np.array([one.gain for one in found]),
         tuple(tree.trace),
     )
 
@@ -120,10 +120,10 @@ def improve_facets(
 def without_needless(
     model: SoftTree, facets: TreeFacets, data: Data
 ) -> tuple[SoftTree, TreeFacets]:
-    """The tree without the nodes that need not be there; each gives way to its heavier side.
+    """The tree without nodes that are not needed; each is replaced by its heavier side.
 
-    Left in, a node would cost the share of its idle experts. A tree of which no node is needed
-    stays as it is.
+    Such a node would add the divergence of its idle experts to the bound. A tree without any
+    needed node is returned unchanged.
     """
     needed = facets.needed
     if needed.all() or not needed.any():
@@ -137,7 +137,7 @@ def without_needless(
     kept = TreeFacets(
         tuple(facets.nodes[node] for node in nodes),
         facets.leaf_sums[leaves],
-        facets.worth[nodes],
+        facets.gain[nodes],
         (*facets.trace, f"removed {len(needed) - len(nodes)} nodes"),
     )
     sums = leaf_sums(smaller, polytope_guide(smaller, kept, data).point(), data)
@@ -145,9 +145,9 @@ def without_needless(
 
 
 def polytope_guide(model: SoftTree, facets: TreeFacets, data: Data) -> PolytopeGuide:
-    """The whole tree's guide with the factors that were found, in the precision of ``data``.
+    """The guide of the whole tree with the factors that were found, in the precision of ``data``.
 
-    The factor of a node's pool is that of each of its unused experts.
+    Each unused expert of a node has the factor of the node's pool.
     """
     n_experts = model.split.n_experts
     wide = [NodeGuide(*(part[0] for part in _spread(node, n_experts))) for node in facets.nodes]
@@ -163,7 +163,7 @@ def polytope_guide(model: SoftTree, facets: TreeFacets, data: Data) -> PolytopeG
 
 
 def _spread(guide: NodeGuide, n_experts: int) -> NodeGuide:
-    """A slot for every expert, those of the pool alike."""
+    """One slot for every expert, with a copy of the pool for each unused one."""
     own = guide.n_slots - 1
     return guide.slots(torch.tensor([*range(own), *[own] * (n_experts - own)]))
 
@@ -174,14 +174,14 @@ def _double(data: Data) -> Data:
 
 
 class _Found(NamedTuple):
-    """What is kept of the search at a node."""
+    """Result of the search at a node."""
 
     guide: NodeGuide
-    worth: float
+    gain: float
 
 
 class _Tree:
-    """Routing, leaves and guides of all nodes, as they are now."""
+    """Present routing, leaves and guides of all nodes."""
 
     def __init__(self, posterior: Posterior, data: Data) -> None:
         self.model, self.data = posterior.model, data
@@ -199,18 +199,17 @@ class _Tree:
         self._update_leaves()
 
     def state_dict(self) -> dict[str, Any]:
-        found = {node: (tuple(one.guide), one.worth) for node, one in self.found.items()}
+        found = {node: (tuple(one.guide), one.gain) for node, one in self.found.items()}
         return {"found": found, "branch": self.branch, "leaf_sums": self.leaf_sums}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.found = {
-            node: _Found(NodeGuide(*guide), worth)
-            for node, (guide, worth) in state["found"].items()
+            node: _Found(NodeGuide(*guide), gain) for node, (guide, gain) in state["found"].items()
         }
         self.branch.copy_(state["branch"])
         self.leaf_sums.copy_(state["leaf_sums"])
 
-    # What the rest of the tree says of the rows.
+    # Likelihoods of the rows by the rest of the tree.
 
     def _paths(self) -> Tensor:
         """log P(leaf | x), shape (n, L)."""
@@ -229,7 +228,7 @@ class _Tree:
             self.leaf_sums = member.T @ self.statistics
 
     def _below(self, child: int, densities: Tensor) -> Tensor:
-        """Log-likelihood of each row from a child on, shape (n,)."""
+        """Log-likelihood of each row by the subtree of a child, shape (n,)."""
         if child < 0:
             return densities[:, ~child]
         left, right = self.topology.children[child].tolist()
@@ -254,7 +253,7 @@ class _Tree:
     # One node.
 
     def problem(self, node: int, options: SearchOptions, generator: Generator) -> Problem:
-        """The search at a node, on the rows that may reach it."""
+        """The search problem of a node, on the rows that may reach it."""
         densities = self._densities()
         reach, elsewhere = self._above(node, densities)
         children = self.topology.children[node].tolist()
@@ -274,15 +273,15 @@ class _Tree:
         return Problem.of(rows.take(index), sides.take(index), self.prior, generator, options)
 
     def improve(self, node: int, options: SearchOptions, generator: Generator) -> FacetSearch:
-        """Search at a node, and let routing and leaves follow."""
+        """Search at a node, then update routing and leaves."""
         problem = self.problem(node, options, generator)
         if len(problem.rows.weights) < FEWEST_ROWS:
             found = _no_facets(problem)
-        elif node in self.found and self.found[node].worth > 0:
+        elif node in self.found and self.found[node].gain > 0:
             found = search_facets(problem, guide=self.found[node].guide)
         else:
             found = search_facets(problem, present=self._present(node))
-        self.found[node] = _Found(found.guide, found.worth)
+        self.found[node] = _Found(found.guide, found.gain)
         draws = fresh_draws(MEAN_DRAWS, found.guide.n_slots, generator)
         rows = Rows(self.design, self.data.weights, None, self.model.steepness)
         self.branch[:, node] = mean_split(found.guide, rows, draws)
@@ -292,7 +291,7 @@ class _Tree:
         return found
 
     def _renew_leaves(self, node: int) -> None:
-        """Leaves of a node from its routing alone: they may have changed places."""
+        """Recompute the leaves of a node from its routing: they may have been exchanged."""
         leaves = (~self.topology.children[node]).tolist()
         self.leaf_sums[leaves] = self._paths()[:, leaves].exp().T @ self.statistics
 
@@ -301,7 +300,7 @@ class _Tree:
 
 
 def _no_facets(problem: Problem) -> FacetSearch:
-    """The outcome where there are too few rows to ask."""
+    """The outcome for a node with too few rows."""
     design = problem.rows.design
     nothing = Points(design.new_zeros(0, design.shape[1]), design.new_zeros(0))
     fit = problem.adopt(guide_around(nothing, problem.rows, problem.prior))

@@ -1,1 +1,1 @@
-"""What fits the splits of a growing tree: one module for each way to do it."""
+"""Splitters, which fit the splits of a growing tree: one module per method."""

@@ -1,4 +1,4 @@
-"""Splits by one or two features for growth in the manner of CART."""
+"""Univariate and bivariate splits for greedy growth as in CART."""
 
 from dataclasses import dataclass, field
 
@@ -24,13 +24,13 @@ class BivariateSplitter:
     ----------
     leaf : Categorical or Gaussian
     criterion : Criterion, optional
-        What is gained by a split; by default that of the leaf (entropy, squared error).
+        Criterion to optimise; by default that of the leaf (entropy, squared error).
     max_features : {1, 2}
-        1 is CART itself.
+        1 is CART.
     pair_penalty : float
-        By how many nats a pair must gain more than a feature alone to be preferred.
+        Extra gain in nats that a pair needs over the best single feature.
     search : LineSearch
-        Orientations, least rows of a side, and how much is searched.
+        Orientations, minimum rows per side, and effort of the search.
 
     Raises
     ------
@@ -44,8 +44,7 @@ class BivariateSplitter:
     pair_penalty: float = 0.0
     search: LineSearch = field(default_factory=LineSearch)
 
-    #: Nodes are searched one by one: nothing is padded.
-    rows_per_node = 1
+    rows_per_node = 1  # nodes are searched one by one, without padding
 
     def __post_init__(self) -> None:
         if self.max_features not in (1, 2):
@@ -57,24 +56,24 @@ class BivariateSplitter:
         return 1
 
     def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
-        """The split of each node; None where no cut leaves enough rows on each side."""
-        return [self._split(data.take(own)) for own in rows]
+        """The split of each node; None if no cut leaves enough rows on each side."""
+        return [self._split(data.take(members)) for members in rows]
 
     def _split(self, data: Data) -> FittedSplit | None:
         statistics = self.leaf.statistics(data.y, data.weights).double()
-        statistics = statistics[:, (statistics != 0).any(0)]  # of classes that are here
+        statistics = statistics[:, (statistics != 0).any(0)]  # drop absent classes
         criterion = self.criterion or self.leaf.criterion
         node = self.search.node(
             data.X.numpy(force=True),
             statistics.numpy(force=True),
             data.weights.double().numpy(force=True),
-            lambda left, whole: _worth(criterion, left, whole),
+            lambda left, whole: _quality(criterion, left, whole),
         )
         single = node.single()
         if single is None:
             return None
         best = self._fitted(data, statistics, single)
-        if self.max_features == 1 or best.gain + self.pair_penalty >= self._most(statistics):
+        if self.max_features == 1 or best.gain + self.pair_penalty >= self._max_gain(statistics):
             return best
         pair = node.pair()
         if pair is None:
@@ -82,8 +81,8 @@ class BivariateSplitter:
         other = self._fitted(data, statistics, pair)
         return other if other.gain > best.gain + self.pair_penalty + node.slack else best
 
-    def _most(self, statistics: Tensor) -> float:
-        """What a split gains whose sides are pure, in nats, but for rounding."""
+    def _max_gain(self, statistics: Tensor) -> float:
+        """Gain of a split into pure sides, in nats, less a tolerance for rounding."""
         pure, whole = statistics.new_zeros(()), statistics.sum(0)
         return float(self.leaf.criterion.gain(pure, whole)) * (1 - SLACK)
 
@@ -94,15 +93,13 @@ class BivariateSplitter:
         hyperplane = torch.as_tensor(plane).to(data.X)
         intercept = torch.tensor([line.intercept]).to(data.X)
         right = (data.X @ hyperplane[0] + intercept) > 0
-        whole, side = statistics.sum(0), statistics[right].sum(0)
-        criterion = self.leaf.criterion
-        gain = criterion.gain(criterion.split_value(side, whole), whole)
+        gain = self.leaf.criterion.hard_gain(statistics, right)
         sites = {"hyperplane": hyperplane, "intercept": intercept}
-        return FittedSplit(sites, right, float(gain))
+        return FittedSplit(sites, right, gain)
 
 
-def _worth(criterion: Criterion, left: FloatArray, whole: FloatArray) -> FloatArray:
-    """Worth of splits by sums on their left (c, ...): the criterion, summed over both sides."""
+def _quality(criterion: Criterion, left: FloatArray, whole: FloatArray) -> FloatArray:
+    """The criterion summed over both sides, given the sums (c, ...) of the left sides."""
     sums, total = torch.from_numpy(left).movedim(0, -1), torch.from_numpy(whole)
-    worth: FloatArray = criterion.split_value(sums, total).numpy()
-    return worth
+    quality: FloatArray = criterion.split_value(sums, total).numpy()
+    return quality

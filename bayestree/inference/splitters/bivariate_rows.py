@@ -1,4 +1,4 @@
-"""Rows as the search of bivariate splits sorts them: one by one, or those that are alike as one."""
+"""Rows for the search of bivariate splits, individually or merged into cells of equal rows."""
 
 import math
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ import numpy as np
 
 from bayestree._utils.arrays import FloatArray, IntArray
 
-CHUNK = 100_000  # numbers held at a time, in each of a few arrays: they stay in the cache
-OVERHEAD = 40_000  # numbers that are sorted and summed in the time that it takes to make cells
+CHUNK = 100_000  # numbers per array and batch, which fit into the cache
+OVERHEAD = 40_000  # cost of creating cells, in numbers sorted and summed
 
 
 class Rows(NamedTuple):
-    """What is sorted: rows, or cells of rows that are alike.
+    """Rows, or cells of equal rows, to be sorted.
 
     Attributes
     ----------
@@ -21,7 +21,7 @@ class Rows(NamedTuple):
         Standardised features.
     statistics : array, shape (c, m)
     counts : array of int, shape (m,)
-        How many rows each stands for.
+        Number of rows in each cell.
     """
 
     z: FloatArray
@@ -29,25 +29,25 @@ class Rows(NamedTuple):
     counts: IntArray
 
     def take(self, rows: IntArray) -> "Rows":
-        """Some of the rows."""
+        """A subset of the rows."""
         return Rows(self.z[:, rows], self.statistics[:, rows], self.counts[rows])
 
 
 class Codes(NamedTuple):
-    """Which of its distinct values each feature has in each row (d, m), and how many they are."""
+    """Codes of the distinct values of each feature (d, m), and the number of these values (d,)."""
 
     codes: IntArray
     levels: IntArray
 
     def take(self, rows: IntArray) -> "Codes":
-        """Some of the rows."""
+        """A subset of the rows."""
         return self._replace(codes=self.codes[:, rows])
 
     def n_sorted(self, groups: IntArray, numbers: int) -> IntArray:
-        """What is sorted for each group of features (G, k), cells or rows, shape (G,).
+        """Number of cells or rows to sort for each group of features (G, k), shape (G,).
 
-        Cells are fewer, but made one group at a time: that pays if it spares enough of the
-        ``numbers`` that each row or cell takes.
+        There are fewer cells than rows, but they are created one group at a time, which pays if
+        it saves more than ``OVERHEAD`` (``numbers`` per row or cell).
         """
         n_rows = self.codes.shape[1]
         n_cells: IntArray = self.levels[groups].prod(axis=1)
@@ -55,7 +55,7 @@ class Codes(NamedTuple):
 
 
 def codes_of(z: FloatArray) -> Codes:
-    """The codes of standardised features (d, m)."""
+    """Codes of the values of features (d, m)."""
     codes = np.empty(z.shape, dtype=np.int64)
     for feature, values in enumerate(z):
         _, codes[feature] = np.unique(values, return_inverse=True)
@@ -65,22 +65,9 @@ def codes_of(z: FloatArray) -> Codes:
 def parts(
     rows: Rows, codes: Codes, groups: IntArray, n_directions: int
 ) -> Iterator[tuple[IntArray, Rows]]:
-    """Groups of features in batches: their numbers, and the rows, or cells of rows alike in them.
+    """Batches of groups (G, k) of features: the numbers of g groups, and rows or cells (g k, m).
 
-    Parameters
-    ----------
-    rows : Rows
-    codes : Codes
-    groups : array of int, shape (G, k)
-    n_directions : int
-        Projections of each group, for memory.
-
-    Yields
-    ------
-    own : array of int, shape (g,)
-        Which groups.
-    part : Rows
-        With g k features, those of the groups one after the other.
+    ``n_directions`` is the number of projections per group, which determines the memory.
     """
     numbers = n_directions * len(rows.statistics)
     few = codes.n_sorted(groups, numbers) < rows.z.shape[1]
@@ -89,12 +76,12 @@ def parts(
     others = np.flatnonzero(~few)
     step = max(1, CHUNK // (n_directions * rows.statistics.size))
     for start in range(0, len(others), step):
-        own = others[start : start + step]
-        yield own, rows._replace(z=rows.z[groups[own].ravel()])
+        batch = others[start : start + step]
+        yield batch, rows._replace(z=rows.z[groups[batch].ravel()])
 
 
 def _cells(rows: Rows, codes: Codes, features: IntArray) -> Rows:
-    """Rows that have all of some features in common, as one."""
+    """Merge rows that agree in all of some features."""
     shape = tuple(codes.levels[features])
     code = np.ravel_multi_index(tuple(codes.codes[features]), shape)
     n_codes = math.prod(shape)

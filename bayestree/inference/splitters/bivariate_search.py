@@ -2,9 +2,9 @@
 
 Kairgeldin and Carreira-Perpinan, "Bivariate decision trees: smaller, interpretable, more
 accurate" (KDD 2024): for every pair of features the rows are projected onto H orientations, and
-on each the best of all thresholds is found by sorting. What a split is worth is left to the
-caller, as a function of the sums of additive statistics on its left side, so that one search
-serves growth by impurity and the weighted 0/1 loss of alternating optimisation. NumPy only.
+for each the best threshold is found by sorting. The caller supplies the quality of a split as a
+function of the sums of additive statistics on its left side, so that one search serves both
+growth by impurity and the weighted 0/1 loss of alternating optimisation. NumPy only.
 """
 
 import math
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.inference.splitters.bivariate_rows import Codes, Rows, codes_of, parts
 
-#: Worth of splits, from the sums (c, ...) of the statistics on their left, and over all rows (c,).
-Worth = Callable[[FloatArray, FloatArray], FloatArray]
+#: Quality of splits, from the sums (c, ...) of the statistics on their left and over all rows (c,).
+Quality = Callable[[FloatArray, FloatArray], FloatArray]
 
-GRAIN = 16  # units of rounding within which two projections are one
-SLACK = 1e-9  # relative difference of two worths that is none
-#: Screens of pairs: orientations and rows looked at, and multiples of n_refined that pass.
+GRAIN = 16  # projections within this many rounding units count as equal
+SLACK = 1e-9  # qualities within this relative difference count as equal
+#: Screening stages of pairs: orientations, rows, and multiple of n_refined that is kept.
 SCREENS = ((2, 200, 10), (6, 1000, 1))
 
 
@@ -35,24 +35,24 @@ class Line(NamedTuple):
     ----------
     features : array of int, shape (1,) or (2,)
     coefficient : array, shape (1,) or (2,)
-        In the units of the rows that were searched.
+        In the units of the rows searched.
     intercept : float
-    worth : float
+    quality : float
     margin : float
-        Width of the gap that the split lies in, in standard deviations of the rows.
+        Width of the gap around the split, in standardised units.
     """
 
     features: IntArray
     coefficient: FloatArray
     intercept: float
-    worth: float
+    quality: float
     margin: float
 
 
 class Cut(NamedTuple):
     """The best cut of each of P projections: arrays of shape (P,)."""
 
-    worth: FloatArray
+    quality: FloatArray
     margin: FloatArray
     threshold: FloatArray
 
@@ -61,24 +61,24 @@ class Cut(NamedTuple):
 class LineSearch:
     """Search of one- and two-feature splits.
 
-    Every feature is searched exactly. So is every pair at every orientation, where that sums up
-    at most ``budget`` numbers. Where there are more, pairs are screened at a few orientations on
-    at most 1,000 of the rows, and the ``n_refined`` best of them searched exactly. Rows that have
-    both features of a pair in common count as one.
+    Every feature is searched exactly, and so is every pair at every orientation if the size of
+    the search is within ``budget``. Otherwise, pairs are screened at a few orientations on up to
+    1,000 rows, and the ``n_refined`` best are searched exactly. Rows that agree in both features
+    of a pair are merged.
 
     Parameters
     ----------
     n_orientations : int
-        H, orientations of a pair: evenly spaced, those along a feature left out.
+        Number H of orientations of a pair: evenly spaced, without those along a feature.
     min_leaf : int
-        Least number of rows on each side.
+        Minimum number of rows on each side.
     budget : float
-        Numbers (pairs x orientations x distinct rows x statistics) up to which all pairs are
-        searched exactly: a million take some hundredths of a second. Infinite for always.
+        Maximum size (pairs x orientations x distinct rows x statistics) of an exact search of all
+        pairs: a million takes a few hundredths of a second. Infinite: always search exactly.
     n_refined : int
-        Pairs that a screen passes on.
+        Number of pairs that are searched exactly after screening.
     max_pairs : int
-        Where there are more pairs, those of the features that are best alone are screened.
+        If there are more pairs, only pairs of the best single features are screened.
 
     Raises
     ------
@@ -102,7 +102,7 @@ class LineSearch:
             raise ValueError(f"budget must be 0 or more, got {self.budget}.")
 
     def orientations(self) -> FloatArray:
-        """Unit vectors of the directions searched, shape (H, 2) (one less for odd H)."""
+        """Unit vectors of the directions searched, shape (H, 2), or (H - 1, 2) for odd H."""
         angle = (np.arange(self.n_orientations) + 0.5) * math.pi / self.n_orientations
         angle = angle[np.abs(angle - math.pi / 2) > 1e-9]
         return np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -112,20 +112,20 @@ class LineSearch:
         X: NDArray[np.floating],
         statistics: FloatArray,
         weights: FloatArray,
-        worth: Worth,
+        quality: Quality,
     ) -> "Node":
-        """The rows of a node, to be searched.
+        """Prepare the search of a node.
 
         Parameters
         ----------
         X : array, shape (m, d)
         statistics : array, shape (m, c)
         weights : array, shape (m,)
-            Of the rows, > 0; features are standardised by them.
-        worth : callable
-            Worth of splits by the sums of statistics on their left, shape (c, ...), and of all.
+            Positive weights of the rows, used to standardise the features.
+        quality : callable
+            Quality of splits, given the sums of statistics on their left, (c, ...), and of all.
         """
-        return Node(self, X, statistics, weights, worth)
+        return Node(self, X, statistics, weights, quality)
 
 
 class Node:
@@ -137,21 +137,21 @@ class Node:
         X: NDArray[np.floating],
         statistics: FloatArray,
         weights: FloatArray,
-        worth: Worth,
+        quality: Quality,
     ) -> None:
         self.search = search
-        self.worth = worth
+        self.quality = quality
         rows = np.asarray(X, dtype=np.float64)
         share = np.asarray(weights, dtype=np.float64) / weights.sum()
         self.mean = share @ rows
         spread = np.sqrt(share @ (rows - self.mean) ** 2)
         size = np.abs(rows).max(axis=0, initial=0.0)
         unit = GRAIN * float(np.finfo(X.dtype).eps)
-        # The spread of a constant column is rounding.
+        # The computed spread of a constant column, and differences of projections below the
+        # grain, are rounding errors.
         varies = spread > unit * size
         self.usable = np.flatnonzero(varies)
         self.spread = np.where(varies, spread, 1.0)
-        # So are differences of projections below the grain.
         self.grain = unit * (1.0 + size / self.spread)
         self.rows = Rows(
             np.ascontiguousarray(((rows - self.mean) / self.spread).T),
@@ -185,19 +185,22 @@ class Node:
         return self._line(pairs[best], directions[where[best]], found, best)
 
     def _line(self, features: IntArray, direction: FloatArray, cuts: Cut, best: int) -> Line:
-        """A cut of standardised features as a split of the rows themselves."""
+        """A cut of standardised features as a split of the original rows.
+
+        direction . (x - mean) / spread > t means c . x > t + c . mean, with c = direction / spread.
+        """
         coefficient = direction / self.spread[features]
         intercept = -float(cuts.threshold[best] + coefficient @ self.mean[features])
         return Line(
-            features, coefficient, intercept, float(cuts.worth[best]), float(cuts.margin[best])
+            features, coefficient, intercept, float(cuts.quality[best]), float(cuts.margin[best])
         )
 
     def _best(self, cuts: Cut) -> int | None:
-        """The best of all cuts, of equal ones that of the widest gap."""
-        most = cuts.worth.max(initial=-math.inf)
+        """The best of all cuts; ties are resolved by the widest gap."""
+        most = cuts.quality.max(initial=-math.inf)
         if most == -math.inf:
             return None
-        return int(np.where(cuts.worth >= most - self.slack, cuts.margin, -1.0).argmax())
+        return int(np.where(cuts.quality >= most - self.slack, cuts.margin, -1.0).argmax())
 
     def _features(self) -> Cut:
         """The best cut of each usable feature."""
@@ -205,49 +208,48 @@ class Node:
         return found
 
     def _pairs(self) -> IntArray:
-        """Pairs of features, shape (P, 2): of all, or of those that are best alone."""
-        order = np.argsort(-self.alone.worth, kind="stable")
-        most = int((1 + math.sqrt(1 + 8 * self.search.max_pairs)) / 2)
+        """Pairs of features, shape (P, 2): all of them, or those of the best single features."""
+        order = np.argsort(-self.alone.quality, kind="stable")
+        most = int((1 + math.sqrt(1 + 8 * self.search.max_pairs)) / 2)  # m (m - 1) / 2 <= max_pairs
         chosen = np.sort(self.usable[order[:most]])
         return np.array(list(combinations(chosen, 2)), dtype=np.int64).reshape(-1, 2)
 
     def _screened(self, pairs: IntArray, directions: FloatArray) -> IntArray:
-        """The pairs that are best at a few orientations: first on few of the rows, then on more."""
+        """The best pairs at a few orientations: first on few rows, then on more."""
         for n_directions, n_rows, n_kept in SCREENS:
             rows, codes, most = self.rows, self.codes, n_kept * self.search.n_refined
             if len(pairs) <= most:
                 continue
             if rows.z.shape[1] > n_rows:
-                # A stream of its own, so that the same rows are split alike anywhere in a tree.
-                rng = np.random.default_rng(0)
+                rng = np.random.default_rng(0)  # equal rows get equal splits, anywhere in a tree
                 drawn = np.sort(rng.choice(rows.z.shape[1], n_rows, replace=False))
                 rows, codes = rows.take(drawn), codes.take(drawn)
             step = max(1, len(directions) // n_directions)
             found, _ = self._sweep(rows, codes, pairs, directions[step // 2 :: step])
-            order = np.argsort(-found.worth, kind="stable")[:most]
+            order = np.argsort(-found.quality, kind="stable")[:most]
             pairs = pairs[np.sort(order)]
         return pairs
 
     def _sweep(
         self, rows: Rows, codes: Codes, groups: IntArray, directions: FloatArray
     ) -> tuple[Cut, IntArray]:
-        """The best cut of each group of features (G, k) over the directions (H, k), and which."""
-        worth, margin, threshold = (np.empty(len(groups)) for _ in Cut._fields)
+        """Best cut of each group of features (G, k) over directions (H, k), and its direction."""
+        found = Cut(*(np.empty(len(groups)) for _ in Cut._fields))
         where = np.empty(len(groups), dtype=np.int64)
-        for own, part in parts(rows, codes, groups, len(directions)):
-            projection = directions @ part.z.reshape(len(own), groups.shape[1], -1)
-            grain = np.repeat(self.grain[groups[own]].sum(axis=1), len(directions))
+        for batch, part in parts(rows, codes, groups, len(directions)):
+            projection = directions @ part.z.reshape(len(batch), groups.shape[1], -1)
+            grain = np.repeat(self.grain[groups[batch]].sum(axis=1), len(directions))
             flat = self._cut(part, projection.reshape(len(grain), -1), grain)
-            cut = Cut(*(values.reshape(len(own), -1) for values in flat))
-            near = cut.worth >= cut.worth.max(axis=1, keepdims=True) - self.slack
+            cut = Cut(*(values.reshape(len(batch), -1) for values in flat))
+            near = cut.quality >= cut.quality.max(axis=1, keepdims=True) - self.slack
             best = np.where(near, cut.margin, -1.0).argmax(axis=1)
-            at = (np.arange(len(own)), best)
-            worth[own], margin[own], threshold[own] = (values[at] for values in cut)
-            where[own] = best
-        return Cut(worth, margin, threshold), where
+            for target, values in zip(found, cut, strict=True):
+                target[batch] = values[np.arange(len(batch)), best]
+            where[batch] = best
+        return found, where
 
     def _cut(self, rows: Rows, projection: FloatArray, grain: FloatArray) -> Cut:
-        """The best threshold of each projection (P, m); of equal ones that of the widest gap."""
+        """The best threshold of each projection (P, m); ties are resolved by the widest gap."""
         if projection.shape[1] < 2:
             nothing = np.full(len(projection), -math.inf)
             return Cut(nothing, nothing, nothing)
@@ -255,15 +257,16 @@ class Node:
         value = np.take_along_axis(projection, order, axis=1)
         gap = np.diff(value, axis=1)
         order = order[:, :-1]
+        # Cutting after the i-th sorted row puts the first i rows on the left.
         left = np.stack([column[order].cumsum(axis=1) for column in rows.statistics])
-        worth = self.worth(left, rows.statistics.sum(axis=1))
-        refused = gap <= grain[:, None]
+        quality = self.quality(left, rows.statistics.sum(axis=1))
+        invalid = gap <= grain[:, None]
         least = self.search.min_leaf
         if least > 1:
             count = rows.counts[order].cumsum(axis=1)
-            refused |= (count < least) | (count > rows.counts.sum() - least)
-        worth[refused] = -math.inf
-        near = worth >= worth.max(axis=1, keepdims=True) - self.slack
-        best = np.where(near & ~refused, gap, -1.0).argmax(axis=1)
+            invalid |= (count < least) | (count > rows.counts.sum() - least)
+        quality[invalid] = -math.inf
+        near = quality >= quality.max(axis=1, keepdims=True) - self.slack
+        best = np.where(near & ~invalid, gap, -1.0).argmax(axis=1)
         at = (np.arange(len(best)), best)
-        return Cut(worth[at], gap[at], value[at] + gap[at] / 2)
+        return Cut(quality[at], gap[at], value[at] + gap[at] / 2)

@@ -1,7 +1,7 @@
-"""EM of many stumps at once: V splits, each with two leaves and rows of its own.
+"""EM for many stumps at once: V splits, each with two leaves and its own rows.
 
-The E-step is eq. 10 of E2EDT with two leaves, the M-step eq. 13 and 14. Nodes with more rows than
-a minibatch take more steps in an epoch than others, so each has a state of Adam of its own.
+The E-step is eq. 10 of E2EDT with two leaves, the M-step eq. 13 and 14. Nodes with several
+minibatches take more steps per epoch than others, so each node has its own Adam state.
 """
 
 from collections.abc import Iterator
@@ -19,20 +19,20 @@ from bayestree.models.priors import Priors
 from bayestree.models.sites import Sites
 from bayestree.models.splits import StumpSplit
 
-DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8  # of Adam, as the paper has them
+DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8  # Adam's settings in the paper
 
 
 class Rows(NamedTuple):
-    """m rows of each of V nodes; rows of weight 0 pad the smaller ones.
+    """m rows of each of V nodes; smaller nodes are padded with rows of weight 0.
 
     Attributes
     ----------
     X : Tensor, shape (V, m, d)
     y, weights : Tensor, shape (V, m)
     statistics : Tensor, shape (V, m, c)
-        Of the leaves, weights included.
+        Weighted sufficient statistics of the leaves.
     share : Tensor, shape (V, 1)
-        Part of all rows of the node.
+        Share of each node's rows in this batch.
     """
 
     X: Tensor
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
 
 
 class Stumps:
-    """Parameters of V stumps on their way up.
+    """Parameters of V stumps during EM.
 
     Parameters
     ----------
@@ -52,11 +52,11 @@ class Stumps:
     priors : Priors
     data : Data
     rows : list of Tensor
-        Numbers of the rows of each node, the nodes with most first.
+        Row numbers of each node, the largest nodes first.
     batch_size : int
     learning_rate : float
     absent : Tensor of bool, shape (V, d), optional
-        Coefficients of linear splits that are to stay 0.
+        Coefficients of linear splits that are fixed at 0.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Stumps:
         self.sites = split.start(len(rows), data.X.shape[1], data.X)
         self.absent = absent
         if absent is not None:
-            self._narrow(absent)
+            self._mask_start(absent)
         self.adam = NodeAdam(self.sites, learning_rate)
         empty = leaf.statistics(data.y[:0], data.weights[:0])
         self.leaves = self._estimate(empty.new_zeros(len(rows), 2, empty.shape[1]))
@@ -84,36 +84,38 @@ class Stumps:
         self.whole = self._gather(rows) if whole else None
 
     def of(self, node: int) -> dict[str, Tensor]:
-        """Sites of one node, as those of a tree of one split."""
+        """Sites of one node, as those of a tree with one split."""
         return {name: value[node : node + 1] for name, value in self.sites.items()}
 
     def epoch(self, steepness: float) -> None:
         """One E-step on all rows of every node, and one M-step on their minibatches."""
-        held = {name: value.clone() for name, value in self.sites.items()}
+        e_step = {name: value.clone() for name, value in self.sites.items()}
         batches = self._batches() if self.whole is None else [self.whole]
         sums: Tensor | None = None
         for step, batch in enumerate(batches):
-            fresh = self._step(batch, held if step else None, steepness)
+            part = self._step(batch, e_step if step else None, steepness)
             if sums is None:
-                sums = fresh  # the first minibatch has all nodes
+                sums = part  # the first minibatch contains all nodes
             else:
-                sums[: len(fresh)] += fresh
+                sums[: len(part)] += part
         assert sums is not None
         self.leaves = self._estimate(sums)
 
-    def _step(self, batch: Rows, held: Sites | None, steepness: float) -> Tensor:
-        """A step of the first nodes up Q; the sums (V, 2, c) of their leaves' statistics.
+    def _step(self, batch: Rows, e_step: Sites | None, steepness: float) -> Tensor:
+        """A gradient step on Q for the first nodes; returns their leaf statistics (V, 2, c).
 
-        ``held`` are the parameters of the E-step, None where they have not moved since.
+        ``e_step`` are the parameters of the E-step, None if they have not changed since.
         """
         n_active = len(batch.X)
         active = {name: v[:n_active].requires_grad_() for name, v in self.sites.items()}
         odds = self.split.node_log_odds(active, batch.X)
         with torch.no_grad():
             before = odds
-            if held is not None:
-                before = self.split.node_log_odds(_first(held, n_active), batch.X)
+            if e_step is not None:
+                before = self.split.node_log_odds(_first(e_step, n_active), batch.X)
             leaves = _first(self.leaves, n_active)
+            # With h = P(right | x, y) of the E-step, Q = sum w [h log q + (1 - h) log(1 - q)] for
+            # q = sigmoid(gamma odds), so dQ/d odds = w gamma (h - q).
             left, right = self.leaf.node_log_density(leaves, batch.y).unbind(1)
             went_right = right_given_y(steepness * before, left, right)[0].sigmoid_()
             slope = steepness * (went_right - (steepness * odds).sigmoid_())
@@ -132,14 +134,8 @@ class Stumps:
         first, *others = self.split.log_priors(self.priors, every).values()
         return sum(others, start=first)
 
-    def _narrow(self, absent: Tensor) -> None:
-        """Keep to some features, the start still on the unit sphere.
-
-        Raises
-        ------
-        ValueError
-            For a split without coefficients of features.
-        """
+    def _mask_start(self, absent: Tensor) -> None:
+        """Set absent coefficients to 0 and project the start back onto the unit sphere."""
         if "hyperplane" not in self.sites:
             raise ValueError("features needs a linear split, such as Oblique().")
         self.sites["hyperplane"].masked_fill_(absent.unsqueeze(1), 0.0)
@@ -148,12 +144,12 @@ class Stumps:
         self.sites["intercept"] /= square.sqrt()
 
     def _estimate(self, sums: Tensor) -> dict[str, Tensor]:
-        """Sites of the leaves, of shape (V, 2, ...), from sums (V, 2, c) (eq. 13)."""
+        """Sites (V, 2, ...) of the leaves from sums (V, 2, c) of their statistics (eq. 13)."""
         flat = self.leaf.estimate(sums.flatten(0, 1))
         return {name: value.unflatten(0, sums.shape[:2]) for name, value in flat.items()}
 
     def _batches(self) -> Iterator[Rows]:
-        """An epoch of shuffled minibatches; later ones are of the first nodes only."""
+        """An epoch of shuffled minibatches; later ones contain only the first nodes."""
         parts = []
         for rows in self.rows:
             order = rows[torch.randperm(len(rows), device=rows.device)]
@@ -162,7 +158,6 @@ class Stumps:
             yield self._gather([part[step] for part in parts if step < len(part)])
 
     def _gather(self, parts: list[Tensor]) -> Rows:
-        """The rows of these numbers."""
         index = pad_sequence(parts, batch_first=True)
         length = torch.tensor([len(part) for part in parts], device=index.device).unsqueeze(1)
         present = torch.arange(index.shape[1], device=index.device) < length
@@ -179,14 +174,7 @@ class Stumps:
 
 
 class NodeAdam:
-    """Adam with a state for each node, which may have taken fewer steps than others.
-
-    Parameters
-    ----------
-    sites : mapping of Tensor
-        Parameters, nodes first; changed in place.
-    learning_rate : float
-    """
+    """Adam with a separate step count per node; changes ``sites`` (nodes first) in place."""
 
     def __init__(self, sites: Sites, learning_rate: float) -> None:
         self.sites = sites
@@ -198,7 +186,7 @@ class NodeAdam:
 
     @torch.no_grad()
     def step(self, active: Sites) -> None:
-        """A step of the first nodes down the gradients that ``active`` holds."""
+        """Update the first nodes by the gradients of ``active``."""
         n_active = len(next(iter(active.values())))
         self.steps[:n_active] += 1
         steps = self.steps[:n_active]
@@ -216,5 +204,4 @@ class NodeAdam:
 
 
 def _first(sites: Sites, count: int) -> dict[str, Tensor]:
-    """The first nodes alone."""
     return {name: value[:count] for name, value in sites.items()}

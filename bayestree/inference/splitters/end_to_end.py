@@ -1,11 +1,9 @@
 """Stumps by expectation-maximisation, all nodes of a level in one batch (E2EDT, section 2.5).
 
-Each node has minibatches of its own rows, a state of Adam of its own, and two leaves that start
-alike. A stump that sends all rows one way has failed and is tried again from another start.
-
-A split takes part through ``start``, ``node_log_odds`` (rows (V, m, d), each at its own node),
-``log_odds`` and ``log_priors`` (see :class:`~bayestree.models.splits.StumpSplit`), so that a
-network is fitted by the same lines as a hyperplane.
+Each node has its own minibatches and Adam state, and two leaves with equal initial values. A
+stump that sends all rows one way has failed and is refitted from another start. Splits are
+accessed through :class:`~bayestree.models.splits.StumpSplit` only, so networks and hyperplanes
+share the code.
 """
 
 from collections.abc import Callable
@@ -22,7 +20,7 @@ from bayestree.models.leaves import Leaf
 from bayestree.models.priors import Flat, Priors
 from bayestree.models.splits import StumpSplit
 
-#: Which features each of some nodes may use: (n_nodes, n_features, generator) -> bool (V, d).
+#: Features that each node may use: (n_nodes, n_features, generator) -> bool (V, d).
 FeatureMask = Callable[[int, int, torch.Generator], Tensor]
 
 
@@ -36,21 +34,21 @@ class EndToEndSplitter:
         ``Oblique`` or a network.
     leaf : Categorical or Gaussian
     priors : Priors
-        Whose log-density of the hyperplanes is added to Q.
+        The log-density of the hyperplanes is added to Q.
     epochs : int
-        E-steps of a stump.
+        Number of E-steps per stump.
     steepness, steepness_step : float
-        gamma of the first epoch, and what each adds to it.
+        gamma of the first epoch, and its increment per epoch.
     batch_size : int
-        Rows of a node in a step of Adam.
+        Rows of a node per Adam step.
     learning_rate : float
     attempts : int
-        Starts of a stump before its node is left a leaf.
+        Number of starts before a node becomes a leaf.
     min_leaf : int
         A stump with fewer rows on a side has failed.
     features : callable, optional
-        Which features a split may use: ``features(n_nodes, n_features, generator)`` gives a bool
-        mask (n_nodes, n_features); coefficients outside stay at 0.
+        ``features(n_nodes, n_features, generator)`` returns a bool mask (n_nodes, n_features) of
+        the features that each split may use; other coefficients stay at 0.
 
     Raises
     ------
@@ -80,17 +78,16 @@ class EndToEndSplitter:
 
     @property
     def rows_per_node(self) -> int:
-        """Most rows of a node in a batch."""
         return self.batch_size
 
     def numbers_per_row(self, n_features: int) -> int:
         return n_features
 
     def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
-        """The stump of each node, or None where every attempt failed."""
+        """The stump of each node, or None if every attempt failed."""
         found: list[FittedSplit | None] = [None] * len(rows)
         for _ in range(self.attempts):
-            # Large nodes first: those with another minibatch in an epoch are then the first few.
+            # Largest nodes first, as Stumps requires.
             waiting = [i for i, split in enumerate(found) if split is None]
             waiting.sort(key=lambda i: -len(rows[i]))
             if not waiting:
@@ -103,7 +100,7 @@ class EndToEndSplitter:
     def _fitted(self, data: Data, rows: list[Tensor]) -> Stumps:
         absent = None
         if self.features is not None:
-            seed = int(torch.randint(2**62, ()))  # of the stream that a caller has seeded
+            seed = int(torch.randint(2**62, ()))  # from the global stream, seeded by the caller
             generator = torch.Generator().manual_seed(seed)
             absent = ~self.features(len(rows), data.X.shape[1], generator).to(data.X.device)
         stumps = Stumps(
@@ -122,15 +119,12 @@ class EndToEndSplitter:
 
     @torch.no_grad()
     def _finished(self, data: Data, rows: Tensor, sites: dict[str, Tensor]) -> FittedSplit | None:
-        """The split of a node as it parts the rows, or None where it has failed."""
+        """The hard split of a node, or None if it has failed."""
         right = self.split.log_odds(sites, data.X[rows])[:, 0] > 0
         n_right = int(right.sum())
         if min(n_right, len(rows) - n_right) < self.min_leaf:
             return None
         statistics = self.leaf.statistics(data.y[rows], data.weights[rows]).double()
-        whole, part = statistics.sum(0), statistics[right].sum(0)
-        criterion = self.leaf.criterion
-        gain = criterion.gain(criterion.split_value(part, whole), whole)
-        # Rounding can leave the gain of a useless split just below zero.
+        gain = self.leaf.criterion.hard_gain(statistics, right)
         only = {name: site[0] for name, site in sites.items()}
-        return FittedSplit(only, right, max(float(gain), 0.0))
+        return FittedSplit(only, right, max(gain, 0.0))  # rounding can make it negative

@@ -1,7 +1,4 @@
-"""Which features a split may use, drawn anew for each node (E2EDT, section 2.7).
-
-Trees whose splits look at different features err on different rows, and their mean on fewer.
-"""
+"""Random feature subsets, drawn for each node (E2EDT, section 2.7), which decorrelate trees."""
 
 from dataclasses import dataclass
 
@@ -11,13 +8,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class RandomFeatures:
-    """So many features, drawn uniformly without replacement.
-
-    Parameters
-    ----------
-    count : int
-        All of them, where there are no more.
-    """
+    """``count`` features (or all, if there are fewer), drawn uniformly without replacement."""
 
     count: int
 
@@ -34,12 +25,12 @@ class RandomFeatures:
 
 @dataclass(frozen=True)
 class RandomPatch:
-    """The pixels of a rectangle inside the image, its place drawn uniformly.
+    """The pixels of a rectangle at a uniformly random position in the image.
 
     Parameters
     ----------
     image_shape : (int, int)
-        Height and width of the image that the features are, row by row.
+        Height and width of the image; the features are its pixels, row by row.
     patch_size : (int, int)
         Height and width of the patch.
 
@@ -71,7 +62,7 @@ class RandomPatch:
         mask = rows.unsqueeze(2) & columns.unsqueeze(1)
         if mask[0].numel() != n_features:
             raise ValueError(
-                f"image_shape {self.image_shape} has {mask[0].numel()} pixels, and there are "
+                f"image_shape {self.image_shape} has {mask[0].numel()} pixels, but there are "
                 f"{n_features} features."
             )
         return mask.flatten(1)

@@ -1,4 +1,4 @@
-"""How a growing tree is given its splits: one call for all nodes that are ready."""
+"""The interface of splitters: one call fits the splits of all nodes that are ready."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, Self
@@ -10,7 +10,7 @@ from bayestree.inference.data import Data
 
 
 class FittedSplit(NamedTuple):
-    """One node's split at 1/2, and what it is worth.
+    """The split of one node at P(right) = 1/2, and its gain.
 
     Attributes
     ----------
@@ -19,7 +19,7 @@ class FittedSplit(NamedTuple):
     right : Tensor of bool
         Side of each of the node's rows.
     gain : float
-        In nats: by how much the split raises the log-likelihood of the rows.
+        Increase of the log-likelihood of the rows, in nats.
     """
 
     sites: Mapping[str, Tensor]
@@ -28,10 +28,10 @@ class FittedSplit(NamedTuple):
 
     @classmethod
     def restored(cls, state: tuple[Any, ...], device: torch.device) -> Self:
-        """From a tuple of its attributes, which lie in the main memory."""
+        """Restore a split from a tuple of its attributes in CPU memory."""
         sites, right, gain = state
-        there = {name: site.to(device) for name, site in sites.items()}
-        return cls(there, right.to(device), gain)
+        moved = {name: site.to(device) for name, site in sites.items()}
+        return cls(moved, right.to(device), gain)
 
 
 class Splitter(Protocol):
@@ -39,10 +39,10 @@ class Splitter(Protocol):
 
     @property
     def rows_per_node(self) -> int:
-        """Most rows of a node in a batch."""
+        """Maximum number of rows of a node in a batch."""
 
     def numbers_per_row(self, n_features: int) -> int:
-        """Numbers that a row of a node takes in a batch, for memory."""
+        """Memory per row in a batch, in numbers."""
 
     def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
-        """The split of each node, given the numbers of its rows; None where there is none."""
+        """The split of each node, given the numbers of its rows; None if there is none."""

@@ -1,4 +1,4 @@
-"""Many stumps at once: V nodes x R restarts x K experts in one batched problem."""
+"""Gradient-based stumps: V nodes x R restarts x K experts in one batched problem."""
 
 import math
 from collections.abc import Mapping
@@ -18,16 +18,16 @@ from bayestree.models.splits import Split
 from bayestree.routing import score, vote
 
 LOG2 = math.log(2.0)
-SHARPNESS = 3.0  # slope of a starting facet across one standard deviation of its projection
-SCREEN = 40  # steps after which the best restart is kept
-REACH = 1e3  # thresholds this far from log 2 are left out: absorbed, they make wild weights
-REDRAW = 20  # steps after which a node with more rows than fit sees other ones
+SHARPNESS = 3.0  # slope of an initial facet per standard deviation of its projection
+SCREEN = 40  # steps after which only the best restart is kept
+REACH = 1e3  # thresholds farther from log 2 by this factor would give extreme weights
+REDRAW = 20  # steps between new subsamples of nodes with too many rows
 
 
 class Batch(NamedTuple):
-    """m rows of each of V nodes; rows of weight 0 pad the smaller nodes.
+    """m rows of each of V nodes; smaller nodes are padded with rows of weight 0.
 
-    ``share`` (V,) is the part of its rows that each node has here.
+    ``share`` (V,) is the share of each node's rows in the batch.
     """
 
     X: Tensor
@@ -69,7 +69,7 @@ class StumpFitter:
     steps, n_restarts, rows_per_node, learning_rate
         See :func:`bayestree.inference.grow`.
     min_leaf : int
-        Least number of rows on each side.
+        Minimum number of rows on each side.
     """
 
     split: Split
@@ -83,14 +83,14 @@ class StumpFitter:
 
     @property
     def criterion(self) -> Criterion:
-        """What a split is worth."""
+        """Criterion of the leaf."""
         return self.leaf.criterion
 
     def numbers_per_row(self, n_features: int) -> int:
         return max(self.n_restarts * self.split.n_experts, n_features)
 
     def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
-        """The best split of each node, or None where no split separates anything."""
+        """The best split of each node, or None if no split separates its rows."""
         batch = self._draw(data, rows)
         experts = self._start(batch)
         experts = self._descend(data, rows, batch, experts, SCREEN, cosine=False)
@@ -103,11 +103,12 @@ class StumpFitter:
         index = torch.zeros(len(rows), most, dtype=torch.long, device=data.X.device)
         present = data.X.new_zeros(len(rows), most)
         for v, every in enumerate(rows):
-            own = every
-            if len(own) > most:
-                own = own[torch.randint(len(own), (most,), device=own.device)]
-            index[v, : len(own)] = own
-            present[v, : len(own)] = 1
+            drawn = len(every) > most
+            some = (
+                every[torch.randint(len(every), (most,), device=every.device)] if drawn else every
+            )
+            index[v, : len(some)] = some
+            present[v, : len(some)] = 1
         flat = data.take(index.flatten())
         statistics = self.leaf.statistics(flat.y, flat.weights)
         return Batch(
@@ -118,9 +119,9 @@ class StumpFitter:
         )
 
     def _start(self, batch: Batch) -> Experts:
-        """Directions uniform on the sphere; every facet cuts off an outer part of the rows.
+        """Uniformly random directions, each cutting off an outer part of the rows.
 
-        The weights are such that half the rows go right.
+        The weights are chosen such that half of the rows go right.
         """
         n_nodes, _, width = batch.X.shape
         n_experts = self.split.n_experts
@@ -132,10 +133,9 @@ class StumpFitter:
         present = batch.present.unsqueeze(1)
         mean = (projection * present).sum(-1) / total
         square = ((projection - mean.unsqueeze(-1)) ** 2 * present).sum(-1) / total
-        # A direction in which the node's rows are all alike keeps a finite slope.
-        steep = SHARPNESS / square.sqrt().clamp_min(1e-4)
+        steep = SHARPNESS / square.sqrt().clamp_min(1e-4)  # finite if all projections are equal
         absent = present == 0
-        # One expert alone halves the rows; of several, each leaves at least half inside.
+        # A single expert cuts at a central quantile; one of several keeps at least half inside.
         lowest = 0.5 if n_experts > 1 else 0.25
         outer = lowest + 0.5 * torch.rand_like(mean)
         cut = _quantile(projection.masked_fill(absent, math.inf), outer, total)
@@ -191,11 +191,11 @@ class StumpFitter:
         return nats.sum() + self._log_prior(experts)
 
     def _log_prior(self, experts: Experts) -> Tensor:
-        """Log-density of the hyperplanes, each in units of its own size.
+        """Log-density of the hyperplanes, each divided by its root mean square.
 
-        A stump is cut at the best threshold in the end, so that only the directions of its
-        hyperplanes matter: the prior is to make them sparse, which clears away the noise of
-        their random starts, and not to keep their slopes small.
+        A stump is finally cut at the best threshold, so only the directions of its hyperplanes
+        matter: the prior should make them sparse, which removes the noise of their random starts,
+        but not limit their slopes.
         """
         unit = experts.coefficient.square().mean(-1, keepdim=True).sqrt()
         sites = {
@@ -206,7 +206,7 @@ class StumpFitter:
 
     @torch.no_grad()
     def _best_restart(self, batch: Batch, experts: Experts) -> Experts:
-        """The restart of each node whose split at 1/2 is best."""
+        """For each node, the restart with the best split at P(right) = 1/2."""
         right = (experts.score(batch.X) > LOG2).to(batch.X.dtype)
         sums = torch.bmm(right, batch.statistics)
         whole = batch.statistics.sum(1, keepdim=True)
@@ -237,9 +237,10 @@ class StumpFitter:
 
 
 def absorb(sites: Mapping[str, Tensor], threshold: float) -> dict[str, Tensor]:
-    """The split of one node moved so that it splits at 1/2 where it split at ``threshold``.
+    """Absorb a score threshold t into the parameters, so that the node splits at P(right) = 1/2.
 
-    By r <- r log 2 / t where weights are free, by the intercept where they are 1.
+    Free weights become r log 2 / t. With weight 1, softplus(a) > t means a > log(e^t - 1), which
+    is subtracted from the intercept.
     """
     if "log_weight" in sites:
         shifted = {"log_weight": sites["log_weight"] + math.log(LOG2 / threshold)}
@@ -251,7 +252,7 @@ def absorb(sites: Mapping[str, Tensor], threshold: float) -> dict[str, Tensor]:
 def best_threshold(
     scores: Tensor, criterion: Criterion, statistics: Tensor, min_leaf: int
 ) -> tuple[float, float] | None:
-    """The threshold of greatest gain, by exact search over the sorted scores.
+    """Threshold with the largest gain, by exact search over the sorted scores.
 
     Parameters
     ----------
@@ -259,7 +260,7 @@ def best_threshold(
     criterion : Criterion
     statistics : Tensor, shape (n, c)
     min_leaf : int
-        Least number of rows on each side.
+        Minimum number of rows on each side.
 
     Returns
     -------
@@ -273,8 +274,7 @@ def best_threshold(
     low, high = max(min_leaf, 1) - 1, n - max(min_leaf, 1) - 1
     position = torch.arange(n - 1, device=scores.device)
     middle = (value[:-1].double() + value[1:].double()) / 2
-    # Rounded to the precision of the scores, the middle must still lie between the two.
-    rounded = middle.to(value.dtype)
+    rounded = middle.to(value.dtype)  # must still separate the two scores
     allowed = (position >= low) & (position <= high)
     allowed &= (value[:-1] <= rounded) & (rounded < value[1:])
     allowed &= (rounded > LOG2 / REACH) & (rounded < LOG2 * REACH)
@@ -286,6 +286,6 @@ def best_threshold(
 
 
 def _quantile(values: Tensor, level: Tensor, total: Tensor) -> Tensor:
-    """Quantile of each row of ``values`` (V, r, m), whose absent entries are infinite."""
+    """Quantiles of ``values`` (V, r, m) over the last axis; absent entries are infinite."""
     position = (level * (total - 1)).long().unsqueeze(-1)
     return values.sort(-1).values.gather(-1, position).squeeze(-1)

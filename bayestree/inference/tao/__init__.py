@@ -1,4 +1,4 @@
-"""TAO: the tree alternating optimisation of deterministic trees."""
+"""Tree alternating optimisation (TAO) of deterministic trees."""
 
 from bayestree.inference.tao.alternating import tao
 

@@ -15,10 +15,9 @@ from bayestree._utils.arrays import IntArray
 from bayestree._utils.progress import Track
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.tao.pruning import redundant_nodes
 from bayestree.inference.tao.solvers import NodeSplit, ReducedSolver
 from bayestree.inference.tao.starts import sites_of, splits_of
-from bayestree.inference.tao.state import Alternation, Reach
+from bayestree.inference.tao.state import Alternation, Reach, redundant_nodes
 from bayestree.inference.tao.sweep import sweep
 from bayestree.inference.tao.table import solver_for
 from bayestree.inference.training import check_counts
@@ -28,8 +27,6 @@ from bayestree.tree import Tree
 
 
 class _Best(NamedTuple):
-    """The best tree seen."""
-
     objective: float
     splits: list[NodeSplit]
     values: NDArray[Any]
@@ -52,39 +49,39 @@ def tao(
 ) -> Posterior:
     """Optimise all splits and leaves of a deterministic tree in turn.
 
-    Each sweep visits the nodes from the deepest to the root. A node is given the rows that reach
-    it, each labelled with the child that serves it better by the subtrees as they now stand, and
-    becomes a binary classifier of those; rows that both children serve alike are left out. A
-    surrogate loss can raise the tree's own: updates are accepted none the less and the best tree
-    seen is returned, or, if ``strict``, such updates are refused, and the objective never rises.
+    Each sweep visits the nodes from the deepest to the root. The rows that reach a node are
+    labelled with the child whose current subtree has the smaller loss, and the split is refitted
+    as a binary classifier of these labels; rows for which both children are equally good are
+    ignored. A decrease of the surrogate loss can increase the loss of the tree. Such updates are
+    accepted and the best tree seen is returned, or, if ``strict``, rejected, so that the
+    objective never rises.
 
-    Under a penalty the best is sought among the trees after each sweep: that on the size of
-    hyperplanes weighs those of the start by a scale which the loss does not see.
+    With a penalty, the initial tree is not a candidate for the best tree, because the scale of
+    its hyperplanes, which affects the penalty but not the loss, is arbitrary.
 
     Parameters
     ----------
     model : SoftTree
         With the likelihood ``"misclassification"`` or ``"squared-error"`` (see
-        ``bayestree.models.named.alternating``). Split and prior decide how a node is solved; the
-        prior is the penalty. The topology is that of ``init``.
+        ``bayestree.models.named.alternating``). Split and prior determine the solver of a node;
+        the prior is the penalty. The topology is that of ``init``.
     data : Data
-        n rows; the weights count.
+        n weighted rows.
     init : Tree or Posterior
-        The start, on the features of ``data``.
+        The initial tree, on the features of ``data``.
     sweeps : int
-        At most.
+        Maximum number of sweeps.
     patience : int
-        Sweeps without a better tree after which to stop.
+        Number of sweeps without improvement after which to stop.
     strict : bool
-        Refuse the update of a node that would raise the objective.
+        Reject node updates that would raise the objective.
     ridge : float
-        Penalty on |w|^2 / 2 of surrogate losses that would else not be finite; no part of the
-        objective.
+        Penalty on |w|^2 / 2 that keeps surrogate losses finite; not part of the objective.
     leaf_ridge : float, optional
-        Under squared loss: leaves are linear, and the objective has ``leaf_ridge`` |slope|^2 for
-        each, on the features of ``data``. By default they are constant.
+        For squared loss: leaves are linear, and ``leaf_ridge`` |slope|^2 of each, on the features
+        of ``data``, is added to the objective. By default leaves are constant.
     solver : ReducedSolver, optional
-        Of the reduced problems, instead of the one that split and prior call for.
+        Solver of the reduced problems; by default determined by split and prior.
     n_jobs : int, optional
         Threads for the nodes of a depth; -1 for one per core. The result does not depend on it.
     progress : bool
@@ -92,25 +89,24 @@ def tao(
     Returns
     -------
     Posterior
-        One draw: the best tree, pruned of dead branches, pure subtrees and siblings of one label,
-        with shares or means of the rows in its leaves (where these are linear, means too).
-        ``stats``: ``loss`` of the training rows and ``objective`` (loss, and penalties of splits
-        that part rows; if ``strict`` of all), before the first sweep and after each, of the tree
-        before it is pruned; ``source`` is the number
-        in the start of each node that is left.
+        One draw: the best tree without dead branches, pure subtrees and siblings with equal
+        labels, with class shares or means of the rows in its leaves (means also if leaves are
+        linear). ``stats``: training ``loss`` and ``objective`` (loss plus the penalties of splits
+        that separate rows, or of all splits if ``strict``) of the unpruned tree before the first
+        sweep and after each; ``source``, the number of each remaining node in the initial tree.
 
     Raises
     ------
     ValueError
-        For a model of another likelihood, or whose reduced problems no solver is known for, a
-        start that its splits cannot say, or a number out of range.
+        If the likelihood or the combination of split and prior is not supported, the model's
+        splits cannot represent the initial tree, or a number is out of range.
     """
     check_counts(sweeps=sweeps, patience=patience)
     _check(ridge, leaf_ridge)
     tree = _start(model, data, init, leaf_ridge)
     solver = solver or solver_for(model, ridge)
     descent = _Descent(tree, solver, strict)
-    with threadpool_limits(1, user_api="blas"):  # sums in one order, for any number of threads
+    with threadpool_limits(1, user_api="blas"):  # the same summation order for any n_jobs
         trace = descent.run(sweeps, patience, n_jobs, progress=progress)
     best = descent.best
     bypass = redundant_nodes(tree.topology, best.reach, best.values)
@@ -137,7 +133,6 @@ def tao(
 def _leaf_sites(
     model: SoftTree, data: Data, topology: Topology, leaf: IntArray
 ) -> dict[str, torch.Tensor]:
-    """Sites of constant leaves, given the leaf (n,) of each row."""
     statistics = model.leaf.statistics(data.y, data.weights).double()
     sums = statistics.new_zeros(topology.n_leaves, statistics.shape[1])
     place = torch.as_tensor(leaf, device=statistics.device)
@@ -145,7 +140,7 @@ def _leaf_sites(
 
 
 class _Descent:
-    """Sweeps over one tree, and the best tree seen."""
+    """Sweeps over one tree, remembering the best tree seen."""
 
     def __init__(self, tree: Alternation, solver: ReducedSolver, strict: bool) -> None:
         self.tree, self.solver, self.strict = tree, solver, strict
@@ -175,7 +170,7 @@ class _Descent:
     def run(
         self, sweeps: int, patience: int, n_jobs: int | None, *, progress: bool
     ) -> list[tuple[float, float]]:
-        """Sweep until nothing changes or improves; loss and objective by sweep."""
+        """Sweep until nothing changes or improves; returns loss and objective by sweep."""
         tree, solver = self.tree, self.solver
         loss, objective = self._refit()
         penalised = any(solver.penalty(split) > 0 for split in tree.splits)
@@ -183,7 +178,7 @@ class _Descent:
         self.best = _Best(first, list(tree.splits), tree.values, self.reach)
         self.trace.append((loss, objective))
         track = Track(range(sweeps), "tao", show=progress, parts={"descent": self})
-        # threads, also where all else goes to a cluster: the updates of nodes are short
+        # Always threads: updates of nodes are too short for processes or a cluster.
         pool = Parallel(n_jobs=n_jobs, require="sharedmem")
         with nullcontext() if pool.n_jobs == 1 else pool as parallel:
             for _ in track:
@@ -201,13 +196,13 @@ class _Descent:
         return self.trace
 
     def _refit(self) -> tuple[float, float]:
-        """Route the rows, refit the leaves; the loss and the objective."""
+        """Route the rows and refit the leaves; returns loss and objective."""
         tree = self.tree
         self.reach = reach = tree.reach()
         tree.values = tree.rule.fit(tree.values, reach.leaf)
         loss = float(tree.weights @ tree.losses(reach.leaf, np.arange(len(tree.X))))
-        # Splits that part no rows go in the end. Strict descent counts them, or rows that come
-        # back to one would raise the objective.
+        # Splits that do not separate rows are finally removed, so their penalty does not count.
+        # With strict it does, because the objective would rise if rows returned to one.
         penalty = sum(
             self.solver.penalty(split)
             for split, right in zip(tree.splits, reach.right, strict=True)
@@ -229,10 +224,10 @@ def _start(
     X = data.X.numpy(force=True)
     if splits and splits[0].n_features != X.shape[1]:
         raise ValueError(
-            f"init has splits on {splits[0].n_features} features, and the rows have {X.shape[1]}."
+            f"init has splits on {splits[0].n_features} features, but the rows have {X.shape[1]}."
         )
     weights = data.weights.double().numpy(force=True)
     y = data.y.numpy(force=True)
-    rule = model.likelihood.rule(model.leaf, X, y, weights, leaf_ridge)
+    rule = model.likelihood.rule(model.leaf, (X, y, weights), leaf_ridge)
     splits = [split.cast(X.dtype) for split in splits]
     return Alternation(X, weights, topology, splits, rule, rule.start(topology.n_leaves))

@@ -1,27 +1,26 @@
-"""Axis-aligned splits by exact search: the least weighted 0/1 loss over features and cuts."""
+"""Axis-aligned splits by exact search over features and cuts."""
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree.inference.tao.solvers import NodeSplit, reduced_loss
 
-ELEMENTS = 4_000_000  # numbers sorted at a time; bounds memory
+ELEMENTS = 4_000_000  # maximum size of the arrays sorted at a time
 
 
 @dataclass(frozen=True)
 class AxisSolver:
-    """The best feature, cut and side: the exact minimum of the reduced problem.
+    """The best feature, cut and direction: the exact minimum of the reduced problem.
 
-    The children are what they are, so x_j > t may go right or left. Where the present split is as
-    good it stays; where sending all rows to one side is, no feature is used.
+    The children are given, so x_j > t may go right or left. In a tie, the current split is kept;
+    next, a split that sends all rows to one side is preferred.
 
     Parameters
     ----------
     rate : float
-        What the objective adds for a split that uses a feature.
+        Penalty of a split that uses a feature.
     """
 
     rate: float = 0.0
@@ -30,19 +29,14 @@ class AxisSolver:
         return self.rate if split.hyperplane.any() else 0.0
 
     def __call__(
-        self,
-        X: NDArray[np.floating],
-        right: BoolArray,
-        weight: FloatArray,
-        current: NodeSplit,
+        self, X: AnyArray, right: BoolArray, weight: FloatArray, current: NodeSplit
     ) -> NodeSplit:
         signed = np.where(right, weight, -weight)
         one_side = float(min(weight[right].sum(), weight[~right].sum()))
         loss, feature, cut, direction = best_cut(X, right, signed)
         least = min(loss + self.rate, one_side)
         now = reduced_loss(current, X, right, weight) + self.penalty(current)
-        # sums of weights in another order may differ in their last digits
-        margin = 1e-12 * float(weight.sum())
+        margin = 1e-12 * float(weight.sum())  # rounding of sums in different orders
         if now <= least + margin:
             return current
         if one_side <= loss + self.rate + margin:
@@ -52,22 +46,20 @@ class AxisSolver:
         return NodeSplit.linear(coefficients, -direction * cut)
 
 
-def best_cut(
-    X: NDArray[np.floating], right: BoolArray, signed: FloatArray
-) -> tuple[float, int, float, float]:
-    """The least weighted 0/1 loss of direction * (x_j - cut) > 0, with its j, cut, direction.
+def best_cut(X: AnyArray, right: BoolArray, signed: FloatArray) -> tuple[float, int, float, float]:
+    """Smallest weighted 0/1 loss of direction * (x_j - cut) > 0, and its j, cut, direction.
 
-    ``signed`` holds the weights of the rows, those of the left class negative. The loss is
-    infinite where all features are constant.
+    ``signed`` are the weights of the rows, negative for the left class. The loss is infinite if
+    all features are constant.
     """
     best = (np.inf, 0, 0.0, 1.0)
     wide = max(1, ELEMENTS // len(X))
-    all_right = -float(signed[~right].sum())  # of sending every row right
+    all_right = -float(signed[~right].sum())  # loss of sending every row right
     for start in range(0, X.shape[1], wide):
         part = X[:, start : start + wide]
         order = np.argsort(part, axis=0, kind="stable")
         values = np.take_along_axis(part, order, axis=0)
-        # rows up to the cut go left: what that adds to the loss of sending all right
+        # Sending the rows below the cut left adds the sum of their signed weights to this loss.
         left = np.cumsum(signed[order], axis=0)[:-1]
         possible = values[1:] > values[:-1]
         for direction in (1.0, -1.0):
@@ -84,9 +76,9 @@ def best_cut(
 
 
 def _between(low: np.floating, high: np.floating, direction: float) -> float:
-    """A cut such that direction * (x - cut) > 0 for one of the two and not for the other.
+    """A cut such that direction * (x - cut) > 0 for exactly one of the two.
 
-    Half-way, but for neighbours in their precision, between which there is no number.
+    The midpoint, except for adjacent floating-point numbers.
     """
     middle = low + (high - low) / 2
     if low < middle < high:

@@ -1,33 +1,32 @@
-"""Bivariate splits by exact search: none, one or two features, each at its price."""
+"""Bivariate splits by exact search over splits with up to two penalised features."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree.inference.splitters.bivariate_search import Line, LineSearch
 from bayestree.inference.tao.solvers import NodeSplit, reduced_loss
 
-ROUNDING = 1e-12  # of the weight of all rows: sums in another order may differ by so much
+ROUNDING = 1e-12  # relative rounding of sums in different orders
 
 
 @dataclass(frozen=True)
 class BivariateSolver:
-    """The least weighted 0/1 loss + rate phi(w) over splits by none, one or two features.
+    """Minimises weighted 0/1 loss + rate phi(w) over splits by zero, one or two features.
 
-    Kairgeldin and Carreira-Perpinan (2024), eq. 2: phi is 0, 1 and C. The children are what they
-    are, so that either side of a line may go right. Of equal objectives the split of fewer
-    features is taken, and the present one if it has as few.
+    Kairgeldin and Carreira-Perpinan (2024), eq. 2: phi is 0, 1 and C. The children are given, so
+    either side of a line may go right. In a tie, the split with fewer features is preferred, then
+    the current one.
 
     Parameters
     ----------
     rate : float
-        lambda: what a feature costs, in units of the weights of the rows.
+        lambda: cost of a feature, in units of the weights of the rows.
     pair : float
-        C: what two features cost, in units of one.
+        C: cost of two features relative to one.
     search : LineSearch
-        Orientations, and how much is searched.
+        Orientations and effort of the search.
 
     Raises
     ------
@@ -48,15 +47,10 @@ class BivariateSolver:
         return self._price(int(np.count_nonzero(split.hyperplane)))
 
     def _price(self, n_features: int) -> float:
-        """Infinite for splits that this solver does not find."""
         return self.rate * (0.0, 1.0, self.pair)[n_features] if n_features <= 2 else np.inf
 
     def __call__(
-        self,
-        X: NDArray[np.floating],
-        right: BoolArray,
-        weight: FloatArray,
-        current: NodeSplit,
+        self, X: AnyArray, right: BoolArray, weight: FloatArray, current: NodeSplit
     ) -> NodeSplit:
         rounding = ROUNDING * float(weight.sum())
         signed = np.where(right, weight, -weight)
@@ -67,7 +61,7 @@ class BivariateSolver:
         for n_features, find in ((1, node.single), (2, node.pair)):
             price = self._price(n_features)
             if price >= least - rounding:
-                continue  # not even a split without an error would be better
+                continue  # even a split without errors would not be better
             line = find()
             if line is None:
                 break
@@ -82,19 +76,20 @@ class BivariateSolver:
 
 
 def agreement(left: FloatArray, whole: FloatArray) -> FloatArray:
-    """Half of the weight of rows on the side of their label less that of the others.
+    """Half the difference in weight between correctly and incorrectly separated rows.
 
-    The one statistic is the weight, negative for rows whose label is left. Either side of the cut
-    may be the right one.
+    The statistic is the weight, negative for rows labelled left. With L and W its sums over the
+    left side and all rows, correct minus incorrect is (W - L) - L, or minus that if the sides are
+    exchanged.
     """
-    worth: FloatArray = np.abs(whole[0] / 2 - left[0])
-    return worth
+    quality: FloatArray = np.abs(whole[0] / 2 - left[0])
+    return quality
 
 
 def _directed(
-    line: Line, X: NDArray[np.floating], right: BoolArray, weight: FloatArray
+    line: Line, X: AnyArray, right: BoolArray, weight: FloatArray
 ) -> tuple[NodeSplit, float]:
-    """A line with its right side where it errs less, and its loss."""
+    """A line in the direction with the smaller loss, and this loss."""
     coefficients = np.zeros(X.shape[1])
     coefficients[line.features] = line.coefficient
     split = NodeSplit.linear(coefficients, line.intercept).cast(X.dtype)

@@ -1,30 +1,31 @@
-"""Weighted logistic regression with an l1 or l2 penalty, fast from a warm start.
+"""Oblique splits by weighted logistic regression, the surrogate of the reduced problem's 0/1 loss.
 
-Minimises sum_i c_i log(1 + exp(-t_i (w . x_i + b))) + l1 |w|_1 + l2/2 |w|^2 over w and b; the
-intercept bears no penalty. The l1 problem is solved by proximal Newton steps on the features that
-matter (those of w that are not zero, and those whose gradient exceeds l1): their small Gram
-matrix is all that an inner step sees, so a pass over the rows is paid once per outer step. The
-rows may be float32; sums over them that decide about a step are kept in double precision.
+Minimises sum_i c_i log(1 + exp(-t_i (w . x_i + b))) + l1 |w|_1 + l2/2 |w|^2 over w and an
+unpenalised intercept b, with t_i = +-1. The l1 problem is solved by proximal Newton steps on a
+working set of features (non-zero coefficients, and those whose gradient exceeds l1). Inner steps
+use only their Gram matrix, so rows are visited once per outer step. Rows may be float32;
+sums that determine a step are accumulated in double precision.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
-from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from bayestree.inference.tao.solvers import NodeSplit
 
-STEPS = 50  # of Newton, at most
-INNER = 100  # steps on a Gram matrix, at most
-INNER_TOLERANCE = 1e-3  # of l1: the largest slope with which they end
-HALVINGS = 30
+STEPS = 50  # maximum number of Newton steps
+INNER = 100  # maximum number of steps on a Gram matrix
+INNER_TOLERANCE = 1e-3  # these stop at a subgradient of this share of l1
+HALVINGS = 30  # of a Newton step in the line search
 INNER_HALVINGS = 8  # of a step on a Gram matrix, before it is damped
-LEAST_DAMPING = 1e-9  # of the sum of its eigenvalues
-DESCENT = 1e-4  # of Armijo's condition
-LEAST_CURVATURE = 1e-5  # relative; indicators that add up to 1 leave a Gram matrix singular
-NEW_FEATURES = 64  # that enter in one step, at least
+LEAST_DAMPING = 1e-9  # relative to the trace of the Gram matrix
+DESCENT = 1e-4  # constant of Armijo's condition
+LEAST_CURVATURE = 1e-5  # relative ridge: indicators that sum to 1 give a singular Gram matrix
+NEW_FEATURES = 64  # minimum of the maximum number of features added per step
 
 
 class Fit(NamedTuple):
@@ -36,7 +37,7 @@ class Fit(NamedTuple):
 
 
 class _Problem(NamedTuple):
-    X: NDArray[np.floating]
+    X: AnyArray
     sign: FloatArray
     weight: FloatArray
     l1: float
@@ -48,7 +49,7 @@ class _Problem(NamedTuple):
         return float(loss + self.l1 * np.abs(w).sum() + self.l2 / 2 * (w @ w))
 
     def slopes(self, margin: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """First and second derivative of the loss in each row's margin."""
+        """First and second derivatives of the loss with respect to each row's margin."""
         probability = expit(margin)
         first = self.weight * (probability - (self.sign > 0))
         return first, self.weight * probability * (1 - probability)
@@ -59,8 +60,46 @@ class _Problem(NamedTuple):
         return (X @ w[columns].astype(X.dtype)).astype(np.float64)
 
 
+@dataclass(frozen=True)
+class LogisticSolver:
+    """Weighted logistic regression; with ``l1`` > 0 the splits of a sparse oblique tree.
+
+    Parameters
+    ----------
+    l1 : float
+        lambda: penalty on |w|_1 in the objective, relative to a loss summed over the rows (1/C in
+        liblinear).
+    ridge : float
+        Penalty on |w|^2 / 2 in the surrogate only, which keeps it finite on separable rows;
+        ignored if ``l1`` > 0.
+    tolerance : float
+        Relative decrease below which a fit stops.
+    """
+
+    l1: float = 0.0
+    ridge: float = 0.1
+    tolerance: float = 1e-3
+
+    def penalty(self, split: NodeSplit) -> float:
+        return self.l1 * float(np.abs(split.hyperplane).sum(dtype=np.float64))
+
+    def __call__(
+        self, X: AnyArray, right: BoolArray, weight: FloatArray, current: NodeSplit
+    ) -> NodeSplit:
+        fit = fit_logistic(
+            X,
+            right,
+            weight,
+            l1=self.l1,
+            l2=0.0 if self.l1 else self.ridge,
+            start=(current.hyperplane[0], float(current.intercept[0])),
+            tolerance=self.tolerance,
+        )
+        return NodeSplit.linear(fit.coefficients, fit.intercept)
+
+
 def fit_logistic(
-    X: NDArray[np.floating],
+    X: AnyArray,
     right: BoolArray,
     weight: FloatArray,
     *,
@@ -69,7 +108,7 @@ def fit_logistic(
     start: tuple[FloatArray, float] | None = None,
     tolerance: float = 1e-4,
 ) -> Fit:
-    """Solve one problem.
+    """Fit a weighted logistic regression.
 
     Parameters
     ----------
@@ -78,7 +117,7 @@ def fit_logistic(
         Rows of the positive class.
     weight : array, shape (m,)
     l1, l2 : float
-        Penalties; one of them must be positive where the classes may be separable.
+        Penalties; one of them must be positive if the classes may be separable.
     start : (coefficients, intercept), optional
     tolerance : float
         Relative decrease of the objective below which to stop.
@@ -86,7 +125,8 @@ def fit_logistic(
     sign = np.where(right, 1.0, -1.0)
     m, d = X.shape
     if l1 == 0 and m < d:
-        # The optimum is a combination of the rows: m coordinates say it all.
+        # The optimum is a linear combination of the rows (representer theorem): with X' = Q R,
+        # w = Q v and X w = R' v, so the problem has m coordinates v.
         basis, rows = np.linalg.qr(X.T)
         first = None if start is None else (basis.T @ start[0], start[1])
         fit = _solve(_Problem(rows.T, sign, weight, 0.0, l2), first, tolerance)
@@ -112,7 +152,7 @@ def _solve(problem: _Problem, start: tuple[FloatArray, float] | None, tolerance:
                 break
             size /= 2
         else:
-            break  # rounding: no step lowers the objective
+            break  # no step lowers the objective, because of rounding
         w, b, margin = w + size * change, b + size * step[-1], margin + size * along
         gained, value = value - new, new
         if gained <= tolerance * value:
@@ -123,9 +163,9 @@ def _solve(problem: _Problem, start: tuple[FloatArray, float] | None, tolerance:
 def _best_start(
     problem: _Problem, start: tuple[FloatArray, float] | None
 ) -> tuple[FloatArray, float, FloatArray, float]:
-    """The warm start, or no coefficients and the log-odds of the classes if that is better."""
+    """The warm start, or w = 0 with the log-odds of the classes if that is better."""
     m, d = problem.X.shape
-    # each summed by itself: the weights of one side may be rounding beside those of the other
+    # Summed separately: the weights of one side may vanish next to those of the other.
     negative, positive = (problem.weight[problem.sign == side].sum() for side in (-1, 1))
     b = float(np.log(positive) - np.log(negative))
     w = np.zeros(d)
@@ -142,7 +182,7 @@ def _best_start(
 
 
 def _working_set(problem: _Problem, w: FloatArray, gradient: FloatArray) -> IntArray:
-    """Features that a step may move, all of them without l1."""
+    """Features that a step may change: all of them without l1."""
     if problem.l1 == 0:
         return np.arange(len(w))
     used = w != 0
@@ -162,7 +202,10 @@ def _direction(
     second: FloatArray,
     columns: IntArray,
 ) -> tuple[FloatArray, float]:
-    """Newton's step of the columns and, last, the intercept; and the descent it promises."""
+    """Newton step of the columns and, last, the intercept, with the predicted descent.
+
+    The Hessian is X' diag(second) X + l2 I, here the Gram matrix of rows scaled by sqrt(second).
+    """
     X = problem.X if len(columns) == problem.X.shape[1] else problem.X[:, columns]
     root = np.sqrt(second).astype(X.dtype)[:, None]
     scaled = np.concatenate([X * root, root], axis=1)
@@ -183,12 +226,12 @@ def _direction(
 def _proximal(gram: FloatArray, slopes: FloatArray, w: FloatArray, l1: float) -> FloatArray:
     """Minimise slopes . s + s' gram s / 2 + l1 |w + s|_1 over s; the last is not penalised.
 
-    Newton steps within an orthant: the coefficients that are not 0, or that a step would leave
-    0 by, keep their signs, and those that would cross 0 stop there. Where fewer rows than
-    features leave directions without curvature a whole step goes far astray: steps that do not
-    help are damped until they do.
+    Newton steps within an orthant, where |w|_1 is linear: the signs of coefficients are fixed
+    (those of zeros by the direction of descent), and coefficients that would cross 0 stop there.
+    With fewer rows than features some directions lack curvature and full steps are far too long:
+    unsuccessful steps are damped (Levenberg-Marquardt).
     """
-    rate = np.append(np.full(len(w), l1), 0.0)
+    rate = np.append(np.full(len(w), l1), 0.0)  # the intercept is not penalised
     point = origin = np.append(w, 0.0)
     slope = slopes.copy()
     value = float(rate @ np.abs(point))
@@ -214,7 +257,7 @@ def _proximal(gram: FloatArray, slopes: FloatArray, w: FloatArray, l1: float) ->
                 break
         else:
             if damping > gram.trace():
-                break  # rounding: no step is of use
+                break  # no step improves, because of rounding
             damping = max(10 * damping, LEAST_DAMPING * gram.trace())
     return point - origin
 
@@ -222,7 +265,7 @@ def _proximal(gram: FloatArray, slopes: FloatArray, w: FloatArray, l1: float) ->
 def _orthant_step(
     gram: FloatArray, pull: FloatArray, free: BoolArray, at_zero: BoolArray, signs: FloatArray
 ) -> FloatArray:
-    """Newton's step of the free coefficients; those at 0 that it would push back stay there."""
+    """Newton step of the free coefficients; zeros that would leave the orthant are fixed."""
     step = np.zeros_like(pull)
     while True:
         places = np.flatnonzero(free)
@@ -236,10 +279,10 @@ def _orthant_step(
 
 
 def _newton_step(gram: FloatArray, slopes: FloatArray) -> FloatArray:
-    """-gram^-1 slopes, with the least ridge under which ``gram`` has a Cholesky factor.
+    """-gram^-1 slopes, with the smallest ridge that makes ``gram`` positive definite.
 
-    None, as a rule; but sums over many rows in single precision can leave an eigenvalue that is
-    nearly 0 below it (Nocedal and Wright, Numerical Optimization, algorithm 3.3).
+    Usually none is needed, but rounding in single precision can make a tiny eigenvalue negative
+    (Nocedal and Wright, Numerical Optimization, algorithm 3.3).
     """
     ridge = 0.0
     while True:

@@ -1,30 +1,29 @@
-"""Convex polytope splits: a noisy-OR committee trained on the reduced problem."""
+"""Convex polytope splits: noisy-OR experts trained on the reduced problem."""
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree.inference.tao.solvers import NodeSplit
 
-OUTER = 0.1  # share of the rows outside each facet of a fresh start
-LEAST_RATE = 1e-10  # of s: a row of the right side that no expert votes for costs 23 nats
+OUTER = 0.1  # share of the rows outside each facet of a random start
+LEAST_RATE = 1e-10  # added to s: right rows without any vote cost 23 nats
 
 
 @dataclass(frozen=True)
 class PolytopeSolver:
-    """L-BFGS on the weighted log-loss of P(right) = 1 - exp(-s), from the present committee.
+    """L-BFGS on the weighted log-loss of P(right) = 1 - exp(-s), from the current experts.
 
     Parameters
     ----------
     ridge : float
-        Penalty on the squared change of all parameters, over 2: the committee stays near the one
-        it was where the rows do not say otherwise.
+        Penalty on half the squared change of all parameters, which keeps the experts close to
+        the current ones where the rows are uninformative.
     iterations : int
-        Of L-BFGS, at most.
+        Maximum number of L-BFGS iterations.
     """
 
     ridge: float = 0.1
@@ -34,14 +33,10 @@ class PolytopeSolver:
         return 0.0
 
     def __call__(
-        self,
-        X: NDArray[np.floating],
-        right: BoolArray,
-        weight: FloatArray,
-        current: NodeSplit,
+        self, X: AnyArray, right: BoolArray, weight: FloatArray, current: NodeSplit
     ) -> NodeSplit:
         if not current.hyperplane.any():
-            current = _scattered(current, X)
+            current = _random_experts(current, X)
         n_experts, n_features = current.hyperplane.shape
         start = np.concatenate(
             [current.hyperplane.ravel(), current.intercept, np.log(current.weight)]
@@ -63,12 +58,12 @@ class PolytopeSolver:
         return NodeSplit(plane.reshape(n_experts, n_features), offset, np.exp(log_weight))
 
 
-def _scattered(constant: NodeSplit, X: NDArray[np.floating]) -> NodeSplit:
+def _random_experts(constant: NodeSplit, X: AnyArray) -> NodeSplit:
     """Experts in random directions, each with ``OUTER`` of the rows on its right side.
 
-    Gradients would keep those of a constant split alike, and the committee at one facet.
+    The experts of a constant split are equal and would stay equal under gradient steps.
     """
-    # a stream of its own, so that the same rows are split alike anywhere in a tree
+    # A fixed seed: equal rows get equal splits, anywhere in a tree.
     plane = np.random.default_rng(0).standard_normal(constant.hyperplane.shape)
     plane /= np.linalg.norm(plane, axis=1, keepdims=True)
     offset = -np.quantile(X @ plane.T, 1 - OUTER, axis=0)
@@ -76,19 +71,22 @@ def _scattered(constant: NodeSplit, X: NDArray[np.floating]) -> NodeSplit:
 
 
 def log_loss(
-    X: NDArray[np.floating],
+    X: AnyArray,
     right: BoolArray,
     weight: FloatArray,
     plane: FloatArray,
     offset: FloatArray,
     log_weight: FloatArray,
 ) -> tuple[float, FloatArray]:
-    """-sum_n w_n log P(side_n), and its gradient in plane (K, d), offset and log-weight, flat."""
+    """-sum_n w_n log P(side_n) and its flat gradient in plane (K, d), offset and log-weight.
+
+    With s = sum_k r_k softplus(a_k), the loss is s on the left and -log(1 - exp(-s)) on the right;
+    ds/da_k = r_k sigmoid(a_k) and ds/d(log r_k) = r_k softplus(a_k).
+    """
     activation = (X @ plane.T.astype(X.dtype)).astype(np.float64) + offset
     rate = np.exp(log_weight)
     votes = np.logaddexp(0.0, activation) * rate
     score = votes.sum(axis=1) + LEAST_RATE
-    # log(1 - exp(-s)) is log s - s/2 for small s: expm1 keeps its digits
     each = np.where(right, -np.log(-np.expm1(-score)), score)
     slope = weight * np.where(right, -np.exp(-score) / -np.expm1(-score), 1.0)
     inner = slope[:, None] * expit(activation) * rate

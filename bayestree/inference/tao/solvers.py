@@ -1,17 +1,16 @@
-"""The reduced problem of a node: what its split is to decide, and who solves it.
+"""The reduced problem of a node: its split and the interface of solvers.
 
 With all other nodes fixed, a node can only send a row left or right. The loss of the tree as a
 function of one split is therefore, up to a constant, the weighted 0/1 loss of a binary
-classifier: each row is labelled by the child that serves it better and weighted by what the
-other would cost more (Carreira-Perpinan and Tavallali, the theorem of the reduced problem).
+classifier: each row is labelled with the child of smaller loss and weighted by the difference of
+the losses (Carreira-Perpinan and Tavallali, reduced problem theorem).
 """
 
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree.tree import LOG2
 
 
@@ -21,13 +20,13 @@ class NodeSplit(NamedTuple):
     Attributes
     ----------
     hyperplane : array, shape (K, d)
-        On the features that the solver was given.
+        On the features passed to the solver.
     intercept : array, shape (K,)
     weight : array, shape (K,)
     """
 
-    hyperplane: NDArray[np.floating]
-    intercept: NDArray[np.floating]
+    hyperplane: AnyArray
+    intercept: AnyArray
     weight: FloatArray
 
     @classmethod
@@ -37,14 +36,14 @@ class NodeSplit(NamedTuple):
 
     @classmethod
     def constant(cls, like: "NodeSplit", *, right: bool) -> "NodeSplit":
-        """Every row to one side: no coefficient is other than zero."""
+        """A split that sends every row to one side, with all coefficients 0."""
         n_experts = len(like.weight)
-        # K experts that are all silent leave s near 0; one that is on exceeds log 2
+        # softplus(1) > log 2; softplus(-log 2K - 1) < 1 / (2 e K), so K experts sum to less
         intercept = np.full(n_experts, 1.0 if right else -np.log(2.0 * n_experts) - 1.0)
         return cls(np.zeros_like(like.hyperplane), intercept, np.ones(n_experts))
 
     def cast(self, dtype: np.dtype) -> "NodeSplit":
-        """The split for rows of another precision."""
+        """The split in the precision of the rows."""
         plane, offset = self.hyperplane.astype(dtype), self.intercept.astype(dtype)
         return self._replace(hyperplane=plane, intercept=offset)
 
@@ -53,47 +52,39 @@ class NodeSplit(NamedTuple):
         """Number of features, d."""
         return self.hyperplane.shape[1]
 
-    def goes_right(self, X: NDArray[np.floating]) -> BoolArray:
+    def goes_right(self, X: AnyArray) -> BoolArray:
         """Side of each row, shape (n,)."""
         activation = X @ self.hyperplane.T + self.intercept
         if len(self.weight) == 1 and self.weight[0] == 1.0:
             return activation[:, 0] > 0
-        return np.logaddexp(0.0, activation) @ self.weight > LOG2
+        found: BoolArray = np.logaddexp(0.0, activation) @ self.weight > LOG2
+        return found
 
 
 class ReducedSolver(Protocol):
-    """Finds the split of a node for the rows that it has to part.
-
-    ``current`` is the split as it stands: the warm start, and what is to be returned where
-    nothing better is found.
-    """
+    """Finds the split of a node that best separates its labelled rows."""
 
     def penalty(self, split: NodeSplit) -> float:
-        """What the objective of the tree adds for this split: 0 without a penalty."""
+        """Penalty of this split in the objective of the tree."""
 
     def __call__(
-        self,
-        X: NDArray[np.floating],
-        right: BoolArray,
-        weight: FloatArray,
-        current: NodeSplit,
+        self, X: AnyArray, right: BoolArray, weight: FloatArray, current: NodeSplit
     ) -> NodeSplit:
-        """A split for the rows of a care-set.
+        """A split for the rows whose side matters (the care set).
 
         Parameters
         ----------
         X : array, shape (m, d)
-            Rows of the care-set on the scale of the model; not to be changed.
+            Rows of the care set on the scale of the model; must not be modified.
         right : array of bool, shape (m,)
-            Which rows are better served by the right child; both sides occur.
+            Rows for which the right child is better; both sides occur.
         weight : array, shape (m,)
-            What the wrong side costs, > 0.
+            Positive cost of the wrong side.
         current : NodeSplit
+            Warm start, to be returned if nothing better is found.
         """
 
 
-def reduced_loss(
-    split: NodeSplit, X: NDArray[np.floating], right: BoolArray, weight: FloatArray
-) -> float:
-    """Weighted 0/1 loss of a split on its care-set."""
+def reduced_loss(split: NodeSplit, X: AnyArray, right: BoolArray, weight: FloatArray) -> float:
+    """Weighted 0/1 loss of a split on its care set."""
     return float(weight[split.goes_right(X) != right].sum())

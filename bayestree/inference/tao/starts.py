@@ -1,4 +1,4 @@
-"""From trees and posteriors to the splits that TAO begins with, and back."""
+"""Conversion of trees and posteriors to the initial splits of TAO, and back."""
 
 import numpy as np
 import torch
@@ -10,24 +10,18 @@ from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
 from bayestree.tree import Tree, facet_threshold
 
-SILENT = -40.0  # log-weight of an expert that is there for the shape of the arrays only
+SILENT = -40.0  # log-weight of experts that only pad the arrays
 
 
 def splits_of(init: Tree | Posterior, model: SoftTree) -> tuple[Topology, list[NodeSplit]]:
-    """Topology and splits of a start, with as many experts a node as the model's split has.
-
-    Parameters
-    ----------
-    init : Tree or Posterior
-        On the features of the rows to be fitted.
-    model : SoftTree
+    """Topology and splits of an initial tree, with as many experts per node as in the model.
 
     Raises
     ------
     TypeError
-        If ``init`` is neither.
+        If ``init`` is neither a Tree nor a Posterior.
     ValueError
-        If a node of it has more experts, or uses more features, than the model's splits may.
+        If a node of it has more experts, or uses more features, than the model allows.
     """
     if isinstance(init, Posterior):
         point = init.point
@@ -38,16 +32,16 @@ def splits_of(init: Tree | Posterior, model: SoftTree) -> tuple[Topology, list[N
         ]
         topology = init.model.topology
     elif isinstance(init, Tree):
-        own = [init.experts(node) for node in range(init.n_nodes)]
-        splits = [NodeSplit(init.hyperplane[s], init.intercept[s], init.weight[s]) for s in own]
+        experts = [init.experts(node) for node in range(init.n_nodes)]
+        splits = [NodeSplit(init.hyperplane[s], init.intercept[s], init.weight[s]) for s in experts]
         topology = init.topology
     else:
         raise TypeError(f"init must be a Tree or a Posterior, got {type(init).__name__}.")
-    return topology, [_fitting(split, model) for split in splits]
+    return topology, [_adapt(split, model) for split in splits]
 
 
 def sites_of(splits: list[NodeSplit], model: SoftTree, n_features: int) -> dict[str, torch.Tensor]:
-    """The sites of the model that say these splits."""
+    """The values of the model's sites for these splits."""
     n_experts = model.split.n_experts
     plane = np.zeros((len(splits), n_experts, n_features))
     intercept, weight = np.zeros(plane.shape[:2]), np.ones(plane.shape[:2])
@@ -59,20 +53,20 @@ def sites_of(splits: list[NodeSplit], model: SoftTree, n_features: int) -> dict[
     return {name: torch.as_tensor(value) for name, value in found.items()}
 
 
-def _fitting(split: NodeSplit, model: SoftTree) -> NodeSplit:
-    """The same split in the shape that the model's have."""
+def _adapt(split: NodeSplit, model: SoftTree) -> NodeSplit:
+    """The same split in the shape of the model's splits."""
     most = getattr(model.split, "max_features", None)
     used = int(np.count_nonzero(split.hyperplane, axis=1).max(initial=0))
     if most is not None and used > most:
         raise ValueError(
-            f"init has a split of {used} features, and the model's splits have {most} at most; "
-            "start from a tree of such splits."
+            f"init has a split with {used} features, but the model allows at most {most}; start "
+            "from a tree of such splits."
         )
     n_experts, missing = model.split.n_experts, model.split.n_experts - len(split.weight)
     if missing < 0:
         raise ValueError(
-            f"init has a split of {len(split.weight)} experts, and the model's splits have "
-            f"{n_experts} at most; start from a tree of such splits, or give the model more."
+            f"init has a split with {len(split.weight)} experts, but the model allows at most "
+            f"{n_experts}; start from a tree of such splits, or increase n_experts of the model."
         )
     if not model.split.weighted:
         return split._replace(

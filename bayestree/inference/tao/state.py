@@ -1,28 +1,27 @@
-"""The deterministic tree while it is being optimised: splits that change, rows that move."""
+"""The state of a deterministic tree during its optimisation."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree.inference.tao.solvers import NodeSplit
 from bayestree.models.leaf_rules import LeafRule
 from bayestree.topology import Topology
 
-SPARSE = 4  # a split that uses less than one in so many features is scored on those alone
+SPARSE = 4  # splits using fewer than 1 / SPARSE of the features are scored on those only
 
 
 class Reach(NamedTuple):
-    """Where all rows go: the reduced sets.
+    """Routing of all rows (the reduced sets).
 
     Attributes
     ----------
     rows : list of arrays
         Rows that reach each node.
     right : list of arrays
-        Their sides there.
+        Their sides at the node.
     leaf : array, shape (n,)
     """
 
@@ -33,7 +32,7 @@ class Reach(NamedTuple):
 
 @dataclass
 class Alternation:
-    """A tree in the middle of its optimisation.
+    """A tree during its optimisation.
 
     Parameters
     ----------
@@ -43,15 +42,15 @@ class Alternation:
     splits : list of NodeSplit
     rule : LeafRule
     values : array
-        What the leaves say, as ``rule`` has it.
+        Predictions of the leaves, in the form used by ``rule``.
     """
 
-    X: NDArray[np.floating]
+    X: AnyArray
     weights: FloatArray
     topology: Topology
     splits: list[NodeSplit]
     rule: LeafRule
-    values: NDArray[Any]
+    values: AnyArray
 
     def levels(self) -> list[list[int]]:
         """Nodes of each depth, the root first."""
@@ -69,7 +68,7 @@ class Alternation:
         return split.goes_right(self.X if len(rows) == len(self.X) else self.X[rows])
 
     def reach(self) -> Reach:
-        """One pass of all rows through the tree."""
+        """Route all rows through the tree."""
         n_nodes = self.topology.n_nodes
         none = np.empty(0, dtype=np.int64)
         rows = [none] * n_nodes
@@ -89,7 +88,7 @@ class Alternation:
         return Reach(rows, right, leaf)
 
     def leaves_below(self, child: int, rows: IntArray) -> IntArray:
-        """Leaf that each of ``rows`` reaches from a node, or from ``~leaf`` itself."""
+        """Leaf that each of ``rows`` reaches from a child, a node or ``~leaf``."""
         leaf = np.empty(len(rows), dtype=np.int64)
         waiting = [(child, np.arange(len(rows)))]
         while waiting:
@@ -103,5 +102,31 @@ class Alternation:
         return leaf
 
     def losses(self, leaf: IntArray, rows: IntArray) -> FloatArray:
-        """Loss of each row in a leaf, without its weight."""
+        """Unweighted loss of each row in a leaf."""
         return self.rule.loss(self.values, leaf, rows)
+
+
+def redundant_nodes(topology: Topology, reach: Reach, values: AnyArray) -> IntArray:
+    """The side that replaces each redundant node, or -1 if the node is needed, shape (V,).
+
+    A node whose training rows all go one way is replaced by that child, and one whose children
+    are leaves with equal ``values`` by either of them. Proceeding upwards, this turns subtrees
+    of one class into leaves.
+    """
+    bypass = np.full(topology.n_nodes, -1, dtype=np.int64)
+    for node in range(topology.n_nodes - 1, -1, -1):
+        right = reach.right[node]
+        if not right.any() or right.all():
+            bypass[node] = int(right.any())
+            continue
+        ends = [_resolve(topology, bypass, int(child)) for child in topology.children[node]]
+        if max(ends) < 0 and np.array_equal(values[~ends[0]], values[~ends[1]]):
+            bypass[node] = 0
+    return bypass
+
+
+def _resolve(topology: Topology, bypass: IntArray, child: int) -> int:
+    """The node or leaf that replaces a child after redundant nodes are removed."""
+    while child >= 0 and bypass[child] >= 0:
+        child = int(topology.children[child, bypass[child]])
+    return child

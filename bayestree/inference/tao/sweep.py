@@ -1,4 +1,4 @@
-"""One sweep of TAO: all nodes once, from the deepest to the root."""
+"""One sweep of TAO over all nodes, from the deepest to the root."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -12,14 +12,14 @@ from bayestree.inference.tao.state import Alternation, Reach
 
 
 class ReducedProblem(NamedTuple):
-    """What a node can do for its rows while all other nodes stay.
+    """The losses of a node's rows on either side, with all other nodes fixed.
 
     Attributes
     ----------
     rows : array of int, shape (m,)
         Rows that reach the node.
     left, right : arrays, shape (m,)
-        Loss of each row, without its weight, below the left child and below the right one.
+        Unweighted loss of each row below the left and the right child.
     """
 
     rows: IntArray
@@ -28,21 +28,21 @@ class ReducedProblem(NamedTuple):
 
     @property
     def cares(self) -> BoolArray:
-        """Rows for which the side matters: both children may be right, or both wrong."""
+        """The care set: rows for which the side matters."""
         return self.left != self.right
 
 
 def reduced_problem(tree: Alternation, reach: Reach, cost: FloatArray, node: int) -> ReducedProblem:
-    """The reduced problem of a node, by the subtrees below it as they stand.
+    """The reduced problem of a node, given the current subtrees below it.
 
-    ``cost`` holds the loss of each row from the child of the node that it goes to now, on.
+    ``cost`` is the loss of each row below the child it currently goes to.
     """
     rows, goes_right = reach.rows[node], reach.right[node]
     left, right = cost[rows], cost[rows]
     for child, taken, loss in zip(
         tree.topology.children[node].tolist(), (goes_right, ~goes_right), (left, right), strict=True
     ):
-        others = rows[taken]  # those that go to the other child now
+        others = rows[taken]  # rows that currently go to the other child
         loss[taken] = tree.losses(tree.leaves_below(child, others), others)
     return ReducedProblem(rows, left, right)
 
@@ -57,25 +57,25 @@ def sweep(
 ) -> bool:
     """Update the splits of all nodes in reverse breadth-first order.
 
-    Updates of a node leave its ancestors' rows as they were, so that one pass of the rows
-    (``reach``) holds for all nodes; the nodes of a depth share no rows and are updated together.
+    Updating a node does not affect the rows of its ancestors, so the routing ``reach`` is valid
+    throughout; nodes of equal depth share no rows and are updated together.
 
     Parameters
     ----------
     tree : Alternation
         Its splits are replaced.
     reach : Reach
-        Where its rows go now.
+        Current routing of its rows.
     solver : ReducedSolver
     strict : bool
-        Keep a split whose successor would raise the objective.
+        Keep a split if its replacement would raise the objective.
     parallel : joblib.Parallel, optional
-        Its workers, threads, share the nodes of a depth.
+        Threads that share the nodes of a depth.
 
     Returns
     -------
     bool
-        Whether any row has changed sides at a node, or any penalty has changed.
+        Whether any row has changed sides, or any penalty has changed.
     """
     cost = tree.losses(reach.leaf, np.arange(len(tree.X)))
 
@@ -90,8 +90,7 @@ def sweep(
 
     changed = False
     for level in reversed(tree.levels()):
-        # one that no row reaches stays as it is, should rows come back to it
-        nodes = [node for node in level if len(reach.rows[node])]
+        nodes = [node for node in level if len(reach.rows[node])]  # others are unchanged
         if parallel is None or len(nodes) == 1:
             found = [update(node) for node in nodes]
         else:
@@ -111,7 +110,7 @@ def solve(
     *,
     strict: bool = False,
 ) -> NodeSplit:
-    """A split for a node's reduced problem; ``current`` itself where there is nothing to gain."""
+    """A split for a node's reduced problem; ``current`` if nothing can be gained."""
     care = problem.cares
     penalised = solver.penalty(current) > 0
     rows = problem.rows[care]

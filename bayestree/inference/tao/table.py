@@ -1,16 +1,16 @@
-"""Which solver a model's reduced problems need: it follows from split and prior."""
+"""The solver of a model's reduced problems, determined by split and prior."""
 
 from collections.abc import Callable
 from typing import Any
 
 from bayestree.inference.tao.axis import AxisSolver
 from bayestree.inference.tao.bivariate import BivariateSolver
-from bayestree.inference.tao.linear import LogisticSolver
+from bayestree.inference.tao.logistic import LogisticSolver
 from bayestree.inference.tao.polytope import PolytopeSolver
 from bayestree.inference.tao.solvers import ReducedSolver
 from bayestree.models import FeatureCount, Flat, FlatWeights, Laplace, Oblique, Polytope, SoftTree
 
-#: By kind of split, its most features, the kind of its prior: ``(prior, ridge) -> solver``.
+#: (class of split, its max_features, class of prior) -> ``(prior, ridge) -> solver``.
 SOLVERS: dict[tuple[type, int | None, type], Callable[[Any, float], ReducedSolver]] = {
     (Oblique, None, Flat): lambda _, ridge: LogisticSolver(ridge=ridge),
     (Oblique, None, Laplace): lambda prior, _: LogisticSolver(l1=prior.rate),
@@ -23,24 +23,18 @@ SOLVERS: dict[tuple[type, int | None, type], Callable[[Any, float], ReducedSolve
 
 
 def solver_for(model: SoftTree, ridge: float) -> ReducedSolver:
-    """The solver of a model's reduced problems.
-
-    Parameters
-    ----------
-    model : SoftTree
-    ridge : float
-        Of solvers whose surrogate loss needs one to stay finite.
+    """The solver of a model's reduced problems; ``ridge`` keeps surrogate losses finite.
 
     Raises
     ------
     ValueError
-        If none is known for its split and prior.
+        If there is none for the model's split and prior.
     """
     split, prior = model.split, model.priors.hyperplane
     key = (type(split), getattr(split, "max_features", None), type(prior))
-    if split.weighted and not isinstance(model.priors.weight, FlatWeights):
+    if split.weighted and model.priors.weight != FlatWeights():
         raise ValueError(
-            f"tao knows no penalty on the weights of experts; give FlatWeights() in place of "
+            f"tao supports no penalty on the weights of experts; use FlatWeights() instead of "
             f"{model.priors.weight!r}."
         )
     if key not in SOLVERS:
@@ -49,7 +43,7 @@ def solver_for(model: SoftTree, ridge: float) -> ReducedSolver:
             for kind, most, law in SOLVERS
         )
         raise ValueError(
-            f"no solver is known for split {split!r} with prior {prior!r}; known are {known}. "
-            "Choose one of these or give tao a solver of your own."
+            f"no solver for split {split!r} with prior {prior!r}; supported are {known}. Choose "
+            "one of these or pass a solver to tao."
         )
     return SOLVERS[key](prior, ridge)

@@ -21,8 +21,8 @@ def agreement(left, whole):
     return np.abs(whole.reshape(-1, *[1] * (left.ndim - 1)) - 2 * left)[0] / 2
 
 
-def every_cut(X, statistics, weights, worth, *, directions, groups, min_leaf):
-    """The best worth over all groups of features, directions and midpoints, one by one."""
+def every_cut(X, statistics, weights, quality, *, directions, groups, min_leaf):
+    """The best quality over all groups of features, directions and midpoints, one by one."""
     mean = np.average(X, axis=0, weights=weights)
     spread = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weights))
     z = (X - mean) / spread
@@ -34,13 +34,13 @@ def every_cut(X, statistics, weights, worth, *, directions, groups, min_leaf):
             for threshold in (distinct[1:] + distinct[:-1]) / 2:
                 left = value <= threshold
                 if min(left.sum(), (~left).sum()) >= min_leaf:
-                    best = max(best, float(worth(statistics[left].sum(0), statistics.sum(0))))
+                    best = max(best, float(quality(statistics[left].sum(0), statistics.sum(0))))
     return best
 
 
-def worth_of(line, X, statistics, worth):
+def quality_of(line, X, statistics, quality):
     right = X[:, line.features] @ line.coefficient + line.intercept > 0
-    return float(worth(statistics[~right].sum(0), statistics.sum(0))), right
+    return float(quality(statistics[~right].sum(0), statistics.sum(0))), right
 
 
 def problem(kind, *, n=40, d=4, levels=None, seed=0):
@@ -60,9 +60,9 @@ def test_the_best_of_all_cuts(kind, levels, cells, min_leaf, monkeypatch):
     if cells:  # also where they save no time
         monkeypatch.setattr(bivariate_rows, "OVERHEAD", -1)
     seed = 3
-    X, statistics, weights, worth = problem(kind, levels=levels, seed=seed)
+    X, statistics, weights, quality = problem(kind, levels=levels, seed=seed)
     search = LineSearch(n_orientations=6, min_leaf=min_leaf)
-    node = search.node(X, statistics, weights, worth)
+    node = search.node(X, statistics, weights, quality)
     cases = [
         (node.single(), [np.ones(1)], [(j,) for j in range(4)]),
         (node.pair(), search.orientations(), list(combinations(range(4), 2))),
@@ -72,13 +72,13 @@ def test_the_best_of_all_cuts(kind, levels, cells, min_leaf, monkeypatch):
             X,
             statistics,
             weights,
-            worth,
+            quality,
             directions=directions,
             groups=groups,
             min_leaf=min_leaf,
         )
-        assert line.worth == pytest.approx(best, rel=1e-12)
-        found, right = worth_of(line, X, statistics, worth)
+        assert line.quality == pytest.approx(best, rel=1e-12)
+        found, right = quality_of(line, X, statistics, quality)
         assert found == pytest.approx(best, rel=1e-12)
         assert min(right.sum(), (~right).sum()) >= min_leaf
 
@@ -88,11 +88,11 @@ def test_a_diagonal_by_hand():
     X = np.array([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
     signed = np.array([[-1.0], [-1.0], [-1.0], [1.0]])
     node = LineSearch(n_orientations=4).node(X, signed, np.ones(4), agreement)
-    # one feature: three of four, worth 2 - 1 = 1 above the mean of two wrong
-    assert node.single().worth == pytest.approx(1.0)
+    # one feature: three of four, quality 2 - 1 = 1 above the mean of two wrong
+    assert node.single().quality == pytest.approx(1.0)
     # 67.5 degrees: projections -1.307, 0.541, -0.541, 1.307; 22.5 degrees is its mirror image
     line = node.pair()
-    assert line.worth == pytest.approx(2.0)
+    assert line.quality == pytest.approx(2.0)
     degrees = np.degrees(np.arctan2(line.coefficient[1], line.coefficient[0]))
     assert degrees in (pytest.approx(22.5), pytest.approx(67.5))
     near, far = math.cos(math.radians(22.5)), math.sin(math.radians(22.5))
@@ -110,7 +110,7 @@ def test_of_equal_cuts_the_widest_gap():
     X = np.array([0.0, 1.0, 2.0, 5.0, 9.0, 10.0])[:, None]
     signed = np.array([-1.0, -1.0, 1.0, -1.0, 1.0, 1.0])[:, None]
     line = LineSearch().node(X, signed, np.ones(6), agreement).single()
-    assert line.worth == pytest.approx(2.0)
+    assert line.quality == pytest.approx(2.0)
     assert -line.intercept / line.coefficient[0] == pytest.approx(7.0)
 
 
@@ -123,19 +123,19 @@ def test_orientations_leave_out_the_axes(n):
 
 
 def test_a_screen_searches_what_it_passes_on_exactly():
-    X, statistics, weights, worth = problem("gini", n=300, d=8)
+    X, statistics, weights, quality = problem("gini", n=300, d=8)
     X[:, 5] += 3 * X[:, 2] + 2.0 * statistics.argmax(1)
-    every = LineSearch(budget=math.inf).node(X, statistics, weights, worth).pair()
-    screened = LineSearch(budget=0, n_refined=3).node(X, statistics, weights, worth).pair()
+    every = LineSearch(budget=math.inf).node(X, statistics, weights, quality).pair()
+    screened = LineSearch(budget=0, n_refined=3).node(X, statistics, weights, quality).pair()
     assert screened.features.tolist() == every.features.tolist() == [2, 5]
-    assert screened.worth == every.worth
+    assert screened.quality == every.quality
 
 
 def test_more_pairs_than_allowed_are_those_of_the_best_features():
-    X, statistics, weights, worth = problem("gini", n=200, d=6)
+    X, statistics, weights, quality = problem("gini", n=200, d=6)
     X[:, 1] += statistics.argmax(1)
     X[:, 4] -= statistics.argmax(1)
-    line = LineSearch(max_pairs=1).node(X, statistics, weights, worth).pair()
+    line = LineSearch(max_pairs=1).node(X, statistics, weights, quality).pair()
     assert line.features.tolist() == [1, 4]
 
 
@@ -163,15 +163,15 @@ def test_rows_that_are_alike_stay_together():
 
 
 def test_weights_are_repeats():
-    X, statistics, _, worth = problem("gini", n=30)
+    X, statistics, _, quality = problem("gini", n=30)
     times = np.random.default_rng(0).integers(1, 4, size=30)
     classes = (statistics > 0) * 1.0
     rows = np.repeat(np.arange(30), times)
-    weighted = LineSearch().node(X, classes * times[:, None], times, worth).pair()
-    repeated = LineSearch().node(X[rows], classes[rows], np.ones(len(rows)), worth).pair()
+    weighted = LineSearch().node(X, classes * times[:, None], times, quality).pair()
+    repeated = LineSearch().node(X[rows], classes[rows], np.ones(len(rows)), quality).pair()
     assert weighted.features.tolist() == repeated.features.tolist()
     np.testing.assert_allclose(weighted.coefficient, repeated.coefficient)
-    np.testing.assert_allclose(weighted.worth, repeated.worth)
+    np.testing.assert_allclose(weighted.quality, repeated.quality)
 
 
 @pytest.mark.parametrize(

@@ -45,5 +45,5 @@ def test_a_patch_that_does_not_fit(patch):
 def test_bad_counts_and_shapes():
     with pytest.raises(ValueError, match="count must be 1"):
         RandomFeatures(0)
-    with pytest.raises(ValueError, match="25 pixels, and there are 24"):
+    with pytest.raises(ValueError, match="25 pixels, but there are 24"):
         drawn(RandomPatch((5, 5), (2, 2)), 3, 24)

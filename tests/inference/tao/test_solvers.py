@@ -6,9 +6,8 @@ from sklearn.linear_model import Ridge
 
 from bayestree.inference.tao.axis import AxisSolver, best_cut
 from bayestree.inference.tao.polytope import PolytopeSolver, log_loss
-from bayestree.inference.tao.pruning import redundant_nodes
 from bayestree.inference.tao.solvers import NodeSplit, reduced_loss
-from bayestree.inference.tao.state import Reach
+from bayestree.inference.tao.state import Reach, redundant_nodes
 from bayestree.models.leaf_rules import LinearLeaves, MajorityLeaves, MeanLeaves, ridge_fit
 from bayestree.topology import Topology
 

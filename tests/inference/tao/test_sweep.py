@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 
 from bayestree.inference.tao import sweep as sweeping
 from bayestree.inference.tao.axis import AxisSolver
-from bayestree.inference.tao.linear import LogisticSolver
+from bayestree.inference.tao.logistic import LogisticSolver
 from bayestree.inference.tao.solvers import NodeSplit, reduced_loss
 from bayestree.inference.tao.state import Alternation
 from bayestree.inference.tao.sweep import reduced_problem, solve, sweep

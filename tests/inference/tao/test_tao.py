@@ -9,7 +9,7 @@ import torch
 
 from bayestree.baselines import cart, random_oblique
 from bayestree.inference import Data, GrowthLimits, grow, tao
-from bayestree.inference.tao.linear import LogisticSolver
+from bayestree.inference.tao.logistic import LogisticSolver
 from bayestree.inference.tao.starts import splits_of
 from bayestree.inference.tao.table import solver_for
 from bayestree.models import (
@@ -260,9 +260,9 @@ def test_refuses_what_it_cannot_do():
         tao(model, data, init=first, sweeps=0)
     with pytest.raises(TypeError, match="init must be a Tree or a Posterior, got str"):
         tao(model, data, init="cart")
-    with pytest.raises(ValueError, match="a split of 4 features, and the model's splits have 1"):
+    with pytest.raises(ValueError, match="a split with 4 features, but the model allows at most 1"):
         tao(model_of(y, split=Oblique(1)), data, init=first)
-    with pytest.raises(ValueError, match="splits on 4 features, and the rows have 3"):
+    with pytest.raises(ValueError, match="splits on 4 features, but the rows have 3"):
         tao(model, Data.of(X[:, :3], y), init=first)
 
 
@@ -271,7 +271,7 @@ def test_the_solver_follows_from_split_and_prior():
     assert solver_for(named.alternating(leaf, prior=Laplace(3.0)), 0.1) == LogisticSolver(l1=3.0)
     assert solver_for(named.alternating(leaf), 0.7) == LogisticSolver(ridge=0.7)
     unknown = named.alternating(leaf, split=Oblique(1), prior=Laplace(1.0))
-    with pytest.raises(ValueError, match=r"no solver is known for split .*max_features=1.*Laplace"):
+    with pytest.raises(ValueError, match=r"no solver for split .*max_features=1.*Laplace"):
         solver_for(unknown, 0.1)
     weighted = unknown.with_(split=Polytope(3), priors=Priors(hyperplane=Flat()))
     with pytest.raises(ValueError, match=r"give FlatWeights\(\) in place of GammaProcess"):

@@ -1,6 +1,6 @@
-"""Priors on hyperplanes that are the penalties of other trees: l1, spatial, number of features.
+"""Priors on hyperplanes that are the penalties of other trees: none, l1, spatial, feature counts.
 
-All are on the scaled features on which a tree is fitted.
+All apply to the scaled features on which a tree is fitted.
 """
 
 import math
@@ -8,30 +8,58 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-import pyro
+import numpy as np
 import pyro.distributions as dist
-import torch
+from pyro.distributions import TorchDistribution
 from torch import Tensor
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.distributions import Constant
-from bayestree.models.moments import Moments
-from bayestree.models.priors import Plates, check_positive
+from bayestree.models.priors.base import (
+    LOG_2PI,
+    FreeSites,
+    IndependentPrior,
+    Moments,
+    PenaltyPrior,
+    Plates,
+    check_positive,
+)
 from bayestree.models.sites import Sites, Size
-
-LOG_2PI = math.log(2 * math.pi)
 
 
 @dataclass(frozen=True)
-class Laplace:
+class Flat(IndependentPrior):
+    """An improper constant density on hyperplanes and intercepts."""
+
+    proper: ClassVar[bool] = False
+
+    def laws(self, like: Tensor) -> tuple[TorchDistribution, TorchDistribution]:
+        return Constant(like), Constant(like)
+
+    def log_prob(self, sites: Sites) -> Tensor:
+        return sites["intercept"].new_zeros(())
+
+    def log_density(self, free: FreeSites, n_experts: int) -> float:
+        return 0.0
+
+    def set_gradient(self, free: FreeSites, into: FreeSites) -> None:
+        into["hyperplane"][...] = into["intercept"][...] = 0.0
+
+    def expected_log_prob(self, moments: Moments) -> Tensor:
+        return moments.mean.new_zeros(())
+
+
+@dataclass(frozen=True)
+class Laplace(IndependentPrior):
     """Independent Laplace coefficients: the l1 penalty of sparse oblique trees (TAO).
 
     The log-density of an expert's d coefficients is d log(rate / 2) - rate ||beta||_1. Its mode
-    is sparse, and TAO finds its zeros; gradients come close to them, and draws are never 0.
+    is sparse. TAO finds the zeros; gradients only come close to them, and draws are never 0.
 
     Parameters
     ----------
     rate : float
-        Of the Laplace law, on the scaled features; TAO's lambda where the loss is in nats.
+        Rate of the Laplace law, on the scaled features; TAO's lambda where the loss is in nats.
     intercept_scale : float, optional
         Standard deviation of a normal prior on the intercepts. Without one they are flat, as in
         TAO, and the prior is improper.
@@ -44,7 +72,6 @@ class Laplace:
 
     rate: float = 1.0
     intercept_scale: float | None = None
-    differentiable: ClassVar[bool] = True  # but at 0, where any slope up to the rate will do
 
     def __post_init__(self) -> None:
         check_positive(rate=self.rate)
@@ -53,30 +80,41 @@ class Laplace:
 
     @property
     def proper(self) -> bool:
-        """Whether the intercepts have a distribution too."""
         return self.intercept_scale is not None
 
-    def _intercept_law(self, like: Tensor) -> dist.Normal:
-        assert self.intercept_scale is not None
-        return dist.Normal(like.new_zeros(()), like.new_tensor(self.intercept_scale))
+    @property
+    def shrinkage_settings(self) -> dict[str, float]:
+        return {"l1": self.rate}
 
-    def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
-        scale = like.new_tensor(1 / self.rate).expand(size.n_nodes, size.n_experts, size.n_features)
-        with plates.node, plates.expert:
-            hyperplane = pyro.sample("hyperplane", dist.Laplace(0.0, scale).to_event(1))
-            law = Constant(like) if self.intercept_scale is None else self._intercept_law(like)
-            intercept = pyro.sample("intercept", law)
-        return hyperplane, intercept
+    @property
+    def _intercept_precision(self) -> float:
+        return 0.0 if self.intercept_scale is None else self.intercept_scale**-2
+
+    def laws(self, like: Tensor) -> tuple[TorchDistribution, TorchDistribution]:
+        zero = like.new_zeros(())
+        coefficient = dist.Laplace(zero, like.new_tensor(1 / self.rate))
+        if self.intercept_scale is None:
+            return coefficient, Constant(like)
+        return coefficient, dist.Normal(zero, like.new_tensor(self.intercept_scale))
 
     def log_prob(self, sites: Sites) -> Tensor:
         value, intercept = sites["hyperplane"], sites["intercept"]
         total = value.numel() * math.log(self.rate / 2) - self.rate * value.abs().sum()
-        if self.intercept_scale is not None:
-            total = total + self._intercept_law(intercept).log_prob(intercept).sum()
+        if self.proper:
+            total = total + self.laws(intercept)[1].log_prob(intercept).sum()
         return total
 
+    def log_density(self, free: FreeSites, n_experts: int) -> float:
+        size, square = np.abs(free["hyperplane"]).sum(), (free["intercept"] ** 2).sum()
+        return float(-self.rate * size - 0.5 * self._intercept_precision * square)
+
+    def set_gradient(self, free: FreeSites, into: FreeSites) -> None:
+        # any slope up to the rate is a subgradient at 0; sign takes 0
+        into["hyperplane"][...] = -self.rate * np.sign(free["hyperplane"])
+        into["intercept"][...] = -self._intercept_precision * free["intercept"]
+
     def expected_log_prob(self, moments: Moments) -> Tensor:
-        """Mean of the log-density under normal factors: |beta| is then folded normal."""
+        # |beta| of a normal beta is folded normal
         mean, variance = moments.mean[..., :-1], moments.variance[..., :-1]
         spread = variance.sqrt()
         ratio = mean / (math.sqrt(2) * spread)
@@ -90,7 +128,7 @@ class Laplace:
 
 
 @dataclass(frozen=True)
-class Spatial:
+class Spatial(PenaltyPrior):
     """Smooth images: neighbouring pixels have similar coefficients (E2EDT, eq. 15).
 
     The log-density is -strength beta' M beta, with M the Laplacian matrix of the grid of pixels,
@@ -100,22 +138,21 @@ class Spatial:
     Parameters
     ----------
     strength : float
-        lambda of eq. 15, on the scaled features; there in nats for the sum over the rows.
+        lambda of eq. 15, on the scaled features, in nats for the sum over the rows.
     shape : (int, int) or (int, int, int)
         Height and width of the images, and their channels, which vary fastest (as in a NumPy
-        array of an image) and are smoothed each by itself.
+        array of an image) and are smoothed separately.
 
     Raises
     ------
     ValueError
-        If ``strength`` is not positive and finite, for a shape of other lengths, and for
-        coefficients of another number than the shape has pixels.
+        If ``strength`` is not positive and finite, for a shape of other lengths, and if the number
+        of coefficients is not the number of pixels.
     """
 
     strength: float
     shape: tuple[int, int] | tuple[int, int, int]
-    proper: ClassVar[bool] = False
-    differentiable: ClassVar[bool] = True
+    couples_features: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_positive(strength=self.strength)
@@ -129,13 +166,29 @@ class Spatial:
 
     def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
         self._check_width(size.n_features)
-        return _stated(self, size, like, plates)
+        return super().state(size, like, plates)
 
     def log_prob(self, sites: Sites) -> Tensor:
         return -self.strength * self.roughness(sites["hyperplane"])
 
+    def log_density(self, free: FreeSites, n_experts: int) -> float:
+        image = free["hyperplane"].reshape(self._images(free["hyperplane"].shape))
+        rough = sum((np.diff(image, axis=axis) ** 2).sum() for axis in (-3, -2))
+        return float(-self.strength * rough)
+
+    def set_gradient(self, free: FreeSites, into: FreeSites) -> None:
+        # -2 strength M beta: differences of neighbours flow into one pixel and out of the other
+        image = free["hyperplane"].reshape(self._images(free["hyperplane"].shape))
+        found: FloatArray = np.zeros(image.shape)
+        for axis in (-3, -2):
+            ends = [(0, 0)] * image.ndim
+            ends[axis] = (1, 1)
+            found += np.diff(np.pad(np.diff(image, axis=axis), ends), axis=axis)
+        into["hyperplane"][...] = 2 * self.strength * found.reshape(free["hyperplane"].shape)
+        into["intercept"][...] = 0.0
+
     def expected_log_prob(self, moments: Moments) -> Tensor:
-        """Mean of the log-density under normal factors: beta' M beta of the means, and trace."""
+        # E beta' M beta is that of the means plus the trace of M times the covariance
         rough = self.roughness(moments.mean[..., :-1])
         if moments.root is None:
             variance = moments.variance[..., :-1]
@@ -152,10 +205,14 @@ class Spatial:
     def _neighbours(self, value: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Pixels and their neighbours below, and to the right."""
         self._check_width(value.shape[-1])
-        height, width, *channels = self.shape
-        image = value.reshape(*value.shape[:-1], height, width, *(channels or [1]))
+        image = value.reshape(self._images(value.shape))
         yield image[..., :-1, :, :], image[..., 1:, :, :]
         yield image[..., :-1, :], image[..., 1:, :]
+
+    def _images(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of coefficients (..., d) as images (..., height, width, channels)."""
+        height, width, *channels = self.shape
+        return (*shape[:-1], height, width, *(channels or [1]))
 
     def _check_width(self, n_features: int) -> None:
         if math.prod(self.shape) != n_features:
@@ -166,8 +223,8 @@ class Spatial:
 
 
 @dataclass(frozen=True)
-class FeatureCount:
-    """At most two features a split, and the fewer the better (bivariate trees).
+class FeatureCount(PenaltyPrior):
+    """At most two features per split, and the fewer the better (bivariate trees).
 
     The log-density is -rate phi(w), phi = 0, 1 or ``pair`` where none, one or two coefficients
     of an expert are not 0, and minus infinity beyond. It has no gradient: TAO descends it by
@@ -178,7 +235,7 @@ class FeatureCount:
     rate : float
         lambda, in units of the loss.
     pair : float
-        C, what two features cost, in units of one.
+        C, the cost of two features relative to that of one.
 
     Raises
     ------
@@ -188,28 +245,12 @@ class FeatureCount:
 
     rate: float = 1.0
     pair: float = 1.2
-    proper: ClassVar[bool] = False
     differentiable: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_positive(rate=self.rate, pair=self.pair)
 
-    def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
-        return _stated(self, size, like, plates)
-
     def log_prob(self, sites: Sites) -> Tensor:
         value = sites["hyperplane"]
         cost = value.new_tensor([0.0, 1.0, self.pair, math.inf])
         return -self.rate * cost[(value != 0).sum(-1).clamp_max(3)].sum()
-
-
-def _stated(
-    prior: Spatial | FeatureCount, size: Size, like: Tensor, plates: Plates
-) -> tuple[Tensor, Tensor]:
-    """Flat sites, and the penalty as a factor."""
-    wide = Constant(like, torch.Size((size.n_nodes, size.n_experts, size.n_features)))
-    with plates.node, plates.expert:
-        hyperplane = pyro.sample("hyperplane", wide.to_event(1))
-        intercept = pyro.sample("intercept", Constant(like))
-    pyro.factor("hyperplane_penalty", prior.log_prob({"hyperplane": hyperplane}))
-    return hyperplane, intercept

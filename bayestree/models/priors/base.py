@@ -1,0 +1,251 @@
+"""What the rest of the package asks of a prior.
+
+``state`` samples the sites inside the Pyro model; ``log_prob`` is the same density as a pure
+function of tensors. MAP, EM and Pyro's own inference need nothing else. The other methods are
+closed forms, used where a prior has them (:meth:`Prior.implements`): NUTS then needs no automatic
+differentiation, the polytope guide no draws, and single experts can be proposed from the prior.
+
+The NumPy methods take *free* sites: positive sites by their logarithms, all others as they are.
+Their densities include the Jacobian and omit constants. docs/model.md has the derivations.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import pyro
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor, nn
+
+from bayestree._utils.arrays import FloatArray
+from bayestree.distributions import Constant, LogGamma
+from bayestree.models.sites import Sites, Size
+
+LOG_2PI = math.log(2 * math.pi)
+
+FreeSites = dict[str, FloatArray]
+
+
+class Plates(NamedTuple):
+    """The plates of the sites of the experts, shared by both priors."""
+
+    node: pyro.plate
+    expert: pyro.plate
+
+    @classmethod
+    def of(cls, size: Size) -> "Plates":
+        """The plates of a tree."""
+        return cls(
+            pyro.plate("node", size.n_nodes, dim=-2), pyro.plate("expert", size.n_experts, dim=-1)
+        )
+
+
+class Moments(NamedTuple):
+    """Means and covariances of normal coefficients, the intercept of each expert last.
+
+    Attributes
+    ----------
+    mean, variance : Tensor, shape (V, K, d + 1)
+    root : Tensor, shape (V, K, d + 1, r), optional
+        The covariance of an expert's coefficients is root @ root.T; None where they are
+        independent.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    root: Tensor | None = None
+
+    @property
+    def square(self) -> Tensor:
+        """Second moments of the coefficients, shape (V, K, d + 1)."""
+        return self.mean.square() + self.variance
+
+
+class Prior(ABC):
+    """Base of the priors on weights and on hyperplanes."""
+
+    @property
+    def proper(self) -> bool:
+        """Whether the prior is a distribution, from which values can be drawn."""
+        return True
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites that the prior has in addition to those it is a prior on."""
+        return ()
+
+    @abstractmethod
+    def log_prob(self, sites: Sites) -> Tensor:
+        """Log-density of the sites, a scalar."""
+
+    def implements(self, method: str) -> bool:
+        """Whether a closed form exists for this density.
+
+        A method inherited from a class above the one that defines ``log_prob`` belongs to another
+        density.
+        """
+        method_owner, density_owner = (
+            next((kind for kind in type(self).__mro__ if name in vars(kind)), object)
+            for name in (method, "log_prob")
+        )
+        return issubclass(method_owner, density_owner)
+
+    # Closed forms.
+
+    def log_density(self, free: FreeSites, n_experts: int) -> float:
+        """Log-density of the free sites of all experts, or of some of the K of a node."""
+        raise NotImplementedError
+
+    def set_gradient(self, free: FreeSites, into: FreeSites) -> None:
+        """Write the gradient of :meth:`log_density` for all experts."""
+        raise NotImplementedError
+
+    def draw_expert(
+        self, free: FreeSites, expert: tuple[int, int], rng: np.random.Generator
+    ) -> None:
+        """Replace one expert (node, expert) by a draw from the prior, in place."""
+        raise NotImplementedError
+
+
+class WeightPrior(Prior):
+    """Base of the priors on the log-weights of the experts."""
+
+    @abstractmethod
+    def state(self, size: Size, like: Tensor, plates: Plates) -> Tensor:
+        """Sample the site ``log_weight`` [node, expert], of dtype and device of ``like``."""
+
+    def law(self, n_experts: int, like: Tensor, sites: Sites | None = None) -> LogGamma:
+        """Law of one log-weight, given the hyper-parameters among ``sites``."""
+        raise NotImplementedError
+
+
+class HyperplanePrior(Prior):
+    """Base of the priors on the hyperplanes and intercepts of the experts."""
+
+    #: Whether coefficients depend on each other across features, so that none may be left out.
+    couples_features: ClassVar[bool] = False
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether the log-density has a gradient almost everywhere."""
+        return True
+
+    @property
+    def shrinkage_settings(self) -> dict[str, float]:
+        """Arguments by which ``diagnostics.node_shrinkage`` computes the prior's precision."""
+        return {}
+
+    @abstractmethod
+    def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
+        """Sample the sites ``hyperplane`` and ``intercept`` and return them."""
+
+    def collapsed(self) -> "HyperplanePrior":
+        """The same prior on the coefficients with as few sites as possible."""
+        return self
+
+    def prior_means(self, intercept: Tensor) -> dict[str, Tensor]:
+        """The additional sites at their prior means, for point estimates of the coefficients."""
+        return {}
+
+    def redraw(self, free: FreeSites, rng: np.random.Generator) -> None:
+        """Draw the additional sites given the coefficients, in place."""
+        raise NotImplementedError
+
+    def precision(self, free: FreeSites) -> FloatArray:
+        """Curvature of minus the log-density at coefficients of zero, given the other sites."""
+        raise NotImplementedError
+
+    def expected_log_prob(self, moments: Moments) -> Tensor:
+        """Mean of the log-density under normal coefficients, a scalar."""
+        raise NotImplementedError
+
+    def factors(self, intercept: Tensor, width: int) -> "ScaleFactors | None":
+        """Variational factors of the additional sites of d + 1 = ``width`` coefficients.
+
+        None where the mean of the log-density is not known.
+        """
+        return ScaleFactors(self, intercept) if self.implements("expected_log_prob") else None
+
+
+class IndependentPrior(HyperplanePrior):
+    """Base of the priors under which all coefficients are independent."""
+
+    @abstractmethod
+    def laws(self, like: Tensor) -> tuple[TorchDistribution, TorchDistribution]:
+        """Laws of one coefficient and of one intercept, of dtype and device of ``like``."""
+
+    def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
+        coefficient, offset = self.laws(like)
+        shape = torch.Size((size.n_nodes, size.n_experts, size.n_features))
+        with plates.node, plates.expert:
+            hyperplane = pyro.sample("hyperplane", coefficient.expand(shape).to_event(1))
+            intercept = pyro.sample("intercept", offset)
+        return hyperplane, intercept
+
+    def log_prob(self, sites: Sites) -> Tensor:
+        coefficient, offset = self.laws(sites["intercept"])
+        total: Tensor = coefficient.log_prob(sites["hyperplane"]).sum()
+        return total + offset.log_prob(sites["intercept"]).sum()
+
+
+class PenaltyPrior(HyperplanePrior):
+    """Base of the improper priors that are penalties on flat coefficients."""
+
+    proper: ClassVar[bool] = False
+
+    def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
+        wide = Constant(like, torch.Size((size.n_nodes, size.n_experts, size.n_features)))
+        with plates.node, plates.expert:
+            hyperplane = pyro.sample("hyperplane", wide.to_event(1))
+            intercept = pyro.sample("intercept", Constant(like))
+        pyro.factor("hyperplane_penalty", self.log_prob({"hyperplane": hyperplane}))
+        return hyperplane, intercept
+
+
+class ScaleFactors(nn.Module):
+    """Variational factors of a prior's additional sites; here, of a prior that has none."""
+
+    def __init__(self, prior: HyperplanePrior, intercept: Tensor) -> None:
+        super().__init__()
+        self.prior = prior
+        self.zero = intercept.new_zeros(())
+
+    def expected_log_prior(self, moments: Moments) -> Tensor:
+        """E log-density of coefficients and additional sites, plus the entropies of the latter.
+
+        A scalar, or one number per expert.
+        """
+        return self.prior.expected_log_prob(moments)
+
+    def refresh(self, moments: Moments) -> None:
+        """Move the factors towards their optimum given the coefficients."""
+
+    def state(self, moments: Moments) -> None:
+        """Sample the additional sites in Pyro, inside the plates of nodes and experts."""
+
+    def sample(self) -> dict[str, Tensor]:
+        """One draw of the additional sites except the scales, which are integrated out."""
+        return {}
+
+    def log_prob(self, sites: Sites) -> Tensor:
+        """Log-density of such a draw, a scalar."""
+        return self.zero
+
+    def point(self) -> dict[str, Tensor]:
+        """Means of the additional sites."""
+        return {}
+
+
+def check_positive(**values: float) -> None:
+    """Refuse numbers that are not positive and finite.
+
+    Raises
+    ------
+    ValueError
+        With the name of the first such number.
+    """
+    for name, value in values.items():
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{name} must be positive and finite, got {value}.")

@@ -1,0 +1,293 @@
+"""Sparse hyperplanes by inverse-gamma scales, and all that follows from them in closed form.
+
+With b = ``shrinkage``, beta any of the d + 1 coefficients of an expert and a = ``shape``,
+
+    1 / sigma^2 | beta, b  ~  Gamma(a + 1/2, b + beta^2 / 2)
+    log p(beta | b)        =  a log b - (a + 1/2) log(b + beta^2 / 2) + constant
+    b | sigma              ~  Gamma(e_0 + (d + 1) a, f_0 + sum of 1 / sigma^2).
+
+The bound under factors q(beta) q(sigma) q(b), with q(sigma) at its optimum, is the second line
+with E log b, E b and E beta^2 in place of log b, b and beta^2 (docs/model.md, "Priors").
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.distributions import kl_divergence
+
+from bayestree._utils.arrays import FloatArray
+from bayestree.distributions import draw_log_gamma, inverse_gamma_scale
+from bayestree.models.priors.base import (
+    LOG_2PI,
+    FreeSites,
+    HyperplanePrior,
+    Moments,
+    Plates,
+    ScaleFactors,
+    check_positive,
+)
+from bayestree.models.sites import Sites, Size
+
+
+@dataclass(frozen=True)
+class InverseGammaScale(HyperplanePrior):
+    """Sparse hyperplanes through inverse-gamma scales (CPT, eq. 6).
+
+    b_k ~ Gamma(shrinkage_shape, shrinkage_rate) (site ``shrinkage``), sigma_kj^2 ~
+    InverseGamma(shape, b_k), and each of the d coefficients and the intercept of expert k is
+    Normal(0, sigma_kj^2). ``explicit`` states the scales as the sites ``hyperplane_scale`` and
+    ``intercept_scale``; ``collapsed`` integrates them out: Student-t with 2 ``shape`` degrees of
+    freedom and scale sqrt(b_k / shape), the penalty (shape + 1/2) log(1 + beta^2 / 2b) of eq. 15.
+
+    Parameters
+    ----------
+    shape : float
+        a_beta.
+    shrinkage_shape, shrinkage_rate : float
+        e_0 and f_0, the latter as a rate.
+    form : {"collapsed", "explicit"}
+    """
+
+    shape: float = 1.0
+    shrinkage_shape: float = 1.0
+    shrinkage_rate: float = 1.0
+    form: Literal["collapsed", "explicit"] = "collapsed"
+
+    def __post_init__(self) -> None:
+        check_positive(
+            shape=self.shape,
+            shrinkage_shape=self.shrinkage_shape,
+            shrinkage_rate=self.shrinkage_rate,
+        )
+        if self.form not in ("collapsed", "explicit"):
+            raise ValueError(f"form must be 'collapsed' or 'explicit', got {self.form!r}.")
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        scales = ("hyperplane_scale", "intercept_scale") if self.form == "explicit" else ()
+        return ("shrinkage", *scales)
+
+    @property
+    def shrinkage_settings(self) -> dict[str, float]:
+        return {"scale_shape": self.shape}
+
+    def collapsed(self) -> "InverseGammaScale":
+        return replace(self, form="collapsed")
+
+    def prior_means(self, intercept: Tensor) -> dict[str, Tensor]:
+        # the joint mode of shrinkages and hyperplanes is a pole at zero
+        mean = intercept.new_tensor(self.shrinkage_shape / self.shrinkage_rate)
+        return {"shrinkage": mean.expand(intercept.shape)}
+
+    # The densities.
+
+    def shrinkage_law(self, like: Tensor) -> dist.Gamma:
+        """Prior of one shrinkage b."""
+        return dist.Gamma(
+            like.new_tensor(self.shrinkage_shape), like.new_tensor(self.shrinkage_rate)
+        )
+
+    def _coefficient(self, shrinkage: Tensor) -> dist.StudentT:
+        return dist.StudentT(2 * self.shape, 0.0, (shrinkage / self.shape).sqrt())
+
+    def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
+        with plates.node, plates.expert:
+            shrinkage = pyro.sample("shrinkage", self.shrinkage_law(like))
+            # expanded to the plates so that the wide law below knows its batch shape
+            shrinkage = shrinkage.expand(
+                torch.broadcast_shapes(shrinkage.shape, (size.n_nodes, size.n_experts))
+            )
+            wide = shrinkage.unsqueeze(-1).expand(*shrinkage.shape, size.n_features)
+            if self.form == "explicit":
+                scale = pyro.sample(
+                    "hyperplane_scale", inverse_gamma_scale(self.shape, wide).to_event(1)
+                )
+                offset_scale = pyro.sample(
+                    "intercept_scale", inverse_gamma_scale(self.shape, shrinkage)
+                )
+                coefficient, offset = dist.Normal(0.0, scale), dist.Normal(0.0, offset_scale)
+            else:
+                coefficient, offset = self._coefficient(wide), self._coefficient(shrinkage)
+            hyperplane = pyro.sample("hyperplane", coefficient.to_event(1))
+            intercept = pyro.sample("intercept", offset)
+        return hyperplane, intercept
+
+    def log_prob(self, sites: Sites) -> Tensor:
+        shrinkage = sites["shrinkage"]
+        total = self.shrinkage_law(shrinkage).log_prob(shrinkage).sum()
+        for site, b in (("hyperplane", shrinkage.unsqueeze(-1)), ("intercept", shrinkage)):
+            value = sites[site]
+            if self.form == "explicit":
+                scale = sites[f"{site}_scale"]
+                total = total + inverse_gamma_scale(self.shape, b).log_prob(scale).sum()
+                total = total + dist.Normal(0.0, scale).log_prob(value).sum()
+            else:
+                total = total + self.collapsed_log_prob(value, b).sum()
+        return total
+
+    @property
+    def _constant(self) -> float:
+        """Constant of log p(beta | b) = constant + a log b - (a + 1/2) log(b + beta^2 / 2)."""
+        return math.lgamma(self.shape + 0.5) - math.lgamma(self.shape) - 0.5 * LOG_2PI
+
+    def collapsed_log_prob(self, value: Tensor, shrinkage: Tensor) -> Tensor:
+        """log p(beta | b), in the form of eq. 15: exact where beta^2 is far below b."""
+        penalty = (self.shape + 0.5) * torch.log1p(value.square() / (2 * shrinkage))
+        return self._constant - 0.5 * shrinkage.log() - penalty
+
+    def log_density(self, free: FreeSites, n_experts: int) -> float:
+        # The sum of the shrinkage's own density, with its Jacobian, and -log(b) / 2 and the
+        # penalty of each coefficient.
+        b, width = np.exp(free["shrinkage"]), free["hyperplane"].shape[-1] + 1
+        ratio = free["hyperplane"] ** 2 / (2 * b[..., None])
+        tail = np.log1p(ratio).sum() + np.log1p(free["intercept"] ** 2 / (2 * b)).sum()
+        own = (self.shrinkage_shape - 0.5 * width) * free["shrinkage"] - self.shrinkage_rate * b
+        return float(own.sum() - (self.shape + 0.5) * tail)
+
+    def set_gradient(self, free: FreeSites, into: FreeSites) -> None:
+        b, width = np.exp(free["shrinkage"]), free["hyperplane"].shape[-1] + 1
+        plane, offset = free["hyperplane"], free["intercept"]
+        into["hyperplane"][...] = -(2 * self.shape + 1) * plane / (2 * b[..., None] + plane**2)
+        into["intercept"][...] = -(2 * self.shape + 1) * offset / (2 * b + offset**2)
+        # d/d log b of each penalty is half of beta times its gradient
+        shrunk = (into["hyperplane"] * plane).sum(-1) + into["intercept"] * offset
+        into["shrinkage"][...] = (
+            self.shrinkage_shape - 0.5 * width - self.shrinkage_rate * b - 0.5 * shrunk
+        )
+
+    # The conditionals.
+
+    def redraw(self, free: FreeSites, rng: np.random.Generator) -> None:
+        coefficient = np.concatenate([free["hyperplane"], free["intercept"][..., None]], axis=-1)
+        b = np.exp(free["shrinkage"])[..., None]
+        precision = rng.standard_gamma(self.shape + 0.5, coefficient.shape)
+        precision /= b + coefficient**2 / 2
+        shape = self.shrinkage_factor_shape(coefficient.shape[-1])
+        rate = self.shrinkage_rate + precision.sum(-1)
+        free["shrinkage"][...] = np.log(rng.standard_gamma(shape, rate.shape) / rate)
+
+    def precision(self, free: FreeSites) -> FloatArray:
+        # E 1 / sigma^2 at beta = 0
+        return np.asarray((self.shape + 0.5) * np.exp(-free["shrinkage"]))
+
+    def draw_expert(
+        self, free: FreeSites, expert: tuple[int, int], rng: np.random.Generator
+    ) -> None:
+        log_b = draw_log_gamma(self.shrinkage_shape, self.shrinkage_rate, rng)
+        unit = math.exp(0.5 * log_b) / math.sqrt(self.shape)
+        plane = free["hyperplane"][expert]
+        plane[...] = unit * rng.standard_t(2 * self.shape, len(plane))
+        free["intercept"][expert] = unit * rng.standard_t(2 * self.shape)
+        free["shrinkage"][expert] = log_b
+
+    # Under normal coefficients.
+
+    def shrinkage_factor_shape(self, width: int) -> float:
+        """Shape of the law of b given ``width`` scales, and of its variational factor."""
+        return self.shrinkage_shape + width * self.shape
+
+    def shrinkage_factor(self, rate: Tensor, width: int) -> dist.Gamma:
+        """Variational factor of b, of the shape of ``rate``."""
+        shape = rate.new_tensor(self.shrinkage_factor_shape(width))
+        return dist.Gamma(shape, rate, validate_args=False)
+
+    def updated_rate(self, rate: Tensor, square: Tensor) -> Tensor:
+        """One coordinate step of the rate of that factor, given E beta^2 (..., d + 1)."""
+        b = self.shrinkage_factor(rate, square.shape[-1]).mean
+        return self._rate((b.unsqueeze(-1) + square / 2).reciprocal().sum(-1))
+
+    def _rate(self, precision: Tensor) -> Tensor:
+        return self.shrinkage_rate + (self.shape + 0.5) * precision
+
+    def expected_log_prior(self, square: Tensor, shrinkage: dist.Gamma) -> tuple[Tensor, Tensor]:
+        """E log p(beta, sigma, b) plus the entropies of q(sigma) and q(b), per expert, shape (...).
+
+        ``square`` (..., d + 1) is E beta^2 and ``shrinkage`` is q(b). The second result is that of
+        :meth:`updated_rate`, without a further pass over the coefficients.
+        """
+        log_b = torch.digamma(shrinkage.concentration) - shrinkage.rate.log()
+        scales, precision = _LogScaleRate.apply(square, shrinkage.mean)
+        planes = square.shape[-1] * (self.shape * log_b + self._constant)
+        own = kl_divergence(shrinkage, self.shrinkage_law(log_b))
+        return planes - (self.shape + 0.5) * scales - own, self._rate(precision)
+
+    def factors(self, intercept: Tensor, width: int) -> "ShrinkageFactors":
+        return ShrinkageFactors(self, intercept, width)
+
+
+class ShrinkageFactors(ScaleFactors):
+    """Factors of the shrinkages and scales of ``InverseGammaScale``: the optimum, or nearly.
+
+    Only the rates of the shrinkages (V, K) are stored; the scales follow from them.
+    """
+
+    prior: InverseGammaScale
+    rate: Tensor
+
+    def __init__(self, prior: InverseGammaScale, intercept: Tensor, width: int) -> None:
+        super().__init__(prior, intercept)
+        self.width = width
+        self.register_buffer("rate", torch.ones_like(intercept))
+
+    @property
+    def law(self) -> dist.Gamma:
+        """Factor of ``shrinkage``, shape (V, K)."""
+        return self.prior.shrinkage_factor(self.rate, self.width)
+
+    def scale_rate(self, moments: Moments) -> Tensor:
+        """Rates of the inverse-gamma factors of the squared scales, shape (V, K, d + 1)."""
+        return self.law.mean.unsqueeze(-1) + moments.square / 2
+
+    def refresh(self, moments: Moments) -> None:
+        self.rate.copy_(self.prior.updated_rate(self.rate, moments.square))
+
+    def expected_log_prior(self, moments: Moments) -> Tensor:
+        value, rate = self.prior.expected_log_prior(moments.square, self.law)
+        if self.training:
+            self.rate.copy_(rate)
+        return value
+
+    def state(self, moments: Moments) -> None:
+        pyro.sample("shrinkage", self.law)
+        shape, rate = self.prior.shape + 0.5, self.scale_rate(moments)
+        wide = inverse_gamma_scale(shape, rate[..., :-1]).to_event(1)
+        pyro.sample("hyperplane_scale", wide)
+        pyro.sample("intercept_scale", inverse_gamma_scale(shape, rate[..., -1]))
+
+    def sample(self) -> dict[str, Tensor]:
+        return {"shrinkage": self.law.sample()}
+
+    def log_prob(self, sites: Sites) -> Tensor:
+        total: Tensor = self.law.log_prob(sites["shrinkage"]).sum()
+        return total
+
+    def point(self) -> dict[str, Tensor]:
+        return {"shrinkage": self.law.mean}
+
+
+class _LogScaleRate(torch.autograd.Function):
+    """Sums over coefficients of log(rate) and of 1 / rate, rate = b + E beta^2 / 2."""
+
+    @staticmethod
+    def forward(ctx: Any, square: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        rate = (0.5 * square).add_(b.unsqueeze(-1))
+        total = rate.log().sum(-1)
+        inverse = rate.reciprocal_()
+        precision = inverse.sum(-1)
+        ctx.save_for_backward(inverse, precision)
+        ctx.mark_non_differentiable(precision)
+        return total, precision
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor | None]:
+        inverse, precision = ctx.saved_tensors
+        of_b = grad * precision if ctx.needs_input_grad[1] else None
+        return inverse * (0.5 * grad).unsqueeze(-1), of_b
