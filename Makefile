@@ -18,15 +18,18 @@ AVX2_KERNELS := OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo analysis test test-portable test-statistical test-arviz1 lint bench clean
+.PHONY: help demo analysis test test-fast test-portable test-statistical test-arviz1 coverage lint \
+    bench clean
 
 help:
 	@echo "make demo              a run on real data that ends in a report, results/tumours/report.html"
 	@echo "make analysis          one analysis from question to answer (four minutes); results/analysis"
 	@echo "make test              formatting, lint, types, layers and the fast tests"
+	@echo "make test-fast         the fast tests only"
 	@echo "make test-portable     the tests of numerical results again, with the kernels of older CPUs"
 	@echo "make test-statistical  the long tests of the inference"
 	@echo "make test-arviz1       adapter and diagnostics under ArviZ 1.x, which needs Python 3.12"
+	@echo "make coverage          the fast tests again, with the share of lines and branches they run"
 	@echo "make lint              formatting, lint, types and layers only"
 	@echo "make bench             time the steps of the inference"
 	@echo "make clean             remove .venv, caches and results"
@@ -37,8 +40,11 @@ demo: .venv/runtime.stamp
 analysis: .venv/runtime.stamp
 	@$(BIN)/python examples/analysis.py
 
-test: lint
-	$(BIN)/python -m pytest -n 2 -m "not statistical"
+test: lint test-fast
+
+# Each process keeps to neighbouring files, which share fitted trees, until it has to help the other.
+test-fast: .venv/test.stamp
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not statistical"
 
 test-portable: .venv/test.stamp
 	$(OLD_KERNELS) $(BIN)/python -m pytest -n 2 -m portable
@@ -50,7 +56,10 @@ test-portable: .venv/test.stamp
 	set -x; env $$kernels $(BIN)/python -m pytest -n 2 -m portable
 
 test-statistical: .venv/test.stamp
-	$(BIN)/python -m pytest -n 2 -m statistical
+	$(BIN)/python -m pytest -n 2 --timeout 7200 -m statistical
+
+coverage: .venv/test.stamp
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not statistical" --cov --cov-report term
 
 test-arviz1: .venv/test.stamp .venv-arviz1/test.stamp
 	$(BIN)/python -m pytest tests/test_arviz1.py
@@ -66,7 +75,7 @@ bench: .venv/runtime.stamp
 
 clean:
 	rm -rf .venv .venv-arviz1 results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
-	    .import_linter_cache
+	    .import_linter_cache .coverage coverage.xml
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps keep a second run from installing again.
@@ -95,5 +104,5 @@ clean:
 	        "make ARVIZ1_PYTHON=/path/to/python3.12 test-arviz1" >&2; exit 1; }
 	$(ARVIZ1_PYTHON) -m venv --clear .venv-arviz1
 	.venv-arviz1/bin/python -m pip --disable-pip-version-check install --quiet "arviz>=1" \
-	    h5netcdf h5py hypothesis matplotlib numpy pandas pytest scikit-learn scipy xarray
+	    h5netcdf h5py hypothesis matplotlib numpy pandas pytest pytest-timeout scikit-learn scipy xarray
 	@touch $@

@@ -10,6 +10,7 @@ import argparse
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -230,7 +231,7 @@ def plot_all(svi, nuts, sampled, scores, X, grape) -> dict[str, Figure]:
     y, size = sides(grape), svi.polytope_size(400)
     # These names sort after Grignolino, which thus keeps the colour of its class.
     grapes = np.where(grape == y, grape, np.char.add("other: ", grape))
-    drawn = {
+    drawn: dict[str, Any] = {
         "tree": plots.tree(svi, sizes=size),
         "boundary-svi": plots.boundary(svi, X, y),
         "boundary-nuts": plots.boundary(nuts, X, y),

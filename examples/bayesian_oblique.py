@@ -8,6 +8,7 @@ Run: python examples/bayesian_oblique.py [--quick] [--rows 1500] [--out FOLDER]
 """
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import bayestree as bt
 from bayestree import inference
 from bayestree.inference import Data, Posterior
 from bayestree.models import Categorical, Flat, Laplace, Oblique, Priors, SoftTree
+from bayestree.models.priors import HyperplanePrior
 from bayestree.topology import Topology
 
 # The root sends a row right with log-odds 3 x0 + x1 + 1.5; the second node is its right child.
@@ -29,7 +31,10 @@ TRUTH = {
     "intercept": [[1.5], [-3.0]],
     "leaf_probs": [[0.95, 0.05], [0.05, 0.95], [0.9, 0.1]],
 }
-PRIORS = {"Laplace": Laplace(rate=0.3, intercept_scale=10.0), "flat": Flat()}
+PRIORS: dict[str, HyperplanePrior] = {
+    "Laplace": Laplace(rate=0.3, intercept_scale=10.0),
+    "flat": Flat(),
+}
 NAMES = ["x0", "x1", "intercept"]
 CLASS, NODE = ("#0072B2", "#E69F00"), ("#D55E00", "#009E73")
 METHOD = {
@@ -42,7 +47,7 @@ METHOD = {
 
 def planted(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Points of the square, and classes from the true tree."""
-    truth = SoftTree(Topology([[~0, 1], [~1, ~2]]), Oblique(), leaf=Categorical(2))
+    truth = SoftTree(Topology(np.array([[~0, 1], [~1, ~2]])), Oblique(), leaf=Categorical(2))
     sites = {name: torch.tensor(value, dtype=torch.float64) for name, value in TRUTH.items()}
     rng = np.random.default_rng(seed)
     X = rng.uniform(-2, 2, size=(n, 2))
@@ -61,7 +66,7 @@ def start(clf: bt.EndToEndTreeClassifier) -> Posterior:
     return Posterior.from_point(found.model.with_(steepness=1.0), sites, found.inference)
 
 
-def coefficients(draws: dict[str, np.ndarray]) -> np.ndarray:
+def coefficients(draws: Mapping[str, np.ndarray]) -> np.ndarray:
     """Coefficients of each draw and node, the intercept last, shape (draws, V, d + 1)."""
     joined = np.concatenate([draws["hyperplane"], draws["intercept"][..., None]], axis=-1)
     return joined.reshape(-1, *joined.shape[-3:])[:, :, 0]
@@ -91,7 +96,7 @@ def borders(ax: Axes, planes: np.ndarray, **style: Any) -> None:
 def draw_borders(ax: Axes, posterior: Posterior, X: np.ndarray, y: np.ndarray) -> None:
     """Points, borders of 60 draws, and the true ones."""
     for label, colour in enumerate(CLASS):
-        ax.scatter(*X[y == label].T, s=5, color=colour, alpha=0.6, linewidths=0)
+        ax.scatter(X[y == label, 0], X[y == label, 1], s=5, color=colour, alpha=0.6, linewidths=0)
     draws = coefficients(posterior.draws)
     true = coefficients({name: np.array(value)[None, None] for name, value in TRUTH.items()})
     for node in range(draws.shape[1]):
@@ -149,13 +154,13 @@ def picture(posteriors: dict[str, Posterior], X: np.ndarray, y: np.ndarray) -> F
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few steps and draws")
+    parser.add_argument("--quick", action="store_true", help="few rows, steps and draws")
     parser.add_argument("--rows", type=int, default=1500)
     parser.add_argument("--out", type=Path, default=Path("results/bayesian_oblique"))
     options = parser.parse_args()
     epochs, n_draws, n_warmup = (20, 30, 30) if options.quick else (400, 300, 200)
 
-    X, y = planted(options.rows, seed=2)
+    X, y = planted(options.rows // 5 if options.quick else options.rows, seed=2)
     clf = bt.EndToEndTreeClassifier(
         max_depth=2, max_leaves=3, epochs=40, learning_rate=0.05, scaling="common", random_state=0
     ).fit(X, y)

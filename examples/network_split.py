@@ -6,6 +6,7 @@ Run: python examples/network_split.py [--quick] [--out FOLDER]
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -67,7 +68,7 @@ def main() -> None:
     X, X_test, y, y_test = train_test_split(
         digits.data, digits.target, stratify=digits.target, random_state=0
     )
-    settings = {
+    settings: dict[str, Any] = {
         "order": "best",
         "max_leaves": 10,
         "scaling": "common",

@@ -12,6 +12,7 @@ import argparse
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,10 +39,10 @@ def membranes(size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         field = gaussian_filter(rng.normal(size=(size, size)), width, mode="wrap")
         return field / field.std()
 
-    places = np.stack(np.mgrid[:size, :size], axis=-1).astype(float)
+    places = np.moveaxis(np.mgrid[:size, :size], 0, -1).astype(float)
     places += np.stack([4.0 * smooth(14), 4.0 * smooth(14)], axis=-1)  # curved walls
     seeds = rng.uniform(-20, size + 20, size=(round(((size + 40) / 21) ** 2), 2))
-    _, cell = cKDTree(seeds).query(places)
+    cell = np.asarray(cKDTree(seeds).query(places)[1])
     inner = np.ones(cell.shape, dtype=bool)
     inner[1:] &= cell[1:] == cell[:-1]
     inner[:, 1:] &= cell[:, 1:] == cell[:, :-1]
@@ -99,7 +100,7 @@ def deterministic(posterior: Posterior) -> Posterior:
     return replace(posterior, model=posterior.model.with_(steepness=math.inf))
 
 
-def gray(ax: Axes, image: np.ndarray, title: str, **limits: float) -> None:
+def gray(ax: Axes, image: np.ndarray, title: str, **limits: Any) -> None:
     ax.imshow(image, cmap="gray", interpolation="nearest", **limits)
     ax.set_title(title, fontsize=9)
     ax.set(xticks=[], yticks=[])
@@ -160,7 +161,7 @@ def main() -> None:
         if epoch in EPOCHS:
             states[epoch] = state
 
-    settings = {"epochs": EPOCHS[-1], "learning_rate": 0.01, "random_state": 0}
+    settings: dict[str, Any] = {"epochs": EPOCHS[-1], "learning_rate": 0.01, "random_state": 0}
     data = rows(size, WINDOW, range(n_images))
     inference.em(start.model, data, init=start, callback=keep, **settings)
     draw_epochs(image, membrane, states).savefig(options.out / "epochs.png", dpi=110)
@@ -168,7 +169,11 @@ def main() -> None:
     data = rows(size, LARGE, range(n_images))
     X = windows((image - 0.6) / 0.2, LARGE)
     fits = {}
-    for name, prior in {"without": Flat(), "spatial": Spatial(100.0, (LARGE, LARGE))}.items():
+    priors: dict[str, HyperplanePrior] = {
+        "without": Flat(),
+        "spatial": Spatial(100.0, (LARGE, LARGE)),
+    }
+    for name, prior in priors.items():
         start = balanced(4, LARGE**2, prior)
         fits[name] = inference.em(start.model, data, init=start, **settings)
         wrong = (membrane_probability(deterministic(fits[name]), X) > 0.5) != membrane

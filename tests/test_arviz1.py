@@ -19,11 +19,14 @@ from bayestree.diagnostics import loo_of, polytope_size
 ROOT = Path(__file__).parents[1]
 PYTHON = Path(os.environ.get("BAYESTREE_ARVIZ1_PYTHON") or ROOT / ".venv-arviz1" / "bin" / "python")
 
-pytestmark = pytest.mark.skipif(
-    not PYTHON.exists() or arviz_compat.major_version() > 0,
-    reason="needs ArviZ 0.x here and 1.x elsewhere: `make test-arviz1`, or name an interpreter "
-    "that has it in BAYESTREE_ARVIZ1_PYTHON",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not PYTHON.exists() or arviz_compat.major_version() > 0,
+        reason="needs ArviZ 0.x here and 1.x elsewhere: `make test-arviz1`, or name an interpreter "
+        "that has it in BAYESTREE_ARVIZ1_PYTHON",
+    ),
+    pytest.mark.timeout(700),  # all tests of the diagnostics are one test here
+]
 
 
 def run(*arguments):
@@ -33,7 +36,7 @@ def run(*arguments):
         env=os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -159,6 +159,6 @@ def test_pictures_of_the_pages_are_there_and_small(page):
 
 
 def test_links_of_the_pages_lead_somewhere():
-    for page in [README, *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -130,7 +130,7 @@ def test_nothing_is_written_to_a_pipe(settings):
 def shows(verbose):
     """Whether a fit would show its loops, were there a terminal."""
     with progress.fitting(verbose):
-        return progress._monitor.get().shown
+        return progress._monitor.get().shown  # type: ignore[attr-defined]
 
 
 def test_workers_show_nothing_unasked():

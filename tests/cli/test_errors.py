@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import typer.main
 
 from bayestree import cli
 from bayestree.runs import runner
@@ -34,7 +35,7 @@ def error_of(result):
 def test_all_verbs_are_here():
     with_json = {
         name
-        for name, verb in cli.typer.main.get_command(cli.app).commands.items()
+        for name, verb in typer.main.get_command(cli.app).commands.items()  # type: ignore[attr-defined]
         if any("--json" in option.opts for option in verb.params)
     }
     assert with_json <= set(REFUSED)

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayestree import _cli, export_text
+from bayestree import export_text
+from bayestree._cli.verbs import summary as verb
 from bayestree.runs.store import open_run
 from bayestree.runs.summary import summary
 from tests.cli.command import QUICK, done, refused
@@ -65,8 +66,8 @@ def test_names_with_commas_and_line_breaks(place):
 
 
 def test_more_features_than_are_printed():
-    assert _cli.verbs.summary._first(["a, b", "c", "d", "e, f", "g"]) == "a, b · c · d + 2 more"
-    assert _cli.verbs.summary._first(["a, b", "c\nd"]) == "a, b · c d"
+    assert verb._first(["a, b", "c", "d", "e, f", "g"]) == "a, b · c · d + 2 more"
+    assert verb._first(["a, b", "c\nd"]) == "a, b · c d"
 
 
 def test_json_and_files(place):
@@ -108,7 +109,7 @@ def test_rows_that_have_gone(place):
 
 
 def test_many_nodes_are_cut(place, monkeypatch):
-    monkeypatch.setattr(_cli.verbs.summary, "MOST_NODES", 1)
+    monkeypatch.setattr(verb, "MOST_NODES", 1)
     lines = done("summary", finished("forest")).stdout.splitlines()
     assert [line[:1] for line in lines[6:]].count("1") == 1
     assert lines[7].endswith("more nodes: write them all by --out nodes.csv")
@@ -117,7 +118,7 @@ def test_many_nodes_are_cut(place, monkeypatch):
 def test_facets_of_a_point_estimate_are_shown_where_a_split_has_several():
     columns = {"rows": [5.0, 2.5], "facets_point": [1, 3], "facets": [1, 3], "split": ["a", "b"]}
     table = pd.DataFrame(columns, index=pd.Index(["root", "L"], name="node"))
-    assert [line.split() for line in _cli.verbs.summary._printed(table)] == [
+    assert [line.split() for line in verb._printed(table)] == [
         ["node", "rows", "point", "estimate", "left", "if", "(point", "estimate)"],
         ["root", "5", "1", "a"],
         ["L", "2.5", "3", "b"],

@@ -243,7 +243,7 @@ class TestPosteriorPredictive:
         found = []
         posterior = reg.posterior_
 
-        class Watched(type(posterior)):
+        class Watched(type(posterior)):  # type: ignore[misc]
             def sites(self, chain, draw):
                 found.append((chain, draw))
                 return super().sites(chain, draw)

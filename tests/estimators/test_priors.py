@@ -1,6 +1,7 @@
 """Estimators under each prior on hyperplanes: the fit, its diagnostics, and its file."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from bayestree import (
 from bayestree.models import Flat, InverseGammaScale, Laplace, Spatial
 from tests.sampling import z_score
 
-PRIORS = {
+PRIORS: dict[str, Any] = {
     "inverse-gamma": ({"scale_shape": 0.7}, InverseGammaScale(0.7, 0.1, 0.1)),
     "laplace": ({"l1": 3.0}, Laplace(3.0, intercept_scale=10.0)),
     "flat": ({}, Flat()),

@@ -16,6 +16,7 @@ from bayestree import (
     EndToEndTreeClassifier,
     WeightedObliqueTreeClassifier,
 )
+from bayestree.inference import grow
 from bayestree.models import Network
 
 CHEAP = {"max_depth": 2, "n_experts": 3, "random_state": 0}
@@ -86,6 +87,13 @@ SLOW = [
 ]
 
 
+@pytest.fixture
+def fast_growth(monkeypatch):
+    """A third of the steps for each level: these checks fit each estimator some hundred times."""
+    monkeypatch.setitem(grow.__kwdefaults__, "steps", 40)
+
+
+@pytest.mark.usefixtures("fast_growth")
 @pytest.mark.filterwarnings(*USUAL)
 @parametrize_with_checks(list(estimators()), expected_failed_checks=expected_failures)
 def test_rules_of_scikit_learn(estimator, check):

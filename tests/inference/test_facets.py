@@ -201,7 +201,7 @@ def settled(fit, whole):
     draws, state, leaf = whole.draws.of(fit.guide.n_slots), fit.sides, whole.sides.leaf
     planes = fit.guide.realise(draws)
     for _ in range(50):
-        shares = responsibilities(*planes, whole.rows, state)
+        shares = responsibilities(*planes, whole.rows, state)  # type: ignore[call-arg]
         state = whole.sides.update(*shares, whole.rows.weights)
     return torch.cat(shares) @ leaf.statistics(whole.sides.y, whole.rows.weights), state
 

@@ -157,7 +157,7 @@ class TestMirror:
             ]
             before, after = (model.log_likelihood_rows(sites, X, y) for sites in both)
             assert torch.allclose(before, after, rtol=1e-12)
-            assert torch.allclose(*(model.log_prior(sites) for sites in both), rtol=1e-12)
+            assert torch.allclose(*(model.log_prior(sites) for sites in both), rtol=1e-12)  # type: ignore[misc]
 
     def test_the_prior_moves_with_the_intercept_alone(self, fit):
         """The prior is symmetric in the hyperplane and the same at every node and leaf."""

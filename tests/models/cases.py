@@ -1,5 +1,7 @@
 """Small soft trees of every combination of parts, and data for them."""
 
+from typing import Any
+
 import torch
 from pyro import poutine
 
@@ -23,13 +25,13 @@ TOPOLOGIES = {
     # Leaves at depths 1, 2 and 3, numbered out of order.
     "incomplete": Topology([[~2, 1], [2, ~0], [~3, ~1]]),
 }
-WEIGHTS = {
+WEIGHTS: dict[str, Any] = {
     "gamma": GammaProcess(2.0, 0.5),
     "gamma-hyper": GammaProcess(concentration_prior=(2.0, 1.0), rate_prior=(3.0, 2.0)),
     "gamma-rate-hyper": GammaProcess(rate_prior=(3.0, 2.0)),
     "literal": LiteralGammaProcess(),
 }
-HYPERPLANES = {
+HYPERPLANES: dict[str, Any] = {
     "collapsed": InverseGammaScale(0.7, 2.0, 0.5),
     "explicit": InverseGammaScale(0.7, 2.0, 0.5, form="explicit"),
     "flat": Flat(),

@@ -1,6 +1,7 @@
 """What holds for every family of leaves. A new family inherits it: see ``test_leaf_contract``."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def assert_mean(values, expected):
 class LeafContract:
     """Tests of the family ``leaf``, on rows that it generates itself."""
 
-    leaf = None
+    leaf: Any = None
 
     @pytest.fixture
     def y(self):

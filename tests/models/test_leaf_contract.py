@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ def documented():
 
 
 BLOCK = documented()
-SPACE = {"__name__": "documented"}
+SPACE: dict[str, Any] = {"__name__": "documented"}
 exec(BLOCK.split("\nX = ")[0], SPACE)  # the classes, without the fit
 
 
@@ -37,7 +38,7 @@ class TestPoisson(LeafContract):
 
 def test_the_documented_family_is_fitted():
     assert len(BLOCK.splitlines()) < 60
-    space = {"__name__": "documented"}
+    space: dict[str, Any] = {"__name__": "documented"}
     exec(BLOCK, space)
     # planted rates 2 and 9; 200 rows each, five standard errors, and rows near the boundary
     rates = np.sort(space["found"].point["leaf_rate"])

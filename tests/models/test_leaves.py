@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from scipy import special, stats
 
 from bayestree.models import Categorical, Gaussian
 
-LEAVES = [Categorical(3, 2.4), Gaussian(0.3, 0.5, 3.0, 0.7)]
+LEAVES: list[Any] = [Categorical(3, 2.4), Gaussian(0.3, 0.5, 3.0, 0.7)]
 N_LEAVES = 2
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from pyro.infer import SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoNormal
-from pyro.optim import Adam
+from pyro.optim import Adam  # type: ignore[attr-defined]
 from torch import nn
 
 from bayestree.models import Categorical, Flat, Network, Oblique, Priors, SmallConvNet, SoftTree

@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from bayestree.models.prior_draws import sample_prior
 from bayestree.models.priors import Moments
 from tests.models.cases import make, rows, traced
 
-PENALTIES = {
+PENALTIES: dict[str, Any] = {
     "laplace": Laplace(2.0),
     "laplace-proper": Laplace(2.0, intercept_scale=3.0),
     "spatial": Spatial(0.7, (2, 3)),

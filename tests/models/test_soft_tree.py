@@ -295,7 +295,7 @@ def test_pyro_svi_with_an_autoguide_raises_the_bound(hyperplane, fit):
     with pyro.get_param_store().scope(), torch.random.fork_rng():
         torch.manual_seed(0)
         guide = AutoNormal(model)
-        svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.05}), Trace_ELBO())
+        svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.05}), Trace_ELBO())  # type: ignore[attr-defined]
         losses = np.array([svi.step(X, y) for _ in range(90)])
     first, last = losses[:20], losses[-20:]
     error = math.sqrt((first.var() + last.var()) / 20)

@@ -1,6 +1,7 @@
 """Trees and texts that the tests of the pictures share."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -70,9 +71,9 @@ def make_uncertainty(low, mean, high, *, reached=None, regression=False):
     low, mean, high = (np.asarray(part, dtype=float) for part in (low, mean, high))
     n_rows, n_nodes = mean.shape
     known, unknown = [np.zeros(n_rows)] * 3, [None] * 3
-    parts = [*unknown, *known] if regression else [*known, *unknown]
+    parts: Any = [*unknown, *known] if regression else [*known, *unknown]
     topology = Topology.complete(4)
-    return SplitUncertainty(
+    return SplitUncertainty(  # type: ignore[call-arg]
         mean,
         np.zeros_like(mean),
         np.stack([low, high], axis=-1),

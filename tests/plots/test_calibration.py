@@ -20,7 +20,7 @@ def test_points_are_bins_and_bars_two_standard_errors(found):
     ax = plots.calibration(found)
     drawn(ax)
     (curve,) = ax.containers
-    line, _, (bars,) = curve.lines
+    line, _, (bars,) = curve.lines  # type: ignore[attr-defined]
     np.testing.assert_allclose(line.get_xdata(), [0.6, 0.9])
     np.testing.assert_allclose(line.get_ydata(), [0.5, 0.9])
     reach = np.ptp(np.array(bars.get_segments())[:, :, 1], axis=1) / 2
@@ -39,7 +39,7 @@ def test_the_window_is_square_and_holds_the_points(found):
 def test_several_are_told_apart_by_name_colour_and_marker(found):
     ax = plots.calibration({"posterior": found, "tree": found})
     drawn(ax)
-    lines = [curve.lines[0] for curve in ax.containers]
+    lines = [curve.lines[0] for curve in ax.containers]  # type: ignore[attr-defined]
     assert len({line.get_color() for line in lines}) == 2
     assert len({line.get_marker() for line in lines}) == 2
     said = " ".join(texts(ax))

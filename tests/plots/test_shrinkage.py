@@ -43,8 +43,8 @@ def test_points_are_medians_and_bars_intervals():
     medians = next(line for line in ax.lines if line.get_label() == "posterior")
     np.testing.assert_allclose(medians.get_ydata(), 2 * np.exp([0.5, -2.5, -5.5]))
     np.testing.assert_array_equal(medians.get_xdata(), [1, 2, 3])
-    bars = next(found for found in ax.collections if len(found.get_segments()) == 3)
-    ends = np.array(bars.get_segments())[:, :, 1]
+    bars = next(found for found in ax.collections if len(found.get_segments()) == 3)  # type: ignore[attr-defined]
+    ends = np.array(bars.get_segments())[:, :, 1]  # type: ignore[attr-defined]
     np.testing.assert_allclose(ends[:, 0], 2 * np.exp([0.1, -2.9, -5.9]))
     np.testing.assert_allclose(ends[:, 1], 2 * np.exp([0.9, -2.1, -5.1]))
     assert ax.get_yscale() == "log"

@@ -307,7 +307,7 @@ def test_line_breaks_in_names_end_no_line():
 
 def test_leaves_do_not_overlap_and_parents_lie_between_their_children():
     tree = make_tree(topology=Topology.complete(3), n_classes=0)
-    lefts = sorted({round(bar.get_x(), 6) for bar in plots.tree(tree).patches})
+    lefts = sorted({round(bar.get_x(), 6) for bar in plots.tree(tree).patches})  # type: ignore[attr-defined]
     assert len(lefts) == 8
     assert min(np.diff(lefts)) >= 0.8
 
@@ -328,7 +328,8 @@ def test_forty_leaves_are_drawn_compactly_and_legibly(n_experts, n_features):
     width, height = drawn(ax).get_size_inches()
     assert width < 15
     assert height < 20
-    words = [text for text in ax.texts if text.get_style() != "italic"]  # all but the two sides
+    # all but the names of the two sides
+    words = [text for text in ax.texts if text.get_fontstyle() != "italic"]
     assert len(words) == 39 + 40
     assert min(text.get_fontsize() for text in words) > 5
 
@@ -337,7 +338,7 @@ def test_a_chain_grows_downwards_and_a_bush_to_the_right():
     chain = Topology(np.array([[~0, 1], [~1, 2], [~2, ~3]]))
     for topology, grows in ((chain, "down"), (Topology.complete(5), "right")):
         ax = plots.tree(make_tree(topology=topology))
-        x, y = np.array([bar.get_xy() for bar in ax.patches]).T
+        x, y = np.array([bar.get_xy() for bar in ax.patches]).T  # type: ignore[attr-defined]
         across = x if grows == "down" else y
         assert len(np.unique(across.round(6))) >= topology.n_leaves
 

@@ -3,6 +3,7 @@
 import os
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from pyro.infer import MCMC, NUTS
@@ -245,5 +246,5 @@ def test_simulation_based_calibration(name):
         table.append(sbc.ranks(case, sbc.fit(case, "nuts", seed), seed))
     # a chi-square wants some five sets to a bin
     n_bins = max(bins for bins in (2, 4, 5, 10, 20) if bins == 2 or bins * 5 <= n_sets)
-    p_values = sbc.uniformity(sbc.pd.DataFrame(table), n_bins)
+    p_values = sbc.uniformity(pd.DataFrame(table), n_bins)
     assert (p_values > 0.01 / len(p_values)).all(), p_values

@@ -30,8 +30,8 @@ def one_node(X, y, leaf=None, weights=None, **settings):
 
 
 def entropy(*counts):
-    counts = np.array([c for c in counts if c])
-    return float(-(counts * np.log(counts / counts.sum())).sum())
+    rows = np.array([count for count in counts if count])
+    return float(-(rows * np.log(rows / rows.sum())).sum())
 
 
 def test_a_corner_by_hand():

@@ -82,7 +82,7 @@ def test_a_weight_is_so_many_rows(classes, data):
     weights = weights + 1
     times = weights.astype(int)
     found = search(scores, y, weights, 1, classes=classes)
-    repeated = search(
+    repeated = search(  # type: ignore[call-arg, misc]
         *(np.repeat(v, times) for v in (scores, y)), np.ones(times.sum()), 1, classes=classes
     )
     if found is None:

@@ -29,9 +29,11 @@ def value(X, right, weight, w, b, *, l1=0.0, l2=0.0):
 def test_ridge_agrees_with_scipy(shape):
     X, right, weight = rows(*shape)
     fit = fit_logistic(X, right, weight, l2=0.5, tolerance=1e-12)
-    best = minimize(
-        lambda p: value(X, right, weight, p[:-1], p[-1], l2=0.5), np.zeros(shape[1] + 1), tol=1e-12
-    )
+
+    def objective(p):
+        return value(X, right, weight, p[:-1], p[-1], l2=0.5)
+
+    best = minimize(objective, np.zeros(shape[1] + 1), tol=1e-12)
     assert fit.value == pytest.approx(best.fun, rel=1e-7)
     assert fit.value == pytest.approx(
         value(X, right, weight, fit.coefficients, fit.intercept, l2=0.5)

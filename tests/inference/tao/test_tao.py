@@ -124,11 +124,11 @@ def test_it_predicts_by_the_rows_of_its_leaves(rows):
     for number in range(found.model.topology.n_leaves):
         own = leaf == number
         if y.dtype == np.int64:
-            counts = np.bincount(y[own], weights[own], 3) + prior.pseudo_count
+            counts = np.bincount(y[own], weights[own], 3) + prior.pseudo_count  # type: ignore[attr-defined]
             expected = counts / counts.sum()
         else:
-            mass = weights[own].sum() + prior.strength
-            expected = (weights[own] @ y[own] + prior.strength * prior.mean) / mass
+            mass = weights[own].sum() + prior.strength  # type: ignore[attr-defined]
+            expected = (weights[own] @ y[own] + prior.strength * prior.mean) / mass  # type: ignore[attr-defined]
         np.testing.assert_allclose(predicted[own] - expected, 0, atol=1e-9)
 
 
