@@ -1,4 +1,4 @@
-"""`bayestree`: trees from the command line. Every verb calls public functions."""
+"""The command line `bayestree`. Every verb calls public functions."""
 
 import io
 import sys
@@ -20,7 +20,7 @@ from bayestree._cli.verbs.run import run
 from bayestree._cli.verbs.summary import summary
 from bayestree._cli.verbs.sweep import sweep
 
-FAULT = 70  # exit code of a fault of the program (EX_SOFTWARE)
+INTERNAL_ERROR = 70  # exit code (EX_SOFTWARE)
 EXAMPLES = """
 Examples:
 
@@ -36,16 +36,15 @@ Examples:
 
     bayestree fit iris.csv --target species --tree tao --set max_depth=3 --out iris-tao
 
-Exit codes: 0 done; 1 a verdict that says no (not converged, a point of a sweep that failed); 2
-input that cannot be used, with one line that says what to change; 70 a fault of the program; 130
-interrupted.
+Exit codes: 0 success; 1 negative result (not converged, or a point of a sweep failed); 2 unusable
+input, with one line that names the remedy; 70 internal error; 130 interrupted.
 """
 
 app = typer.Typer(
     name="bayestree",
     cls=Verbs,
-    help="Bayesian decision trees whose splits are convex polytopes, with a posterior; and the "
-    "oblique trees that are their special cases.\n" + EXAMPLES,
+    help="Bayesian decision trees whose splits are convex polytopes, and oblique trees as their "
+    "special cases.\n" + EXAMPLES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -54,13 +53,13 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a code page may lack the lines of a tree
+    if isinstance(sys.stdout, io.TextIOWrapper):  # code pages may lack box-drawing characters
         sys.stdout.reconfigure(errors="replace")
     try:
         app()
     except Exception:
         traceback.print_exc()
-        sys.exit(FAULT)
+        sys.exit(INTERNAL_ERROR)
 
 
 def _version(value: bool) -> None:

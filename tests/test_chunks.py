@@ -1,10 +1,10 @@
-"""Tables that are read some rows at a time."""
+"""Tables that are read in chunks."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from bayestree.tables import InputError, open_chunks, read_table
+from bayestree.tables import InputError, open_table
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def written(folder, ending: str):
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet", ".npy"])
 def test_chunks_are_parts_of_the_table(ending, tmp_path):
     path = written(tmp_path, ending)
-    whole, table = read_table(path), open_chunks(path)
+    (whole,), table = open_table(path, whole=True).chunks(), open_table(path)
     chunks = list(table.chunks())
     assert table.columns == tuple(whole.columns)
     assert len(chunks) > 3
@@ -48,38 +48,38 @@ def test_chunks_are_parts_of_the_table(ending, tmp_path):
 
 
 def test_text_may_be_named(tmp_path):
-    first = next(open_chunks(written(tmp_path, ".csv"), text=["count"]).chunks())
+    first = next(open_table(written(tmp_path, ".csv"), text=["count"]).chunks())
     assert first["count"].tolist() == ["0", "1", "2", "3"]
 
 
 def test_an_index_is_no_column(tmp_path):
     frame().drop(columns="mixed").set_index("code").to_parquet(tmp_path / "t.parquet")
-    assert open_chunks(tmp_path / "t.parquet").columns == ("size", "count", "flag")
+    assert open_table(tmp_path / "t.parquet").columns == ("size", "count", "flag")
 
 
 def test_arrays_are_tables(tmp_path):
     np.save(tmp_path / "fields.npy", frame()[["size", "code"]].to_records(index=False).astype(
         [("size", "f8"), ("code", "U2")]
     ))  # fmt: skip
-    found = read_table(tmp_path / "fields.npy")
+    (found,) = open_table(tmp_path / "fields.npy", whole=True).chunks()
     assert found["code"].tolist() == frame()["code"].tolist()
     np.save(tmp_path / "rows.npy", np.zeros((2, 3), dtype=np.float32))
-    assert list(read_table(tmp_path / "rows.npy")) == ["x0", "x1", "x2"]
+    assert list(open_table(tmp_path / "rows.npy").columns) == ["x0", "x1", "x2"]
 
 
 @pytest.mark.parametrize(
     ("array", "fault"),
     [
-        (np.zeros(3), r"shape \(3,\) is no table"),
-        (np.zeros((2, 2, 2)), "is no table"),
-        (np.array([{}, "a"], dtype=object), "cannot be read as an array"),
+        (np.zeros(3), r"shape \(3,\) is not a table"),
+        (np.zeros((2, 2, 2)), "is not a table"),
+        (np.array([{}, "a"], dtype=object), "cannot be read as a NumPy array"),
     ],
 )
-@pytest.mark.parametrize("read", [read_table, open_chunks])
-def test_arrays_that_are_none(array, fault, read, tmp_path):
+@pytest.mark.parametrize("whole", [True, False])
+def test_arrays_that_are_not_tables(array, fault, whole, tmp_path):
     np.save(tmp_path / "a.npy", array)
     with pytest.raises(InputError, match=fault):
-        read(tmp_path / "a.npy")
+        open_table(tmp_path / "a.npy", whole=whole)
 
 
 @pytest.mark.parametrize(
@@ -92,19 +92,20 @@ def test_arrays_that_are_none(array, fault, read, tmp_path):
         ("long.csv", b"a,b\n" + b"1,2\n" * 30 + b"1,2,3\n", "cannot be read as a CSV"),
         ("bytes.csv", b"a\n\xff\xfe\n", "cannot be read as a CSV"),
         ("t.parquet", b"PAR1 no", "cannot be read as a Parquet"),
-        ("t.npy", b"no array", "cannot be read as an array"),
+        ("t.npy", b"no array", "cannot be read as a NumPy array"),
         ("t.txt", b"a", "must end in one of"),
     ],
 )
-def test_files_that_are_no_tables(name, content, fault, tmp_path):
+@pytest.mark.parametrize("whole", [True, False])
+def test_files_that_are_not_tables(name, content, fault, whole, tmp_path):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=fault):
-        list(open_chunks(tmp_path / name).chunks())
+        list(open_table(tmp_path / name, whole=whole).chunks())
 
 
 def test_several_arrays_in_one_file(tmp_path):
     np.savez(tmp_path / "a.npz", np.zeros((2, 2)), np.zeros((2, 2)))
     (tmp_path / "a.npz").rename(tmp_path / "a.npy")
     with pytest.raises(InputError, match="holds several arrays"):
-        read_table(tmp_path / "a.npy")
+        open_table(tmp_path / "a.npy")

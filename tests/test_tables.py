@@ -1,4 +1,4 @@
-"""Tables of a person's own: read, encoded, checked."""
+"""Tables: reading, encoding and checks."""
 
 import json
 import string
@@ -15,10 +15,25 @@ from bayestree.tables import (
     InputError,
     check_complete,
     is_text,
-    read_table,
+    open_table,
     read_target,
     read_weights,
 )
+
+
+def read_table(path, text=()):
+    (frame,) = open_table(path, text, whole=True).chunks()
+    return frame
+
+
+def encoding_of(frame):
+    return Encoding.of(
+        {
+            str(name): set(column.astype(str)) if is_text(column) else None
+            for name, column in frame.items()
+        }
+    )
+
 
 TEXT = st.text(string.ascii_letters + " ,\"'äß=1", min_size=1, max_size=5).filter(
     lambda text: text.strip() == text and text.lower() not in {"na", "nan", "null", "none"}
@@ -45,30 +60,31 @@ class TestTables:
     @given(frame=tables())
     def test_files_keep_what_was_written(self, frame, tmp_path_factory):
         folder = tmp_path_factory.getbasetemp()
-        encoding = Encoding.of(frame)
-        expected, _ = encoding.encode(frame)
+        encoding = encoding_of(frame)
+        expected = encoding.encode(frame)
         frame.to_csv(folder / "t.csv", index=False)
         frame.to_parquet(folder / "t.parquet")
         for name in ("t.csv", "t.parquet"):
             read = read_table(folder / name, text=encoding.text)
-            found, remarks = encoding.encode(read)
-            assert remarks == []
+            found, unknown = encoding.encode(read), {}
+            encoding.count_unknown(read, unknown)
+            assert not any(unknown.values())
             pd.testing.assert_frame_equal(found, expected)
 
     @settings(max_examples=50, deadline=None)
     @given(frame=tables(), data=st.data())
     def test_order_and_other_columns_do_not_matter(self, frame, data):
-        encoding = Encoding.from_json(json.loads(json.dumps(Encoding.of(frame).to_json())))
-        assert encoding == Encoding.of(frame)
+        encoding = Encoding.from_json(json.loads(json.dumps(encoding_of(frame).to_json())))
+        assert encoding == encoding_of(frame)
         mixed = frame[data.draw(st.permutations(list(frame.columns)))].assign(**{"1": 0})
-        pd.testing.assert_frame_equal(encoding.encode(frame)[0], encoding.encode(mixed)[0])
+        pd.testing.assert_frame_equal(encoding.encode(frame), encoding.encode(mixed))
         width = sum(1 if c.categories is None else len(c.categories) for c in encoding.columns)
-        assert encoding.encode(frame)[0].shape == (len(frame), width)
+        assert encoding.encode(frame).shape == (len(frame), width)
 
     @settings(max_examples=50, deadline=None)
     @given(frame=tables())
     def test_one_hot(self, frame):
-        features, _ = Encoding.of(frame).encode(frame)
+        features = encoding_of(frame).encode(frame)
         for name, column in frame.items():
             if is_text(column):
                 for value in column.unique():
@@ -97,8 +113,8 @@ class TestTables:
     def test_numbers_stay_text_where_training_had_text(self, tmp_path):
         path = tmp_path / "t.csv"
         path.write_text("code\n01\n02\n")
-        encoding = Encoding.of(pd.DataFrame({"code": ["01", "x"]}))
-        assert encoding.encode(read_table(path, text=["code"]))[0]["code=01"].tolist() == [1, 0]
+        encoding = encoding_of(pd.DataFrame({"code": ["01", "x"]}))
+        assert encoding.encode(read_table(path, text=["code"]))["code=01"].tolist() == [1, 0]
 
     def test_kinds_of_columns(self):
         assert is_text(pd.Series(["a", None]))
@@ -111,11 +127,11 @@ class TestTables:
 
     def test_too_many_categories(self):
         with pytest.raises(InputError, match="more than 100 different texts"):
-            Encoding.of(pd.DataFrame({"id": [f"n{i}" for i in range(101)]}))
+            encoding_of(pd.DataFrame({"id": [f"n{i}" for i in range(101)]}))
 
     def test_features_of_one_name(self):
         with pytest.raises(InputError, match="two features would be named 'a=b'"):
-            Encoding.of(pd.DataFrame({"a": ["b"], "a=b": [1]}))
+            encoding_of(pd.DataFrame({"a": ["b"], "a=b": [1]}))
 
     @pytest.mark.parametrize(
         ("values", "task", "kind"),
@@ -138,7 +154,7 @@ class TestTables:
         text, number = pd.Series(["a", "b", "a"], name="y"), pd.Series([0.5, 1.0], name="y")
         with pytest.raises(InputError, match="'y' should hold numbers, but row 1 holds 'a'"):
             read_target(text, "regression")
-        with pytest.raises(InputError, match=r"holds 0\.5, which is no class"):
+        with pytest.raises(InputError, match=r"holds 0\.5, which is not a class"):
             read_target(number, "classification")
         with pytest.raises(InputError, match="one class, 1; two are needed"):
             read_target(pd.Series([1, 1], name="y"))

@@ -1,1 +1,1 @@
-"""What the verbs of the command line are made of; torch is imported only when it is needed."""
+"""Helpers of the command line; torch is imported only when it is needed."""

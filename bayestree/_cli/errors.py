@@ -1,4 +1,4 @@
-"""What is wrong with the input, in one line; and how each verb ends."""
+"""Errors of the verbs: messages on one line, and exit codes."""
 
 import json
 from collections.abc import Iterator
@@ -10,16 +10,16 @@ import typer
 from typer.core import TyperGroup
 
 INPUT = 2  # exit code of input that cannot be used
-INTERRUPTED = 130  # exit code of Ctrl-C, as shells have it: 128 and the signal's number
+INTERRUPTED = 130  # exit code of Ctrl-C, as in shells: 128 plus the number of the signal
 
 _as_json: ContextVar[bool] = ContextVar("as_json", default=False)
 
 
 class Verbs(TyperGroup):
-    """Verbs that print an error as JSON as well, where a verb is told to print JSON."""
+    """The verbs, which with ``--json`` print errors as JSON too."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Note whether JSON is asked for, before anything can go wrong."""
+        """Record whether JSON is requested, before anything can fail."""
         _as_json.set("--json" in args)
         return super().parse_args(ctx, args)
 
@@ -30,36 +30,35 @@ class Verbs(TyperGroup):
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except Exception as error:
-            of_usage = getattr(error, "format_message", None)  # of click, whichever typer brings
-            _print_json(of_usage() if of_usage else f"{type(error).__name__}: {error}")
+            usage_error = getattr(error, "format_message", None)  # a class of the click in typer
+            _print_json(usage_error() if usage_error else f"{type(error).__name__}: {error}")
             raise
 
 
 @contextmanager
 def clear_errors(*, interrupted: str = "interrupted") -> Iterator[None]:
-    """Turn what is wrong with the input into one line and exit code 2, and Ctrl-C into 130.
+    """Report unusable input on one line with exit code 2, and Ctrl-C with exit code 130.
 
-    With ``--json`` standard output has the line as well, in a JSON object.
+    With ``--json`` the message is also printed on standard output, as a JSON object.
 
     Parameters
     ----------
     interrupted : str
-        What to say after Ctrl-C.
+        Message after Ctrl-C.
     """
     try:
         yield
     except (ValueError, OSError) as error:
-        # a pipe that was closed has no reader left to be told
-        if isinstance(error, BrokenPipeError) or not _is_input(error):
+        if not _is_input_error(error):
             raise
-        _say(str(error))
+        _report(str(error))
         raise typer.Exit(INPUT) from None
     except KeyboardInterrupt:
-        _say(interrupted)
+        _report(interrupted)
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     line = " ".join(text.split())
     typer.echo(f"bayestree: {line}", err=True)
     _print_json(line)
@@ -70,11 +69,11 @@ def _print_json(error: str) -> None:
         typer.echo(json.dumps({"error": error}, indent=2, ensure_ascii=False))
 
 
-def _is_input(error: Exception) -> bool:
-    """Whether an error is of the input, not of the program; torch is imported only if need be."""
+def _is_input_error(error: Exception) -> bool:
+    """Whether the input, not the program, is at fault; torch is imported only if necessary."""
     from bayestree.tables import InputError
 
-    if isinstance(error, BrokenPipeError):  # who reads has gone, as `| head` does
+    if isinstance(error, BrokenPipeError):  # the reader has closed the pipe, as `| head` does
         return False
     if isinstance(error, InputError | OSError):
         return True

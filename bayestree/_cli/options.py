@@ -1,4 +1,4 @@
-"""Options that several verbs share."""
+"""Options that several verbs share, and their completions in the shell."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,6 +6,28 @@ from typing import Annotated
 import typer
 
 Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
+    bool, typer.Option("--json", help="Print a single JSON object on stdout and nothing else.")
 ]
-Root = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder that no path may leave.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the file.")]
+TableOut = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the table: .csv or .parquet.")
+]
+FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run.")]
+Root = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Folder that no path may point out of.")
+]
+
+
+def tree_names(incomplete: str) -> list[str]:
+    """Names of trees that begin with a text."""
+    from bayestree.runs.trees import TREES
+
+    return [name for name in TREES if name.startswith(incomplete)]
+
+
+def card_names(incomplete: str) -> list[str]:
+    """Names of the packaged cards that begin with a text; the shell itself completes paths."""
+    from bayestree.runs.cards import cards
+
+    names = sorted({card.name for card in cards()})
+    return [name for name in names if name.startswith(incomplete)]

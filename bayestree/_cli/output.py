@@ -1,4 +1,4 @@
-"""What the verbs of runs print: progress on standard error, results on standard output."""
+"""What the verbs print: progress on standard error, results on standard output."""
 
 import json
 import shlex
@@ -18,22 +18,27 @@ if TYPE_CHECKING:
     from bayestree.runs.progress import Display
     from bayestree.runs.store import Run
 
-MOST_PRINTED = 60  # leaves of a tree that is printed; more are only written
+MOST_PRINTED = 60  # leaves of the largest tree that is printed
 
 
-def to_go_on(*, force: bool) -> str:
-    """What is said of a run that was interrupted."""
+def resume_hint(*, force: bool) -> str:
+    """What is printed when a run is interrupted."""
     place = " in place of --force" if force else ""
-    return f"interrupted; type the same again with --resume{place} to go on"
+    return f"interrupted; repeat the command with --resume{place} to continue"
 
 
-def typed() -> str:
-    """The command, as it was typed."""
+def command_line() -> str:
+    """The command as it was typed."""
     return shlex.join(["bayestree", *sys.argv[1:]])
 
 
+def print_json(content: Mapping[str, Any]) -> None:
+    """Print the single JSON object of a verb."""
+    print(json.dumps(content, indent=2, ensure_ascii=False))
+
+
 def display(*, quiet: bool) -> "Display":
-    """Live bars on a terminal, plain lines elsewhere, warnings always."""
+    """Live bars on a terminal, plain lines elsewhere, and only warnings if ``quiet``."""
     from rich.console import Console
 
     from bayestree.runs.lines import Lines
@@ -41,78 +46,77 @@ def display(*, quiet: bool) -> "Display":
     from bayestree.runs.progress import Silent
 
     if quiet:
-        return Silent(lambda text: _aside(f"warning: {text}"))
+        return Silent(lambda text: _print_error(f"warning: {text}"))
     console = Console(stderr=True)
-    if console.is_terminal:
-        return Live(console)
-    return Lines(_aside)
+    return Live(console) if console.is_terminal else Lines(_print_error)
 
 
-def _aside(text: str) -> None:
-    """A line on stderr; a run does not end because nobody reads it any more."""
+def _print_error(text: str) -> None:
+    """Print a line on stderr; a closed pipe does not end the run."""
     with suppress(BrokenPipeError):
         typer.echo(text, err=True)
 
 
-def tell_run(run: "Run", *, as_json: bool, quiet: bool) -> None:
-    """Say what a finished run found, and where it is."""
+def print_run(run: "Run", *, as_json: bool, quiet: bool) -> None:
+    """Print the results of a finished run and its files."""
     from bayestree.runs.folder import REPORT
 
     files = sorted(path.name for path in run.folder.iterdir() if not path.name.startswith("."))
     if as_json:
-        found = {
-            "folder": str(run.folder),
-            "status": run.manifest["status"],
-            "metrics": run.metrics,
-            "seconds": run.manifest["seconds"],
-            "files": files,
-        }
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print_json(
+            {
+                "folder": str(run.folder),
+                "status": run.manifest["status"],
+                "metrics": run.metrics,
+                "seconds": run.manifest["seconds"],
+                "files": files,
+            }
+        )
         return
     if not quiet:
-        _tell_tree(run)
-    print(f"written to {seen(run.folder)}: {', '.join(files)}")
+        _print_tree(run)
+    print(f"written to {relative(run.folder)}: {', '.join(files)}")
     if REPORT in files and not quiet:
-        print(f"to be read in a browser: {seen(run.folder / REPORT)}")
+        print(f"to read the report, open {relative(run.folder / REPORT)} in a browser")
 
 
-def seen(path: Path) -> Path:
-    """A path as a person would type it here."""
+def relative(path: Path) -> Path:
+    """A path relative to the current folder, if it lies within."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def _tell_tree(run: "Run") -> None:
+def _print_tree(run: "Run") -> None:
     from bayestree.runs.folder import FACETS, TREE
 
     metrics = run.metrics
-    print(*scores_in_lines(metrics), sep="\n", end="\n\n")
+    print(*score_lines(metrics), sep="\n", end="\n\n")
     if metrics["leaves"] > MOST_PRINTED:
-        print(f"{metrics['leaves']} leaves: see {seen(run.folder) / TREE}\n")
+        print(f"{metrics['leaves']} leaves: see {relative(run.folder) / TREE}\n")
     else:
         print((run.folder / TREE).read_text(encoding="utf-8"))
     if (run.folder / FACETS).is_file():
-        _tell_facets(run)
+        _print_facets(run)
 
 
-def scores_in_lines(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """The scores of a run and, below them, those of a linear model."""
+def score_lines(metrics: Mapping[str, Any]) -> Iterator[str]:
+    """The scores of a run and, on a second line, those of a linear model."""
     from bayestree.report.baseline import training_rows_phrase
-    from bayestree.runs.scores import listed
+    from bayestree.runs.scores import format_scores
 
-    def of(found: Mapping[str, Any]) -> str:
-        return listed({name: value for name, value in found.items() if isinstance(value, float)})
+    def formatted(scores: Mapping[str, Any]) -> str:
+        return format_scores({key: x for key, x in scores.items() if isinstance(x, float)})
 
-    yield f"on {metrics['scored_rows']} {metrics['scored_on']}: {of(metrics)}"
+    yield f"on {metrics['scored_rows']} {metrics['scored_on']}: {formatted(metrics)}"
     baseline = metrics.get("baseline", {})
-    if of(baseline):
+    if scores := formatted(baseline):
         n_rows = baseline.get("training_rows")
-        fit = training_rows_phrase(None if n_rows == metrics["training_rows"] else n_rows)
-        yield f"{baseline['model']}, {fit}: {of(baseline)}"
+        rows = training_rows_phrase(None if n_rows == metrics["training_rows"] else n_rows)
+        yield f"{baseline['model']}, {rows}: {scores}"
 
 
 def facet_columns(table: "pd.DataFrame") -> dict[str, list[str]]:
-    """Facets of each node of a summary, by the point estimate and, if there is one, posterior."""
+    """Numbers of facets in the point estimate and, if there is one, the posterior."""
     columns = {"point estimate": [str(number) for number in table["facets_point"]]}
     if "facets_low" in table:
         spans = zip(*(table[f"facets_{end}"] for end in ("median", "low", "high")), strict=True)
@@ -120,12 +124,12 @@ def facet_columns(table: "pd.DataFrame") -> dict[str, list[str]]:
     return columns
 
 
-def _tell_facets(run: "Run") -> None:
+def _print_facets(run: "Run") -> None:
     from bayestree.runs.summary import summary
 
     table = summary(run, rows=False)
     if table.empty:
         return
-    print("facets of each node: of the point estimate, and posterior median with its 90 % interval")
+    print("facets of each node: in the point estimate, and posterior median with its 90 % interval")
     columns = {"node": [str(label) for label in table.index], **facet_columns(table)}
     print(*aligned(columns, right=("point estimate",)), sep="\n", end="\n\n")

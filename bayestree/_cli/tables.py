@@ -1,39 +1,75 @@
-"""Tables as lines of text, and as JSON."""
+"""Tables that the verbs print and write."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+TABLE, PAGE = (".csv", ".parquet"), (".html", ".htm")
+
+
+def check_output(
+    out: Path, suffixes: tuple[str, ...] = TABLE, *, force: bool, data: Path | None = None
+) -> None:
+    """Refuse a path that cannot be written, exists without ``force``, or is the input ``data``.
+
+    Raises
+    ------
+    InputError
+    """
+    from bayestree.tables import InputError
+
+    if out.suffix not in suffixes:
+        raise InputError(f"--out {str(out)!r} must end in {' or '.join(suffixes)}.")
+    if out.is_dir():
+        raise InputError(f"--out {str(out)!r} is a folder; name a file.")
+    is_input = data is not None and data.exists() and out.exists() and out.samefile(data)
+    if out.exists() and (not force or is_input):
+        remedy = "name another file" if force else "name another file, or add --force"
+        raise InputError(f"--out {str(out)!r} exists; {remedy}.")
+    if not out.absolute().parent.is_dir():
+        raise InputError(f"--out {str(out)!r} is in a folder that does not exist; create it first.")
+
+
+def write_table(table: "pd.DataFrame", out: Path) -> None:
+    """Write a table as CSV or Parquet, depending on the file name."""
+    from bayestree._utils.write import write_whole
+
+    if out.suffix == ".csv":
+        write_whole(out, table.to_csv(index=False))
+    else:
+        write_whole(out, table.to_parquet(index=False))
+
+
 def aligned(columns: Mapping[str, Sequence[str]], *, right: Collection[str] = ()) -> Iterator[str]:
-    """Columns of text in lines, the first of which names them.
+    """Columns of text as lines, the first of which is the header.
 
     Parameters
     ----------
     columns : mapping of sequences of str
-        Of one length.
+        All sequences have the same length.
     right : collection of str
-        Columns that are aligned to the right, as numbers are.
+        Columns that are aligned to the right.
     """
-    whole = [[name, *values] for name, values in columns.items()]
-    widths = [max(map(len, values)) for values in whole]
-    for line in zip(*whole, strict=True):
-        cells = (
+    cells = [[name, *values] for name, values in columns.items()]
+    widths = [max(map(len, values)) for values in cells]
+    for line in zip(*cells, strict=True):
+        padded = (
             cell.rjust(width) if name in right else cell.ljust(width)
             for name, cell, width in zip(columns, line, widths, strict=True)
         )
-        yield "  ".join(cells).rstrip()
+        yield "  ".join(padded).rstrip()
 
 
 def records(table: "pd.DataFrame") -> list[dict[str, Any]]:
-    """The rows of a table, its index among the columns, as plain JSON; what is missing is null."""
+    """The rows of a table, including its index, as plain JSON; missing values become null."""
     rows = table.reset_index().to_dict(orient="records")
-    return [{str(name): finite(value) for name, value in row.items()} for row in rows]
+    return [{str(name): _finite(value) for name, value in row.items()} for row in rows]
 
 
-def finite(value: Any) -> Any:
-    """A value for JSON, which knows no infinities."""
+def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,8 +1,8 @@
-"""Checkpoints of a run: the states of its loops, each in a file that is whole or not there.
+"""Checkpoints of a run: the states of its loops, each written to a file atomically.
 
-A fit is a row of loops; what lies between them takes little time and is worked out anew when a run
-is taken up. Each loop then begins where its last checkpoint has it, so that the numbers are those
-of a run that nobody disturbed.
+A fit is a sequence of loops. The short computations between them are repeated when a run is
+resumed; each loop continues from its last checkpoint, so that the numbers are those of an
+uninterrupted run.
 """
 
 import signal
@@ -20,22 +20,21 @@ from bayestree._utils.state import capture, from_bytes, restore, to_bytes
 from bayestree._utils.write import write_whole
 from bayestree.tables import InputError
 
-EVERY = 2.0  # seconds between two checkpoints, at least
-SHARE = 0.02  # of the time of a run that goes to checkpoints, at most
+EVERY = 2.0  # minimum seconds between two checkpoints
+SHARE = 0.02  # maximum share of the run time spent on checkpoints
 
 
 class Checkpoints:
-    """The monitor of a fit that keeps the states of its outermost loops.
+    """The monitor of a fit that saves the states of its outermost loops.
 
     Parameters
     ----------
     folder : Path
-        Made when it is first needed. What it holds was written by an earlier part of the same run.
+        Created when first needed; holds the checkpoints of earlier parts of the same run.
     every : float
-        Seconds between two checkpoints, at least.
+        Minimum number of seconds between two checkpoints.
     share : float
-        Where they take long, checkpoints are so far apart that they take no more than this share
-        of the time.
+        Maximum share of the run time spent on checkpoints; slow ones are written less often.
     display : Monitor, optional
         Shows all loops; by default bars on a terminal.
     """
@@ -50,11 +49,11 @@ class Checkpoints:
     ) -> None:
         self.folder, self.every, self.share = folder, every, share
         self.display = Bars() if display is None else display
-        self._stopping = False
-        self._depth = 0  # of the loops that run now
-        self._count = 0  # of the outermost loops so far
-        self._waiting: dict[Path, bytes] = {}  # states that are yet to be written
-        self._wait = every
+        self.stopping = False  # whether the run has been asked to stop
+        self._depth = 0  # number of nested loops that are running
+        self._count = 0  # number of outermost loops so far
+        self._pending: dict[Path, bytes] = {}  # states not yet written
+        self._interval = every
         self._written = time.monotonic()
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
@@ -69,46 +68,32 @@ class Checkpoints:
         return _Loop(self, shown, _State(path, label, total, parts))
 
     def stop_soon(self) -> None:
-        """Let the run stop after the step that it is in, by a ``KeyboardInterrupt``."""
-        self._stopping = True
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the run was asked to stop."""
-        return self._stopping
+        """Interrupt the run by a ``KeyboardInterrupt`` after the current step."""
+        self.stopping = True
 
     def write(self) -> None:
-        """Write what is not written yet."""
+        """Write all pending states."""
         started = time.monotonic()
         self.folder.mkdir(parents=True, exist_ok=True)
-        while self._waiting:
-            path, raw = next(iter(self._waiting.items()))
+        while self._pending:
+            path, raw = next(iter(self._pending.items()))
             write_whole(path, raw)
-            del self._waiting[path]
+            del self._pending[path]
         self._written = time.monotonic()
-        self._wait = max(self.every, (self._written - started) / self.share)
-
-    def clear(self) -> None:
-        """Remove all checkpoints, and the folder if it held nothing else."""
-        self._waiting.clear()
-        if self.folder.is_dir():
-            for path in self.folder.glob("*.safetensors"):
-                path.unlink()
-            if not any(self.folder.iterdir()):
-                self.folder.rmdir()
+        self._interval = max(self.every, (self._written - started) / self.share)
 
     @property
     def _due(self) -> bool:
-        return time.monotonic() - self._written >= self._wait
+        return time.monotonic() - self._written >= self._interval
 
-    def _keep(self, state: "_State", done: int, *, write: bool) -> None:
-        self._waiting[state.path] = state.to_bytes(done)
+    def _save(self, state: "_State", done: int, *, write: bool) -> None:
+        self._pending[state.path] = state.to_bytes(done)
         if write:
             self.write()
 
 
 class _State:
-    """What a checkpoint of one loop holds."""
+    """Contents of the checkpoint of one loop."""
 
     def __init__(self, path: Path, label: str, total: int, parts: Parts) -> None:
         self.path, self.label, self.total, self.parts = path, label, total, parts
@@ -124,32 +109,32 @@ class _State:
             }
         )
 
-    def put_back(self) -> int:
-        """Bring the loop to where its checkpoint has it; the steps that are done."""
+    def restore(self) -> int:
+        """Restore the loop from its checkpoint, if any, and return the number of steps done."""
         if not self.path.exists():
             return 0
         try:
             state = from_bytes(self.path.read_bytes())
             self._check(state["label"], state["total"])
             restore(self.parts, state["parts"])
-            _put_back_generators(state["generators"])
+            _restore_generators(state["generators"])
             return int(state["done"])
         except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
             raise InputError(
-                f"the checkpoint {str(self.path)!r} is of another run, or was changed ({error}): "
-                f"start anew, without what is in {str(self.path.parent)!r}."
+                f"the checkpoint {str(self.path)!r} belongs to another run, or was changed "
+                f"({error}); delete {str(self.path.parent)!r} to start again."
             ) from error
 
     def _check(self, label: str, total: int) -> None:
         if (label, total) != (self.label, self.total):
             raise ValueError(
-                f"it is of {total} steps of {label!r}, and the run has {self.total} of "
+                f"it holds {total} steps of {label!r}, but the run has {self.total} of "
                 f"{self.label!r}"
             )
 
 
 class _Loop:
-    """The watch of one loop; ``state`` is None where it cannot be taken up in the middle."""
+    """The watch of one loop; ``state`` is None if the loop cannot be resumed midway."""
 
     def __init__(self, checkpoints: Checkpoints, shown: Watch, state: _State | None) -> None:
         self.checkpoints, self.shown, self.state = checkpoints, shown, state
@@ -157,7 +142,7 @@ class _Loop:
     def start(self) -> int:
         self.checkpoints._depth += 1
         self.shown.start()
-        done = 0 if self.state is None else self.state.put_back()
+        done = 0 if self.state is None else self.state.restore()
         if done:
             self.shown.step(done)
         return done
@@ -166,7 +151,7 @@ class _Loop:
         self.shown.step(done)
         stopping, due = self.checkpoints.stopping, self.checkpoints._due
         if self.state is not None and (stopping or due):
-            self.checkpoints._keep(self.state, done, write=True)
+            self.checkpoints._save(self.state, done, write=True)
         if stopping:
             self.checkpoints.write()
             raise KeyboardInterrupt
@@ -177,7 +162,7 @@ class _Loop:
     def finish(self) -> None:
         self.shown.finish()
         if self.state is not None:
-            self.checkpoints._keep(self.state, self.state.total, write=self.checkpoints._due)
+            self.checkpoints._save(self.state, self.state.total, write=self.checkpoints._due)
 
     def stop(self) -> None:
         self.checkpoints._depth -= 1
@@ -185,12 +170,12 @@ class _Loop:
 
 
 def _generators() -> dict[str, Any]:
-    """States of torch's own generators."""
+    """States of torch's global generators."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     return {"cpu": torch.get_rng_state(), "cuda": cuda}
 
 
-def _put_back_generators(state: dict[str, Any]) -> None:
+def _restore_generators(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["cpu"])
     if state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"])
@@ -198,9 +183,9 @@ def _put_back_generators(state: dict[str, Any]) -> None:
 
 @contextmanager
 def stopped_by_signals(checkpoints: Checkpoints) -> Iterator[None]:
-    """Let Ctrl-C or SIGTERM stop the block after the step that it is in; the second one at once.
+    """Let Ctrl-C or SIGTERM stop the block after the current step, and a second one immediately.
 
-    Outside the main thread, where no handlers can be set, signals are left alone.
+    Signals are left alone outside the main thread, where no handlers can be set.
     """
 
     def stop(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Work for a cluster: all that joblib shares out goes to the workers of a Dask scheduler."""
+"""Distribution of joblib tasks to the workers of a Dask scheduler."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,26 +9,27 @@ from joblib import parallel_config
 from bayestree import __version__
 from bayestree.tables import InputError
 
-PATIENCE = 10  # seconds for the scheduler to answer, and for a worker to be there
+TIMEOUT = 10  # seconds to wait for the scheduler, and for a worker
 
 
 @contextmanager
 def spread(scheduler: str | None) -> Iterator[None]:
-    """Send what joblib shares out in the block to a cluster.
+    """Send the joblib tasks of the block to a cluster.
 
-    These are the trees of a forest, the chains of NUTS, and the points of a sweep with their
-    folds. The numbers are the same as on one machine.
+    These are the trees of a forest, the chains of NUTS, and the points and folds of a sweep. The
+    numbers are the same as on one machine.
 
     Parameters
     ----------
     scheduler : str, optional
-        Address of a Dask scheduler, such as ``"tcp://10.0.0.1:8786"``; None is this machine.
-        A scheduler can run any code on its workers and on this machine: name only one's own.
+        Address of a Dask scheduler, such as ``"tcp://10.0.0.1:8786"``; None for this machine.
+        A scheduler can run arbitrary code on its workers and on this machine: use only trusted
+        ones.
 
     Raises
     ------
     InputError
-        If Dask is not installed, nobody answers at the address, there are no workers, or one of
+        If Dask is not installed, the address does not answer, there are no workers, or one of
         them has another version of this package.
     """
     if scheduler is None:
@@ -38,18 +39,18 @@ def spread(scheduler: str | None) -> Iterator[None]:
         from distributed import Client  # noqa: PLC0415 - it is optional
     except ImportError:
         raise InputError(
-            "a scheduler needs Dask: pip install 'bayestree[cluster]', or leave it out."
+            "a scheduler requires Dask: run pip install 'bayestree[cluster]', or omit it."
         ) from None
     try:
-        client = Client(scheduler, set_as_default=False, timeout=PATIENCE)
+        client = Client(scheduler, set_as_default=False, timeout=TIMEOUT)
     except (OSError, ValueError) as error:
         raise InputError(
             f"no Dask scheduler answers at {scheduler!r}; start one with `dask scheduler`, and "
-            "give the address that it says."
+            "specify the address that it prints."
         ) from error
     with client:
         try:
-            client.wait_for_workers(1, timeout=PATIENCE)
+            client.wait_for_workers(1, timeout=TIMEOUT)
         except TimeoutError as error:
             raise InputError(
                 f"the scheduler at {scheduler!r} has no workers; start one or more with `dask "
@@ -60,22 +61,22 @@ def spread(scheduler: str | None) -> Iterator[None]:
             with parallel_config("dask", client=client):
                 yield
         except OSError as error:
-            if error.errno is not None:  # of a file, not of Dask
+            if error.errno is not None:  # an error of a file, not of Dask
                 raise
             raise InputError(
-                f"the scheduler at {scheduler!r} or all of its workers are gone; start them, and "
-                "go on by the same command."
+                f"the scheduler at {scheduler!r} or all of its workers have stopped; restart them, "
+                "and resume with the same command."
             ) from error
 
 
 def _check_versions(client: Any) -> None:
-    """Refuse workers that would not find the same numbers, or none at all."""
+    """Refuse workers that have another version of this package, or none."""
     for address, found in client.run(_version, on_error="return").items():
         if found != __version__:
-            has = f"bayestree {found}" if isinstance(found, str) else "no bayestree to import"
+            has = f"bayestree {found}" if isinstance(found, str) else "no bayestree"
             raise InputError(
-                f"the worker {address} has {has}, and here it is {__version__}; install the same "
-                "version there."
+                f"the worker {address} has {has}, but this machine has {__version__}; install the "
+                "same version there."
             )
 
 

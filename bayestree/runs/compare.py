@@ -1,4 +1,4 @@
-"""Several runs on the same rows: which predicts better, and how sure that is."""
+"""Comparison of several runs on the same rows: which predicts better, and how certain that is."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ import pandas as pd
 import xarray as xr
 
 from bayestree._utils import arviz_compat
+from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics import Loo
 from bayestree.runs.held_out import Gap, HeldOut, held_out_scores
 from bayestree.runs.outputs import MOST_NUMBERS, has_draws
@@ -17,10 +18,10 @@ from bayestree.runs.rows import Prepared
 from bayestree.runs.store import Run
 from bayestree.tables import InputError
 
-SMALL = 4.0  # nats: differences of which nothing follows (Sivula, Magnusson and Vehtari 2020)
+SMALL = 4.0  # nats: smaller differences are inconclusive (Sivula, Magnusson and Vehtari 2020)
 CLEAR = 2.0  # standard errors
-MOST_BAD = 0.1  # of the rows, whose k may be too large
-WIDTH = 88  # of a line of text
+MOST_BAD = 0.1  # maximum share of rows whose k is too large
+WIDTH = 88  # characters per line of text
 LOO, HELD_OUT, NONE = "leave-one-out", "held-out rows", "none"
 
 
@@ -35,24 +36,24 @@ class Comparison:
 
         - ``elpd`` and ``se``: sum over the training rows of log p(y_i | the other rows), in nats,
           and its standard error; ``p_loo``, the effective number of parameters;
-        - ``difference`` and ``difference_se``: by how much this is below the best, and the
-          standard error of that, row by row; a negative difference is worse;
-        - ``weight``: by which the predictions of the runs, averaged, would predict best;
-        - ``bad_k``: share of the rows whose Pareto k is too large to be trusted;
+        - ``difference`` and ``difference_se``: difference of elpd from the best run (negative is
+          worse), and its standard error, computed row by row;
+        - ``weight``: stacking weight of the run's predictions in the best average of all runs;
+        - ``bad_k``: share of the rows whose Pareto k is too large for a reliable score;
         - ``held_out``: sum over the held-out rows of log p(y_i | the training rows), in nats, or
-          minus the squared errors where a run gives y no density; ``held_out_difference`` and
-          ``held_out_difference_se``: by how much this is below the first run, row by row;
+          the negative squared errors if a run has no density of y; ``held_out_difference`` and
+          ``held_out_difference_se``: difference from the first run, row by row;
         - scores on held-out rows: ``accuracy`` and ``log_loss``, or ``rmse`` and ``r2``;
         - ``leaves``.
 
-        Differences and weights by ``elpd`` are missing unless that is the ``basis``.
+        ``difference`` and ``weight`` are missing unless ``basis`` is "leave-one-out".
     basis : {"leave-one-out", "held-out rows", "none"}
-        What the runs are compared by: leave-one-out scores, if those of two runs or more are there
-        and none of them has more than 10 % of its rows with a k too large.
+        How the runs are compared: by leave-one-out scores if at least two runs have them and none
+        has more than 10 % of its rows with a k that is too large.
     scored_on : str
-        Of which rows the scores are.
+        The rows of the scores.
     remarks : tuple of str
-        What speaks against a figure, and what follows from the differences.
+        Reservations about the figures, and conclusions from the differences.
     """
 
     table: pd.DataFrame
@@ -61,13 +62,13 @@ class Comparison:
     remarks: tuple[str, ...]
 
     def __str__(self) -> str:
-        table = (
-            self.table if self.basis == LOO else self.table.drop(columns=["elpd", "se", "p_loo"])
-        )
-        shown = table.dropna(axis="columns", how="all").astype(object)
-        text = shown.map(_plain)
+        hidden = [] if self.basis == LOO else ["elpd", "se", "p_loo"]
+        shown = self.table.drop(columns=hidden).dropna(axis="columns", how="all").astype(object)
+        text = shown.map(_format)
         if "bad_k" in text:
-            text["bad_k"] = [_percent(share) for share in shown["bad_k"]]
+            text["bad_k"] = [
+                "" if np.isnan(share) else f"{100 * share:.0f} %" for share in shown["bad_k"]
+            ]
         remarks = [fill(one, WIDTH, subsequent_indent="  ") for one in self.remarks]
         legend = [f"scores on {self.scored_on}"]
         if self.basis != NONE:
@@ -76,17 +77,18 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
-    """Compare runs by leave-one-out cross-validation or, where that fails, by held-out rows.
+    """Compare runs by leave-one-out cross-validation or, if that is unreliable, by held-out rows.
 
-    PSIS-LOO (Vehtari, Gelman and Gabry 2017) by ArviZ's smoothing of importance ratios, on the
-    rows that all were fitted to; stacking weights are those of ``arviz.compare``. Where it cannot
-    be trusted, and for point estimates, the scores of the held-out rows are compared row by row.
+    PSIS-LOO (Vehtari, Gelman and Gabry 2017), with importance ratios smoothed by ArviZ, is
+    computed on the rows that all runs were fitted to; stacking weights are those of
+    ``arviz.compare``. If it is unreliable, and for point estimates, the scores of the held-out
+    rows are compared row by row.
 
     Parameters
     ----------
     runs : sequence of Run
-        Two or more, finished, of the same rows: the same table and target, the same rows held
-        out. Columns that are left out may differ.
+        Two or more finished runs on the same rows: the same table and target, and the same rows
+        held out. Dropped columns may differ.
 
     Returns
     -------
@@ -96,70 +98,72 @@ def compare(runs: Sequence[Run]) -> Comparison:
     Raises
     ------
     InputError
-        If there are fewer than two runs, one is not finished, their rows are not the same, or
-        cannot be read.
+        If there are fewer than two runs, one is not finished, or their rows differ or cannot be
+        read.
     """
     named = _named(runs)
     rows = _same_rows(named)
-    remarks: list[str] = []
-    scores: dict[str, Loo] = {}
-    for name, run in named.items():
-        found = _loo(run, rows[name])
-        if isinstance(found, Loo):
-            scores[name] = found
-        else:
-            remarks.append(f"{name}: no leave-one-out score: {found}")
+    results = {name: _loo(run, rows[name]) for name, run in named.items()}
+    scores = {name: found for name, found in results.items() if isinstance(found, Loo)}
+    remarks = [
+        f"{name}: no leave-one-out score: {found}"
+        for name, found in results.items()
+        if isinstance(found, str)
+    ]
     held = held_out_scores({name: run.estimator for name, run in named.items()}, rows)
     basis = _basis(scores, held)
     remarks += _reasons(basis, scores, held)
-    if basis == HELD_OUT and held is not None:
-        order = sorted(named, key=lambda name: -held.rows[name].sum())
-    else:
+    ranked = [] if held is None else sorted(named, key=lambda name: -held.rows[name].sum())
+    order = ranked
+    if basis != HELD_OUT:
         order = sorted(scores, key=lambda name: -scores[name].elpd)
         order += [name for name in named if name not in scores]
     weights = _weights(named, rows, scores) if basis == LOO else {}
-    each = {name: _line(named[name], name, order[0], scores, held, weights) for name in order}
-    table = pd.DataFrame.from_dict(each, orient="index").rename_axis("run")
-    remarks += _told(order[0], _gaps(order, basis, scores, held), basis, held)
-    if basis == LOO and held is not None and len(scores) < len(named):
-        ranked = sorted(named, key=lambda name: -held.rows[name].sum())
-        gaps = _gaps(ranked, HELD_OUT, scores, held)
-        remarks += _told(ranked[0], gaps, HELD_OUT, held)
-    sources = sorted({str(run.metrics["scored_on"]) for run in named.values()})
-    return Comparison(table, basis, " or ".join(sources), tuple(remarks))
+    lines = {name: _line(named[name], name, order[0], scores, held, weights) for name in order}
+    if basis == LOO:
+        by_row = {name: scores[name].elpd_row for name in order if name in scores}
+        remarks += _conclusions(by_row, in_nats=True)
+    if held is not None and (basis == HELD_OUT or len(scores) < len(named)):
+        by_row = {name: held.rows[name] for name in ranked}
+        remarks += _conclusions(by_row, in_nats=held.in_nats, where=" on the held-out rows")
+    return Comparison(
+        table=pd.DataFrame.from_dict(lines, orient="index").rename_axis("run"),
+        basis=basis,
+        scored_on=" or ".join(sorted({str(run.metrics["scored_on"]) for run in named.values()})),
+        remarks=tuple(remarks),
+    )
 
 
 def _basis(scores: Mapping[str, Loo], held: HeldOut | None) -> str:
-    """What the runs are compared by."""
-    if len(scores) > 1 and all(_bad(loo) <= MOST_BAD for loo in scores.values()):
+    if len(scores) > 1 and all(_bad_share(loo) <= MOST_BAD for loo in scores.values()):
         return LOO
     return NONE if held is None else HELD_OUT
 
 
-def _bad(loo: Loo) -> float:
+def _bad_share(loo: Loo) -> float:
     """Share of the rows whose k is too large."""
     return len(loo.bad_rows) / len(loo.k)
 
 
 def _reasons(basis: str, scores: Mapping[str, Loo], held: HeldOut | None) -> Iterator[str]:
-    """Why the runs are compared by this."""
+    """Why the runs are compared on this basis."""
     if basis == LOO:
         yield from (f"{name}: {loo.warning}" for name, loo in scores.items() if loo.warning)
         return
-    untrusted = [
+    unreliable = [
         f"{name} ({len(loo.bad_rows)} of {len(loo.k)} rows above {loo.good_k:.2f})"
         for name, loo in scores.items()
-        if _bad(loo) > MOST_BAD
+        if _bad_share(loo) > MOST_BAD
     ]
-    if untrusted:
+    if unreliable:
         yield (
             "Leave-one-out scores and stacking weights are not used, because Pareto k is too large "
-            f"for {', '.join(untrusted)}."
+            f"for {', '.join(unreliable)}."
         )
     if held is None:
         yield (
-            "Nothing tells the runs apart: no rows were held out. Fit them again with the same "
-            "test_fraction and seed, or with a test table."
+            "The runs cannot be compared because no rows were held out. Fit them again with the "
+            "same test_fraction and seed, or with a test table."
         )
     else:
         yield (
@@ -169,7 +173,7 @@ def _reasons(basis: str, scores: Mapping[str, Loo], held: HeldOut | None) -> Ite
 
 
 def _named(runs: Sequence[Run]) -> dict[str, Run]:
-    """Runs by the shortest ends of their paths that tell them apart."""
+    """Runs by the shortest ends of their paths that differ."""
     places = [run.folder for run in runs]
     if len(set(places)) < len(places):
         raise InputError("a run is compared with itself; name each folder once.")
@@ -182,50 +186,43 @@ def _named(runs: Sequence[Run]) -> dict[str, Run]:
     return dict(zip(names, runs, strict=True))
 
 
-# The same rows.
-
-
 def _same_rows(named: Mapping[str, Run]) -> dict[str, Prepared]:
-    """The rows of each run, once it is known that they are the same."""
-    names = [*named]
-    first = named[names[0]]
-    for name in names[1:]:
-        reason = _other_table(first, named[name])
-        if reason:
-            raise InputError(
-                f"{names[0]} and {name} were fitted to different rows and cannot be compared: "
-                f"{reason}."
-            )
+    """The rows of each run, provided that they are the same."""
+
+    def refuse(name: str, reason: str) -> InputError:
+        return InputError(
+            f"{first} and {name} were fitted to different rows and cannot be compared: {reason}."
+        )
+
+    first, *others = named
+    for name in others:
+        if reason := _table_difference(named[first], named[name]):
+            raise refuse(name, reason)
     rows = {name: run.rows() for name, run in named.items()}
-    one = rows[names[0]]
-    for name in names[1:]:
-        other = rows[name]
-        same = np.array_equal(one.rows_held, other.rows_held)
-        if not (same and np.array_equal(one.weights, other.weights)):
-            raise InputError(
-                f"{names[0]} and {name} were fitted to different rows and cannot be compared: "
-                "they hold out or weigh others; give both the same seed and test_fraction, or a "
-                "test table."
+    for name in others:
+        same = np.array_equal(rows[first].rows_held, rows[name].rows_held)
+        if not (same and np.array_equal(rows[first].weights, rows[name].weights)):
+            raise refuse(
+                name,
+                "their held-out rows or weights differ; use the same seed and test_fraction for "
+                "both, or a test table",
             )
     return rows
 
 
-def _other_table(one: Run, other: Run) -> str:
+def _table_difference(one: Run, other: Run) -> str:
     """How the tables of two runs differ; empty if they do not."""
-    prints = [
-        {name: found["sha256"] for name, found in run.manifest["data"].items()}
+    digests = [
+        {name: table["sha256"] for name, table in run.manifest["data"].items()}
         for run in (one, other)
     ]
-    if prints[0] != prints[1]:
+    if digests[0] != digests[1]:
         return "their tables differ"
     if one.target != other.target:
         return f"one predicts {one.target!r}, the other {other.target!r}"
     if one.task != other.task:
         return f"one is {one.task}, the other {other.task}"
     return ""
-
-
-# Scores.
 
 
 def _loo(run: Run, rows: Prepared) -> Loo | str:
@@ -236,8 +233,8 @@ def _loo(run: Run, rows: Prepared) -> Loo | str:
     n_draws = estimator.posterior_.n_chains * estimator.posterior_.n_draws
     if len(rows.X) * n_draws > MOST_NUMBERS:
         return (
-            f"{len(rows.X):,} rows of {n_draws} draws are too many for it; of so many rows those "
-            "that were held out tell enough."
+            f"{len(rows.X):,} rows times {n_draws} draws are too many; with this many rows the "
+            "held-out rows are sufficient."
         )
     try:
         found: Loo = estimator.loo(rows.X, rows.y, rows.weights)
@@ -250,18 +247,16 @@ def _weights(
     named: Mapping[str, Run], rows: Mapping[str, Prepared], scores: Mapping[str, Loo]
 ) -> dict[str, float]:
     """Stacking weights of the runs that have leave-one-out scores."""
-    if len(scores) < 2:
-        return {}
-    given = {}
+    inputs = {}
     for name, loo in scores.items():
-        own = rows[name]
-        made = named[name].estimator.to_arviz(
-            own.X, own.y, own.weights, groups=["posterior", "log_likelihood"]
+        X, y, weights = rows[name].X, rows[name].y, rows[name].weights
+        container = named[name].estimator.to_arviz(
+            X, y, weights, groups=["posterior", "log_likelihood"]
         )
-        terms = arviz_compat.group(made, "log_likelihood")["obs"]
-        each = terms.isel(chain=0, draw=0, drop=True)
-        given[name] = made, xr.DataArray(loo.elpd_row, coords=each.coords, dims=each.dims)
-    return arviz_compat.stacking_weights(given)
+        terms = arviz_compat.group(container, "log_likelihood")["obs"]
+        row = terms.isel(chain=0, draw=0, drop=True)
+        inputs[name] = container, xr.DataArray(loo.elpd_row, coords=row.coords, dims=row.dims)
+    return arviz_compat.stacking_weights(inputs)
 
 
 def _line(
@@ -272,61 +267,42 @@ def _line(
     held: HeldOut | None,
     weights: Mapping[str, float],
 ) -> dict[str, Any]:
-    """What the table says of a run; ``weights`` are there if leave-one-out scores are compared."""
+    """The row of a run in the table; ``weights`` are empty unless the basis is leave-one-out."""
     line = dict.fromkeys(
         ("elpd", "se", "p_loo", "difference", "difference_se", "weight", "bad_k"), np.nan
     )
     if name in scores:
         loo = scores[name]
-        line |= {"elpd": loo.elpd, "se": loo.se, "p_loo": loo.p_loo, "bad_k": _bad(loo)}
+        line |= {"elpd": loo.elpd, "se": loo.se, "p_loo": loo.p_loo, "bad_k": _bad_share(loo)}
         if weights:
-            behind = Gap.of(loo.elpd_row - scores[best].elpd_row)
-            line |= {"difference": behind.total, "difference_se": behind.se}
-            line |= {"weight": weights[name]}
+            gap = Gap.of(loo.elpd_row - scores[best].elpd_row)
+            line |= {"difference": gap.total, "difference_se": gap.se, "weight": weights[name]}
     if held is not None:
-        behind = Gap.of(held.rows[name] - held.rows[best])
+        gap = Gap.of(held.rows[name] - held.rows[best])
         line |= {"held_out": float(held.rows[name].sum())}
-        line |= {"held_out_difference": behind.total, "held_out_difference_se": behind.se}
+        line |= {"held_out_difference": gap.total, "held_out_difference_se": gap.se}
     metrics = run.metrics
-    own = ("accuracy", "log_loss") if run.task == "classification" else ("rmse", "r2")
-    return line | {key: metrics.get(key, np.nan) for key in own} | {"leaves": metrics["leaves"]}
+    keys = ("accuracy", "log_loss") if run.task == "classification" else ("rmse", "r2")
+    return line | {key: metrics.get(key, np.nan) for key in keys} | {"leaves": metrics["leaves"]}
 
 
-def _gaps(
-    order: Sequence[str], basis: str, scores: Mapping[str, Loo], held: HeldOut | None
-) -> dict[str, Gap]:
-    """How far each run is behind the first, by the basis."""
-    best, *others = order
-    if basis == LOO:
-        own = scores[best].elpd_row
-        return {name: Gap.of(own - scores[name].elpd_row) for name in others if name in scores}
-    if held is None:
-        return {}
-    return {name: Gap.of(held.rows[best] - held.rows[name]) for name in others}
-
-
-def _told(
-    best: str, gaps: Mapping[str, Gap], basis: str, held: HeldOut | None = None
+def _conclusions(
+    by_row: Mapping[str, FloatArray], *, in_nats: bool, where: str = ""
 ) -> Iterator[str]:
-    """What follows from the differences."""
-    nats = basis == LOO or held is None or held.measure.endswith("nats")
-    rows = "" if basis == LOO else " on the held-out rows"
-    for name, gap in gaps.items():
-        unit = "nats" if nats else "in squared error"
-        by = f"{gap.total:.4g} {unit} (standard error {gap.se:.2g})"
-        if (nats and gap.total < SMALL) or not gap.total >= CLEAR * gap.se:
-            yield f"{best} and {name} cannot be told apart{rows}: they differ by {by}."
+    """What follows from the differences between the scores of the first run and the others."""
+    best, *others = by_row
+    for name in others:
+        gap = Gap.of(by_row[best] - by_row[name])
+        unit = "nats" if in_nats else "in squared error"
+        size = f"{gap.total:.4g} {unit} (standard error {gap.se:.2g})"
+        if (in_nats and gap.total < SMALL) or not gap.total >= CLEAR * gap.se:
+            yield f"{best} and {name} cannot be distinguished{where}: they differ by {size}."
         else:
-            yield f"{best} predicts better than {name}{rows}, by {by}."
+            yield f"{best} predicts better than {name}{where}, by {size}."
 
 
-def _percent(share: float) -> str:
-    """A share for a person; empty where there is none."""
-    return "" if np.isnan(share) else f"{100 * share:.0f} %"
-
-
-def _plain(value: Any) -> str:
-    """A number for a person; empty where there is none."""
+def _format(value: Any) -> str:
+    """A value as text; empty if it is missing."""
     if isinstance(value, float):
         return "" if np.isnan(value) else f"{value:.4g}"
     return str(value)

@@ -1,4 +1,4 @@
-"""What can be trusted of a run, in plain words."""
+"""Which results of a run can be trusted."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +24,7 @@ from bayestree.runs.scores import LEVEL
 from bayestree.runs.store import Run
 from bayestree.tables import InputError
 
-MOST_ROWS = 10_000  # of the held-out ones, evenly spread, on which predictions are judged
+MOST_ROWS = 10_000  # maximum number of held-out rows on which predictions are judged
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Diagnosis:
     Attributes
     ----------
     how : str
-        What was done, as in ``"nuts, 4 chains of 200 draws"``.
+        The inference, as in ``"nuts, 4 chains of 200 draws"``.
     checks : Convergence
-        What can be trusted, and the checks that were made; none of a point estimate.
+        Conclusions and checks; there are no checks of a point estimate.
     """
 
     how: str
@@ -44,12 +44,12 @@ class Diagnosis:
 
     @property
     def converged(self) -> Settled:
-        """Whether the inference has converged; ``"nothing to judge"`` of a point estimate."""
+        """Whether the inference has converged; ``"nothing to judge"`` for a point estimate."""
         return self.checks.settled
 
     @property
     def passes(self) -> bool:
-        """Whether nothing speaks against the inference: what the exit code says."""
+        """Whether no check failed, which the exit code reports."""
         return self.converged in ("yes", "doubtful", "nothing to judge")
 
     def __str__(self) -> str:
@@ -57,12 +57,12 @@ class Diagnosis:
 
 
 def diagnose(run: Run) -> Diagnosis:
-    """Judge a run by its draws, by what its inference recorded and by its predictions.
+    """Judge a run by its draws, the statistics of its inference and its predictions.
 
     Parameters
     ----------
     run : Run
-        The table that it was fitted to is not needed.
+        The table that it was fitted to need not exist.
 
     Returns
     -------
@@ -76,14 +76,14 @@ def diagnose(run: Run) -> Diagnosis:
     """
     estimator, held_out = run.estimator, _held_out(run)
     if has_draws(estimator) and hasattr(estimator, "check_convergence"):
-        found = replace(estimator.check_convergence(), held_out=held_out)
+        checks = replace(estimator.check_convergence(), held_out=held_out)
     else:
-        found = Convergence((), (), pd.DataFrame(), "point", held_out)
-    return Diagnosis(_how(run), found)
+        checks = Convergence((), (), pd.DataFrame(), "point", held_out)
+    return Diagnosis(_inference(run), checks)
 
 
 def _held_out(run: Run) -> HeldOut | None:
-    """Calibration of its predictions of held-out rows; None where it wrote none."""
+    """Calibration of the predictions of held-out rows; None if there are none."""
     path = run.folder / PREDICTIONS
     if not path.is_file() or not (run.folder / METRICS).is_file():
         return None
@@ -91,26 +91,26 @@ def _held_out(run: Run) -> HeldOut | None:
         return None
     try:
         table = pq.read_table(path)
-        # By place: a target may have the name of another column.
+        # By position, because the target may be named like another column.
         _, y, _, *others = (column.to_numpy() for column in table.columns)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{str(path)!r} was changed after it was written; fit again.") from error
-    some = spread(len(y), MOST_ROWS)
+    kept = spread(len(y), MOST_ROWS)
     if run.task == "regression":
-        if not others:  # a tree without a model of y
+        if not others:  # the tree has no model of y
             return None
         low, high = others
-        return held_out_values(y[some], low[some], high[some], LEVEL)
+        return held_out_values(y[kept], low[kept], high[kept], LEVEL)
     classes = run.estimator.classes_
-    some = some[np.isin(y[some], classes)]
-    if len(some) == 0:
+    kept = kept[np.isin(y[kept], classes)]
+    if len(kept) == 0:
         return None
-    probability = np.stack(others, axis=1)[some]
-    return held_out_classes(calibration(y[some], probability, classes=classes))
+    probability = np.stack(others, axis=1)[kept]
+    return held_out_classes(calibration(y[kept], probability, classes=classes))
 
 
-def _how(run: Run) -> str:
-    """The inference, and what it drew."""
+def _inference(run: Run) -> str:
+    """The tree, its inference and number of draws, in words."""
     posterior: Any = getattr(run.estimator, "posterior_", None)
     if posterior is None:
         return f"{run.file.tree}: a forest of {len(run.estimator.estimators_)} trees"

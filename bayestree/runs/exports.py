@@ -1,4 +1,4 @@
-"""The tree of a run, in a form that other programs and people read."""
+"""The tree of a run in formats for other programs and for people."""
 
 import inspect
 from collections.abc import Callable
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.draws import spread
 from bayestree.report.dot import export_dot
 from bayestree.report.json import export_json
@@ -26,21 +26,14 @@ WRITERS: dict[str, Callable[..., str | bytes]] = {
     "onnx": export_onnx,
 }
 SUFFIXES = {".txt": "text", ".json": "json", ".dot": "dot", ".gv": "dot", ".onnx": "onnx"}
-COMPARED = 10_000  # rows of the data at which a model is compared, evenly spread
-MADE_UP = 1000  # where there are none
+COMPARED = 10_000  # maximum number of rows on which an ONNX model is compared
+SIMULATED = 1000  # number of simulated rows if the data is unavailable
 
 
 class Checked(NamedTuple):
-    """A comparison of an ONNX model with the tree.
+    """A comparison of an ONNX model with the tree, by numbers of rows and their origin.
 
-    Attributes
-    ----------
-    rows : int
-        Number of them that were compared.
-    at_border : int
-        Those that fall on the other side of a split within rounding.
-    source : str
-        Where the rows are from.
+    ``at_border`` counts rows that fall on the other side of a split because of rounding.
     """
 
     rows: int
@@ -49,12 +42,12 @@ class Checked(NamedTuple):
 
 
 def format_of(name: str | None, out: Path | None) -> str:
-    """The format of an export: by its name, else by that of the file, else text.
+    """The format of an export: the given one, else by the name of the file, else text.
 
     Raises
     ------
     InputError
-        If neither tells.
+        If the name of the file does not indicate a format.
     """
     if name is not None:
         return name
@@ -62,22 +55,21 @@ def format_of(name: str | None, out: Path | None) -> str:
         return "text"
     if out.suffix not in SUFFIXES:
         raise InputError(
-            f"--out {str(out)!r} does not tell the format; end it in {', '.join(SUFFIXES)}, or add "
-            f"--format, one of {', '.join(WRITERS)}."
+            f"--out {str(out)!r} does not indicate the format; end it in {', '.join(SUFFIXES)}, or "
+            f"add --format with one of {', '.join(WRITERS)}."
         )
     return SUFFIXES[out.suffix]
 
 
 def exported(estimator: Any, kind: str, **limits: int | None) -> str | bytes:
-    """A fitted tree in one of the formats.
+    """Export a fitted tree in one of the formats.
 
     Parameters
     ----------
     estimator : a fitted estimator
     kind : {"text", "rules", "json", "dot", "onnx"}
     **limits : int, optional
-        ``max_features``, ``max_facets`` and ``decimals``, where they are not those of the format
-        itself.
+        ``max_features``, ``max_facets`` and ``decimals``; None for the defaults of the format.
 
     Returns
     -------
@@ -86,27 +78,26 @@ def exported(estimator: Any, kind: str, **limits: int | None) -> str | bytes:
     Raises
     ------
     InputError
-        If the format cannot hold this tree, has no such limit, or needs a package that is not
-        installed.
+        If the format cannot represent this tree, has no such limit, or requires a package that is
+        not installed.
     """
     writer = WRITERS[kind]
-    given = {name: value for name, value in limits.items() if value is not None}
-    foreign = given.keys() - inspect.signature(writer).parameters.keys()
+    limits = {name: value for name, value in limits.items() if value is not None}
+    foreign = limits.keys() - inspect.signature(writer).parameters.keys()
     if foreign:
-        raise InputError(
-            f"{kind} shows all of the tree: leave out --{min(foreign).replace('_', '-')}."
-        )
+        option = min(foreign).replace("_", "-")
+        raise InputError(f"the format {kind} always shows the whole tree; omit --{option}.")
     try:
-        return writer(estimator, **given)
+        return writer(estimator, **limits)
     except (TypeError, ValueError, ImportError) as error:
         raise InputError(f"{kind}: {error}") from error
 
 
 def checked(content: bytes, folder: Path, estimator: Any) -> Checked:
-    """Run an ONNX model on rows of its run, at most 10,000, and compare it with the tree.
+    """Compare an ONNX model with its tree on at most 10,000 rows of its run.
 
-    Where the rows cannot be had again, or there is no run around the model, rows are made up
-    about where those of the fit were.
+    If the rows are unavailable, or the model does not belong to a run, rows with a similar
+    location and scale are simulated.
 
     Raises
     ------
@@ -119,15 +110,15 @@ def checked(content: bytes, folder: Path, estimator: Any) -> Checked:
     return Checked(len(X), check_onnx(content, estimator, X), source)
 
 
-def _rows(folder: Path, estimator: Any) -> tuple[NDArray[np.float64], str]:
+def _rows(folder: Path, estimator: Any) -> tuple[FloatArray, str]:
     if (folder / MANIFEST).is_file():
         try:
             rows = open_run(folder).rows()
         except (InputError, OSError):
-            pass  # the data has gone, or is another by now
+            pass  # the data is missing or has changed
         else:
             X = rows.X.iloc[spread(len(rows.X), COMPARED)]
             return X.to_numpy(dtype=np.float64), "training rows"
     tree = getattr(estimator, "estimators_", [estimator])[0].tree_
-    normal = np.random.default_rng(0).normal(size=(MADE_UP, tree.n_features))
-    return tree.center + tree.scale * normal, "rows that were made up"
+    normal = np.random.default_rng(0).normal(size=(SIMULATED, tree.n_features))
+    return tree.center + tree.scale * normal, "simulated rows"

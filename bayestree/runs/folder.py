@@ -1,10 +1,9 @@
-"""A run's folder: the names of its files, who may write to it, and what it says of itself."""
+"""The folder of a run: names of its files, locking, and its manifest."""
 
 import json
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -14,17 +13,15 @@ from typing import Annotated, Any, ClassVar
 from filelock import FileLock, Timeout
 from pydantic import AfterValidator, BaseModel
 
-from bayestree._utils.write import naming, write_whole
+from bayestree._utils.write import write_whole
 from bayestree.tables import InputError
 
 RUN, MANIFEST, LOG, LOCK = "run.toml", "manifest.json", "run.log", ".lock"
 MODEL, COLUMNS, TREE, FACETS = "model.safetensors", "columns.json", "tree.txt", "facets.csv"
 METRICS, DRAWS, PREDICTIONS = "metrics.json", "posterior.nc", "predictions.parquet"
-REPORT, CHECKPOINTS, ROWS = "report.html", "checkpoints", "rows"  # ROWS: only ever drafts
+REPORT, CHECKPOINTS, ROWS = "report.html", "checkpoints", "rows"  # ROWS exists only as a draft
 RESULTS = (MODEL, COLUMNS, TREE, FACETS, METRICS, DRAWS, PREDICTIONS, REPORT)
-OWN = (RUN, MANIFEST, LOG, LOCK, *RESULTS, ROWS)  # whose drafts are known by their names
-
-CHECKPOINT = re.compile(r"\.?\d{4}\.safetensors(\..+)?")  # or the draft of one
+CHECKPOINT = re.compile(r"\.?\d{4}\.safetensors(\..+)?")  # or its draft
 
 
 class _Table(BaseModel):
@@ -35,7 +32,7 @@ class _Table(BaseModel):
 
 
 class _Manifest(BaseModel):
-    """What every manifest says; it may say more."""
+    """Required entries of a manifest; it may have others."""
 
     status: str
     started: Annotated[str, AfterValidator(datetime.fromisoformat)]
@@ -55,7 +52,7 @@ class RunFolder:
         Absolute; it need not exist yet.
     """
 
-    own: ClassVar[tuple[str, ...]] = OWN
+    file_names: ClassVar[tuple[str, ...]] = (RUN, MANIFEST, LOG, LOCK, *RESULTS, ROWS)
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -67,7 +64,7 @@ class RunFolder:
         return repr(str(self.path))
 
     def check(self) -> None:
-        """Refuse a place where no folder can be.
+        """Refuse a path where no folder can be created.
 
         Raises
         ------
@@ -75,23 +72,23 @@ class RunFolder:
         """
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"the folder {self} is a file; name another.")
-        ground = next(place for place in (self.path, *self.path.parents) if place.exists())
-        if not (ground.is_dir() and os.access(ground, os.W_OK)):
-            raise InputError(f"the folder {self} cannot be written: {str(ground)!r} is closed.")
+        parent = next(place for place in (self.path, *self.path.parents) if place.exists())
+        if not (parent.is_dir() and os.access(parent, os.W_OK)):
+            raise InputError(f"the folder {self} cannot be written: {str(parent)!r} is read-only.")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep every other process from writing to the folder, which is made if need be.
+        """Lock the folder, which is created if necessary, against other processes.
 
-        The lock goes with the process, however that ends. A folder that was made for the block
-        and holds nothing after it is removed.
+        The lock is released when the process ends, however that happens. Folders created by this
+        method are removed after the block if they are empty.
 
         Raises
         ------
         InputError
-            If another process has it.
+            If another process holds the lock.
         """
-        made = [place for place in (self.path, *self.path.parents) if not place.exists()]
+        created = [place for place in (self.path, *self.path.parents) if not place.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self / LOCK, timeout=0)
         try:
@@ -100,29 +97,29 @@ class RunFolder:
         except Timeout:
             raise InputError(f"another process is writing to the folder {self}.") from None
         finally:
-            _remove_empty(made)
+            _remove_empty(created)
 
     def is_new(self) -> bool:
-        """Whether there is nothing yet, but for what a run leaves that was killed as it began."""
-        return not self.path.is_dir() or all(map(self._is_nothing, self.path.iterdir()))
+        """Whether there are no files except what a run killed at its start may leave."""
+        return not self.path.is_dir() or all(map(self._is_ignorable, self.path.iterdir()))
 
     def is_run(self) -> bool:
-        """Whether a run was begun here."""
+        """Whether the folder holds a run."""
         return (self / MANIFEST).is_file()
 
     def clear(self) -> None:
-        """Remove what a run made, and drafts that a killed process left; others stay.
+        """Remove the results of a run and the drafts of killed processes; other files stay.
 
-        The run file stays as well, until another takes its place: it may be the only one.
+        The run file, which may be the only copy, stays until it is replaced.
         """
-        # the manifest first: what is left of a run that is being removed is none
+        # The manifest first, so that a partly removed run is no longer taken for one.
         for name in (MANIFEST, *RESULTS, LOG):
             _remove(self / name)
         self.clear_checkpoints()
-        self.sweep()
+        self.remove_drafts()
 
     def clear_checkpoints(self) -> None:
-        """Remove the states of loops, and their folder if it held nothing else."""
+        """Remove the checkpoints of loops, and their folder if it is empty then."""
         place = self / CHECKPOINTS
         if not place.is_dir():
             return
@@ -132,23 +129,23 @@ class RunFolder:
         if not any(place.iterdir()):
             place.rmdir()
 
-    def sweep(self) -> None:
-        """Remove drafts of files that a killed process left."""
+    def remove_drafts(self) -> None:
+        """Remove the drafts of files that killed processes left behind."""
         for place in self.path.iterdir():
             if self._is_draft(place):
                 _remove(place)
 
     def read_manifest(self) -> dict[str, Any]:
-        """What the folder says of its run.
+        """Read and check the manifest.
 
         Raises
         ------
         InputError
-            If it is no folder of a run, or its manifest was changed by hand.
+            If this is not the folder of a run, or the manifest was edited.
         """
         path = self / MANIFEST
         if not path.is_file():
-            raise InputError(f"{self} has no {MANIFEST}; give the folder of a run.")
+            raise InputError(f"{self} has no {MANIFEST}; specify the folder of a run.")
         try:
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             _Manifest.model_validate(found, strict=True)
@@ -157,27 +154,16 @@ class RunFolder:
         return found
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write a file of JSON, whole or not at all."""
+        """Write a JSON file atomically."""
         write_whole(self / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
-    @contextmanager
-    def draft(self, name: str) -> Iterator[Path]:
-        """A path to write a file to, which gets its name when the block ends without an error."""
-        whole = self / name
-        with naming(whole), tempfile.TemporaryDirectory(dir=self.path, prefix=f".{name}.") as place:
-            path = Path(place) / name
-            yield path
-            with path.open("rb+") as written:
-                os.fsync(written.fileno())  # else a power cut may leave the name without content
-            path.replace(whole)
-
-    def _is_nothing(self, path: Path) -> bool:
-        """Whether a file may be there before anything is begun."""
+    def _is_ignorable(self, path: Path) -> bool:
+        """Whether a file may exist in a new folder."""
         return path.name in (LOCK, LOG) or self._is_draft(path)
 
     def _is_draft(self, path: Path) -> bool:
-        """Whether a name is that of an own file before it is whole."""
-        return any(path.name.startswith(f".{name}.") for name in self.own)
+        """Whether a file is the unfinished draft of one of the folder's files."""
+        return any(path.name.startswith(f".{name}.") for name in self.file_names)
 
 
 def _remove(path: Path) -> None:
@@ -188,7 +174,7 @@ def _remove(path: Path) -> None:
 
 
 def _remove_empty(places: list[Path]) -> None:
-    """Remove folders, the innermost first, for as long as they hold nothing but a lock."""
+    """Remove folders, the innermost first, while they hold nothing but a lock."""
     for place in places:
         if any(file.name != LOCK for file in place.iterdir()):
             return

@@ -1,4 +1,4 @@
-"""Scores of held-out rows, row by row, by which runs are compared in pairs."""
+"""Row-by-row scores of held-out rows, for paired comparisons of runs."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,38 +10,44 @@ from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray
 from bayestree.runs.outputs import MOST_NUMBERS
 from bayestree.runs.rows import Prepared
-from bayestree.runs.scores import TINY, said_of
+from bayestree.runs.scores import TINY, predict_rows
 
 
 class Gap(NamedTuple):
-    """By how much one run predicts better than another, and the standard error of that."""
+    """Total difference between the scores of two runs, and its standard error."""
 
     total: float
     se: float
 
     @classmethod
-    def of(cls, rows: FloatArray) -> "Gap":
-        """The gap by the differences of the rows."""
-        n = len(rows)
-        return cls(float(rows.sum()), float(np.sqrt(n) * rows.std(ddof=1)) if n > 1 else np.nan)
+    def of(cls, differences: FloatArray) -> "Gap":
+        """The gap, given the differences of the rows."""
+        n = len(differences)
+        se = float(np.sqrt(n) * differences.std(ddof=1)) if n > 1 else np.nan
+        return cls(float(differences.sum()), se)
 
 
 class HeldOut(NamedTuple):
-    """Scores of the held-out rows by run, the higher the better, and what they are."""
+    """Scores of the held-out rows by run (higher is better), and their kind."""
 
-    measure: str
+    in_nats: bool
     rows: Mapping[str, FloatArray]
 
     @property
+    def measure(self) -> str:
+        """The kind of the scores, in words."""
+        return "log score, in nats" if self.in_nats else "squared error"
+
+    @property
     def n_rows(self) -> int:
-        """How many rows were scored."""
+        """Number of scored rows."""
         return len(next(iter(self.rows.values())))
 
 
 def held_out_scores(
     estimators: Mapping[str, Any], prepared: Mapping[str, Prepared]
 ) -> HeldOut | None:
-    """Log scores of the held-out rows, or squared errors where a run gives y no density.
+    """Log scores of the held-out rows, or squared errors if a run has no density of y.
 
     Returns
     -------
@@ -50,41 +56,38 @@ def held_out_scores(
     """
     if not all(rows.held_out for rows in prepared.values()):
         return None
-    found = {name: _log_scores(one, prepared[name]) for name, one in estimators.items()}
-    logs = {name: rows for name, rows in found.items() if rows is not None}
-    if len(logs) == len(found):
-        return HeldOut("log score, in nats", logs)
-    errors = {name: _squared_errors(one, prepared[name]) for name, one in estimators.items()}
-    return HeldOut("squared error", errors)
+    scores = {name: _log_scores(one, prepared[name]) for name, one in estimators.items()}
+    logs = {name: rows for name, rows in scores.items() if rows is not None}
+    if len(logs) == len(scores):
+        return HeldOut(True, logs)
+    errors: dict[str, FloatArray] = {
+        name: -_weights(rows) * (estimators[name].predict(rows.X_held) - rows.y_held) ** 2
+        for name, rows in prepared.items()
+    }
+    return HeldOut(False, errors)
 
 
 def _log_scores(estimator: Any, rows: Prepared) -> FloatArray | None:
     """The weighted log p(y) of each held-out row, given the training rows."""
     if hasattr(estimator, "classes_"):
-        _, own = said_of(estimator, rows.X_held, rows.y_held)
-        return _weights(rows) * np.log(np.maximum(own, TINY))
+        _, probability = predict_rows(estimator, rows.X_held, rows.y_held)
+        return _weights(rows) * np.log(np.maximum(probability, TINY))
     posterior = getattr(estimator, "posterior_", None)
     if posterior is None or not hasattr(estimator, "to_arviz"):
         return None
     n_draws = posterior.n_chains * posterior.n_draws
     if posterior.model.likelihood.plug_in or len(rows.X_held) * n_draws > MOST_NUMBERS:
         return None
-    made = estimator.to_arviz(
+    container = estimator.to_arviz(
         rows.X_held, rows.y_held, _weights(rows), groups=["posterior", "log_likelihood"]
     )
-    terms = (
-        arviz_compat.group(made, "log_likelihood")["obs"].transpose("chain", "draw", ...).to_numpy()
-    )
-    found: FloatArray = logsumexp(terms.reshape(n_draws, -1), axis=0) - np.log(n_draws)
-    return found
-
-
-def _squared_errors(estimator: Any, rows: Prepared) -> FloatArray:
-    errors: FloatArray = (estimator.predict(rows.X_held) - rows.y_held) ** 2
-    return -_weights(rows) * errors
+    terms = arviz_compat.group(container, "log_likelihood")["obs"]
+    by_draw = terms.transpose("chain", "draw", ...).to_numpy().reshape(n_draws, -1)
+    scores: FloatArray = logsumexp(by_draw, axis=0) - np.log(n_draws)
+    return scores
 
 
 def _weights(rows: Prepared) -> FloatArray:
-    """Weights of the held-out rows; where all are zero, each counts once."""
+    """Weights of the held-out rows; 1 if all are zero."""
     weights = rows.weights_held
     return weights if weights.any() else np.ones_like(weights)

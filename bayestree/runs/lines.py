@@ -1,4 +1,4 @@
-"""How a run goes on, in plain lines: for pipes, files and logs."""
+"""Progress of a run in plain lines: for pipes, files and logs."""
 
 import time
 from collections.abc import Callable
@@ -7,27 +7,28 @@ from pathlib import Path
 
 from bayestree._utils.progress import Hidden, Parts, Watch
 from bayestree._utils.write import naming
+from bayestree.runs.progress import Display
 
-EVERY = 10.0  # seconds between lines on a loop
+EVERY = 10.0  # seconds between two lines about a loop
 
 
-class Lines:
-    """Plain lines: for files, pipes and logs.
+class Lines(Display):
+    """Plain lines for files, pipes and logs.
 
     Parameters
     ----------
     write : callable
-        Takes a line.
+        Receives a line.
     every : float
-        Seconds between two lines on the same loop.
+        Seconds between two lines about the same loop.
     """
 
     def __init__(self, write: Callable[[str], None], *, every: float = EVERY) -> None:
         self.write, self.every = write, every
-        self.now = ""  # the stage
+        self.current_stage = ""
 
     def stage(self, name: str) -> None:
-        self.now = name
+        self.current_stage = name
         self.write(name)
 
     def say(self, text: str) -> None:
@@ -37,18 +38,16 @@ class Lines:
         self.write(f"warning: {text}")
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        return _Told(self, label, total) if show else Hidden()
-
-    def close(self) -> None: ...
+        return _LoopInLines(self, label, total) if show else Hidden()
 
 
-class Loop:
-    """How far a loop is."""
+class Loop(Hidden):
+    """The state of a loop, in words."""
 
     def __init__(self, label: str, total: int) -> None:
         self.label, self.total = label, total
-        self.done, self.words, self.finished = 0, "", False
-        self.before = 0  # steps that were done when the loop was taken up
+        self.done, self.text, self.finished = 0, "", False
+        self.resumed_at = 0  # steps that were done before the loop was resumed
 
     def start(self) -> int:
         self.started = time.monotonic()
@@ -56,35 +55,33 @@ class Loop:
 
     def step(self, done: int) -> None:
         if self.done == 0:
-            self.before = done - 1
+            self.resumed_at = done - 1
         self.done = done
 
     def note(self, text: str) -> None:
-        self.words = text
+        self.text = text
 
     def finish(self) -> None:
         self.finished = True
 
-    def stop(self) -> None: ...
-
-    def so_far(self) -> str:
-        """Steps, numbers, and the time that is left."""
+    def progress(self) -> str:
+        """Steps, latest note and time left."""
         passed = time.monotonic() - self.started
-        left = passed / max(self.done - self.before, 1) * (self.total - self.done)
-        return self._told(f"{self.done} of {self.total}", f"{clock(left)} left")
+        left = passed / max(self.done - self.resumed_at, 1) * (self.total - self.done)
+        return self._line(f"{self.done} of {self.total}", f"{clock(left)} left")
 
-    def at_the_end(self) -> str:
-        """Steps, numbers, and the time that it took."""
-        left_off = not self.finished and self.done < self.total
-        steps = f"{self.done} of {self.total}" if left_off else str(self.done)
-        return self._told(f"{steps} steps", clock(time.monotonic() - self.started))
+    def result(self) -> str:
+        """Steps, latest note and time taken."""
+        interrupted = not self.finished and self.done < self.total
+        steps = f"{self.done} of {self.total}" if interrupted else str(self.done)
+        return self._line(f"{steps} steps", clock(time.monotonic() - self.started))
 
-    def _told(self, steps: str, seconds: str) -> str:
-        return ", ".join(filter(None, (f"{self.label} {steps}", self.words, seconds)))
+    def _line(self, steps: str, seconds: str) -> str:
+        return ", ".join(filter(None, (f"{self.label} {steps}", self.text, seconds)))
 
 
-class _Told(Loop):
-    """A loop in lines: one every so often, and one at its end."""
+class _LoopInLines(Loop):
+    """A loop in lines: one at intervals, and one at its end."""
 
     def __init__(self, lines: Lines, label: str, total: int) -> None:
         super().__init__(label, total)
@@ -92,33 +89,28 @@ class _Told(Loop):
 
     def start(self) -> int:
         done = super().start()
-        self.told = self.started
+        self.written = self.started
         return done
 
     def step(self, done: int) -> None:
         super().step(done)
-        if time.monotonic() - self.told >= self.lines.every:
-            self.told = time.monotonic()
-            self._tell(self.so_far())
+        if time.monotonic() - self.written >= self.lines.every:
+            self.written = time.monotonic()
+            self._write(self.progress())
 
     def stop(self) -> None:
-        self._tell(self.at_the_end())
+        self._write(self.result())
 
-    def _tell(self, text: str) -> None:
-        self.lines.write(f"{self.lines.now}: {text}")
+    def _write(self, text: str) -> None:
+        self.lines.write(f"{self.lines.current_stage}: {text}")
 
 
 class LogFile(Lines):
-    """Lines with their times, at the end of a file.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """Lines with their times, appended to a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # unbuffered: what could not be written is not tried again when the file is closed
+        # Unbuffered: lines that could not be written are not retried when the file is closed.
         self.file = path.open("ab", buffering=0)
         super().__init__(self._log)
 
@@ -132,7 +124,7 @@ class LogFile(Lines):
 
 
 def clock(seconds: float) -> str:
-    """Seconds as minutes and seconds, or hours before them."""
+    """Seconds as ``minutes:seconds``, or ``hours:minutes:seconds``."""
     whole = round(seconds)
     hours, rest = divmod(whole, 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

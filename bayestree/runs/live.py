@@ -1,4 +1,4 @@
-"""How a run goes on, live on a terminal."""
+"""Progress of a run as bars on a terminal."""
 
 import time
 
@@ -17,15 +17,16 @@ from rich.progress import (
 
 from bayestree._utils.progress import Hidden, Parts, Watch
 from bayestree.runs.lines import Loop, clock
+from bayestree.runs.progress import Display
 
 
-class Live:
-    """Bars on a terminal: the stage, and each loop with its numbers and the time left.
+class Live(Display):
+    """The current stage, and a bar for each loop with its latest note and the time left.
 
     Parameters
     ----------
     console : rich.console.Console, optional
-        By default that of standard error.
+        By default standard error.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -33,47 +34,48 @@ class Live:
         self.progress = Progress(
             SpinnerColumn(finished_text=" "),
             TextColumn("{task.description}"),
-            _OfLoops(BarColumn(bar_width=24)),
-            _OfLoops(MofNCompleteColumn()),
+            _LoopColumn(BarColumn(bar_width=24)),
+            _LoopColumn(MofNCompleteColumn()),
             TextColumn("[cyan]{task.fields[note]}"),
-            _OfLoops(TimeRemainingColumn(compact=True)),
-            _OfLoops(TextColumn("left")),
+            _LoopColumn(TimeRemainingColumn(compact=True)),
+            _LoopColumn(TextColumn("left")),
             console=self.console,
             transient=True,
         )
-        self.now: tuple[str, TaskID, float] | None = None  # the stage, since when
+        self.current_stage: tuple[str, TaskID, float] | None = None  # name, task and start
 
     def stage(self, name: str) -> None:
         self.progress.start()
         self._end_stage()
         task = self.progress.add_task(f"[bold]{name}", total=None, note="")
-        self.now = (name, task, time.monotonic())
+        self.current_stage = (name, task, time.monotonic())
 
     def say(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._print(text)
 
     def warn(self, text: str) -> None:
-        self.console.print(
-            f"warning: {text}", markup=False, highlight=False, soft_wrap=True, style="yellow"
-        )
+        self._print(f"warning: {text}", style="yellow")
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        return _Shown(self, label, total) if show else Hidden()
+        return _LiveLoop(self, label, total) if show else Hidden()
 
     def close(self) -> None:
         self._end_stage()
         self.progress.stop()
 
+    def _print(self, text: str, style: str | None = None) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True, style=style)
+
     def _end_stage(self) -> None:
-        if self.now is not None:
-            name, task, since = self.now
+        if self.current_stage is not None:
+            name, task, started = self.current_stage
             self.progress.remove_task(task)
-            self.say(f"{name} {clock(time.monotonic() - since)}")
-            self.now = None
+            self.say(f"{name} {clock(time.monotonic() - started)}")
+            self.current_stage = None
 
 
-class _OfLoops(ProgressColumn):
-    """A column for loops, which have a number of steps; stages have none."""
+class _LoopColumn(ProgressColumn):
+    """A column that is empty for stages, which have no number of steps."""
 
     def __init__(self, column: ProgressColumn) -> None:
         super().__init__()
@@ -83,8 +85,8 @@ class _OfLoops(ProgressColumn):
         return "" if task.total is None else self.column.render(task)
 
 
-class _Shown(Loop):
-    """A loop on a terminal: a bar while it goes on, a line at its end."""
+class _LiveLoop(Loop):
+    """A loop on a terminal: a bar while it runs, a line at its end."""
 
     def __init__(self, live: Live, label: str, total: int) -> None:
         super().__init__(label, total)
@@ -104,4 +106,4 @@ class _Shown(Loop):
 
     def stop(self) -> None:
         self.live.progress.remove_task(self.task)
-        self.live.say(f"  {self.at_the_end()}")
+        self.live.say(f"  {self.result()}")

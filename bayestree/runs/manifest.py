@@ -1,4 +1,4 @@
-"""What a run folder says of its run: when, with what, on which data."""
+"""The manifest of a run: time, versions, machine and data."""
 
 import os
 import platform
@@ -15,21 +15,11 @@ FORMAT = 1
 PACKAGES = ("torch", "pyro-ppl", "numpy", "scipy", "scikit-learn", "pandas", "arviz", "safetensors")
 
 
-def begun(file: RunFile, rows: Prepared, command: str | None) -> dict[str, Any]:
-    """The manifest of a run that begins.
+def new_manifest(file: RunFile, rows: Prepared, command: str | None) -> dict[str, Any]:
+    """The manifest of a new run, as plain JSON.
 
-    Parameters
-    ----------
-    file : RunFile
-    rows : Prepared
-    command : str, optional
-        What was typed.
-
-    Returns
-    -------
-    dict
-        Plain JSON. ``status`` is ``"running"`` until the run is ``"done"``, ``"interrupted"`` or
-        ``"failed"``: a folder that says ``"running"`` and that no process writes to was killed.
+    ``status`` is ``"running"`` until the run is ``"done"``, ``"interrupted"`` or ``"failed"``. If
+    it is ``"running"`` and no process writes to the folder, the run was killed.
     """
     return {
         "format": FORMAT,
@@ -52,18 +42,17 @@ def begun(file: RunFile, rows: Prepared, command: str | None) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, of this package and of those that its numbers hang on."""
+    """Versions of Python, of this package and of those that affect its numbers."""
     own = {"python": platform.python_version(), "bayestree": __version__}
     return own | {name: version(name) for name in PACKAGES}
 
 
-def changed(was: Mapping[str, str]) -> str:
-    """Packages whose versions are others than they were, in words; empty where there are none."""
-    found = versions()
+def version_changes(before: Mapping[str, str]) -> str:
+    """Packages whose versions have changed, in words; empty if there are none."""
     return ", ".join(
-        f"{name} {is_now} was {was[name]}"
-        for name, is_now in found.items()
-        if was.get(name, is_now) != is_now
+        f"{name} {version} was {before[name]}"
+        for name, version in versions().items()
+        if before.get(name, version) != version
     )
 
 

@@ -1,23 +1,23 @@
-"""What a run makes of a fitted tree: each function writes files of the run's folder, whole."""
+"""Output files of a run, each written atomically."""
 
-import itertools
 import json
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import tomli_w
 
 from bayestree._utils import arviz_compat
-from bayestree._utils.write import write_whole
+from bayestree._utils.write import whole_file, write_whole
 from bayestree.estimators._file_rows import parts_of
 from bayestree.report.text import export_text
-from bayestree.runs.disk import few
 from bayestree.runs.folder import (
     COLUMNS,
     DRAWS,
@@ -35,21 +35,32 @@ from bayestree.runs.schema import RunFile
 from bayestree.runs.scores import baseline_scores, predictions, scored
 from bayestree.runs.store import Columns
 
-MOST_NUMBERS = 10_000_000  # of a group of posterior.nc that has one for each row and draw
-# Sizes by estimator: facets.csv and the report are of one measurement, the prior's counted once.
-_MEASURED: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-BY_ROW = ("log_likelihood", "posterior_predictive", "prior_predictive", "observed_data")
+MOST_NUMBERS = 10_000_000  # maximum rows x draws of the groups of posterior.nc by row
+# Sizes by estimator, so that facets.csv and the report share one computation.
+_SIZES: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
-def write_model(folder: RunFolder, file: RunFile, rows: Prepared, estimator: Any) -> None:
-    """The fitted estimator, and the columns that it was fitted to."""
-    columns = Columns(file.data.target, rows.y.dtype.kind == "U", rows.task, rows.encoding)
-    folder.write_json(COLUMNS, columns.to_json())
-    estimator.save(folder / MODEL)
+class Fitted(NamedTuple):
+    """A fitted estimator with the rows and the folder of its run."""
+
+    folder: RunFolder
+    file: RunFile
+    rows: Prepared
+    estimator: Any
+    manifest: Mapping[str, Any]
 
 
-def write_scores(folder: RunFolder, file: RunFile, rows: Prepared, estimator: Any) -> None:
-    """The tree as text, the posterior of the facets of its nodes, and scores and sizes."""
+def write_model(run: Fitted) -> None:
+    """Write the fitted estimator and its columns."""
+    rows = run.rows
+    columns = Columns(run.file.data.target, rows.y.dtype.kind == "U", rows.task, rows.encoding)
+    run.folder.write_json(COLUMNS, columns.to_json())
+    run.estimator.save(run.folder / MODEL)
+
+
+def write_scores(run: Fitted) -> None:
+    """Write the tree as text, the posterior numbers of facets, and scores and sizes."""
+    folder, file, rows, estimator, _ = run
     write_whole(folder / TREE, text_of(estimator))
     sizes = sizes_of(estimator)
     if sizes is not None:
@@ -70,49 +81,61 @@ def write_scores(folder: RunFolder, file: RunFile, rows: Prepared, estimator: An
     folder.write_json(METRICS, metrics)
 
 
-def write_draws(folder: RunFolder, rows: Prepared, estimator: Any) -> None:
-    """The posterior as netCDF, with the groups of rows where they are not too large.
-
-    Trees without draws have none to write.
-    """
-    if not has_draws(estimator):
+def write_draws(run: Fitted) -> None:
+    """Write the posterior draws, if there are any, as netCDF; large groups by row are left out."""
+    if not has_draws(run.estimator):
         return
-    posterior = estimator.posterior_
+    rows, posterior = run.rows, run.estimator.posterior_
     by_row = len(rows.X) * posterior.n_chains * posterior.n_draws <= MOST_NUMBERS
-    given = (rows.X, rows.y, rows.weights) if by_row else ()
-    container = estimator.to_arviz(*given)
-    write_whole(folder / DRAWS, arviz_compat.netcdf(container))
+    container = run.estimator.to_arviz(*((rows.X, rows.y, rows.weights) if by_row else ()))
+    write_whole(run.folder / DRAWS, arviz_compat.netcdf(container))
 
 
-def write_predictions(folder: RunFolder, file: RunFile, rows: Prepared, estimator: Any) -> None:
-    """Predictions of the held-out rows, beside their numbers in the table and what they are."""
-
-    def found() -> Iterator[pa.Table]:
+def write_predictions(run: Fitted) -> None:
+    """Write predictions of the held-out rows, with their row numbers and targets."""
+    rows = run.rows
+    with whole_file(run.folder / PREDICTIONS) as draft, table_writer(draft, ".parquet") as write:
         for part in parts_of(rows.X_held):
-            table = predictions(estimator, rows.X_held.iloc[part])
+            table = predictions(run.estimator, rows.X_held.iloc[part])
             table.insert(0, "row", rows.rows_held[part])
-            table.insert(1, file.data.target, rows.y_held[part], allow_duplicates=True)
-            yield pa.Table.from_pandas(table, preserve_index=False)
-
-    parts = found()
-    first = next(parts)
-    with folder.draft(PREDICTIONS) as path, pq.ParquetWriter(path, first.schema) as written:
-        for part in itertools.chain([first], parts):
-            written.write_table(part)
+            table.insert(1, run.file.data.target, rows.y_held[part], allow_duplicates=True)
+            write(table)
 
 
-def write_report(
-    folder: RunFolder,
-    file: RunFile,
-    rows: Prepared,
-    estimator: Any,
-    *,
-    manifest: Mapping[str, Any],
-) -> None:
-    """One page of HTML for a person."""
-    metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
-    page = report_of(folder, file, rows, estimator, metrics=metrics, manifest=manifest)
-    write_whole(folder / REPORT, page)
+@contextmanager
+def table_writer(path: Path, suffix: str) -> Iterator[Callable[[pd.DataFrame], None]]:
+    """A function that appends tables to a CSV or Parquet file."""
+    with ExitStack() as open_files:
+        files: list[Any] = []
+
+        def write_csv(table: pd.DataFrame) -> None:
+            first = not files
+            if first:
+                files.append(open_files.enter_context(path.open("w", encoding="utf-8", newline="")))
+            table.to_csv(files[0], index=False, header=first)
+
+        def write_parquet(table: pd.DataFrame) -> None:
+            rows = pa.Table.from_pandas(table, preserve_index=False)
+            if not files:
+                files.append(open_files.enter_context(pq.ParquetWriter(path, rows.schema)))
+            files[0].write_table(rows)
+
+        yield write_csv if suffix == ".csv" else write_parquet
+
+
+def write_report(run: Fitted) -> None:
+    """Write the HTML report."""
+    metrics = json.loads((run.folder / METRICS).read_text(encoding="utf-8"))
+    write_whole(run.folder / REPORT, report_of(*run, metrics=metrics))
+
+
+#: Stages after the fit, in order. The report comes last: it shows how long the others took.
+WRITERS: dict[str, Callable[[Fitted], None]] = {
+    "scores": write_scores,
+    "draws": write_draws,
+    "predictions": write_predictions,
+    "report": write_report,
+}
 
 
 def report_of(
@@ -120,46 +143,41 @@ def report_of(
     file: RunFile,
     rows: Prepared | None,
     estimator: Any,
+    manifest: Mapping[str, Any],
     *,
     metrics: Mapping[str, Any],
-    manifest: Mapping[str, Any],
 ) -> str:
-    """The page; without rows it has no scores and no pictures of them."""
-    from bayestree.report.html import html_report  # noqa: PLC0415 - it draws: seconds of imports
+    """The HTML report; without rows it has no figures of them."""
+    from bayestree.report.html import html_report  # noqa: PLC0415 - importing it takes seconds
 
-    given: dict[str, Any] = {}
+    names: tuple[str, ...] = ()
     if rows is not None:
-        rows = few(rows)
-        given = {"X": rows.X, "y": rows.y, "weights": rows.weights}
-        if rows.held_out:
-            given |= {
-                "X_held": rows.X_held,
-                "y_held": rows.y_held,
-                "weights_held": rows.weights_held,
-            }
+        rows = rows.thinned()
+        names = ("X", "y", "weights")
+        names += ("X_held", "y_held", "weights_held") if rows.held_out else ()
     table = dict(manifest["data"]["data"])
     return html_report(
         estimator,
-        **given,
+        **{name: getattr(rows, name) for name in names},
         title=file.title,
         question=file.question,
         data=table | {"target": file.data.target, "task": file.data.task},
         metrics=metrics,
         sizes=sizes_of(estimator),
-        command=repeating(folder),
-        run_file=without_places((folder / RUN).read_text(encoding="utf-8")),
+        command=repeat_command(folder),
+        run_file=strip_folders((folder / RUN).read_text(encoding="utf-8")),
         manifest=dict(manifest),
     )
 
 
-def repeating(folder: RunFolder) -> str:
-    """The command that makes the same run again beside the first one, in its folder."""
+def repeat_command(folder: RunFolder) -> str:
+    """The command that, in the folder of a run, repeats it in a neighbouring folder."""
     again = Path("..", f"{folder.path.name}-again")
     return f"bayestree run {RUN} --out {shlex.quote(str(again))}"
 
 
-def without_places(run_file: str) -> str:
-    """A run file for others: of files and folders the names, and not where they lie."""
+def strip_folders(run_file: str) -> str:
+    """A run file to share, whose paths are reduced to the names of files."""
     content = tomllib.loads(run_file)
     for table, key in (("data", "path"), ("data", "test"), ("output", "folder")):
         if key in content[table]:
@@ -176,7 +194,7 @@ def has_draws(estimator: Any) -> bool:
 
 
 def text_of(estimator: Any) -> str:
-    """The tree as text; of a forest one after the other."""
+    """The tree as text, or all trees of a forest."""
     if not hasattr(estimator, "estimators_"):
         return export_text(estimator)
     return "\n".join(
@@ -186,9 +204,9 @@ def text_of(estimator: Any) -> str:
 
 
 def sizes_of(estimator: Any) -> Any:
-    """Posterior of the facets of each node; None where there is one draw or none."""
+    """Posterior number of facets of each node; None without several draws."""
     if not (hasattr(estimator, "polytope_size") and has_draws(estimator)):
         return None
-    if estimator not in _MEASURED:
-        _MEASURED[estimator] = estimator.polytope_size()
-    return _MEASURED[estimator]
+    if estimator not in _SIZES:
+        _SIZES[estimator] = estimator.polytope_size()
+    return _SIZES[estimator]

@@ -1,42 +1,38 @@
-"""Predictions of a table of any size, some rows at a time."""
+"""Predictions for a table of any size, read in chunks."""
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from bayestree import tables
+from bayestree._utils.arrays import AnyArray
 from bayestree._utils.write import whole_file
+from bayestree.runs.outputs import table_writer
 from bayestree.runs.rows import sha256
-from bayestree.runs.scores import predictions, said_of, scores_of, target_or_why_not
+from bayestree.runs.scores import predict_rows, predictions, scores_of
 from bayestree.runs.store import Columns, open_run, read_model
 from bayestree.tables import InputError, located
-from bayestree.tables.columns import remarks_on
 
 Scores = dict[str, float]
 
 
 class Predicted(NamedTuple):
-    """What came of predicting a table.
+    """Result of predicting a table.
 
     Attributes
     ----------
     n_rows : int
     remarks : list of str
-        On categories that training did not hold.
+        Warnings about categories that do not occur in the training rows.
     scores : dict, str or None
-        See :func:`bayestree.runs.scores.scored`; why there are none although the table has the
-        target; or None where it has not.
+        See :func:`bayestree.runs.scores.scored`; the reason if the target cannot be scored; None
+        if the table does not contain the target.
     n_seen : int or None
-        How many of the scored rows the model was fitted to; None where nothing is scored, or the
-        file is not byte for byte the one that the run was fitted to.
+        Number of scored rows that the model was fitted to; None if nothing is scored, or the file
+        differs from the one that the run was fitted to.
     """
 
     n_rows: int
@@ -46,15 +42,15 @@ class Predicted(NamedTuple):
 
 
 def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
-    """Predict the rows of a table by the model of a folder, and write the predictions.
+    """Predict the rows of a table with the model of a folder, and write the predictions.
 
     Parameters
     ----------
     folder : Path
-        Of a run, or of any model with its columns.
+        Folder of a run, or of a model with its ``columns.json``.
     data : Path
     out : Path
-        Ends in .csv or .parquet. It is there whole or not at all.
+        Ends in .csv or .parquet; written completely or not at all.
 
     Raises
     ------
@@ -62,20 +58,24 @@ def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
         If the model or the table cannot be read, or columns are missing.
     """
     estimator, columns = read_model(folder)
-    text = [*columns.encoding.text, *([columns.target] if columns.is_text else [])]
-    told = _Told(estimator, columns)
-    with located(data), whole_file(out) as draft, _written(draft, out.suffix) as write:
-        for frame in tables.open_chunks(data, text).chunks():
-            X = told.features(frame)
+    encoding = columns.encoding
+    text = [*encoding.text, *([columns.target] if columns.is_text else [])]
+    scorer = _Scorer(estimator, columns)
+    n_rows, unknown = 0, dict[str, Counter[str]]()
+    with located(data), whole_file(out) as draft, table_writer(draft, out.suffix) as write:
+        for frame in tables.open_table(data, text).chunks():
+            X = encoding.encode(frame)
+            encoding.count_unknown(frame, unknown)
+            n_rows += len(frame)
             write(predictions(estimator, X))
-            told.score(frame, X)
-    scores = told.scores()
-    seen = _seen_rows(folder, data) if isinstance(scores, dict) else None
-    return Predicted(told.n_rows, remarks_on(told.unknown), scores, seen)
+            scorer.add(frame, X)
+    scores = scorer.scores()
+    n_seen = _count_training_rows(folder, data) if isinstance(scores, dict) else None
+    return Predicted(n_rows, tables.describe_unknown(unknown), scores, n_seen)
 
 
-def _seen_rows(folder: Path, data: Path) -> int | None:
-    """How many rows of a table the run was fitted to, if it is the table of the run."""
+def _count_training_rows(folder: Path, data: Path) -> int | None:
+    """The number of training rows, if the table is the one that the run was fitted to."""
     try:
         run = open_run(folder)
         same = sha256(data) == run.manifest["data"]["data"]["sha256"]
@@ -84,60 +84,28 @@ def _seen_rows(folder: Path, data: Path) -> int | None:
         return None
 
 
-@contextmanager
-def _written(path: Path, suffix: str) -> Iterator[Callable[[pd.DataFrame], None]]:
-    """What writes one table after the other to a file, below each other."""
-    with ExitStack() as open_files:
-        files: list[Any] = []
-
-        def write_csv(table: pd.DataFrame) -> None:
-            if not files:
-                files.append(open_files.enter_context(path.open("w", encoding="utf-8", newline="")))
-                table.to_csv(files[0], index=False)
-            else:
-                table.to_csv(files[0], index=False, header=False)
-
-        def write_parquet(table: pd.DataFrame) -> None:
-            rows = pa.Table.from_pandas(table, preserve_index=False)
-            if not files:
-                files.append(open_files.enter_context(pq.ParquetWriter(path, rows.schema)))
-            files[0].write_table(rows)
-
-        yield write_csv if suffix == ".csv" else write_parquet
-
-
-class _Told:
-    """What is kept of the chunks: counts, and what the scores are made of."""
+class _Scorer:
+    """Collects targets and predictions of all chunks whose target is known."""
 
     def __init__(self, estimator: Any, columns: Columns) -> None:
         self.estimator, self.columns = estimator, columns
-        self.n_rows = 0
-        self.unknown: dict[str, Counter[str]] = defaultdict(Counter)
-        self.seen: list[tuple[NDArray[Any], ...]] = []
+        self.parts: list[tuple[AnyArray, ...]] = []
         self.fault: str | None = None
 
-    def features(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Features of the rows of a chunk."""
-        encoding = self.columns.encoding
-        X, _ = encoding.encode(frame)
-        for name, counts in encoding.unknown(frame).items():
-            self.unknown[name].update(counts)
-        self.n_rows += len(frame)
-        return X
-
-    def score(self, frame: pd.DataFrame, X: pd.DataFrame) -> None:
-        """Keep what is said of the rows of a chunk beside what they are, if that is known."""
+    def add(self, frame: pd.DataFrame, X: pd.DataFrame) -> None:
         if self.fault is not None or self.columns.target not in frame:
             return
-        y = target_or_why_not(frame[self.columns.target], is_text=self.columns.is_text)
-        if isinstance(y, str):
-            self.fault = y
+        column = frame[self.columns.target]
+        try:
+            tables.check_complete(column.to_frame())
+            y = (column.astype(str) if self.columns.is_text else tables.numbers(column)).to_numpy()
+        except InputError as error:
+            self.fault = str(error)
         else:
-            self.seen.append((y, *said_of(self.estimator, X, y)))
+            self.parts.append((y, *predict_rows(self.estimator, X, y)))
 
     def scores(self) -> Scores | str | None:
-        """Of all chunks."""
-        if self.fault is not None or not self.seen:
+        if self.fault is not None or not self.parts:
             return self.fault
-        y, *said = (np.concatenate(arrays) for arrays in zip(*self.seen, strict=True))
-        return scores_of(y, *said, weights=None)
+        y, *predicted = (np.concatenate(arrays) for arrays in zip(*self.parts, strict=True))
+        return scores_of(y, *predicted, weights=None)

@@ -1,64 +1,49 @@
-"""What a run says while it goes on: to nobody, or to several displays at once."""
+"""Displays of a running fit: silent ones, and several at once."""
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Protocol, Self
 
 from bayestree._utils.progress import Hidden, Parts, Watch
 
 
-class Display(Protocol):
-    """Where a run says what it does; a monitor of its loops as well."""
+class Display:
+    """Where a run reports what it does; also the monitor of its loops. By default nowhere."""
 
     def stage(self, name: str) -> None:
         """A stage begins."""
 
     def say(self, text: str) -> None:
-        """One line for a person."""
+        """Report one line."""
 
     def warn(self, text: str) -> None:
-        """One line of which a person must know."""
+        """Report one line that the user must not miss."""
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
         """A loop is about to begin (see :class:`bayestree._utils.progress.Monitor`)."""
+        return Hidden()
 
     def close(self) -> None:
-        """The run ends, well or not."""
+        """The run has ended, successfully or not."""
 
 
-class Silent:
-    """Says nothing but what a person must know, and that by ``warn``.
+class Silent(Display):
+    """Reports warnings only.
 
     Parameters
     ----------
     warn : callable, optional
-        Takes a line.
+        Receives a line; by default warnings are not reported either.
     """
 
     def __init__(self, warn: Callable[[str], None] | None = None) -> None:
         self._warn = warn
 
-    def stage(self, name: str) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
     def warn(self, text: str) -> None:
         if self._warn is not None:
             self._warn(text)
 
-    def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        return Hidden()
 
-    def close(self) -> None: ...
-
-
-class Both:
-    """Several displays as one, closed at the end of its block.
-
-    Parameters
-    ----------
-    displays : displays
-    """
+class Both(Display):
+    """Several displays as one."""
 
     def __init__(self, *displays: Display) -> None:
         self.displays = displays
@@ -81,17 +66,6 @@ class Both:
     def close(self) -> None:
         for display in self.displays:
             display.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class _All:

@@ -1,309 +1,285 @@
-"""A table made ready for a fit: checked, held out, encoded; and what it was when it was read."""
+"""Rows of a run: read in chunks, checked, split into training and held-out rows, and encoded.
+
+A table in memory is a single chunk. Of a table on disk only the target and the weights are kept in
+memory; the features are written to a memory-mapped file. Such a table is read twice, and once more
+if it has text columns or is a CSV file.
+"""
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
-from bayestree import tables
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree.estimators._file_rows import PARTS, large_file
+from bayestree.inference import scratch
 from bayestree.runs.nearest import nearest
-from bayestree.tables import Encoding, InputError, located
-
-if TYPE_CHECKING:
-    from bayestree.runs.schema import RunFile
+from bayestree.runs.schema import RunFile
+from bayestree.runs.sections import DataTable
+from bayestree.tables import (
+    Encoding,
+    InputError,
+    Survey,
+    Table,
+    describe_unknown,
+    located,
+    open_table,
+    read_matching_target,
+    read_target,
+    read_weights,
+)
+from bayestree.tables.texts import MOST_CATEGORIES
 
 
 class Prepared(NamedTuple):
-    """A table, read and checked: features of the training and the held-out rows.
+    """Checked and encoded training and held-out rows.
 
-    ``rows_held`` are their numbers in the table that they are from, ``fingerprints`` what that
-    table was: one entry for ``data``, and one for ``test`` where the held-out rows have a table of
-    their own.
+    ``rows_held`` are the numbers of the held-out rows in their table. ``fingerprints`` identify
+    the files: ``data`` and, if the held-out rows have a table of their own, ``test``. If no rows
+    are held out, the training rows take their place and ``held_out`` is False.
     """
 
     task: str
     encoding: Encoding
     X: pd.DataFrame
-    y: NDArray[Any]
+    y: AnyArray
     weights: FloatArray
     X_held: pd.DataFrame
-    y_held: NDArray[Any]
+    y_held: AnyArray
     weights_held: FloatArray
-    rows_held: NDArray[np.int64]
+    rows_held: IntArray
     held_out: bool
     remarks: list[str]
     fingerprints: Mapping[str, Mapping[str, Any]]
 
+    def thinned(self) -> "Prepared":
+        """The rows or, for large files, as many evenly spaced ones as can be drawn."""
+        kept, held = _spaced(self.X), _spaced(self.X_held)
+        return self._replace(
+            X=self.X.iloc[kept],
+            y=self.y[kept],
+            weights=self.weights[kept],
+            X_held=self.X_held.iloc[held],
+            y_held=self.y_held[held],
+            weights_held=self.weights_held[held],
+            rows_held=self.rows_held[held],
+        )
 
-class Known(NamedTuple):
-    """Rows of a table whose target is known, and the file that they are from."""
 
-    features: pd.DataFrame
-    y: NDArray[Any]
-    weights: FloatArray
-    source: Path | None
+def _spaced(X: pd.DataFrame) -> slice:
+    return slice(0, len(X), 1 if large_file(X) is None else -(-X.size * PARTS // scratch.HELD))
 
 
-def read_rows(file: "RunFile", keep: Collection[str] = ()) -> Prepared:
+def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
     """Read, check and encode the rows of a run.
+
+    Rows, split and encoding do not depend on where the rows are stored.
 
     Parameters
     ----------
     file : RunFile
-        Its ``data`` says where they are, its ``seed`` which are held out.
+        Its ``data`` describes the tables; its ``seed`` selects the held-out rows.
     keep : collection of str
-        Columns that are features even where they look like an index.
-
-    Returns
-    -------
-    Prepared
+        Columns that are features even if they look like a row index.
 
     Raises
     ------
     InputError
-        If a table cannot be used.
+        If a table cannot be used, or the disk is full.
     """
     data = file.data
-    if data.storage == "disk":
-        from bayestree.runs.disk import read_on_disk  # noqa: PLC0415 - it is built on this module
-
-        return read_on_disk(file, keep)
-    frame = _read(Path(data.path), data.target, data.weights, data.drop)
-    width = frame.shape[1] + len(set(data.drop))
-    prints = {"data": fingerprint(Path(data.path), len(frame), width)}
+    scan = _Scan.of(data.path, data, keep)
+    with located(data.path):
+        task, y = read_target(scan.target, data.task)
+    fraction = data.test_fraction if data.test is None else 0.0
+    kept, held = split_rows(y, scan.weights, task, fraction, file.seed)
+    encoding = scan.encoding(kept)
+    fingerprints = {"data": scan.fingerprint()}
     if data.test is None:
-        found = prepare(
-            frame,
-            data.target,
-            data.weights,
-            task=data.task,
-            fraction=data.test_fraction,
-            seed=file.seed,
-            keep=keep,
-            source=Path(data.path),
-        )
+        other, y_other = scan, y
+        features = scan.features(encoding, [kept, held] if fraction else [kept])
     else:
-        # what is text in the one is so in the other, even where it looks like numbers
-        text = [str(name) for name in frame if tables.is_text(frame[name])]
-        test = _read(Path(data.test), data.target, data.weights, data.drop, text)
-        width = test.shape[1] + len(set(data.drop))
-        prints["test"] = fingerprint(Path(data.test), len(test), width)
-        found = prepare_apart(
-            frame,
-            test,
-            data.target,
-            data.weights,
-            task=data.task,
-            keep=keep,
-            sources=(Path(data.path), Path(data.test)),
-        )
-    return found._replace(fingerprints=prints)
-
-
-def fingerprint(path: Path, n_rows: int, n_columns: int) -> dict[str, Any]:
-    """What a table is known by: its file's SHA-256, and numbers of rows and columns."""
-    return {"path": str(path), "sha256": sha256(path), "rows": n_rows, "columns": n_columns}
-
-
-def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
-    with path.open("rb") as source:
-        return hashlib.file_digest(source, "sha256").hexdigest()
-
-
-def prepare(
-    frame: pd.DataFrame,
-    target: str,
-    weights: str | None,
-    *,
-    task: str,
-    fraction: float,
-    seed: int,
-    keep: Collection[str] = (),
-    source: Path | None = None,
-) -> Prepared:
-    """Check a table, hold rows out, and turn columns into features by the training rows.
-
-    Parameters
-    ----------
-    frame : DataFrame
-    target, weights : str
-        Names of columns.
-    task : {"auto", "classification", "regression"}
-    fraction : float
-        Share of the rows held out; with 0 the training rows stand in for them.
-    seed : int
-        Of the choice of these rows.
-    keep : collection of str
-        As for :func:`read_rows`.
-    source : Path, optional
-        File of the table, whose lines messages name.
-
-    Raises
-    ------
-    InputError
-        If a value is missing or of the wrong kind, or too few rows are left.
-    """
-    task, known, remarks = _known(frame, target, weights, task, keep, source)
-    kept, held = hold_out(known.y, known.weights, task, fraction, seed)
-    return _encoded(task, known, kept, known, held, held_out=fraction > 0, remarks=remarks)
-
-
-def prepare_apart(
-    frame: pd.DataFrame,
-    test: pd.DataFrame,
-    target: str,
-    weights: str | None,
-    *,
-    task: str,
-    keep: Collection[str] = (),
-    sources: tuple[Path | None, Path | None] = (None, None),
-) -> Prepared:
-    """The same where the held-out rows are a table of their own, ``test``."""
-    task, known, remarks = _known(frame, target, weights, task, keep, sources[0])
-    check_classes(known.y, known.weights, task)
-    held = _like(known, test, target, weights, task, sources[1])
-    every, rows_held = np.arange(len(known.y)), np.arange(len(held.y))
-    return _encoded(task, known, every, held, rows_held, held_out=True, remarks=remarks)
-
-
-def check_columns(
-    frame: pd.DataFrame, source: str, target: str, weights: str | None, drop: Sequence[str]
-) -> None:
-    """Refuse names that are no columns of a table, and columns that are named for two purposes.
-
-    Raises
-    ------
-    InputError
-    """
-    named = [("target", target), *([("weights", weights)] if weights else [])]
-    for purpose, name in [*named, *(("drop", name) for name in drop)]:
-        if name not in frame:
-            known = ", ".join(map(repr, frame.columns[:20]))
-            alone = "; commas, semicolons, tabs or bars may separate columns."
-            end = nearest(name, frame.columns, alone if len(frame.columns) == 1 else ".")
-            if not pd.to_numeric(pd.Series(frame.columns), errors="coerce").isna().all():
-                end += " The first line of a CSV file must name the columns."
-            raise InputError(
-                f"{purpose} {name!r} is not a column of {source!r}, which has {known}{end}"
-            )
-    for purpose, name in named:
-        if name in drop or (purpose == "weights" and name == target):
-            raise InputError(f"{purpose} {name!r} is named for another purpose as well.")
-
-
-def _read(
-    path: Path,
-    target: str,
-    weights: str | None,
-    drop: Sequence[str],
-    text: Sequence[str] = (),
-) -> pd.DataFrame:
-    frame = tables.read_table(path, text)
-    check_columns(frame, path.name, target, weights, drop)
-    return frame.drop(columns=list(drop))
-
-
-def _known(
-    frame: pd.DataFrame,
-    target: str,
-    weights: str | None,
-    task: str,
-    keep: Collection[str],
-    source: Path | None,
-) -> tuple[str, Known, list[str]]:
-    """The task, the rows, and what to tell a person of the columns."""
-    features = frame.drop(columns=[target, *([weights] if weights else [])])
-    survey = tables.Survey(features.columns, keep)
-    with located(source):
-        survey.add(frame)
-        remarks = survey.check()
-        found, y = tables.read_target(frame[target], task)
-        counts = np.ones(len(frame)) if weights is None else tables.read_weights(frame[weights])
-    return found, Known(features.drop(columns=[*survey.idle]), y, counts, source), remarks
-
-
-def _like(
-    known: Known,
-    test: pd.DataFrame,
-    target: str,
-    weights: str | None,
-    task: str,
-    source: Path | None,
-) -> Known:
-    """Rows of another table, their target read as that of the training rows was."""
-    with located(source):
-        tables.check_complete(test)
-        counts = np.ones(len(test)) if weights is None else tables.read_weights(test[weights])
-        y = target_like(known.y, test[target], task)
-    features = test.drop(columns=[target, *([weights] if weights else [])])
-    return Known(features, y, counts, source)
-
-
-def target_like(y: NDArray[Any], column: pd.Series, task: str) -> NDArray[Any]:
-    """The target of other rows, read as that of the training rows was.
-
-    Raises
-    ------
-    InputError
-        If it holds text for numbers, or fractions for classes.
-    """
-    if y.dtype.kind == "U":
-        return column.astype(str).to_numpy(dtype=str)
-    values = tables.numbers(column).to_numpy()
-    if task == "regression":
-        return values
-    if (values != np.round(values)).any():
-        value = values[values != np.round(values)][0]
-        raise InputError(f"target {column.name!r} holds {value:g}, which is no class.")
-    return values.astype(y.dtype)
-
-
-def _encoded(
-    task: str,
-    known: Known,
-    kept: NDArray[np.int64],
-    other: Known,
-    held: NDArray[np.int64],
-    *,
-    held_out: bool,
-    remarks: list[str],
-) -> Prepared:
-    encoding = Encoding.of(known.features.iloc[kept])
-    X, _ = encoding.encode(known.features.iloc[kept])
-    with located(other.source):
-        X_held, unknown = encoding.encode(other.features.iloc[held])
+        # Text columns of the training rows are text here, even if they look like numbers.
+        text = [*encoding.text, *([data.target] if y.dtype.kind == "U" else [])]
+        other = _Scan.of(data.test, data, text=text)
+        with located(data.test):
+            y_other = read_matching_target(other.target, y, task)
+        held = np.arange(len(y_other))
+        features = [*scan.features(encoding, [kept]), *other.features(encoding, [held])]
+        fingerprints["test"] = other.fingerprint()
+    (X, _), (X_held, unknown) = features[0], features[-1]
     return Prepared(
         task=task,
         encoding=encoding,
         X=X,
-        y=known.y[kept],
-        weights=known.weights[kept],
+        y=y[kept],
+        weights=scan.weights[kept],
         X_held=X_held,
-        y_held=other.y[held],
+        y_held=y_other[held],
         weights_held=other.weights[held],
         rows_held=held,
-        held_out=held_out,
-        remarks=[*remarks, *unknown],
-        fingerprints={},
+        held_out=data.test is not None or fraction > 0,
+        remarks=[*scan.remarks, *describe_unknown(unknown)],
+        fingerprints=fingerprints,
     )
 
 
-def hold_out(
-    y: NDArray[Any], weights: FloatArray, task: str, fraction: float, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows to train on and to score on: the same, if none are held out.
+@dataclass
+class _Scan:
+    """Results of a first pass over a table.
+
+    Attributes
+    ----------
+    text : dict
+        Whether each feature column holds text.
+    dtype : type or None
+        Type of features on disk: single precision if it represents all numbers exactly. None for
+        features in memory.
+    """
+
+    table: Table
+    text: dict[str, bool]
+    dtype: type | None
+    target: pd.Series
+    weights: FloatArray
+    remarks: list[str]
+
+    @classmethod
+    def of(
+        cls,
+        path: Path,
+        data: DataTable,
+        keep: Collection[str] | None = None,
+        text: Collection[str] = (),
+    ) -> "_Scan":
+        """Check all rows; without ``keep`` only for completeness, as for a test table."""
+        in_memory = data.storage == "memory"
+        table = open_table(path, text, whole=in_memory)
+        _check_columns(table, data)
+        excluded = {data.target, data.weights, *data.drop}
+        features = [name for name in table.columns if name not in excluded]
+        survey = Survey(() if keep is None else features, keep or ())
+        single = dict.fromkeys(features, True)
+        targets, weights = [], []
+        with located(path):
+            for frame in table.chunks():
+                survey.add(frame.drop(columns=list(data.drop)))
+                targets.append(frame[data.target])
+                if data.weights is not None:
+                    weights.append(frame[data.weights])
+                for name in features:
+                    single[name] &= _is_single(frame[name].dtype)
+            remarks = survey.check()
+            target = pd.concat(targets)
+            counts = read_weights(pd.concat(weights)) if weights else np.ones(len(target))
+        used = [name for name in features if name not in survey.ignored]
+        dtype = np.float32 if all(single[name] for name in used) else np.float64
+        return cls(
+            table=table,
+            text={name: survey.text[name] for name in used if name in survey.text},
+            dtype=None if in_memory else dtype,
+            target=target,
+            weights=counts,
+            remarks=remarks,
+        )
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The file's SHA-256, and its numbers of rows and columns."""
+        path, shape = self.table.path, (len(self.target), len(self.table.columns))
+        return {"path": str(path), "sha256": sha256(path), "rows": shape[0], "columns": shape[1]}
+
+    def encoding(self, rows: IntArray) -> Encoding:
+        """How columns become features, by the categories of these rows."""
+        found: dict[str, set[str]] = {name: set() for name, text in self.text.items() if text}
+        if found:
+            for frame in self.table.chunks():
+                _, chosen = _rows_of(frame, rows)
+                for name, categories in found.items():
+                    categories.update(chosen[name].astype(str).unique())
+                if max(map(len, found.values())) > MOST_CATEGORIES:
+                    break  # Encoding.of refuses them
+        return Encoding.of({name: found.get(name) for name in self.text})
+
+    def features(
+        self, encoding: Encoding, selections: Sequence[IntArray]
+    ) -> list[tuple[pd.DataFrame, dict[str, Counter[str]]]]:
+        """Features and counts of unknown categories of several sorted selections of rows."""
+        names = encoding.feature_names
+        found = [(rows, self._allocate((len(rows), len(names)))) for rows in selections]
+        unknown: list[dict[str, Counter[str]]] = [{} for _ in selections]
+        with located(self.table.path):
+            for frame in self.table.chunks():
+                for (rows, array), counts in zip(found, unknown, strict=True):
+                    part, chosen = _rows_of(frame, rows)
+                    if len(chosen):
+                        array[part] = encoding.encode(chosen)
+                        encoding.count_unknown(chosen, counts)
+        return [
+            (pd.DataFrame(array, columns=names, copy=False), counts)
+            for (_, array), counts in zip(found, unknown, strict=True)
+        ]
+
+    def _allocate(self, shape: tuple[int, int]) -> AnyArray:
+        if self.dtype is None:
+            return np.empty(shape, order="F")  # as pandas lays out a frame
+        try:
+            return scratch.mapped_array(shape, self.dtype)
+        except scratch.NoRoomError as error:
+            raise InputError(str(error)) from error
+
+
+def _rows_of(frame: pd.DataFrame, rows: IntArray) -> tuple[slice, pd.DataFrame]:
+    """The part of the sorted ``rows`` that a chunk holds, and these rows."""
+    start = frame.index[0]
+    part = slice(*np.searchsorted(rows, [start, start + len(frame)]))
+    return part, frame.iloc[rows[part] - start]
+
+
+def _is_single(dtype: Any) -> bool:
+    """Whether single precision represents all values; those of text become 0 and 1."""
+    if not pd.api.types.is_numeric_dtype(dtype):
+        return True
+    return isinstance(dtype, np.dtype) and np.can_cast(dtype, np.float32)
+
+
+def _check_columns(table: Table, data: DataTable) -> None:
+    """Refuse unknown column names, and columns that are listed for two purposes."""
+    columns = pd.Index(table.columns)
+    purposes = [("target", data.target), *([("weights", data.weights)] if data.weights else [])]
+    for purpose, name in [*purposes, *(("drop", name) for name in data.drop)]:
+        if name not in columns:
+            known = ", ".join(map(repr, columns[:20]))
+            hint = "; columns may be separated by commas, semicolons, tabs or vertical bars."
+            end = nearest(name, columns, hint if len(columns) == 1 else ".")
+            if not pd.to_numeric(pd.Series(columns), errors="coerce").isna().all():
+                end += " The first line of a CSV file must name the columns."
+            raise InputError(
+                f"{purpose} {name!r} is not a column of {table.path.name!r}, which has {known}{end}"
+            )
+    for purpose, name in purposes:
+        if name in data.drop:
+            raise InputError(f"{purpose} {name!r} must not be listed in drop.")
+    if data.weights == data.target:
+        raise InputError(f"weights {data.weights!r} must not be the target; name another column.")
+
+
+def split_rows(
+    y: AnyArray, weights: FloatArray, task: str, fraction: float, seed: int
+) -> tuple[IntArray, IntArray]:
+    """Numbers of the training and the held-out rows; all rows twice if the fraction is 0.
+
+    Classes are held out in proportion if they have enough rows.
 
     Raises
     ------
     InputError
-        If too few are left, or too few classes.
+        If too few rows or classes are left to train on.
     """
     rows = np.arange(len(y))
     n_held = round(fraction * len(y))
@@ -311,25 +287,24 @@ def hold_out(
     if fraction > 0:
         if not 1 <= n_held <= len(y) - 2:
             raise InputError(
-                f"a test fraction of {fraction:g} of {len(y)} rows leaves too few to train on or "
-                "to score; 0 scores the training rows."
+                f"a test fraction of {fraction:g} of {len(y)} rows leaves too few rows to train on "
+                "or to score; use 0 to score the training rows."
             )
         classes, sizes = np.unique(y, return_counts=True)
-        even = task == "classification" and sizes.min() > 1
-        even = even and len(classes) <= min(n_held, len(y) - n_held)
+        stratified = task == "classification" and sizes.min() > 1
+        stratified = stratified and len(classes) <= min(n_held, len(y) - n_held)
         kept, held = train_test_split(
-            rows, test_size=n_held, random_state=seed, stratify=y if even else None
+            rows, test_size=n_held, random_state=seed, stratify=y if stratified else None
         )
-    check_classes(y[kept], weights[kept], task)
+    if len(np.unique(y[kept][weights[kept] > 0])) < (2 if task == "classification" else 1):
+        raise InputError(
+            "the training rows with positive weight hold too few classes; add rows of other "
+            "classes."
+        )
     return np.sort(kept), np.sort(held)
 
 
-def check_classes(y: NDArray[Any], weights: FloatArray, task: str) -> None:
-    """Refuse rows to train on that hold a single class.
-
-    Raises
-    ------
-    InputError
-    """
-    if len(np.unique(y[weights > 0])) < (2 if task == "classification" else 1):
-        raise InputError("the training rows of positive weight hold too few classes; add rows.")
+def sha256(path: Path) -> str:
+    """SHA-256 of a file in hexadecimal digits."""
+    with path.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()

@@ -1,8 +1,8 @@
-"""The runner: from a run file to a run folder, in stages that can each be taken up again.
+"""The runner: from a run file to a run folder, in stages that can each be resumed.
 
-A run reads its rows, fits, and makes the outputs one by one. The model is written as soon as it is
-fitted and read back for all that follows, so that a run which is taken up after its fit goes on
-from the very same numbers.
+A run reads its rows, fits, and writes the outputs one by one. The model is written as soon as it is
+fitted and read back for the outputs, so that a run resumed after its fit continues from the same
+numbers.
 """
 
 import difflib
@@ -10,21 +10,21 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from bayestree._utils.progress import watching
+from bayestree.estimators._file_rows import fits_in_parts
 from bayestree.inference.scratch import NoRoomError, scratch_in
 from bayestree.runs import outputs
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
-from bayestree.runs.disk import check_parts
 from bayestree.runs.folder import CHECKPOINTS, LOG, MANIFEST, RUN, RunFolder
 from bayestree.runs.lines import LogFile
-from bayestree.runs.manifest import begun, changed, now
+from bayestree.runs.manifest import new_manifest, now, version_changes
 from bayestree.runs.progress import Both, Display, Silent
 from bayestree.runs.rows import Prepared, read_rows
 from bayestree.runs.schema import RunFile
@@ -46,15 +46,15 @@ def run(
     ----------
     file : RunFile
     resume : bool
-        Go on with the run that was interrupted in the folder, from its last checkpoint; the
-        numbers are those of a run that nobody disturbed. A folder without a run is begun, a
-        finished run gets the outputs that it does not have yet.
+        Resume an interrupted run in the folder from its last checkpoint; the numbers are those of
+        an uninterrupted run. A finished run gets its missing outputs, and an empty folder a new
+        run.
     force : bool
-        Replace another run in the folder; files that are none of a run's stay.
+        Replace another run in the folder; files that do not belong to a run stay.
     display : Display, optional
-        Where to say what is being done; by default nowhere but in the folder's log.
+        Shows progress; by default it is only written to the folder's log.
     command : str, optional
-        What was typed, for the manifest.
+        Command line, for the manifest.
 
     Returns
     -------
@@ -63,13 +63,13 @@ def run(
     Raises
     ------
     InputError
-        If the data or the folder cannot be used, settings do not go together, or another
-        process is writing to the folder. A folder that was made is gone then.
+        If the data or the folder cannot be used, settings contradict each other, or another
+        process is writing to the folder. A newly created folder is removed then.
     KeyboardInterrupt
-        On Ctrl-C or SIGTERM, after the step that the fit is in. The folder can be taken up.
+        On Ctrl-C or SIGTERM, after the current step of the fit. The run can be resumed.
     """
     if resume and force:
-        raise InputError("--resume goes on with a run and --force begins anew: give one of them.")
+        raise InputError("--resume continues a run and --force replaces it; specify only one.")
     folder = RunFolder(file.output.folder)
     folder.check()
     with folder.locked(), scratch_in(folder.path):
@@ -78,23 +78,29 @@ def run(
         rows = read_rows(file)
         explicit = file.explicit(rows.task)
         estimator = file.estimator(rows.task, rows.y)
-        check_parts(file, estimator)
+        if file.data.storage == "disk" and not fits_in_parts(estimator):
+            raise InputError(
+                f'[data] storage = "disk" requires a fit that processes the rows in parts, but '
+                f"tree {file.tree!r} with these settings needs all rows at once; use the trees cpt "
+                "or e2edt with inference 'grow', 'map', 'svi' or 'em' and without search_facets, "
+                'extend and refine, or set storage = "memory".'
+            )
         if resume:
             _check_same(folder, explicit, rows)
-            manifest = _taken_up(folder, explicit)
+            manifest = _resumed_manifest(folder, explicit)
         else:
             folder.clear()
-            manifest = begun(explicit, rows, command)
-        with Both(display or Silent(), LogFile(folder / LOG)) as told:
-            job = _Job(folder, explicit, rows, manifest, told)
-            with _left_whole(job, new=new), _warnings_to(job):
+            manifest = new_manifest(explicit, rows, command)
+        with closing(Both(display or Silent(), LogFile(folder / LOG))) as every_display:
+            job = _Job(folder, explicit, rows, manifest, every_display)
+            with _recording_end(job, new=new), _warnings_to(job):
                 job.go(estimator, resumed=resume)
     return open_run(folder.path)
 
 
 @dataclass
 class _Job:
-    """A run under way."""
+    """A run in progress."""
 
     folder: RunFolder
     file: RunFile
@@ -106,42 +112,27 @@ class _Job:
         self.checkpoints = Checkpoints(self.folder / CHECKPOINTS, display=self.display)
 
     def go(self, estimator: Any, *, resumed: bool) -> None:
-        """All stages; those that are done are passed over."""
+        """Run all stages that are not done yet."""
         self.manifest.pop("error", None)
-        self.note(status="running", resumed=self.manifest["resumed"] + resumed)
+        self.update(status="running", resumed=self.manifest["resumed"] + resumed)
         self.file.write_toml(self.folder / RUN)
         self._describe()
-        wanted = self.file.output
         with stopped_by_signals(self.checkpoints):
             self._stage("fit", lambda: self._fit(estimator))
             self.folder.clear_checkpoints()
-            self._stage("scores", lambda: outputs.write_scores(*self._given))
-            self._stage(
-                "draws",
-                lambda: outputs.write_draws(self.folder, self.rows, self._fitted),
-                wanted=wanted.draws,
-            )
-            self._stage(
-                "predictions",
-                lambda: outputs.write_predictions(*self._given),
-                wanted=wanted.predictions,
-            )
-            # last, as it tells how long the others took
-            self._stage(
-                "report",
-                lambda: outputs.write_report(*self._given, manifest=self.manifest),
-                wanted=wanted.report,
-            )
-        self.note(status="done", ended=now())
+            for name, write in outputs.WRITERS.items():
+                if getattr(self.file.output, name, True):
+                    self._stage(name, partial(self._write, write))
+        self.update(status="done", ended=now())
 
     @cached_property
     def _fitted(self) -> Any:
-        """The estimator as the file has it, which is what a run that is taken up has as well."""
+        """The estimator read from its file, as in a resumed run."""
         return read_model(self.folder.path)[0]
 
-    @property
-    def _given(self) -> tuple[RunFolder, RunFile, Prepared, Any]:
-        return self.folder, self.file, self.rows, self._fitted
+    def _write(self, write: Callable[[outputs.Fitted], None], estimator: Any = None) -> None:
+        fitted = self._fitted if estimator is None else estimator
+        write(outputs.Fitted(self.folder, self.file, self.rows, fitted, self.manifest))
 
     def _fit(self, estimator: Any) -> None:
         rows = self.rows
@@ -151,14 +142,13 @@ class _Job:
             except InputError:
                 raise
             except (ValueError, NoRoomError) as error:
-                # settings that do not go together; the log has where it came from
+                # Settings that contradict each other; the log gets the traceback.
                 self.log_traceback()
                 raise InputError(str(error)) from error
-        outputs.write_model(self.folder, self.file, rows, estimator)
+        self._write(outputs.write_model, estimator)
 
-    def _stage(self, name: str, work: Callable[[], None], *, wanted: bool = True) -> None:
-        done = name in self.manifest["stages"]
-        if not wanted or done:
+    def _stage(self, name: str, work: Callable[[], None]) -> None:
+        if name in self.manifest["stages"]:
             return
         self.display.stage(name)
         started = time.monotonic()
@@ -167,24 +157,25 @@ class _Job:
         finally:
             seconds = self.manifest["seconds"]
             seconds[name] = round(seconds.get(name, 0.0) + time.monotonic() - started, 3)
-        self.note(stages=[*self.manifest["stages"], name])
+        self.update(stages=[*self.manifest["stages"], name])
         if self.checkpoints.stopping:
             raise KeyboardInterrupt
 
     def _describe(self) -> None:
-        """Say what the data is, and what is odd about it."""
+        """Report the state of a resumed run, and the data with its warnings."""
         if self.manifest["resumed"]:
             done = ", ".join(self.manifest["stages"])
-            where = f"done are {done}" if done else "it was in its fit"
-            self.display.say(f"going on with the run begun {self.manifest['started']}: {where}")
-            if others := changed(self.manifest["versions"]):
-                self.display.warn(f"the last digits of the numbers may change: {others}")
+            state = f"finished stages: {done}" if done else "its fit is not finished"
+            self.display.say(f"resuming the run started {self.manifest['started']}: {state}")
+            if changes := version_changes(self.manifest["versions"]):
+                self.display.warn(f"the last digits of the numbers may change: {changes}")
         rows, data = self.rows, self.file.data
         n_classes = len(np.unique(rows.y))
-        what = f"{n_classes} classes" if rows.task == "classification" else "a number"
+        classes = f" ({n_classes} classes)" if rows.task == "classification" else ""
         self.display.say(
-            f"{data.path.name}: {data.target!r} is {what} ({rows.task}); {rows.X.shape[1]} "
-            f"features, {len(rows.X)} rows to train on and {len(rows.X_held)} to score"
+            f"{data.path.name}: {rows.task} of {data.target!r}{classes}; "
+            f"{rows.X.shape[1]} features, {len(rows.X)} training rows and "
+            f"{len(rows.X_held)} scored rows"
         )
         for column in rows.encoding.columns:
             if column.categories is not None:
@@ -194,22 +185,19 @@ class _Job:
         for remark in rows.remarks:
             self.display.warn(remark)
 
-    def note(self, **changes: Any) -> None:
+    def update(self, **changes: Any) -> None:
         self.manifest |= changes
         self.folder.write_json(MANIFEST, self.manifest)
 
     def log_traceback(self) -> None:
-        # where the log has no room either, the error itself is what matters
+        # If the disk is too full for the log as well, the error itself is more important.
         with suppress(OSError), (self.folder / LOG).open("a", encoding="utf-8") as log:
             log.write(traceback.format_exc())
 
 
 @contextmanager
-def _left_whole(job: _Job, *, new: bool) -> Iterator[None]:
-    """Leave a folder that says how the run ended, however that is.
-
-    A new folder is left without a run where the fit refuses its settings: nothing came of it.
-    """
+def _recording_end(job: _Job, *, new: bool) -> Iterator[None]:
+    """Record in the manifest how the run ended; remove a new run whose settings are refused."""
     try:
         yield
     except InputError as error:
@@ -217,33 +205,33 @@ def _left_whole(job: _Job, *, new: bool) -> Iterator[None]:
             job.folder.clear()
             (job.folder / RUN).unlink()
         else:
-            job.note(status="failed", error=str(error))
+            job.update(status="failed", error=str(error))
         raise
     except KeyboardInterrupt:
         job.display.say("interrupted")
-        job.note(status="interrupted")
+        job.update(status="interrupted")
         raise
     except Exception as error:
         job.log_traceback()
-        job.note(status="failed", error=f"{type(error).__name__}: {error}")
+        job.update(status="failed", error=f"{type(error).__name__}: {error}")
         raise
 
 
 def _check_folder(folder: RunFolder, *, resume: bool, force: bool) -> bool:
-    """Whether there is a run to be taken up; refuse what must not be written over."""
+    """Whether there is a run to resume; refuse to overwrite anything else."""
     if folder.is_new() or force:
         return False
     if not folder.is_run():
         raise InputError(
-            f"the folder {folder} is not empty and holds no run; name another, or add --force."
+            f"the folder {folder} is not empty and not a run; name another, or add --force."
         )
     if resume:
-        # a run that was killed as it began has nothing to go on from
+        # A run that was killed at its start has nothing to resume.
         return bool(folder.read_manifest()["stages"]) or (folder / RUN).is_file()
     if folder.read_manifest()["status"] != "done":
         raise InputError(
-            f"the folder {folder} holds a run that was not finished: add --resume to go on with "
-            "it, or --force to begin anew."
+            f"the folder {folder} holds an unfinished run; add --resume to continue it, or --force "
+            "to replace it."
         )
     raise InputError(
         f"the folder {folder} is not empty and holds a run; name another, or add --force to "
@@ -252,31 +240,33 @@ def _check_folder(folder: RunFolder, *, resume: bool, force: bool) -> bool:
 
 
 def _check_same(folder: RunFolder, file: RunFile, rows: Prepared) -> None:
-    """Refuse to go on with a run of other values or other data."""
-    there = (folder / RUN).read_text(encoding="utf-8")
-    lines = difflib.ndiff(_essential(there), _essential(file.to_toml(folder.path)))
-    changed = [line for line in lines if line[0] in "+-"]
-    if changed:
-        found = next((line[2:] for line in changed if line[0] == "-"), "nothing")
-        asked = next((line[2:] for line in changed if line[0] == "+"), "nothing")
-        raise InputError(
-            f"the folder {folder} holds another run, with {found} where this one has {asked}; "
-            "name another folder, or add --force to begin anew."
+    """Refuse to resume a run with other values or other data."""
+    before = (folder / RUN).read_text(encoding="utf-8")
+    lines = difflib.ndiff(_essential(before), _essential(file.to_toml(folder.path)))
+    changes = [line for line in lines if line[0] in "+-"]
+    if changes:
+        old, new = (
+            next((line[2:] for line in changes if line[0] == sign), "nothing") for sign in "-+"
         )
-    # by content: a project may have been moved as a whole
-    was = folder.read_manifest()["data"]
-    for name in sorted(was.keys() | rows.fingerprints.keys()):
+        raise InputError(
+            f"the folder {folder} holds another run, with {old} where this one has {new}; name "
+            "another folder, or add --force to replace the run."
+        )
+    # Tables are compared by content because a project may have been moved as a whole.
+    tables = folder.read_manifest()["data"]
+    for name in sorted(tables.keys() | rows.fingerprints.keys()):
         table = rows.fingerprints.get(name, {})
-        if table.get("sha256") != was.get(name, {}).get("sha256"):
+        if table.get("sha256") != tables.get(name, {}).get("sha256"):
             path = str(table.get("path", file.data.path))
             raise InputError(
-                f"{path!r} has changed since the run in {folder} began; add --force to begin anew."
+                f"{path!r} has changed since the run in {folder} was started; add --force to "
+                "replace the run."
             )
 
 
-def _taken_up(folder: RunFolder, file: RunFile) -> dict[str, Any]:
-    """The manifest of a run that goes on; a report with other words is made anew."""
-    folder.sweep()
+def _resumed_manifest(folder: RunFolder, file: RunFile) -> dict[str, Any]:
+    """The manifest of a resumed run; a report with another title or question is repeated."""
+    folder.remove_drafts()
     manifest = folder.read_manifest()
     if (folder / RUN).read_text(encoding="utf-8") != file.to_toml(folder.path):
         manifest["stages"] = [name for name in manifest["stages"] if name != "report"]
@@ -284,20 +274,20 @@ def _taken_up(folder: RunFolder, file: RunFile) -> dict[str, Any]:
 
 
 def _essential(text: str) -> list[str]:
-    """Lines of a run file that its numbers depend on: all but words and outputs."""
-    kept = text.partition("\n[output]\n")[0].splitlines()  # a title may hold the name as well
+    """Lines of a run file that affect its numbers: all except title, question and outputs."""
+    kept = text.partition("\n[output]\n")[0].splitlines()  # a title may contain "[output]" too
     return [line for line in kept if not line.startswith(("title = ", "question = "))]
 
 
 @contextmanager
 def _warnings_to(job: _Job) -> Iterator[None]:
-    """Show warnings in one line each, and keep them in the manifest."""
+    """Show each warning on one line, and store it in the manifest."""
 
     def keep(message: Warning | str, *_: Any, **__: Any) -> None:
         text = " ".join(str(message).split())
         job.display.warn(text)
         kept = job.manifest.setdefault("warnings", [])
-        if text not in kept:  # a resumed run may repeat some
+        if text not in kept:  # a resumed run may repeat warnings
             kept.append(text)
 
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Runs that were written to folders, opened again."""
+"""Access to runs that were written to folders."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from bayestree.tables import Encoding, InputError
 
 
 class Columns(NamedTuple):
-    """What a model was fitted to: the target, and how columns become features."""
+    """The target of a model, and how columns become its features."""
 
     target: str
     is_text: bool
@@ -34,15 +34,15 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """A run in its folder; what is in its files is read when it is asked for.
+    """A run in its folder, whose files are read when they are needed.
 
     Parameters
     ----------
     folder : Path
     manifest : mapping
-        Status, versions, fingerprints of the data, seconds of each stage.
+        Status, versions, fingerprints of the data, and seconds of each stage.
     file : RunFile
-        With every value explicit, and absolute paths.
+        The run file with all values explicit and absolute paths.
     """
 
     folder: Path
@@ -56,7 +56,7 @@ class Run:
         Raises
         ------
         InputError
-            If the run was interrupted before its fit was done.
+            If the run was interrupted before its fit was finished.
         ModelFileError
             If the file was changed.
         """
@@ -64,7 +64,7 @@ class Run:
 
     @cached_property
     def columns(self) -> Columns:
-        """Target and columns of the fit."""
+        """Target and feature columns."""
         return read_columns(self.folder)
 
     @property
@@ -84,12 +84,12 @@ class Run:
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
-        """Scores and sizes, as ``metrics.json`` has them.
+        """Scores and sizes, the content of ``metrics.json``.
 
         Raises
         ------
         InputError
-            If the run was interrupted before they were worked out.
+            If the run was interrupted before they were computed.
         """
         return _json(self.folder / METRICS)
 
@@ -99,26 +99,26 @@ class Run:
         Raises
         ------
         InputError
-            If they cannot be read, or are not those of the run.
+            If they cannot be read, or have changed since the run.
         """
-        # Runs of earlier versions had an index among their features.
+        # Runs of earlier versions may have a row index among their features.
         fitted = (self.folder / COLUMNS).is_file()
         keep = [column.name for column in self.encoding.columns] if fitted else []
         try:
-            found = read_rows(self.file, keep)
+            rows = read_rows(self.file, keep)
         except InputError:
             self._check_files()
             raise
-        for name, was in self.manifest["data"].items():
-            if found.fingerprints.get(name, {}).get("sha256") != was["sha256"]:
-                raise self._changed(was["path"])
-        return found
+        for name, before in self.manifest["data"].items():
+            if rows.fingerprints.get(name, {}).get("sha256") != before["sha256"]:
+                raise self._changed(before["path"])
+        return rows
 
     def _check_files(self) -> None:
-        """Refuse tables that are not as they were, whatever else is wrong with them."""
+        """Refuse tables that have changed, whatever else is wrong with them."""
         for name, path in (("data", self.file.data.path), ("test", self.file.data.test)):
-            was = self.manifest["data"].get(name, {}).get("sha256")
-            if path is not None and path.is_file() and sha256(path) != was:
+            before = self.manifest["data"].get(name, {}).get("sha256")
+            if path is not None and path.is_file() and sha256(path) != before:
                 raise self._changed(path)
 
     def _changed(self, path: str | Path) -> InputError:
@@ -131,7 +131,7 @@ def open_run(folder: str | Path) -> Run:
     Raises
     ------
     InputError
-        If it is none, or was changed by hand.
+        If it is not the folder of a run, or its manifest or run file was edited.
     """
     place = RunFolder(Path(folder).resolve())
     manifest = place.read_manifest()
@@ -139,30 +139,30 @@ def open_run(folder: str | Path) -> Run:
 
 
 def read_model(folder: Path) -> tuple[Any, Columns]:
-    """The estimator of a folder, and its columns; a manifest is not needed.
+    """The estimator of a folder and its columns; the folder need not have a manifest.
 
     Raises
     ------
     InputError
-        If one is missing, or they are not of the same fit.
+        If one of them is missing, or they belong to different fits.
     ModelFileError
         If the model file was changed.
     """
     estimator, columns = _model(folder), read_columns(folder)
     if columns.encoding.feature_names != list(getattr(estimator, "feature_names_in_", ())):
         raise InputError(
-            f"{COLUMNS} and {MODEL} in {str(folder)!r} are not of the same fit; fit again."
+            f"{COLUMNS} and {MODEL} in {str(folder)!r} belong to different fits; fit again."
         )
     return estimator, columns
 
 
 def read_columns(folder: Path) -> Columns:
-    """What ``columns.json`` says.
+    """Read ``columns.json``.
 
     Raises
     ------
     InputError
-        If there is none, or it was changed.
+        If it is missing or was changed.
     """
     content = _json(folder / COLUMNS)
     try:
@@ -178,12 +178,12 @@ def read_columns(folder: Path) -> Columns:
 
 
 def _model(folder: Path) -> Any:
-    _check_there(folder / MODEL)
+    _check_exists(folder / MODEL)
     return load(folder / MODEL)
 
 
 def _json(path: Path) -> dict[str, Any]:
-    _check_there(path)
+    _check_exists(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
@@ -193,10 +193,10 @@ def _json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _check_there(path: Path) -> None:
+def _check_exists(path: Path) -> None:
     if path.is_file():
         return
-    remedy = "give the folder of a run"
+    remedy = "specify the folder of a run"
     if (path.parent / MANIFEST).is_file():
-        remedy = f"its run was not finished: go on by `bayestree run {path.parent} --resume`"
+        remedy = f"its run was not finished; resume it by `bayestree run {path.parent} --resume`"
     raise InputError(f"{str(path.parent)!r} has no {path.name}; {remedy}.")

@@ -1,4 +1,4 @@
-"""What a run found, as a table of the nodes of its tree."""
+"""The result of a run as a table of the nodes of its tree."""
 
 from typing import Any
 
@@ -9,73 +9,73 @@ from bayestree.description import TreeDescription
 from bayestree.report import splits
 from bayestree.report.rows import Rows, rows_of
 from bayestree.routed_tree import RoutedTree
-from bayestree.runs.disk import few
 from bayestree.runs.folder import FACETS
 from bayestree.runs.outputs import has_draws, sizes_of
 from bayestree.runs.store import Run
 from bayestree.tree import Tree
 
-TERMS, DIGITS = 3, 3  # of a half-space in words
+TERMS, DIGITS = 3, 3  # shown of a half-space
 SIZES = ("facets_median", "facets_low", "facets_high", "prior_mean")
-ASKED = "asked"  # attribute of the table: the rows that splits were judged on, in words
 
 
 def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
-    """The nodes of a run's tree: what they ask, how many facets they need, how sure they are.
+    """The nodes of a run's tree: their splits, numbers of facets, and uncertainty.
 
     Parameters
     ----------
     run : Run
     rows : bool
-        Read the rows of the run again, to say which features matter to the splits and how sure
-        these are: of the held-out rows or, where there are none, of those of the fit, of at most
-        2,000 evenly spread ones. ``attrs["asked"]`` of the table says which rows these were.
+        Read the rows of the run again to compute feature importance and split uncertainty, on at
+        most 2,000 evenly spaced held-out rows or, if there are none, training rows.
+        ``attrs["asked"]`` of the table describes these rows.
 
     Returns
     -------
     DataFrame
-        A row for each node, by its path from the root; of a forest by number of tree and path.
+        A row for each node, by its path from the root; for a forest by number of tree and path.
 
         - ``rows``: weighted training rows that reach the node;
-        - ``facets_point``: how many facets its polytope has in the point estimate, which is the
+        - ``facets_point``: number of facets of its polytope in the point estimate, which is the
           tree of ``tree.txt`` and of every export;
-        - ``facets``: the most probable number by the posterior, with its median
-          (``facets_median``), an interval that holds it with probability 0.9 (``facets_low``,
-          ``facets_high``), and ``prior_mean``, what the prior expects; without a posterior the
-          same as ``facets_point``;
-        - ``unsure``: of the rows asked that reach the node, the share for which the posterior
-          gives the side that the point estimate does not take a chance above 10 %;
-          ``disagreement``, the mean of these chances; ``sd``, the mean of the standard
-          deviations of P(right); missing where none of the rows reaches the node;
-        - ``features``: a list of the names that hold 90 % of the importance at the node, the most
-          important first. A feature's importance is the share of the rows asked that change
+        - ``facets``: the posterior mode of this number, with the median (``facets_median``), an
+          interval of probability 0.9 (``facets_low``, ``facets_high``), and the prior mean
+          (``prior_mean``); without a posterior the same as ``facets_point``;
+        - ``unsure``: share of the rows reaching the node for which the posterior probability of
+          the side not taken by the point estimate exceeds 10 %; ``disagreement``, the mean of
+          these probabilities; ``sd``, the mean standard deviation of P(right); missing if no row
+          reaches the node;
+        - ``features``: list of the names that account for 90 % of the importance at the node, the
+          most important first. A feature's importance is the share of the rows that change
           sides when it is shuffled among them (:func:`bayestree.report.splits.importance`);
-        - ``split``: the split of the point estimate in words, which holds on the left side; of
-          several facets that which cuts off most.
+        - ``split``: the split of the point estimate in words, which is true on the left side; of
+          several facets the one that cuts off most rows.
 
-        There are no columns of a posterior where there is none, and neither the doubt nor the
-        features with ``rows=False``.
+        The columns of the posterior are absent without a posterior, and those of features and
+        uncertainty with ``rows=False``.
 
     Raises
     ------
     InputError
-        If the run has no model yet, or its rows cannot be read or are others by now.
+        If the run has no model yet, or its rows cannot be read or have changed.
     """
     estimator = run.estimator
-    asked = _asked(run) if rows else None
+    judged = _judged_rows(run) if rows else None
     members = getattr(estimator, "estimators_", None)
     if members is not None:
-        each = {number: _plain(one.tree_, asked) for number, one in enumerate(members, start=1)}
+        each = {
+            number: _point_estimate(one.tree_, judged)
+            for number, one in enumerate(members, start=1)
+        }
         table = pd.concat(each, names=["tree"])
     else:
-        table = _of_posterior(run, asked)
-    table.attrs[ASKED] = "" if asked is None else asked.counted
+        table = _with_posterior(run, judged)
+    table.attrs["asked"] = "" if judged is None else judged.counted
     return table
 
 
-def _asked(run: Run) -> Rows | None:
-    """The rows of the run that the splits are judged on."""
-    rows = few(run.rows())
+def _judged_rows(run: Run) -> Rows | None:
+    """The rows on which the splits are judged."""
+    rows = run.rows().thinned()
     train, held = (
         rows_of(run.estimator, X, held_out=held_out)
         for X, held_out in ((rows.X, False), (rows.X_held, True))
@@ -83,29 +83,29 @@ def _asked(run: Run) -> Rows | None:
     return splits.evaluation_rows(train, held if rows.held_out else None)
 
 
-def _of_posterior(run: Run, asked: Rows | None) -> pd.DataFrame:
-    """The nodes of one tree, with its posterior where it has one."""
+def _with_posterior(run: Run, judged: Rows | None) -> pd.DataFrame:
+    """The nodes of one tree, with its posterior if it has one."""
     estimator = run.estimator
-    table = _plain(estimator.tree_, asked)
+    table = _point_estimate(estimator.tree_, judged)
     if not has_draws(estimator) or (sizes := _sizes(run)) is None:
         return table
     table["facets"] = sizes["facets"].astype(np.int64)
     parts = [sizes.reindex(columns=[name for name in SIZES if name in sizes])]
-    found = None if asked is None else splits.split_uncertainty(estimator, asked)
-    if found is not None:
-        parts.append(found.to_frame("node")[["unsure", "disagreement", "sd"]])
-    said = [name for name in ("features", "split") if name in table]
-    return pd.concat([table.drop(columns=said), *parts, table[said]], axis="columns")
+    uncertainty = None if judged is None else splits.split_uncertainty(estimator, judged)
+    if uncertainty is not None:
+        parts.append(uncertainty.to_frame("node")[["unsure", "disagreement", "sd"]])
+    last = [name for name in ("features", "split") if name in table]
+    return pd.concat([table.drop(columns=last), *parts, table[last]], axis="columns")
 
 
-def _plain(tree: RoutedTree, asked: Rows | None) -> pd.DataFrame:
-    """What the point estimate alone says."""
+def _point_estimate(tree: RoutedTree, judged: Rows | None) -> pd.DataFrame:
+    """The columns of the point estimate."""
     described = TreeDescription(tree, TERMS, DIGITS)
     columns: dict[str, Any] = {"rows": described.node_rows}
     if isinstance(tree, Tree):
         columns["facets_point"] = columns["facets"] = tree.n_facets
-        if asked is not None:
-            (share,) = splits.importance([tree], asked).nodes
+        if judged is not None:
+            (share,) = splits.importance([tree], judged).nodes
             columns["features"] = [
                 [tree.feature_labels[j] for j in splits.most_important(one)] for one in share
             ]
@@ -115,7 +115,7 @@ def _plain(tree: RoutedTree, asked: Rows | None) -> pd.DataFrame:
 
 
 def _sizes(run: Run) -> pd.DataFrame | None:
-    """Facets of each node, from the run's own table where it has one."""
+    """Facets of each node, from the run's table if it has one."""
     path, labels = run.folder / FACETS, list(run.estimator.tree_.topology.node_labels)
     if path.is_file():
         found = pd.read_csv(path, index_col="node")

@@ -1,31 +1,34 @@
-"""Tables of a person's own: reading them, and turning columns into features and a target."""
+"""Tables in files: how they are read, checked, and turned into features and a target."""
 
-from bayestree.tables.chunks import ChunkedTable, open_chunks
+from bayestree.tables.chunks import Table, open_table
 from bayestree.tables.columns import (
     Column,
     Encoding,
+    describe_unknown,
     is_text,
     numbers,
+    read_matching_target,
     read_target,
     read_weights,
 )
 from bayestree.tables.errors import InputError
-from bayestree.tables.files import located, read_table
-from bayestree.tables.gaps import check_complete
+from bayestree.tables.files import located
+from bayestree.tables.invalid import check_complete
 from bayestree.tables.survey import Survey
 
 __all__ = [
-    "ChunkedTable",
     "Column",
     "Encoding",
     "InputError",
     "Survey",
+    "Table",
     "check_complete",
+    "describe_unknown",
     "is_text",
     "located",
     "numbers",
-    "open_chunks",
-    "read_table",
+    "open_table",
+    "read_matching_target",
     "read_target",
     "read_weights",
 ]

@@ -1,4 +1,4 @@
-"""Tables that are read some rows at a time, for those that are larger than memory."""
+"""Tables in files, read in chunks; a table read into memory has one chunk."""
 
 import warnings
 from collections.abc import Callable, Collection, Iterator
@@ -9,26 +9,27 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from bayestree.tables.csv import Dialect
 from bayestree.tables.errors import InputError
 from bayestree.tables.files import (
+    ARRAY,
     CSV,
     PARQUET,
     check_file,
+    column_names,
     frame_of,
-    header_of,
-    names_of,
     read_array,
+    read_header,
     reading,
 )
 
-CELLS = 2**19  # values of a chunk: some 50 MB as text
+CELLS = 2**19  # values per chunk, about 50 MB as text
 BUFFER = 2**20  # bytes of a Parquet column that are read at a time
 
 Frames = Iterator[pd.DataFrame]
+Opened = tuple[Collection[Any], Callable[[], Frames]]
 
 
-class ChunkedTable(NamedTuple):
+class Table(NamedTuple):
     """A table in a file.
 
     Attributes
@@ -36,7 +37,7 @@ class ChunkedTable(NamedTuple):
     path : Path
     columns : tuple of str
     read : callable
-        Gives the chunks, each a DataFrame of these columns, from the first on.
+        Returns the chunks in order, each a DataFrame with these columns.
     """
 
     path: Path
@@ -44,14 +45,12 @@ class ChunkedTable(NamedTuple):
     read: Callable[[], Frames]
 
     def chunks(self) -> Frames:
-        """The rows in order, some at a time, as :func:`read_table` would give them.
-
-        Their index goes on from chunk to chunk.
+        """The rows in order, chunk by chunk; the index of each chunk holds its row numbers.
 
         Raises
         ------
         InputError
-            If there are none, or the file is no table of the kind its name says.
+            If there are no rows, or the file is not a table of the kind its name indicates.
         """
         n_rows = 0
         with reading(self.path):
@@ -64,59 +63,86 @@ class ChunkedTable(NamedTuple):
             raise InputError(f"{str(self.path)!r} has column names but no rows.")
 
 
-def open_chunks(path: str | Path, text: Collection[str] = ()) -> ChunkedTable:
-    """Open a table of any size.
+def open_table(path: str | Path, text: Collection[str] = (), *, whole: bool = False) -> Table:
+    """Open a CSV or Parquet file, or a NumPy array.
 
     Parameters
     ----------
-    path, text
-        As for :func:`read_table`. A CSV file is read through once, to see which columns hold text.
+    path : path ending in .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .pq or .npy
+        Columns of a CSV file may be separated by commas, semicolons, tabs or vertical bars,
+        whatever the file is called. The columns of an array are ``x0``, ``x1``, ..., unless its
+        fields have names.
+    text : collection of str
+        Columns of a CSV file to read as text, even if they look like numbers.
+    whole : bool
+        Read the table into memory as a single chunk. Otherwise chunks are read when they are
+        needed, and a CSV file is read once to find out which columns hold text.
 
     Raises
     ------
     InputError
-        If the file is missing, empty, or no table of the kind its name says.
+        If the file is missing, empty, or not a table of the kind its name indicates.
     """
     source = Path(path)
-    ending = check_file(source)
+    kind = check_file(source)
     with reading(source):
-        if ending == PARQUET:
-            return _of_parquet(source)
-        return _of_csv(source, text) if ending == CSV else _of_array(source)
+        names, read = _OPENERS[kind](source, text, whole)
+        if whole:
+            frames = list(read())
+            read = lambda: iter(frames)  # noqa: E731
+    return Table(source, tuple(map(str, names)), read)
 
 
-def _size(n_columns: int) -> int:
-    """Rows of a chunk."""
-    return max(1, CELLS // max(1, n_columns))
+def _rows_per_chunk(names: Collection[Any]) -> int:
+    return max(1, CELLS // max(1, len(names)))
 
 
-def _of_parquet(source: Path) -> ChunkedTable:
+def _open_parquet(source: Path, _: Collection[str], whole: bool) -> Opened:
     with pq.ParquetFile(source) as file:
         names = file.schema_arrow.empty_table().to_pandas().columns
 
     def read() -> Frames:
-        # Buffered, for else whole columns of a group of rows are held, which may be all rows.
+        if whole:
+            yield pd.read_parquet(source)
+            return
+        # Without a buffer, whole columns of a row group are read, which may hold all rows.
         with pq.ParquetFile(source, buffer_size=BUFFER, pre_buffer=False) as file:
-            for batch in file.iter_batches(_size(len(names)), use_threads=False):
+            for batch in file.iter_batches(_rows_per_chunk(names), use_threads=False):
                 yield batch.to_pandas()
 
-    return ChunkedTable(source, tuple(map(str, names)), read)
+    return names, read
 
 
-def _of_csv(source: Path, text: Collection[str]) -> ChunkedTable:
-    dialect = header_of(source)
+def _open_csv(source: Path, text: Collection[str], whole: bool) -> Opened:
+    dialect = read_header(source)
     names = pd.read_csv(source, nrows=0, **dialect.options).columns
-    kinds: dict[str, set[str]] = {name: set() for name in names}
-    for frame in _csv_chunks(source, dialect, text, _size(len(names))):
-        for name, dtype in frame.dtypes.items():
-            kinds[str(name)].add(_kind(dtype))
-    # What a whole column is read as: numbers or true and false, if all of it is, and else text.
-    mixed = [name for name, found in kinds.items() if found - {"number"} and found != {"boolean"}]
+    mixed: list[str] = []  # columns that are text as a whole, although chunks may look like numbers
 
     def read() -> Frames:
-        return _csv_chunks(source, dialect, [*text, *mixed], _size(len(names)))
+        with pd.read_csv(
+            source,
+            dtype=dict.fromkeys([*text, *mixed], str),
+            low_memory=False,
+            iterator=True,
+            chunksize=None if whole else _rows_per_chunk(names),
+            **dialect.options,
+        ) as reader:
+            while True:
+                with warnings.catch_warnings():
+                    # Rows longer than the header would otherwise lose their last fields silently.
+                    warnings.simplefilter("error", pd.errors.ParserWarning)
+                    frame = next(reader, None)
+                if frame is None:
+                    return
+                yield frame
 
-    return ChunkedTable(source, tuple(map(str, names)), read)
+    if not whole:
+        kinds: dict[str, set[str]] = {name: set() for name in names}
+        for frame in read():
+            for name, dtype in frame.dtypes.items():
+                kinds[str(name)].add(_kind(dtype))
+        mixed += [name for name, found in kinds.items() if found not in ({"number"}, {"boolean"})]
+    return names, read
 
 
 def _kind(dtype: Any) -> str:
@@ -125,31 +151,20 @@ def _kind(dtype: Any) -> str:
     return "number" if pd.api.types.is_numeric_dtype(dtype) else "text"
 
 
-def _csv_chunks(source: Path, dialect: Dialect, text: Collection[str], size: int) -> Frames:
-    with pd.read_csv(
-        source,
-        dtype=dict.fromkeys(text, str),
-        low_memory=False,
-        chunksize=size,
-        **dialect.options,
-    ) as reader:
-        while True:
-            with warnings.catch_warnings():
-                # as where a table is read at once
-                warnings.simplefilter("error", pd.errors.ParserWarning)
-                frame = next(reader, None)
-            if frame is None:
-                return
-            yield frame
-
-
-def _of_array(source: Path) -> ChunkedTable:
+def _open_array(source: Path, _: Collection[str], whole: bool) -> Opened:
     array = read_array(source)
-    names = names_of(array)
+    names = column_names(array)
 
     def read() -> Frames:
-        size = _size(len(names))
+        size = max(1, len(array)) if whole else _rows_per_chunk(names)
         for start in range(0, len(array), size):
             yield frame_of(np.array(array[start : start + size]))
 
-    return ChunkedTable(source, tuple(map(str, names)), read)
+    return names, read
+
+
+_OPENERS: dict[tuple[str, ...], Callable[[Path, Collection[str], bool], Opened]] = {
+    PARQUET: _open_parquet,
+    CSV: _open_csv,
+    ARRAY: _open_array,
+}

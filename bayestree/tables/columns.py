@@ -1,32 +1,33 @@
 """Columns of a table as features, target and weights."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.tables.errors import CellError, InputError
-from bayestree.tables.gaps import check_complete, named, some
+from bayestree.tables.invalid import abbreviate, check_complete, quote_columns
 from bayestree.tables.texts import MARKED, MOST_CATEGORIES, PLAIN, Texts, dates_remedy
 
 Task = Literal["classification", "regression"]
 
-MOST_CLASSES = 20  # a numeric target of more different whole numbers is a quantity
+MOST_CLASSES = 20  # numeric targets with more different whole numbers are quantities
 DATES = ("datetime64", "datetime", "date", "period")  # as pandas infers them
 
 
 class Column(NamedTuple):
-    """A column and, for text, its categories; numbers (and true and false) have none."""
+    """A column and, for text, its categories; None for numbers and booleans."""
 
     name: str
     categories: tuple[str, ...] | None = None
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the features that it becomes."""
+        """Names of the features that encode the column."""
         if self.categories is None:
             return (self.name,)
         return tuple(f"{self.name}={category}" for category in self.categories)
@@ -44,24 +45,22 @@ class Encoding:
     columns: tuple[Column, ...]
 
     @classmethod
-    def of(cls, frame: pd.DataFrame) -> "Encoding":
-        """The encoding of a table's columns, with the categories that occur in it.
+    def of(cls, categories: Mapping[str, Collection[str] | None]) -> "Encoding":
+        """The encoding of columns with these categories; None for columns of numbers.
 
         Raises
         ------
         InputError
-            If there is no column, or one is neither numbers nor text, holds more than 100
-            categories, or would give a feature the name of another.
+            If there is no column, or one has more than 100 categories or would give a feature
+            the name of another.
         """
-        if frame.shape[1] == 0:
+        if not categories:
             raise InputError("no column is left to predict from.")
-        encoding = cls(tuple(_describe(str(name), column) for name, column in frame.items()))
+        encoding = cls(tuple(_column(name, found) for name, found in categories.items()))
         names = pd.Series(encoding.feature_names)
         if names.duplicated().any():
-            raise InputError(
-                f"two features would be named {names[names.duplicated()].iloc[0]!r}; rename a "
-                "column."
-            )
+            name = names[names.duplicated()].iloc[0]
+            raise InputError(f"two features would be named {name!r}; rename a column.")
         return encoding
 
     @property
@@ -74,16 +73,15 @@ class Encoding:
         """Names of the text columns."""
         return [column.name for column in self.columns if column.categories is not None]
 
-    def encode(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-        """Features of a table's rows, and remarks on categories that are not known.
+    def encode(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The features of rows.
 
-        Columns may be in any order, and others are ignored. A category that is not known
-        becomes zeros.
+        Columns may be in any order, and others are ignored. All features of an unknown category
+        are 0 (see :meth:`count_unknown`).
 
         Returns
         -------
-        features : DataFrame of float, shape (n, features)
-        remarks : list of str
+        DataFrame of float, shape (n, features)
 
         Raises
         ------
@@ -94,30 +92,30 @@ class Encoding:
         if absent:
             verb = "is" if len(absent) == 1 else "are"
             raise InputError(
-                f"{named(absent)} {verb} missing; the table has {named(frame.columns)}."
+                f"{quote_columns(absent)} {verb} missing; the table has "
+                f"{quote_columns(frame.columns)}."
             )
-        own = frame[[column.name for column in self.columns]]
-        check_complete(own)
+        frame = frame[[column.name for column in self.columns]]
+        check_complete(frame)
         parts = []
         for column in self.columns:
-            values = own[column.name]
+            values = frame[column.name]
             if column.categories is None:
                 parts.append(numbers(values).to_numpy()[:, None])
             else:
-                label = values.astype(str).to_numpy()
-                parts.append((label[:, None] == np.array(column.categories)).astype(float))
-        features = pd.DataFrame(np.hstack(parts), columns=self.feature_names)
-        return features, remarks_on(self.unknown(own))
+                labels = values.astype(str).to_numpy()
+                parts.append((labels[:, None] == np.array(column.categories)).astype(float))
+        return pd.DataFrame(np.hstack(parts), columns=self.feature_names)
 
-    def unknown(self, frame: pd.DataFrame) -> dict[str, dict[str, int]]:
-        """How many rows hold which category that is not known, by column."""
-        found = {}
+    def count_unknown(self, frame: pd.DataFrame, counts: dict[str, Counter[str]]) -> None:
+        """Add the numbers of rows with each unknown category to the counts of each column."""
         for column in self.columns:
             if column.categories is not None:
-                label = frame[column.name].astype(str)
-                counts = label[~label.isin(column.categories)].value_counts(sort=False)
-                found[column.name] = {str(name): int(count) for name, count in counts.items()}
-        return found
+                labels = frame[column.name].astype(str)
+                unknown = labels[~labels.isin(column.categories)].value_counts(sort=False)
+                counts.setdefault(column.name, Counter()).update(
+                    {str(name): int(count) for name, count in unknown.items()}
+                )
 
     def to_json(self) -> list[dict[str, Any]]:
         """The encoding as plain JSON."""
@@ -137,18 +135,31 @@ class Encoding:
         )
 
 
-def remarks_on(unknown: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """What to tell a person of categories that are not known (see :meth:`Encoding.unknown`)."""
+def _column(name: str, categories: Collection[str] | None) -> Column:
+    if categories is None:
+        return Column(name)
+    found = tuple(sorted(categories))
+    if len(found) > MOST_CATEGORIES:
+        raise InputError(
+            f"column {name!r} holds more than {MOST_CATEGORIES} different texts, such as "
+            f"{found[0]!r} and {found[-1]!r}, too many for categories; drop the column, or group "
+            "them."
+        )
+    return Column(name, found)
+
+
+def describe_unknown(counts: Mapping[str, Counter[str]]) -> list[str]:
+    """Warnings about unknown categories (see :meth:`Encoding.count_unknown`)."""
     return [
-        f"column {name!r}: {sum(counts.values())} rows hold a category that training did not "
-        f"({some(counts)}); it counts as none."
-        for name, counts in unknown.items()
-        if counts
+        f"column {name!r}: {found.total()} rows hold a category that does not occur in the "
+        f"training rows ({abbreviate(map(repr, found))}); its features are all 0."
+        for name, found in counts.items()
+        if found
     ]
 
 
 def numbers(column: pd.Series) -> pd.Series:
-    """A column of numbers, or of true and false, as float.
+    """A column of numbers or booleans as float.
 
     Raises
     ------
@@ -172,7 +183,7 @@ def numbers(column: pd.Series) -> pd.Series:
 
 
 def is_text(column: pd.Series) -> bool:
-    """Whether a column holds text; False for numbers, and for true and false.
+    """Whether a column holds text; False for numbers and booleans.
 
     Raises
     ------
@@ -189,19 +200,18 @@ def is_text(column: pd.Series) -> bool:
     if kind in DATES:
         raise InputError(f"column {column.name!r} holds dates; {dates_remedy(str(column.name))}")
     raise InputError(
-        f"column {column.name!r} holds {kind} values; turn them into numbers or text, or drop it."
+        f"column {column.name!r} holds {kind} values; convert them to numbers or text, or drop it."
     )
 
 
-def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, NDArray[Any]]:
-    """What is to be predicted.
+def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
+    """Read the target and infer the task.
 
     Parameters
     ----------
     column : Series of length n, without missing values
     task : {"auto", "classification", "regression"}
-        ``"auto"``: classification for text, true and false, and at most 20 different whole
-        numbers.
+        ``"auto"``: classification for text, booleans, and at most 20 different whole numbers.
 
     Returns
     -------
@@ -212,7 +222,7 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, NDArray[An
     Raises
     ------
     InputError
-        If the values do not suit the task, or have one class only.
+        If the values do not suit the task, or there is only one class.
     """
     name = column.name
     if is_text(column):
@@ -225,8 +235,8 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, NDArray[An
         n_classes = len(np.unique(labels))
         if n_classes == len(labels) > 1:
             raise InputError(
-                f"target {name!r} holds a different text in each of {len(labels)} rows; no class "
-                "occurs twice."
+                f"target {name!r} holds a different text in each of {len(labels)} rows; choose a "
+                "column whose classes repeat."
             )
         return "classification", _two_classes(labels, name)
     values = column.astype(float).to_numpy()
@@ -236,14 +246,29 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, NDArray[An
         task = "classification" if few else "regression"
     if task == "regression":
         return "regression", values
-    if not whole:
-        value = values[values != np.round(values)][0]
-        raise InputError(f"target {name!r} holds {value:g}, which is no class; use regression.")
+    _check_whole(values, name, "; use regression")
     boolean = pd.api.types.is_bool_dtype(column)
     return "classification", _two_classes(values.astype(bool if boolean else np.int64), name)
 
 
-def read_weights(column: pd.Series) -> NDArray[np.float64]:
+def read_matching_target(column: pd.Series, y: AnyArray, task: str) -> AnyArray:
+    """Read the target of other rows as that of the training rows, ``y``, was read.
+
+    Raises
+    ------
+    InputError
+        If it holds text for numbers, or fractions for classes.
+    """
+    if y.dtype.kind == "U":
+        return column.astype(str).to_numpy(dtype=str)
+    values = numbers(column).to_numpy()
+    if task == "regression":
+        return values
+    _check_whole(values, column.name)
+    return values.astype(y.dtype)
+
+
+def read_weights(column: pd.Series) -> FloatArray:
     """Weights of the rows, shape (n,).
 
     Raises
@@ -254,26 +279,19 @@ def read_weights(column: pd.Series) -> NDArray[np.float64]:
     values = numbers(column).to_numpy()
     if (values < 0).any() or not values.any():
         raise InputError(
-            f"weights {column.name!r} must be zero or more and not all zero, got a least value of "
+            f"weights {column.name!r} must be zero or more and not all zero, got a minimum of "
             f"{values.min():g}."
         )
     return values
 
 
-def _two_classes(labels: NDArray[Any], name: Any) -> NDArray[Any]:
+def _check_whole(values: AnyArray, name: Any, remedy: str = "") -> None:
+    fractions = values[values != np.round(values)]
+    if len(fractions):
+        raise InputError(f"target {name!r} holds {fractions[0]:g}, which is not a class{remedy}.")
+
+
+def _two_classes(labels: AnyArray, name: Any) -> AnyArray:
     if len(np.unique(labels)) < 2:
         raise InputError(f"target {name!r} has one class, {labels[0].item()!r}; two are needed.")
     return labels
-
-
-def _describe(name: str, column: pd.Series) -> Column:
-    if not is_text(column):
-        return Column(name)
-    categories = tuple(sorted(column.dropna().astype(str).unique()))
-    if len(categories) > MOST_CATEGORIES:
-        raise InputError(
-            f"column {name!r} holds more than {MOST_CATEGORIES} different texts, such as "
-            f"{categories[0]!r} and {categories[-1]!r}, too many for categories; drop the column, "
-            "or group them."
-        )
-    return Column(name, categories)

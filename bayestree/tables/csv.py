@@ -1,4 +1,4 @@
-"""CSV files: their separators and decimal marks, and what is on which line."""
+"""CSV files: separators, decimal marks and the records on each line."""
 
 import csv
 import gzip
@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import IO, Any, NamedTuple
 
 ENCODING = "utf-8-sig"
 SEPARATORS = ",;\t|"
-SAMPLE = 1000  # records that tell the separator and the decimal mark
+SAMPLE = 1000  # records from which the separator and the decimal mark are inferred
 
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 DECIMAL_POINT = re.compile(r"[+-]?\d*\.\d+")
@@ -20,14 +20,14 @@ Record = tuple[int, list[str]]
 
 
 class Dialect(NamedTuple):
-    """How a file writes a table."""
+    """Separator and decimal mark of a file."""
 
     separator: str
     decimal: str
 
     @property
     def options(self) -> dict[str, Any]:
-        """Arguments of ``pandas.read_csv``."""
+        """Arguments for ``pandas.read_csv``."""
         return {
             "sep": self.separator,
             "decimal": self.decimal,
@@ -37,14 +37,14 @@ class Dialect(NamedTuple):
 
 
 def records(source: Path, separator: str) -> Iterator[Record]:
-    """The lines of a file that are not blank: the number of the first line of each, and its fields.
+    """The records of a file except blank lines: number of the first line, and fields.
 
     Raises
     ------
     csv.Error, UnicodeDecodeError, OSError
-        If the file is not text in UTF-8, or a quote is not closed.
+        If the file is not UTF-8 text, or a quote is not closed.
     """
-    with _opened(source) as lines:
+    with _open(source, "rt", encoding=ENCODING, newline="") as lines:
         reader = csv.reader(lines, delimiter=separator)
         start = 1
         for fields in reader:
@@ -54,18 +54,18 @@ def records(source: Path, separator: str) -> Iterator[Record]:
 
 
 def sniff(source: Path) -> Dialect:
-    """The separator that splits most lines into as many fields as the header, and the decimal mark.
+    """Infer the dialect: the separator that gives most records as many fields as the header.
 
-    A comma is a decimal mark where another mark separates the columns, there are such numbers as
-    ``1,5``, and none such as ``1.5``.
+    The decimal mark is a comma if the separator is not, and there are numbers such as ``1,5`` but
+    none such as ``1.5``.
 
     Raises
     ------
     UnicodeDecodeError, OSError
-        If the file is not text in UTF-8.
+        If the file is not UTF-8 text.
     """
     samples = {mark: _sample(source, mark) for mark in SEPARATORS}
-    separator = max(SEPARATORS, key=lambda mark: _regular(samples[mark]))
+    separator = max(SEPARATORS, key=lambda mark: _regularity(samples[mark]))
     cells = [cell.strip() for fields in samples[separator][1:] for cell in fields]
     commas = [cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)]
     is_comma = (
@@ -76,16 +76,16 @@ def sniff(source: Path) -> Dialect:
     return Dialect(separator, "," if is_comma else ".")
 
 
-def why_unreadable(source: Path, error: str) -> str:
-    """What keeps a file from being a table, with its line where that can be told.
+def explain_failure(source: Path, error: str) -> str:
+    """Why a file cannot be read as a table, with the line if it can be identified.
 
     Parameters
     ----------
     source : Path
     error : str
-        What pandas says of it.
+        Message of pandas, which is returned if there is no better explanation.
     """
-    if (reason := _not_text(source)) is not None:
+    if (reason := _explain_encoding(source)) is not None:
         return reason
     separator = sniff(source).separator
     lines = records(source, separator)
@@ -97,18 +97,18 @@ def why_unreadable(source: Path, error: str) -> str:
         if len(fields) > len(header):
             return (
                 f"line {last} has {len(fields)} fields, but the header (line {first}) has "
-                f"{len(header)}; name every column, delete lines above the header, and put quotes "
-                f"around texts that hold {separator!r}."
+                f"{len(header)}; name every column, delete lines above the header, and quote text "
+                f"that contains {separator!r}."
             )
     if "EOF inside string" in error:
         return f"a quote that opens on line {last} is never closed."
     return error
 
 
-def _opened(source: Path) -> TextIO:
-    if source.name.lower().endswith(".gz"):
-        return gzip.open(source, "rt", encoding=ENCODING, newline="")
-    return source.open(encoding=ENCODING, newline="")
+def _open(source: Path, mode: str, **options: Any) -> IO[Any]:
+    opener: Any = gzip.open if source.name.lower().endswith(".gz") else open
+    opened: IO[Any] = opener(source, mode, **options)
+    return opened
 
 
 def _sample(source: Path, separator: str) -> list[list[str]]:
@@ -118,23 +118,24 @@ def _sample(source: Path, separator: str) -> list[list[str]]:
         return []
 
 
-def _regular(sample: Sequence[list[str]]) -> tuple[float, int]:
-    """The share of records with as many fields as the header, and their number."""
+def _regularity(sample: Sequence[list[str]]) -> tuple[float, int]:
+    """Share of records with as many fields as the header, and the number of these fields."""
     widths = [len(fields) for fields in sample]
     if not widths or widths[0] == 1:
         return 0.0, 0
     return widths.count(widths[0]) / len(widths), widths[0]
 
 
-def _not_text(source: Path) -> str | None:
+def _explain_encoding(source: Path) -> str | None:
+    """The first byte that is not UTF-8, if there is one."""
     remedy = "save it as UTF-8 (in Excel: CSV UTF-8)."
-    with gzip.open(source) if source.name.lower().endswith(".gz") else source.open("rb") as lines:
+    with _open(source, "rb") as lines:
         for number, line in enumerate(lines, start=1):
             if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
                 return f"it is in UTF-16; {remedy}"
             try:
                 line.decode()
             except UnicodeDecodeError as error:
-                wrong = line[error.start]
-                return f"line {number} holds the byte 0x{wrong:02x}, which is not UTF-8; {remedy}"
+                byte = f"0x{line[error.start]:02x}"
+                return f"line {number} contains the byte {byte}, which is not UTF-8; {remedy}"
     return None

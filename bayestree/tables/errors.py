@@ -1,22 +1,22 @@
-"""The errors of input that cannot be used."""
+"""Errors raised for input that cannot be used."""
 
 
 class InputError(ValueError):
-    """Input that cannot be used; the message is one line that says what to change."""
+    """Input that cannot be used; the message is one line and names the remedy."""
 
 
 class CellError(InputError):
-    """A value in a table that cannot be used; its row is known.
+    """A value in a table that cannot be used.
 
     Parameters
     ----------
     before, after : str
-        The message before and after the place of the value.
+        Message before and after the location of the value.
     row : int
-        Of the table, from 0.
+        Row of the table, from 0.
     column : str
     missing : bool
-        Whether there is no value.
+        Whether the value is missing.
     """
 
     def __init__(
@@ -24,8 +24,8 @@ class CellError(InputError):
     ) -> None:
         self.before, self.row, self.after = before, row, after
         self.column, self.missing = column, missing
-        super().__init__(self.at(f"row {row + 1}"))
+        super().__init__(self.located_at(f"row {row + 1}"))
 
-    def at(self, place: str) -> str:
-        """The message with another name of the row, such as its line in a file."""
+    def located_at(self, place: str) -> str:
+        """The message with another name for the row, such as its line in a file."""
         return f"{self.before} {place}{self.after}"

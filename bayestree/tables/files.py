@@ -1,106 +1,65 @@
-"""Files of tables: CSV, Parquet, and arrays of NumPy."""
+"""File formats of tables: CSV, Parquet and NumPy arrays."""
 
 import csv as rfc
 import re
-import warnings
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from bayestree.tables.csv import Dialect, records, sniff, why_unreadable
+from bayestree._utils.arrays import AnyArray
+from bayestree.tables.csv import Dialect, explain_failure, records, sniff
 from bayestree.tables.errors import CellError, InputError
 
 PARQUET = (".parquet", ".pq")
 CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 ARRAY = (".npy",)
-KINDS = {
-    PARQUET: "a Parquet file",
-    CSV: "a CSV file in UTF-8",
-    ARRAY: "an array of NumPy",
-}
-
-
-def read_table(path: str | Path, text: Collection[str] = ()) -> pd.DataFrame:
-    """Read a CSV or Parquet file, or an array of NumPy.
-
-    Parameters
-    ----------
-    path : path ending in .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .pq or .npy
-        Columns of a CSV file may be separated by commas, semicolons, tabs or bars, whatever its
-        name. The columns of an array are ``x0``, ``x1``, ..., unless its fields have names.
-    text : collection of str
-        Columns of a CSV file that are kept as text, even where they look like numbers.
-
-    Returns
-    -------
-    DataFrame
-        One row or more; names of columns are text, and no two are the same.
-
-    Raises
-    ------
-    InputError
-        If the file is missing, empty, without rows, or no table of the kind its name says.
-    """
-    source = Path(path)
-    ending = check_file(source)
-    with reading(source):
-        if ending == PARQUET:
-            frame = pd.read_parquet(source)
-        elif ending == CSV:
-            frame = _read_csv(source, text)
-        else:
-            frame = frame_of(np.array(read_array(source)))
-    if len(frame) == 0:
-        raise InputError(f"{str(source)!r} has column names but no rows.")
-    return frame.set_axis([str(name) for name in frame.columns], axis=1).reset_index(drop=True)
+KINDS = {PARQUET: "a Parquet file", CSV: "a CSV file in UTF-8", ARRAY: "a NumPy array"}
 
 
 def check_file(source: Path) -> tuple[str, ...]:
-    """Which kind of table a file is by its name: ``PARQUET``, ``CSV`` or ``ARRAY``.
+    """The kind of table that a file name indicates: ``PARQUET``, ``CSV`` or ``ARRAY``.
 
     Raises
     ------
     InputError
-        If it is none, is missing, or is empty.
+        If it indicates none of these, or the file is missing or empty.
     """
     if not source.is_file():
-        what = "is a folder" if source.is_dir() else "does not exist"
-        raise InputError(f"{str(source)!r} {what}; give a CSV or Parquet file.")
+        fault = "is a folder" if source.is_dir() else "does not exist"
+        raise InputError(f"{str(source)!r} {fault}; specify a CSV or Parquet file.")
     if source.stat().st_size == 0:
         raise InputError(f"{str(source)!r} is empty; it needs a line of column names and rows.")
-    for ending in KINDS:
-        if source.name.lower().endswith(ending):
-            return ending
-    known = ", ".join(name for ending in KINDS for name in ending)
-    excel = source.suffix.lower() in (".xls", ".xlsx", ".ods")
-    remedy = "; save the sheet as CSV (UTF-8)." if excel else "."
+    for endings in KINDS:
+        if source.name.lower().endswith(endings):
+            return endings
+    known = ", ".join(name for endings in KINDS for name in endings)
+    is_spreadsheet = source.suffix.lower() in (".xls", ".xlsx", ".ods")
+    remedy = "; save the sheet as CSV (UTF-8)." if is_spreadsheet else "."
     raise InputError(f"{str(source)!r} must end in one of {known}{remedy}")
 
 
-def read_array(source: Path) -> NDArray[Any]:
-    """An array that is mapped from its file.
+def read_array(source: Path) -> AnyArray:
+    """Map an array from its file.
 
     Raises
     ------
     ValueError
-        If the file holds none, or Python objects.
+        If the file does not hold a single array, or holds Python objects.
     """
     array = np.load(source, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.ndarray):
-        raise ValueError("it holds several arrays; save the one.")  # noqa: TRY004 - of the file
+        raise ValueError("it holds several arrays; save only one.")  # noqa: TRY004 - file content
     return array
 
 
 @contextmanager
 def reading(source: Path) -> Iterator[None]:
-    """Say of a file that the block cannot read what it is not.
+    """Explain errors of the block by what is wrong with the file.
 
     Raises
     ------
@@ -111,41 +70,40 @@ def reading(source: Path) -> Iterator[None]:
     except InputError:
         raise
     except (ValueError, OSError, EOFError, zlib.error, rfc.Error, pd.errors.ParserWarning) as error:
-        ending = check_file(source)
-        kind, reason = KINDS[ending], " ".join(str(error).split())
-        if ending == CSV:
+        kind, reason = check_file(source), " ".join(str(error).split())
+        if kind == CSV:
             with suppress(OSError, EOFError, zlib.error, rfc.Error):
-                reason = why_unreadable(source, reason)
-        raise InputError(f"{str(source)!r} cannot be read as {kind}: {reason}") from error
+                reason = explain_failure(source, reason)
+        raise InputError(f"{str(source)!r} cannot be read as {KINDS[kind]}: {reason}") from error
 
 
-def frame_of(array: NDArray[Any]) -> pd.DataFrame:
-    """An array as a table, with the columns of :func:`names_of`."""
-    names = names_of(array)
+def frame_of(array: AnyArray) -> pd.DataFrame:
+    """An array as a table, with the columns of :func:`column_names`."""
+    names = column_names(array)
     if array.dtype.names is None:
         return pd.DataFrame(array, columns=names)
     return pd.DataFrame({name: array[name] for name in names})
 
 
-def names_of(array: NDArray[Any]) -> list[str]:
-    """Columns of an array: ``x0``, ``x1``, ..., or its fields where these have names.
+def column_names(array: AnyArray) -> list[str]:
+    """Columns of an array: ``x0``, ``x1``, ..., or the names of its fields.
 
     Raises
     ------
     InputError
-        If it has not two dimensions, or one and fields.
+        If the array does not have two dimensions, or one dimension and fields.
     """
     fields = array.dtype.names
     if array.ndim != (2 if fields is None else 1):
         raise InputError(
-            f"an array of shape {array.shape} is no table; it needs rows and columns, or one "
-            "dimension and fields with names."
+            f"an array of shape {array.shape} is not a table; it needs two dimensions, or one "
+            "dimension and named fields."
         )
     return [f"x{number}" for number in range(array.shape[1])] if fields is None else list(fields)
 
 
-def header_of(source: Path) -> Dialect:
-    """How a CSV file writes its table, once its header has been checked.
+def read_header(source: Path) -> Dialect:
+    """The dialect of a CSV file whose header has been checked.
 
     Raises
     ------
@@ -157,20 +115,19 @@ def header_of(source: Path) -> Dialect:
         raise InputError(
             f"line {line} of {str(source)!r} is an instruction to Excel ({header[0]}); delete it."
         )
-    places: dict[str, int] = {}
+    first_places: dict[str, int] = {}
     for number, name in enumerate(header, start=1):
-        if name.strip() and name in places:
+        if name.strip() and first_places.setdefault(name, number) != number:
             raise InputError(
                 f"{str(source)!r} has more than one column named {name!r}: columns "
-                f"{places[name]} and {number}; rename one."
+                f"{first_places[name]} and {number}; rename one."
             )
-        places[name] = number
     return dialect
 
 
 @contextmanager
-def located(source: Path | None) -> Iterator[None]:
-    """Name the line of a file, where the block refuses a value in a row of its table.
+def located(source: Path) -> Iterator[None]:
+    """Name the line of the file if the block refuses a value of its table.
 
     Raises
     ------
@@ -179,17 +136,15 @@ def located(source: Path | None) -> Iterator[None]:
     try:
         yield
     except CellError as error:
-        if source is None:
-            raise
-        raise InputError(_located(source, error)) from error
+        raise InputError(_message_with_line(source, error)) from error
 
 
-def _located(source: Path, error: CellError) -> str:
+def _message_with_line(source: Path, error: CellError) -> str:
     if check_file(source) != CSV:
-        return error.at(f"row {error.row + 1} of {source.name!r}")
-    found = records(source, sniff(source).separator)
-    _, header = next(found)
-    line, fields = next(islice(found, error.row, None))
+        return error.located_at(f"row {error.row + 1} of {source.name!r}")
+    lines = records(source, sniff(source).separator)
+    _, header = next(lines)
+    line, fields = next(islice(lines, error.row, None))
     if error.missing and len(fields) < len(header):
         return (
             f"line {line} of {source.name!r} has {len(fields)} fields, but the header names "
@@ -199,14 +154,4 @@ def _located(source: Path, error: CellError) -> str:
     if error.missing and error.column in header:
         raw = fields[header.index(error.column)].strip()
         place += f", where {raw!r} stands for a missing value" if raw else ""
-    return error.at(place)
-
-
-def _read_csv(source: Path, text: Collection[str]) -> pd.DataFrame:
-    dialect = header_of(source)
-    with warnings.catch_warnings():
-        # Rows longer than the header would otherwise lose their last fields without a word.
-        warnings.simplefilter("error", pd.errors.ParserWarning)
-        return pd.read_csv(
-            source, dtype=dict.fromkeys(text, str), low_memory=False, **dialect.options
-        )
+    return error.located_at(place)

@@ -1,4 +1,4 @@
-"""What a column of text holds, looked at some rows at a time."""
+"""Columns of text: categories, malformed numbers or dates, examined chunk by chunk."""
 
 import re
 
@@ -6,8 +6,8 @@ import pandas as pd
 
 from bayestree.tables.errors import CellError
 
-MOST_CATEGORIES = 100  # a text column of more holds names or numbers of rows
-FEW = 20  # different numbers or dates may still be categories
+MOST_CATEGORIES = 100  # text columns with more hold names or identifiers
+FEW = 20  # this many different numbers or dates may still be categories
 DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b.*|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}\b.*")
 MARKED = re.compile(r"[-+]?[$€£]?\s?\d[\d.,' ]*\s?[%$€£]?")  # 1,5 or 1,234.5 or 12 %
 PLAIN = "write numbers with a decimal point and without other marks"
@@ -16,43 +16,43 @@ PLAIN = "write numbers with a decimal point and without other marks"
 def dates_remedy(name: str) -> str:
     """What to do with a column of dates."""
     return (
-        f"replace it by numbers, such as pandas.to_datetime(frame[{name!r}]).dt.day_of_year, or "
+        f"replace it with numbers, such as pandas.to_datetime(frame[{name!r}]).dt.day_of_year, or "
         "drop the column."
     )
 
 
 class Texts:
-    """The texts of a column: categories, or numbers with a fault, or dates.
+    """The different texts of a column, by kind.
 
     Parameters
     ----------
     name : str
-        Of the column.
+        Name of the column.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.n_rows = self.n_numbers = 0
-        self.kinds: dict[str, str] = {}  # of the first few different texts
-        self.odd: tuple[int, str] | None = None  # the first row that is no number
+        self.kinds: dict[str, str] = {}  # of the first different texts
+        self.first_other: tuple[int, str] | None = None  # first row that is not a number
 
     def add(self, column: pd.Series) -> None:
-        """Look at some rows, whose index holds their numbers."""
+        """Examine a chunk, whose index holds row numbers."""
         labels = column.dropna().astype(str)
         counts = labels.value_counts(sort=False)
         is_number = pd.to_numeric(pd.Series(counts.index), errors="coerce").notna().to_numpy()
         self.n_rows += len(labels)
         self.n_numbers += int(counts.to_numpy()[is_number].sum())
-        if self.odd is None and not is_number.all():
+        if self.first_other is None and not is_number.all():
             others = labels[labels.isin(counts.index[~is_number])]
-            self.odd = int(others.index[0]), str(others.iloc[0])
+            self.first_other = int(others.index[0]), str(others.iloc[0])
         for label, number in zip(counts.index, is_number, strict=True):
             if len(self.kinds) > MOST_CATEGORIES:
                 break
             self.kinds[label] = "number" if number else _kind(label)
 
     def check(self) -> None:
-        """Refuse numbers with a fault, and dates, which would become very many categories.
+        """Refuse malformed numbers and dates, which would become very many categories.
 
         Raises
         ------
@@ -60,12 +60,12 @@ class Texts:
             With the first such value and its row.
         """
         kinds = list(self.kinds.values())
-        if self.odd is None or len(kinds) <= FEW:
+        if self.first_other is None or len(kinds) <= FEW:
             return
-        row, value = self.odd
+        row, value = self.first_other
         least = 0.5 if len(kinds) > MOST_CATEGORIES else 0.9
         if kinds.count("number") > FEW and self.n_numbers >= least * self.n_rows:
-            raise self._numbers(row, value)
+            raise self._malformed_number(row, value)
         for kind, what, remedy in (
             ("marked", "numbers that cannot be read", f"{PLAIN}, or drop the column."),
             ("date", "dates", dates_remedy(self.name)),
@@ -74,7 +74,7 @@ class Texts:
                 before, after = f"column {self.name!r} holds {what}:", f" holds {value!r}; {remedy}"
                 raise CellError(before, row, after, column=self.name)
 
-    def _numbers(self, row: int, value: str) -> CellError:
+    def _malformed_number(self, row: int, value: str) -> CellError:
         others = self.n_rows - self.n_numbers
         remedy = PLAIN if MARKED.fullmatch(value) else "correct it"
         return CellError(
@@ -86,13 +86,14 @@ class Texts:
             column=self.name,
         )
 
-    def remarks(self) -> list[str]:
-        """What is odd, although the texts may be categories."""
-        if self.odd is None or 2 * self.n_numbers <= self.n_rows:
+    def warnings(self) -> list[str]:
+        """Doubts about texts that are treated as categories."""
+        if self.first_other is None or 2 * self.n_numbers <= self.n_rows:
             return []
+        row, value = self.first_other
         return [
             f"column {self.name!r} holds numbers in {self.n_numbers} of {self.n_rows} rows, but "
-            f"is treated as categorical because row {self.odd[0] + 1} holds {self.odd[1]!r}."
+            f"is treated as categorical because row {row + 1} holds {value!r}."
         ]
 
 

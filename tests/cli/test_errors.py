@@ -60,7 +60,7 @@ def test_wrong_options(words, place):
 @pytest.mark.parametrize(
     ("raised", "code", "said"),
     [
-        (KeyboardInterrupt, 130, "interrupted; type the same again with --resume"),
+        (KeyboardInterrupt, 130, "interrupted; repeat the command with --resume"),
         (RuntimeError("of the program"), 1, "RuntimeError: of the program"),
     ],
 )

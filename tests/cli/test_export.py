@@ -63,7 +63,7 @@ def test_onnx_without_the_data_is_compared_on_rows_that_are_made_up(tree, fitted
     shutil.copytree(tree, "moved", ignore=shutil.ignore_patterns(missing))
     result = done("export", "moved", "--out", "tree.onnx", "--json")
     found = json.loads(result.stdout)
-    assert found["checked"] == {"rows": 1000, "at_border": 0, "source": "rows that were made up"}
+    assert found["checked"] == {"rows": 1000, "at_border": 0, "source": "simulated rows"}
     assert (found["format"], found["file"]) == ("onnx", "tree.onnx")
     assert found["leaves"] == fitted.get_n_leaves()
 
@@ -98,7 +98,7 @@ def test_limits_of_what_is_shown(place):
     digits = done("export", forest, "--decimals", "1").stdout
     assert digits == bayestree.export_text(fitted, decimals=1)
     assert digits != bayestree.export_text(fitted)
-    assert "json shows all of the tree: leave out --max-facets" in refused(
+    assert "json always shows the whole tree; omit --max-facets" in refused(
         "export", forest, "--format", "json", "--max-facets", "3"
     )
 
@@ -110,8 +110,12 @@ def test_json_holds_the_content(tree, fitted):
 
 def test_refusals(place):
     forest = finished("forest")
-    assert "onnx is no text; name a file" in refused("export", forest, "--format", "onnx")
-    assert "does not tell the format; end it in .txt" in refused("export", forest, "--out", "a.b")
+    assert "onnx is a binary format; specify a file" in refused(
+        "export", forest, "--format", "onnx"
+    )
+    assert "does not indicate the format; end it in .txt" in refused(
+        "export", forest, "--out", "a.b"
+    )
     assert "rules: one tree is needed" in refused("export", forest, "--format", "rules")
     place.joinpath("t.txt").touch()
     assert "exists; name another file, or add --force" in refused(

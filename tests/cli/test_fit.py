@@ -179,16 +179,16 @@ class TestRefusals:
     def test_columns(self, table, place):
         table.assign(day=pd.Timestamp("2020-01-01")).to_parquet("data.parquet")
         words = ("fit", "data.parquet", "--out", "tree")
-        assert "column 'day' holds dates; replace it by numbers" in refused(
+        assert "column 'day' holds dates; replace it with numbers" in refused(
             *words, "--target", "kind"
         )
         words = (*words, "--drop", "day")
         assert "drop 'x' is not a column of 'data.parquet'" in refused(
             *words, "--target", "kind", "--drop", "x"
         )
-        assert "for another purpose" in refused(*words, "--target", "day")
+        assert "must not be listed in drop" in refused(*words, "--target", "day")
         assert "should hold numbers" in refused(*words, "--target", "kind", "--task", "regression")
-        assert "which is no class" in refused(
+        assert "which is not a class" in refused(
             *words, "--target", "price", "--task", "classification"
         )
         assert "should hold numbers" in refused(*words, "--target", "price", "--weights", "kind")

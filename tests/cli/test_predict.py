@@ -99,7 +99,7 @@ class TestPredict:
         path = place / "tree" / "columns.json"
         content = json.loads(path.read_text())
         path.write_text(json.dumps(content | {"columns": content["columns"][:1]}))
-        assert "not of the same fit" in refused("predict", "tree", "data.csv")
+        assert "belong to different fits" in refused("predict", "tree", "data.csv")
         path.write_text("[1]")
         assert "was changed after" in refused("predict", "tree", "data.csv")
 

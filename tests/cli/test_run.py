@@ -47,7 +47,7 @@ def test_what_is_said_and_written(file, place):
     tree = (place / "results" / "tree.txt").read_text()
     assert tree in result.stdout
     assert "written to results: columns.json, " in result.stdout
-    assert "data.csv: 'kind' is 2 classes (classification)" in result.stderr
+    assert "data.csv: classification of 'kind' (2 classes); " in result.stderr
     assert "fit: svi 2 steps" in result.stderr
     accuracy = json.loads((place / "results" / "metrics.json").read_text())["accuracy"]
     assert f"accuracy {accuracy:.4g}" in result.stdout
@@ -101,8 +101,8 @@ def test_interrupted_and_taken_up(file, place, monkeypatch):
         result = run("run", file, "--quiet")
         forced = run("run", file, "--quiet", "--force")
     assert result.exit_code == forced.exit_code == 130
-    assert "with --resume in place of --force to go on" in forced.stderr
-    assert result.stderr == "bayestree: interrupted; type the same again with --resume to go on\n"
+    assert "with --resume in place of --force to continue" in forced.stderr
+    assert result.stderr == "bayestree: interrupted; repeat the command with --resume to continue\n"
     assert "add --resume" in refused("run", file)
     done("run", file, "--resume")
     assert open_run(place / "results").manifest["resumed"] == 1

@@ -29,7 +29,7 @@ def test_the_table_in_lines(place):
     assert root[:3] == ["root", "64", f"{table['facets_point']}"]
     assert root[3:6] == [f"{table['facets_median']}", f"({table['facets_low']}", "to"]
     key = " ".join(lines[7:])
-    assert "Unsure: share of 16 held-out rows" in key
+    assert "Unsure: share of the 16 held-out rows" in key
     assert "shuffled among them" in key
 
 
@@ -112,7 +112,7 @@ def test_many_nodes_are_cut(place, monkeypatch):
     monkeypatch.setattr(verb, "MOST_NODES", 1)
     lines = done("summary", finished("forest")).stdout.splitlines()
     assert [line[:1] for line in lines[6:]].count("1") == 1
-    assert lines[7].endswith("more nodes: write them all by --out nodes.csv")
+    assert lines[7].endswith("more nodes: write all with --out nodes.csv")
 
 
 def test_facets_of_a_point_estimate_are_shown_where_a_split_has_several():
@@ -126,7 +126,7 @@ def test_facets_of_a_point_estimate_are_shown_where_a_split_has_several():
 
 
 def test_no_run(place):
-    assert "has no manifest.json; give the folder of a run" in refused("summary", ".")
+    assert "has no manifest.json; specify the folder of a run" in refused("summary", ".")
 
 
 @pytest.mark.filterwarnings("always::bayestree.SingleLeafWarning")

@@ -1,4 +1,4 @@
-"""Tables from strangers: made ready for a fit, or refused in one line; nothing else."""
+"""Arbitrary tables are either prepared for a fit or refused with a message on one line."""
 
 import io
 
@@ -7,9 +7,10 @@ import pandas as pd
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bayestree.runs.rows import prepare
-from bayestree.tables import InputError, read_table
+from bayestree.runs.rows import read_rows
+from bayestree.tables import InputError, open_table
 from tests.fuzz.strategies import changed, fuzzed
+from tests.runs.cases import run_file
 
 CSV = "size,color,kind,count\n" + "".join(
     f"{n * 1.5},{'red' if n % 3 else 'blue'},{'big' if n > 9 else 'small'},{n}\n" for n in range(20)
@@ -28,10 +29,10 @@ PARQUET = parquet()
 def ready(path, target="kind", task="auto"):
     """The rows for a fit, if the table can be used; a refusal is one line."""
     try:
-        frame = read_table(path)
-        if target not in frame:
+        if target not in open_table(path, whole=True).columns:
             return None
-        return prepare(frame, target, None, task=task, fraction=0.2, seed=0)
+        data = {"path": path.name, "target": target, "task": task, "drop": []}
+        return read_rows(run_file(path.parent, data=data))
     except InputError as error:
         said = str(error)
     assert said

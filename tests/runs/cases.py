@@ -3,6 +3,8 @@
 import numpy as np
 import pandas as pd
 
+from bayestree._utils.progress import Hidden
+from bayestree.runs.progress import Display
 from bayestree.runs.schema import RunFile
 
 
@@ -26,8 +28,8 @@ def run_file(folder, *, data=None, model=None, inference=None, output=None, **he
     return RunFile.from_parts(parts | head, folder / "run.toml")
 
 
-class Recorder:
-    """A display that keeps what it is told, and can do something at a stage or a step."""
+class Recorder(Display):
+    """A display that keeps its messages, and can act at a stage or a step."""
 
     def __init__(self, at=None, act=None):
         self.at, self.act, self.stages, self.said, self.warned = at, act, [], [], []
@@ -51,26 +53,14 @@ class Recorder:
         self.closed += 1
 
 
-class _Loop:
+class _Loop(Hidden):
     def __init__(self, recorder, label):
         self.recorder, self.label = recorder, label
-
-    def start(self):
-        return 0
 
     def step(self, done):
         self.recorder.steps.append((self.label, done))
         if (self.label, done) == self.recorder.at:
             self.recorder.act()
-
-    def note(self, text):
-        pass
-
-    def finish(self):
-        pass
-
-    def stop(self):
-        pass
 
 
 def interrupt():

@@ -177,7 +177,7 @@ class TestLines:
     @pytest.mark.parametrize(
         ("content", "said"),
         [
-            (b"a,kind\n1,x\n2,\xe9\n", "line 3 holds the byte 0xe9, which is not UTF-8"),
+            (b"a,kind\n1,x\n2,\xe9\n", "line 3 contains the byte 0xe9, which is not UTF-8"),
             ("a,kind\n1,x\n".encode("utf-16"), "it is in UTF-16; save it as UTF-8"),
             (b"sep=;\na;kind\n1;x\n", "line 1 of .* is an instruction to Excel"),
             (b"\n  \n\n", "no line of column names"),
@@ -222,7 +222,7 @@ class TestColumns:
 
     def test_dates(self, storage, tmp_path):
         days = pd.date_range("2024-01-01", periods=N)
-        said = "replace it by numbers, such as pandas.to_datetime(frame['day']).dt.day_of_year"
+        said = "replace it with numbers, such as pandas.to_datetime(frame['day']).dt.day_of_year"
         for n in (60, N):
             content = frame(n).assign(day=days[:n])
             assert said in refusal(tmp_path, storage, content.to_csv(index=False))
@@ -242,7 +242,7 @@ class TestColumns:
     def test_a_separator_that_is_not_known(self, storage, tmp_path):
         said = refusal(tmp_path, storage, "\n".join(lines()).replace(",", " "))
         assert said.endswith(
-            "has 'a b kind'; commas, semicolons, tabs or bars may separate columns."
+            "has 'a b kind'; columns may be separated by commas, semicolons, tabs or vertical bars."
         )
 
     def test_numbers_as_text_in_parquet(self, storage, tmp_path):

@@ -12,6 +12,7 @@ from bayestree._utils.progress import Track, watching
 from bayestree._utils.state import from_bytes
 from bayestree.runs import checkpoints
 from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
+from bayestree.runs.folder import RunFolder
 from bayestree.runs.progress import Silent
 from bayestree.tables import InputError
 
@@ -167,15 +168,15 @@ def test_loops_left_early_are_done(tmp_path):
 
 
 def test_they_can_be_cleared(tmp_path):
-    kept = keeping(tmp_path)
-    kept.clear()
-    with watching(kept):
+    folder = RunFolder(tmp_path)
+    folder.clear_checkpoints()
+    with watching(keeping(tmp_path)):
         loop([])
-    kept.clear()
+    folder.clear_checkpoints()
     assert not (tmp_path / "checkpoints").exists()
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "mine.txt").write_text("")
-    kept.clear()
+    folder.clear_checkpoints()
     assert files(tmp_path) == ["mine.txt"]
 
 
@@ -204,17 +205,22 @@ class TestRefusals:
     @pytest.mark.parametrize("cut", [0, 7, 100, -1])
     def test_broken_files(self, tmp_path, path, cut):
         path.write_bytes(path.read_bytes()[:cut])
-        with watching(keeping(tmp_path)), pytest.raises(InputError, match=r"0001\.safetensors' is"):
+        with (
+            watching(keeping(tmp_path)),
+            pytest.raises(InputError, match=r"0001\.safetensors' belongs"),
+        ):
             loop([])
 
     @pytest.mark.parametrize("other", [{"label": "other"}, {"total": 6}])
     def test_other_loops(self, tmp_path, path, other):
-        message = "of another run, or was changed .*it is of 5 steps of 'loop'.*start anew"
+        message = (
+            "belongs to another run, or was changed .*it holds 5 steps of 'loop'.*to start again"
+        )
         with watching(keeping(tmp_path)), pytest.raises(InputError, match=message):
             loop([], **other)
 
     def test_other_parts(self, tmp_path, path):
-        with watching(keeping(tmp_path)), pytest.raises(InputError, match="of another run"):
+        with watching(keeping(tmp_path)), pytest.raises(InputError, match="belongs to another run"):
             list(Track(range(5), "loop", show=False, parts={"other": []}))
 
     def test_parts_of_another_shape(self, tmp_path):
@@ -224,7 +230,7 @@ class TestRefusals:
                 if length == 2:
                     list(tracks)
                     continue
-                with pytest.raises(InputError, match="of another run"):
+                with pytest.raises(InputError, match="belongs to another run"):
                     list(tracks)
 
 

@@ -136,7 +136,7 @@ def test_a_run_is_the_same(dask_cluster, tmp_path):
 
 
 def test_no_scheduler(monkeypatch):
-    monkeypatch.setattr(cluster, "PATIENCE", 1)
+    monkeypatch.setattr(cluster, "TIMEOUT", 1)
     with pytest.raises(InputError, match="no Dask scheduler answers"), spread("tcp://127.0.0.1:1"):
         pass
 
@@ -154,7 +154,7 @@ def test_without_dask(monkeypatch):
 
 def test_workers_of_another_version(dask_cluster, monkeypatch):
     monkeypatch.setattr(cluster, "__version__", "99.0")
-    words = f"has bayestree {bayestree.__version__}, and here it is 99.0"
+    words = f"has bayestree {bayestree.__version__}, but this machine has 99.0"
     with pytest.raises(InputError, match=re.escape(words)), spread(dask_cluster.address):
         pass
 
@@ -165,7 +165,10 @@ def test_errors_of_files_stay_what_they_are(dask_cluster):
 
 
 def test_a_cluster_that_goes_away(dask_cluster):
-    with pytest.raises(InputError, match="are gone; start them"), spread(dask_cluster.address):
+    with (
+        pytest.raises(InputError, match="have stopped; restart them"),
+        spread(dask_cluster.address),
+    ):
         raise TimeoutError
 
 
@@ -187,7 +190,7 @@ def test_a_killed_worker_loses_no_point_and_doubles_none(dask_cluster, tmp_path)
 
 
 def test_no_workers(dask_cluster, monkeypatch):
-    monkeypatch.setattr(cluster, "PATIENCE", 1)
+    monkeypatch.setattr(cluster, "TIMEOUT", 1)
     for process in dask_cluster.workers:
         if process.poll() is None:
             dask_cluster.kill(process)

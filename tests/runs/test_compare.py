@@ -11,8 +11,8 @@ import pytest
 from bayestree._utils import arviz_compat
 from bayestree.diagnostics import Loo
 from bayestree.runs import compare as module
-from bayestree.runs.compare import _basis, _same_rows, _told, compare
-from bayestree.runs.held_out import Gap, HeldOut, held_out_scores
+from bayestree.runs.compare import _basis, _conclusions, _same_rows, compare
+from bayestree.runs.held_out import HeldOut, held_out_scores
 from bayestree.runs.store import open_run
 from bayestree.tables import InputError
 from tests.finished import finished
@@ -157,17 +157,22 @@ def test_no_held_out_rows():
 
 
 @pytest.mark.parametrize(
-    ("gap", "noise", "basis", "says"),
+    ("gap", "noise", "where", "says"),
     [
-        (0.2, 0.1, "leave-one-out", "A predicts better than B, by 20 nats"),
-        (0.2, 2.0, "leave-one-out", "A and B cannot be told apart: they differ by 20 nats"),
-        (0.03, 0.0, "leave-one-out", "A and B cannot be told apart: they differ by 3 nats"),
-        (0.2, 0.1, "held-out rows", "A predicts better than B on the held-out rows, by 20 nats"),
+        (0.2, 0.1, "", "A predicts better than B, by 20 nats"),
+        (0.2, 2.0, "", "A and B cannot be distinguished: they differ by 20 nats"),
+        (0.03, 0.0, "", "A and B cannot be distinguished: they differ by 3 nats"),
+        (
+            0.2,
+            0.1,
+            " on the held-out rows",
+            "A predicts better than B on the held-out rows, by 20 nats",
+        ),
     ],
 )
-def test_what_follows_from_a_difference(gap, noise, basis, says):
+def test_what_follows_from_a_difference(gap, noise, where, says):
     each = gap + noise * np.resize([-1.0, 1.0], 100)
-    (line,) = _told("A", {"B": Gap.of(each)}, basis)
+    (line,) = _conclusions({"A": each, "B": np.zeros(100)}, in_nats=True, where=where)
     assert line.startswith(says)
 
 
@@ -178,7 +183,7 @@ def test_one_run_of_bad_k_is_enough(n_bad, basis):
         rest = {"se": 1.0, "p_loo": 1.0, "good_k": 0.7, "n_draws": 100, "corrected": False}
         return Loo(elpd=0.0, elpd_row=np.zeros(100), k=k, **rest)
 
-    held = HeldOut("log score, in nats", {})
+    held = HeldOut(True, {})
     assert _basis({"A": loo(0), "B": loo(n_bad)}, held) == basis
     assert _basis({"A": loo(0)}, held) == "held-out rows"
 
@@ -194,13 +199,13 @@ def test_too_many_rows_for_leave_one_out(monkeypatch):
     monkeypatch.setattr(module, "MOST_NUMBERS", 64 * 40 - 1)
     found = compare(opened("svi", "tao"))
     assert found.table["elpd"].isna().all()
-    assert found.remarks[0].startswith("svi: no leave-one-out score: 64 rows of 40 draws are too")
+    assert found.remarks[0].startswith("svi: no leave-one-out score: 64 rows times 40 draws")
 
 
 def test_runs_of_other_rows_are_refused(tmp_path):
     with pytest.raises(InputError, match="one predicts 'kind', the other 'price'"):
         compare(opened("svi", "numbers"))
-    with pytest.raises(InputError, match="they hold out or weigh others; give both the same seed"):
+    with pytest.raises(InputError, match="held-out rows or weights differ; use the same seed"):
         compare(opened("svi", "all rows"))
     shutil.copytree(finished("svi"), tmp_path / "other")
     path = tmp_path / "other" / "manifest.json"
@@ -222,7 +227,7 @@ def test_other_weights_are_other_rows():
         )
 
     assert [*_same_rows({"A": weighted(1.0, 2.0), "B": weighted(1.0, 2.0)})] == ["A", "B"]
-    with pytest.raises(InputError, match="they hold out or weigh others"):
+    with pytest.raises(InputError, match="their held-out rows or weights differ"):
         _same_rows({"A": weighted(1.0, 2.0), "B": weighted(1.0, 1.0)})
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from bayestree.estimators._file_rows import large_file
 from bayestree.inference import scratch
-from bayestree.runs.disk import few
 from bayestree.runs.rows import read_rows
 from bayestree.runs.runner import run
 from bayestree.tables import InputError
@@ -83,7 +82,10 @@ def test_categories_that_training_does_not_hold(tmp_path):
     frame.assign(colour="pink").to_csv(tmp_path / "other.csv", index=False)
     expected, found = both(tmp_path, {"test": "other.csv"})
     assert found.remarks == expected.remarks
-    assert "90 rows hold a category that training did not ('pink')" in found.remarks[0]
+    assert (
+        "90 rows hold a category that does not occur in the training rows ('pink')"
+        in found.remarks[0]
+    )
 
 
 @pytest.mark.parametrize(("kind", "size"), [(np.float32, 4), (np.int16, 4), (np.float64, 8)])
@@ -168,7 +170,7 @@ def test_a_run_that_never_holds_its_rows(target, inference, tmp_path):
     assert found.metrics.get("accuracy", 1.0) > 0.8
     assert (found.folder / "report.html").is_file() == output["report"]
     assert not [path.name for path in found.folder.iterdir() if path.name.startswith(".rows")]
-    some = few(rows)
+    some = rows.thinned()
     assert 0 < some.X.size <= scratch.HELD
     assert len(some.X) == len(some.y) == len(some.weights)
 
@@ -181,7 +183,7 @@ def test_fits_that_need_all_rows_are_refused(model, inference, tmp_path):
     file = run_file(tmp_path, data={"storage": "disk"}, inference=inference)
     if model:
         file = file.model_copy(update={"tree": "tao", "model": (), "inference": ()})
-    with pytest.raises(InputError, match='storage = "disk" is for fits'):
+    with pytest.raises(InputError, match='storage = "disk" requires a fit'):
         run(file)
     assert not (tmp_path / "out").exists()
 

@@ -1,7 +1,8 @@
-"""What a run says: in lines, live, to several at once, and to nobody."""
+"""Displays of a run: in lines, live, several at once, and silent."""
 
 import io
 import re
+from contextlib import closing
 
 import pytest
 from rich.console import Console
@@ -89,7 +90,7 @@ class TestLoop:
         loop.step(92)
         seconds.now = 6.0
         # 3 steps in 6 seconds; 8 are left
-        assert loop.so_far() == "svi 92 of 100, 0:16 left"
+        assert loop.progress() == "svi 92 of 100, 0:16 left"
 
     @pytest.mark.parametrize(
         ("seconds", "said"), [(0.4, "0:00"), (59.6, "1:00"), (61, "1:01"), (3723, "1:02:03")]
@@ -159,7 +160,7 @@ class TestBoth:
         displays = Lines(said.append), Silent(other.append)
         closed = []
         displays[1].close = lambda: closed.append(True)
-        with Both(*displays) as both:
+        with closing(Both(*displays)) as both:
             both.stage("fit")
             both.say("word")
             both.warn("steep")

@@ -1,10 +1,10 @@
-"""Rows of a run: held out, or of a table of their own."""
+"""Rows of a run: split into training and held-out rows, or held out in another table."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from bayestree.runs.rows import prepare, prepare_apart, read_rows
+from bayestree.runs.rows import read_rows
 from bayestree.tables import InputError
 from tests.runs.cases import run_file, table
 
@@ -14,72 +14,85 @@ def labelled(labels, sizes=None):
     return pd.DataFrame({"size": list(sizes), "kind": labels})
 
 
+@pytest.fixture(params=["memory", "disk"])
+def prepare(request, tmp_path):
+    """Prepares a table as a run does."""
+
+    def prepared(frame, test=None, *, seed=0, **data):
+        frame.to_parquet(tmp_path / "rows.parquet")
+        if test is not None:
+            test.to_parquet(tmp_path / "test.parquet")
+            data["test"] = "test.parquet"
+        fixed = {"path": "rows.parquet", "drop": [], "storage": request.param}
+        return read_rows(run_file(tmp_path, data=fixed | data, seed=seed))
+
+    return prepared
+
+
 class TestHeldOut:
-    def test_no_row_is_lost_or_double(self):
+    def test_no_row_is_lost_or_repeated(self, prepare):
         frame = table(50)
-        found = prepare(frame, "kind", None, task="auto", fraction=0.3, seed=4)
+        found = prepare(frame, test_fraction=0.3, seed=4)
         kept = frame.drop(index=found.rows_held)
         assert (len(found.X), len(found.X_held)) == (35, 15)
         np.testing.assert_array_equal(found.X["width"], kept["width"])
         np.testing.assert_array_equal(found.y, kept["kind"])
         np.testing.assert_array_equal(found.y_held, frame["kind"][found.rows_held])
 
-    def test_classes_are_held_out_evenly(self):
-        found = prepare(
-            labelled(["a"] * 30 + ["b"] * 10), "kind", None, task="auto", fraction=0.2, seed=0
-        )
+    def test_the_split_is_stratified(self, prepare):
+        found = prepare(labelled(["a"] * 30 + ["b"] * 10), test_fraction=0.2)
         assert sorted(found.y_held) == ["a"] * 6 + ["b"] * 2
 
-    def test_the_seed_chooses(self):
+    def test_the_seed_selects_the_held_out_rows(self, prepare):
         held = [
-            prepare(table(50), "kind", None, task="auto", fraction=0.3, seed=seed).rows_held
+            prepare(table(50), test_fraction=0.3, seed=seed).rows_held.tolist()
             for seed in (0, 0, 1)
         ]
-        np.testing.assert_array_equal(held[0], held[1])
-        assert not np.array_equal(held[0], held[2])
+        assert held[0] == held[1] != held[2]
 
-    def test_none_held_out(self):
-        found = prepare(table(20), "kind", None, task="auto", fraction=0, seed=0)
+    def test_the_split_is_that_of_earlier_versions(self, prepare):
+        found = prepare(table(20), test_fraction=0.25, seed=3)
+        assert found.rows_held.tolist() == [2, 6, 8, 15, 19]
+
+    def test_no_rows_held_out(self, prepare):
+        found = prepare(table(20), test_fraction=0.0)
         assert not found.held_out
         pd.testing.assert_frame_equal(found.X, found.X_held)
 
-    def test_weights(self):
+    def test_weights(self, prepare):
         frame = table(20).assign(copies=np.arange(20) % 3)
-        found = prepare(frame, "kind", "copies", task="auto", fraction=0.5, seed=0)
+        found = prepare(frame, weights="copies", test_fraction=0.5)
         assert list(found.X.columns) == ["width", "height", "price"]
         np.testing.assert_array_equal(found.weights_held, frame["copies"][found.rows_held])
 
 
 class TestApart:
-    def test_all_rows_are_trained_on(self):
-        found = prepare_apart(table(20), table(8, seed=1), "kind", None, task="auto")
+    def test_all_rows_are_training_rows(self, prepare):
+        found = prepare(table(20), table(8, seed=1))
         assert (len(found.X), len(found.X_held), found.held_out) == (20, 8, True)
         np.testing.assert_array_equal(found.y_held, table(8, seed=1)["kind"])
         np.testing.assert_array_equal(found.rows_held, np.arange(8))
 
     @pytest.mark.parametrize("labels", [[True, False, True], [0, 1, 1], [0.0, 2.0, 1.0]])
-    def test_labels_are_those_of_training(self, labels):
-        found = prepare_apart(labelled(labels), labelled(labels), "kind", None, task="auto")
+    def test_labels_are_those_of_training(self, labels, prepare):
+        found = prepare(labelled(labels), labelled(labels))
         assert found.y_held.dtype == found.y.dtype
         np.testing.assert_array_equal(found.y_held, found.y)
 
-    def test_a_label_that_training_did_not_hold(self):
-        found = prepare_apart(
-            labelled(["a", "b", "a"]), labelled(["c", "a"]), "kind", None, task="auto"
-        )
+    def test_an_unknown_label(self, prepare):
+        found = prepare(labelled(["a", "b", "a"]), labelled(["c", "a"]))
         assert list(found.y_held) == ["c", "a"]
 
-    def test_fractions_are_no_classes(self):
-        with pytest.raises(InputError, match=r"'kind' holds 0\.5, which is no class"):
-            prepare_apart(labelled([0, 1, 1]), labelled([0.5, 1.0]), "kind", None, task="auto")
+    def test_fractions_are_not_classes(self, prepare):
+        with pytest.raises(InputError, match=r"'kind' holds 0\.5, which is not a class"):
+            prepare(labelled([0, 1, 1]), labelled([0.5, 1.0]))
 
-    def test_one_class(self):
+    def test_one_class(self, prepare):
         with pytest.raises(InputError, match="one class"):
-            prepare_apart(labelled(["a", "a"]), labelled(["a", "b"]), "kind", None, task="auto")
+            prepare(labelled(["a", "a"]), labelled(["a", "b"]))
 
-    def test_numbers(self):
-        numbers = labelled([0.5, 1.5, 2.5])
-        found = prepare_apart(numbers, labelled([7, 8]), "kind", None, task="auto")
+    def test_numbers(self, prepare):
+        found = prepare(labelled([0.5, 1.5, 2.5]), labelled([7, 8]))
         assert found.y_held.tolist() == [7.0, 8.0]
 
 
@@ -121,8 +134,8 @@ class TestReadRows:
             ({"target": "weight"}, r"target 'weight' is not a column of 'data\.csv', which has "),
             ({"weights": "mass"}, "weights 'mass' is not a column"),
             ({"drop": ["mass"]}, "drop 'mass' is not a column"),
-            ({"drop": ["kind"]}, "target 'kind' is named for another purpose"),
-            ({"weights": "kind"}, "weights 'kind' is named for another purpose"),
+            ({"drop": ["kind"]}, "target 'kind' must not be listed in drop"),
+            ({"weights": "kind"}, "weights 'kind' must not be the target"),
             ({"test": "test.csv"}, r"target 'kind' is not a column of 'test\.csv'"),
             ({"test": "absent.csv"}, r"absent\.csv' does not exist"),
         ],

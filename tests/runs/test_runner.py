@@ -54,7 +54,7 @@ class TestWhatIsWritten:
         assert said["versions"]["bayestree"] == bayestree.__version__
         assert said["started"] <= said["ended"]
         log = (found.folder / "run.log").read_text()
-        assert "48 rows to train on and 12 to score" in log
+        assert "48 training rows and 12 scored rows" in log
         assert "fit: svi" in log
 
     def test_the_model_is_that_of_the_estimator(self, tmp_path):
@@ -203,7 +203,7 @@ class TestResuming:
 
         file = run_file(tmp_path)
         with monkeypatch.context() as patch:
-            patch.setattr(outputs, "write_predictions", full)
+            patch.setitem(outputs.WRITERS, "predictions", full)
             with pytest.raises(OSError, match="disk full"):
                 run(file)
         said = manifest(tmp_path / "out")
@@ -264,7 +264,9 @@ class TestRefusals:
     def test_other_data(self, tmp_path):
         run(run_file(tmp_path))
         table(seed=1).to_csv(tmp_path / "data.csv", index=False)
-        with pytest.raises(InputError, match=r"data\.csv' has changed since the run in .* began"):
+        with pytest.raises(
+            InputError, match=r"data\.csv' has changed since the run in .* was started"
+        ):
             run(run_file(tmp_path), resume=True)
 
     def test_another_table_of_held_out_rows(self, tmp_path):
@@ -272,20 +274,22 @@ class TestRefusals:
         file = run_file(tmp_path, data={"test": "test.csv"})
         run(file)
         table(seed=2).to_csv(tmp_path / "test.csv", index=False)
-        with pytest.raises(InputError, match=r"test\.csv' has changed since the run in .* began"):
+        with pytest.raises(
+            InputError, match=r"test\.csv' has changed since the run in .* was started"
+        ):
             run(file, resume=True)
 
     def test_a_run_that_was_not_finished(self, tmp_path):
         with pytest.raises(KeyboardInterrupt):
             run(run_file(tmp_path), display=Recorder("scores", interrupt))
-        with pytest.raises(InputError, match="was not finished: add --resume"):
+        with pytest.raises(InputError, match="holds an unfinished run; add --resume"):
             run(run_file(tmp_path))
 
     def test_files_that_are_none_of_a_run(self, tmp_path):
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "notes.txt").write_text("mine")
         for resume in (False, True):
-            with pytest.raises(InputError, match=r"not empty and holds no run; .* --force"):
+            with pytest.raises(InputError, match=r"not empty and not a run; .* --force"):
                 run(run_file(tmp_path), resume=resume)
         run(run_file(tmp_path), force=True)
         assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
@@ -296,7 +300,7 @@ class TestRefusals:
         assert not (folder / "predictions.parquet").exists()
 
     def test_resume_and_force(self, tmp_path):
-        with pytest.raises(InputError, match=r"--resume .* --force .*: give one of them"):
+        with pytest.raises(InputError, match=r"--resume .* --force .*; specify only one"):
             run(run_file(tmp_path), resume=True, force=True)
 
     def test_a_place_that_is_no_folder(self, tmp_path):

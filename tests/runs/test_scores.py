@@ -8,7 +8,7 @@ from bayestree.report.baseline import fit_baseline
 from bayestree.report.html.scores import scores_of
 from bayestree.report.html.study import Study
 from bayestree.report.rows import rows_of
-from bayestree.runs.scores import listed, predictions, scored, target_or_why_not
+from bayestree.runs.scores import format_scores, predictions, scored
 from bayestree.runs.store import open_run
 from tests.finished import finished
 
@@ -93,13 +93,5 @@ class TestBaseline:
             assert scores.get(key).baseline == pytest.approx(run.metrics["baseline"][key])
 
 
-def test_a_target_that_cannot_be_scored():
-    column = pd.Series([1.0, None, 2.0], name="y")
-    assert "1 missing value" in target_or_why_not(column, is_text=False)
-    text = pd.Series(["a", "b", "a"], name="y")
-    assert "should hold numbers" in target_or_why_not(text, is_text=False)
-    assert list(target_or_why_not(text, is_text=True)) == ["a", "b", "a"]
-
-
-def test_listed():
-    assert listed({"log_loss": 0.123456, "r2": 1.0}) == "log loss 0.1235, r2 1"
+def test_format_scores():
+    assert format_scores({"log_loss": 0.123456, "r2": 1.0}) == "log loss 0.1235, r2 1"

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import bayestree
+from bayestree._utils.write import whole_file
 from bayestree.estimators.files import ModelFileError
-from bayestree.runs.folder import RunFolder
 from bayestree.runs.runner import run
 from bayestree.runs.store import open_run, read_model
 from bayestree.tables import InputError
@@ -68,7 +68,7 @@ class TestOpen:
 
 class TestChanged:
     def test_no_run(self, tmp_path):
-        with pytest.raises(InputError, match=r"has no manifest\.json; give the folder of a run"):
+        with pytest.raises(InputError, match=r"has no manifest\.json; specify the folder of a run"):
             open_run(tmp_path)
 
     @pytest.mark.parametrize("text", ["", "[", "[1]", "{}", '{"status": 3}', "[" * 5000])
@@ -103,7 +103,7 @@ class TestChanged:
         path = folder / "columns.json"
         content = json.loads(path.read_text())
         path.write_text(json.dumps(content | {"columns": content["columns"][:1]}))
-        with pytest.raises(InputError, match="not of the same fit"):
+        with pytest.raises(InputError, match="belong to different fits"):
             read_model(folder)
 
     def test_model(self, folder):
@@ -122,7 +122,7 @@ class TestChanged:
 def test_a_draft_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
     named = []
     monkeypatch.setattr("os.fsync", lambda _: named.append((tmp_path / "posterior.nc").exists()))
-    with RunFolder(tmp_path).draft("posterior.nc") as path:
+    with whole_file(tmp_path / "posterior.nc") as path:
         path.write_text("draws")
     assert named == [False]
     assert (tmp_path / "posterior.nc").read_text() == "draws"

@@ -97,12 +97,12 @@ def test_names_with_commas_stay_whole():
     tree = replace(oblique(), feature_names=("height, in m", "age", "year"))
     rng = np.random.default_rng(0)
     X = tree.center + tree.scale * rng.normal(size=(200, 3))
-    table = module._plain(tree, Rows(X, None, np.ones(200), held_out=True))
+    table = module._point_estimate(tree, Rows(X, None, np.ones(200), held_out=True))
     assert sorted(table.loc["root", "features"]) == ["age", "height, in m"]
 
 
 def test_splits_in_words():
-    assert module._plain(oblique(), None).loc["root", "split"] == "age - 4 height <= -2.0"
-    assert module._plain(committee(), None).loc["root", "split"].endswith(" and 2 more")
-    networks = module._plain(network_tree(), None)
+    assert module._point_estimate(oblique(), None).loc["root", "split"] == "age - 4 height <= -2.0"
+    assert module._point_estimate(committee(), None).loc["root", "split"].endswith(" and 2 more")
+    networks = module._point_estimate(network_tree(), None)
     assert networks.loc["root"].to_dict() == {"rows": 8.0, "split": "network"}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bayestree._cli.complete import card_names, tree_names
 from bayestree._cli.errors import clear_errors
+from bayestree._cli.options import card_names, tree_names
 
 if TYPE_CHECKING:
     from bayestree.runs.cards import Card

@@ -1,40 +1,37 @@
 """`bayestree compare`."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bayestree._cli.errors import clear_errors
-from bayestree._cli.folders import check_output, write_table
-from bayestree._cli.options import Json
-from bayestree._cli.tables import records
+from bayestree._cli.options import Force, Json, TableOut
+from bayestree._cli.output import print_json
+from bayestree._cli.tables import check_output, records, write_table
 
 
 def compare(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDERS", help="Folders of two runs or more.")
+        list[Path], typer.Argument(metavar="FOLDERS", help="Folders of two or more runs.")
     ],
     *,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the table: .csv or .parquet.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    out: TableOut = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Compare runs: which predicts better, and how sure that is.
+    """Compare runs: which predicts better, and how certain that is.
 
-    By leave-one-out cross-validation (PSIS-LOO, through ArviZ) of the rows that all were fitted
-    to: elpd is the sum of the log predictive densities, the higher the better; difference is how
-    far a run is behind the best, with its standard error; weight is that of its predictions in the
-    best average of all; bad_k is the share of rows whose score is not to be trusted.
+    Runs are compared by leave-one-out cross-validation (PSIS-LOO, through ArviZ) on the rows that
+    all of them were fitted to: elpd is the sum of the log predictive densities (higher is better);
+    difference is the difference from the best run, with its standard error; weight is the stacking
+    weight of a run; bad_k is the share of rows whose score is unreliable.
 
-    Where that share is above 10 % for any run, or fewer than two runs have a posterior, the log
-    scores of the held-out rows are compared instead, row by row: held_out is their sum, with the
-    difference from the best and its standard error.
+    If that share is above 10 % for any run, or fewer than two runs have a posterior, the log scores
+    of the held-out rows are compared instead, row by row: held_out is their sum, with the
+    difference from the best run and its standard error.
 
-    Runs of other rows are refused: they need the same table and target, and the same seed and
+    Runs on different rows are refused: they need the same table and target, and the same seed and
     test_fraction, or a test table.
 
     For example:
@@ -43,20 +40,21 @@ def compare(
     """
     with clear_errors():
         if out is not None:
-            check_output(out, folders[0], force=force)
-        from bayestree.runs.compare import compare as weigh
+            check_output(out, force=force)
+        from bayestree.runs.compare import compare as compare_runs
         from bayestree.runs.store import open_run
 
-        found = weigh([open_run(folder) for folder in folders])
+        comparison = compare_runs([open_run(folder) for folder in folders])
         if out is not None:
-            write_table(found.table.reset_index(), out)
+            write_table(comparison.table.reset_index(), out)
         if as_json:
-            plain = {
-                "runs": records(found.table),
-                "basis": found.basis,
-                "scored_on": found.scored_on,
-                "remarks": list(found.remarks),
-            }
-            print(json.dumps(plain, indent=2, ensure_ascii=False))
+            print_json(
+                {
+                    "runs": records(comparison.table),
+                    "basis": comparison.basis,
+                    "scored_on": comparison.scored_on,
+                    "remarks": list(comparison.remarks),
+                }
+            )
         else:
-            print(found)
+            print(comparison)

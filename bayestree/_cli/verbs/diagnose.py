@@ -1,63 +1,51 @@
 """`bayestree diagnose`."""
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
 import typer
 
 from bayestree._cli.errors import clear_errors
-from bayestree._cli.options import Json
+from bayestree._cli.options import FolderArgument, Json
+from bayestree._cli.output import print_json
 from bayestree._cli.tables import records
-
-if TYPE_CHECKING:
-    from bayestree.runs.diagnosis import Diagnosis
 
 NOT_CONVERGED = 1  # exit code
 
 
-def diagnose(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run.")],
-    *,
-    as_json: Json = False,
-) -> None:
-    """Say what can be trusted of a run, in plain words: its predictions, its intervals.
+def diagnose(folder: FolderArgument, *, as_json: Json = False) -> None:
+    """Report in plain words which predictions and intervals of a run can be trusted.
 
-    Predictions are judged by the held-out rows of the run, where it has any. Chains are compared
-    on quantities that do not depend on the order of the experts (R-hat, effective draws); of a
-    sampler divergences, tree depth and energy are checked, of a variational fit whether its bound
-    has converged.
+    Predictions are judged on the held-out rows of the run, if it has any. Chains are compared by
+    quantities that do not depend on the order of the experts (R-hat, effective sample size).
+    Samplers are also checked for divergences, tree depth and energy, and variational fits for
+    convergence of the bound.
 
     The exit code is 0 if no check failed, or if there is no posterior to check; it is 1 if a check
-    failed, or if too little was recorded to tell.
+    failed, or if there is too little information to decide.
 
     For example:
 
         bayestree diagnose results/wines && bayestree report results/wines
     """
     with clear_errors():
-        from bayestree.runs.diagnosis import diagnose as judge
+        from bayestree.runs.diagnosis import diagnose as diagnose_run
         from bayestree.runs.store import open_run
 
         run = open_run(folder)
-        found = judge(run)
+        diagnosis = diagnose_run(run)
+        checks = diagnosis.checks
         if as_json:
-            told = {"folder": str(run.folder)} | _plain(found)
-            print(json.dumps(told, indent=2, ensure_ascii=False))
+            print_json(
+                {
+                    "folder": str(run.folder),
+                    "converged": diagnosis.converged,
+                    "inference": diagnosis.how,
+                    "predictions": checks.predictions,
+                    "intervals": checks.intervals,
+                    "stands_for_the_posterior": checks.faithful,
+                    "checks": records(checks.to_frame()),
+                    "not_judged": list(checks.not_judged),
+                }
+            )
         else:
-            print(found)
-    if not found.passes:
+            print(diagnosis)
+    if not diagnosis.passes:
         raise typer.Exit(NOT_CONVERGED)
-
-
-def _plain(found: "Diagnosis") -> dict[str, Any]:
-    checks = found.checks
-    return {
-        "converged": found.converged,
-        "inference": found.how,
-        "predictions": checks.predictions,
-        "intervals": checks.intervals,
-        "stands_for_the_posterior": checks.faithful,
-        "checks": records(checks.to_frame()),
-        "not_judged": list(checks.not_judged),
-    }

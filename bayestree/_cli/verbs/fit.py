@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from bayestree._cli.complete import card_names, tree_names
 from bayestree._cli.errors import clear_errors
-from bayestree._cli.options import Json
-from bayestree._cli.output import display, tell_run, to_go_on, typed
+from bayestree._cli.options import Json, card_names, tree_names
+from bayestree._cli.output import command_line, display, print_run, resume_hint
 from bayestree.runs.trees import TREES
 
 
@@ -96,7 +95,7 @@ def fit(
     category. Cards are read in their order, then the
     options that name a parameter, then --set; what comes later wins.
     """
-    with clear_errors(interrupted=to_go_on(force=force)):
+    with clear_errors(interrupted=resume_hint(force=force)):
         from bayestree.runs.options import from_options
         from bayestree.runs.runner import run
 
@@ -129,6 +128,6 @@ def fit(
             resume=resume,
             force=force,
             display=display(quiet=quiet or as_json),
-            command=typed(),
+            command=command_line(),
         )
-        tell_run(done, as_json=as_json, quiet=quiet)
+        print_run(done, as_json=as_json, quiet=quiet)

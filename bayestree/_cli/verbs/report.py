@@ -1,13 +1,14 @@
 """`bayestree report`."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bayestree._cli.errors import clear_errors
-from bayestree._cli.options import Json
+from bayestree._cli.options import FolderArgument, Json
+from bayestree._cli.output import print_json
+from bayestree._cli.tables import PAGE, check_output
 
 if TYPE_CHECKING:
     from bayestree.runs.rows import Prepared
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a finished run.")],
+    folder: FolderArgument,
     *,
     out: Annotated[
         Path | None,
@@ -23,17 +24,17 @@ def report(
     ] = None,
     no_rows: Annotated[
         bool,
-        typer.Option("--no-rows", help="Leave the data alone: no pictures of rows."),
+        typer.Option("--no-rows", help="Do not read the data: no figures of rows."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write the report of a run: one HTML page that needs nothing else.
+    """Write the report of a run: a self-contained HTML page.
 
-    The page shows the tree, whose nodes and leaves can be chosen, the posterior of its facets,
-    how sure its splits are, scores, calibration, convergence in plain words, and the command that
-    repeats the run. It can be read offline, on a phone and on paper, and sent by mail.
+    The page shows the tree with selectable nodes and leaves, the posterior of its facets, the
+    uncertainty of its splits, scores, calibration, convergence in plain words, and the command that
+    repeats the run. It can be read offline, on a phone and on paper, and sent by e-mail.
 
-    The rows are read again, and must be those of the run; with --no-rows they need not be there.
+    The rows are read again and must be unchanged; with --no-rows they are not needed.
 
     For example:
 
@@ -44,7 +45,7 @@ def report(
     with clear_errors():
         page = (folder / "report.html" if out is None else out).absolute()
         if out is not None:
-            _check(page)
+            check_output(page, PAGE, force=True)
         from bayestree._utils.write import write_whole
         from bayestree.runs.folder import RunFolder
         from bayestree.runs.outputs import report_of
@@ -56,14 +57,14 @@ def report(
             run.file,
             None if no_rows else _rows(run),
             run.estimator,
+            run.manifest,
             metrics=run.metrics,
-            manifest=run.manifest,
         )
         write_whole(page, text)
         if as_json:
-            print(json.dumps({"file": str(page), "bytes": len(text.encode())}, indent=2))
-            return
-        print(f"written to {page}: open it in a browser")
+            print_json({"file": str(page), "bytes": len(text.encode())})
+        else:
+            print(f"written to {page}: open it in a browser")
 
 
 def _rows(run: "Run") -> "Prepared":
@@ -73,15 +74,3 @@ def _rows(run: "Run") -> "Prepared":
         return run.rows()
     except InputError as error:
         raise InputError(f"{str(error).rstrip('.')}; or add --no-rows.") from error
-
-
-def _check(page: Path) -> None:
-    """Refuse a file that cannot be written, before any work is done."""
-    from bayestree.tables import InputError
-
-    if page.suffix not in (".html", ".htm"):
-        raise InputError(f"--out {str(page)!r} must end in .html.")
-    if page.is_dir():
-        raise InputError(f"--out {str(page)!r} is a folder; name a file.")
-    if not page.parent.is_dir():
-        raise InputError(f"--out {str(page)!r} is in a folder that does not exist; make it first.")

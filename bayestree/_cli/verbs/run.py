@@ -8,7 +8,7 @@ import typer
 
 from bayestree._cli.errors import clear_errors
 from bayestree._cli.options import Json, Root
-from bayestree._cli.output import display, tell_run, to_go_on, typed
+from bayestree._cli.output import command_line, display, print_run, resume_hint
 
 
 def run(
@@ -63,7 +63,7 @@ def run(
 
         bayestree run tumours.toml --resume
     """
-    with clear_errors(interrupted=to_go_on(force=force)):
+    with clear_errors(interrupted=resume_hint(force=force)):
         from bayestree.runs.cluster import spread
         from bayestree.runs.runner import run as run_file
         from bayestree.runs.schema import read_run
@@ -78,6 +78,6 @@ def run(
                 resume=resume,
                 force=force,
                 display=display(quiet=quiet or as_json),
-                command=typed(),
+                command=command_line(),
             )
-        tell_run(done, as_json=as_json, quiet=quiet)
+        print_run(done, as_json=as_json, quiet=quiet)

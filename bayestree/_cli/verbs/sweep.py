@@ -8,7 +8,7 @@ import typer
 
 from bayestree._cli.errors import clear_errors
 from bayestree._cli.options import Json, Root
-from bayestree._cli.output import display, typed
+from bayestree._cli.output import command_line, display
 
 if TYPE_CHECKING:
     from bayestree.runs.sweep import Sweep
@@ -67,7 +67,7 @@ def sweep(
             scheduler=scheduler,
             force=force,
             display=display(quiet=quiet or as_json),
-            command=typed(),
+            command=command_line(),
         )
         _tell(found, as_json=as_json)
     if found.n_failed:

@@ -1,6 +1,7 @@
-"""The driver of a sweep: what is finished, what is left, and the table."""
+"""The driver of a sweep: fits the remaining points and writes the table."""
 
 import math
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pandas as pd
 from bayestree._utils.parallel import Call, in_parallel
 from bayestree.runs.cluster import spread
 from bayestree.runs.manifest import now, versions
-from bayestree.runs.progress import Both, Display, Silent
+from bayestree.runs.progress import Display, Silent
 from bayestree.runs.rows import Prepared, read_rows
 from bayestree.runs.sweep.file import MORE, Metric, SweepFile
 from bayestree.runs.sweep.fit import DONE, FAILED, Outcome, fit_and_score
@@ -28,7 +29,7 @@ from bayestree.tables import InputError
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep that has come to its end.
+    """A finished sweep.
 
     Parameters
     ----------
@@ -39,9 +40,9 @@ class Sweep:
         A row for each setting, the best first (see
         :func:`~bayestree.runs.sweep.results.ranking`).
     metric : str
-        What they are ranked by.
+        The metric of the ranking.
     best : Path, optional
-        Run file of the best setting; None if no setting has all its points.
+        Run file of the best setting; None if all settings have failed points.
     """
 
     folder: Path
@@ -52,7 +53,7 @@ class Sweep:
 
     @property
     def n_failed(self) -> int:
-        """Points that failed."""
+        """Number of points that failed."""
         return int((self.table["status"] == FAILED).sum())
 
 
@@ -65,26 +66,26 @@ def sweep(
     display: Display | None = None,
     command: str | None = None,
 ) -> Sweep:
-    """Fit and score every point of a sweep that is not yet finished.
+    """Fit and score all points of a sweep that are not finished yet.
 
-    Each point that is finished is a file of its own, from which the table is put together, so that
-    none is lost or counted twice, whichever process is killed, and whenever. A point is known by
-    all that its numbers depend on: a sweep that was interrupted, or has got more values, goes on
-    with what it has. Points that failed are tried again.
+    Each finished point is written to a separate file, from which the table is assembled, so that no
+    point is lost or counted twice when a process is killed. A point is identified by everything
+    that affects its numbers: a sweep that was interrupted or extended keeps its finished points.
+    Failed points are repeated.
 
     Parameters
     ----------
     file : SweepFile
     n_jobs : int, optional
-        Points at once on this machine, in place of the file's.
+        Number of points to fit in parallel on this machine; overrides the file.
     scheduler : str, optional
-        Address of a Dask scheduler to send the points to, in place of the file's.
+        Address of a Dask scheduler to send the points to; overrides the file.
     force : bool
         Write into a folder that holds something other than a sweep.
     display : Display, optional
-        Where to say what is being done.
+        Shows progress.
     command : str, optional
-        What was typed, for the notes.
+        Command line, for the notes.
 
     Returns
     -------
@@ -95,51 +96,52 @@ def sweep(
     InputError
         If data, folder or scheduler cannot be used, or no rows are left to score.
     KeyboardInterrupt
-        On Ctrl-C; what is finished stays.
+        On Ctrl-C; finished points are kept.
     """
     folder = SweepFolder(file.sweep.folder)
     folder.check()
-    with folder.locked(), Both(display or Silent()) as told:
-        told.stage("sweep")
+    display = display or Silent()
+    with folder.locked(), closing(display):
+        display.stage("sweep")
         rows = _rows(file)
         points = points_of(file, rows)
         metric = file.metric(next(iter(rows.values())).task)
         folder.claim(force=force)
         file.write_toml(folder / SWEEP)
-        job = _Job(file, folder, rows, points, metric, told)
-        job.note("running", command)
+        job = _Job(file, folder, rows, points, metric, display)
+        job.write_notes("running", command)
         try:
-            job.go(n_jobs or file.sweep.n_jobs, scheduler or file.sweep.scheduler)
+            job.run(n_jobs or file.sweep.n_jobs, scheduler or file.sweep.scheduler)
         except BaseException:
-            job.note("interrupted", command)
+            job.write_notes("interrupted", command)
             raise
-        job.note("done", command)
-        return job.found()
+        job.write_notes("done", command)
+        return job.result()
 
 
 def _rows(file: SweepFile) -> dict[int, Prepared]:
-    """The rows of each seed, which says which are held out."""
+    """The rows for each seed, which selects the held-out ones."""
     first = file.files[0]
     fixed = first.data.test is not None or first.data.test_fraction == 0
     if first.data.storage == "disk":
-        raise InputError('[data] storage = "disk" is for single runs; a sweep needs "memory".')
-    found: dict[int, Prepared] = {}
+        raise InputError('sweeps do not support [data] storage = "disk"; use "memory".')
+    rows: dict[int, Prepared] = {}
     for seed in file.seeds:
-        if found and fixed:
-            found[seed] = next(iter(found.values()))
+        if rows and fixed:
+            rows[seed] = next(iter(rows.values()))
         else:
-            found[seed] = read_rows(first.model_copy(update={"seed": seed}))
-        if not (found[seed].held_out or file.sweep.folds):
+            rows[seed] = read_rows(first.model_copy(update={"seed": seed}))
+        if not (rows[seed].held_out or file.sweep.folds):
             raise InputError(
-                "no rows are left to score the points on: give [sweep] folds, or [data] "
+                "no rows are held out to score the points; set [sweep] folds, or [data] "
                 "test_fraction in the run file."
             )
-    return found
+    return rows
 
 
 @dataclass
 class _Job:
-    """A sweep under way."""
+    """A sweep in progress."""
 
     file: SweepFile
     folder: SweepFolder
@@ -156,23 +158,22 @@ class _Job:
         self.outcomes = self.folder.outcomes(self.points)
         self.started = now()
 
-    def go(self, n_jobs: int, scheduler: str | None) -> None:
-        """Do what is left to do."""
+    def run(self, n_jobs: int, scheduler: str | None) -> None:
+        """Fit and score the remaining points."""
         left = {one.key: one for one in self.points if one.key not in self.outcomes}
         keys = {one.key for one in self.points}
         self.display.say(
             f"{len(self.file.settings)} settings, {len(keys)} points, "
-            f"{len(keys) - len(left)} of them finished"
+            f"{len(keys) - len(left)} of them already finished"
         )
         if not left:
             self._write_table()
             return
-        calls = {key: self._call(point) for key, point in left.items()}
         with spread(scheduler):
-            self._do(left, calls, n_jobs)
+            self._fit_all(left, n_jobs)
 
-    def found(self) -> Sweep:
-        """The results, with a run file of the best setting."""
+    def result(self) -> Sweep:
+        """The results; writes a run file of the best setting."""
         table = table_of(self.points, self.outcomes)
         ranked = ranking(table, self.metric, len(self.points) // len(self.file.settings))
         best = None
@@ -181,8 +182,8 @@ class _Job:
             self._write_best(int(ranked["point"].iloc[0]), best)
         return Sweep(self.folder.path, table, ranked, self.metric, best)
 
-    def note(self, status: str, command: str | None) -> None:
-        """Write what the sweep is, and how far."""
+    def write_notes(self, status: str, command: str | None) -> None:
+        """Write the state of the sweep."""
         done = sum(one.status == DONE for one in self.outcomes.values())
         rows = next(iter(self.rows.values()))
         content = {
@@ -199,16 +200,17 @@ class _Job:
         }
         self.folder.write_json(NOTES, content)
 
-    def _do(self, left: dict[str, Point], calls: dict[str, Call[Outcome]], n_jobs: int) -> None:
+    def _fit_all(self, left: dict[str, Point], n_jobs: int) -> None:
+        calls = {key: self._call(point) for key, point in left.items()}
         watch = self.display.begin("points", len(left), None, show=True)
         watch.start()
         try:
-            found = in_parallel(calls, n_jobs=n_jobs, lost=Outcome.failed)
-            for done, (key, outcome) in enumerate(found, start=1):
-                self.folder.keep(left[key], outcome)
+            outcomes = in_parallel(calls, n_jobs=n_jobs, lost=Outcome.failed)
+            for done, (key, outcome) in enumerate(outcomes, start=1):
+                self.folder.write_outcome(left[key], outcome)
                 self.outcomes[key] = outcome
                 self._write_table()
-                self._tell(left[key], outcome)
+                self._report(left[key], outcome)
                 watch.note(self._best_so_far())
                 watch.step(done)
             watch.finish()
@@ -217,15 +219,15 @@ class _Job:
 
     def _call(self, point: Point) -> Call[Outcome]:
         rows = self.rows[point.file.seed]
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "X_scored": rows.X_held,
             "y_scored": rows.y_held,
             "weights_scored": rows.weights_held,
         }
         if point.fold is not None:
-            given["fold"] = self.folds[point.file.seed][point.fold]
+            options["fold"] = self.folds[point.file.seed][point.fold]
         estimator = point.file.estimator(rows.task)
-        return fit_and_score, (estimator, rows.X, rows.y, rows.weights), given
+        return fit_and_score, (estimator, rows.X, rows.y, rows.weights), options
 
     def _write_table(self) -> None:
         self.folder.write_table(table_of(self.points, self.outcomes))
@@ -237,19 +239,19 @@ class _Job:
         file.explicit(task).model_copy(update={"output": output}).write_toml(path)
 
     def _best_so_far(self) -> str:
-        every = self.outcomes.values()
-        scores = [one.scores[self.metric] for one in every if self.metric in one.scores]
+        outcomes = self.outcomes.values()
+        scores = [one.scores[self.metric] for one in outcomes if self.metric in one.scores]
         best = max if self.metric in MORE else min
         return f"best {self.metric} {best(scores):.4g}" if scores else ""
 
-    def _tell(self, point: Point, outcome: Outcome) -> None:
-        where = [f"{name} = {value}" for name, value in point.setting.items()]
-        where.append(f"seed {point.file.seed}")
+    def _report(self, point: Point, outcome: Outcome) -> None:
+        parts = [f"{name} = {value}" for name, value in point.setting.items()]
+        parts.append(f"seed {point.file.seed}")
         if point.fold is not None:
-            where.append(f"fold {point.fold + 1} of {self.file.sweep.folds}")
-        what = ", ".join(where)
+            parts.append(f"fold {point.fold + 1} of {self.file.sweep.folds}")
+        label = ", ".join(parts)
         if outcome.status == FAILED:
-            self.display.warn(f"{what}: {outcome.error}")
+            self.display.warn(f"{label}: {outcome.error}")
         else:
-            score = outcome.scores.get(self.metric, math.nan)  # no R2 of a single row
-            self.display.say(f"{what}: {self.metric} {score:.4g}")
+            score = outcome.scores.get(self.metric, math.nan)  # a single row has no R2
+            self.display.say(f"{label}: {self.metric} {score:.4g}")

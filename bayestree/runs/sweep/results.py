@@ -1,8 +1,8 @@
-"""What came of a sweep: a small file for each finished point, and the table of all of them."""
+"""Results of a sweep: a small file for each finished point, and the table of all points."""
 
-import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,12 @@ from bayestree.runs.sweep.fit import DONE, Outcome
 from bayestree.runs.sweep.points import Point
 from bayestree.tables import InputError
 
-SWEEP, NOTES, TABLE, BEST, POINTS = (
-    "sweep.toml",
-    "sweep.json",
-    "results.parquet",
-    "best.toml",
-    "points",
-)
+SWEEP, NOTES, TABLE = "sweep.toml", "sweep.json", "results.parquet"
+BEST, POINTS = "best.toml", "points"
 
 
 class SweepFolder(RunFolder):
-    """The folder of one sweep, which may grow.
+    """The folder of one sweep, which may be extended.
 
     Parameters
     ----------
@@ -33,31 +28,31 @@ class SweepFolder(RunFolder):
         Absolute; it need not exist yet.
     """
 
-    own = (SWEEP, NOTES, TABLE, BEST)
+    file_names = (SWEEP, NOTES, TABLE, BEST)
 
     def claim(self, *, force: bool) -> None:
-        """Make the folder one of a sweep.
+        """Prepare the folder for a sweep.
 
         Raises
         ------
         InputError
-            If it holds something else and ``force`` is false.
+            If it holds something else and ``force`` is False.
         """
         if not (self.is_new() or (self / SWEEP).is_file() or force):
             raise InputError(
-                f"the folder {self} is not empty and holds no sweep; name another, or add --force."
+                f"the folder {self} is not empty and not a sweep; name another, or add --force."
             )
         (self / POINTS).mkdir(exist_ok=True)
-        self.sweep()
+        self.remove_drafts()
         for draft in (self / POINTS).glob(".*"):
-            draft.unlink()  # of a process that was killed
+            draft.unlink()  # left behind by a killed process
 
     def outcomes(self, points: Iterable[Point]) -> dict[str, Outcome]:
-        """Those of points that are finished, by key; what is no outcome counts as none."""
+        """Outcomes of finished points, by key; invalid files are ignored."""
         found = {}
         for point in points:
             try:
-                content = json.loads(self._file(point).read_text(encoding="utf-8"))
+                content = json.loads((self / self._file_name(point)).read_text(encoding="utf-8"))
                 outcome = Outcome.from_json(content["outcome"])
             except (OSError, ValueError, TypeError, LookupError, RecursionError):
                 continue
@@ -65,28 +60,26 @@ class SweepFolder(RunFolder):
                 found[point.key] = outcome
         return found
 
-    def keep(self, point: Point, outcome: Outcome) -> None:
-        """Write what came of a point, whole or not at all."""
+    def write_outcome(self, point: Point, outcome: Outcome) -> None:
+        """Write the outcome of a point atomically."""
         content = {
             "setting": point.setting,
             "seed": point.file.seed,
             "fold": point.fold,
-            "outcome": outcome.to_json(),
+            "outcome": asdict(outcome),
         }
-        write_whole(self._file(point), json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        self.write_json(self._file_name(point), content)
 
     def write_table(self, table: pd.DataFrame) -> None:
-        """Write the table of results, whole or not at all."""
-        raw = io.BytesIO()
-        table.to_parquet(raw, index=False)
-        write_whole(self / TABLE, raw.getvalue())
+        """Write the table of results atomically."""
+        write_whole(self / TABLE, table.to_parquet(index=False))
 
-    def _is_nothing(self, path: Path) -> bool:
+    def _is_ignorable(self, path: Path) -> bool:
         empty = path.name == POINTS and path.is_dir() and not any(path.iterdir())
-        return empty or super()._is_nothing(path)
+        return empty or super()._is_ignorable(path)
 
-    def _file(self, point: Point) -> Path:
-        return self / POINTS / f"{point.key}.json"
+    def _file_name(self, point: Point) -> str:
+        return f"{POINTS}/{point.key}.json"
 
 
 def table_of(points: Iterable[Point], outcomes: Mapping[str, Outcome]) -> pd.DataFrame:
@@ -95,7 +88,7 @@ def table_of(points: Iterable[Point], outcomes: Mapping[str, Outcome]) -> pd.Dat
     Returns
     -------
     DataFrame
-        ``point`` (number of the setting), the names that are varied, ``seed``, ``fold``,
+        ``point`` (number of the setting), the varied names, ``seed``, ``fold``,
         ``status``, the scores, ``leaves``, ``depth``, ``training_rows``, ``scored_rows``,
         ``seconds``, ``warnings``, ``error``, ``worker``, ``key``.
     """
@@ -106,7 +99,7 @@ def table_of(points: Iterable[Point], outcomes: Mapping[str, Outcome]) -> pd.Dat
     sizes = ("leaves", "depth", "training_rows", "scored_rows")
     columns: dict[str, Any] = {
         "point": [point.number for point, _ in found],
-        **{name: _alike([one[name] for one in settings]) for name in names},
+        **{name: _same_type([one[name] for one in settings]) for name in names},
         "seed": [point.file.seed for point, _ in found],
         "fold": pd.array([point.fold for point, _ in found], dtype="Int64"),
         "status": [one.status for _, one in found],
@@ -127,19 +120,19 @@ def ranking(table: pd.DataFrame, metric: Metric, n_fits: int) -> pd.DataFrame:
     Parameters
     ----------
     table : DataFrame
-        As of :func:`table_of`.
+        Result of :func:`table_of`.
     metric : str
     n_fits : int
-        Of each setting. Those of which not all are done have no mean that the others' can be
-        held against; they come last.
+        Number of fits of each setting. Settings with unfinished fits have no comparable mean; they
+        come last.
 
     Returns
     -------
     DataFrame
         ``point``, the varied names, ``mean`` and ``sd`` of the metric, ``leaves`` (mean),
-        ``seconds`` (all fits together) and ``fits`` that are done.
+        ``seconds`` (total) and the number of finished ``fits``.
     """
-    names = ["point", *_varied(table)]
+    names = ["point", *(name for name in map(str, table) if "." in name)]
     done = table[table["status"] == DONE]
     if metric not in table:
         return table[names].drop_duplicates("point").assign(mean=None, fits=0)
@@ -158,12 +151,8 @@ def ranking(table: pd.DataFrame, metric: Metric, n_fits: int) -> pd.DataFrame:
     return found.sort_values("mean", ascending=ascending, kind="stable").reset_index(drop=True)
 
 
-def _varied(table: pd.DataFrame) -> Iterator[str]:
-    return (name for name in map(str, table) if "." in name)
-
-
-def _alike(values: Sequence[Any]) -> list[Any]:
-    """Values of one kind, as a column of a Parquet file needs them; else as text."""
+def _same_type(values: Sequence[Any]) -> list[Any]:
+    """Values as they are if they have one type, as Parquet requires; otherwise as text."""
     for kinds in ((bool,), (int,), (int, float), (str,)):
         if all(type(value) in kinds for value in values):
             return list(values)

@@ -126,7 +126,7 @@ def test_folds_of_a_row_have_no_r2(tmp_path):
 class TestRefused:
     def test_no_rows_to_score(self, tmp_path):
         run = RUN.replace("[model]", "test_fraction = 0.0\n[model]")
-        with pytest.raises(InputError, match="no rows are left to score"):
+        with pytest.raises(InputError, match="no rows are held out to score"):
             sweep(written(tmp_path, sweep=SWEEP.replace("folds = 2", ""), run=run))
         assert not (tmp_path / "out").exists()
 
@@ -137,7 +137,7 @@ class TestRefused:
     def test_a_folder_of_something_else(self, tmp_path):
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "notes.txt").write_text("mine")
-        with pytest.raises(InputError, match="holds no sweep"):
+        with pytest.raises(InputError, match="not empty and not a sweep"):
             sweep(written(tmp_path))
 
     def test_a_folder_that_another_process_writes_to(self, tmp_path):

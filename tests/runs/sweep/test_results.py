@@ -35,11 +35,11 @@ def outcome(loss, **others):
 class TestFolder:
     def test_outcomes_come_back(self, folder, points):
         one = outcome(0.5, depth=1, training_rows=3, scored_rows=4, warnings=["w"], worker="a:1")
-        folder.keep(points[0], one)
+        folder.write_outcome(points[0], one)
         assert folder.outcomes(points) == {points[0].key: one}
 
     def test_failed_points_are_tried_again(self, folder, points):
-        folder.keep(points[0], Outcome.failed("no\nway"))
+        folder.write_outcome(points[0], Outcome.failed("no\nway"))
         assert folder.outcomes(points) == {}
 
     @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ class TestFolder:
         ],
     )
     def test_what_is_no_outcome_is_not_finished(self, folder, points, text):
-        folder._file(points[0]).write_text(text)
+        (folder / folder._file_name(points[0])).write_text(text)
         assert folder.outcomes(points) == {}
 
     def test_something_else_is_not_written_to(self, tmp_path):
         (tmp_path / "notes.txt").write_text("mine")
-        with pytest.raises(InputError, match="is not empty and holds no sweep"):
+        with pytest.raises(InputError, match="is not empty and not a sweep"):
             SweepFolder(tmp_path).claim(force=False)
         SweepFolder(tmp_path).claim(force=True)
         assert (tmp_path / "notes.txt").read_text() == "mine"
@@ -78,7 +78,7 @@ class TestFolder:
 
     def test_points_of_something_else(self, folder):
         (folder / "points" / "mine.txt").write_text("mine")
-        with pytest.raises(InputError, match="holds no sweep"):
+        with pytest.raises(InputError, match="and not a sweep"):
             folder.claim(force=False)
 
     def test_drafts_of_a_killed_process_go(self, folder, points):
