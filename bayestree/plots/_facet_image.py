@@ -46,12 +46,12 @@ def facet_image(
     tree = _style.linear_tree_of(estimator)
     height, width = check_shape(shape, tree)
     place = _style.place_of(tree.topology.node_labels, node)
-    own = np.arange(tree.n_experts_total)[tree.experts(place)]
-    own = own[np.argsort(-tree.weight[own], kind="stable")]
-    images = tree.standardised_hyperplane[own].reshape(-1, height, width)
-    axes = _style.panels(ax, len(own), _style.Size(1.7, 1.7 * height / width + 0.3, aside=0.9))
+    experts = np.arange(tree.n_experts_total)[tree.experts(place)]
+    experts = experts[np.argsort(-tree.weight[experts], kind="stable")]
+    images = tree.standardised_hyperplane[experts].reshape(-1, height, width)
+    axes = _style.panels(ax, len(experts), _style.Size(1.7, 1.7 * height / width + 0.3, aside=0.9))
     bound = max(float(np.abs(images).max()), np.finfo(np.float64).tiny)  # a facet may be all 0
-    for panel, image, weight in zip(axes, images, tree.weight[own], strict=True):
+    for panel, image, weight in zip(axes, images, tree.weight[experts], strict=True):
         drawn = panel.imshow(image, cmap=SIGNED, vmin=-bound, vmax=bound, interpolation="nearest")
         panel.set(xticks=[], yticks=[])
         panel.set_title(f"r = {weight:.3g}", fontsize=_style.SMALL)

@@ -126,8 +126,8 @@ def _rows(estimator: Any, tree: Tree, X: ArrayLike, y: ArrayLike) -> _Rows:
     else:
         error = (predicted - target) ** 2
     reached = [np.empty(0, dtype=np.int64) for _ in range(tree.n_nodes)]
-    for node, own, _ in tree.walk(rows):
-        reached[node] = own
+    for node, at_node, _ in tree.walk(rows):
+        reached[node] = at_node
     return _Rows(rows, target, reached, error)
 
 

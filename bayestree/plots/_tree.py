@@ -168,11 +168,7 @@ def _placed(
 
 
 def _links(
-    ax: Axes,
-    described: TreeDescription,
-    node_at: FloatArray,
-    leaf_at: FloatArray,
-    style: LeafStyle,
+    ax: Axes, described: TreeDescription, node_at: FloatArray, leaf_at: FloatArray, style: LeafStyle
 ) -> None:
     for node, children in enumerate(described.tree.topology.children.tolist()):
         for side, child in enumerate(children):

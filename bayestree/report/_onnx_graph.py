@@ -237,8 +237,8 @@ def _softplus(graph: Graph, x: str) -> str:
 def _level(graph: Graph, votes: str, experts: str, limits: str, children: str) -> Any:
     """Body of the loop: every row descends one level."""
     start, running, place = (f"{graph.prefix}{name}" for name in ("start", "running", "place"))
-    own = graph.add("GatherElements", votes, graph.add("Gather", experts, place), axis=1)
-    score = graph.add("ReduceSum", own, graph.constant([1]), keepdims=0)
+    node_votes = graph.add("GatherElements", votes, graph.add("Gather", experts, place), axis=1)
+    score = graph.add("ReduceSum", node_votes, graph.constant([1]), keepdims=0)
     above = graph.add("Greater", score, graph.add("Gather", limits, place))
     right = graph.add("Cast", above, to=graph.onnx.TensorProto.INT64)
     at = graph.add("Add", graph.add("Mul", place, graph.constant(2)), right)
@@ -258,8 +258,8 @@ def _experts(tree: Tree) -> IntArray:
     widest = int(tree.n_facets.max(initial=1))
     table = np.full((tree.n_nodes + tree.n_leaves, widest), tree.n_experts_total, dtype=np.int64)
     for node in range(tree.n_nodes):
-        own = tree.experts(node)
-        table[node, : own.stop - own.start] = np.arange(own.start, own.stop)
+        experts = tree.experts(node)
+        table[node, : tree.n_facets[node]] = np.arange(experts.start, experts.stop)
     return table
 
 

@@ -48,7 +48,7 @@ def export_dot(
 
     Raises
     ------
-    sklearn.exceptions.NotFittedError
+    NotFittedError
         If ``tree`` is an estimator that is not fitted.
     TypeError
         If ``tree`` is neither a tree nor an estimator of this package.

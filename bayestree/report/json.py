@@ -52,7 +52,7 @@ def export_json(tree: object, *, indent: int | None = 2) -> str:
 
     Raises
     ------
-    sklearn.exceptions.NotFittedError
+    NotFittedError
         If ``tree`` is an estimator that is not fitted.
     TypeError
         If ``tree`` is neither a tree nor an estimator of this package.

@@ -63,7 +63,7 @@ def export_rules(
 
     Raises
     ------
-    sklearn.exceptions.NotFittedError
+    NotFittedError
         If ``tree`` is an estimator that is not fitted.
     TypeError
         If ``tree`` is neither a tree with linear splits nor an estimator of one.

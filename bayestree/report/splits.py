@@ -108,9 +108,9 @@ def _changed(
     share = np.zeros(X.shape[1])
     if len(X) == 0:
         return share
-    own = tree.experts(node)
-    plane, weight = tree.hyperplane[own], tree.weight[own]
-    activation = X @ plane.T + tree.intercept[own]
+    experts = tree.experts(node)
+    plane, weight = tree.hyperplane[experts], tree.weight[experts]
+    activation = X @ plane.T + tree.intercept[experts]
     right = np.logaddexp(0.0, activation) @ weight > LOG2
     for _ in range(shuffles):
         order = random.permutation(len(X))

@@ -1,6 +1,6 @@
 """Descriptions of the nodes and leaves of a drawn tree."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -9,7 +9,7 @@ from scipy.special import expit
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.wording import counted, quantity
 from bayestree.report.html import svg, text
-from bayestree.report.html.facets import MEASURED, FacetTable, point_facets, posterior_facets
+from bayestree.report.html.facets import MEASURED, point_facets, posterior_facets
 from bayestree.report.html.labels import LabelledTree
 from bayestree.report.html.study import Study
 from bayestree.routed_tree import RoutedTree
@@ -21,57 +21,7 @@ CLASSES = 8  # maximum number of classes or slopes of a leaf
 FARTHEST = 30.0  # maximum absolute log-odds of a side
 
 
-class Step(NamedTuple):
-    """A node on the path to another node or leaf, and the side taken there."""
-
-    anchor: str
-    path: str
-    condition: str
-    side: str
-
-
-class Side(NamedTuple):
-    """The rows of a node, or of one of its sides."""
-
-    name: str
-    anchor: str
-    rows: str
-    chart: Markup
-    summary: str
-
-
-class NodeCard(NamedTuple):
-    """The description of a node."""
-
-    anchor: str
-    path: str
-    steps: tuple[Step, ...]
-    rows: str
-    share: str
-    sides: tuple[Side, ...]
-    point: FacetTable | None
-    posterior: FacetTable | None
-    sizes: Markup | None
-    size_text: str
-    prior_text: str
-    uncertainty: str
-    histogram: Markup | None
-    printed: bool
-
-
-class LeafCard(NamedTuple):
-    """The description of a leaf."""
-
-    anchor: str
-    path: str
-    rows: str
-    share: str
-    prediction: str
-    classes: tuple[tuple[int, str, str], ...]
-    steps: tuple[Step, ...]
-    held: str
-    slope: tuple[tuple[str, str], ...]
-    image: Markup | None
+Card = dict[str, Any]  # variables of a template
 
 
 class Sample(NamedTuple):
@@ -81,7 +31,7 @@ class Sample(NamedTuple):
     labels: dict[int, IntArray]
 
 
-def node_cards(study: Study, tree: LabelledTree, shown: BoolArray) -> list[NodeCard]:
+def node_cards(study: Study, tree: LabelledTree, shown: BoolArray) -> list[Card]:
     """Descriptions of the nodes that are drawn."""
     order = np.argsort(-tree.node_rows, kind="stable")
     rank = {node: place for place, node in enumerate(order.tolist())}
@@ -91,50 +41,50 @@ def node_cards(study: Study, tree: LabelledTree, shown: BoolArray) -> list[NodeC
     ]
 
 
-def _node_card(study: Study, tree: LabelledTree, node: int, rank: int, sample: Sample) -> NodeCard:
+def _node_card(study: Study, tree: LabelledTree, node: int, rank: int, sample: Sample) -> Card:
     point = posterior = None
     if tree.linear is not None:
         point = point_facets(study, tree.linear, node, brief=rank >= PICTURED)
         if study.has_split_draws and rank < MEASURED:
             posterior = posterior_facets(study, tree.tree, node)
     sizes, size_text, prior_text = _sizes(study, node)
-    return NodeCard(
-        anchor=tree.anchor(node),
-        path=tree.path(node),
-        steps=_steps(tree, node),
-        rows=counted(tree.rows(node), "row"),
-        share=text.percent(tree.share(node)),
-        sides=_sides(tree, node),
-        point=point,
-        posterior=posterior,
-        sizes=sizes,
-        size_text=size_text,
-        prior_text=prior_text,
-        uncertainty=_uncertainty(study, node),
-        histogram=_histogram(study, tree, node, sample) if rank < PICTURED else None,
-        printed=rank < PRINTED,
-    )
+    return {
+        "anchor": tree.anchor(node),
+        "path": tree.path(node),
+        "steps": _steps(tree, node),
+        "rows": counted(tree.rows(node), "row"),
+        "share": text.percent(tree.share(node)),
+        "sides": _sides(tree, node),
+        "point": point,
+        "posterior": posterior,
+        "sizes": sizes,
+        "size_text": size_text,
+        "prior_text": prior_text,
+        "uncertainty": _uncertainty(study, node),
+        "histogram": _histogram(study, tree, node, sample) if rank < PICTURED else None,
+        "printed": rank < PRINTED,
+    }
 
 
-def leaf_cards(study: Study, tree: LabelledTree, leaves: list[int]) -> list[LeafCard]:
+def leaf_cards(study: Study, tree: LabelledTree, leaves: list[int]) -> list[Card]:
     """Descriptions of the leaves that are drawn."""
     reached = None
     if study.held is not None and study.held.y is not None and len(study.held):
         reached = tree.tree.apply(study.held.matrix)
     images = _mean_images(study, tree.tree)
     return [
-        LeafCard(
-            anchor=tree.anchor(~leaf),
-            path=tree.path(~leaf),
-            rows=counted(tree.rows(~leaf), "row"),
-            share=text.percent(tree.share(~leaf)),
-            prediction=tree.leaf_label(leaf),
-            classes=_classes(tree, leaf),
-            steps=_steps(tree, ~leaf),
-            held=_held_out(study, tree, leaf, reached),
-            slope=_slope(tree, leaf),
-            image=images.get(leaf),
-        )
+        {
+            "anchor": tree.anchor(~leaf),
+            "path": tree.path(~leaf),
+            "rows": counted(tree.rows(~leaf), "row"),
+            "share": text.percent(tree.share(~leaf)),
+            "prediction": tree.leaf_label(leaf),
+            "classes": _classes(tree, leaf),
+            "steps": _steps(tree, ~leaf),
+            "held": _held_out(study, tree, leaf, reached),
+            "slope": _slope(tree, leaf),
+            "image": images.get(leaf),
+        }
         for leaf in leaves
     ]
 
@@ -164,33 +114,34 @@ def _mean_images(study: Study, tree: RoutedTree) -> dict[int, Markup]:
     }
 
 
-def _steps(tree: LabelledTree, child: int) -> tuple[Step, ...]:
+def _steps(tree: LabelledTree, child: int) -> list[Card]:
     """The nodes on the path from the root to a node or leaf."""
     path = tree.path(child)
     if path == "root":
-        return ()
+        return []
     number = {label: node for node, label in enumerate(tree.tree.topology.node_labels)}
     steps = []
     for length, letter in enumerate(path):
         node = number[path[:length] or "root"]
         side = tree.side_names["LR".index(letter)]
-        steps.append(Step(tree.anchor(node), tree.path(node), tree.line(node), side))
-    return tuple(steps)
+        step = {"anchor": tree.anchor(node), "path": tree.path(node), "condition": tree.line(node)}
+        steps.append(step | {"side": side})
+    return steps
 
 
-def _sides(tree: LabelledTree, node: int) -> tuple[Side, ...]:
+def _sides(tree: LabelledTree, node: int) -> list[Card]:
     """The rows of a node, and of its two sides."""
     children = tree.tree.topology.children[node].tolist()
-    return tuple(
-        Side(
-            name,
-            tree.anchor(child),
-            quantity(tree.rows(child)),
-            svg.value_chart(tree, child, f"{name}: {tree.value_text(child)}"),
-            tree.value_text(child),
-        )
+    return [
+        {
+            "name": name,
+            "anchor": tree.anchor(child),
+            "rows": quantity(tree.rows(child)),
+            "chart": svg.value_chart(tree, child, f"{name}: {tree.value_text(child)}"),
+            "summary": tree.value_text(child),
+        }
         for name, child in [("all", node), *zip(tree.side_names, children, strict=True)]
-    )
+    ]
 
 
 def _sizes(study: Study, node: int) -> tuple[Markup | None, str, str]:

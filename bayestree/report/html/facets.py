@@ -1,6 +1,6 @@
 """Tables of the facets of a node, in the point estimate and in the posterior."""
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -24,59 +24,20 @@ WEIGHTS = 6  # maximum number of coefficients of a facet
 SPOKEN = "Coefficients as an image: red pixels point out of the polytope, blue pixels into it"
 
 
-class Coefficient(NamedTuple):
-    """A feature of a facet: its share of the squared strength, and its part of the unit normal."""
-
-    name: str
-    strength: float
-    value: str
-    interval: str
+Table = dict[str, Any]  # rows, number of hidden facets, size in words, number of draws
 
 
-class FacetRow(NamedTuple):
-    """A facet as ``left limit``; with a probability and intervals if there are draws."""
-
-    left: str
-    limit: str
-    coefficients: tuple[Coefficient, ...]
-    image: Markup | None
-    probability: float | None = None
-    interval: str = ""
-
-
-class FacetTable(NamedTuple):
-    """The facets of a node.
-
-    Attributes
-    ----------
-    rows : tuple of FacetRow
-    hidden : int
-        Number of facets that are not shown.
-    n_draws : int
-        Number of measured draws; 1 for the point estimate.
-    """
-
-    rows: tuple[FacetRow, ...]
-    hidden: int
-    n_draws: int
-
-    @property
-    def size(self) -> str:
-        """As in ``"3 facets"``."""
-        return counted(len(self.rows) + self.hidden, "facet")
-
-
-def posterior_facets(study: Study, tree: RoutedTree, node: int) -> FacetTable | None:
+def posterior_facets(study: Study, tree: RoutedTree, node: int) -> Table | None:
     """The facets that draws share, with probabilities and intervals; None if they share none."""
     found: Facets = study.bayesian.facets(tree.topology.node_labels[node])
     common = np.flatnonzero(found.probability >= RARE)[:MOST]
     if len(common) == 0:
         return None
-    rows = tuple(_posterior_row(study, found, int(facet)) for facet in common)
-    return FacetTable(rows, len(found.counts) - len(rows), found.n_draws)
+    rows = [_posterior_row(study, found, int(facet)) for facet in common]
+    return {"rows": rows, "hidden": len(found.counts) - len(rows), "n_draws": found.n_draws}
 
 
-def point_facets(study: Study, tree: Tree, node: int, *, brief: bool) -> FacetTable:
+def point_facets(study: Study, tree: Tree, node: int, *, brief: bool) -> Table:
     """The facets of the point estimate in the order of ``export_text``, the nearest first.
 
     A brief table has no coefficients.
@@ -86,17 +47,20 @@ def point_facets(study: Study, tree: Tree, node: int, *, brief: bool) -> FacetTa
     for facet in described.half_spaces(node, MOST):
         left, bound = printed(facet)
         strength: FloatArray = tree.standardised_hyperplane[facet.expert]
-        coefficients: tuple[Coefficient, ...] = ()
+        coefficients: list[Table] = []
         if not brief and np.count_nonzero(strength) > 1:
             plane = tree.hyperplane[facet.expert]
             shares = strength**2 / (strength**2).sum()
             coefficients = _coefficients(study, plane / np.linalg.norm(plane), shares)
         image = None if brief else _image(study, strength)
-        rows.append(FacetRow(left, text.with_minus(bound), coefficients, image))
-    return FacetTable(tuple(rows), described.n_facets(node) - len(rows), 1)
+        row = {"left": left, "limit": text.with_minus(bound), "coefficients": coefficients}
+        rows.append(row | {"image": image, "probability": None, "interval": ""})
+    n_facets = described.n_facets(node)
+    size = counted(n_facets, "facet")
+    return {"rows": rows, "hidden": n_facets - len(rows), "size": size}
 
 
-def _posterior_row(study: Study, found: Facets, facet: int) -> FacetRow:
+def _posterior_row(study: Study, found: Facets, facet: int) -> Table:
     left, first = inequality(
         found.normal[facet], found.strength[facet], study.features, max_features=TERMS
     )
@@ -108,32 +72,32 @@ def _posterior_row(study: Study, found: Facets, facet: int) -> FacetRow:
     )
     shares = found.strength[facet] ** 2
     intervals = found.normal_interval[facet]
-    return FacetRow(
-        text.relation(left),
-        middle,
-        _coefficients(study, found.normal[facet], shares, intervals),
-        _image(study, found.strength[facet]),
-        float(found.probability[facet]),
-        f"{low} to {high}",
-    )
+    return {
+        "left": text.relation(left),
+        "limit": middle,
+        "coefficients": _coefficients(study, found.normal[facet], shares, intervals),
+        "image": _image(study, found.strength[facet]),
+        "probability": float(found.probability[facet]),
+        "interval": f"{low} to {high}",
+    }
 
 
 def _coefficients(
     study: Study, normal: FloatArray, shares: FloatArray, intervals: FloatArray | None = None
-) -> tuple[Coefficient, ...]:
+) -> list[Table]:
     """The largest coefficients of a unit normal (d,), with their intervals (d, 2) if any."""
     most = min(WEIGHTS, np.count_nonzero(shares)) if intervals is None else WEIGHTS
-    return tuple(
-        Coefficient(
-            study.features[j],
-            float(shares[j]),
-            text.number(float(normal[j]), 3),
-            ""
+    return [
+        {
+            "name": study.features[j],
+            "strength": float(shares[j]),
+            "value": text.number(float(normal[j]), 3),
+            "interval": ""
             if intervals is None
             else " to ".join(text.number(float(end), 3) for end in intervals[j]),
-        )
+        }
         for j in np.argsort(-shares, kind="stable")[:most].tolist()
-    )
+    ]
 
 
 def _image(study: Study, strength: FloatArray) -> Markup | None:

@@ -251,9 +251,9 @@ def _pair(ax: Axes, *, study: Study, rows: Rows, pair: tuple[int, int]) -> None:
     if study.classifies:
         wrong = study.estimator.predict(rows.X) != rows.y
         for label, colour in enumerate(_style.class_colours(len(study.classes))):
-            own = rows.y == study.labels[label]
+            members = rows.y == study.labels[label]
             marker = MARKERS[label % len(MARKERS)]
-            ax.scatter(x[own], y[own], color=[colour], marker=marker, zorder=2, **style)
+            ax.scatter(x[members], y[members], color=[colour], marker=marker, zorder=2, **style)
         ring: dict[str, Any] = {"s": 46, "facecolors": "none", "linewidths": 1.0, "zorder": 3}
         ax.scatter(x[wrong], y[wrong], edgecolors=_style.INK, **ring)
     else:

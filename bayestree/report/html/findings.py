@@ -41,37 +41,37 @@ def findings(study: Study, scores: Scores | None) -> list[Finding]:
 def _prediction(study: Study, scores: Scores | None) -> Finding | None:
     if scores is None:
         return None
-    own, naive = scores.get("accuracy" if study.classifies else "rmse"), scores.get("baseline")
-    if own is None:
+    score, naive = scores.get("accuracy" if study.classifies else "rmse"), scores.get("baseline")
+    if score is None:
         return None
     if study.classifies:
-        said = f"{text.percent(own.value)} of the predictions for {scores.rows} are correct"
+        sentence = f"{text.percent(score.value)} of the predictions for {scores.rows} are correct"
         constant = "always predicting the most frequent class would be correct for"
     else:
-        error = text.number(own.value, 3)
-        said = f"The root mean squared error of the predictions for {scores.rows} is {error}"
+        error = text.number(score.value, 3)
+        sentence = f"The root mean squared error of the predictions for {scores.rows} is {error}"
         constant = "always predicting the mean would have an error of"
-    if own.baseline is not None:
-        said += f"; {_compared(own, scores)}"
+    if score.baseline is not None:
+        sentence += f"; {_compared(score, scores)}"
     if naive is not None:
         value = text.percent(naive.value) if study.classifies else text.number(naive.value, 3)
-        said += f"; {constant} {value}"
+        sentence += f"; {constant} {value}"
     if not scores.held_out:
-        said += ". The model was fitted to these rows, so expect worse predictions of new rows"
-    return Finding("Prediction", f"{said}.")
+        sentence += ". The model was fitted to these rows, so expect worse predictions of new rows"
+    return Finding("Prediction", f"{sentence}.")
 
 
-def _compared(own: Score, scores: Scores) -> str:
+def _compared(score: Score, scores: Scores) -> str:
     """The score of the linear model, and the difference of the tree."""
-    assert own.baseline is not None
-    value = text.percent(own.baseline) if own.is_share else text.number(own.baseline, 3)
-    verb = "is correct for" if own.is_share else "has an error of"
-    said = f"{scores.baseline}, {scores.baseline_fit}, {verb} {value}"
+    assert score.baseline is not None
+    value = text.percent(score.baseline) if score.is_share else text.number(score.baseline, 3)
+    verb = "is correct for" if score.is_share else "has an error of"
+    sentence = f"{scores.baseline}, {scores.baseline_fit}, {verb} {value}"
     if scores.baseline_error is None:
-        return said
-    unit = 100 if own.is_share else 1
-    gap = text.with_error(unit * (own.value - own.baseline), unit * scores.baseline_error)
-    return f"{said} (difference {gap}{' percentage points' if own.is_share else ''})"
+        return sentence
+    unit = 100 if score.is_share else 1
+    gap = text.with_error(unit * (score.value - score.baseline), unit * scores.baseline_error)
+    return f"{sentence} (difference {gap}{' percentage points' if score.is_share else ''})"
 
 
 def _tree(study: Study) -> Finding:
@@ -79,11 +79,11 @@ def _tree(study: Study) -> Finding:
     if study.is_forest:
         leaves = sum(one.n_leaves for one in study.trees)
         total = counted(leaves, "leaf")
-        said = f"{len(study.trees)} trees with {total} in total; a prediction is their mean."
-        return Finding("Forest", said)
+        sentence = f"{len(study.trees)} trees with {total} in total; a prediction is their mean."
+        return Finding("Forest", sentence)
     if tree.n_nodes == 0:
         return Finding("Tree", "The tree has one leaf: no split met the growth limits.")
-    said = (
+    sentence = (
         f"{counted(tree.n_nodes, 'split').capitalize()} and {tree.n_leaves} leaves, "
         f"{counted(tree.depth, 'level')} deep."
     )
@@ -91,8 +91,8 @@ def _tree(study: Study) -> Finding:
     if sizes is not None and sizes.n_leaves is not None:
         low, high = np.quantile(sizes.n_leaves, [0.05, 0.95], method="inverted_cdf").astype(int)
         span = f"{low} leaves" if low == high else f"{low} to {high} leaves (90{text.SPACE}%)"
-        said += f" The posterior uses {span}."
-    return Finding("Tree", said)
+        sentence += f" The posterior uses {span}."
+    return Finding("Tree", sentence)
 
 
 def _first_split(study: Study) -> Finding | None:
@@ -122,24 +122,24 @@ def _uncertainty(study: Study) -> Finding | None:
     where = ""
     if len(uncertain) > 1:
         where = f"At node {uncertain.index[worst]}, the most uncertain one, "
-    said = (
+    sentence = (
         f"{where}{text.percent(share)} of the {study.evaluated.kind} may belong on the other side "
         f"of the split (posterior probability above 10{text.SPACE}%)."
     )
-    return Finding("Uncertainty", said, "" if share < UNCERTAIN else "doubtful")
+    return Finding("Uncertainty", sentence, "" if share < UNCERTAIN else "doubtful")
 
 
 def _calibration(study: Study) -> Finding | None:
     found = study.calibration
     if found is None or study.scored is None or not study.scored.held_out:
         return None
-    said, tone = _verdict(found)
+    sentence, tone = _verdict(found)
     if found.n_zero:
         rows = counted(found.n_zero, "held-out row")
         verb = "has" if found.n_zero == 1 else "have"
-        said += f" {rows} {verb} a class with a predicted probability of 0."
+        sentence += f" {rows} {verb} a class with a predicted probability of 0."
         tone = "doubtful"
-    return Finding("Calibration", said, tone)
+    return Finding("Calibration", sentence, tone)
 
 
 def _verdict(found: Calibration) -> tuple[str, str]:
@@ -169,7 +169,7 @@ def _convergence(study: Study) -> Finding | None:
     found = study.convergence
     if found is None:
         return None
-    said, tone = {
+    sentence, tone = {
         "yes": ("The inference has converged.", "ok"),
         "doubtful": ("The inference has probably converged; some checks are doubtful.", "doubtful"),
         "no": ("The inference has not converged; see the checks below.", "failed"),
@@ -179,5 +179,5 @@ def _convergence(study: Study) -> Finding | None:
         ),
     }[found.settled]
     if found.converged:
-        said += f" Intervals of the nodes: {found.intervals}"
-    return Finding("Convergence", said, tone)
+        sentence += f" Intervals of the nodes: {found.intervals}"
+    return Finding("Convergence", sentence, tone)

@@ -28,8 +28,8 @@ class Score(NamedTuple):
     key: str
     name: str
     value: float
-    error: float | None
-    against: str
+    reference: str = ""
+    error: float | None = None
     is_share: bool = False
     baseline: float | None = None
 
@@ -46,7 +46,7 @@ class Score(NamedTuple):
         """The same score of the linear model."""
         if self.baseline is None:
             return ""
-        return Score(self.key, "", self.baseline, None, "", self.is_share).text
+        return self._replace(value=self.baseline, error=None).text
 
 
 class Scores(NamedTuple):
@@ -125,8 +125,6 @@ def _recorded(study: Study) -> Scores | None:
             key,
             name,
             float(metrics[record]),
-            None,
-            "",
             is_share=record.startswith("accuracy"),
             baseline=baseline.get(record),
         )
@@ -171,7 +169,6 @@ def _class_scores(
             "baseline",
             "\N{EM DASH} of the most frequent class",
             frequent / float(weights.sum()),
-            None,
             "always predicting the most frequent class",
             is_share=True,
         ),
@@ -189,9 +186,9 @@ def _class_scores(
     ]
     if study.calibration is not None:
         ece = study.calibration.ece
-        against = f"{ece.if_calibrated:.3f} would be expected if calibrated"
+        reference = f"{ece.if_calibrated:.3f} would be expected if calibrated"
         name = "Expected calibration error"
-        scores.append(Score("ece", name, ece.value, ece.error, against))
+        scores.append(Score("ece", name, ece.value, reference, ece.error))
     return scores, _error(right - linear["accuracy"], weights) if linear else None
 
 
@@ -200,14 +197,14 @@ def _mean(
     name: str,
     values: FloatArray,
     weights: FloatArray,
-    against: str,
+    reference: str,
     baseline: dict[str, FloatArray],
 ) -> Score:
     """A mean over the rows with its standard error, and the mean of the linear model."""
     value = float(np.average(values, weights=weights))
     other = float(np.average(baseline[key], weights=weights)) if key in baseline else None
     error = _error(values, weights)
-    return Score(key, name, value, error, against, is_share=key == "accuracy", baseline=other)
+    return Score(key, name, value, reference, error, key == "accuracy", other)
 
 
 def _value_scores(
@@ -215,35 +212,30 @@ def _value_scores(
 ) -> tuple[list[Score], float | None]:
     """Scores of a regression, and the standard error of the difference in RMSE."""
     truth, guess = y.astype(np.float64), found.astype(np.float64)
-    own = _errors(truth, guess, weights)
+    tree = _errors(truth, guess, weights)
     mean = np.full(len(truth), np.average(truth, weights=weights))
     scores = [
         Score(
-            "rmse",
-            "Root mean squared error",
-            own.rmse,
-            None,
-            "in units of y; large errors count most",
+            "rmse", "Root mean squared error", tree.rmse, "in units of y; large errors count most"
         ),
         Score(
             "baseline",
             "\N{EM DASH} of the mean",
             _errors(truth, mean, weights).rmse,
-            None,
             "always predicting the mean",
         ),
         _mean("mae", "Mean absolute error", np.abs(truth - guess), weights, "in units of y", {}),
     ]
-    if own.r2 is not None:
-        against = "1 is best; 0 is as good as the mean"
-        scores.append(Score("r2", "R\N{SUPERSCRIPT TWO}", own.r2, None, against))
+    if tree.r2 is not None:
+        reference = "1 is best; 0 is as good as the mean"
+        scores.append(Score("r2", "R\N{SUPERSCRIPT TWO}", tree.r2, reference))
     if study.baseline is None or study.scored is None:
         return scores, None
     other = study.baseline.model.predict(study.scored.X)
     linear = _errors(truth, other, weights)
     # a - b = (a^2 - b^2) / (a + b), and the numerator is a mean over the rows
     apart = _error((truth - guess) ** 2 - (truth - other) ** 2, weights)
-    total = own.rmse + linear.rmse
+    total = tree.rmse + linear.rmse
     compared = [score._replace(baseline=linear._asdict().get(score.key)) for score in scores]
     return compared, None if apart is None or total == 0 else apart / total
 
