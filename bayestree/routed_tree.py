@@ -171,12 +171,7 @@ class RoutedTree(ABC):
         return member[self.apply(X)]
 
     def fill(
-        self,
-        X: RowSource,
-        y: AnyArray,
-        weights: FloatArray,
-        n_classes: int,
-        smoothing: float = 0.0,
+        self, X: RowSource, y: AnyArray, weights: FloatArray, n_classes: int, smoothing: float = 0.0
     ) -> Self:
         """The tree with leaf values from the rows that reach them (end of CPT, Algorithm 1).
 

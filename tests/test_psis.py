@@ -95,9 +95,9 @@ class TestLimits:
             psis(np.r_[np.zeros(49), bad])
 
     def test_other_bad_input(self):
-        with pytest.raises(ValueError, match="one of them finite"):
+        with pytest.raises(ValueError, match="at least one finite"):
             psis(np.full(50, -np.inf))
-        with pytest.raises(ValueError, match="one of them finite"):
+        with pytest.raises(ValueError, match="at least one finite"):
             psis([])
         with pytest.raises(ValueError, match="reff must be positive, got 0"):
             psis(np.zeros(50), reff=0)

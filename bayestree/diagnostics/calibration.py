@@ -208,11 +208,7 @@ def _log_score(observed: FloatArray, p: FloatArray) -> Score:
 
 
 def _gaps(
-    p: FloatArray,
-    truth: IntArray,
-    mass: FloatArray,
-    width: FloatArray,
-    rng: np.random.Generator,
+    p: FloatArray, truth: IntArray, mass: FloatArray, width: FloatArray, rng: np.random.Generator
 ) -> list[Score]:
     """The three calibration errors, each with bootstrap error and expectation if calibrated."""
     n, n_classes = p.shape

@@ -22,10 +22,6 @@ def convergence_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 
     container, X, n_rows
         As for :func:`label_free_of`. With more than one draw, ``sample_stats`` is required: it
         distinguishes the draws of a sampler from those of a variational fit.
-
-    Returns
-    -------
-    Convergence
     """
     quantities = label_free_of(container, X, n_rows=n_rows)
     point = quantities.sizes["chain"] * quantities.sizes["draw"] == 1

@@ -238,10 +238,6 @@ def node_facets(
     max_draws : int
         Maximum number of draws measured, over all chains, evenly spaced within each.
 
-    Returns
-    -------
-    Facets
-
     Raises
     ------
     ValueError

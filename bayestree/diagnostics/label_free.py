@@ -137,10 +137,7 @@ def _rows_of(rows: ArrayLike, n_features: int, name: str) -> FloatArray:
 
 
 def _prediction(
-    draws: Draws,
-    topology: Topology,
-    odds: list[FloatArray],
-    shape: tuple[int, int, int],
+    draws: Draws, topology: Topology, odds: list[FloatArray], shape: tuple[int, int, int]
 ) -> FloatArray | None:
     """E(y | x) of each draw, shape (chain, draw, row(, class)); None for plug-in leaves."""
     name = next((name for name in ("leaf_probs", "leaf_mean") if name in draws), None)

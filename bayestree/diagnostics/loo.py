@@ -107,10 +107,6 @@ class Loo:
             Score of another model on the same rows in the same order and, for regression, with
             y in the same units.
 
-        Returns
-        -------
-        LooDifference
-
         Raises
         ------
         ValueError
@@ -226,10 +222,6 @@ def loo_of(container: Any, name: str = "obs") -> Loo:
         With the groups ``posterior`` and ``log_likelihood``.
     name : str
         Name of the variable in ``log_likelihood``.
-
-    Returns
-    -------
-    Loo
 
     Raises
     ------

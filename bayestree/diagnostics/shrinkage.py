@@ -154,8 +154,7 @@ class Shrinkage:
             "features": [self._features(node, expert) for node, expert in found],
         }
         index = pd.MultiIndex.from_tuples(
-            [(self.labels[node], int(expert)) for node, expert in found],
-            names=["node", "expert"],
+            [(self.labels[node], int(expert)) for node, expert in found], names=["node", "expert"]
         )
         return pd.DataFrame(columns, index=index)
 
@@ -242,10 +241,6 @@ def node_shrinkage(
         Power of the prior in a tempered posterior, which multiplies P.
     labels, feature_names : sequences of str, optional
         Numbers, and ``x0``, ``x1``, ..., by default.
-
-    Returns
-    -------
-    Shrinkage
     """
     nodes = reach.nodes
     coefficient = point["hyperplane"][nodes].astype(np.float64)

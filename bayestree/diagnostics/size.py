@@ -253,10 +253,6 @@ def polytope_size(
     max_prior_draws : int
         The same for the prior, which is measured on demand.
 
-    Returns
-    -------
-    PolytopeSize
-
     Raises
     ------
     ValueError

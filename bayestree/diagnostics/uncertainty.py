@@ -198,10 +198,6 @@ def split_uncertainty(
     level : float
         Probability of the intervals.
 
-    Returns
-    -------
-    SplitUncertainty
-
     Raises
     ------
     ValueError

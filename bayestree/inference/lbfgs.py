@@ -71,10 +71,6 @@ def minimise(
     max_trials : int
         Maximum number of points per line search. Then the memory is cleared, or, if it is empty,
         the problem is abandoned.
-
-    Returns
-    -------
-    Minima
     """
     run = _Run(objective, start, memory, patience)
     while bool(run.running.any()):

@@ -71,10 +71,6 @@ def boundary(
     level : float
         Probability of the band.
 
-    Returns
-    -------
-    Axes
-
     Raises
     ------
     ValueError
@@ -151,10 +147,7 @@ def _shade_values(ax: Axes, estimator: Any, tree: RoutedTree, window: Window) ->
     rows = window.rows
     value = tree.predict(rows) if estimator is tree else estimator.predict(_named(estimator, rows))
     image = ax.imshow(
-        value.reshape(window.shape),
-        extent=_extent(window),
-        cmap=_style.VALUES,
-        **SHADED,
+        value.reshape(window.shape), extent=_extent(window), cmap=_style.VALUES, **SHADED
     )
     ax.figure.colorbar(image, ax=ax, label="expected value")
 

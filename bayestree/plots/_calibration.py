@@ -27,10 +27,6 @@ def calibration(found: Calibration | Mapping[str, Calibration], ax: Axes | None 
         Result of :func:`bayestree.diagnostics.calibration`, or several by name.
     ax : Axes, optional
 
-    Returns
-    -------
-    Axes
-
     Raises
     ------
     TypeError

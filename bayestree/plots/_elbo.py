@@ -32,10 +32,6 @@ def elbo(estimator: Any, ax: Axes | None = None) -> Axes:
     estimator : fitted estimator with ``inference="svi"``, or its Posterior
     ax : Axes, optional
 
-    Returns
-    -------
-    Axes
-
     Raises
     ------
     ValueError

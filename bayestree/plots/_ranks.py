@@ -44,10 +44,6 @@ def ranks(
     level : float
         Probability of the band for each bar.
 
-    Returns
-    -------
-    Axes
-
     Raises
     ------
     ValueError

@@ -18,11 +18,7 @@ HALF = 0.5
 
 
 def shrinkage(
-    estimator: Any,
-    node: str | int = "root",
-    ax: Axes | None = None,
-    *,
-    level: float = 0.9,
+    estimator: Any, node: str | int = "root", ax: Axes | None = None, *, level: float = 0.9
 ) -> Axes:
     """Sorted weights of a node's experts, posterior against prior, on a log scale.
 
@@ -39,10 +35,6 @@ def shrinkage(
     ax : Axes, optional
     level : float
         Probability of the intervals.
-
-    Returns
-    -------
-    Axes
 
     Raises
     ------
@@ -92,10 +84,6 @@ def shrinkage_factors(estimator: Any, node: str | int = "root", ax: Axes | None 
     node : str or int
         Path of the node from the root, or its number.
     ax : Axes, optional
-
-    Returns
-    -------
-    Axes
 
     Raises
     ------

@@ -67,10 +67,10 @@ def split_uncertainty(
     for panel, node in zip(axes, chosen, strict=True):
         rows = np.flatnonzero(found.reached[:, node] >= HALF)
         rows = rows[np.argsort(found.mean[rows, node], kind="stable")]
-        doubtful = _rows(panel, found.mean[rows, node], found.interval[rows, node])
+        uncertain = _rows(panel, found.mean[rows, node], found.interval[rows, node])
         if colours is not None and len(rows):
             _strip(panel, colours[rows])
-        _style.panel_title(panel, found.labels[node], f"{doubtful} of {len(rows):,} in doubt")
+        _style.panel_title(panel, found.labels[node], f"{uncertain} of {len(rows):,} uncertain")
         _frame(panel, len(rows), STRIP[0] if colours is not None else 0.0)
     _style.label_first_column(axes, "P(right)")
     _style.shared_legend(axes, outside=ax is None, more=handles)
@@ -105,21 +105,21 @@ def _rows(ax: Axes, mean: FloatArray, interval: FloatArray) -> int:
     """Draw sorted rows and return how many of them are uncertain."""
     places = np.arange(1, len(mean) + 1)
     low, high = interval.T
-    doubt = (low < HALF) & (high > HALF)
+    uncertain = (low < HALF) & (high > HALF)
     ax.axhline(HALF, color=_style.INK, linewidth=0.8, linestyle=":", zorder=1)
     band: dict[str, Any] = {"alpha": _style.FAINT, "linewidth": 0, "step": "mid"}
     ax.fill_between(places, low, high, color=_style.POSTERIOR, label="interval", **band)
     ax.plot(places, mean, color=_style.POSTERIOR, linewidth=1.4, label="mean")
     ax.scatter(
-        places[doubt],
-        mean[doubt],
+        places[uncertain],
+        mean[uncertain],
         MARK,
         color=_style.DOUBT,
         linewidths=0,
         zorder=3,
-        label="in doubt",
+        label="uncertain",
     )
-    return int(doubt.sum())
+    return int(uncertain.sum())
 
 
 def _strip(ax: Axes, colours: FloatArray) -> None:

@@ -26,7 +26,7 @@ def mean_line(ax):
 
 
 def marks(ax):
-    (found,) = (one for one in ax.collections if one.get_label() == "in doubt")
+    (found,) = (one for one in ax.collections if one.get_label() == "uncertain")
     return found.get_offsets()
 
 
@@ -45,7 +45,7 @@ def test_rows_are_sorted_by_their_mean(found):
 def test_rows_whose_interval_holds_a_half_are_marked_and_counted(found):
     (ax,) = plots.split_uncertainty(found)
     np.testing.assert_array_equal(marks(ax), [[2, 0.4]])
-    assert ax.get_title(loc="right") == "1 of 4 in doubt"
+    assert ax.get_title(loc="right") == "1 of 4 uncertain"
 
 
 def test_rows_that_do_not_reach_a_node_are_left_out():
@@ -55,7 +55,7 @@ def test_rows_that_do_not_reach_a_node_are_left_out():
     assert len(mean_line(root).get_ydata()) == 4
     np.testing.assert_array_equal(mean_line(left).get_ydata(), [0.4, 0.9])
     assert left.get_title(loc="left") == "L"
-    assert left.get_title(loc="right") == "1 of 2 in doubt"
+    assert left.get_title(loc="right") == "1 of 2 uncertain"
 
 
 def test_the_strip_has_the_classes_in_the_order_of_the_rows(found):
@@ -63,7 +63,7 @@ def test_the_strip_has_the_classes_in_the_order_of_the_rows(found):
     drawn(ax)
     first, second = _style.class_colours(2)
     np.testing.assert_array_equal(ax.images[0].get_array()[0], [first, first, second, second])
-    assert {"a", "b", "mean", "interval", "in doubt"} <= set(texts(ax.figure))
+    assert {"a", "b", "mean", "interval", "uncertain"} <= set(texts(ax.figure))
 
 
 def test_classes_have_the_colours_that_the_estimator_gives_them(found):
@@ -108,7 +108,7 @@ def test_a_node_that_no_row_reaches_is_an_empty_panel():
     found = make_uncertainty(LOW, MEAN, HIGH, reached=np.zeros((4, 1)))
     (ax,) = plots.split_uncertainty(found, y=[0, 1, 0, 1])
     drawn(ax)
-    assert ax.get_title(loc="right") == "0 of 0 in doubt"
+    assert ax.get_title(loc="right") == "0 of 0 uncertain"
 
 
 def test_refuses_rows_that_are_missing_or_do_not_fit(found):

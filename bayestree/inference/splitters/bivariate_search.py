@@ -108,11 +108,7 @@ class LineSearch:
         return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
     def node(
-        self,
-        X: NDArray[np.floating],
-        statistics: FloatArray,
-        weights: FloatArray,
-        quality: Quality,
+        self, X: NDArray[np.floating], statistics: FloatArray, weights: FloatArray, quality: Quality
     ) -> "Node":
         """Prepare the search of a node.
 

@@ -274,7 +274,7 @@ def test_the_solver_follows_from_split_and_prior():
     with pytest.raises(ValueError, match=r"no solver for split .*max_features=1.*Laplace"):
         solver_for(unknown, 0.1)
     weighted = unknown.with_(split=Polytope(3), priors=Priors(hyperplane=Flat()))
-    with pytest.raises(ValueError, match=r"give FlatWeights\(\) in place of GammaProcess"):
+    with pytest.raises(ValueError, match=r"use FlatWeights\(\) instead of GammaProcess"):
         solver_for(weighted, 0.1)
-    with pytest.raises(ValueError, match="no solver is known"):
+    with pytest.raises(ValueError, match="no solver for split"):
         solver_for(named.alternating(leaf, prior=InverseGammaScale()), 0.1)
