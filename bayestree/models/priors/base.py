@@ -60,7 +60,7 @@ class Moments(NamedTuple):
     @property
     def square(self) -> Tensor:
         """Second moments of the coefficients, shape (V, K, d + 1)."""
-        return self.mean.square() + self.variance
+        return torch.addcmul(self.variance, self.mean, self.mean)
 
 
 class Prior(ABC):
