@@ -33,18 +33,7 @@ class Reach(NamedTuple):
 
 @dataclass
 class Alternation:
-    """A tree during its optimisation.
-
-    Parameters
-    ----------
-    X : array, shape (n, d)
-    weights : array, shape (n,)
-    topology : Topology
-    splits : list of NodeSplit
-    rule : LeafRule
-    values : array
-        Parameters of the leaves as defined by ``rule``.
-    """
+    """A tree during its optimisation; ``values`` are the leaves' parameters under ``rule``."""
 
     X: NDArray[np.floating]
     weights: FloatArray
