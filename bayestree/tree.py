@@ -123,26 +123,26 @@ class Tree(RoutedTree):
 
     def nearest_experts(self, node: int) -> IntArray:
         """Experts of a node, ordered by the distance of their facets from the mean of the data."""
-        own = self.experts(node)
-        norm = np.linalg.norm(self.hyperplane[own] * self.scale, axis=1)
-        limits = facet_threshold(self.weight[own]) - self.intercept[own]
-        away = limits - self.hyperplane[own] @ self.center
+        experts = self.experts(node)
+        norm = np.linalg.norm(self.hyperplane[experts] * self.scale, axis=1)
+        limits = facet_threshold(self.weight[experts]) - self.intercept[experts]
+        away = limits - self.hyperplane[experts] @ self.center
         with np.errstate(divide="ignore", invalid="ignore"):  # constant votes have no facet
             distance = away / norm
-        found: IntArray = own.start + np.argsort(distance, kind="stable")
+        found: IntArray = experts.start + np.argsort(distance, kind="stable")
         return found
 
     def score(self, node: int, X: FloatArray) -> FloatArray:
         """Noisy-OR rate of a node, shape (n,); the split is at log 2."""
-        own = self.experts(node)
-        activation = X @ self.hyperplane[own].T + self.intercept[own]
-        return np.logaddexp(0.0, activation) @ self.weight[own]
+        experts = self.experts(node)
+        activation = X @ self.hyperplane[experts].T + self.intercept[experts]
+        return np.logaddexp(0.0, activation) @ self.weight[experts]
 
     def goes_right(self, node: int, X: FloatArray) -> BoolArray:
         """Side of each row at a node, shape (n,)."""
-        own = self.experts(node)
-        weight = self.weight[own]
-        activation = X @ self.hyperplane[own].T + self.intercept[own]
+        experts = self.experts(node)
+        weight = self.weight[experts]
+        activation = X @ self.hyperplane[experts].T + self.intercept[experts]
         if len(weight) == 1:
             return activation[:, 0] > facet_threshold(weight)[0]
         # max(z, 0) <= softplus(z) <= max(z, 0) + log 2 decides most rows without a logarithm.
@@ -253,13 +253,13 @@ class Tree(RoutedTree):
         keep = np.zeros(self.n_experts_total, dtype=bool)
         weight = self.weight.copy()
         for node in range(self.n_nodes):
-            own = self.experts(node)
+            experts = self.experts(node)
             rows = np.concatenate(rows_of.get(node, [np.empty(0, dtype=np.int64)]))[:CHUNK]
-            activation = X[rows] @ self.hyperplane[own].T + self.intercept[own]
-            votes = np.logaddexp(0.0, activation) * self.weight[own]
+            activation = X[rows] @ self.hyperplane[experts].T + self.intercept[experts]
+            votes = np.logaddexp(0.0, activation) * self.weight[experts]
             kept, factor = _deciding(votes, tolerance)
-            keep[own.start + kept] = True
-            weight[own] *= factor
+            keep[experts.start + kept] = True
+            weight[experts] *= factor
         counts = [int(keep[self.experts(v)].sum()) for v in range(self.n_nodes)]
         return self._with(
             expert_start=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),

@@ -18,13 +18,8 @@ from bayestree.models.soft_tree import SoftTree
 def log_likelihood(model: SoftTree, draws: Iterable[Sites], data: Data) -> FloatArray:
     """Weighted log-likelihood of each row under each draw, shape (draws, n).
 
-    The sum over the rows is ``SoftTree.log_likelihood``. Rows are processed in parts, so that
-    only the result is held in memory.
-
-    Raises
-    ------
-    ValueError
-        If leaves are plug-in, because their objective is not a sum over rows.
+    Rows are processed in parts, so that only the result is held in memory. Raises ValueError if
+    leaves are plug-in, because their objective is not a sum over rows.
     """
     found = []
     for sites in draws:
@@ -51,12 +46,8 @@ def sample_y(
     """Draw y once for each row and each draw of the parameters, shape (draws, n).
 
     Class numbers or real values, on the scale of the model. Rows are processed in parts, so that
-    only the result is held in memory.
-
-    Raises
-    ------
-    ValueError
-        If leaves are plug-in, because there is no distribution of y.
+    only the result is held in memory. Raises ValueError if leaves are plug-in, because there is
+    no distribution of y.
     """
     model.likelihood.check_mixture("Drawing y")
     found = []

@@ -35,26 +35,7 @@ STATS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class Conversion:
-    """A posterior with the names, units and rows that its groups need.
-
-    Parameters
-    ----------
-    posterior : Draws
-    labels : Labels
-    data : Data, optional
-        n rows, on the scale of the draws.
-    units : Units, optional
-        Units of X and y, by default those of the draws.
-    n_prior : int
-        Number of draws from the prior.
-    seed : int
-        Seed of the draws from prior and predictive distributions.
-
-    Raises
-    ------
-    ValueError
-        If the number of features differs from the draws', or ``n_prior`` is below 1.
-    """
+    """A posterior with the arguments of ``Posterior.to_arviz``, which documents them."""
 
     posterior: Draws
     labels: Labels
@@ -84,30 +65,14 @@ class Conversion:
 
     # Groups.
 
-    def posterior_group(self) -> xr.Dataset:
-        """Draws of all sites, and of the weights on their original scale."""
-        return self._sites(self.posterior.draws)
-
-    def prior(self) -> xr.Dataset:
-        """Draws of the same variables from the prior."""
-        return self._sites(self._prior_draws)
-
-    def warmup_posterior(self) -> xr.Dataset:
-        """Draws of a sampler's adaptation."""
-        return self._sites(self.posterior.warmup_draws)
-
-    def posterior_predictive(self) -> xr.Dataset:
-        """A draw of y for each row and draw of the posterior."""
-        return self._predictive(self.posterior.draws, self.posterior.each())
-
     def prior_predictive(self) -> xr.Dataset:
         """A draw of y for each row and draw of the prior."""
-        draws = self._prior_draws
+        draws = self.prior_draws
         each = (
             {name: torch.as_tensor(value[0, i]) for name, value in draws.items()}
             for i in range(self.n_prior)
         )
-        return self._predictive(draws, each)
+        return self.predictive(draws, each)
 
     def log_likelihood(self) -> xr.Dataset:
         """Weighted log-density of each row of y in its units."""
@@ -165,16 +130,12 @@ class Conversion:
             stats["lp"] = self._by_draw(terms)
         if independent and "lp" in stats:
             stats["energy"] = -np.asarray(stats["lp"])
-        return self._stats(stats)
-
-    def warmup_sample_stats(self) -> xr.Dataset:
-        """Statistics of a sampler's adaptation."""
-        return self._stats(self.posterior.warmup_stats)
+        return self.stats(stats)
 
     # Parts.
 
     @cached_property
-    def _prior_draws(self) -> dict[str, NDArray[Any]]:
+    def prior_draws(self) -> dict[str, NDArray[Any]]:
         """One chain of draws by site."""
         drawn = sample_prior(self.model, self.n_features, self.n_prior, random_state=self.seed)
         return {name: value.numpy()[None] for name, value in drawn.items()}
@@ -220,7 +181,8 @@ class Conversion:
     def _by_draw(self, values: Sequence[float]) -> NDArray[np.float64]:
         return np.reshape(values, (self.posterior.n_chains, self.posterior.n_draws))
 
-    def _predictive(self, draws: Arrays, each: Iterable[Mapping[str, Any]]) -> xr.Dataset:
+    def predictive(self, draws: Arrays, each: Iterable[Mapping[str, Any]]) -> xr.Dataset:
+        """A draw of y for each row and each draw of the parameters."""
         X = self._rows.X.numpy(force=True)
         return self._observations(
             draws, self._in_units(by_row.sample_y(self.model, each, X, self.seed))
@@ -231,7 +193,8 @@ class Conversion:
         shape = draws["intercept"].shape[:2]
         return self.labels.dataset({"obs": ((*DRAWS, "row"), values.reshape(*shape, -1))})
 
-    def _sites(self, draws: Arrays) -> xr.Dataset:
+    def sites(self, draws: Arrays) -> xr.Dataset:
+        """Draws of all sites, and of the weights on their original scale."""
         every = dict(draws)
         if "log_weight" in every:
             every["weight"] = np.exp(every["log_weight"])
@@ -240,7 +203,8 @@ class Conversion:
             {name: ((*DRAWS, *dimensions[name]), value) for name, value in every.items()}
         )
 
-    def _stats(self, stats: Arrays) -> xr.Dataset:
+    def stats(self, stats: Arrays) -> xr.Dataset:
+        """Recorded quantities by draw, or by step."""
         variables: dict[str, Any] = {}
         for name, value in stats.items():
             by_draw = np.ndim(value) == len(DRAWS)
@@ -252,17 +216,19 @@ Builder = Callable[[Conversion], xr.Dataset]
 
 #: Every group, in the order of the container.
 GROUPS: dict[str, Builder] = {
-    "posterior": Conversion.posterior_group,
+    "posterior": lambda self: self.sites(self.posterior.draws),
     "sample_stats": Conversion.sample_stats,
     "log_likelihood": Conversion.log_likelihood,
     "log_prior": Conversion.log_prior,
-    "posterior_predictive": Conversion.posterior_predictive,
-    "prior": Conversion.prior,
+    "posterior_predictive": lambda self: self.predictive(
+        self.posterior.draws, self.posterior.each()
+    ),
+    "prior": lambda self: self.sites(self.prior_draws),
     "prior_predictive": Conversion.prior_predictive,
     "observed_data": Conversion.observed_data,
     "constant_data": Conversion.constant_data,
-    "warmup_posterior": Conversion.warmup_posterior,
-    "warmup_sample_stats": Conversion.warmup_sample_stats,
+    "warmup_posterior": lambda self: self.sites(self.posterior.warmup_draws),
+    "warmup_sample_stats": lambda self: self.stats(self.posterior.warmup_stats),
 }
 NEED_LIKELIHOOD = {"log_likelihood", "posterior_predictive", "prior_predictive"}
 NEED_ROWS = NEED_LIKELIHOOD | {"observed_data"}
@@ -271,23 +237,7 @@ NEED_ROWS = NEED_LIKELIHOOD | {"observed_data"}
 def to_arviz(
     conversion: Conversion, groups: Iterable[str] | None, attributes: Mapping[str, Any]
 ) -> Any:
-    """Build the groups in ArviZ's container.
-
-    Parameters
-    ----------
-    conversion : Conversion
-    groups : iterable of str, optional
-        Names of the groups, by default of all that can be created.
-    attributes : mapping
-        Strings and numbers to add to the attributes of the posterior.
-
-    Raises
-    ------
-    ValueError
-        If a requested group is unknown or cannot be created.
-    TypeError
-        If netCDF cannot hold an attribute.
-    """
+    """Build the groups in ArviZ's container; by default all that can be created."""
     _check_attributes(attributes)
     reasons = {name: _obstacle(conversion, name) for name in GROUPS}
     if groups is None:

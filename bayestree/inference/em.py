@@ -120,17 +120,7 @@ def em(
 
 
 class Climb:
-    """Parameters of a tree during EM, with the state of Adam.
-
-    Parameters
-    ----------
-    model : SoftTree
-    init : Posterior
-    data : Data
-    learning_rate : float
-    keep_zeros : bool
-        Keep coefficients at 0 that are 0.
-    """
+    """Parameters of a tree during EM, with the state of Adam."""
 
     def __init__(
         self,
@@ -192,11 +182,8 @@ class Climb:
     def step(self, batch: Data, held: Sites, steepness: float) -> tuple[Tensor, Tensor]:
         """Take a gradient step of the splits on Q, with h at the held parameters (eq. 10, 14).
 
-        Returns
-        -------
-        Tensor, Tensor
-            Log-likelihood of the batch, and the sums (L, c) of the leaves' statistics (eq. 13),
-            both at the held parameters.
+        Returns the log-likelihood of the batch and the sums (L, c) of the leaves' statistics
+        (eq. 13), both at the held parameters.
         """
         split, share = self.model.split, len(batch.X) / len(self.data.X)
         with torch.no_grad():

@@ -59,12 +59,7 @@ def levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
 def right_given_y(odds: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
     """Log-odds of having gone right given y, and log p(y | x), of rows at a node.
 
-    Parameters
-    ----------
-    odds : Tensor
-        Log-odds of going right.
-    left, right : Tensor of the same shape
-        log p(y | x) on either side.
+    ``odds`` are the log-odds of going right, ``left`` and ``right`` log p(y | x) on either side.
     """
     given = odds + right - left
     # P(y) = P(y, side) / P(side | y); the likelier side minimises rounding errors.
@@ -77,17 +72,8 @@ def right_given_y(odds: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Te
 def expectation(odds: Tensor, log_density: Tensor, topology: Topology) -> Membership:
     """Posterior over the paths of rows.
 
-    Parameters
-    ----------
-    odds : Tensor, shape (V, n)
-        Log-odds of going right, steepness included.
-    log_density : Tensor, shape (L, n)
-        log p(y_n | leaf).
-    topology : Topology
-
-    Returns
-    -------
-    Membership
+    ``odds`` (V, n) are the log-odds of going right, steepness included; ``log_density`` (L, n)
+    is log p(y_n | leaf).
     """
     plan = levels(topology, odds.device)
     value = torch.cat((torch.empty_like(odds), log_density))

@@ -57,14 +57,7 @@ class GrowingNode:
 class GrowingTree:
     """Nodes in the order of their creation; node 0 is the root.
 
-    Parameters
-    ----------
-    model : SoftTree
-        Determines split and leaves.
-    data : Data
-        Rows to grow on.
-    statistics : Tensor, shape (n, c), optional
-        Statistics of the leaves if each row of ``data`` represents several.
+    ``statistics`` (n, c) replace those of the leaves if each row of ``data`` represents several.
     """
 
     def __init__(self, model: SoftTree, data: Data, statistics: Tensor | None = None) -> None:

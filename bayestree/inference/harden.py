@@ -17,7 +17,7 @@ from bayestree.inference.posterior import Posterior
 from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.inference.splitters.stumps import absorb, best_threshold
 from bayestree.inference.training import check_linear
-from bayestree.inference.unsplit import ONE_WAY, warn_single_leaf
+from bayestree.inference.unsplit import ONE_WAY, too_small, warn_single_leaf
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
@@ -86,22 +86,14 @@ def harden(
         if extend:
             kept = _extended(tree, kept, sources, sites, scores, limits)
         if len(sites["intercept"]) and not kept:
-            warn_single_leaf(data.y, limits, _why_merged(tree, limits))
+            reason = ONE_WAY
+            if tree.split_nodes():
+                reason = f"after the refinement {too_small(tree.gain(0), limits)}"
+            warn_single_leaf(data.y, limits, reason)
         order = tree.breadth_first(kept)
         nodes = np.array([sources[i] for i in order], dtype=np.int64)
         hard = tree.assemble(kept, "harden")
         return Hardened(hard, nodes, _levels(posterior.point, nodes, hard.point))
-
-
-def _why_merged(tree: GrowingTree, limits: GrowthLimits) -> str:
-    """Reason why no split of a soft tree remains."""
-    if not tree.split_nodes():
-        return ONE_WAY
-    return (
-        "after the refinement no split gains enough to rule out noise (the best gains "
-        f"{tree.gain(0):.3g} nats of log-likelihood, less than min_gain={limits.min_gain:g}); "
-        "lower min_gain to accept it"
-    )
 
 
 def _levels(soft: Arrays, nodes: NDArray[np.int64], hard: Arrays) -> NDArray[np.float64]:

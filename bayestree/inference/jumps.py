@@ -16,8 +16,6 @@ from bayestree.inference.potential import Layout, Sites
 from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
 
-NODE_SITES = ("log_weight", "hyperplane", "intercept", "shrinkage")
-LEAF_SITES = ("leaf_probs", "leaf_mean", "leaf_scale")
 LOG2 = math.log(2.0)
 LEAST = -50.0  # least log-weight of an expert that is flipped; below, it affects no row
 
@@ -91,29 +89,31 @@ class Jumps:
         border = rate + math.log(-math.expm1(-rate))
         free["hyperplane"][node, expert] *= -1
         free["intercept"][node, expert] = 2 * border - free["intercept"][node, expert]
-        for sites, first, second in self.pairs[node] or ():
-            for name in sites:
-                if name in free:
-                    free[name][[first, second]] = free[name][[second, first]]
-        value = self.value(new)
-        return (new, value) if _accepts(value - now, rng) else (vector, now)
+        dimensions = self.model.dimensions
+        for dimension, first, second in self.pairs[node] or ():
+            for name, value in free.items():
+                if dimension in dimensions[name]:
+                    value[[first, second]] = value[[second, first]]
+        changed = self.value(new)
+        return (new, changed) if _accepts(changed - now, rng) else (vector, now)
 
     def _log_prior(self, free: Sites, node: int, expert: int) -> float:
         """Log-density of one expert, up to a constant."""
-        own = {name: free[name][node, expert] for name in NODE_SITES if name in free}
+        dimensions = self.model.dimensions
+        own = {n: value[node, expert] for n, value in free.items() if "node" in dimensions[n]}
         return sum(prior.log_density(own, self.shape[1]) for prior in self.model.split_priors)
 
 
-Swap = tuple[tuple[str, ...], int, int]
+Swap = tuple[str, int, int]  # dimension, and the two entries that are exchanged
 
 
 def _matching(topology: Topology, left: int, right: int) -> list[Swap] | None:
-    """Pairs of nodes and of leaves exchanged with two branches; None if their shapes differ."""
+    """Entries exchanged when two branches are; None if the shapes of the branches differ."""
     if left < 0 and right < 0:
-        return [(LEAF_SITES, ~left, ~right)]
+        return [("leaf", ~left, ~right)]
     if left < 0 or right < 0:
         return None
-    pairs: list[Swap] = [(NODE_SITES, left, right)]
+    pairs: list[Swap] = [("node", left, right)]
     children: IntArray = topology.children
     for first, second in zip(children[left], children[right], strict=True):
         below = _matching(topology, int(first), int(second))

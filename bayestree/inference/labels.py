@@ -14,15 +14,7 @@ from bayestree.topology import Topology
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Coordinates by dimension; unnamed entries are numbered.
-
-    Parameters
-    ----------
-    topology : Topology
-    features, classes : sequence of str
-    rows : array of int, shape (n,), optional
-        0 to n - 1 by default.
-    """
+    """Coordinates by dimension; rows are numbered by default."""
 
     topology: Topology
     features: Sequence[str]
@@ -37,15 +29,7 @@ class Labels:
         class_names: Sequence[str] = (),
         rows: NDArray[np.int64] | None = None,
     ) -> "Labels":
-        """Labels of a posterior's draws; by default ``x0``, ... and ``0``, ....
-
-        Raises
-        ------
-        ValueError
-            If the number of names differs from that of the features or classes.
-        TypeError
-            If the splits have no hyperplanes, which the dimensions refer to.
-        """
+        """Labels of a posterior's draws; by default ``x0``, ... and ``0``, ...."""
         if "hyperplane" not in posterior.draws:
             raise TypeError(
                 "The dimensions of draws are experts and features, which the splits of this "

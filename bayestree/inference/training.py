@@ -96,13 +96,7 @@ class RunningSums:
 
     A single minibatch estimates leaves poorly (with 254 leaves and 256 rows the plug-in entropy
     is a quarter of the true one), so the sums are averaged over about half an epoch.
-
-    Parameters
-    ----------
-    leaf : Leaf
-    sums : Tensor, shape (L, c)
-    batches : int
-        Number of minibatches in an epoch.
+    An epoch has ``batches`` minibatches; ``sums`` are (L, c).
     """
 
     def __init__(self, leaf: Leaf, sums: Tensor, batches: int) -> None:

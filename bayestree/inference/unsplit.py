@@ -30,6 +30,14 @@ def warn_single_leaf(y: Tensor, limits: GrowthLimits, reason: str) -> None:
         )
 
 
+def too_small(gain: float, limits: GrowthLimits) -> str:
+    """Reason for a tree whose best split has too small a gain."""
+    return (
+        f"no split gains enough to rule out noise (the best gains {gain:.3g} nats of "
+        f"log-likelihood, less than min_gain={limits.min_gain:g}); lower min_gain to accept it"
+    )
+
+
 def why_not_grown(data: Data, limits: GrowthLimits, best: float = math.nan) -> str:
     """The limit that kept greedy growth from splitting the root, and what to change.
 
@@ -52,10 +60,7 @@ def why_not_grown(data: Data, limits: GrowthLimits, best: float = math.nan) -> s
     if bool((data.X[0] == data.X).all()):
         return "all rows have the same features"
     if best < limits.min_gain:
-        return (
-            f"no split gains enough to rule out noise (the best gains {best:.3g} nats of "
-            f"log-likelihood, less than min_gain={limits.min_gain:g}); lower min_gain to accept it"
-        )
+        return too_small(best, limits)
     if limits.min_leaf > 1:
         return (
             f"no split was found with min_leaf={limits.min_leaf} of the {n_rows} rows on each "

@@ -25,14 +25,7 @@ class LeafRule(Protocol):
 
 
 class MajorityLeaves(LeafRule):
-    """The class of largest weight, under 0/1 loss; on ties a leaf keeps its class.
-
-    Parameters
-    ----------
-    y : array of int, shape (n,)
-    weights : array, shape (n,)
-    n_classes : int
-    """
+    """The class of largest weight, under 0/1 loss; on ties a leaf keeps its class."""
 
     def __init__(self, y: IntArray, weights: FloatArray, n_classes: int) -> None:
         self.y, self.weights, self.n_classes = y, weights, n_classes
@@ -53,12 +46,7 @@ class MajorityLeaves(LeafRule):
 
 
 class MeanLeaves(LeafRule):
-    """The mean of y, under squared loss.
-
-    Parameters
-    ----------
-    y, weights : arrays, shape (n,)
-    """
+    """The mean of y, under squared loss."""
 
     def __init__(self, y: FloatArray, weights: FloatArray) -> None:
         self.y, self.weights = y, weights
@@ -80,12 +68,7 @@ class LinearLeaves(LeafRule):
 
     ``values`` has d + 1 columns: the slopes, and the prediction where all features are 0.
 
-    Parameters
-    ----------
-    X : array, shape (n, d)
-    y, weights : arrays, shape (n,)
-    ridge : float
-        Positive penalty in units of the loss, for features on the scale of ``X``.
+    ``ridge`` is positive and in units of the loss, for features on the scale of ``X``.
     """
 
     def __init__(self, X: AnyArray, y: FloatArray, weights: FloatArray, ridge: float) -> None:

@@ -215,13 +215,7 @@ LIKELIHOODS: dict[str, Likelihood] = {
 
 
 def resolve(likelihood: str) -> Likelihood:
-    """A likelihood by its name; likelihoods themselves are returned as they are.
-
-    Raises
-    ------
-    ValueError
-        If no likelihood has the name.
-    """
+    """A likelihood by its name, or the likelihood itself."""
     if isinstance(likelihood, Likelihood):
         return likelihood
     if likelihood not in LIKELIHOODS:

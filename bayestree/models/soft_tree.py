@@ -102,16 +102,7 @@ class SoftTree:
     def state_parameters(self, n_features: int, like: Tensor) -> dict[str, Tensor]:
         """State the priors in Pyro: sample the sites of splits and, unless plug-in, leaves.
 
-        Parameters
-        ----------
-        n_features : int
-        like : Tensor
-            Its dtype and device are those of the samples.
-
-        Returns
-        -------
-        dict of Tensor
-            The sites that routing and leaves depend on.
+        The samples are on the dtype and device of ``like``.
         """
         size = self.size(n_features)
         sites = self.split.state(self.priors, size, like)

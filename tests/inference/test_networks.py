@@ -143,5 +143,5 @@ def test_what_moves_hyperplanes_refuses_networks(fit):
     data = strip(40)
     model = named.end_to_end(Categorical(2), split=Network(linear))
     start = grow(model, data, splitter=splitter(model, epochs=1), random_state=0)
-    with pytest.raises(TypeError, match="fits hyperplanes, and the model's split is Network"):
+    with pytest.raises(TypeError, match="fits hyperplanes, but the model's split is Network"):
         fit(data, start)

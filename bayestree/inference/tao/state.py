@@ -32,18 +32,7 @@ class Reach(NamedTuple):
 
 @dataclass
 class Alternation:
-    """A tree during its optimisation.
-
-    Parameters
-    ----------
-    X : array, shape (n, d)
-    weights : array, shape (n,)
-    topology : Topology
-    splits : list of NodeSplit
-    rule : LeafRule
-    values : array
-        Predictions of the leaves, in the form used by ``rule``.
-    """
+    """A tree during its optimisation; ``values`` are the leaves' parameters under ``rule``."""
 
     X: AnyArray
     weights: FloatArray

@@ -3,5 +3,14 @@
 from bayestree.models.leaves.base import Leaf, LeafDistribution, LeafGradient, NumericLeaf
 from bayestree.models.leaves.categorical import Categorical
 from bayestree.models.leaves.gaussian import Gaussian
+from bayestree.models.sites import Site
 
-__all__ = ["Categorical", "Gaussian", "Leaf", "LeafDistribution", "LeafGradient", "NumericLeaf"]
+__all__ = [
+    "Categorical",
+    "Gaussian",
+    "Leaf",
+    "LeafDistribution",
+    "LeafGradient",
+    "NumericLeaf",
+    "Site",
+]
