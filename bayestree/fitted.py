@@ -107,7 +107,7 @@ def tree_of(estimator: object) -> RoutedTree:
     found = trees_of(estimator)
     if hasattr(estimator, "estimators_"):
         raise TypeError(
-            f"expected a single tree, got {type(estimator).__name__}; pass one tree of the forest, "
+            f"one tree is needed, got {type(estimator).__name__}; pass a single tree of a forest, "
             "such as estimators_[0]."
         )
     return found[0]
