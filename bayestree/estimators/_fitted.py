@@ -8,12 +8,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.seed import RandomState
+from bayestree._utils.parameters import Seed
 from bayestree.diagnostics.reach import Reach
 from bayestree.estimators._file_rows import FileRows, checked
 from bayestree.estimators._numbers import validated
-from bayestree.inference import Posterior
-from bayestree.routed_tree import RoutedTree
+from bayestree.inference import Posterior, Units
 
 
 class _Unmeasured:
@@ -30,14 +29,13 @@ class _Unmeasured:
 class FittedTree:
     """Results of a fit, for the methods that read them."""
 
-    tree_: RoutedTree
+    tree_: Any  # a Tree, or a NetworkTree if splits are networks
     posterior_: Posterior
     n_features_in_: int
-    random_state: RandomState
+    random_state: Seed
     validation_fraction: float
     _reach: Reach = cast(Reach, _Unmeasured())  # which a fit of linear experts replaces
-    _center: FloatArray
-    _scale: FloatArray
+    _units = Units(np.zeros(0), np.ones(0))
 
     def _check_rows(self, X: ArrayLike) -> FloatArray:
         check_is_fitted(self)
@@ -64,5 +62,5 @@ class FittedTree:
     def _standardise(self, X: FileRows) -> FileRows: ...
     def _standardise(self, X: FloatArray | FileRows) -> FloatArray | FileRows:
         if isinstance(X, FileRows):
-            return X.standardised(self._center, self._scale)
-        return (X - self._center) / self._scale
+            return X.standardised(self._units.center, self._units.scale)
+        return self._units.standardise(X)

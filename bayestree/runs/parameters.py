@@ -1,18 +1,17 @@
 """The parameters of every named tree: which table of a run file each is of, and what it may be."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from inspect import signature
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from bayestree import estimators
-from bayestree.runs.docstrings import described
-from bayestree.runs.fields import NONE, in_words, leaves_open, typed
-from bayestree.runs.trees import TASKS, TREES, tasks_of
+from bayestree._utils import parameters
+from bayestree.runs.fields import NONE
+from bayestree.runs.trees import TREES, tasks_of
 
 TableName = Literal["model", "inference"]
 
@@ -28,7 +27,6 @@ BELIEVED = frozenset(
 )
 #: Parameters that a run sets itself, and what says them.
 OWN = {"random_state": "seed", "verbose": None}
-ELSEWHERE = re.compile(r"As of (\w+)")  # a docstring that speaks of another class
 
 
 @dataclass(frozen=True)
@@ -96,18 +94,19 @@ def parameters_of(tree: str, task: str) -> dict[str, Parameter]:
     kind = estimator_of(tree, task)
     begins = {**TREES[tree].start, **TREES[tree].fixed}
     found = {}
+    declared = parameters.parameters_of(kind)
     for name, signed in signature(kind).parameters.items():
         if name in OWN:
             continue
-        constraints = kind._parameter_constraints[name]
+        field = declared[name]
         found[name] = Parameter(
             name=name,
-            table=table_of(name),
-            type=typed(constraints),
-            words=in_words(constraints),
-            text=_text(name, tree, task),
+            table=cast(TableName, field.group.value),
+            type=field.file_type,
+            words=field.expected_in_file,
+            text=field.description,
             default=begins.get(name, signed.default),
-            open=leaves_open(constraints),
+            open=field.optional,
         )
     return found
 
@@ -137,15 +136,6 @@ def _each() -> Iterator[tuple[str, str]]:
     for tree in TREES:
         for task in tasks_of(tree):
             yield from ((tree, name) for name in parameters_of(tree, task))
-
-
-def _text(name: str, tree: str, task: str) -> str:
-    """From the class's own docstring, or from that of the class which it speaks of."""
-    text = described(estimator_of(tree, task)).get(name)
-    if text is None:  # a regressor that says how it differs from its classifier
-        text = described(estimator_of(tree, TASKS[0])).get(name, "")
-    other = ELSEWHERE.match(text)
-    return described(getattr(estimators, other[1]))[name] if other else text
 
 
 def is_random(tree: str, task: str) -> bool:

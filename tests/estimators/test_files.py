@@ -16,7 +16,7 @@ import bayestree
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree.estimators import files
 from bayestree.estimators._codec import plain, plain_model, unplain, unplain_model
-from bayestree.estimators._contents import arrays_of, describe
+from bayestree.estimators._contents import describe
 from bayestree.estimators.files import ModelFileError
 from bayestree.models import (
     Flat,
@@ -293,7 +293,7 @@ class TestRefusals:
             bayestree.load(path)
 
     def test_a_class_outside_the_table(self, tmp_path):
-        described, arrays = describe(classifier()), arrays_of(classifier())
+        described, arrays = describe(classifier()), classifier()._arrays()
         path = tmp_path / "odd.safetensors"
         path.write_bytes(files._to_bytes(described | {"class": "Popen"}, arrays))
         with pytest.raises(ModelFileError, match="Popen"):

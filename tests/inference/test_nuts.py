@@ -11,7 +11,7 @@ from scipy import stats
 
 from bayestree._utils.mcmc import ess
 from bayestree.inference import Data, Posterior, nuts
-from bayestree.inference.nuts import Settings, _segments
+from bayestree.inference.nuts import Nuts, _segments
 from bayestree.inference.potential import Layout
 from bayestree.models import (
     Categorical,
@@ -225,7 +225,7 @@ class TestRecords:
 class TestWindows:
     @pytest.mark.parametrize("n_warmup", [0, 1, 2, 5, 30, 100, 500, 1000, 5000])
     def test_of_the_warm_up(self, n_warmup):
-        settings = Settings(n_warmup, 1, 0.8, 8, 0, mirror=False, keep_warmup=False)
+        settings = Nuts(n_warmup=n_warmup)
         ends = settings.windows
         if n_warmup < 2:
             assert ends == []
@@ -236,7 +236,7 @@ class TestWindows:
         assert (widths > 0).all()
 
     def test_five_hundred(self):
-        settings = Settings(500, 1, 0.8, 8, 0, mirror=False, keep_warmup=False)
+        settings = Nuts(n_warmup=500)
         assert settings.windows == [100, 150, 250, 450]
 
     @pytest.mark.parametrize("total", [1, 2, 19, 20, 21, 1000])
@@ -256,11 +256,11 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
-            ({"n_chains": 0}, "n_chains must be 1 or more"),
-            ({"n_draws": 0}, "n_draws must be 1 or more"),
-            ({"max_tree_depth": 0}, "max_tree_depth must be 1 or more"),
-            ({"n_warmup": -1}, "n_warmup must be 0 or more"),
-            ({"n_refreshes": -1}, "n_refreshes must be 0 or more"),
+            ({"n_chains": 0}, "n_chains must be an integer of 1 or more"),
+            ({"n_draws": 0}, "n_draws must be an integer of 1 or more"),
+            ({"max_tree_depth": 0}, "max_tree_depth must be an integer of 1 or more"),
+            ({"n_warmup": -1}, "n_warmup must be an integer of 0 or more"),
+            ({"n_refreshes": -1}, "n_refreshes must be an integer of 0 or more"),
             ({"target_acceptance": 1.0}, "target_acceptance must lie between 0 and 1"),
             ({"target_acceptance": 0.0}, "target_acceptance must lie between 0 and 1"),
         ],

@@ -89,7 +89,7 @@ def test_python():
     [
         ("did you mean 'max_depth'", {"max_dept": 3}),
         ("move it there", {"epochs": 3}),
-        ("whole number", {"max_depth": 1.5}),
+        ("an integer", {"max_depth": 1.5}),
     ],
 )
 def test_messages(said, model, tmp_path):

@@ -65,8 +65,8 @@ def test_unknown_trees(tmp_path, tree, text, said):
     [
         ("max_dept=3", "--set: no key is named 'max_dept'; did you mean 'max_depth'"),
         ("zzzz=3", "it may be one of .*batch_size, .*validation_fraction"),
-        ("max_depth=1.5", "--set: max_depth = 1.5, but it must be a whole number of 0 or more"),
-        ("scaling=comon", '--set: scaling = \'comon\', but it must be "common" or "standard"'),
+        ("max_depth=1.5", "--set: max_depth = 1.5, but it must be an integer of 0 or more"),
+        ("scaling=comon", '--set: scaling = \'comon\', but it must be "standard" or "common"'),
         ("random_state=3", "'random_state' is set by the run itself; set 'seed' instead"),
         ("verbose=false", "'verbose' is set by the run itself; leave it out"),
     ],

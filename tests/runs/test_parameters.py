@@ -6,6 +6,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 
+from bayestree._utils.parameters import check_parameters
 from bayestree.runs.docstrings import described
 from bayestree.runs.fields import in_words, leaves_open, typed
 from bayestree.runs.parameters import (
@@ -44,7 +45,7 @@ class TestEveryTree:
             begins = {n: one.written(one.default) for n, one in own.items() if one.table == table}
             table_type(tree, task, table).model_validate(begins)
             estimator.set_params(**{n: own[n].value(v) for n, v in begins.items()})
-        estimator._validate_params()
+        check_parameters(estimator)
 
 
 def test_what_is_believed_are_parameters():

@@ -10,7 +10,7 @@ from bayestree.inference.given import Given
 from bayestree.inference.hamiltonian import StepSize, transition
 from bayestree.inference.jumps import Jumps
 from bayestree.inference.metric import Learnt, expert_blocks
-from bayestree.inference.nuts import Chain, Settings, _transition
+from bayestree.inference.nuts import Chain, Nuts, _transition
 from bayestree.inference.potential import NumpyDensity, density_of
 from bayestree.models import (
     Categorical,
@@ -114,8 +114,14 @@ class Walker:
 
     def __init__(self, model, rng, *, step_size=0.25, n_refreshes=2):
         self.model, self.rng, self.step_size = model, rng, step_size
-        self.settings = Settings(
-            0, 1, 0.8, max_tree_depth=4, n_refreshes=n_refreshes, mirror=True, keep_warmup=False
+        self.settings = Nuts(
+            n_warmup=0,
+            n_draws=1,
+            target_acceptance=0.8,
+            max_tree_depth=4,
+            n_refreshes=n_refreshes,
+            mirror=True,
+            keep_warmup=False,
         )
 
     def on(self, data):

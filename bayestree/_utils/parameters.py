@@ -1,0 +1,353 @@
+"""Parameters as annotated dataclass fields: defaults, constraints, messages, and documentation.
+
+A class states each of its parameters once::
+
+    @declare
+    class Stump:
+        '''A split.
+
+        {parameters}
+        '''
+
+        n_experts: Annotated[Count, Model("Maximum number of facets.")] = 8
+
+and everything else follows from the fields: the signature of the constructor, the checks and
+their messages (:func:`check_parameters`), the "Parameters" section of the docstring
+(:func:`document`), and what a run file accepts (:attr:`Parameter.file_type`).
+"""
+
+import textwrap
+from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import Field as DataclassField
+from enum import StrEnum
+from functools import cache, cached_property, partial
+from inspect import cleandoc, get_annotations
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
+
+import numpy as np
+from pydantic import ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError
+
+PLACE = "{parameters}"  # in a docstring, where the section of parameters goes
+WIDTH = 100  # columns of a docstring
+NONE = "none"  # stands for None in TOML, which has no null
+LARGEST = 2**31 - 1  # largest integer in a file: libraries count in 32 bits
+
+
+class Group(StrEnum):
+    """What a parameter belongs to: the model, the way in which it is fitted, or a single run."""
+
+    MODEL = "model"
+    INFERENCE = "inference"
+    RUN = "run"
+
+
+@dataclass(frozen=True)
+class About:
+    """What the annotation of a field states beside its type: the group, and the description."""
+
+    group: Group
+    description: str
+
+
+Model = partial(About, Group.MODEL)
+Inference = partial(About, Group.INFERENCE)
+Run = partial(About, Group.RUN)
+
+MODEL, INFERENCE, RUN = Group.MODEL, Group.INFERENCE, Group.RUN
+
+Count = Annotated[int, Field(ge=1)]
+Size = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NonNegativeOrInf = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Probability = Annotated[float, Field(gt=0, lt=1)]
+Shape = tuple[Count, Count]  # height and width of an image
+ClassWeights = dict[Any, NonNegative]
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)] | InstanceOf[np.random.RandomState] | None
+
+BOUNDS = {"ge": "of {} or more", "gt": "above {}", "le": "up to {}", "lt": "below {}"}
+
+Class = TypeVar("Class", bound=type)
+
+
+class ParameterError(ValueError, TypeError):
+    """A parameter with an invalid value."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of an estimator or of an inference method.
+
+    Attributes
+    ----------
+    name : str
+    annotation : type
+        The type as pydantic reads it, without group and description.
+    default : object
+    description : str
+    group : Group
+        The table of a run file to which it belongs; those of a run are set by the run itself.
+    """
+
+    name: str
+    annotation: Any
+    default: Any
+    description: str
+    group: Group
+
+    @property
+    def expected(self) -> str:
+        """Valid values, in words: ``an integer of 1 or more, or None``."""
+        return ", or ".join(_words(member, in_file=False) for member in _members(self.annotation))
+
+    @property
+    def expected_in_file(self) -> str:
+        """Valid values in a file, in words: ``an integer of 1 or more, or "none"``."""
+        members = filter(_in_file, _members(self.annotation))
+        return ", or ".join(_words(member, in_file=True) for member in members)
+
+    @property
+    def type_words(self) -> str:
+        """The type and the default, as in a docstring: ``int, default=4``."""
+        words = [_type_words(member) for member in _members(self.annotation)]
+        if self.default is None:
+            return " or ".join(word for word in words if word != "None") + ", optional"
+        return f"{' or '.join(words)}, default={_quoted(self.default)}"
+
+    @cached_property
+    def adapter(self) -> TypeAdapter[Any]:
+        """Validates values in Python, after :func:`plain`."""
+        config = ConfigDict(strict=True, arbitrary_types_allowed=True)
+        return TypeAdapter(self.annotation, config=config)
+
+    @cached_property
+    def file_type(self) -> Any:
+        """The type of the values in a file, for pydantic and JSON schema.
+
+        ``"none"`` stands for None. Objects, which no file can hold, are left out; None if nothing
+        else is left.
+        """
+        members = [_file_type(m) for m in _members(self.annotation) if _in_file(m)]
+        return Union[tuple(members)] if members else None  # noqa: UP007 - unknown members
+
+    @property
+    def optional(self) -> bool:
+        """Whether the value may be None."""
+        return NoneType in _members(self.annotation)
+
+    def check(self, value: Any) -> None:
+        """Refuse invalid values.
+
+        Raises
+        ------
+        ParameterError
+            A ValueError and a TypeError, with the name, the value and what is expected.
+        """
+        try:
+            self.adapter.validate_python(plain(value))
+        except ValidationError:
+            message = f"{self.name} must be {self.expected}, got {value!r}."
+            raise ParameterError(message) from None
+
+    def from_file(self, value: Any) -> Any:
+        """The value that a valid entry of a file stands for."""
+        if self.optional and value == NONE:
+            return None
+        return tuple(value) if isinstance(value, list) else value
+
+    def to_file(self, value: Any) -> Any:
+        """The inverse of :meth:`from_file`."""
+        if value is None:
+            return NONE
+        return list(value) if isinstance(value, tuple) else value
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+def declare(cls: Class) -> Class:
+    """Make a dataclass of keyword parameters, and complete its docstring.
+
+    A plain assignment to the name of an inherited parameter changes its default::
+
+        @declare
+        class Forest(Tree):
+            max_depth = 10
+    """
+    bases = (vars(base).get("__dataclass_fields__", {}) for base in reversed(cls.__mro__))
+    known = {name: one for fields_of_base in bases for name, one in fields_of_base.items()}
+    own = get_annotations(cls)
+    changed = {name: known[name].type for name in vars(cls) if name in known and name not in own}
+    cls.__annotations__ = own | changed
+    made: Any = dataclass(kw_only=True, eq=False, repr=False)(cls)
+    made.__init__.__annotations__ = {}  # unreadable in help(), which has the docstring
+    document(made)
+    return cast(Class, made)
+
+
+def parameters_of(cls: type) -> dict[str, Parameter]:
+    """The parameters of a declared class by name, in the order of its signature."""
+    return _parameters_of(cls)
+
+
+@cache
+def _parameters_of(cls: Any) -> dict[str, Parameter]:
+    found = [one for one in fields(cls) if one.init]
+    ordered = sorted(found, key=lambda one: bool(one.kw_only))
+    return {one.name: _parameter(one) for one in ordered}
+
+
+def check_parameters(instance: Any) -> None:
+    """Check the value of every parameter.
+
+    Raises
+    ------
+    ParameterError
+        With the name of the first parameter whose value is invalid, the value, and what is
+        expected.
+    """
+    for name, parameter in parameters_of(type(instance)).items():
+        parameter.check(getattr(instance, name))
+
+
+def document(cls: type) -> None:
+    """Put the "Parameters" section in the place of ``{parameters}`` in the class's docstring."""
+    if cls.__doc__ and PLACE in cls.__doc__:
+        section = f"Parameters\n----------\n{entries(cls)}"
+        cls.__doc__ = cleandoc(cls.__doc__).replace(PLACE, section)
+
+
+def entries(cls: type) -> str:
+    """The entries of the "Parameters" section of a NumPy-style docstring."""
+    return "\n".join(
+        f"{name} : {parameter.type_words}\n"
+        + textwrap.indent(
+            textwrap.fill(parameter.description, WIDTH - 4, break_on_hyphens=False), "    "
+        )
+        for name, parameter in parameters_of(cls).items()
+    )
+
+
+def plain(value: Any) -> Any:
+    """The value with Python's own numbers in place of NumPy's, and tuples in place of lists."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, tuple | list):
+        return tuple(plain(one) for one in value)
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    return value
+
+
+def _parameter(one: "DataclassField[Any]") -> Parameter:
+    annotation, *metadata = get_args(one.type) if get_origin(one.type) is Annotated else [one.type]
+    about = next((item for item in metadata if isinstance(item, About)), None)
+    if about is None or one.default is MISSING:
+        raise TypeError(
+            f"parameter {one.name} needs a group, a description and a default, such as "
+            f'{one.name}: Annotated[float, Model("Rate of the prior.")] = 1.0.'
+        )
+    constraints = [c for item in metadata for c in getattr(item, "metadata", ())]
+    kind = Annotated[annotation, *constraints] if constraints else annotation
+    return Parameter(one.name, kind, one.default, about.description, about.group)
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union, nested ones included; a type alone is its only member."""
+    if get_origin(annotation) not in (Union, UnionType):
+        return (annotation,)
+    return tuple(m for member in get_args(annotation) for m in _members(member))
+
+
+def _base(member: Any) -> tuple[Any, dict[str, float]]:
+    """The type without annotations, and the bounds of its values."""
+    if get_origin(member) is not Annotated:
+        return member, {}
+    base, *metadata = get_args(member)
+    return base, {name: b for item in metadata for name, b in _bounds(item).items()}
+
+
+def _bounds(item: Any) -> dict[str, float]:
+    return {
+        name: getattr(constraint, name)
+        for constraint in getattr(item, "metadata", (item,))
+        for name in BOUNDS
+        if hasattr(constraint, name)
+    }
+
+
+def _in_file(member: Any) -> bool:
+    """Whether a file can hold such a value."""
+    base, _ = _base(member)
+    plain_types = (int, float, bool, str, NoneType)
+    return base in plain_types or get_origin(base) in (Literal, tuple, dict)
+
+
+def _words(member: Any, *, in_file: bool) -> str:
+    base, bounds = _base(member)
+    origin, arguments = get_origin(base), get_args(base)
+    if origin is Literal:
+        return " or ".join(_quoted(one) if in_file else repr(one) for one in arguments)
+    if origin is tuple:
+        kind, *bounds_of_each = _words(arguments[0], in_file=in_file).split()[1:]
+        words = " ".join([f"{kind}s", *bounds_of_each])
+        return f"[height, width], {words}" if base == Shape and in_file else f"two {words}"
+    if origin is dict:
+        values = _words(arguments[1], in_file=in_file)
+        return f"{'a table' if in_file else 'a dict'} of {values} for each class"
+    if base is NoneType:
+        return f'"{NONE}"' if in_file else "None"
+    if base is bool:
+        return "true or false" if in_file else "True or False"
+    kinds = {int: "an integer", float: "a number", str: "a string"}
+    said = " and ".join(BOUNDS[name].format(bound) for name, bound in bounds.items())
+    return f"{kinds.get(base) or _object(base)} {said}".strip()
+
+
+def _object(base: type) -> str:
+    article = "an" if base.__name__[0] in "AEIOU" else "a"
+    return f"{article} {base.__name__}"
+
+
+def _type_words(member: Any) -> str:
+    base, _ = _base(member)
+    if get_origin(base) is Literal:
+        return "{" + ", ".join(_quoted(one) for one in get_args(base)) + "}"
+    if get_origin(base) is tuple:
+        return f"({', '.join(_type_words(one) for one in get_args(base))})"
+    if get_origin(base) is dict:
+        return "dict"
+    return "None" if base is NoneType else str(base.__name__)
+
+
+def _quoted(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _file_type(member: Any) -> Any:
+    base, bounds = _base(member)
+    origin, arguments = get_origin(base), get_args(base)
+    if base is NoneType:
+        return Literal[NONE]
+    if origin is tuple:
+        return tuple.__class_getitem__(tuple(_file_type(one) for one in arguments))
+    if origin is dict:
+        return dict.__class_getitem__((str, _file_type(arguments[1])))
+    if origin is Literal:
+        return base
+    if base is int:
+        lower = {} if bounds.keys() & {"ge", "gt"} else {"ge": -LARGEST}
+        bounds = {"le": LARGEST} | lower | bounds
+        bounds["le"] = min(bounds["le"], LARGEST)
+    extra = get_args(member)[1:] if get_origin(member) is Annotated else ()
+    return Annotated[base, *extra, Field(strict=True, **cast(Any, bounds))]
