@@ -1,4 +1,4 @@
-"""What the scikit-learn faces share: checked input, the fit in stages, the fitted results."""
+"""Base class of the trees: checked input, the fit, and the fitted results."""
 
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -33,11 +33,11 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
     """Fit, route and describe one tree; classifier and regressor add y.
 
-    A subclass says what is believed (``_model``), in which units (``_unit_rule``) and how it is
-    fitted (``_infer``).
+    A subclass defines the model (``_model``), the units of the features (``_unit_rule``) and how
+    the model is fitted (``_infer``).
     """
 
-    # Parameters that a subclass may leave out, at their values then.
+    # Values of parameters that a subclass does not have.
     max_depth: int
     max_leaves: int | None = None
     min_rows: float = 2.0
@@ -51,7 +51,7 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
     # Fitting.
 
     def _model(self, leaf: Leaf) -> SoftTree:
-        """What is believed, before its topology is known."""
+        """The model, before its topology is known."""
         raise NotImplementedError
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
@@ -59,11 +59,11 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
         raise NotImplementedError
 
     def _unit_rule(self) -> UnitRule:
-        """In which units the fit measures the features."""
+        """The rule for the units of the features in the fit."""
         return "standard"
 
     def _check_combination(self, model: SoftTree) -> None:
-        """Refuse, before any work is done, what the last stage of the fit would refuse."""
+        """Refuse invalid combinations of parameters before any work is done."""
         try:
             torch.zeros(1, device=self.device).item()  # "meta" makes tensors, but no numbers
         except (RuntimeError, AssertionError) as error:
@@ -76,11 +76,11 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
         )
 
     def _work(self, n_rows: int, n_features: int) -> int:
-        """Numbers that a step of the fit goes through, which say how many threads are of use."""
+        """Numbers that a step of the fit processes, which determine the number of threads."""
         return n_rows * n_features
 
     def _in_parts(self) -> bool:
-        """Whether the fit goes through the rows by parts of them, so that they may be in a file."""
+        """Whether the fit processes the rows in chunks, so that they may stay in a file."""
         return False
 
     def _weighs_evidence(self) -> bool:
@@ -98,7 +98,7 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
         """Scale, infer, and read off the deterministic tree. y is encoded."""
         model = self._model(leaf)
         self._check_combination(model)
-        counted = weights > 0  # a row of weight 0 is no row
+        counted = weights > 0  # rows of weight 0 are ignored
         X = X.where(counted) if isinstance(X, FileRows) else X[counted]
         y, weights = y[counted], weights[counted]
         center, scale = units(X, weights, self._unit_rule())
@@ -138,7 +138,7 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
         data: Data,
         class_names: tuple[str, ...],
     ) -> None:
-        """Make ``tree_`` from the point estimate: splits that part rows, leaves of the rows."""
+        """Make ``tree_`` from the point estimate: splits that separate rows, leaves of the rows."""
         tree = self._splits(self.posterior_, class_names).prune(X)
         if tree.n_leaves == 1 and self.posterior_.model.topology.n_nodes:
             warn_single_leaf(data.y, self._limits(), ONE_WAY)

@@ -1,4 +1,4 @@
-"""Trees whose posterior is worth looking at: soft trees, with all diagnostics."""
+"""Soft trees: trees with a posterior and its diagnostics."""
 
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from bayestree.tree import Tree
 
 
 class BayesianTree(TreeDiagnostics, TreeChecks, BaseTree):
-    """A soft tree: its deterministic form, and what its posterior says beside it."""
+    """A soft tree, with its deterministic form and the diagnostics of its posterior."""
 
     extend: bool = False
     prediction: Literal["auto", "tree", "posterior"] = "auto"
@@ -38,7 +38,7 @@ class BayesianTree(TreeDiagnostics, TreeChecks, BaseTree):
         found = self._splits(hard.posterior, class_names)
         if not isinstance(found, Tree):
             raise TypeError(
-                "the diagnostics of a posterior are of linear experts, got the split "
+                "the diagnostics of a posterior need linear experts, got the split "
                 f"{self.posterior_.model.split!r}."
             )
         tree = found.drop_experts(X)

@@ -1,4 +1,4 @@
-"""What every classifier shares: labels, weights of classes, and probabilities."""
+"""Base classes of the classifiers: labels, class weights, and probabilities."""
 
 from collections.abc import Callable
 from typing import Any, Literal, Self, overload
@@ -20,7 +20,7 @@ from bayestree.models import Categorical
 
 
 class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
-    """Rows with labels in, labels out; a subclass fits (``_fit``) and gives probabilities."""
+    """Encodes labels; a subclass fits (``_fit``) and predicts probabilities."""
 
     classes_: NDArray[Any]
     _fit: Callable[..., Any]
@@ -35,7 +35,7 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
         y : array, shape (n,)
             Labels of any kind, two or more of them.
         sample_weight : array, shape (n,), optional
-            Each row counts so many times.
+            Number of times that each row counts.
 
         Raises
         ------
@@ -113,7 +113,7 @@ class TreeClassifier(LabelledClassifier, BaseTree):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Most probable class, shape (n,)."""
-        # of a large file the probabilities of all rows are never held
+        # the probabilities of all rows of a large file are never in memory together
         best = self._by_parts(X, lambda rows: self._probabilities(rows)[0].argmax(axis=1))
         return self.classes_[best]
 

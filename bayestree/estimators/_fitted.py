@@ -1,4 +1,4 @@
-"""What every fitted tree has, and how rows come to the scale of its draws."""
+"""State of a fitted tree, and rows in the units of its draws."""
 
 from collections.abc import Callable
 from typing import Any, cast, overload
@@ -16,13 +16,13 @@ from bayestree.inference import Posterior, Units
 
 
 class _Unmeasured:
-    """Stands where a fit measured no polytopes, and says why."""
+    """Raises an error that says why a fit has no measurements of polytopes."""
 
     def __get__(self, tree: "FittedTree", owner: type) -> Reach:
         kind = tree.tree_.split_name if hasattr(tree, "tree_") else "of this estimator"
         raise AttributeError(
-            "this is measured of the polytopes of a soft tree with linear experts, and the fit "
-            f"measured none: its splits are of the kind {kind!r}."
+            "this is measured on the polytopes of a soft tree with linear experts, and this fit "
+            f"has none: its splits are {kind!r}."
         )
 
 
@@ -43,7 +43,7 @@ class FittedTree:
         return rows
 
     def _by_parts(self, X: ArrayLike, function: Callable[[FloatArray], Any]) -> Any:
-        """What a function says of the rows: an array or several, a part of a large file at a time.
+        """One or several arrays computed by a function of the rows, in chunks of a large file.
 
         The arrays have a row for each row of X.
         """

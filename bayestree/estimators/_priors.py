@@ -21,13 +21,13 @@ def hyperplane_prior(
     image_shape: Sequence[int] | None,
     n_features: int,
 ) -> HyperplanePrior:
-    """The prior that the parameters name.
+    """The prior selected by the parameters.
 
     Parameters
     ----------
     prior : str
     scales : InverseGammaScale
-        Where it is ``"inverse-gamma"``.
+        The prior ``"inverse-gamma"``.
     l1, spatial : float
         Rate of ``"laplace"``, strength of ``"spatial"``.
     image_shape : (int, int), optional

@@ -1,4 +1,4 @@
-"""What every regressor shares: y on its own scale, and means."""
+"""Base class of the regressors: the scale of y, and means."""
 
 from typing import Any, Literal, Self, overload
 
@@ -14,7 +14,7 @@ from bayestree.estimators._file_rows import FileRows, checked
 from bayestree.estimators._units import TOO_LARGE
 from bayestree.models import Gaussian
 
-LEAF_SHAPE = 50.0  # rows over two that the common scale of the leaves is worth
+LEAF_SHAPE = 50.0  # half the weight, in rows, of the prior on the scale of the leaves
 
 
 class TreeRegressor(RegressorMixin, BaseTree):
@@ -29,7 +29,7 @@ class TreeRegressor(RegressorMixin, BaseTree):
         y : array, shape (n,)
             Real values.
         sample_weight : array, shape (n,), optional
-            Each row counts so many times.
+            Number of times that each row counts.
 
         Raises
         ------
@@ -103,4 +103,4 @@ def _check_numbers(y: ArrayLike) -> None:
     first = np.asarray(y, dtype=object).ravel()[:1000]  # labels are text from the start
     text = [value for value in first if isinstance(value, str)]
     if text:
-        raise ValueError(f"y must hold numbers, got text such as {text[0]!r}; take a classifier.")
+        raise ValueError(f"y must hold numbers, got text such as {text[0]!r}; use a classifier.")

@@ -15,7 +15,7 @@ def subset_rule(
     image_shape: Sequence[int] | None,
     patch_size: Sequence[int] | None,
 ) -> RandomFeatures | RandomPatch | None:
-    """Which features a split may use; None where all of them.
+    """The rule for the features that a split may use; None for all of them.
 
     Parameters
     ----------

@@ -7,12 +7,11 @@ import numpy as np
 from bayestree._utils.arrays import FloatArray
 from bayestree.estimators._file_rows import FileRows
 
-RANGE = 6.0  # deviations that a column spans at most
+RANGE = 6.0  # standard deviations that a column spans at most
 TOO_LARGE = "holds values too large to be squared (beyond some 1e150); rescale them."
 
-#: What a feature is measured in: its standard deviation, but no less than a sixth of its range;
-#: one unit for all; the range, so that it goes from -1 to 1; the standard deviation and no other;
-#: nothing but its own unit.
+#: Units of the features: the standard deviation, but at least a sixth of the range; one unit for
+#: all; the range, scaled to [-1, 1]; exactly the standard deviation; the units of the data.
 UnitRule = Literal["standard", "common", "range", "variance", "none"]
 
 

@@ -261,8 +261,8 @@ class TestErrors:
             ({"max_tree_depth": 0}, "max_tree_depth must be an integer of 1 or more"),
             ({"n_warmup": -1}, "n_warmup must be an integer of 0 or more"),
             ({"n_refreshes": -1}, "n_refreshes must be an integer of 0 or more"),
-            ({"target_acceptance": 1.0}, "target_acceptance must lie between 0 and 1"),
-            ({"target_acceptance": 0.0}, "target_acceptance must lie between 0 and 1"),
+            ({"target_acceptance": 1.0}, "target_acceptance must be a number above 0 and below 1"),
+            ({"target_acceptance": 0.0}, "target_acceptance must be a number above 0 and below 1"),
         ],
     )
     def test_settings(self, settings, message):

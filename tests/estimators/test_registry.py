@@ -1,0 +1,49 @@
+"""The registry of estimators: one place that the package and model files read."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bayestree
+from bayestree import BivariateTreeClassifier, estimators
+from bayestree.estimators import registry
+from bayestree.estimators.registry import ESTIMATORS, TREES, estimator_class, register
+
+
+def test_every_estimator_is_public():
+    for name in ESTIMATORS:
+        assert getattr(bayestree, name) is getattr(estimators, name) is estimator_class(name)
+        assert name in bayestree.__all__
+
+
+def test_type_checkers_know_every_public_name():
+    tree = ast.parse(Path(bayestree.__file__).read_text(encoding="utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    known = {
+        name.asname for one in block.body if isinstance(one, ast.ImportFrom) for name in one.names
+    }
+    assert known == set(bayestree.__all__)
+
+
+def test_names_are_known_without_torch():
+    code = "import bayestree.estimators.registry, sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_named_trees_have_registered_estimators():
+    named = [name for tree in TREES.values() for name in (tree.classifier, tree.regressor) if name]
+    assert set(named) == ESTIMATORS.keys()
+
+
+def test_an_estimator_from_outside(monkeypatch):
+    class Own(BivariateTreeClassifier):
+        """Not part of the package."""
+
+    monkeypatch.setattr(registry, "ESTIMATORS", dict(ESTIMATORS))
+    register(Own)
+    assert estimator_class("Own") is Own
+    with pytest.raises(AttributeError, match="no attribute 'Own'"):
+        _ = estimators.Own

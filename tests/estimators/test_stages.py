@@ -1,0 +1,71 @@
+"""Inference methods as settings objects of an estimator."""
+
+from inspect import signature
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+
+from bayestree import ConvexPolytopeTreeClassifier, EndToEndTreeClassifier, load
+from bayestree.inference import Growth, Map, Nuts, Svi, svi
+
+QUICK = {"max_depth": 1, "n_experts": 2, "random_state": 0}
+
+
+def test_an_object_with_the_settings_of_the_keywords_fits_the_same(tmp_path):
+    X, y = load_iris(return_X_y=True)
+    keywords = {"epochs": 5, "n_draws": 4}
+    plain = ConvexPolytopeTreeClassifier(**QUICK, **keywords).fit(X, y)
+    given = ConvexPolytopeTreeClassifier(**QUICK, epochs=5, inference=Svi(**keywords))
+    fitted = clone(given).fit(X, y)
+    np.testing.assert_array_equal(plain.predict_proba(X), fitted.predict_proba(X))
+    fitted.save(tmp_path / "tree.safetensors")
+    assert load(tmp_path / "tree.safetensors").inference == Svi(**keywords)
+
+
+def test_keywords_that_would_be_ignored_are_refused():
+    X, y = load_iris(return_X_y=True)
+    estimator = ConvexPolytopeTreeClassifier(**QUICK, inference=Svi(), n_draws=3)
+    with pytest.raises(ValueError, match="n_draws=3 would be ignored: inference=Svi"):
+        estimator.fit(X, y)
+    with pytest.raises(ValueError, match="epochs must be an integer of 1 or more"):
+        ConvexPolytopeTreeClassifier(**QUICK, inference=Svi(epochs=0)).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("inference", "steepness", "stages"),
+    [
+        ("grow", None, ["Growth"]),
+        ("map", 20.0, ["Growth", "Map"]),
+        ("svi", 6.0, ["Growth", "Map", "Svi"]),
+        ("nuts", 6.0, ["Growth", "Map", "Svi", "Nuts"]),
+        (Growth(steps=3), None, ["Growth"]),
+        (Nuts(n_chains=2), 6.0, ["Growth", "Map", "Svi", "Nuts"]),
+        (Svi(search_facets=True, covariance="expert"), 1.0, ["Growth", "Map", "Svi"]),
+    ],
+)
+def test_stages(inference, steepness, stages):
+    found = ConvexPolytopeTreeClassifier(inference=inference)._stages()
+    assert [type(stage).__name__ for stage in found] == stages
+    assert steepness is None or found[1].steepness == (1.0, steepness)
+
+
+def test_draws_are_those_of_the_last_stage():
+    *_, of_svi, of_nuts = ConvexPolytopeTreeClassifier(inference="nuts", n_draws=7)._stages()
+    assert (of_svi.n_draws, of_nuts.n_draws) == (50, 7)
+    assert ConvexPolytopeTreeClassifier(inference="nuts")._stages()[-1].n_draws == 250
+    assert [type(s).__name__ for s in EndToEndTreeClassifier(refine_epochs=0)._stages()] == [
+        "Growth"
+    ]
+
+
+def test_a_function_has_the_settings_of_its_class():
+    known = signature(svi).parameters
+    assert known["n_draws"].default == Svi().n_draws == 50
+    assert [*known][:3] == ["model", "data", "init"]
+    assert "kl_weight : float, default=1.0" in svi.__doc__
+    assert repr(Map(epochs=3)) == "Map(epochs=3)"
+    assert {Map(), Map(epochs=3), Map()} == {Map(epochs=3), Map()}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'steps'"):
+        svi(None, None, init=None, steps=3)
