@@ -16,8 +16,9 @@ import sys
 import numpy as np
 
 from bayestree import (
-    AlternatingTreeClassifier, ConvexPolytopeTreeClassifier, EndToEndForestClassifier, progress
+    AlternatingTreeClassifier, ConvexPolytopeTreeClassifier, EndToEndForestClassifier
 )
+from bayestree._utils import progress
 progress.DELAY = {delay}
 X = np.random.default_rng(0).normal(size=(80, 2))
 y = X[:, 0] > 0
