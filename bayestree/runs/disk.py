@@ -32,7 +32,7 @@ from bayestree.tables.texts import MOST_CATEGORIES
 
 if TYPE_CHECKING:
     from bayestree.runs.schema import RunFile
-    from bayestree.runs.sections import DataTable
+    from bayestree.runs.settings import DataTable
 
 Mask = NDArray[np.bool_]
 

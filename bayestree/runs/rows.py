@@ -12,7 +12,7 @@ from sklearn.model_selection import train_test_split
 
 from bayestree import tables
 from bayestree._utils.arrays import FloatArray
-from bayestree.runs.nearest import nearest
+from bayestree._utils.wording import nearest_match
 from bayestree.tables import Encoding, InputError, located
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def check_columns(
         if name not in frame:
             known = ", ".join(map(repr, frame.columns[:20]))
             alone = "; commas, semicolons, tabs or bars may separate columns."
-            end = nearest(name, frame.columns, alone if len(frame.columns) == 1 else ".")
+            end = nearest_match(name, frame.columns, alone if len(frame.columns) == 1 else ".")
             if not pd.to_numeric(pd.Series(frame.columns), errors="coerce").isna().all():
                 end += " The first line of a CSV file must name the columns."
             raise InputError(
