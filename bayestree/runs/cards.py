@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bayestree._utils.wording import nearest_match
-from bayestree._utils.write import write_whole
-from bayestree.runs.paths import check_output, resolve_path
+from bayestree.runs.paths import resolve_path
 from bayestree.runs.toml import abbreviated, read_toml
 from bayestree.runs.trees import TASKS
 from bayestree.tables import InputError
@@ -22,20 +21,10 @@ FOLDERS: dict[Kind, str] = {"model": "models", "inference": "inference"}
 
 @dataclass(frozen=True)
 class Card:
-    """Values for the parameters of an estimator, as read from a TOML file.
+    """Values for the parameters of an estimator, read from a TOML file but not checked.
 
-    Parameters
-    ----------
-    name : str
-        Name of a card of the package, or path of a card of the user.
-    kind : {"model", "inference"}
-    path : Path
-    tree : str, optional
-        Tree that a model card names. It is not checked yet, and neither are the values.
-    values : mapping
-        Parameter to value, for both tasks.
-    by_task : mapping
-        ``"classification"`` or ``"regression"`` to values that replace those.
+    The name is that of a card of the package, or the path of another. A model card may name its
+    tree. Values of a task in ``by_task`` replace those in ``values`` for this task.
     """
 
     name: str
@@ -68,26 +57,12 @@ def cards(kind: Kind | None = None) -> list[Card]:
 
 
 def find_card(
-    name: str, kind: Kind, *, folder: Path = Path(), root: Path | None = None, where: str = ""
+    name: str, kind: Kind, *, folder: Path = Path(), root: str | Path | None = None, where: str = ""
 ) -> Card:
     """Return a card of the package by its name, or any card by its path.
 
-    Parameters
-    ----------
-    name : str
-        Text that contains a folder or ends in ``.toml`` is a path; anything else is a name.
-    kind : {"model", "inference"}
-    folder : Path
-        Folder to which a path is relative.
-    root : Path, optional
-        Folder that a path must not leave.
-    where : str
-        Start of error messages.
-
-    Raises
-    ------
-    InputError
-        If there is no such card, or it cannot be read.
+    Text that contains a folder or ends in ``.toml`` is a path, relative to ``folder`` and inside
+    ``root``. ``where`` begins the message of an InputError if there is no such card.
     """
     if name.endswith(".toml") or Path(name).name != name:
         path = resolve_path(name, folder, root=root, what=f"{where}card")
@@ -102,18 +77,8 @@ def find_card(
 def find_any(name: str, *, where: str = "") -> Card:
     """Return a card of the package of either kind by its name, or any card by its path.
 
-    Parameters
-    ----------
-    name : str
-        ``"models/tao"`` and ``"inference/tao"`` distinguish cards of the same name. A file is
-        read as a model card, which may name its tree.
-    where : str
-        Start of error messages.
-
-    Raises
-    ------
-    InputError
-        If there is no such card, or the name is ambiguous.
+    ``"models/tao"`` and ``"inference/tao"`` distinguish cards of the same name. A file is read as a
+    model card, which may name its tree. ``where`` begins the message of an InputError.
     """
     if name.endswith(".toml"):
         return find_card(name, "model", folder=Path.cwd(), where=where)
@@ -128,29 +93,11 @@ def find_any(name: str, *, where: str = "") -> Card:
 
 
 def read_card(path: Path, kind: Kind, *, name: str | None = None) -> Card:
-    """Read a card; its values are not checked.
-
-    Raises
-    ------
-    InputError
-        If the file is not valid TOML.
-    """
+    """Read a card; its values are not checked."""
     content = read_toml(path, f"{kind} card")
     tree = content.pop("tree", None) if kind == "model" else None
     by_task = {task: content.pop(task) for task in TASKS if isinstance(content.get(task), dict)}
     return Card(name or str(path), kind, path, tree, content, by_task)
-
-
-def copy_card(card: Card, path: Path, *, force: bool = False) -> None:
-    """Copy a card to a file that the user can edit.
-
-    Raises
-    ------
-    InputError
-        If the file exists and ``force`` is false, or its folder does not exist.
-    """
-    check_output(path, force=force)
-    write_whole(path, card.text)
 
 
 def _folder(kind: Kind) -> Path:

@@ -1,5 +1,6 @@
 """JSON schemas (draft 2020-12) of run files, sweep files and cards, for editors of TOML files."""
 
+from collections.abc import Collection
 from typing import Any
 
 from pydantic import BaseModel
@@ -17,17 +18,15 @@ Json = dict[str, Any]
 
 
 class _TomlSchema(GenerateJsonSchema):
-    """Schemas without null, which TOML does not have, and without titles of keys."""
+    """Schemas without null, which TOML does not have."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> Json:
         return self.generate_inner(schema["schema"])
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> Json:
-        found = super().default_schema(schema)
-        return {key: value for key, value in found.items() if value is not None}
-
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        return False
+        return {
+            k: value for k, value in super().default_schema(schema).items() if value is not None
+        }
 
 
 def run_schema() -> Json:
@@ -35,17 +34,11 @@ def run_schema() -> Json:
 
     If a run names its tree, or the card of a tree, only the parameters of this tree are valid.
     """
-    head, output = _schema(Head), _schema(OutputTable)
-    del output["required"]  # the default folder has the name of the run file
-    found = _file(
-        "Run file",
-        head | {"required": ["data"]},
-        data=_schema(DataTable),
-        model=_table("model"),
-        inference=_table("inference"),
-        output=output,
-    )
-    return found | {"allOf": [_keys_of_tree(tree) for tree in TREES]}
+    tables = {"data": _schema(DataTable), "output": _schema(OutputTable)}
+    del tables["output"]["required"]  # the default folder has the name of the run file
+    tables |= {table: _table(table) for table in TABLES}
+    schema = _file("Run file", _schema(Head), tables)
+    return schema | {"required": ["data"], "allOf": [_keys_of_tree(tree) for tree in TREES]}
 
 
 def card_schema(kind: Kind) -> Json:
@@ -53,32 +46,27 @@ def card_schema(kind: Kind) -> Json:
     table = _table(kind)
     del table["properties"]["card"]
     values = {name: key for name, key in table["properties"].items() if name != "tree"}
-    by_task = {"type": "object", "properties": values, "additionalProperties": False}
-    return _file(f"Card of a {kind}", table, **dict.fromkeys(TASKS, by_task))
+    return _file(f"{kind.capitalize()} card", table, dict.fromkeys(TASKS, _closed(values)))
 
 
 def sweep_schema() -> Json:
     """Return the schema of a sweep file."""
-    keys = {table: list(keys_of(table)) for table in TABLES}
-    flat = {name for table in TABLES for key in keys[table] for name in (key, f"{table}.{key}")}
     values = {"anyOf": [{"type": "array", "minItems": 1}, _schema(Range)]}
-    nested = {
-        table: {"type": "object", "additionalProperties": values, "propertyNames": {"enum": names}}
-        for table, names in keys.items()
-    }
+    nested = {table: _names(keys_of(table)) | {"additionalProperties": values} for table in TABLES}
+    flat = {name for table in TABLES for key in keys_of(table) for name in (key, f"{table}.{key}")}
     vary = {
         "type": "object",
         "description": "[vary]: parameters, each with a list of values or a range.",
         "properties": nested,
         "additionalProperties": values,
-        "propertyNames": {"enum": [*nested, *sorted(flat - {"card"})]},  # card is ambiguous
+        **_names([*nested, *sorted(flat - {"card"})]),  # card is ambiguous
     }
     sweep = _schema(SweepTable)
     del sweep["required"]  # the default folder has the name of the sweep file
-    return _file("Sweep file", _schema(SweepHead), sweep=sweep, vary=vary)
+    return _file("Sweep file", _schema(SweepHead), {"sweep": sweep, "vary": vary})
 
 
-def _file(title: str, schema: Json, **properties: Json) -> Json:
+def _file(title: str, schema: Json, properties: Json) -> Json:
     return schema | {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"{title} of bayestree",
@@ -90,43 +78,41 @@ def _schema(kind: type[BaseModel]) -> Json:
     return kind.model_json_schema(schema_generator=_TomlSchema)
 
 
+def _closed(properties: Json) -> Json:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _names(names: Collection[str]) -> Json:
+    return {"type": "object", "propertyNames": {"enum": list(names)}}
+
+
 def _table(table: Kind) -> Json:
     """Return the schema of a table with the parameters of all trees."""
-    shipped = [card.name for card in cards(table)]
+    shipped = {"enum": [card.name for card in cards(table)]}
     properties: Json = {
         "card": {
             "description": "Name of a card of the package, or path of a card.",
-            "anyOf": [{"enum": shipped}, {"type": "string", "pattern": r"\.toml$|/"}],
+            "anyOf": [shipped, {"type": "string", "pattern": r"\.toml$|/"}],
         }
     }
     if table == "model":
         properties["tree"] = {"description": "Name of the tree.", "enum": list(TREES)}
     for kind in (settings_table(tree, task, table) for tree in TREES for task in tasks_of(tree)):
         for name, key in _schema(kind)["properties"].items():
-            text = key.pop("description")
-            key.pop("default")
-            found = properties.setdefault(name, {"description": text, "anyOf": []})["anyOf"]
-            found += [each for each in key.get("anyOf", [key]) if each not in found]
-    return {
-        "type": "object",
-        "description": f"[{table}]",
-        "properties": properties,
-        "additionalProperties": False,
-    }
+            empty = {"description": key.pop("description"), "anyOf": []}
+            found = properties.setdefault(name, empty)["anyOf"]
+            one = {k: value for k, value in key.items() if k not in ("default", "title")}
+            found += [each for each in one.get("anyOf", [one]) if each not in found]
+    return _closed(properties) | {"description": f"[{table}]"}
 
 
 def _keys_of_tree(tree: str) -> Json:
     """Return the condition that a run of this tree has no parameters of other trees."""
-    named = [
-        {"properties": {key: {"const": tree}}, "required": [key]} for key in CARD_KEYS["model"]
-    ]
-    keys = {
-        table: {*CARD_KEYS[table]}.union(
-            *(settings_table(tree, task, table).model_fields for task in tasks_of(tree))
-        )
-        for table in TABLES
-    }
-    names = {table: {"propertyNames": {"enum": sorted(each)}} for table, each in keys.items()}
+    named = [{"properties": {k: {"const": tree}}, "required": [k]} for k in CARD_KEYS["model"]]
+    names = {}
+    for table in TABLES:
+        kinds = (settings_table(tree, task, table) for task in tasks_of(tree))
+        names[table] = _names(sorted({*CARD_KEYS[table]}.union(*(k.model_fields for k in kinds))))
     return {
         "if": {"properties": {"model": {"anyOf": named}}, "required": ["model"]},
         "then": {"properties": names},

@@ -35,11 +35,6 @@ def tree_parameters(tree: str, task: str) -> dict[str, Parameter]:
     }
 
 
-def described(parameter: Parameter) -> str:
-    """Return the description of a parameter with its valid values."""
-    return f"{parameter.description} Expected: {parameter.expected_in_file}."
-
-
 @cache
 def trees_by_parameter() -> dict[str, dict[str, list[str]]]:
     """Return the parameters of each table, and for each the trees that have it."""
@@ -56,7 +51,7 @@ def trees_by_parameter() -> dict[str, dict[str, list[str]]]:
 def settings_table(tree: str, task: str, table: TableName) -> type[BaseModel]:
     """Return the type of a table of a run file with the parameters of a tree."""
     fields: dict[str, Any] = {
-        name: (one.file_type, Field(one.to_file(one.default), description=described(one)))
+        name: (one.file_type, Field(one.to_file(one.default), description=one.description))
         for name, one in tree_parameters(tree, task).items()
         if one.group == table
     }

@@ -6,34 +6,21 @@ from pathlib import Path
 from bayestree.tables import InputError
 
 
-def resolve_path(name: str | Path, folder: Path, *, root: Path | None, what: str) -> Path:
-    """Return an absolute path with all symbolic links resolved.
+def resolve_path(name: str | Path, folder: Path, *, root: str | Path | None, what: str) -> Path:
+    """Return an absolute path, relative to ``folder``, with all symbolic links resolved.
 
-    Parameters
-    ----------
-    name : path
-        A relative path is relative to ``folder``.
-    folder : Path
-    root : Path, optional
-        Folder that the path must not leave, neither by ``..`` nor by a symbolic link.
-    what : str
-        Name of the path in error messages: ``"run.toml: [data] path"``.
-
-    Raises
-    ------
-    InputError
-        If the path is invalid, has a cycle of links, or is outside ``root``.
+    It must not leave ``root``, neither by ``..`` nor by a link. Messages call the path ``what``.
     """
     try:
         path = (folder / name).resolve()
     except (ValueError, OSError, RuntimeError) as error:
         raise InputError(f"{what} {str(name)!r} is not a valid path: {error}.") from error
-    if root is not None and not path.is_relative_to(root.resolve()):
+    if root is not None and not path.is_relative_to(Path(root).resolve()):
         raise InputError(f"{what} {str(name)!r} is outside --root {str(root)!r}.")
     return path
 
 
-def check_links(folder: Path, root: Path) -> None:
+def check_links(folder: Path, root: str | Path) -> None:
     """Raise InputError if an output folder contains a link to a place outside ``root``."""
     for name, folders, files in os.walk(folder):
         for each in (*folders, *files):

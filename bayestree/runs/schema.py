@@ -1,7 +1,6 @@
 """The run file: the data, the model, the inference and the outputs of a run, all checked."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -71,7 +70,7 @@ class RunFile(Head):
         Parameters
         ----------
         parts : mapping
-            Keys and tables, as TOML has them.
+            Keys and tables, as in TOML.
         where : path
             Path of the file, which need not exist. Messages name it, and paths are relative to it.
         sets : iterable of (str, value)
@@ -84,14 +83,13 @@ class RunFile(Head):
         Raises
         ------
         InputError
-            With the table, the key, its value and the remedy.
+            With the origin, the key, its value and the remedy.
         """
-        path = Path(where)
         settings = [
-            *file_settings(parts, path.name),
+            *file_settings(parts, Path(where).name),
             *(Setting(source, *find_key(name, source), value) for name, value in sets),
         ]
-        return cls.from_settings(settings, path, root=None if root is None else Path(root))
+        return cls.from_settings(settings, Path(where), root=root)
 
     @classmethod
     def from_settings(
@@ -100,49 +98,33 @@ class RunFile(Head):
         where: Path,
         *,
         cards: Sequence[Card] = (),
-        root: Path | None = None,
+        root: str | Path | None = None,
     ) -> Self:
-        """Make a run from single settings.
+        """Make a run from single settings, of which later ones win.
 
-        Parameters
-        ----------
-        settings : sequence of Setting
-            Later ones win.
-        where : Path
-            As for :meth:`from_parts`.
-        cards : sequence of Card
-            Cards of models, of inferences, or of both, in addition to those that settings name.
-            Their values come before all settings.
-        root : Path, optional
-            Folder that no path may leave.
-
-        Raises
-        ------
-        InputError
+        The cards of the settings, and any further ``cards``, come before all settings; ``where``
+        and ``root`` are those of :meth:`from_parts`.
         """
         last = {(one.table, one.key): one for one in settings}
-        from_cards = [one for card in cards for one in card_settings(card)]
-        named = [(f"card {card.name!r}", card.tree) for card in cards]
+        parameters = [one for card in cards for one in card_settings(card)]
+        trees = [(f"card {card.name!r}", card.tree) for card in cards]
         for kind in TABLES:
-            card = _card(last.get((kind, "card")), kind, where, root)
-            if card is not None:
-                named.append((f"card {card.name!r}", card.tree))
-                from_cards += card_settings(card, kind)
+            if (kind, "card") in last:
+                card = _card(last[kind, "card"], kind, where, root)
+                trees.append((f"card {card.name!r}", card.tree))
+                parameters += card_settings(card, kind)
         if ("model", "tree") in last:
-            named.append((last["model", "tree"].origin, last["model", "tree"].value))
-        parameters = [
+            trees.append((last["model", "tree"].origin, last["model", "tree"].value))
+        parameters += [
             one for one in settings if one.table in TABLES and one.key not in CARD_KEYS[one.table]
         ]
-        tables = {
-            table: {key: one for (each, key), one in last.items() if each == table}
-            for table in ("", "data", "output")
-        }
+        head = {one.key: one for one in last.values() if one.table == ""}
         run = cls(
-            **dict(check_section(Head, tables[""], where.name)),
-            data=_data(tables["data"], settings, where, root),
-            tree=one_tree({origin: tree for origin, tree in named if tree is not None}),
-            settings=(*from_cards, *parameters),
-            output=_output(tables["output"], where, root),
+            **dict(check_section(Head, head, where, root)),
+            data=_data(settings, where, root),
+            tree=one_tree({origin: tree for origin, tree in trees if tree is not None}),
+            settings=tuple(parameters),
+            output=_output(last, where, root),
         )
         run.check()
         return run
@@ -166,8 +148,6 @@ class RunFile(Head):
         ------
         InputError
             If the tree does not support the task or cannot take a setting.
-        ValueError
-            If the task is unknown.
         """
         task = task or self._known_task()
         check_task(self.tree, task)
@@ -198,13 +178,7 @@ class RunFile(Head):
         return estimator_of(self.tree, str(task or self.task()))(**found)
 
     def explicit(self, task: str) -> "RunFile":
-        """Return the same run with a task, every value set and no card, as a run folder keeps it.
-
-        Raises
-        ------
-        InputError
-            If the tree does not support the task.
-        """
+        """Return the same run with a task, every value set and no card, as in a run folder."""
         values = self.parameters(task)
         settings = tuple(
             Setting(f"[{table}]", table, name, one.to_file(values[name]))
@@ -216,16 +190,12 @@ class RunFile(Head):
         return self.model_copy(update={"data": data, "settings": settings})
 
     def to_toml(self, folder: str | Path) -> str:
-        """Return the text of a run file in ``folder``.
-
-        Paths are relative to the folder unless they have only the root of the file system in
-        common with it.
+        """Return the text of a run file in ``folder``, with paths relative to it.
 
         Raises
         ------
         ValueError
-            If the data decide on the task: cards can have other values for each (see
-            :meth:`explicit`).
+            If the data decide on the task, as cards can have other values for each task.
         """
         home, task = Path(folder).resolve(), self._known_task()
         data = self.data.model_dump(exclude_none=True, exclude={"path"})
@@ -287,10 +257,9 @@ def read_run(
     InputError
         If the file cannot be read, or has an unknown key or an invalid value.
     """
-    home = None if root is None else Path(root)
-    source = resolve_path(path, Path.cwd(), root=home, what="run file")
-    parts = read_toml(source, "run file")
-    return RunFile.from_parts(parts, source, sets=map(read_pair, sets), root=home)
+    where = resolve_path(path, Path.cwd(), root=root, what="run file")
+    parts = read_toml(where, "run file")
+    return RunFile.from_parts(parts, where, sets=map(read_pair, sets), root=root)
 
 
 def run_from_options(
@@ -304,27 +273,15 @@ def run_from_options(
     Parameters
     ----------
     options : mapping
-        Option as it is typed to the key that it sets and its value; None if it is not given.
-        Paths are relative to the current folder.
+        Option to the key that it sets, ``"table.key"``, and its value; None if it is not given.
     cards : iterable of names or paths
         Cards of models, of inferences, or of both in one file.
     pairs : iterable of str
         ``NAME=VALUE``.
-
-    Raises
-    ------
-    InputError
-        If a card cannot be read, a tree is unknown, two trees are named, or the tree cannot take
-        a value.
     """
-    settings = [
-        *(
-            Setting(o, *find_key(k, o), value)
-            for o, (k, value) in options.items()
-            if value is not None
-        ),
-        *(Setting("--set", *find_key(name), value) for name, value in map(read_pair, pairs)),
-    ]
+    given = [(option, *pair) for option, pair in options.items() if pair[1] is not None]
+    given += [("--set", *pair) for pair in map(read_pair, pairs)]
+    settings = [Setting(origin, *find_key(key, origin), value) for origin, key, value in given]
     found = [find_any(str(name), where="--card: ") for name in cards]
     return RunFile.from_settings(settings, Path("options"), cards=found)
 
@@ -337,13 +294,7 @@ def check_task(tree: str, task: str) -> None:
 
 
 def one_tree(named: Mapping[str, Any]) -> str:
-    """Return the tree that all of several origins name, or the default if there is none.
-
-    Raises
-    ------
-    InputError
-        If a tree is unknown, or two origins name different ones.
-    """
+    """Return the tree that all origins name, or the default if there is none."""
     for origin, name in named.items():
         if not (isinstance(name, str) and name in TREES):
             end = nearest_match(str(name), TREES)
@@ -354,9 +305,7 @@ def one_tree(named: Mapping[str, Any]) -> str:
     return next(iter(named.values()), DEFAULT_TREE)
 
 
-def _card(setting: Setting | None, kind: Kind, where: Path, root: Path | None) -> Card | None:
-    if setting is None:
-        return None
+def _card(setting: Setting, kind: Kind, where: Path, root: str | Path | None) -> Card:
     if not isinstance(setting.value, str | Path):
         value = abbreviated(setting.value)
         raise InputError(f"{setting.origin}: card must be a name or a path, got {value}.")
@@ -364,40 +313,28 @@ def _card(setting: Setting | None, kind: Kind, where: Path, root: Path | None) -
     return find_card(name, kind, folder=where.parent, root=root, where=start)
 
 
-def _data(
-    given: dict[str, Setting], settings: Sequence[Setting], where: Path, root: Path | None
-) -> DataTable:
+def _data(settings: Sequence[Setting], where: Path, root: str | Path | None) -> DataTable:
+    given: dict[str, Setting] = {}
+    for one in (one for one in settings if one.table == "data"):
+        other = given.get({"test": "test_fraction", "test_fraction": "test"}.get(one.key, ""))
+        if other is not None:
+            if other.origin == one.origin:
+                raise InputError(f"{one.origin}: set test or test_fraction, not both.")
+            del given[other.key]  # the later one wins
+        given[one.key] = one
     if not given:
         raise InputError(f"{where.name}: the table [data] is missing; set its path and target.")
-    held_out = [one for one in settings if one.table == "data" and one.key.startswith("test")]
-    if {"test", "test_fraction"} <= given.keys():
-        test, fraction = given["test"], given["test_fraction"]
-        if test.origin == fraction.origin:
-            raise InputError(f"{test.origin}: set test or test_fraction, not both.")
-        given.pop("test" if held_out[-1] is fraction else "test_fraction")
-    data = check_section(DataTable, _resolved(given, where, root), f"{where.name} [data]")
+    data = check_section(DataTable, given, where, root, "data")
     return data if data.test is None else data.model_copy(update={"test_fraction": 0.0})
 
 
-def _output(given: dict[str, Setting], where: Path, root: Path | None) -> OutputTable:
-    default = Setting(f"{where.name} [output]", "output", "folder", Path("results", where.stem))
-    found = _resolved({"folder": default} | given, where, root)
-    output = check_section(OutputTable, found, f"{where.name} [output]")
+def _output(last: Mapping[Any, Setting], where: Path, root: str | Path | None) -> OutputTable:
+    default = Setting(where.name, "output", "folder", Path("results", where.stem))
+    given = {one.key: one for one in last.values() if one.table == "output"}
+    output = check_section(OutputTable, {"folder": default} | given, where, root)
     if root is not None:
         check_links(output.folder, root)
     return output
-
-
-def _resolved(given: Mapping[str, Setting], where: Path, root: Path | None) -> dict[str, Setting]:
-    """Resolve the paths of a table, relative to the run file."""
-    found = dict(given)
-    for key in {"path", "test", "folder"} & given.keys():
-        one = given[key]
-        if isinstance(one.value, str | Path):
-            what = f"{one.origin}: {key}"
-            path = resolve_path(one.value, where.parent, root=root, what=what)
-            found[key] = replace(one, value=path)
-    return found
 
 
 def _by_label(weights: Mapping[str, float], labels: ArrayLike) -> dict[Any, float]:
@@ -405,7 +342,6 @@ def _by_label(weights: Mapping[str, float], labels: ArrayLike) -> dict[Any, floa
     named = {str(label).lower(): label for label in np.unique(labels).tolist()}
     for name in weights:
         if name.lower() not in named:
-            raise InputError(
-                f"class_weight: no class is named {name!r}{nearest_match(name, named)}"
-            )
+            end = nearest_match(name, named)
+            raise InputError(f"class_weight: no class is named {name!r}{end}")
     return {named[name.lower()]: weight for name, weight in weights.items()}

@@ -6,15 +6,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+)
 
 from bayestree._utils.wording import nearest_match
 from bayestree.runs.cards import Card, cards
 from bayestree.runs.parameters import settings_types, tree_parameters, trees_by_parameter
+from bayestree.runs.paths import resolve_path
 from bayestree.runs.toml import abbreviated
 from bayestree.runs.trees import TREES
 from bayestree.tables import InputError
 
+
+def _resolve(path: Path, info: ValidationInfo) -> Path:
+    """Resolve a path relative to the folder of the file, inside the root folder."""
+    folder, root = info.context or (Path(), None)
+    return resolve_path(path, folder, root=root, what=str(info.field_name))
+
+
+Location = Annotated[Path, AfterValidator(_resolve)]
 Text = Annotated[str, Field(strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
 Name = Annotated[str, Field(strict=True, min_length=1)]
@@ -39,7 +55,7 @@ class Head(Section):
 class DataTable(Section):
     """``[data]``: the rows and the target."""
 
-    path: Path = Field(description="CSV, Parquet or .npy file, relative to the run file.")
+    path: Location = Field(description="CSV, Parquet or .npy file, relative to the run file.")
     target: Name = Field(description="Column to predict.")
     task: Literal["auto", "classification", "regression"] = Field(
         "auto", description="auto: classification for text, booleans and few integers."
@@ -47,7 +63,7 @@ class DataTable(Section):
     weights: Name | None = Field(None, description="Column of row weights.")
     drop: tuple[Name, ...] = Field((), description="Columns to leave out.")
     test_fraction: Share = Field(0.2, description="Share of the rows held out for scoring.")
-    test: Path | None = Field(None, description="File of held-out rows, in place of a share.")
+    test: Location | None = Field(None, description="File of held-out rows, in place of a share.")
     storage: Literal["memory", "disk"] = Field(
         "memory", description="disk: read the rows in chunks, never all into memory."
     )
@@ -56,7 +72,7 @@ class DataTable(Section):
 class OutputTable(Section):
     """``[output]``: the folder of the run and the files to write."""
 
-    folder: Path = Field(description="Folder of the run, relative to the run file.")
+    folder: Location = Field(description="Folder of the run, relative to the run file.")
     draws: Flag = Field(True, description="Write the posterior draws: posterior.nc.")
     report: Flag = Field(True, description="Write report.html.")
     predictions: Flag = Field(True, description="Write predictions of the held-out rows.")
@@ -73,19 +89,9 @@ Checked = TypeVar("Checked", bound=Section)
 
 @dataclass(frozen=True)
 class Setting:
-    """One value, and where it was written.
+    """One value with its origin, such as ``"run.toml [model]"``, ``"card 'svi'"``, ``"--set"``.
 
-    Parameters
-    ----------
-    origin : str
-        Place that messages name: ``"run.toml [model]"``, ``"card 'svi'"``, ``"--set"``.
-    table : str
-        Table of the run file; empty for the keys above all tables.
-    key : str
-    value : object
-        As TOML has it.
-    task : str, optional
-        The only task that the value is for.
+    The table is empty for keys above all tables; a value with a task is for this task only.
     """
 
     origin: str = field(compare=False)
@@ -96,24 +102,21 @@ class Setting:
 
 
 def file_settings(parts: Mapping[str, Any], source: str) -> Iterator[Setting]:
-    """Yield the settings of a run file.
-
-    Raises
-    ------
-    InputError
-        If a key above all tables is unknown, or a table is something else.
-    """
+    """Yield the settings of a run file, or raise InputError if a table or top key is unknown."""
     for name, value in parts.items():
-        if name not in TABLES:
-            if name not in keys_of(""):
-                raise InputError(f"{source}: {_wrong_top(name, value)}")
+        if name in keys_of(""):
             yield Setting(source, "", name, value)
-        elif not isinstance(value, Mapping):
-            raise InputError(
-                f"{source}: {name} must be a table, [{name}], got {abbreviated(value)}."
-            )
-        else:
+        elif name in TABLES and isinstance(value, Mapping):
             yield from table_settings(value, f"{source} [{name}]", name).values()
+        elif name in TABLES:
+            shown = abbreviated(value)
+            raise InputError(f"{source}: {name} must be a table, [{name}], got {shown}.")
+        else:
+            known = [*keys_of(""), *(f"[{table}]" for table in TABLES)]
+            if isinstance(value, Mapping):
+                end = nearest_match(f"[{name}]", known)
+                raise InputError(f"{source}: no table is named [{name}]{end}")
+            raise InputError(f"{source}: {wrong_key('', name, known, 'no key is named')}")
 
 
 def table_settings(values: Mapping[str, Any], origin: str, table: str) -> dict[str, Setting]:
@@ -122,23 +125,12 @@ def table_settings(values: Mapping[str, Any], origin: str, table: str) -> dict[s
 
 
 def card_settings(card: Card, table: str | None = None) -> Iterator[Setting]:
-    """Yield the settings of a card, those of single tasks last.
-
-    Parameters
-    ----------
-    card : Card
-    table : str, optional
-        Table of all values; by default the table of each parameter.
-
-    Raises
-    ------
-    InputError
-        If a parameter of no table is set, and ``table`` is not given.
-    """
-    origin = f"card {card.name!r}"
+    """Yield the settings of a card, of one table or of the table of each parameter."""
+    fitting = trees_by_parameter()["inference"]
     for task, values in [(None, card.values), *card.by_task.items()]:
         for key, value in values.items():
-            yield Setting(origin, table or find_key(key, origin)[0], key, value, task)
+            home = table or ("inference" if key in fitting else "model")
+            yield Setting(f"card {card.name!r}", home, key, value, task)
 
 
 def keys_of(table: str) -> tuple[str, ...]:
@@ -149,89 +141,70 @@ def keys_of(table: str) -> tuple[str, ...]:
 
 
 def find_key(name: str, origin: str = "--set") -> tuple[str, str]:
-    """Return the table and the key of ``"table.key"``, or of ``"key"`` if it is unambiguous.
-
-    Raises
-    ------
-    InputError
-        If no table has such a key, or two have it.
-    """
+    """Return the table and the key of ``"table.key"``, or of a ``"key"`` that one table has."""
     table, dot, key = name.rpartition(".")
-    if dot:
-        if table not in TABLES:
-            raise InputError(f"{origin}: no table is named {table!r}{nearest_match(table, TABLES)}")
-        if key not in keys_of(table):
-            raise InputError(f"{origin}: {wrong_key(table, key)}")
-        return table, key
-    found = _tables_with(key)
-    if len(found) > 1:
-        which = " or ".join(f"{each}.{key}" for each in found)
-        raise InputError(f"{origin}: {key!r} is a key of several tables; write {which}.")
-    if not found:
-        known = {key for table in ("", *TABLES) for key in keys_of(table)}
-        reason = _set_by_run(key) or f"no key is named {key!r}{nearest_match(key, known)}"
+    if dot and table not in TABLES:
+        raise InputError(f"{origin}: no table is named {table!r}{nearest_match(table, TABLES)}")
+    homes = _tables_with(key)
+    if dot and table not in homes:
+        reason = wrong_key(table, key, keys_of(table), f"[{table}] has no key")
         raise InputError(f"{origin}: {reason}")
-    return found[0], key
+    if not homes:
+        known = {key for table in ("", *TABLES) for key in keys_of(table)}
+        raise InputError(f"{origin}: {wrong_key('', key, known, 'no key is named')}")
+    if not dot and len(homes) > 1:
+        which = " or ".join(f"{each}.{key}" for each in homes)
+        raise InputError(f"{origin}: {key!r} is a key of several tables; write {which}.")
+    return table if dot else homes[0], key
 
 
-def wrong_key(table: str, key: str, known: Collection[str] = (), owner: str = "") -> str:
-    """Say why a table has no such key, and what to do.
-
-    Parameters
-    ----------
-    table, key : str
-    known : collection of str
-        Valid names, by default the keys of the table.
-    owner : str
-        What has no such key, by default the table.
-    """
-    homes = [each for each in _tables_with(key) if each != table and table in TABLES]
-    if reason := _set_by_run(key):
-        return reason
+def wrong_key(table: str, key: str, known: Collection[str], start: str) -> str:
+    """Explain an unknown key of a table: by its own table, or by the nearest ``known`` name."""
+    homes = [home for home in _tables_with(key) if table in ("", *TABLES)]
+    if key in RUN_KEYS:
+        return f"{key!r} is set by the run itself; {RUN_KEYS[key]}."
     if homes:
         place = f"in [{homes[0]}]" if homes[0] else "above all tables"
-        return f"{key!r} belongs {place}, not in [{table}]; move it there."
-    owner = owner or f"[{table}] has no key"
-    return f"{owner} {key!r}{nearest_match(key, known or keys_of(table))}"
+        return f"{key!r} belongs {place}; move it there."
+    return f"{start} {key!r}{nearest_match(key, known)}"
 
 
-def check_section(section: type[Checked], settings: Mapping[str, Setting], place: str) -> Checked:
-    """Validate the settings of a table, given by key.
+def check_section(
+    section: type[Checked],
+    settings: Mapping[str, Setting],
+    where: Path,
+    root: str | Path | None,
+    table: str = "",
+) -> Checked:
+    """Validate the settings of a table by key, or raise InputError with the origin of a setting.
 
-    Raises
-    ------
-    InputError
-        If a key is unknown or missing, or a value is invalid. The message begins with the origin
-        of the setting; with ``place`` if there is none.
+    Paths are relative to the file ``where`` and inside ``root``; the message about a missing key
+    names the ``table``.
     """
+    content = {key: one.value for key, one in settings.items()}
     try:
-        return section.model_validate({key: one.value for key, one in settings.items()})
+        return section.model_validate(content, context=(where.parent, root))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = str(first["loc"][0])
-        if first["type"] == "missing":
+        errors = error.errors(include_url=False)
+        first = min(errors, key=lambda one: one["type"] == "missing")
+        key, kind = str(first["loc"][0]), first["type"]
+        if kind == "missing":
+            place = f"{where.name} [{table}]" if table else where.name
             raise InputError(f"{place} has no {key}; add a line {key} = ...") from error
         one = settings[key]
-        if first["type"] == "extra_forbidden":
+        if kind == "extra_forbidden":
             reason = wrong_key(one.table, key, section.model_fields, "unknown key")
+        elif kind == "value_error":
+            reason = str(first["ctx"]["error"])
         else:
             reason = f"{key} {_reworded(first['msg'])}, got {abbreviated(one.value)}."
         raise InputError(f"{one.origin}: {reason}") from error
 
 
 def check_parameters(settings: Iterable[Setting], tree: str, task: str) -> dict[str, Any]:
-    """Return the parameters of a tree, with the settings in place of its defaults.
+    """Return the parameters of a tree, with settings in place of its defaults; later ones win.
 
-    Parameters
-    ----------
-    settings : iterable of Setting
-        Settings of ``[model]`` and ``[inference]``; later ones win.
-    tree, task : str
-
-    Raises
-    ------
-    InputError
-        If a key is not a parameter of the tree, or of another table, or a value is invalid.
+    If a tree cannot take a setting, the InputError names the origin of the setting.
     """
     given = {(one.table, one.key): one for one in settings if one.task in (None, task)}
     try:
@@ -267,46 +240,31 @@ def _validate(settings: Iterable[Setting], tree: str, task: str) -> None:
 
 
 def _reason(setting: Setting, tree: str, task: str) -> str:
-    """Say why a tree cannot take a setting, and what to do."""
+    """Explain why a tree cannot take a setting, and say what to do."""
     own, table, key = tree_parameters(tree, task), setting.table, setting.key
-    shown = abbreviated(setting.value)
     if key in own and own[key].group == table:
-        if key in TREES[tree].fixed:
-            always = f"{key} of tree {tree!r} is always {TREES[tree].fixed[key]!r}"
-            return f"{key} = {shown}, but {always}; name another tree."
-        return f"{key} must be {own[key].expected_in_file}, got {shown}."
+        fixed = key in TREES[tree].fixed
+        of_tree, remedy = (f" of tree {tree!r}", "; name another tree") if fixed else ("", "")
+        expected, shown = own[key].expected_in_file, abbreviated(setting.value)
+        return f"{key}{of_tree} must be {expected}, got {shown}{remedy}."
     others = trees_by_parameter()[table].get(key)
     if others is None:
         return wrong_key(table, key, own, f"tree {tree!r} has no parameter")
     if tree in others:
         return f"tree {tree!r} has no parameter {key!r} for {task}; remove it."
     reason = f"tree {tree!r} has no parameter {key!r}, which {', '.join(others)} have; remove it."
-    if table == "model":
-        return reason
-    return f"{reason} Inference cards of {tree!r}: {', '.join(inference_cards(tree, task))}."
+    if table == "inference":
+        reason += f" Inference cards of {tree!r}: {', '.join(inference_cards(tree, task))}."
+    return reason
 
 
 def _reworded(message: str) -> str:
     """Turn a message of pydantic, ``"Input should be ..."``, into ``"must be ..."``."""
     if message.startswith("Input is not a valid path"):
         return "must be a path"
-    return re.sub(r"^\w+ should", "must", message).partition(" after")[0].replace("tuple", "list")
-
-
-def _wrong_top(name: str, value: Any) -> str:
-    """Say why a key or table at the top of a file is unknown, and what to do."""
-    known = [*keys_of(""), *(f"[{table}]" for table in TABLES)]
-    if isinstance(value, Mapping):
-        return f"no table is named [{name}]{nearest_match(f'[{name}]', known)}"
-    homes = _tables_with(name)
-    if homes:
-        return f"{name!r} belongs in [{homes[0]}]; move it there."
-    return f"no key is named {name!r}{nearest_match(name, known)}"
+    words = re.sub(r"^\w+ should", "must", message).partition(" after")[0]
+    return words.replace("tuple", "list").replace("dictionary", "table")
 
 
 def _tables_with(key: str) -> list[str]:
     return [table for table in ("", *TABLES) if key in keys_of(table)]
-
-
-def _set_by_run(key: str) -> str | None:
-    return f"{key!r} is set by the run itself; {RUN_KEYS[key]}." if key in RUN_KEYS else None

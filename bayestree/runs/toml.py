@@ -12,19 +12,7 @@ BARE_WORD = re.compile(r"[A-Za-z_./~][\w./~:+-]*")  # words and paths
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """Read a TOML file.
-
-    Parameters
-    ----------
-    path : Path
-    what : str
-        Kind of file, for error messages: ``"run file"``.
-
-    Raises
-    ------
-    InputError
-        If the file does not exist, is larger than 1 MiB, or is not valid TOML in UTF-8.
-    """
+    """Read a TOML file of at most 1 MiB; messages name the kind of file (``what``)."""
     name = f"{what} {str(path)!r}"
     if not path.is_file():
         raise InputError(f"{name} {'is not a file' if path.exists() else 'does not exist'}.")
@@ -39,13 +27,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 
 
 def read_pair(pair: str) -> tuple[str, Any]:
-    """Split ``NAME=VALUE`` and parse the value as TOML; a bare word is a string.
-
-    Raises
-    ------
-    InputError
-        If the text does not have this form.
-    """
+    """Split ``NAME=VALUE`` and parse the value as TOML; a bare word is a string."""
     name, equals, text = (part.strip() for part in pair.partition("="))
     if not (name and equals and text):
         raise InputError(f"--set {pair!r} does not have the form NAME=VALUE.")

@@ -133,10 +133,10 @@ class TestSets:
         [
             ("max_dept", "--set: no key is named 'max_dept'; did you mean 'max_depth'"),
             ("model.max_dept", r"--set: \[model\] has no key 'max_dept'; did you mean 'max_depth'"),
-            ("inference.max_depth", r"'max_depth' belongs in \[model\], not in \[inference\]"),
+            ("inference.max_depth", r"'max_depth' belongs in \[model\]; move it"),
             ("card", "'card' is a key of several tables; write model.card or inference.card"),
             ("modl.x", "--set: no table is named 'modl'; did you mean 'model'"),
-            ("data.seed", r"'seed' belongs above all tables, not in \[data\]; move it"),
+            ("data.seed", r"'seed' belongs above all tables; move it"),
             ("model.random_state", "'random_state' is set by the run itself; set 'seed' instead"),
         ],
     )
@@ -162,7 +162,7 @@ REFUSED = [
     ),
     (
         {"data": BASE["data"] | {"max_depth": 3}},
-        r"'max_depth' belongs in \[model\], not in \[data\]",
+        r"'max_depth' belongs in \[model\]; move it",
     ),
     ({"dat": {}}, r"run.toml: no table is named \[dat\]; did you mean '\[data\]'"),
     ({"sed": 3}, "no key is named 'sed'; did you mean 'seed'"),
@@ -174,10 +174,10 @@ REFUSED = [
         {"model": {"max_dept": 3}},
         r"\[model\]: tree 'cpt' has no parameter 'max_dept'; did you mean",
     ),
-    ({"model": {"epochs": 3}}, r"\[model\]: 'epochs' belongs in \[inference\], not in \[model\]"),
-    ({"inference": {"prior": "flat"}}, r"'prior' belongs in \[model\], not in \[inference\]"),
-    ({"inference": {"tree": "cpt"}}, r"'tree' belongs in \[model\], not in \[inference\]"),
-    ({"model": {"seed": 3}}, r"'seed' belongs above all tables, not in \[model\]"),
+    ({"model": {"epochs": 3}}, r"\[model\]: 'epochs' belongs in \[inference\]; move it"),
+    ({"inference": {"prior": "flat"}}, r"\[inference\]: 'prior' belongs in \[model\]; move it"),
+    ({"inference": {"tree": "cpt"}}, r"\[inference\]: 'tree' belongs in \[model\]; move it"),
+    ({"model": {"seed": 3}}, r"\[model\]: 'seed' belongs above all tables; move it"),
     ({"model": {"max_depth": "3"}}, "max_depth must be an integer of 0 or more, got '3'"),
     ({"model": {"max_depth": True}}, "max_depth must be an integer .*, got True"),
     ({"model": {"max_depth": 2**40}}, "max_depth must be .*, got 1099511627776"),
@@ -204,7 +204,7 @@ REFUSED = [
     ),
     (
         {"model": {"tree": "cpt-k1", "n_experts": 3}},
-        "n_experts of tree 'cpt-k1' is always 1; name another tree",
+        "n_experts of tree 'cpt-k1' must be 1, got 3; name another tree",
     ),
     (
         {"model": {"tree": "wodt", "n_experts": 3}},

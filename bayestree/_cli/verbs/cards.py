@@ -106,11 +106,11 @@ def copy(
         bayestree cards copy cpt wide.toml
     """
     with clear_errors():
-        from bayestree.runs.cards import copy_card, find_any
+        from bayestree.runs.cards import find_any
 
         found = find_any(card)
         path = to or Path(f"{Path(found.name).stem}.toml")
-        copy_card(found, path, force=force)
+        _write(path, found.text, force=force)
         print(f"copied to {path}")
 
 
@@ -176,9 +176,7 @@ def schema(
     line of the run file.
     """
     with clear_errors():
-        from bayestree._utils.write import write_whole
         from bayestree.runs.json_schema import card_schema, run_schema, sweep_schema
-        from bayestree.runs.paths import check_output
 
         makers: dict[SchemaOption, Callable[[], dict[str, Any]]] = {
             SchemaOption.run: run_schema,
@@ -190,8 +188,15 @@ def schema(
         if out is None:
             print(text)
         else:
-            check_output(out, force=True)
-            write_whole(out, f"{text}\n")
+            _write(out, f"{text}\n", force=True)
+
+
+def _write(path: Path, text: str, *, force: bool) -> None:
+    from bayestree._utils.write import write_whole
+    from bayestree.runs.paths import check_output
+
+    check_output(path, force=force)
+    write_whole(path, text)
 
 
 def _wrapper(indent: int) -> textwrap.TextWrapper:

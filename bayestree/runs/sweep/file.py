@@ -9,12 +9,12 @@ import tomli_w
 from pydantic import Field, TypeAdapter, ValidationError
 
 from bayestree._utils.parameters import LARGEST
-from bayestree._utils.wording import nearest_match
 from bayestree._utils.write import write_whole
 from bayestree.runs.parameters import TABLES
 from bayestree.runs.paths import relative_path, resolve_path
 from bayestree.runs.schema import RunFile
 from bayestree.runs.settings import (
+    Location,
     Name,
     Section,
     Seed,
@@ -39,16 +39,18 @@ MORE = ("accuracy", "r2")
 
 
 class SweepHead(Section):
-    """The keys above all tables."""
+    """The keys and tables of a sweep file."""
 
     title: Text = Field("", description="Question that the sweep answers.")
-    run: Path = Field(description="Run file whose parameters are varied.")
+    run: Location = Field(description="Run file whose parameters are varied.")
+    sweep: dict[str, Any] = Field({}, description="Points, scores and folder of the results.")
+    vary: dict[str, Any] = Field({}, description="Values to try.")
 
 
 class SweepTable(Section):
     """``[sweep]``: the points, their scores, and the folder of the results."""
 
-    folder: Path = Field(description="Folder of the results, relative to the sweep file.")
+    folder: Location = Field(description="Folder of the results, relative to the sweep file.")
     method: Literal["grid", "random"] = Field(
         "grid", description="All combinations of the values, or random ones."
     )
@@ -123,32 +125,22 @@ class SweepFile:
         InputError
             With the table, the key, its value and the remedy.
         """
-        path, home = Path(where), None if root is None else Path(root)
-        head, tables = dict(parts), {}
-        for name in ("sweep", "vary"):
-            tables[name] = head.pop(name, {})
-            if not isinstance(tables[name], Mapping):
-                value = abbreviated(tables[name])
-                raise InputError(f"{path.name}: {name} must be a table, [{name}], got {value}.")
-        for name in head.keys() - SweepHead.model_fields.keys():
-            end = nearest_match(name, [*SweepHead.model_fields, *tables])
-            raise InputError(f"{path.name}: no key is named {name!r}{end}")
-        found = check_section(SweepHead, table_settings(head, path.name, ""), path.name)
-        sweep = _sweep(tables["sweep"], path, home)
-        vary = _vary(tables["vary"], f"{path.name} [vary]")
+        path = Path(where)
+        head = check_section(SweepHead, table_settings(parts, path.name, "sweep"), path, root)
+        sweep = _sweep(head.sweep, path, root)
+        vary = _vary(head.vary, f"{path.name} [vary]")
         if sweep.points is None:
             settings = grid(vary, path.name)
         else:
             settings = random(vary, sweep.points, sweep.search_seed, path.name)
-        run = resolve_path(found.run, path.parent, root=home, what=f"{path.name}: run")
-        content = read_toml(run, "run file")
+        content = read_toml(head.run, "run file")
         files = [
             RunFile.from_parts(
-                content, run, sets=one.items(), source=f"{path.name} [vary]", root=home
+                content, head.run, sets=one.items(), source=f"{path.name} [vary]", root=root
             )
             for one in settings
         ]
-        return cls(found.title, run, sweep, vary, settings, files)
+        return cls(head.title, head.run, sweep, vary, settings, files)
 
     @property
     def seeds(self) -> list[int]:
@@ -199,15 +191,14 @@ def read_sweep(path: str | Path, *, root: str | Path | None = None) -> SweepFile
     InputError
         If a file cannot be read, a key is unknown, or a setting is not a valid run.
     """
-    home = None if root is None else Path(root)
-    source = resolve_path(path, Path.cwd(), root=home, what="sweep file")
-    return SweepFile.from_parts(read_toml(source, "sweep file"), source, root=home)
+    where = resolve_path(path, Path.cwd(), root=root, what="sweep file")
+    return SweepFile.from_parts(read_toml(where, "sweep file"), where, root=root)
 
 
-def _sweep(values: Mapping[str, Any], source: Path, root: Path | None) -> SweepTable:
+def _sweep(values: Mapping[str, Any], source: Path, root: str | Path | None) -> SweepTable:
     at = f"{source.name} [sweep]"
     values = {"folder": str(Path("results") / source.stem), **values}
-    table = check_section(SweepTable, table_settings(values, at, "sweep"), at)
+    table = check_section(SweepTable, table_settings(values, at, "sweep"), source, root)
     if (table.points is None) == (table.method == "random"):
         raise InputError(f'{at}: points needs method = "random", which needs points.')
     if table.folds == 1:
@@ -216,8 +207,7 @@ def _sweep(values: Mapping[str, Any], source: Path, root: Path | None) -> SweepT
         raise InputError(f"{at}: n_jobs must be 1 or more, or -1 for all cores, got 0.")
     if table.seeds is not None and len(set(table.seeds)) < len(table.seeds):
         raise InputError(f"{at}: seeds contains a duplicate; remove it.")
-    folder = resolve_path(table.folder, source.parent, root=root, what=f"{at}: folder")
-    return table.model_copy(update={"folder": folder})
+    return table
 
 
 def _vary(values: Mapping[str, Any], at: str) -> dict[str, list[Any] | Range]:
