@@ -57,13 +57,16 @@ def cards(kind: Kind | None = None) -> list[Card]:
 
 
 def find_card(
-    name: str, kind: Kind, *, folder: Path = Path(), root: str | Path | None = None, where: str = ""
+    name: Any, kind: Kind, *, folder: Path = Path(), root: str | Path | None = None, where: str = ""
 ) -> Card:
     """Return a card of the package by its name, or any card by its path.
 
     Text that contains a folder or ends in ``.toml`` is a path, relative to ``folder`` and inside
     ``root``. ``where`` begins the message of an InputError if there is no such card.
     """
+    if not isinstance(name, str | Path):
+        raise InputError(f"{where}card must be a name or a path, got {abbreviated(name)}.")
+    name = str(name)
     if name.endswith(".toml") or Path(name).name != name:
         path = resolve_path(name, folder, root=root, what=f"{where}card")
         return read_card(path, kind, name=name)

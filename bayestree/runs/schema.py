@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from bayestree._utils.wording import nearest_match
 from bayestree._utils.write import write_whole
-from bayestree.runs.cards import Card, Kind, find_any, find_card
+from bayestree.runs.cards import Card, find_any, find_card
 from bayestree.runs.parameters import TABLES, estimator_of, tree_parameters
 from bayestree.runs.paths import check_links, relative_path, resolve_path
 from bayestree.runs.settings import (
@@ -109,12 +109,13 @@ class RunFile(Head):
         parameters = [one for card in cards for one in card_settings(card)]
         trees = [(f"card {card.name!r}", card.tree) for card in cards]
         for kind in TABLES:
-            if (kind, "card") in last:
-                card = _card(last[kind, "card"], kind, where, root)
+            if one := last.get((kind, "card")):
+                start = f"{one.origin}: "
+                card = find_card(one.value, kind, folder=where.parent, root=root, where=start)
                 trees.append((f"card {card.name!r}", card.tree))
                 parameters += card_settings(card, kind)
-        if ("model", "tree") in last:
-            trees.append((last["model", "tree"].origin, last["model", "tree"].value))
+        if one := last.get(("model", "tree")):
+            trees.append((one.origin, one.value))
         parameters += [
             one for one in settings if one.table in TABLES and one.key not in CARD_KEYS[one.table]
         ]
@@ -303,14 +304,6 @@ def one_tree(named: Mapping[str, Any]) -> str:
         each = " and ".join(f"{origin} names {name!r}" for origin, name in named.items())
         raise InputError(f"two trees at once: {each}; remove one.")
     return next(iter(named.values()), DEFAULT_TREE)
-
-
-def _card(setting: Setting, kind: Kind, where: Path, root: str | Path | None) -> Card:
-    if not isinstance(setting.value, str | Path):
-        value = abbreviated(setting.value)
-        raise InputError(f"{setting.origin}: card must be a name or a path, got {value}.")
-    name, start = str(setting.value), f"{setting.origin}: "
-    return find_card(name, kind, folder=where.parent, root=root, where=start)
 
 
 def _data(settings: Sequence[Setting], where: Path, root: str | Path | None) -> DataTable:
