@@ -7,16 +7,16 @@ import pytest
 from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 
 from bayestree._utils.parameters import (
-    INFERENCE,
-    MODEL,
-    RUN,
     ClassWeights,
     Count,
+    Inference,
+    Model,
     NonNegative,
     NonNegativeOrInf,
     ParameterError,
     Positive,
     Probability,
+    Run,
     Seed,
     Shape,
     Share,
@@ -31,10 +31,6 @@ class Net:
     """An object that no file can hold."""
 
 
-def about(text):
-    return Field(description=text)
-
-
 @declare
 class Base:
     """A split.
@@ -46,9 +42,9 @@ class Base:
     weight : float
     """
 
-    depth: Annotated[Count | None, MODEL, about("Maximum depth.")] = None
-    split: Annotated[Literal["linear"] | InstanceOf[Net], MODEL, about("Kind of split.")] = "linear"
-    rate: Annotated[Positive, INFERENCE, about("Learning rate.")] = 0.1
+    depth: Annotated[Count | None, Model("Maximum depth.")] = None
+    split: Annotated[Literal["linear"] | InstanceOf[Net], Model("Kind of split.")] = "linear"
+    rate: Annotated[Positive, Inference("Learning rate.")] = 0.1
 
 
 @declare
@@ -59,7 +55,7 @@ class Derived(Base):
     """
 
     rate = 3.0
-    seed: Annotated[Seed, RUN, about("Seed.")] = None
+    seed: Annotated[Seed, Run("Seed.")] = None
 
 
 def test_signature_groups_and_defaults():
@@ -69,6 +65,19 @@ def test_signature_groups_and_defaults():
     assert (Base().rate, Derived().rate, found["rate"].default) == (0.1, 3.0, 3.0)
     with pytest.raises(TypeError):
         Base(3)
+
+
+def test_a_default_changes_whichever_base_has_the_parameter():
+    @declare
+    class Other:
+        noise: Annotated[Positive, Model("Scale of the noise.")] = 1.0
+
+    @declare
+    class Both(Other, Base):
+        rate = 5.0
+        noise = 2.0
+
+    assert (Both().rate, Both().noise, Both(rate=1.0).rate) == (5.0, 2.0, 1.0)
 
 
 def test_docstring():
@@ -90,7 +99,7 @@ def test_a_class_without_docstring():
     assert empty.__doc__ is None
 
 
-@pytest.mark.parametrize("kind", [int, Annotated[int, MODEL], Annotated[int, about("Text.")]])
+@pytest.mark.parametrize("kind", [int, Annotated[int, "Text."]])
 def test_a_parameter_needs_group_and_description(kind):
     made = declare(type("Made", (), {"__annotations__": {"x": kind}, "x": 1}))
     with pytest.raises(TypeError, match="parameter x needs a group, a description"):
@@ -98,7 +107,7 @@ def test_a_parameter_needs_group_and_description(kind):
 
 
 def parameter(annotation, default=None):
-    fields = {"x": Annotated[annotation, MODEL, about("Text.")]}
+    fields = {"x": Annotated[annotation, Model("Text.")]}
     return parameters_of(declare(type("Made", (), {"__annotations__": fields, "x": default})))["x"]
 
 
@@ -171,7 +180,7 @@ def test_no_type_for_files():
         (Literal["b", "a"], "'b' or 'a'", '"b" or "a"'),
         (bool, "True or False", "true or false"),
         (Literal["x"] | InstanceOf[Net], "'x', or a Net", '"x"'),
-        (Shape, "(height, width), integers of 1 or more", "[height, width], integers of 1 or more"),
+        (Shape, "two integers of 1 or more", "[height, width], integers of 1 or more"),
         (
             ClassWeights,
             "a dict of a number of 0 or more for each class",

@@ -9,7 +9,7 @@ A class states each of its parameters once::
         {parameters}
         '''
 
-        n_experts: Annotated[Count, MODEL, Field(description="Maximum number of facets.")] = 8
+        n_experts: Annotated[Count, Model("Maximum number of facets.")] = 8
 
 and everything else follows from the fields: the signature of the constructor, the checks and
 their messages (:func:`check_parameters`), the "Parameters" section of the docstring
@@ -17,11 +17,10 @@ their messages (:func:`check_parameters`), the "Parameters" section of the docst
 """
 
 import textwrap
-from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field, fields
 from dataclasses import Field as DataclassField
 from enum import StrEnum
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from inspect import cleandoc, get_annotations
 from types import NoneType, UnionType
 from typing import (
@@ -38,7 +37,6 @@ from typing import (
 
 import numpy as np
 from pydantic import ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
 
 PLACE = "{parameters}"  # in a docstring, where the section of parameters goes
 WIDTH = 100  # columns of a docstring
@@ -54,6 +52,18 @@ class Group(StrEnum):
     RUN = "run"
 
 
+@dataclass(frozen=True)
+class About:
+    """What the annotation of a field states beside its type: the group, and the description."""
+
+    group: Group
+    description: str
+
+
+Model = partial(About, Group.MODEL)
+Inference = partial(About, Group.INFERENCE)
+Run = partial(About, Group.RUN)
+
 MODEL, INFERENCE, RUN = Group.MODEL, Group.INFERENCE, Group.RUN
 
 Count = Annotated[int, Field(ge=1)]
@@ -63,7 +73,7 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 NonNegativeOrInf = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
-Shape = tuple[Count, Count]
+Shape = tuple[Count, Count]  # height and width of an image
 ClassWeights = dict[Any, NonNegative]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)] | InstanceOf[np.random.RandomState] | None
 
@@ -174,11 +184,13 @@ def declare(cls: Class) -> Class:
         class Forest(Tree):
             max_depth = 10
     """
-    known = getattr(cls, "__dataclass_fields__", {})
+    bases = (vars(base).get("__dataclass_fields__", {}) for base in reversed(cls.__mro__))
+    known = {name: one for fields_of_base in bases for name, one in fields_of_base.items()}
     own = get_annotations(cls)
     changed = {name: known[name].type for name in vars(cls) if name in known and name not in own}
     cls.__annotations__ = own | changed
     made: Any = dataclass(kw_only=True, eq=False, repr=False)(cls)
+    made.__init__.__annotations__ = {}  # unreadable in help(), which has the docstring
     document(made)
     return cast(Class, made)
 
@@ -211,12 +223,19 @@ def check_parameters(instance: Any) -> None:
 def document(cls: type) -> None:
     """Put the "Parameters" section in the place of ``{parameters}`` in the class's docstring."""
     if cls.__doc__ and PLACE in cls.__doc__:
-        cls.__doc__ = cleandoc(cls.__doc__).replace(PLACE, parameters_section(cls))
+        section = f"Parameters\n----------\n{entries(cls)}"
+        cls.__doc__ = cleandoc(cls.__doc__).replace(PLACE, section)
 
 
-def parameters_section(cls: type) -> str:
-    """The "Parameters" section of a NumPy-style docstring."""
-    return "Parameters\n----------\n" + "\n".join(_entries(parameters_of(cls)))
+def entries(cls: type) -> str:
+    """The entries of the "Parameters" section of a NumPy-style docstring."""
+    return "\n".join(
+        f"{name} : {parameter.type_words}\n"
+        + textwrap.indent(
+            textwrap.fill(parameter.description, WIDTH - 4, break_on_hyphens=False), "    "
+        )
+        for name, parameter in parameters_of(cls).items()
+    )
 
 
 def plain(value: Any) -> Any:
@@ -232,16 +251,15 @@ def plain(value: Any) -> Any:
 
 def _parameter(one: "DataclassField[Any]") -> Parameter:
     annotation, *metadata = get_args(one.type) if get_origin(one.type) is Annotated else [one.type]
-    group = next((item for item in metadata if isinstance(item, Group)), None)
-    described = [item.description for item in metadata if isinstance(item, FieldInfo)]
-    if group is None or not any(described) or one.default is MISSING:
+    about = next((item for item in metadata if isinstance(item, About)), None)
+    if about is None or one.default is MISSING:
         raise TypeError(
-            f"parameter {one.name} needs a group, a description and a default: "
-            f"{one.name}: Annotated[type, MODEL, Field(description=...)] = default."
+            f"parameter {one.name} needs a group, a description and a default, such as "
+            f'{one.name}: Annotated[float, Model("Rate of the prior.")] = 1.0.'
         )
     constraints = [c for item in metadata for c in getattr(item, "metadata", ())]
     kind = Annotated[annotation, *constraints] if constraints else annotation
-    return Parameter(one.name, kind, one.default, next(filter(None, described)), group)
+    return Parameter(one.name, kind, one.default, about.description, about.group)
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
@@ -281,8 +299,9 @@ def _words(member: Any, *, in_file: bool) -> str:
     if origin is Literal:
         return " or ".join(_quoted(one) if in_file else repr(one) for one in arguments)
     if origin is tuple:
-        item = _words(arguments[0], in_file=in_file).removeprefix("an ").replace("integer", "")
-        return f"{'[height, width]' if in_file else '(height, width)'}, integers{item}"
+        kind, *bounds_of_each = _words(arguments[0], in_file=in_file).split()[1:]
+        words = " ".join([f"{kind}s", *bounds_of_each])
+        return f"[height, width], {words}" if base == Shape and in_file else f"two {words}"
     if origin is dict:
         values = _words(arguments[1], in_file=in_file)
         return f"{'a table' if in_file else 'a dict'} of {values} for each class"
@@ -332,16 +351,3 @@ def _file_type(member: Any) -> Any:
         bounds["le"] = min(bounds["le"], LARGEST)
     extra = get_args(member)[1:] if get_origin(member) is Annotated else ()
     return Annotated[base, *extra, Field(strict=True, **cast(Any, bounds))]
-
-
-def _entries(parameters: dict[str, Parameter]) -> Iterator[str]:
-    for name, parameter in parameters.items():
-        yield f"{name} : {parameter.type_words}"
-        yield textwrap.fill(
-            parameter.description,
-            WIDTH - 4,
-            initial_indent="    ",
-            subsequent_indent="    ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )

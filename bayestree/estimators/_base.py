@@ -1,7 +1,7 @@
 """What the scikit-learn faces share: checked input, the fit in stages, the fitted results."""
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -42,7 +42,7 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
     min_leaf: int = 1
     min_gain: float = 0.0
     smoothing: float = 0.0
-    dtype: str = "float64"
+    dtype: Literal["float64", "float32"] = "float64"
     device: str = "cpu"
     verbose: Verbose = "auto"
 
@@ -60,7 +60,7 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
         """In which units the fit measures the features."""
         return "standard"
 
-    def _check_combination(self) -> None:
+    def _check_combination(self, model: SoftTree) -> None:
         """Refuse, before any work is done, what the last stage of the fit would refuse."""
         try:
             torch.zeros(1, device=self.device).item()  # "meta" makes tensors, but no numbers
@@ -94,7 +94,8 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
         class_names: tuple[str, ...] = (),
     ) -> Self:
         """Scale, infer, and read off the deterministic tree. y is encoded."""
-        self._check_combination()
+        model = self._model(leaf)
+        self._check_combination(model)
         counted = weights > 0  # a row of weight 0 is no row
         X = X.where(counted) if isinstance(X, FileRows) else X[counted]
         y, weights = y[counted], weights[counted]
@@ -106,7 +107,7 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
         if reduced:
             given = self._data(X, y, counts, self._used)
         with threads_for(self._work(*X.shape)), fitting(self.verbose):
-            found = self._infer(self._model(leaf), given)
+            found = self._infer(model, given)
         self.posterior_ = with_unused_columns(found, self._used, reduced=reduced)
         self._read_off(X, y, weights, data, class_names)
         return self

@@ -1,6 +1,6 @@
 """Trees whose posterior is worth looking at: soft trees, with all diagnostics."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ class BayesianTree(TreeDiagnostics, TreeChecks, BaseTree):
     """A soft tree: its deterministic form, and what its posterior says beside it."""
 
     extend: bool = False
-    prediction: str = "auto"
+    prediction: Literal["auto", "tree", "posterior"] = "auto"
     refine: str | None = None
 
     def _read_off(

@@ -5,27 +5,27 @@ from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
 from bayestree._utils.arrays import FloatArray
+from bayestree._utils.parameters import check_parameters
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._columns import ColumnChoice
 from bayestree.estimators._file_rows import FileRows, checked
+from bayestree.estimators._parameters import Classes
 from bayestree.models import Categorical
 
 
-class LabelledClassifier(ColumnChoice, ClassifierMixin):
+class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
     """Rows with labels in, labels out; a subclass fits (``_fit``) and gives probabilities."""
 
-    class_weight: Any = None
     classes_: NDArray[Any]
     _fit: Callable[..., Any]
     _in_parts: Callable[[], bool]
 
-    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the tree.
 
@@ -42,6 +42,7 @@ class LabelledClassifier(ColumnChoice, ClassifierMixin):
         ValueError
             For missing or infinite values, other shapes, or a single class.
         """
+        check_parameters(self)
         rows, labels = checked(self, X, in_parts=self._in_parts(), y=y)
         check_classification_targets(labels)
         weights = self._row_weights(sample_weight, rows, labels)

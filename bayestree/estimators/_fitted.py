@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.seed import RandomState
+from bayestree._utils.parameters import Seed
 from bayestree.diagnostics.reach import Reach
 from bayestree.estimators._file_rows import FileRows, checked
 from bayestree.estimators._numbers import validated
@@ -33,7 +33,7 @@ class FittedTree:
     tree_: RoutedTree
     posterior_: Posterior
     n_features_in_: int
-    random_state: RandomState
+    random_state: Seed
     validation_fraction: float
     _reach: Reach = cast(Reach, _Unmeasured())  # which a fit of linear experts replaces
     _center: FloatArray

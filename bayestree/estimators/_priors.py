@@ -1,10 +1,7 @@
 """From the parameters of an estimator to its prior on hyperplanes."""
 
 from collections.abc import Sequence
-from numbers import Real
-from typing import Any, Literal
-
-from sklearn.utils._param_validation import Interval, StrOptions
+from typing import Literal
 
 from bayestree.estimators._subsets import check_image
 from bayestree.models import Flat, InverseGammaScale, Laplace, Spatial
@@ -13,16 +10,6 @@ from bayestree.models.priors import HyperplanePrior
 Prior = Literal["inverse-gamma", "laplace", "flat", "spatial"]
 
 INTERCEPT_SCALE = 10.0  # of Laplace: wide on standardised features, and the posterior is proper
-
-CONSTRAINTS: dict[str, list[Any]] = {
-    "prior": [StrOptions({"inverse-gamma", "laplace", "flat", "spatial"})],
-    "scale_shape": [Interval(Real, 0, None, closed="neither")],
-    "shrinkage_shape": [Interval(Real, 0, None, closed="neither")],
-    "shrinkage_rate": [Interval(Real, 0, None, closed="neither")],
-    "l1": [Interval(Real, 0, None, closed="neither")],
-    "spatial": [Interval(Real, 0, None, closed="neither")],
-    "image_shape": [tuple, list, None],
-}
 
 
 def hyperplane_prior(

@@ -4,10 +4,11 @@ from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import RegressorMixin, _fit_context
+from sklearn.base import RegressorMixin
 from sklearn.utils.validation import _check_sample_weight
 
 from bayestree._utils.arrays import FloatArray
+from bayestree._utils.parameters import check_parameters
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._file_rows import FileRows, checked
 from bayestree.estimators._units import TOO_LARGE
@@ -23,7 +24,6 @@ class TreeRegressor(RegressorMixin, BaseTree):
     _y_mean: float
     _y_scale: float
 
-    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the tree.
 
@@ -40,6 +40,7 @@ class TreeRegressor(RegressorMixin, BaseTree):
         ValueError
             For missing or infinite values, or other shapes.
         """
+        check_parameters(self)
         _check_numbers(y)
         rows, target = checked(self, X, in_parts=self._in_parts(), y=y, y_numeric=True)
         target = target.astype(np.float64)

@@ -3,24 +3,10 @@
 import math
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any
 
-from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
-
+from bayestree.estimators._parameters import MaxFeatures
 from bayestree.inference.splitters.feature_subsets import RandomFeatures, RandomPatch
-
-MaxFeatures = Literal["sqrt"] | int | float | None
-
-CONSTRAINTS: dict[str, list[Any]] = {
-    "max_features": [
-        StrOptions({"sqrt"}),
-        Interval(Integral, 1, None, closed="left"),
-        Interval(RealNotInt, 0, 1, closed="right"),
-        None,
-    ],
-    "image_shape": [tuple, list, None],
-    "patch_size": [tuple, list, None],
-}
 
 
 def subset_rule(

@@ -1,24 +1,192 @@
-"""Trees by alternating optimisation (TAO) with the face of scikit-learn."""
+"""Trees by alternating optimisation (TAO) as scikit-learn estimators."""
 
-from numbers import Real
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils._param_validation import Interval, StrOptions
+from pydantic import InstanceOf
+from sklearn.utils import check_random_state
 
-from bayestree._utils.progress import Verbose
-from bayestree._utils.seed import RandomState
-from bayestree.estimators._alternating import BaseAlternatingTree
+from bayestree import baselines, inference
+from bayestree._utils.parameters import (
+    Count,
+    Inference,
+    Model,
+    NonNegative,
+    Positive,
+    declare,
+    parameters_of,
+)
+from bayestree._utils.seed import draw_seed
+from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._file_rows import FileRows
+from bayestree.estimators._parameters import Depth, Precision, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._units import UnitRule
-from bayestree.inference import Data
+from bayestree.inference import Data, Posterior
+from bayestree.inference.tao.alternating import Sweeps
 from bayestree.inference.tao.leaves import LinearLeaves
+from bayestree.inference.unsplit import warn_single_leaf, why_not_grown
+from bayestree.models import FeatureCount, Flat, Laplace, Oblique, SoftTree, named
+from bayestree.models.leaves import Leaf
+from bayestree.models.priors import HyperplanePrior
 from bayestree.tree import Tree
 
+MOST_FEATURES = {"oblique": None, "bivariate": 2, "axis": 1}
+LARGEST_RANDOM = 16  # depth of a complete tree: 65,536 leaves
 
+
+@runtime_checkable
+class HasTree(Protocol):
+    """A fitted estimator of this package."""
+
+    tree_: Tree
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """An estimator as scikit-learn has it."""
+
+    def fit(self, X: Any, y: Any) -> Any: ...
+    def predict(self, X: Any) -> Any: ...
+
+
+@declare
+class BaseAlternatingTree(RandomRun, Precision, Sweeps, Depth, BaseTree):
+    """Start from a tree and optimise its nodes in turn; classifier and regressor add y."""
+
+    max_depth = 6
+
+    split: Annotated[
+        Literal["oblique", "bivariate", "axis"],
+        Model(
+            "Features in each node: all of them, at most two, or one. The last two kinds of split "
+            "are found by exact search."
+        ),
+    ] = "oblique"
+    l1: Annotated[
+        NonNegative,
+        Model(
+            "Penalty lambda, relative to a loss of 1 for each misclassified row, or to the squared "
+            "loss of y in units of its standard deviation: of oblique splits on |w|_1 on the "
+            "scaled features (1/C of liblinear), of the others on each feature that a node uses."
+        ),
+    ] = 0.0
+    pair_cost: Annotated[
+        Positive,
+        Model("Penalty of the two features of a bivariate split, in units of that of one."),
+    ] = 1.2
+    init: Annotated[
+        Literal["cart", "random"] | InstanceOf[Tree] | InstanceOf[Estimator],
+        Inference(
+            "Initial tree: CART, a complete tree of random hyperplanes through medians, or any "
+            "tree with such splits (a Tree or a fitted estimator), whatever its units. In a search "
+            "over parameters give the tree_ of a fitted estimator: copies of the estimator are not "
+            "fitted."
+        ),
+    ] = "cart"
+    min_leaf: Annotated[
+        Count, Model("Minimum number of rows in a leaf of the initial tree from CART.")
+    ] = 1
+    scaling: Annotated[
+        UnitRule,
+        Model(
+            "Units of the features in the fit: each its own standard deviation (but at least a "
+            "sixth of its range), one unit for all, its range, exactly its standard deviation, or "
+            "as they are. 'common' is for features with a common unit: pixels, indicators."
+        ),
+    ] = "standard"
+
+    def _prior(self) -> HyperplanePrior:
+        if self.l1 == 0:
+            return Flat()
+        if self.split == "oblique":
+            return Laplace(self.l1)
+        return FeatureCount(self.l1, self.pair_cost)
+
+    def _model(self, leaf: Leaf) -> SoftTree:
+        split = Oblique(MOST_FEATURES[self.split])
+        return named.alternating(leaf, split=split, prior=self._prior())
+
+    def _unit_rule(self) -> UnitRule:
+        return self.scaling
+
+    def _infer(self, model: SoftTree, data: Data) -> Posterior:
+        start = self._start(data)
+        found = inference.tao(
+            model,
+            data,
+            init=start,
+            leaf_ridge=self._leaf_ridge(),
+            progress=bool(self.verbose),
+            **{name: getattr(self, name) for name in parameters_of(Sweeps)},
+        )
+        if found.model.topology.n_nodes == 0:
+            reason = "no split lowers the loss of the training rows"
+            if start.n_nodes == 0 and isinstance(self.init, str):
+                reason = why_not_grown(data, self._limits())
+            elif start.n_nodes == 0:
+                reason = "init has a single leaf; start from a tree with splits"
+            elif self.l1 > 0:
+                reason += f" by more than its penalty l1={self.l1:g}; lower l1"
+            warn_single_leaf(data.y, self._limits(), reason)
+        return found
+
+    def _leaf_ridge(self) -> float | None:
+        """Penalty of linear leaves, or none for constant ones."""
+        return None
+
+    def _start(self, data: Data) -> Tree:
+        """The tree to begin with, on the scaled features of ``data``."""
+        if not isinstance(self.init, str):
+            return self._given()
+        X, seeds = data.X.numpy(force=True), check_random_state(draw_seed(self.random_state))
+        y, weights = data.y.numpy(force=True), data.weights.numpy(force=True)
+        if self.init == "random":
+            return baselines.random_oblique(
+                X,
+                self.max_depth,
+                weights,
+                max_features=MOST_FEATURES[self.split],
+                random_state=seeds,
+            )
+        return baselines.cart(
+            X,
+            y,
+            weights,
+            max_depth=self.max_depth,
+            min_samples_leaf=self.min_leaf,
+            random_state=seeds,
+        )
+
+    def _given(self) -> Tree:
+        """The tree of ``init``, brought from the units of the data to the scaled features."""
+        given = self.init.tree_ if isinstance(self.init, HasTree) else self.init
+        if not isinstance(given, Tree):
+            raise TypeError(
+                "init must be 'cart', 'random', a Tree, or a fitted estimator of this package with "
+                f"linear splits; got {type(self.init).__name__}. Fit it first; of a tree of "
+                "scikit-learn bayestree.baselines.from_sklearn makes a Tree."
+            )
+        if given.n_features != len(self._center):
+            raise ValueError(
+                f"init is a tree on {given.n_features} features, and X has {len(self._center)}."
+            )
+        # it sees constant columns at their means, and duplicates in the units of their originals
+        scale = np.where(self._source < 0, 1.0, self._scale[self._source])
+        return given.on_scaled(self._center, scale).with_columns(self._source)
+
+    def _check_combination(self, model: SoftTree) -> None:
+        super()._check_combination(model)
+        if self.init == "random" and self.max_depth > LARGEST_RANDOM:
+            raise ValueError(
+                f"init='random' makes a complete tree: max_depth must be {LARGEST_RANDOM} or less, "
+                f"got {self.max_depth}."
+            )
+
+
+@declare
 class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
     """Decision tree whose nodes are optimised in turn for the 0/1 loss of the whole tree (TAO).
 
@@ -28,50 +196,7 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
     better and those that the right one does. With ``l1`` the splits look at few features and the
     tree becomes smaller. Much more accurate than the tree it starts from, and fast.
 
-    Parameters
-    ----------
-    split : {"oblique", "bivariate", "axis"}, default="oblique"
-        All features, at most two, or one in each node. The last two are found by exact search.
-    l1 : float, default=0.0
-        Penalty lambda beside a loss of 1 for each wrong row: of oblique splits for |w|_1 on the
-        scaled features (1/C of liblinear), of the other two for each feature that a node uses.
-    pair_cost : float, default=1.2
-        What two features of a bivariate split cost, in units of one.
-    max_depth : int, default=6
-        Of the start.
-    init : {"cart", "random"}, Tree or fitted estimator, default="cart"
-        The start: CART, a complete tree of random hyperplanes through medians, or any tree with
-        such splits, whatever its units. Inside of a search over parameters give the ``tree_`` of
-        a fitted estimator: copies of the estimator are not fitted.
-    min_leaf : int, default=1
-        Least rows in a leaf of the start from CART.
-    sweeps : int, default=40
-        Most passes over all nodes.
-    patience : int, default=5
-        Passes without a better tree after which to stop.
-    strict : bool, default=False
-        Refuse updates of a node that would raise the objective. By default they are accepted and
-        the best tree seen is taken, which ends lower.
-    ridge : float, default=0.1
-        Penalty on |w|^2 / 2 where ``l1`` is 0, which keeps oblique splits finite.
-    scaling : {"standard", "common", "range", "variance", "none"}, default="standard"
-        Units of the features inside: each its own standard deviation (but no less than a sixth
-        of its range), one unit for all, its range, its standard deviation whatever it is, or as
-        they are. ``"common"`` is for features that share a unit: pixels, indicators.
-    smoothing : float, default=1.0
-        Rows that the Dirichlet prior of each leaf is worth, spread over the classes as the
-        training rows are; with 0 a leaf predicts the shares of its own rows.
-    class_weight : dict or "balanced", optional
-        Factors of the row weights by class.
-    dtype : {"float32", "float64"}, default="float64"
-        Precision of the rows; float32 halves time and memory on wide data.
-    n_jobs : int, optional
-        Threads for the nodes of a depth; -1 for one per core. The tree does not depend on it.
-    random_state : int, RandomState, optional
-        Of the start.
-    verbose : bool or "auto", default="auto"
-        Show progress on a terminal or in a notebook: at once, not at all, or (``"auto"``) where the
-        fit takes more than a second and is not one of several in parallel.
+    {parameters}
 
     Attributes
     ----------
@@ -97,99 +222,15 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
     3
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **BaseAlternatingTree._parameter_constraints,
-        "smoothing": [Interval(Real, 0, None, closed="left")],
-        "class_weight": [dict, StrOptions({"balanced"}), None],
-    }
 
-    def __init__(
-        self,
-        *,
-        split: Literal["oblique", "bivariate", "axis"] = "oblique",
-        l1: float = 0.0,
-        pair_cost: float = 1.2,
-        max_depth: int = 6,
-        init: Any = "cart",
-        min_leaf: int = 1,
-        sweeps: int = 40,
-        patience: int = 5,
-        strict: bool = False,
-        ridge: float = 0.1,
-        scaling: UnitRule = "standard",
-        smoothing: float = 1.0,
-        class_weight: Any = None,
-        dtype: str = "float64",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: Verbose = "auto",
-    ) -> None:
-        self.split = split
-        self.l1 = l1
-        self.pair_cost = pair_cost
-        self.max_depth = max_depth
-        self.init = init
-        self.min_leaf = min_leaf
-        self.sweeps = sweeps
-        self.patience = patience
-        self.strict = strict
-        self.ridge = ridge
-        self.scaling = scaling
-        self.smoothing = smoothing
-        self.class_weight = class_weight
-        self.dtype = dtype
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
-
+@declare
 class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
     """Regression tree whose nodes are optimised in turn for the squared loss of the tree (TAO).
 
-    As :class:`AlternatingTreeClassifier`, with means or linear functions in the leaves. A row
-    counts in a node by what the wrong child would cost it more.
+    Like :class:`AlternatingTreeClassifier`, with means or linear functions in the leaves. In a
+    node, a row is weighted by the additional loss that the wrong child would cause.
 
-    Parameters
-    ----------
-    split : {"oblique", "bivariate", "axis"}, default="oblique"
-        All features, at most two, or one in each node. The last two are found by exact search.
-    l1 : float, default=0.2
-        Penalty lambda beside the squared loss of y in units of its standard deviation: of oblique
-        splits for |w|_1 on the scaled features, of the other two for each feature of a node.
-    pair_cost : float, default=1.2
-        What two features of a bivariate split cost, in units of one.
-    max_depth : int, default=6
-        Of the start.
-    leaf : {"constant", "linear"}, default="constant"
-        What a leaf predicts: a mean, or a ridge regression on all features.
-    leaf_ridge : float, default=1.0
-        Penalty on |slope|^2 of linear leaves, beside the squared loss.
-    init : {"cart", "random"}, Tree or fitted estimator, default="cart"
-        The start: CART, a complete tree of random hyperplanes through medians, or any tree with
-        such splits, whatever its units. Inside of a search over parameters give the ``tree_`` of
-        a fitted estimator: copies of the estimator are not fitted.
-    min_leaf : int, default=10
-        Least rows in a leaf of the start from CART.
-    sweeps : int, default=40
-        Most passes over all nodes.
-    patience : int, default=5
-        Passes without a better tree after which to stop.
-    strict : bool, default=False
-        Refuse updates of a node that would raise the objective. By default they are accepted and
-        the best tree seen is taken.
-    ridge : float, default=0.1
-        Penalty on |w|^2 / 2 where ``l1`` is 0, which keeps oblique splits finite.
-    scaling : {"standard", "common", "range", "variance", "none"}, default="standard"
-        Units of the features inside (see :class:`AlternatingTreeClassifier`).
-    dtype : {"float32", "float64"}, default="float64"
-        Precision of the rows.
-    n_jobs : int, optional
-        Threads for the nodes of a depth; -1 for one per core. The tree does not depend on it.
-    random_state : int, RandomState, optional
-        Of the start.
-    verbose : bool or "auto", default="auto"
-        Show progress on a terminal or in a notebook: at once, not at all, or (``"auto"``) where the
-        fit takes more than a second and is not one of several in parallel.
+    {parameters}
 
     Attributes
     ----------
@@ -210,50 +251,16 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
     4
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **BaseAlternatingTree._parameter_constraints,
-        "leaf": [StrOptions({"constant", "linear"})],
-        "leaf_ridge": [Interval(Real, 0, None, closed="neither")],
-    }
+    l1 = 0.2
+    min_leaf = 10
 
-    def __init__(
-        self,
-        *,
-        split: Literal["oblique", "bivariate", "axis"] = "oblique",
-        l1: float = 0.2,
-        pair_cost: float = 1.2,
-        max_depth: int = 6,
-        leaf: Literal["constant", "linear"] = "constant",
-        leaf_ridge: float = 1.0,
-        init: Any = "cart",
-        min_leaf: int = 10,
-        sweeps: int = 40,
-        patience: int = 5,
-        strict: bool = False,
-        ridge: float = 0.1,
-        scaling: UnitRule = "standard",
-        dtype: str = "float64",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: Verbose = "auto",
-    ) -> None:
-        self.split = split
-        self.l1 = l1
-        self.pair_cost = pair_cost
-        self.max_depth = max_depth
-        self.leaf = leaf
-        self.leaf_ridge = leaf_ridge
-        self.init = init
-        self.min_leaf = min_leaf
-        self.sweeps = sweeps
-        self.patience = patience
-        self.strict = strict
-        self.ridge = ridge
-        self.scaling = scaling
-        self.dtype = dtype
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    leaf: Annotated[
+        Literal["constant", "linear"],
+        Model("Prediction of a leaf: a mean, or a ridge regression on all features."),
+    ] = "constant"
+    leaf_ridge: Annotated[
+        Positive, Model("Penalty on |slope|^2 of linear leaves, added to the squared loss.")
+    ] = 1.0
 
     def _leaf_ridge(self) -> float | None:
         return self.leaf_ridge if self.leaf == "linear" else None

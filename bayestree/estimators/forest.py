@@ -1,31 +1,27 @@
-"""Forests of end-to-end trees with the face of scikit-learn."""
+"""Forests of end-to-end trees as scikit-learn estimators."""
 
 import warnings
 from collections.abc import Iterator, Mapping
-from numbers import Integral, Real
+from dataclasses import field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parallel import Call, in_order
-from bayestree._utils.progress import Track, Verbose, fitting
-from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.parameters import Count, Inference, Model, declare
+from bayestree._utils.progress import Track, fitting
+from bayestree._utils.seed import draw_seed
 from bayestree._utils.threads import threads_for
-from bayestree.estimators._base import DTYPES
 from bayestree.estimators._classifier import LabelledClassifier
 from bayestree.estimators._numbers import validated
-from bayestree.estimators._subsets import CONSTRAINTS as SUBSETS
-from bayestree.estimators._subsets import MaxFeatures
-from bayestree.estimators._units import UnitRule
-from bayestree.estimators.end_to_end import EndToEndTreeClassifier
+from bayestree.estimators.end_to_end import EndToEndTraining, EndToEndTreeClassifier
 from bayestree.inference import Data
 from bayestree.inference.unsplit import SingleLeafWarning, warn_single_leaf, why_not_grown
 from bayestree.models import Categorical
@@ -34,7 +30,8 @@ FINE_TUNING = 3  # times the epochs of a stump (E2EDT, section 3.5)
 OWN = ("n_estimators", "max_features", "refine_epochs", "class_weight", "n_jobs", "random_state")
 
 
-class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
+@declare
+class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, BaseEstimator):
     """Forest of oblique trees, each trained as a whole by EM on all rows.
 
     Hehn, Kooij and Hamprecht, "End-to-End Learning of Decision Trees and Forests" (IJCV, 2020),
@@ -42,43 +39,7 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
     which is what makes the trees differ; the forest predicts the mean of its trees (eq. 20). At
     prediction each tree is deterministic.
 
-    Parameters
-    ----------
-    n_estimators : int, default=10
-        Trees.
-    max_features : {"sqrt"}, int, float or None, default="sqrt"
-        Features that each split may use, drawn at random for it: the square root of their number,
-        so many, such a share of all, or all. Of no account with ``patch_size``.
-    image_shape : (int, int), optional
-        Height and width of the image that the features are, row by row.
-    patch_size : (int, int), optional
-        Each split uses a patch of the image of this height and width, at a random place.
-    max_depth : int, default=10
-        Most splits on a path from the root to a leaf.
-    max_leaves : int, optional
-        Most leaves of a tree.
-    epochs : int, default=20
-        E-steps of each stump.
-    refine_epochs : int, optional
-        E-steps of the whole tree, by default three times as many.
-    steepness, steepness_step, batch_size, learning_rate, attempts, min_rows, min_leaf, min_gain
-        As of :class:`~bayestree.EndToEndTreeClassifier`, whose defaults differ in
-        ``steepness_step`` (0.1 here) and ``min_gain`` (0 here).
-    scaling : {"variance", "standard", "common"}, default="variance"
-        Units of the features inside.
-    smoothing : float, default=1.0
-        Rows that the Dirichlet prior of each leaf is worth, spread over the classes as the
-        training rows are; with 0 a leaf predicts the shares of its own rows.
-    class_weight : dict or "balanced", optional
-        Factors of the row weights by class.
-    dtype : {"float32", "float64"}, default="float64"
-        float32 is twice as fast on wide data.
-    n_jobs : int, optional
-        Trees fitted at once, as joblib has it. The numbers are the same for any.
-    random_state : int, RandomState, optional
-    verbose : bool or "auto", default="auto"
-        Show progress on a terminal or in a notebook: at once, not at all, or (``"auto"``) where the
-        fit takes more than a second and is not one of several in parallel.
+    {parameters}
 
     Attributes
     ----------
@@ -103,80 +64,19 @@ class EndToEndForestClassifier(LabelledClassifier, BaseEstimator):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_estimators": [Interval(Integral, 1, None, closed="left")],
-        **SUBSETS,
-        "max_depth": [Interval(Integral, 0, None, closed="left")],
-        "max_leaves": [Interval(Integral, 1, None, closed="left"), None],
-        "epochs": [Interval(Integral, 1, None, closed="left")],
-        "refine_epochs": [Interval(Integral, 0, None, closed="left"), None],
-        "steepness": [Interval(Real, 0, None, closed="neither")],
-        "steepness_step": [Interval(Real, 0, None, closed="left")],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "attempts": [Interval(Integral, 1, None, closed="left")],
-        "min_rows": [Interval(Real, 0, None, closed="left")],
-        "min_leaf": [Interval(Integral, 1, None, closed="left")],
-        "min_gain": [Interval(Real, 0, None, closed="left")],
-        "scaling": [StrOptions({"variance", "standard", "common"})],
-        "smoothing": [Interval(Real, 0, None, closed="left")],
-        "class_weight": [dict, StrOptions({"balanced"}), None],
-        "dtype": [StrOptions(set(DTYPES))],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-        "verbose": ["boolean", StrOptions({"auto"})],
-    }
+    n_estimators: Annotated[Count, Model("Number of trees.")] = field(default=10, kw_only=False)
+    n_jobs: Annotated[
+        int | None,
+        Inference(
+            "Number of trees fitted in parallel, as in joblib. The numbers do not depend on it."
+        ),
+    ] = None
 
-    def __init__(
-        self,
-        n_estimators: int = 10,
-        *,
-        max_features: MaxFeatures = "sqrt",
-        image_shape: tuple[int, int] | None = None,
-        patch_size: tuple[int, int] | None = None,
-        max_depth: int = 10,
-        max_leaves: int | None = None,
-        epochs: int = 20,
-        refine_epochs: int | None = None,
-        steepness: float = 1.0,
-        steepness_step: float = 0.1,
-        batch_size: int = 1000,
-        learning_rate: float = 0.01,
-        attempts: int = 5,
-        min_rows: float = 2,
-        min_leaf: int = 1,
-        min_gain: float = 0.0,
-        scaling: UnitRule = "variance",
-        smoothing: float = 1.0,
-        class_weight: Any = None,
-        dtype: str = "float64",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: Verbose = "auto",
-    ) -> None:
-        self.n_estimators = n_estimators
-        self.max_features = max_features
-        self.image_shape = image_shape
-        self.patch_size = patch_size
-        self.max_depth = max_depth
-        self.max_leaves = max_leaves
-        self.epochs = epochs
-        self.refine_epochs = refine_epochs
-        self.steepness = steepness
-        self.steepness_step = steepness_step
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.attempts = attempts
-        self.min_rows = min_rows
-        self.min_leaf = min_leaf
-        self.min_gain = min_gain
-        self.scaling = scaling
-        self.smoothing = smoothing
-        self.class_weight = class_weight
-        self.dtype = dtype
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    max_features = "sqrt"
+    max_depth = 10
+    epochs = 20
+    steepness_step = 0.1
+    min_gain = 0.0
 
     def _fit(
         self,

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from bayestree._utils.arrays import FloatArray
-from bayestree.estimators._alternating import BaseAlternatingTree
+from bayestree.estimators.alternating import BaseAlternatingTree
 from bayestree.inference.unsplit import SingleLeafWarning
 from bayestree.tree import Tree
 

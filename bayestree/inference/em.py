@@ -10,108 +10,109 @@ and its ``log_priors``; what the sites hold, a hyperplane or a network, is the s
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bayestree._utils.parameters import Count, Inference, NonNegative, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
 from bayestree.inference.expectation import expectation, slope
 from bayestree.inference.improper import check_differentiable
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.training import at_prior_mean, check_counts, summed
+from bayestree.inference.settings import Stage, as_function
+from bayestree.inference.training import at_prior_mean, summed
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
 
-def em(
-    model: SoftTree,
-    data: Data,
-    *,
-    init: Posterior,
-    epochs: int = 20,
-    steepness: float = 1.0,
-    steepness_step: float = 0.1,
-    batch_size: int = 1000,
-    learning_rate: float = 1e-3,
-    passes: int = 1,
-    keep_zeros: bool = False,
-    callback: Callable[[int, Posterior], object] | None = None,
-    random_state: RandomState = None,
-    progress: bool = False,
-) -> Posterior:
-    """Climb the log-likelihood (plus log prior) of all splits and leaves together.
+@declare
+class Em(Stage):
+    """Settings of expectation-maximisation.
 
-    Parameters
-    ----------
-    model : SoftTree
-        Its topology must be that of ``init``, its likelihood ``"mixture"``.
-    data : Data
-        n rows; the weights count.
-    init : Posterior
-        Where to start: from ``grow``, or any other with the same sites.
-    epochs : int
-        E-steps.
-    steepness : float
-        gamma of the first epoch.
-    steepness_step : float
-        Added to it after each epoch.
-    batch_size : int
-        Rows of a step of Adam.
-    learning_rate : float
-        Of Adam.
-    passes : int
-        Of the minibatches over the rows in an M-step.
-    keep_zeros : bool
-        Coefficients that are 0 in ``init`` stay 0, so that a split keeps to its features.
-    callback : callable, optional
-        Called after each epoch with its number, from 1, and the tree as it then is.
-    random_state : int, RandomState or Generator, optional
-    progress : bool
-
-    Returns
-    -------
-    Posterior
-        One draw, of the last epoch's steepness. ``stats["log_likelihood"]`` holds that of each
-        E-step: of the parameters before the epoch, at the epoch's steepness.
-
-    Raises
-    ------
-    ValueError
-        If ``init`` has another topology, the likelihood is another, the prior has no gradient,
-        or a number is out of range.
+    {parameters}
     """
-    _check(model, init, learning_rate, steepness, steepness_step)
-    check_counts(epochs=epochs, batch_size=batch_size, passes=passes)
-    settings = {
-        "epochs": epochs,
-        "steepness": steepness,
-        "steepness_step": steepness_step,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "passes": passes,
-        "keep_zeros": keep_zeros,
-    }
-    climb = Climb(model, init, data, learning_rate, keep_zeros=keep_zeros)
-    trace: list[float] = []
 
-    def found(gamma: float) -> Posterior:
-        recorded = {"stats": {"log_likelihood": np.array(trace)}, "settings": settings}
-        return Posterior.from_point(model.with_(steepness=gamma), climb.sites(), "em", **recorded)
+    epochs: Annotated[Count, Inference("E-steps.")] = 20
+    steepness: Annotated[Positive, Inference("Steepness gamma in the first epoch.")] = 1.0
+    steepness_step: Annotated[NonNegative, Inference("Increase of gamma after each epoch.")] = 0.1
+    batch_size: Annotated[Count, Inference("Rows in a step of Adam.")] = 1000
+    learning_rate: Annotated[Positive, Inference("Learning rate of Adam.")] = 1e-3
+    passes: Annotated[Count, Inference("Passes of the minibatches over the rows in an M-step.")] = 1
+    keep_zeros: Annotated[
+        bool,
+        Inference(
+            "Coefficients that are 0 in the start stay 0, so that every split keeps to "
+            "its features."
+        ),
+    ] = False
 
-    parts = {"climb": climb, "optimiser": climb.optimiser, "trace": trace}
-    track = Track(range(epochs), "em", show=progress, parts=parts)
-    with seeded(draw_seed(random_state)):
-        for epoch in track:
-            gamma = steepness + epoch * steepness_step
-            trace.append(climb.epoch(gamma, batch_size, passes))
-            track.note(f"log-likelihood {trace[-1]:,.0f}")
-            if callback is not None:
-                callback(epoch + 1, found(gamma))
-    return found(steepness + (epochs - 1) * steepness_step)
+    def fit(
+        self,
+        model: SoftTree,
+        data: Data,
+        *,
+        init: Posterior,
+        callback: Callable[[int, Posterior], object] | None = None,
+        random_state: RandomState = None,
+        progress: bool = False,
+    ) -> Posterior:
+        """Climb the log-likelihood (plus log prior) of all splits and leaves together.
+
+        Parameters
+        ----------
+        model : SoftTree
+            Its topology must be that of ``init``, its likelihood ``"mixture"``.
+        data : Data
+            n rows; the weights count.
+        init : Posterior
+            Where to start: from ``grow``, or any other with the same sites.
+        callback : callable, optional
+            Called after each epoch with its number, from 1, and the present tree.
+        random_state : int, RandomState or Generator, optional
+        progress : bool
+            Show a progress bar.
+        {parameters}
+
+        Returns
+        -------
+        Posterior
+            One draw, of the last epoch's steepness. ``stats["log_likelihood"]`` holds that of
+            each E-step: of the parameters before the epoch, at the epoch's steepness.
+
+        Raises
+        ------
+        ValueError
+            For invalid settings, an ``init`` of another topology, another likelihood, or a prior
+            without a gradient.
+        """
+        self.check(model)
+        _check(model, init)
+        settings = vars(self).copy()
+        climb = Climb(model, init, data, self.learning_rate, keep_zeros=self.keep_zeros)
+        trace: list[float] = []
+
+        def found(gamma: float) -> Posterior:
+            recorded = {"stats": {"log_likelihood": np.array(trace)}, "settings": settings}
+            final = model.with_(steepness=gamma)
+            return Posterior.from_point(final, climb.sites(), "em", **recorded)
+
+        parts = {"climb": climb, "optimiser": climb.optimiser, "trace": trace}
+        track = Track(range(self.epochs), "em", show=progress, parts=parts)
+        with seeded(draw_seed(random_state)):
+            for epoch in track:
+                gamma = self.steepness + epoch * self.steepness_step
+                trace.append(climb.epoch(gamma, self.batch_size, self.passes))
+                track.note(f"log-likelihood {trace[-1]:,.0f}")
+                if callback is not None:
+                    callback(epoch + 1, found(gamma))
+        return found(self.steepness + (self.epochs - 1) * self.steepness_step)
+
+
+em = as_function(Em, "em")
 
 
 class Climb:
@@ -221,9 +222,7 @@ class Climb:
         return sum(others, start=first)
 
 
-def _check(
-    model: SoftTree, init: Posterior, rate: float, steepness: float, steepness_step: float
-) -> None:
+def _check(model: SoftTree, init: Posterior) -> None:
     if init.model.topology != model.topology:
         raise ValueError("init has another topology than model.")
     if model.likelihood != "mixture":
@@ -232,9 +231,3 @@ def _check(
             "model.with_(likelihood='mixture')."
         )
     check_differentiable(model)
-    if not 0 < rate < np.inf:
-        raise ValueError(f"learning_rate must be positive and finite, got {rate}.")
-    if not 0 < steepness < np.inf:
-        raise ValueError(f"steepness must be positive and finite, got {steepness}.")
-    if not 0 <= steepness_step < np.inf:
-        raise ValueError(f"steepness_step must be 0 or more, and finite, got {steepness_step}.")

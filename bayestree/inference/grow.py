@@ -6,17 +6,19 @@ All stumps of a level are one batched problem: V nodes x R restarts x K experts 
 import heapq
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 
+from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree._utils.wording import counted
 from bayestree.inference.data import Data
 from bayestree.inference.growing import GrowingTree, GrowthLimits
 from bayestree.inference.posterior import Posterior
+from bayestree.inference.settings import Stage, as_function
 from bayestree.inference.splitters.protocol import FittedSplit, Splitter
 from bayestree.inference.splitters.stumps import StumpFitter
 from bayestree.inference.training import HARD, additive_parts, check_linear, recalibrated
@@ -28,99 +30,117 @@ Pruning = Callable[[GrowingTree, set[int]], set[int]]
 ELEMENTS = 6_000_000  # numbers in one batch of activations; bounds memory and suits the cache
 
 
-def grow(
-    model: SoftTree,
-    data: Data,
-    *,
-    limits: GrowthLimits | None = None,
-    splitter: Splitter | None = None,
-    order: Literal["level", "best"] = "level",
-    validation: Data | None = None,
-    prune: Pruning | None = None,
-    steps: int = 120,
-    n_restarts: int = 4,
-    rows_per_node: int = 2000,
-    learning_rate: float = 0.15,
-    random_state: RandomState = None,
-    progress: bool = False,
-) -> Posterior:
-    """Grow a tree of stumps, each fitted to the rows that reach it.
+@declare
+class Growth(Stage):
+    """Settings of greedy growth.
 
-    Parameters
-    ----------
-    model : SoftTree
-        Names split, priors and leaves; its topology is replaced by the one found.
-    data : Data
-        n rows; the weights count. Of mapped rows the tree is grown on as many as can be held in
-        memory, and its gains and limits are of these.
-    limits : GrowthLimits, optional
-    splitter : Splitter, optional
-        What fits the splits (see ``bayestree.inference.splitters``); by default its
-        ``StumpFitter`` with the next four settings, which are of no account for another.
-    order : {"level", "best"}
-        Level by level, cut back to ``limits.max_leaves`` at the end; or always the leaf whose
-        split gains most, until there are so many leaves.
-    validation : Data, optional
-        The tree is cut at the depth that predicts these rows best (CPT, section 4.2.1).
-    prune : callable, optional
-        Which of the splits to keep, given the grown tree and the numbers of its split nodes.
-    steps : int
-        Adam steps for each level.
-    n_restarts : int
-        Random starts of each stump, as part of the batch.
-    rows_per_node : int
-        Rows drawn for a stump; redrawn as it is fitted where a node has more.
-    learning_rate : float
-        Relative to the size of a starting hyperplane.
-    random_state : int, RandomState or Generator, optional
-    progress : bool
-
-    Returns
-    -------
-    Posterior
-        One draw: splits at 1/2, and leaves from the rows that reach them.
-
-    Raises
-    ------
-    ValueError
-        If ``order`` is not known.
-    TypeError
-        For splits without hyperplanes and no ``splitter`` for them.
+    {parameters}
     """
-    if order not in ("level", "best"):
-        raise ValueError(f"order must be 'level' or 'best', got {order!r}.")
-    limits = limits or GrowthLimits()
-    settings: dict[str, Any] = {"limits": limits, "order": order}
-    if splitter is None:
-        check_linear(model, data, "StumpFitter, the default splitter,")
-        stumps: dict[str, Any] = {
-            "steps": steps,
-            "n_restarts": n_restarts,
-            "rows_per_node": rows_per_node,
-            "learning_rate": learning_rate,
-        }
-        splitter = StumpFitter(
-            model.split, model.leaf, model.priors.hyperplane, min_leaf=limits.min_leaf, **stumps
-        )
-        settings |= stumps
-    climb = _by_level if order == "level" else _best_first
-    with seeded(draw_seed(random_state)):
-        tree = GrowingTree(model, data.held())
-        climb(tree, splitter, limits, progress=progress)
-    kept = tree.cut(limits.max_leaves)
-    reason = "" if kept else why_not_grown(tree.data, limits, tree.refused)
-    if prune is not None and kept:
-        kept = prune(tree, kept)
-        reason = "pruning merged all leaves; lower its penalty (ccp_alpha)"
-    if validation is not None and kept:
-        kept = _best_depth(tree, kept, validation)
-        reason = (
-            f"the {len(validation.X)} rows held out are predicted best without a split; hold out "
-            "more rows or none (validation_fraction)"
-        )
-    if not kept:
-        warn_single_leaf(data.y, limits, reason)
-    return replace(tree.assemble(kept, "grow"), settings=settings)
+
+    order: Annotated[
+        Literal["level", "best"],
+        Inference(
+            "Grow level by level, and remove the splits of least gain until there are "
+            "max_leaves leaves; or always split the leaf with the largest gain, until there are "
+            "that many."
+        ),
+    ] = "level"
+    steps: Annotated[Count, Inference("Adam steps for each level.")] = 120
+    n_restarts: Annotated[Count, Inference("Random starts of each stump, in the same batch.")] = 4
+    rows_per_node: Annotated[
+        Count,
+        Inference("Rows drawn for a stump; drawn again during its fit where a node has more."),
+    ] = 2000
+    learning_rate: Annotated[
+        Positive,
+        Inference("Learning rate, relative to the size of an initial hyperplane."),
+    ] = 0.15
+
+    @property
+    def default_steepness(self) -> float:
+        return 20.0
+
+    @property
+    def in_chunks(self) -> bool:
+        return True
+
+    def fit(
+        self,
+        model: SoftTree,
+        data: Data,
+        *,
+        limits: GrowthLimits | None = None,
+        splitter: Splitter | None = None,
+        validation: Data | None = None,
+        prune: Pruning | None = None,
+        random_state: RandomState = None,
+        progress: bool = False,
+    ) -> Posterior:
+        """Grow a tree of stumps, each fitted to the rows that reach it.
+
+        Parameters
+        ----------
+        model : SoftTree
+            Specifies split, priors and leaves; its topology is replaced by the one found.
+        data : Data
+            n rows; the weights count. Of mapped rows the tree is grown on as many as can be held
+            in memory, and its gains and limits refer to these.
+        limits : GrowthLimits, optional
+        splitter : Splitter, optional
+            What fits the splits (see ``bayestree.inference.splitters``); by default its
+            ``StumpFitter``, with the last four settings below, which other splitters ignore.
+        validation : Data, optional
+            The tree is cut at the depth that predicts these rows best (CPT, section 4.2.1).
+        prune : callable, optional
+            Which of the splits to keep, given the grown tree and the numbers of its split nodes.
+        random_state : int, RandomState or Generator, optional
+        progress : bool
+            Show a progress bar.
+        {parameters}
+
+        Returns
+        -------
+        Posterior
+            One draw: splits at 1/2, and leaves from the rows that reach them.
+
+        Raises
+        ------
+        ValueError
+            For invalid settings.
+        TypeError
+            For splits without hyperplanes and no ``splitter`` for them.
+        """
+        self.check(model)
+        limits = limits or GrowthLimits()
+        settings: dict[str, Any] = {"limits": limits, "order": self.order}
+        if splitter is None:
+            check_linear(model, data, "StumpFitter, the default splitter,")
+            stumps = {name: value for name, value in vars(self).items() if name != "order"}
+            splitter = StumpFitter(
+                model.split, model.leaf, model.priors.hyperplane, min_leaf=limits.min_leaf, **stumps
+            )
+            settings |= stumps
+        climb = _by_level if self.order == "level" else _best_first
+        with seeded(draw_seed(random_state)):
+            tree = GrowingTree(model, data.held())
+            climb(tree, splitter, limits, progress=progress)
+        kept = tree.cut(limits.max_leaves)
+        reason = "" if kept else why_not_grown(tree.data, limits, tree.refused)
+        if prune is not None and kept:
+            kept = prune(tree, kept)
+            reason = "pruning merged all leaves; lower its penalty (ccp_alpha)"
+        if validation is not None and kept:
+            kept = _best_depth(tree, kept, validation)
+            reason = (
+                f"the {len(validation.X)} rows held out are predicted best without a split; hold "
+                "out more rows or none (validation_fraction)"
+            )
+        if not kept:
+            warn_single_leaf(data.y, limits, reason)
+        return replace(tree.assemble(kept, "grow"), settings=settings)
+
+
+grow = as_function(Growth, "grow")
 
 
 def _by_level(

@@ -1,25 +1,27 @@
 """Maximum a posteriori: joint refinement of all splits and leaves with soft routing."""
 
 import copy
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bayestree import routing
+from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
 from bayestree.inference.improper import check_differentiable
 from bayestree.inference.posterior import Posterior
+from bayestree.inference.settings import Minibatches, Stage, as_function
 from bayestree.inference.training import (
     RunningSums,
     Schedule,
     adam,
     additive_parts,
     at_prior_mean,
-    check_counts,
+    calibrated,
     check_linear,
     default_epochs,
     expert_size,
@@ -30,91 +32,130 @@ from bayestree.models import likelihoods, splits
 from bayestree.models.soft_tree import SoftTree
 
 
-def map(  # noqa: A001 - the name of the method
-    model: SoftTree,
-    data: Data,
-    *,
-    init: Posterior,
-    optimiser: Literal["adam", "lbfgs"] = "adam",
-    epochs: int | None = None,
-    batch_size: int = 500,
-    learning_rate: float = 0.03,
-    steepness: tuple[float, float] = (1.0, 6.0),
-    validation: Data | None = None,
-    patience: int = 10,
-    random_state: RandomState = None,
-    progress: bool = False,
-) -> Posterior:
-    """Climb the log-joint from a grown tree, all nodes and leaves together.
+@declare
+class Map(Minibatches, Stage):
+    """Settings of maximum a posteriori: joint refinement of all splits and leaves.
 
-    Weights are optimised on the log scale, where the gamma prior's density is bounded. Leaves
-    take their conjugate estimate from the soft memberships, kept up to date over the minibatches.
-    The shrinkages b of ``InverseGammaScale`` are held at their prior mean, as in eq. 15: their
-    joint mode with the hyperplanes is a pole at zero.
-
-    Parameters
-    ----------
-    model : SoftTree
-        Its topology must be that of ``init``.
-    data : Data
-    init : Posterior
-        From ``grow``, or any other with the same sites.
-    optimiser : {"adam", "lbfgs"}
-        Minibatches with Adam, or all rows with L-BFGS.
-    epochs : int, optional
-        Passes over the rows, by default 60, but from 1,000 to 10,000 steps; for L-BFGS, rounds
-        of 20 iterations, by default 30.
-    batch_size : int
-        Rows per step of Adam.
-    learning_rate : float
-        Of Adam at its highest, in units of each node's root mean square coefficient.
-    steepness : (float, float)
-        Of the splits at the start and at the end, annealed in between. The result has the last.
-    validation : Data, optional
-        Keep the state that gives these rows the highest likelihood, and stop when it has not
-        risen for ``patience`` epochs (once the annealing is over).
-    patience : int
-    random_state : int, RandomState or Generator, optional
-    progress : bool
-
-    Returns
-    -------
-    Posterior
-        One draw; ``stats["log_joint"]`` holds the objective by epoch.
-
-    Raises
-    ------
-    ValueError
-        If ``init`` has another topology, ``optimiser`` is not known, or the prior on hyperplanes
-        has no gradient.
-    TypeError
-        For splits without hyperplanes.
+    {parameters}
     """
-    if init.model.topology != model.topology:
-        raise ValueError("init has another topology than model.")
-    if optimiser not in ("adam", "lbfgs"):
-        raise ValueError(f"optimiser must be 'adam' or 'lbfgs', got {optimiser!r}.")
-    check_differentiable(model)
-    check_linear(model, data, "map")
-    check_counts(epochs=epochs, batch_size=batch_size, patience=patience)
-    if epochs is None:
-        epochs = default_epochs(len(data.X), batch_size) if optimiser == "adam" else 30
-    settings = {
-        "optimiser": optimiser,
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "steepness": steepness,
-    }
-    climb = _adam if optimiser == "adam" else _lbfgs
-    with seeded(draw_seed(random_state)):
-        point = Point(model, init, data)
-        keep = _Best(point, validation, patience)
-        trace = climb(point, data, settings, keep, progress)
-    point = keep.best or point
-    final = model.with_(steepness=steepness[1])
-    recorded = {"stats": {"log_joint": np.array(trace)}, "settings": settings}
-    return Posterior.from_point(final, point.sites(), "map", **recorded)
+
+    optimiser: Annotated[
+        Literal["adam", "lbfgs"],
+        Inference(
+            "Minibatches with Adam, or all rows with L-BFGS, of which an epoch is a "
+            "round of 20 iterations, by default 30."
+        ),
+    ] = "adam"
+    steepness: Annotated[
+        tuple[Positive, Positive],
+        Inference(
+            "Steepness of the splits at the start and at the end, annealed in "
+            "between. The result has the latter."
+        ),
+    ] = (1.0, 6.0)
+    patience: Annotated[
+        Count,
+        Inference("Epochs without a higher likelihood of the validation rows after which to stop."),
+    ] = 10
+
+    @property
+    def default_steepness(self) -> float:
+        return 20.0
+
+    @property
+    def in_chunks(self) -> bool:
+        return True
+
+    def fit(
+        self,
+        model: SoftTree,
+        data: Data,
+        *,
+        init: Posterior,
+        validation: Data | None = None,
+        random_state: RandomState = None,
+        progress: bool = False,
+    ) -> Posterior:
+        """Climb the log joint density from a grown tree, all nodes and leaves together.
+
+        Weights are optimised on the log scale, where the gamma prior's density is bounded. Leaves
+        take their conjugate estimate from the soft memberships, kept up to date over the
+        minibatches. The shrinkages b of ``InverseGammaScale`` are kept at their prior mean, as in
+        eq. 15: their joint mode with the hyperplanes is a pole at zero.
+
+        Parameters
+        ----------
+        model : SoftTree
+            Its topology must be that of ``init``.
+        data : Data
+            n rows.
+        init : Posterior
+            From ``grow``, or any other with the same sites.
+        validation : Data, optional
+            Keep the state that gives these rows the highest likelihood, and stop when it has not
+            risen for ``patience`` epochs (once the annealing is over).
+        random_state : int, RandomState or Generator, optional
+        progress : bool
+            Show a progress bar.
+        {parameters}
+
+        Returns
+        -------
+        Posterior
+            One draw; ``stats["log_joint"]`` holds the objective by epoch.
+
+        Raises
+        ------
+        ValueError
+            For invalid settings, an ``init`` of another topology, or a prior on hyperplanes
+            without a gradient.
+        TypeError
+            For splits without hyperplanes.
+        """
+        if init.model.topology != model.topology:
+            raise ValueError("init has another topology than model.")
+        self.check(model)
+        check_differentiable(model)
+        check_linear(model, data, "map")
+        batched = self.optimiser == "adam"
+        epochs = default_epochs(len(data.X), self.batch_size) if batched else 30
+        settings = {
+            "optimiser": self.optimiser,
+            "epochs": self.epochs or epochs,
+            "batch_size": self.batch_size,
+            "learning_rate": self.learning_rate,
+            "steepness": self.steepness,
+        }
+        climb = _adam if batched else _lbfgs
+        with seeded(draw_seed(random_state)):
+            point = Point(model, init, data)
+            keep = _Best(point, validation, self.patience)
+            trace = climb(point, data, settings, keep, progress)
+        point = keep.best or point
+        final = model.with_(steepness=self.steepness[1])
+        recorded = {"stats": {"log_joint": np.array(trace)}, "settings": settings}
+        return Posterior.from_point(final, point.sites(), "map", **recorded)
+
+    def run(
+        self,
+        found: Posterior,
+        data: Data,
+        *,
+        validation: Data | None = None,
+        random_state: RandomState = None,
+        progress: bool = False,
+    ) -> Posterior:
+        return self.fit(
+            calibrated(found, data),
+            data,
+            init=found,
+            validation=validation,
+            random_state=random_state,
+            progress=progress,
+        )
+
+
+map = as_function(Map, "map")  # noqa: A001 - the name of the method
 
 
 class Point(nn.Module):

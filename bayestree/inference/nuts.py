@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.parameters import Count, Inference, Probability, Size, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.inference.data import Data
@@ -19,7 +20,7 @@ from bayestree.inference.jumps import Jumps
 from bayestree.inference.metric import Information, Learnt, expert_blocks
 from bayestree.inference.posterior import Arrays, Posterior
 from bayestree.inference.potential import NumpyDensity, TorchDensity, density_of
-from bayestree.inference.training import check_counts
+from bayestree.inference.settings import Stage, as_function
 from bayestree.models.priors import InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 
@@ -30,142 +31,68 @@ ROWS = 1_000  # on which draws are compared
 FIRST_WINDOW, OPENING, CLOSING = 25, 0.15, 0.9  # of the warm-up, as Stan has it
 
 
-def nuts(
-    model: SoftTree,
-    data: Data,
-    *,
-    init: Posterior,
-    n_chains: int = 4,
-    n_warmup: int = 500,
-    n_draws: int = 500,
-    target_acceptance: float = 0.9,
-    max_tree_depth: int = 8,
-    n_refreshes: int = 10,
-    mirror: bool = False,
-    keep_warmup: bool = False,
-    n_jobs: int | None = None,
-    random_state: RandomState = None,
-    progress: bool = False,
-) -> Posterior:
-    """Sample the posterior of a soft tree of given topology.
+@declare
+class Chains:
+    """Settings of samplers that estimators pass on."""
 
-    Each transition has three parts that leave the posterior as it is: the No-U-Turn sampler
-    (Hoffman and Gelman 2014, as Stan runs it) given the shrinkages b, on the log-joint itself with
-    its gradient written out; the shrinkages given the rest, through their scales, whose laws are
-    conjugate; and single experts, proposed afresh from the prior. The second keeps the sampler out
-    of the funnel where b and its coefficients vanish together; the third moves idle experts at
-    once and lets facets be born, where the weights of a gamma process alone would mix slowly.
+    n_chains: Annotated[Count, Inference("Chains of NUTS.")] = 4
+    n_warmup: Annotated[Size, Inference("Transitions on which each chain of NUTS adapts.")] = 500
+    target_acceptance: Annotated[
+        Probability,
+        Inference(
+            "Mean acceptance probability to which NUTS adapts its step size: nearer to "
+            "1, steps are smaller and fewer transitions diverge."
+        ),
+    ] = 0.9
+    n_jobs: Annotated[
+        int | None,
+        Inference(
+            "Processes that share the chains of NUTS, as in joblib; None is one. The "
+            "numbers do not depend on it."
+        ),
+    ] = None
 
-    Parameters
-    ----------
-    model : SoftTree
-        With likelihood ``mixture``, finite steepness and proper priors of the weights; scales of
-        hyperplanes are integrated out. Under an improper prior on hyperplanes the chains tell of
-        the posterior about the start (see Notes).
-    data : Data
-        n rows.
-    init : Posterior
-        Of the same topology. Chains start at draws of it, and the gradients there are the first
-        guess of the mass matrix.
-    n_chains : int
-    n_warmup, n_draws : int
-        Transitions of each chain to adapt on, and kept after that.
-    target_acceptance : float
-        Mean acceptance of the steps that the step size is adapted to.
-    max_tree_depth : int
-        Doublings of a trajectory, at most.
-    n_refreshes : int
-        Experts proposed afresh in each transition; none with other hyperplanes than
-        ``InverseGammaScale``, nor in models with hyper-priors, whose log-density is differentiated
-        automatically and is some six times as slow.
-    mirror : bool
-        Also propose, half as often, to turn a facet round and to swap the branches below. A node
-        of one facet has two modes, inside and outside exchanged; with this the chains move between
-        them, predictions are of all modes, and the sides of a node have no fixed meaning. Of no
-        account where no experts are proposed afresh (see ``n_refreshes``).
-    keep_warmup : bool
-        Keep the warm-up in ``warmup_draws`` and ``warmup_stats``.
-    n_jobs : int, optional
-        Processes, as in joblib; None is one. The numbers do not depend on it.
-    random_state : int, RandomState or Generator, optional
-    progress : bool
-        Draw a progress bar, on a terminal.
 
-    Returns
-    -------
-    Posterior
-        ``stats`` holds, each (chain, draw): ``lp`` (the log-joint of the sites), ``energy``,
-        ``diverging``, ``tree_depth``, ``reached_max_treedepth``, ``n_steps``,
-        ``acceptance_rate``, ``step_size`` and ``refreshed`` (share of such proposals accepted);
-        under an improper prior also ``coefficient_balance`` and its error, of each node.
-        ``point`` is the draw whose predictions are nearest to those of all draws together.
+@declare
+class Nuts(Chains, Stage):
+    """Settings of the No-U-Turn sampler.
 
-    Raises
-    ------
-    ValueError
-        For a start of another topology or with other sites, a tree without a split, plug-in
-        leaves, improper weights, counts below 1 or a target outside (0, 1).
-
-    Warns
-    -----
-    ConvergenceWarning
-        Under an improper prior, for nodes whose coefficients the rows do not hold in place.
-
-    Notes
-    -----
-    The likelihood of a soft tree does not vanish where coefficients go to infinity, so that under
-    ``Flat``, ``Spatial`` and ``Laplace`` without ``intercept_scale`` its posterior is improper.
-    Where the rows tell enough of a split, the mode about the start is cut off from infinity by
-    many nats and chains stay in it; where they do not, the warning says so.
+    {parameters}
     """
-    if init.model.topology != model.topology:
-        raise ValueError("init has another topology than model.")
-    if model.topology.n_nodes == 0:
-        raise ValueError(
-            "The tree has no split: draw the posterior of its leaf by inference.single_leaf."
-        )
-    check_counts(n_chains=n_chains, n_draws=n_draws, max_tree_depth=max_tree_depth)
-    for name, value in {"n_warmup": n_warmup, "n_refreshes": n_refreshes}.items():
-        if value < 0:
-            raise ValueError(f"{name} must be 0 or more, got {value}.")
-    if not 0 < target_acceptance < 1:
-        raise ValueError(f"target_acceptance must lie between 0 and 1, got {target_acceptance}.")
-    settings = Settings(
-        n_warmup, n_draws, target_acceptance, max_tree_depth, n_refreshes, mirror, keep_warmup
-    )
-    check_soft(model)
-    density = density_of(model, data)
-    plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
-    run = _Run(
-        _starts(density, init, n_chains, np.random.default_rng(draw_seed(random_state))),
-        expert_blocks(density.layout),
-    )
-    total = n_warmup + n_draws
-    with Parallel(n_jobs=n_jobs) as pool:
-        track = Track(_segments(total), "nuts", show=progress, parts={"chains": run})
-        for length in track:
-            run.chains = list(
-                pool(
-                    delayed(_advance)(model, plain, chain, settings, length) for chain in run.chains
-                )
-            )
-            track.note(_word(run.chains, settings))
-    found = _posterior(density, plain, run.chains, settings)
-    warn_of_loose(found)
-    return found
 
+    n_draws: Annotated[
+        Count,
+        Inference("Transitions kept of each chain after the warm-up."),
+    ] = 500
+    max_tree_depth: Annotated[Count, Inference("Maximum number of doublings of a trajectory.")] = 8
+    n_refreshes: Annotated[
+        Size,
+        Inference(
+            "Experts proposed afresh in each transition; none with other priors on "
+            "hyperplanes than InverseGammaScale, nor in models with hyper-priors, whose log "
+            "density is differentiated automatically and is about six times as slow."
+        ),
+    ] = 10
+    mirror: Annotated[
+        bool,
+        Inference(
+            "Also propose, half as often, to flip a facet and to swap the branches "
+            "below. A node of one facet has two modes, with inside and outside exchanged; with "
+            "this option the chains move between them, predictions cover all modes, and the "
+            "sides of a node have no fixed meaning. Ignored where no experts are proposed afresh "
+            "(see n_refreshes)."
+        ),
+    ] = False
+    keep_warmup: Annotated[
+        bool,
+        Inference("Keep the warm-up in warmup_draws and warmup_stats."),
+    ] = False
 
-@dataclass(frozen=True)
-class Settings:
-    """Of a run."""
+    in_estimators = {"n_draws": 250}
 
-    n_warmup: int
-    n_draws: int
-    target_acceptance: float
-    max_tree_depth: int
-    n_refreshes: int
-    mirror: bool
-    keep_warmup: bool
+    @property
+    def draws(self) -> tuple[int, int]:
+        return self.n_chains, self.n_draws
 
     @property
     def windows(self) -> list[int]:
@@ -177,6 +104,110 @@ class Settings:
             width *= 2
             ends.append(end)
         return ends
+
+    def fit(
+        self,
+        model: SoftTree,
+        data: Data,
+        *,
+        init: Posterior,
+        random_state: RandomState = None,
+        progress: bool = False,
+    ) -> Posterior:
+        """Sample the posterior of a soft tree of given topology.
+
+        Each transition has three parts that leave the posterior invariant: the No-U-Turn sampler
+        (Hoffman and Gelman 2014, as in Stan) given the shrinkages b, on the log joint density
+        itself with its gradient written out; the shrinkages given the rest, through their scales,
+        whose conditionals are conjugate; and single experts, proposed afresh from the prior. The
+        second keeps the sampler out of the funnel where b and its coefficients vanish together;
+        the third moves idle experts in one step and creates facets, where the weights of a gamma
+        process alone would mix slowly.
+
+        Parameters
+        ----------
+        model : SoftTree
+            With likelihood ``mixture``, finite steepness and proper priors of the weights; scales
+            of hyperplanes are integrated out. Under an improper prior on hyperplanes the chains
+            describe the posterior about the start (see Notes).
+        data : Data
+            n rows.
+        init : Posterior
+            Of the same topology. Chains start at draws of it, and the gradients there are the
+            first guess of the mass matrix.
+        random_state : int, RandomState or Generator, optional
+        progress : bool
+            Show a progress bar.
+        {parameters}
+
+        Returns
+        -------
+        Posterior
+            ``stats`` holds, each (chain, draw): ``lp`` (the log joint density of the sites),
+            ``energy``, ``diverging``, ``tree_depth``, ``reached_max_treedepth``, ``n_steps``,
+            ``acceptance_rate``, ``step_size`` and ``refreshed`` (share of such proposals
+            accepted); under an improper prior also ``coefficient_balance`` and its error, of each
+            node. ``point`` is the draw whose predictions are nearest to those of all draws
+            together.
+
+        Raises
+        ------
+        ValueError
+            For invalid settings, a start of another topology or with other sites, a tree without
+            a split, plug-in leaves, or improper weights.
+
+        Warns
+        -----
+        ConvergenceWarning
+            Under an improper prior, for nodes whose coefficients the rows do not determine.
+
+        Notes
+        -----
+        The likelihood of a soft tree does not vanish where coefficients go to infinity, so that
+        under ``Flat``, ``Spatial`` and ``Laplace`` without ``intercept_scale`` its posterior is
+        improper. Where the rows are informative enough about a split, the mode about the start
+        is separated from infinity by many nats and chains stay in it; otherwise a warning is
+        given.
+        """
+        if init.model.topology != model.topology:
+            raise ValueError("init has another topology than model.")
+        if model.topology.n_nodes == 0:
+            raise ValueError(
+                "The tree has no split: draw the posterior of its leaf by inference.single_leaf."
+            )
+        self.check(model)
+        check_soft(model)
+        density = density_of(model, data)
+        plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
+        rng = np.random.default_rng(draw_seed(random_state))
+        run = _Run(_starts(density, init, self.n_chains, rng), expert_blocks(density.layout))
+        total = self.n_warmup + self.n_draws
+        with Parallel(n_jobs=self.n_jobs) as pool:
+            track = Track(_segments(total), "nuts", show=progress, parts={"chains": run})
+            for length in track:
+                run.chains = list(
+                    pool(
+                        delayed(_advance)(model, plain, chain, self, length) for chain in run.chains
+                    )
+                )
+                track.note(_word(run.chains, self))
+        found = _posterior(density, plain, run.chains, self)
+        warn_of_loose(found)
+        return found
+
+    def run(
+        self,
+        found: Posterior,
+        data: Data,
+        *,
+        validation: Data | None = None,
+        random_state: RandomState = None,
+        progress: bool = False,
+    ) -> Posterior:
+        return self.fit(found.model, data, init=found, random_state=random_state, progress=progress)
+
+
+nuts = as_function(Nuts, "nuts")
 
 
 @dataclass
@@ -265,7 +296,7 @@ def _starts(
     ]
 
 
-def _advance(model: SoftTree, data: Data, chain: Chain, settings: Settings, length: int) -> Chain:
+def _advance(model: SoftTree, data: Data, chain: Chain, settings: Nuts, length: int) -> Chain:
     """Take a chain some transitions further; runs in a process of its own."""
     # Rows are too few for threads, and the other chains have the cores.
     with threadpool_limits(limits=1), np.errstate(over="ignore", invalid="ignore"):
@@ -279,7 +310,7 @@ def _advance(model: SoftTree, data: Data, chain: Chain, settings: Settings, leng
 
 
 def _transition(
-    density: NumpyDensity | TorchDensity, jumps: Jumps | None, chain: Chain, settings: Settings
+    density: NumpyDensity | TorchDensity, jumps: Jumps | None, chain: Chain, settings: Nuts
 ) -> None:
     warm = chain.done < settings.n_warmup
     given = Given(density, chain.position, chain.information)
@@ -320,7 +351,7 @@ def _transition(
 
 
 def _adapt(
-    density: NumpyDensity | TorchDensity, chain: Chain, vector: FloatArray, settings: Settings
+    density: NumpyDensity | TorchDensity, chain: Chain, vector: FloatArray, settings: Nuts
 ) -> None:
     """Learn the scales of the posterior in windows; tune the step size to each."""
     windows = settings.windows
@@ -334,7 +365,7 @@ def _adapt(
         chain.step = None
 
 
-def _word(chains: list[Chain], settings: Settings) -> str:
+def _word(chains: list[Chain], settings: Nuts) -> str:
     """What a progress bar says."""
     if chains[0].done <= settings.n_warmup:
         return "warm-up"
@@ -346,7 +377,7 @@ def _word(chains: list[Chain], settings: Settings) -> str:
 
 
 def _posterior(
-    density: NumpyDensity | TorchDensity, data: Data, chains: list[Chain], settings: Settings
+    density: NumpyDensity | TorchDensity, data: Data, chains: list[Chain], settings: Nuts
 ) -> Posterior:
     model = density.model
     vectors = np.array([chain.vectors for chain in chains])

@@ -2,10 +2,9 @@
 
 import copy
 import inspect
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import pyro
@@ -16,6 +15,7 @@ from pyro.infer import Trace_ELBO, autoguide
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree._utils.wording import counted
@@ -30,11 +30,11 @@ from bayestree.inference.improper import (
     warn_of_loose,
 )
 from bayestree.inference.posterior import Posterior
+from bayestree.inference.settings import Minibatches, Stage, as_function
 from bayestree.inference.training import (
     RunningSums,
     Schedule,
     adam,
-    check_counts,
     check_linear,
     default_epochs,
     leaf_sums,
@@ -50,137 +50,188 @@ POLISH_DRAWS = 64  # on which a polish is judged
 POLISH_RATE, POLISH_SHARE = 0.1, 0.2  # of the learning rate and the epochs, after a search
 
 
-def svi(
-    model: SoftTree,
-    data: Data,
-    *,
-    init: Posterior,
-    guide: str = "polytope",
-    covariance: Literal["diagonal", "expert"] = "diagonal",
-    search_facets: bool = False,
-    epochs: int | None = None,
-    batch_size: int = 500,
-    learning_rate: float = 0.03,
-    steepness: float | None = None,
-    kl_weight: float = 1.0,
-    n_restarts: int = 1,
-    n_draws: int = 50,
-    random_state: RandomState = None,
-    progress: bool = False,
-) -> Posterior:
-    """Fit a variational posterior, started from a point estimate.
+@declare
+class Variational(Minibatches):
+    """Settings of the variational fit that estimators pass on."""
 
-    Parameters
-    ----------
-    model : SoftTree
-        Its topology must be that of ``init``.
-    data : Data
-        n rows.
-    init : Posterior
-        From ``grow`` or ``map``.
-    guide : str
-        ``"polytope"`` is the package's own (see :class:`PolytopeGuide`); any other name is a
-        class of ``pyro.infer.autoguide``.
-    covariance : {"diagonal", "expert"}
-        Of the package's own guide: "expert" has full covariance within each expert.
-    search_facets : bool
-        First search each split for its number of facets, by moves that the ELBO accepts; the
-        joint fit then is a fifth as long, at a tenth of the learning rate, and kept where it
-        raises the ELBO. Needs the package's own guide with ``covariance="expert"`` and
-        ``kl_weight=1``.
-        Nodes that prove needless are removed: the posterior's topology may be smaller.
-    epochs : int, optional
-        Passes over the rows; by default 60, but from 1,000 to 10,000 steps.
-    batch_size : int
-        Rows per step.
-    learning_rate : float
-        Of Adam at its highest, hyperplanes in units of each node's root mean square coefficient;
-        it falls along a cosine.
-    steepness : float, optional
-        Where the steepness of the splits starts; it is annealed to that of ``model``.
-    kl_weight : float
-        Multiplies the divergence from the prior (with the package's own guide that of the
-        splits: the leaves stay conjugate). 1 is the posterior; less is a tempered ("cold") one
-        and is recorded as such.
-    n_restarts : int
-        Fits with different noise, of which the one with the best ELBO is kept.
-    n_draws : int
-        Draws taken from the fitted guide.
-    random_state : int, RandomState or Generator, optional
-    progress : bool
-        Draw progress bars, on a terminal.
+    guide: Annotated[
+        str,
+        Inference(
+            "Family of the variational posterior: 'polytope' is the package's own "
+            "guide (see PolytopeGuide), any other name is a class of pyro.infer.autoguide."
+        ),
+    ] = "polytope"
+    covariance: Annotated[
+        Literal["diagonal", "expert"],
+        Inference(
+            "Covariance of the package's own guide: 'expert' is full within each "
+            "expert, its weight included, and stores (d + 1)^2 numbers per expert."
+        ),
+    ] = "diagonal"
+    search_facets: Annotated[
+        bool,
+        Inference(
+            "Search for the number of facets of every node by moves that add, drop "
+            "and exchange facets and are accepted by the ELBO, with full covariance within each "
+            "expert; the joint fit that follows is a fifth as long, at a tenth of the learning "
+            "rate, and kept if it raises the ELBO. Needs steepness 1. For up to about ten "
+            "features: the cost grows with the square of their number. Nodes that prove "
+            "unnecessary are removed."
+        ),
+    ] = False
+    kl_weight: Annotated[
+        Positive,
+        Inference(
+            "Factor of the divergence from the prior (with the package's own guide, "
+            "that of the splits: the leaves stay conjugate). 1 gives the posterior, less a "
+            "tempered one, which is recorded as such."
+        ),
+    ] = 1.0
+    n_restarts: Annotated[
+        Count,
+        Inference(
+            "Variational fits with different noise, of which the one with the best ELBO is kept."
+        ),
+    ] = 1
 
-    Returns
-    -------
-    Posterior
-        One chain of ``n_draws`` draws; ``stats`` holds ``elbo`` (by epoch; of Pyro's guides the
-        bound that is climbed, tempered or not) and ``final_elbo``, which is untempered, and
-        after a search ``n_facets`` (of each node); ``settings``
-        then holds ``facet_trace``, what was tried. ``log_p`` and ``log_q`` are the log joint
-        density, untempered, and the guide's log-density of each draw, shape (1, n_draws), both
-        of the sites that were drawn: the package's own guide integrates the scales out. Guides
-        that are no density (``AutoDelta``, ``AutoLaplaceApproximation``) have no ``log_q``, and
-        fits to mapped rows no ``log_p``. Under
-        an improper prior ``coefficient_balance`` and its error say of each node whether the rows
-        hold its coefficients in place (-1) or not at all (0).
 
-    Raises
-    ------
-    ValueError
-        For an ``init`` of another topology, a prior without a gradient, infinite steepness, and
-        settings that are not known or do not go together.
-    TypeError
-        For splits without hyperplanes.
+@declare
+class Svi(Variational, Stage):
+    """Settings of stochastic variational inference.
 
-    Warns
-    -----
-    ConvergenceWarning
-        Under an improper prior on hyperplanes (``Flat``, ``Spatial``, ``Laplace`` without
-        ``intercept_scale``), for nodes whose coefficients the rows do not hold in place. The
-        likelihood of a soft tree does not vanish where coefficients go to infinity, so that these
-        posteriors are improper everywhere: what a guide finds is the mode about the start, where
-        there is one.
+    {parameters}
     """
-    if init.model.topology != model.topology:
-        raise ValueError("init has another topology than model.")
-    check_soft(model)
-    check_guide(guide)
-    check_linear(model, data, "svi")
-    check_counts(epochs=epochs, batch_size=batch_size, n_restarts=n_restarts, n_draws=n_draws)
-    if not (math.isfinite(kl_weight) and kl_weight > 0):
-        raise ValueError(f"kl_weight must be positive, got {kl_weight}.")
-    if search_facets and (guide, covariance, kl_weight) != ("polytope", "expert", 1.0):
-        raise ValueError(
-            "search_facets needs guide='polytope', covariance='expert' and kl_weight=1, got "
-            f"{guide!r}, {covariance!r} and {kl_weight}."
-        )
-    if guide != "polytope" and steepness is not None:
-        raise ValueError(
-            f"steepness is annealed by the package's own guide only, got {steepness} with "
-            f"{guide!r}: leave it out, and give the model the steepness that it is to have."
-        )
-    settings = {
-        "guide": guide,
-        "covariance": covariance,
-        "search_facets": search_facets,
-        "epochs": epochs or default_epochs(len(data.X), batch_size),
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "steepness": steepness,
-        "kl_weight": kl_weight,
-    }
-    run = _fit_polytope if guide == "polytope" else _fit_autoguide
-    fits = []
-    generator = check_random_state(draw_seed(random_state))
-    for _ in range(n_restarts):
-        with seeded(draw_seed(generator)):
-            fits.append(run(model, data, init, settings, n_draws, progress))
-    best = max(fits, key=lambda fit: float(fit.stats["final_elbo"]))
-    if not data.mapped:  # each draw would be a pass over the file
-        densities = [log_joint(best.model_of_draws, _on(data, s), data) for s in best.each()]
-        best = replace(best, stats={**best.stats, "log_p": np.array([densities])})
-    warn_of_loose(best)
-    return replace(best, settings=settings | {"n_restarts": n_restarts} | dict(best.settings))
+
+    steepness: Annotated[
+        Positive | None,
+        Inference(
+            "Initial steepness of the splits, annealed to that of the model; by "
+            "default that of the model. For the package's own guide only."
+        ),
+    ] = None
+    n_draws: Annotated[Count, Inference("Draws from the fitted guide.")] = 50
+
+    why_single_leaf = "the search for facets removed every split; fit without search_facets"
+
+    @property
+    def default_steepness(self) -> float:
+        return 1.0 if self.search_facets else 6.0
+
+    @property
+    def in_chunks(self) -> bool:
+        return self.guide == "polytope" and not self.search_facets
+
+    @property
+    def draws(self) -> tuple[int, int]:
+        return 1, self.n_draws
+
+    @classmethod
+    def from_keywords(cls, keywords: Mapping[str, Any]) -> Self:
+        full = {"covariance": "expert"} if keywords.get("search_facets") else {}
+        return super().from_keywords({**keywords, **full})
+
+    def check(self, model: SoftTree) -> None:
+        super().check(model)
+        check_guide(self.guide)
+        if self.guide != "polytope" and self.steepness is not None:
+            raise ValueError(
+                "steepness is annealed by the package's own guide only, got "
+                f"{self.steepness} with {self.guide!r}: leave it out, and give the model the "
+                "final steepness."
+            )
+        search = (self.guide, self.covariance, self.kl_weight) == ("polytope", "expert", 1.0)
+        if self.search_facets and not search:
+            raise ValueError(
+                "search_facets needs guide='polytope', covariance='expert' and kl_weight=1, got "
+                f"{self.guide!r}, {self.covariance!r} and {self.kl_weight}."
+            )
+
+    def fit(
+        self,
+        model: SoftTree,
+        data: Data,
+        *,
+        init: Posterior,
+        random_state: RandomState = None,
+        progress: bool = False,
+    ) -> Posterior:
+        """Fit a variational posterior, started from a point estimate.
+
+        Parameters
+        ----------
+        model : SoftTree
+            Its topology must be that of ``init``.
+        data : Data
+            n rows.
+        init : Posterior
+            From ``grow`` or ``map``.
+        random_state : int, RandomState or Generator, optional
+        progress : bool
+            Show progress bars.
+        {parameters}
+
+        Returns
+        -------
+        Posterior
+            One chain of ``n_draws`` draws; after a search for facets, its topology may be
+            smaller. ``stats`` holds ``elbo`` (by epoch; with Pyro's guides the bound that is
+            climbed, tempered or not), ``final_elbo``, which is untempered, and after a search
+            ``n_facets`` of each node; ``settings`` then holds ``facet_trace``, the moves that
+            were tried. ``log_p`` and ``log_q`` are the untempered log joint density and the
+            guide's log density of each draw, shape (1, n_draws), both of the sites that were
+            drawn: the package's own guide integrates the scales out. Guides without a density
+            (``AutoDelta``, ``AutoLaplaceApproximation``) have no ``log_q``, and fits to mapped
+            rows no ``log_p``. Under an improper prior ``coefficient_balance`` and its error
+            show for each node whether the rows determine its coefficients (-1) or not at all (0).
+
+        Raises
+        ------
+        ValueError
+            For invalid settings or combinations of them, an ``init`` of another topology, a prior
+            without a gradient, or infinite steepness.
+        TypeError
+            For splits without hyperplanes.
+
+        Warns
+        -----
+        ConvergenceWarning
+            Under an improper prior on hyperplanes (``Flat``, ``Spatial``, ``Laplace`` without
+            ``intercept_scale``), for nodes whose coefficients the rows do not determine. The
+            likelihood of a soft tree does not vanish where coefficients go to infinity, so that
+            these posteriors are improper everywhere: the guide finds the mode about the start,
+            if there is one.
+        """
+        if init.model.topology != model.topology:
+            raise ValueError("init has another topology than model.")
+        check_soft(model)
+        self.check(model)
+        check_linear(model, data, "svi")
+        settings = {
+            "guide": self.guide,
+            "covariance": self.covariance,
+            "search_facets": self.search_facets,
+            "epochs": self.epochs or default_epochs(len(data.X), self.batch_size),
+            "batch_size": self.batch_size,
+            "learning_rate": self.learning_rate,
+            "steepness": self.steepness,
+            "kl_weight": self.kl_weight,
+        }
+        run = _fit_polytope if self.guide == "polytope" else _fit_autoguide
+        fits = []
+        generator = check_random_state(draw_seed(random_state))
+        for _ in range(self.n_restarts):
+            with seeded(draw_seed(generator)):
+                fits.append(run(model, data, init, settings, self.n_draws, progress))
+        best = max(fits, key=lambda fit: float(fit.stats["final_elbo"]))
+        if not data.mapped:  # each draw would be a pass over the file
+            densities = [log_joint(best.model_of_draws, _on(data, s), data) for s in best.each()]
+            best = replace(best, stats={**best.stats, "log_p": np.array([densities])})
+        warn_of_loose(best)
+        recorded = settings | {"n_restarts": self.n_restarts} | dict(best.settings)
+        return replace(best, settings=recorded)
+
+
+svi = as_function(Svi, "svi")
 
 
 def check_guide(name: str) -> None:

@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal, Union
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 
 from bayestree import estimators
-from bayestree._utils.parameters import RUN, Parameter
+from bayestree._utils.parameters import RUN, Parameter, parameters_of
 from bayestree.runs.trees import TREES, tasks_of
-from bayestree.runs.undeclared import parameters_of
 
 TableName = Literal["model", "inference"]
 TABLES: tuple[TableName, ...] = ("model", "inference")

@@ -7,6 +7,7 @@ from the very same numbers.
 
 import difflib
 import time
+import tomllib
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import tomli_w
 
 from bayestree._utils.progress import watching
 from bayestree.inference.scratch import NoRoomError, scratch_in
@@ -29,6 +31,7 @@ from bayestree.runs.progress import Both, Display, Silent
 from bayestree.runs.rows import Prepared, read_rows
 from bayestree.runs.schema import RunFile
 from bayestree.runs.store import Run, open_run, read_model
+from bayestree.runs.toml import read_toml
 from bayestree.tables import InputError
 
 
@@ -253,8 +256,9 @@ def _check_folder(folder: RunFolder, *, resume: bool, force: bool) -> bool:
 
 def _check_same(folder: RunFolder, file: RunFile, rows: Prepared) -> None:
     """Refuse to go on with a run of other values or other data."""
-    there = (folder / RUN).read_text(encoding="utf-8")
-    lines = difflib.ndiff(_essential(there), _essential(file.to_toml(folder.path)))
+    there = read_toml(folder / RUN, "run file")
+    here = tomllib.loads(file.to_toml(folder.path))
+    lines = difflib.ndiff(_essential(there), _essential(here))
     changed = [line for line in lines if line[0] in "+-"]
     if changed:
         found = next((line[2:] for line in changed if line[0] == "-"), "nothing")
@@ -283,10 +287,15 @@ def _taken_up(folder: RunFolder, file: RunFile) -> dict[str, Any]:
     return manifest
 
 
-def _essential(text: str) -> list[str]:
-    """Lines of a run file that its numbers depend on: all but words and outputs."""
-    kept = text.partition("\n[output]\n")[0].splitlines()  # a title may hold the name as well
-    return [line for line in kept if not line.startswith(("title = ", "question = "))]
+def _essential(content: dict[str, Any]) -> list[str]:
+    """Return a line for each value that affects the numbers of a run, in any order of the file."""
+    found = {("", "seed"): content.get("seed", 0)}
+    for table in ("data", "model", "inference"):
+        found |= {(table, key): value for key, value in content[table].items()}
+    for place, value in found.items():
+        if isinstance(value, float) and value.is_integer():  # 20.0 is the same as 20
+            found[place] = int(value)
+    return [" ".join(tomli_w.dumps({key: found[_, key]}).split()) for _, key in sorted(found)]
 
 
 @contextmanager

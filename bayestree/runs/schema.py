@@ -8,6 +8,7 @@ import numpy as np
 import tomli_w
 from numpy.typing import ArrayLike
 
+from bayestree._utils.parameters import parameters_of
 from bayestree._utils.wording import nearest_match
 from bayestree._utils.write import write_whole
 from bayestree.runs.cards import Card, find_any, find_card
@@ -27,7 +28,6 @@ from bayestree.runs.settings import (
 )
 from bayestree.runs.toml import abbreviated, read_pair, read_toml
 from bayestree.runs.trees import TREES, tasks_of
-from bayestree.runs.undeclared import parameters_of
 from bayestree.tables import InputError
 
 DEFAULT_TREE = "cpt"

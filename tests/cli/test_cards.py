@@ -59,7 +59,7 @@ def test_parameters():
     found = json.loads(run("cards", "parameters", "cpt", "--json").stdout)["parameters"]
     depth = next(one for one in found if one["name"] == "max_depth")
     assert (depth["table"], depth["default"]) == ("model", 4)
-    assert "Most splits on a path" in depth["description"]
+    assert "Maximum number of splits on a path" in depth["description"]
     assert "no tree is named 'oak'" in refused("cards", "parameters", "oak")
     assert "supports classification only" in refused(
         "cards", "parameters", "wodt", "--task", "regression"

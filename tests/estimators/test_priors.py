@@ -113,8 +113,8 @@ def test_what_rows_do_not_hold_is_named():
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ({"prior": "normal"}, "'prior' parameter"),
-        ({"prior": "laplace", "l1": 0.0}, "'l1' parameter"),
+        ({"prior": "normal"}, "prior must be"),
+        ({"prior": "laplace", "l1": 0.0}, "l1 must be"),
         ({"prior": "spatial"}, "prior='spatial' needs image_shape"),
         ({"prior": "spatial", "image_shape": (3, 3)}, "has 9 pixels"),
         ({"prior": "flat", "n_experts": 3, "search_facets": True}, "needs prior='inverse-gamma'"),

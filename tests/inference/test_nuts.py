@@ -12,7 +12,7 @@ from scipy import stats
 from bayestree._utils.mcmc import ess
 from bayestree.inference import Data, Posterior, nuts
 from bayestree.inference.given import redraw_shrinkage
-from bayestree.inference.nuts import Settings, _segments
+from bayestree.inference.nuts import Nuts, _segments
 from bayestree.inference.potential import Layout
 from bayestree.models import (
     Categorical,
@@ -226,7 +226,7 @@ class TestRecords:
 class TestWindows:
     @pytest.mark.parametrize("n_warmup", [0, 1, 2, 5, 30, 100, 500, 1000, 5000])
     def test_of_the_warm_up(self, n_warmup):
-        settings = Settings(n_warmup, 1, 0.8, 8, 0, mirror=False, keep_warmup=False)
+        settings = Nuts(n_warmup=n_warmup)
         ends = settings.windows
         if n_warmup < 2:
             assert ends == []
@@ -237,7 +237,7 @@ class TestWindows:
         assert (widths > 0).all()
 
     def test_five_hundred(self):
-        settings = Settings(500, 1, 0.8, 8, 0, mirror=False, keep_warmup=False)
+        settings = Nuts(n_warmup=500)
         assert settings.windows == [100, 150, 250, 450]
 
     @pytest.mark.parametrize("total", [1, 2, 19, 20, 21, 1000])

@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from bayestree._utils.parameters import check_parameters
 from bayestree.runs.parameters import (
     TABLES,
     estimator_of,
@@ -37,6 +38,7 @@ class TestEveryTree:
             settings_table(tree, task, table).model_validate(defaults)
             found = {n: own[n].from_file(value) for n, value in defaults.items()}
             assert found == {n: own[n].default for n in defaults}
+            check_parameters(estimator_of(tree, task)().set_params(**found))
 
     def test_the_union_selects_the_tree(self, tree, task):
         content = {"tree": tree, "model": {}, "inference": {}}

@@ -1,5 +1,5 @@
 """TAO: the tree alternating optimisation of deterministic trees."""
 
-from bayestree.inference.tao.alternating import tao
+from bayestree.inference.tao.alternating import Tao, tao
 
-__all__ = ["tao"]
+__all__ = ["Tao", "tao"]

@@ -3,7 +3,7 @@
 import math
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
+from bayestree.inference.settings import Stage, as_function
 from bayestree.inference.tao.leaves import LeafRule, LinearLeaves, MajorityLeaves, MeanLeaves
 from bayestree.inference.tao.pruning import redundant_nodes
 from bayestree.inference.tao.solvers import NodeSplit, ReducedSolver
@@ -22,7 +24,6 @@ from bayestree.inference.tao.starts import sites_of, splits_of
 from bayestree.inference.tao.state import Alternation, Reach
 from bayestree.inference.tao.sweep import sweep
 from bayestree.inference.tao.table import solver_for
-from bayestree.inference.training import check_counts
 from bayestree.models.leaves import Categorical
 from bayestree.models.likelihoods import DETERMINISTIC
 from bayestree.models.soft_tree import SoftTree
@@ -39,102 +40,136 @@ class _Best(NamedTuple):
     reach: Reach
 
 
-def tao(
-    model: SoftTree,
-    data: Data,
-    *,
-    init: Tree | Posterior,
-    sweeps: int = 40,
-    patience: int = 5,
-    strict: bool = False,
-    ridge: float = 0.1,
-    leaf_ridge: float | None = None,
-    solver: ReducedSolver | None = None,
-    n_jobs: int | None = None,
-    progress: bool = False,
-) -> Posterior:
-    """Optimise all splits and leaves of a deterministic tree in turn.
+@declare
+class Sweeps:
+    """Settings of alternating optimisation that estimators pass on."""
 
-    Each sweep visits the nodes from the deepest to the root. A node is given the rows that reach
-    it, each labelled with the child that serves it better by the subtrees as they now stand, and
-    becomes a binary classifier of those; rows that both children serve alike are left out. A
-    surrogate loss can raise the tree's own: updates are accepted none the less and the best tree
-    seen is returned, or, if ``strict``, such updates are refused, and the objective never rises.
+    sweeps: Annotated[Count, Inference("Maximum number of passes over all nodes.")] = 40
+    patience: Annotated[Count, Inference("Passes without a better tree after which to stop.")] = 5
+    strict: Annotated[
+        bool,
+        Inference(
+            "Refuse updates of a node that would raise the objective. By default they "
+            "are accepted and the best tree seen is returned, which ends lower."
+        ),
+    ] = False
+    ridge: Annotated[
+        Positive,
+        Inference(
+            "Penalty on |w|^2 / 2 where l1 is 0, which keeps oblique splits finite; "
+            "it is not part of the objective."
+        ),
+    ] = 0.1
+    n_jobs: Annotated[
+        int | None,
+        Inference(
+            "Threads for the nodes of a depth; -1 for one per core. The tree does not depend on it."
+        ),
+    ] = None
 
-    Under a penalty the best is sought among the trees after each sweep: that on the size of
-    hyperplanes weighs those of the start by a scale which the loss does not see.
 
-    Parameters
-    ----------
-    model : SoftTree
-        With the likelihood ``"misclassification"`` or ``"squared-error"`` (see
-        ``bayestree.models.named.alternating``). Split and prior decide how a node is solved; the
-        prior is the penalty. The topology is that of ``init``.
-    data : Data
-        n rows; the weights count.
-    init : Tree or Posterior
-        The start, on the features of ``data``.
-    sweeps : int
-        At most.
-    patience : int
-        Sweeps without a better tree after which to stop.
-    strict : bool
-        Refuse the update of a node that would raise the objective.
-    ridge : float
-        Penalty on |w|^2 / 2 of surrogate losses that would else not be finite; no part of the
-        objective.
-    leaf_ridge : float, optional
-        Under squared loss: leaves are linear, and the objective has ``leaf_ridge`` |slope|^2 for
-        each, on the features of ``data``. By default they are constant.
-    solver : ReducedSolver, optional
-        Of the reduced problems, instead of the one that split and prior call for.
-    n_jobs : int, optional
-        Threads for the nodes of a depth; -1 for one per core. The result does not depend on it.
-    progress : bool
+@declare
+class Tao(Sweeps, Stage):
+    """Settings of tree alternating optimisation.
 
-    Returns
-    -------
-    Posterior
-        One draw: the best tree, pruned of dead branches, pure subtrees and siblings of one label,
-        with shares or means of the rows in its leaves (where these are linear, means too).
-        ``stats``: ``loss`` of the training rows and ``objective`` (loss, and penalties of splits
-        that part rows; if ``strict`` of all), before the first sweep and after each, of the tree
-        before it is pruned; ``source`` is the number
-        in the start of each node that is left.
-
-    Raises
-    ------
-    ValueError
-        For a model of another likelihood, or whose reduced problems no solver is known for, a
-        start that its splits cannot say, or a number out of range.
+    {parameters}
     """
-    check_counts(sweeps=sweeps, patience=patience)
-    _check(model, ridge, leaf_ridge)
-    solver = solver or solver_for(model, ridge)
-    tree = _start(model, data, init, leaf_ridge)
-    descent = _Descent(tree, solver, strict)
-    with threadpool_limits(1, user_api="blas"):  # sums in one order, for any number of threads
-        trace = descent.run(sweeps, patience, n_jobs, progress=progress)
-    best = descent.best
-    bypass = redundant_nodes(tree.topology, best.reach, best.values)
-    topology, nodes, _ = tree.topology.collapse(bypass)
-    splits = [best.splits[node] for node in nodes]
-    leaf = replace(tree, topology=topology, splits=splits).reach().leaf
-    loss, objective = np.array(trace).T
-    return Posterior.from_point(
-        model.with_(topology=topology),
-        sites_of(splits, model, data.X.shape[1]) | _leaf_sites(model, data, topology, leaf),
-        "tao",
-        stats={"loss": loss, "objective": objective, "source": nodes},
-        settings={
-            "sweeps": sweeps,
-            "patience": patience,
-            "strict": strict,
-            "ridge": ridge,
-            "leaf_ridge": leaf_ridge,
-            "solver": type(solver).__name__,
-        },
-    )
+
+    leaf_ridge: Annotated[
+        Positive | None,
+        Inference(
+            "Under squared loss: leaves are linear, and the objective has leaf_ridge "
+            "|slope|^2 for each, on the features of the data. By default leaves are constant."
+        ),
+    ] = None
+
+    def fit(
+        self,
+        model: SoftTree,
+        data: Data,
+        *,
+        init: Tree | Posterior,
+        solver: ReducedSolver | None = None,
+        progress: bool = False,
+    ) -> Posterior:
+        """Optimise all splits and leaves of a deterministic tree in turn.
+
+        Each sweep visits the nodes from the deepest to the root. A node receives the rows that
+        reach it, each labelled with the child whose present subtree predicts it better, and
+        becomes a binary classifier of those; rows that both children predict equally well are
+        left out. A surrogate loss can raise the loss of the tree: updates are accepted
+        nevertheless and the best tree seen is returned, or, if ``strict``, such updates are
+        refused, and the objective never rises.
+
+        Under a penalty the best tree is the best after a whole sweep: the penalty on the size of
+        the initial hyperplanes depends on a scale that does not affect the loss.
+
+        Parameters
+        ----------
+        model : SoftTree
+            With the likelihood ``"misclassification"`` or ``"squared-error"`` (see
+            ``bayestree.models.named.alternating``). Split and prior decide how a node is solved;
+            the prior is the penalty. The topology is that of ``init``.
+        data : Data
+            n rows; the weights count.
+        init : Tree or Posterior
+            The start, on the features of ``data``.
+        solver : ReducedSolver, optional
+            For the reduced problems, instead of the one chosen by split and prior.
+        progress : bool
+            Show a progress bar.
+        {parameters}
+
+        Returns
+        -------
+        Posterior
+            One draw: the best tree, pruned of dead branches, pure subtrees and siblings of one
+            label, with shares or means of the rows in its leaves (means even if these are
+            linear). ``stats``: ``loss`` of the training rows and ``objective`` (loss, and
+            penalties of splits that separate rows; if ``strict`` of all), before the first sweep
+            and after each, of the tree before it is pruned; ``source`` is the number in the start
+            of each node that is left.
+
+        Raises
+        ------
+        ValueError
+            For invalid settings, another likelihood, a model whose reduced problems no solver is
+            known for, or a start that its splits cannot express.
+        """
+        self.check(model)
+        solver = solver or solver_for(model, self.ridge)
+        tree = _start(model, data, init, self.leaf_ridge)
+        descent = _Descent(tree, solver, self.strict)
+        with threadpool_limits(1, user_api="blas"):  # sums in one order, for any number of threads
+            trace = descent.run(self.sweeps, self.patience, self.n_jobs, progress=progress)
+        best = descent.best
+        bypass = redundant_nodes(tree.topology, best.reach, best.values)
+        topology, nodes, _ = tree.topology.collapse(bypass)
+        splits = [best.splits[node] for node in nodes]
+        leaf = replace(tree, topology=topology, splits=splits).reach().leaf
+        loss, objective = np.array(trace).T
+        settings = {name: value for name, value in vars(self).items() if name != "n_jobs"}
+        return Posterior.from_point(
+            model.with_(topology=topology),
+            sites_of(splits, model, data.X.shape[1]) | _leaf_sites(model, data, topology, leaf),
+            "tao",
+            stats={"loss": loss, "objective": objective, "source": nodes},
+            settings=settings | {"solver": type(solver).__name__},
+        )
+
+    def check(self, model: SoftTree) -> None:
+        super().check(model)
+        if model.likelihood not in DETERMINISTIC:
+            raise ValueError(
+                "tao minimises the loss of a deterministic tree: likelihood must be one of "
+                f"{DETERMINISTIC}, got {model.likelihood!r}; see "
+                "bayestree.models.named.alternating."
+            )
+        if self.leaf_ridge is not None and isinstance(model.leaf, Categorical):
+            raise ValueError("leaf_ridge is for linear leaves under squared loss, not for classes.")
+
+
+tao = as_function(Tao, "tao")
 
 
 def _leaf_sites(
@@ -217,19 +252,6 @@ class _Descent:
             if self.strict or (right.any() and not right.all())
         )
         return loss, loss + penalty + tree.rule.penalty(tree.values)
-
-
-def _check(model: SoftTree, ridge: float, leaf_ridge: float | None) -> None:
-    if model.likelihood not in DETERMINISTIC:
-        raise ValueError(
-            f"tao descends the loss of a deterministic tree: likelihood must be one of "
-            f"{DETERMINISTIC}, got {model.likelihood!r}; see bayestree.models.named.alternating."
-        )
-    for name, value in (("ridge", ridge), ("leaf_ridge", leaf_ridge)):
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{name} must be positive and finite, got {value}.")
-    if leaf_ridge is not None and isinstance(model.leaf, Categorical):
-        raise ValueError("leaf_ridge is for linear leaves under squared loss, not for classes.")
 
 
 def _start(

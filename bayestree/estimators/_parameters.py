@@ -1,0 +1,172 @@
+"""Parameters that several estimators share; each default that differs is stated by its class."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from bayestree._utils.parameters import (
+    ClassWeights,
+    Count,
+    Inference,
+    Model,
+    NonNegative,
+    Positive,
+    Run,
+    Seed,
+    Shape,
+    Size,
+    declare,
+)
+from bayestree._utils.progress import Verbose
+from bayestree.inference import GrowthLimits
+
+MaxFeatures = Literal["sqrt"] | Count | Annotated[float, Field(gt=0, le=1)] | None
+
+
+@declare
+class ShownRun:
+    """How a fit reports its progress."""
+
+    verbose: Annotated[
+        Verbose,
+        Run(
+            "Show progress on a terminal or in a notebook: immediately, never, or ('auto') if the "
+            "fit takes more than a second and is not one of several in parallel."
+        ),
+    ] = "auto"
+
+
+@declare
+class RandomRun(ShownRun):
+    """A fit that depends on random numbers."""
+
+    random_state: Annotated[Seed, Run("Seed of the random numbers.")] = None
+
+
+@declare
+class Depth:
+    """The depth of a tree."""
+
+    max_depth: Annotated[
+        Size, Model("Maximum number of splits on a path from the root to a leaf.")
+    ] = GrowthLimits.max_depth
+
+
+@declare
+class Limits(Depth):
+    """When a node is not split further (see ``GrowthLimits``)."""
+
+    max_leaves: Annotated[
+        Count | None,
+        Model(
+            "Maximum number of leaves: the splits of least gain are removed until no more are left."
+        ),
+    ] = GrowthLimits.max_leaves
+    min_rows: Annotated[
+        NonNegative, Model("Minimum total weight of the rows in a node that is split.")
+    ] = GrowthLimits.min_rows
+    min_leaf: Annotated[Count, Model("Minimum number of rows on each side of a split.")] = (
+        GrowthLimits.min_leaf
+    )
+    min_gain: Annotated[
+        NonNegative, Model("Minimum gain of a split in nats of log-likelihood.")
+    ] = GrowthLimits.min_gain
+
+
+@declare
+class Classes:
+    """How classes are weighted and predicted."""
+
+    smoothing: Annotated[
+        NonNegative,
+        Model(
+            "Weight, in rows, of the Dirichlet prior of each leaf of tree_, divided among the "
+            "classes in proportion to the training rows; with 0 a leaf predicts the shares of its "
+            "own rows."
+        ),
+    ] = 1.0
+    class_weight: Annotated[
+        ClassWeights | Literal["balanced"] | None, Model("Factors of the row weights by class.")
+    ] = None
+
+
+@declare
+class Precision:
+    """The precision of a fit."""
+
+    dtype: Annotated[
+        Literal["float64", "float32"],
+        Inference("Precision of the fit; float32 saves time and memory on wide data."),
+    ] = "float64"
+
+
+@declare
+class Hardware(Precision):
+    """Where a fit runs, and in which precision."""
+
+    device: Annotated[str, Inference("Device on which the fit runs, as torch names it.")] = "cpu"
+
+
+@declare
+class ImageShape:
+    """Features that are the pixels of an image."""
+
+    image_shape: Annotated[
+        Shape | None, Model("Height and width of the image that the features are, row by row.")
+    ] = None
+
+
+@declare
+class Subsets(ImageShape):
+    """The features that each split may use."""
+
+    max_features: Annotated[
+        MaxFeatures,
+        Model(
+            "Features that each split may use, drawn at random for it: the square root of their "
+            "number, a number, a share of all of them, or all."
+        ),
+    ] = None
+    patch_size: Annotated[
+        Shape | None,
+        Model(
+            "Each split uses a patch of the image of this height and width, at a random place, in "
+            "place of max_features."
+        ),
+    ] = None
+
+
+@declare
+class Prediction:
+    """What predicts."""
+
+    prediction: Annotated[
+        Literal["auto", "tree", "posterior"],
+        Inference(
+            "Predict by the deterministic tree, by the average over the draws, or ('auto') by the "
+            "latter if there is more than one draw."
+        ),
+    ] = "auto"
+
+
+@declare
+class HyperplanePriors(ImageShape):
+    """The prior on the hyperplanes of polytope splits."""
+
+    prior: Annotated[
+        Literal["inverse-gamma", "laplace", "flat", "spatial"],
+        Model(
+            "Prior on the hyperplanes. 'inverse-gamma' is the paper's (eq. 6), which learns the "
+            "scale of each facet; 'laplace' the l1 penalty of sparse oblique trees as a prior, "
+            "with wide normal intercepts; 'spatial' prefers smooth images. 'spatial' and 'flat' "
+            "are improper: the posterior is that about the tree that was found, and a warning "
+            "names the nodes whose coefficients the rows do not determine (see docs/model.md)."
+        ),
+    ] = "inverse-gamma"
+    scale_shape: Annotated[
+        Positive, Model("a_beta of the inverse-gamma scales of the hyperplanes (CPT, eq. 6).")
+    ] = 2.0
+    shrinkage_shape: Annotated[Positive, Model("e_0 of the gamma prior of b_beta.")] = 1.0
+    shrinkage_rate: Annotated[Positive, Model("f_0, a rate, of the gamma prior of b_beta.")] = 1.0
+    l1: Annotated[Positive, Model("Rate of the 'laplace' prior.")] = 1.0
+    spatial: Annotated[Positive, Model("Strength of the 'spatial' prior (E2EDT, eq. 15).")] = 1.0

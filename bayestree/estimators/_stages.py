@@ -1,0 +1,128 @@
+"""The fit in stages: growth, and the inference methods that continue from its tree."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+
+from bayestree import inference
+from bayestree._utils.parameters import ParameterError, Seed, parameters_of
+from bayestree._utils.seed import draw_seed
+from bayestree.estimators._bayesian import BayesianTree
+from bayestree.inference import Data, Posterior, Stage
+from bayestree.inference.unsplit import warn_single_leaf
+from bayestree.models import SoftTree
+
+
+class StagedTree(BayesianTree):
+    """A tree whose fit is a pipeline of inference methods.
+
+    Attributes
+    ----------
+    pipelines : mapping
+        The stages that each value of ``inference`` stands for, growth first.
+    passed_on : mapping
+        The settings of each stage to the parameters of the estimator that set them. The last
+        stage also takes ``n_draws``, if it has draws.
+    """
+
+    pipelines: ClassVar[Mapping[str, tuple[type[Stage], ...]]]
+    passed_on: ClassVar[Mapping[type[Stage], Mapping[str, str]]]
+
+    inference: Any
+    n_draws: int | None
+    random_state: Seed
+
+    def _stages(self) -> list[Stage]:
+        """The stages of the fit with their settings.
+
+        A settings object takes the place of the stage of its class, or of the last stage of
+        ``inference="svi"``.
+        """
+        own = None if isinstance(self.inference, str) else self.inference
+        if own is None:
+            kinds = self.pipelines[self.inference]
+        else:
+            ending = (kinds for kinds in self.pipelines.values() if kinds[-1] is type(own))
+            kinds = next(ending, self.pipelines["svi"])
+        stages = [kind.from_keywords(self._keywords(kind)) for kind in kinds[:-1]]
+        if own is not None:
+            self._check_ignored(kinds, own)
+            return [*stages, own]
+        keywords = self._keywords(kinds[-1])
+        if "n_draws" in parameters_of(kinds[-1]):
+            keywords["n_draws"] = self.n_draws
+        return [*stages, kinds[-1].from_keywords(keywords)]
+
+    def _keywords(self, kind: type[Stage]) -> dict[str, Any]:
+        """The settings of a stage that the parameters of the estimator set."""
+        return {name: getattr(self, ours) for name, ours in self.passed_on[kind].items()}
+
+    def _check_ignored(self, kinds: tuple[type[Stage], ...], own: Stage) -> None:
+        """Refuse parameters that were set and that only the replaced stage would use."""
+        used = {ours for kind in kinds[:-1] for ours in self.passed_on[kind].values()}
+        known = parameters_of(type(self))
+        for name in {"n_draws", *self.passed_on[kinds[-1]].values()} - used:
+            value = getattr(self, name)
+            if value != known[name].default:
+                raise ParameterError(
+                    f"{name}={value!r} would be ignored: inference={own!r} has its own settings; "
+                    f"set {name} there."
+                )
+
+    def _in_parts(self) -> bool:
+        return all(stage.in_chunks for stage in self._stages())
+
+    def _weighs_evidence(self) -> bool:
+        return True
+
+    def _check_combination(self, model: SoftTree) -> None:
+        super()._check_combination(model)
+        for stage in self._stages():
+            stage.check(model)
+
+    def _grow(self, growth: Stage, model: SoftTree, data: Data, **common: Any) -> Posterior:
+        """The grown tree, from which the other stages start."""
+        return growth.fit(model, data, limits=self._limits(), **common)
+
+    def _infer(self, model: SoftTree, data: Data) -> Posterior:
+        seeds = check_random_state(draw_seed(self.random_state))
+        common: dict[str, Any] = {"random_state": seeds, "progress": bool(self.verbose)}
+        training, validation = self._hold_out(data, seeds)
+        common["validation"] = validation
+        growth, *stages = self._stages()
+        found = self._grow(growth, model, training, **common)
+        if found.model.topology.n_nodes == 0:
+            found = inference.recalibrated(found, training)
+            draws = [growth, *stages][-1].draws
+            if draws is None:
+                return found
+            n_chains, n_draws = draws
+            return inference.single_leaf(
+                found, training, n_chains=n_chains, n_draws=n_draws, random_state=seeds
+            )
+        if not stages:
+            return inference.recalibrated(found, training)
+        for stage in stages:
+            found = stage.run(found, training, **common)
+            if found.model.topology.n_nodes == 0:
+                warn_single_leaf(training.y, self._limits(), stage.why_single_leaf)
+                break
+        return found
+
+    def _hold_out(self, data: Data, seeds: np.random.RandomState) -> tuple[Data, Data | None]:
+        """Training and validation rows; a stratified draw for classes."""
+        if self.validation_fraction == 0:
+            return data, None
+        classes = None if data.y.is_floating_point() else data.y.numpy(force=True)
+        parts = train_test_split(
+            np.arange(len(data.X)),
+            test_size=self.validation_fraction,
+            stratify=classes,
+            random_state=seeds,
+        )
+        kept, held = (torch.as_tensor(np.sort(part), device=data.X.device) for part in parts)
+        return data.subset(kept), data.subset(held)

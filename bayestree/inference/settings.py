@@ -1,0 +1,154 @@
+"""Settings of the inference methods: what a method is told to do, and how it runs as a stage.
+
+A method is one class: its fields are its settings, with defaults, constraints and descriptions
+(see ``bayestree._utils.parameters``), and :meth:`Stage.fit` is what it does. The function of the
+same name, and the parameters that an estimator passes on, follow from the class.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Self
+
+from bayestree._utils.parameters import (
+    PLACE,
+    Count,
+    Inference,
+    Positive,
+    check_parameters,
+    declare,
+    entries,
+    parameters_of,
+)
+from bayestree._utils.seed import RandomState
+from bayestree.inference.data import Data
+from bayestree.inference.posterior import Posterior
+from bayestree.inference.training import calibrated
+from bayestree.models.soft_tree import SoftTree
+
+
+class Stage:
+    """An inference method with its settings: one stage of a fit.
+
+    A subclass is decorated by ``declare``, states its settings as fields, and overrides
+    :meth:`fit`, or :meth:`run` where it needs more than the model and a start.
+
+    Attributes
+    ----------
+    default_steepness : float
+        Steepness of the splits to which a fit that ends with this method is annealed by default.
+        A point may be steep; draws should vary smoothly.
+    in_chunks : bool
+        Whether the method goes through the rows in chunks, so that they may stay in a file.
+    draws : (int, int) or None
+        Numbers of chains and of draws of each; None for a point estimate.
+    why_single_leaf : str
+        Why the method may remove all splits, and the remedy.
+    """
+
+    in_estimators: ClassVar[Mapping[str, Any]] = {}  # defaults that differ from those of a call
+    why_single_leaf: ClassVar[str] = "the inference removed every split"
+
+    @property
+    def default_steepness(self) -> float:
+        return 6.0
+
+    @property
+    def in_chunks(self) -> bool:
+        return False
+
+    @property
+    def draws(self) -> tuple[int, int] | None:
+        return None
+
+    @classmethod
+    def from_keywords(cls, keywords: Mapping[str, Any]) -> Self:
+        """The method as an estimator with these parameters calls it; None stands for defaults."""
+        given = {name: value for name, value in keywords.items() if value is not None}
+        return cls(**{**cls.in_estimators, **given})
+
+    def check(self, model: SoftTree) -> None:
+        """Refuse invalid settings, and a model that the method cannot fit, before any work."""
+        check_parameters(self)
+
+    def fit(self, *args: Any, **keywords: Any) -> Posterior:
+        """Fit a model to rows: ``fit(model, data, *, init, random_state, progress)``."""
+        raise NotImplementedError
+
+    def run(
+        self,
+        found: Posterior,
+        data: Data,
+        *,
+        validation: Data | None = None,
+        random_state: RandomState = None,
+        progress: bool = False,
+    ) -> Posterior:
+        """Continue from the result of the stage before.
+
+        Parameters
+        ----------
+        found : Posterior
+        data : Data
+            n rows.
+        validation : Data, optional
+            Rows held out, for methods that use them.
+        random_state : int, RandomState or Generator, optional
+        progress : bool
+        """
+        return self.fit(
+            calibrated(found, data), data, init=found, random_state=random_state, progress=progress
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *vars(self).items()))
+
+    def __repr__(self) -> str:
+        known = parameters_of(type(self))
+        changed = [f"{n}={v!r}" for n, v in vars(self).items() if v != known[n].default]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+
+@declare
+class Minibatches:
+    """Settings of methods that take steps of Adam on minibatches."""
+
+    epochs: Annotated[
+        Count | None,
+        Inference(
+            "Passes over the rows in the refinement; by default 60, but at least "
+            "1,000 and at most 10,000 steps."
+        ),
+    ] = None
+    batch_size: Annotated[Count, Inference("Rows in a step of Adam.")] = 500
+    learning_rate: Annotated[
+        Positive,
+        Inference(
+            "Maximum learning rate of Adam in the refinement, in units of each node's "
+            "root mean square coefficient."
+        ),
+    ] = 0.03
+
+
+def as_function(stage: type[Stage], name: str) -> Callable[..., Posterior]:
+    """The function that runs a method with settings given as keywords.
+
+    Its signature and docstring are those of ``fit``, with the settings added.
+    """
+    known = parameters_of(stage)
+
+    def function(*args: Any, **keywords: Any) -> Posterior:
+        settings = {setting: keywords.pop(setting) for setting in known if setting in keywords}
+        return stage(**settings).fit(*args, **keywords)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    settings = [inspect.Parameter(n, keyword, default=p.default) for n, p in known.items()]
+    signature = inspect.signature(stage.fit)
+    own = list(signature.parameters.values())[1:]
+    function.__signature__ = signature.replace(parameters=own + settings)  # type: ignore[attr-defined]
+    function.__doc__ = inspect.cleandoc(stage.fit.__doc__ or "").replace(PLACE, entries(stage))
+    function.__module__ = stage.__module__
+    function.__name__ = function.__qualname__ = name
+    return function
