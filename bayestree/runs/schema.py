@@ -1,6 +1,7 @@
 """The run file: the data, the model, the inference and the outputs of a run, all checked."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -223,15 +224,12 @@ class RunFile(Head):
     def check(self) -> None:
         """Raise InputError if the settings suit no task that the run can have."""
         task = self.task()
-        errors = []
-        for each in tasks_of(self.tree) if task is None else [task]:
-            try:
-                self.parameters(each)
-            except InputError as error:
-                errors.append(error)
-            else:
+        first, *others = tasks_of(self.tree) if task is None else [task]
+        for other in others:
+            with suppress(InputError):
+                self.parameters(other)
                 return
-        raise errors[0]
+        self.parameters(first)
 
     def _known_task(self) -> str:
         task = self.task()
