@@ -8,6 +8,7 @@ import tomli_w
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from bayestree._utils.parameters import check_parameters
 from bayestree.runs.cards import cards, find_card
 from bayestree.runs.parameters import trees_by_parameter
 from bayestree.runs.schema import RunFile, read_run
@@ -64,7 +65,7 @@ def holds_together(run, folder):
             estimator = run.estimator(task)
         except InputError:
             continue
-        estimator._validate_params()
+        check_parameters(estimator)
         explicit = run.explicit(task)
         explicit.write_toml(folder / "again.toml")
         again = read_run(folder / "again.toml")
