@@ -4,41 +4,44 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from bayestree._version import __version__ as __version__
+from bayestree.estimators.registry import ESTIMATORS
 
 if TYPE_CHECKING:
-    from bayestree import plots
-    from bayestree.estimators import (
-        AlternatingTreeClassifier,
-        AlternatingTreeRegressor,
-        BivariateTreeClassifier,
-        ConvexPolytopeTreeClassifier,
-        ConvexPolytopeTreeRegressor,
-        EndToEndForestClassifier,
-        EndToEndTreeClassifier,
-        UnusedColumnsWarning,
-        WeightedObliqueTreeClassifier,
+    from bayestree import plots as plots
+    from bayestree.estimators._columns import UnusedColumnsWarning as UnusedColumnsWarning
+    from bayestree.estimators.alternating import (
+        AlternatingTreeClassifier as AlternatingTreeClassifier,
     )
-    from bayestree.estimators.files import load
-    from bayestree.estimators.regularization import regularization_path
-    from bayestree.inference.unsplit import SingleLeafWarning
-    from bayestree.report.dot import export_dot
-    from bayestree.report.html import html_report
-    from bayestree.report.json import export_json
-    from bayestree.report.onnx import export_onnx
-    from bayestree.report.rules import export_rules
-    from bayestree.report.text import export_text
+    from bayestree.estimators.alternating import (
+        AlternatingTreeRegressor as AlternatingTreeRegressor,
+    )
+    from bayestree.estimators.bivariate import BivariateTreeClassifier as BivariateTreeClassifier
+    from bayestree.estimators.cpt import (
+        ConvexPolytopeTreeClassifier as ConvexPolytopeTreeClassifier,
+    )
+    from bayestree.estimators.cpt import (
+        ConvexPolytopeTreeRegressor as ConvexPolytopeTreeRegressor,
+    )
+    from bayestree.estimators.end_to_end import EndToEndTreeClassifier as EndToEndTreeClassifier
+    from bayestree.estimators.files import load as load
+    from bayestree.estimators.forest import EndToEndForestClassifier as EndToEndForestClassifier
+    from bayestree.estimators.regularization import regularization_path as regularization_path
+    from bayestree.estimators.weighted import (
+        WeightedObliqueTreeClassifier as WeightedObliqueTreeClassifier,
+    )
+    from bayestree.inference.unsplit import SingleLeafWarning as SingleLeafWarning
+    from bayestree.report.dot import export_dot as export_dot
+    from bayestree.report.html import html_report as html_report
+    from bayestree.report.json import export_json as export_json
+    from bayestree.report.onnx import export_onnx as export_onnx
+    from bayestree.report.rules import export_rules as export_rules
+    from bayestree.report.text import export_text as export_text
 
-_HOMES = {
-    "AlternatingTreeClassifier": "bayestree.estimators",
-    "AlternatingTreeRegressor": "bayestree.estimators",
-    "BivariateTreeClassifier": "bayestree.estimators",
-    "ConvexPolytopeTreeClassifier": "bayestree.estimators",
-    "ConvexPolytopeTreeRegressor": "bayestree.estimators",
-    "EndToEndForestClassifier": "bayestree.estimators",
-    "EndToEndTreeClassifier": "bayestree.estimators",
+#: Public name to the module that defines it.
+_MODULES = {
+    **dict.fromkeys(ESTIMATORS, "bayestree.estimators"),
     "SingleLeafWarning": "bayestree.inference.unsplit",
-    "UnusedColumnsWarning": "bayestree.estimators",
-    "WeightedObliqueTreeClassifier": "bayestree.estimators",
+    "UnusedColumnsWarning": "bayestree.estimators._columns",
     "export_dot": "bayestree.report.dot",
     "export_json": "bayestree.report.json",
     "export_onnx": "bayestree.report.onnx",
@@ -48,36 +51,15 @@ _HOMES = {
     "load": "bayestree.estimators.files",
     "regularization_path": "bayestree.estimators.regularization",
 }
-_ROOMS = ("plots",)
-__all__ = [
-    "AlternatingTreeClassifier",
-    "AlternatingTreeRegressor",
-    "BivariateTreeClassifier",
-    "ConvexPolytopeTreeClassifier",
-    "ConvexPolytopeTreeRegressor",
-    "EndToEndForestClassifier",
-    "EndToEndTreeClassifier",
-    "SingleLeafWarning",
-    "UnusedColumnsWarning",
-    "WeightedObliqueTreeClassifier",
-    "export_dot",
-    "export_json",
-    "export_onnx",
-    "export_rules",
-    "export_text",
-    "html_report",
-    "load",
-    "plots",
-    "regularization_path",
-]
+__all__ = sorted([*_MODULES, "plots"])  # noqa: PLE0605 - a list of names
 
 
 def __getattr__(name: str) -> Any:
     # Importing torch takes seconds; `bayestree --help` should not.
-    if name in _ROOMS:
-        return importlib.import_module(f"bayestree.{name}")
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name == "plots":
+        return importlib.import_module("bayestree.plots")
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'bayestree' has no attribute {name!r}")
 
 

@@ -1,21 +1,15 @@
-"""The trees with the face of scikit-learn."""
+"""Estimators with the interface of scikit-learn, imported when they are first used."""
 
-from bayestree.estimators._columns import UnusedColumnsWarning
-from bayestree.estimators.alternating import AlternatingTreeClassifier, AlternatingTreeRegressor
-from bayestree.estimators.bivariate import BivariateTreeClassifier
-from bayestree.estimators.cpt import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
-from bayestree.estimators.end_to_end import EndToEndTreeClassifier
-from bayestree.estimators.forest import EndToEndForestClassifier
-from bayestree.estimators.weighted import WeightedObliqueTreeClassifier
+from typing import Any
 
-__all__ = [
-    "AlternatingTreeClassifier",
-    "AlternatingTreeRegressor",
-    "BivariateTreeClassifier",
-    "ConvexPolytopeTreeClassifier",
-    "ConvexPolytopeTreeRegressor",
-    "EndToEndForestClassifier",
-    "EndToEndTreeClassifier",
-    "UnusedColumnsWarning",
-    "WeightedObliqueTreeClassifier",
-]
+from bayestree.estimators.registry import ESTIMATORS, estimator_class
+
+
+def __getattr__(name: str) -> Any:
+    if name in ESTIMATORS:
+        return estimator_class(name)
+    if name == "UnusedColumnsWarning":
+        from bayestree.estimators._columns import UnusedColumnsWarning  # noqa: PLC0415 - lazy
+
+        return UnusedColumnsWarning
+    raise AttributeError(f"module 'bayestree.estimators' has no attribute {name!r}")

@@ -14,9 +14,11 @@ from bayestree._utils.arrays import BoolArray
 from bayestree._utils.progress import Verbose, fitting
 from bayestree._utils.threads import threads_for
 from bayestree.estimators._columns import ColumnChoice, with_unused_columns
+from bayestree.estimators._contents import Arrays, describe_tree, restore_tree, tree_arrays
 from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._units import UnitRule, units
+from bayestree.estimators.files import save
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.data import UNUSED
 from bayestree.inference.unsplit import ONE_WAY, warn_single_leaf
@@ -99,8 +101,8 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
         counted = weights > 0  # a row of weight 0 is no row
         X = X.where(counted) if isinstance(X, FileRows) else X[counted]
         y, weights = y[counted], weights[counted]
-        self._center, scale = units(X, weights, self._unit_rule())
-        self._scale = np.where(self._used, scale, UNUSED)
+        center, scale = units(X, weights, self._unit_rule())
+        self._units = self._units._replace(center=center, scale=np.where(self._used, scale, UNUSED))
         counts = weights if self._weighs_evidence() else weights / weight_unit(weights)
         data = given = self._data(X, y, counts)
         reduced = not (self._used.all() or self._in_place())
@@ -142,19 +144,16 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
             warn_single_leaf(data.y, self._limits(), ONE_WAY)
         self.tree_ = tree.fill(X, y, weights, len(class_names), self.smoothing)
 
-    @property
-    def _finite_scale(self) -> NDArray[np.float64]:
-        """Units of hyperplanes, which have zeros for columns that are not in use."""
-        return np.where(self._used, self._scale, 1.0)
-
     def _splits(self, posterior: Posterior, class_names: tuple[str, ...]) -> RoutedTree:
         """The splits of a point estimate at 1/2, in the units of the data."""
         model = posterior.model
         point = with_unused_columns(posterior, self._used, reduced=False).point
         frame: Frame = {
-            "center": self._center,
+            "center": self._units.center,
             # networks see columns that are not in use, in a unit in which nothing is left of them
-            "scale": self._scale if isinstance(model.split, Network) else self._finite_scale,
+            "scale": self._units.scale
+            if isinstance(model.split, Network)
+            else np.where(self._used, self._units.scale, 1.0),
             "feature_names": tuple(getattr(self, "feature_names_in_", ())),
             "class_names": class_names,
         }
@@ -183,9 +182,19 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
 
     def save(self, path: str | Path) -> None:
         """Write the fitted tree and its posterior to a file (see :func:`bayestree.load`)."""
-        from bayestree.estimators.files import save  # noqa: PLC0415 - it knows all estimators
-
         save(self, path)
+
+    def _fitted_trees(self) -> list[Self]:
+        return [self]
+
+    def _describe(self) -> dict[str, Any]:
+        return describe_tree(self)
+
+    def _arrays(self) -> Arrays:
+        return tree_arrays(self)
+
+    def _restore(self, described: dict[str, Any], arrays: Arrays, network: Network | None) -> None:
+        restore_tree(self, described, arrays, network)
 
     def _averages(self) -> bool:
         """Whether predictions average over draws."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bayestree import models
-from bayestree.inference import GrowthLimits
+from bayestree.inference import GrowthLimits, Stage
 from bayestree.models import SoftTree
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -51,8 +51,13 @@ def _random_state(state: dict[str, Any]) -> np.random.RandomState:
     return made
 
 
+def _parts() -> dict[str, type]:
+    """What a file can name: the parts above, and the settings of every inference method."""
+    return {kind.__name__: kind for kind in Stage.__subclasses__()} | PARTS
+
+
 def _is_part(value: Any) -> bool:
-    return PARTS.get(type(value).__name__) is type(value)
+    return _parts().get(type(value).__name__) is type(value)
 
 
 def _name_part(part: Any) -> list[Any]:
@@ -65,7 +70,7 @@ def _name_part(part: Any) -> list[Any]:
 
 def _make_part(named: list[Any]) -> Any:
     name, values = named
-    return PARTS[name](**values)
+    return _parts()[name](**values)
 
 
 #: What JSON has no word for: the tag it is written under, how, and how it is read.

@@ -1,6 +1,6 @@
-"""What the file of a fitted estimator holds: a tree's arrays and their description, or a forest's.
+"""Contents of the file of a fitted estimator: its arrays, and their description.
 
-A forest is its own parameters and the contents of each tree, under ``trees/0/``, ``trees/1/``, ...
+A forest consists of its parameters and the contents of each tree, under ``trees/0/``, ...
 """
 
 from typing import Any
@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayestree.diagnostics.reach import Reach
-from bayestree.estimators._base import BaseTree
 from bayestree.estimators._codec import (
     USER,
     NetworkNeededError,
@@ -18,35 +17,34 @@ from bayestree.estimators._codec import (
     unplain,
     unplain_model,
 )
-from bayestree.estimators._regressor import TreeRegressor
-from bayestree.estimators.end_to_end import EndToEndTreeClassifier
-from bayestree.estimators.forest import EndToEndForestClassifier
-from bayestree.inference import Posterior
+from bayestree.inference import Posterior, Units
 from bayestree.models import Network
 from bayestree.models.sites import Size
 from bayestree.topology import Topology
 
 Arrays = dict[str, NDArray[Any]]
-Estimator = BaseTree | EndToEndForestClassifier
 
 # What is written.
 
 
-def describe(estimator: Estimator) -> dict[str, Any]:
-    """All but the arrays, for JSON."""
+def describe(estimator: Any) -> dict[str, Any]:
+    """All of a fitted estimator but the arrays, for JSON."""
     names = getattr(estimator, "feature_names_in_", None)
     classes = getattr(estimator, "classes_", None)
-    shared = {
+    return {
         "class": type(estimator).__name__,
         "params": plain(estimator.get_params(deep=False)),
         "n_features": int(estimator.n_features_in_),
         "feature_names": None if names is None else [str(name) for name in names],
         "classes": None if classes is None else plain(classes),
+        **estimator._describe(),
     }
-    if isinstance(estimator, EndToEndForestClassifier):
-        return shared | {"trees": [describe(tree) for tree in estimator.estimators_]}
+
+
+def describe_tree(estimator: Any) -> dict[str, Any]:
+    """The part of the description that a tree adds."""
     posterior = estimator.posterior_
-    return shared | {
+    return {
         "class_names": list(estimator.tree_.class_names),
         "model": plain_model(posterior.model),
         "inference": posterior.inference,
@@ -54,18 +52,13 @@ def describe(estimator: Estimator) -> dict[str, Any]:
     }
 
 
-def arrays_of(estimator: Estimator) -> Arrays:
-    """The arrays by their names in the file."""
-    if isinstance(estimator, EndToEndForestClassifier):
-        return {
-            f"trees/{t}/{name}": a
-            for t, tree in enumerate(estimator.estimators_)
-            for name, a in arrays_of(tree).items()
-        }
+def tree_arrays(estimator: Any) -> Arrays:
+    """The arrays of a fitted tree by their names in the file."""
     posterior, tree = estimator.posterior_, estimator.tree_
-    standard = {"center": estimator._center, "scale": estimator._scale}
-    if isinstance(estimator, TreeRegressor):
-        standard["y"] = np.array([estimator._y_mean, estimator._y_scale])
+    units = estimator._units
+    standard = {"center": units.center, "scale": units.scale}
+    if not hasattr(estimator, "classes_"):
+        standard["y"] = np.array([units.y_center, units.y_scale])
     reach: Reach | None = getattr(estimator, "_reach", None)
     groups: dict[str, Any] = {
         "draws": {} if _is_point(posterior) else posterior.draws,
@@ -112,10 +105,8 @@ def check_network(described: dict[str, Any], arrays: Arrays, network: Network | 
         )
 
 
-def build(
-    kind: type[Estimator], described: dict[str, Any], arrays: Arrays, network: Network | None
-) -> Estimator:
-    """The estimator of this class again."""
+def build(kind: Any, described: dict[str, Any], arrays: Arrays, network: Network | None) -> Any:
+    """The fitted estimator of this class that a file describes."""
     estimator = kind(**unplain(described["params"], network))
     estimator.n_features_in_ = described["n_features"]
     names = described["feature_names"]
@@ -123,26 +114,18 @@ def build(
         estimator.feature_names_in_ = np.array(names, dtype=object)
     if described["classes"] is not None:
         estimator.classes_ = unplain(described["classes"])
-    if isinstance(estimator, EndToEndForestClassifier):
-        estimator.estimators_ = []
-        for t, of_tree in enumerate(described["trees"]):
-            tree = build(EndToEndTreeClassifier, of_tree, group(arrays, f"trees/{t}"), None)
-            assert isinstance(tree, EndToEndTreeClassifier)
-            estimator.estimators_.append(tree)
-    else:
-        _restore(estimator, described, arrays, network)
+    estimator._restore(described, arrays, network)
     return estimator
 
 
-def _restore(
-    estimator: BaseTree, described: dict[str, Any], arrays: Arrays, network: Network | None
+def restore_tree(
+    estimator: Any, described: dict[str, Any], arrays: Arrays, network: Network | None
 ) -> None:
-    """Give a tree back what it had found."""
+    """Restore the fitted state of a tree."""
     names = described["feature_names"]
     standard = group(arrays, "standard")
-    estimator._center, estimator._scale = standard["center"], standard["scale"]
-    if "y" in standard:
-        estimator._y_mean, estimator._y_scale = (float(value) for value in standard["y"])
+    y_center, y_scale = (float(value) for value in standard.get("y", (0.0, 1.0)))
+    estimator._units = Units(standard["center"], standard["scale"], y_center, y_scale)
     topology = Topology(arrays["topology/children"])
     model = unplain_model(described["model"], topology, network)
     tree = group(arrays, "tree")

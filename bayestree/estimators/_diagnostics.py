@@ -160,7 +160,7 @@ class TreeDiagnostics(FittedTree):
             topology=model.topology,
             steepness=model.steepness,
             splits=Splits(tree.topology, self._reach.nodes, self._reach.factor),
-            y_scale=getattr(self, "_y_scale", 1.0),
+            y_scale=self._units.y_scale,
             level=level,
         )
 

@@ -13,7 +13,7 @@ from bayestree._utils.seed import RandomState
 from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._numbers import validated
-from bayestree.inference import Data, Units, by_row
+from bayestree.inference import Data, by_row
 
 
 class TreeDraws(FittedTree):
@@ -73,7 +73,7 @@ class TreeDraws(FittedTree):
             groups=groups,
             feature_names=tuple(getattr(self, "feature_names_in_", ())),
             class_names=tuple(str(label) for label in getattr(self, "classes_", ())),
-            units=self._units(),
+            units=self._units,
             row_labels=numbers,
             n_prior=n_prior,
             random_state=random_state,
@@ -163,9 +163,6 @@ class TreeDraws(FittedTree):
         return Data.of(standard, self._coded(values[numbers]), weights[numbers]), numbers
 
     # What y is.
-
-    def _units(self) -> Units:
-        return Units(self._center, self._scale)
 
     def _row_weights(
         self, sample_weight: ArrayLike | None, rows: FloatArray | FileRows, values: NDArray[Any]

@@ -12,7 +12,7 @@ from bayestree._utils.parameters import Seed
 from bayestree.diagnostics.reach import Reach
 from bayestree.estimators._file_rows import FileRows, checked
 from bayestree.estimators._numbers import validated
-from bayestree.inference import Posterior
+from bayestree.inference import Posterior, Units
 from bayestree.routed_tree import RoutedTree
 
 
@@ -36,8 +36,7 @@ class FittedTree:
     random_state: Seed
     validation_fraction: float
     _reach: Reach = cast(Reach, _Unmeasured())  # which a fit of linear experts replaces
-    _center: FloatArray
-    _scale: FloatArray
+    _units = Units(np.zeros(0), np.ones(0))
 
     def _check_rows(self, X: ArrayLike) -> FloatArray:
         check_is_fitted(self)
@@ -64,5 +63,5 @@ class FittedTree:
     def _standardise(self, X: FileRows) -> FileRows: ...
     def _standardise(self, X: FloatArray | FileRows) -> FloatArray | FileRows:
         if isinstance(X, FileRows):
-            return X.standardised(self._center, self._scale)
-        return (X - self._center) / self._scale
+            return X.standardised(self._units.center, self._units.scale)
+        return self._units.standardise(X)

@@ -12,7 +12,6 @@ from bayestree._utils.parameters import check_parameters
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._file_rows import FileRows, checked
 from bayestree.estimators._units import TOO_LARGE
-from bayestree.inference import Units
 from bayestree.models import Gaussian
 
 LEAF_SHAPE = 50.0  # rows over two that the common scale of the leaves is worth
@@ -20,9 +19,6 @@ LEAF_SHAPE = 50.0  # rows over two that the common scale of the leaves is worth
 
 class TreeRegressor(RegressorMixin, BaseTree):
     """A tree with means in its leaves."""
-
-    _y_mean: float
-    _y_scale: float
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the tree.
@@ -47,15 +43,16 @@ class TreeRegressor(RegressorMixin, BaseTree):
         weights = self._row_weights(sample_weight, rows, target)
         if not weights.sum() > 0:
             raise ValueError("sample_weight is zero everywhere; some row must count.")
-        self._y_mean = float(np.average(target, weights=weights))
+        center = float(np.average(target, weights=weights))
         with np.errstate(over="ignore"):
-            spread = float(np.sqrt(np.average((target - self._y_mean) ** 2, weights=weights)))
+            spread = float(np.sqrt(np.average((target - center) ** 2, weights=weights)))
         if not np.isfinite(spread):
             raise ValueError(f"y {TOO_LARGE}")
-        self._y_scale = spread if spread > 0 else 1.0
+        scale = spread if spread > 0 else 1.0
+        self._units = self._units._replace(y_center=center, y_scale=scale)
         self._choose_columns(rows, weights)
         self._fit(rows, self._coded(target), weights, Gaussian(shape=LEAF_SHAPE))
-        self.tree_ = self.tree_.rescaled(self._y_scale, self._y_mean)
+        self.tree_ = self.tree_.rescaled(scale, center)
         return self
 
     @overload
@@ -84,10 +81,7 @@ class TreeRegressor(RegressorMixin, BaseTree):
             only = self.tree_.predict(rows)
             return only, np.zeros_like(only)
         mean, sd = self.posterior_.predictive(self._standardise(rows))
-        return mean * self._y_scale + self._y_mean, sd * self._y_scale
-
-    def _units(self) -> Units:
-        return Units(self._center, self._scale, self._y_mean, self._y_scale)
+        return self._units.decode(mean), sd * self._units.y_scale
 
     def _row_weights(
         self, sample_weight: ArrayLike | None, rows: FloatArray | FileRows, values: NDArray[Any]
@@ -98,10 +92,10 @@ class TreeRegressor(RegressorMixin, BaseTree):
         return weights
 
     def _coded(self, values: NDArray[Any]) -> FloatArray:
-        return (np.asarray(values, dtype=np.float64) - self._y_mean) / self._y_scale
+        return self._units.encode(np.asarray(values, dtype=np.float64))
 
     def _decoded(self, values: NDArray[Any]) -> FloatArray:
-        return values * self._y_scale + self._y_mean
+        return self._units.decode(values)
 
 
 def _check_numbers(y: ArrayLike) -> None:

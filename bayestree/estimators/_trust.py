@@ -5,15 +5,13 @@ see to it that the parts fit together, so that what is wrong is told when the fi
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from bayestree.diagnostics.reach import Reach
-from bayestree.estimators._base import BaseTree
-from bayestree.estimators.forest import EndToEndForestClassifier
 from bayestree.inference import Posterior
 from bayestree.models.sites import DIMENSIONS, Size
 from bayestree.routed_tree import RoutedTree
@@ -38,7 +36,7 @@ def check_described(described: dict[str, Any]) -> None:
         raise ValueError("feature_names are not one text for each feature")
 
 
-def check_built(estimator: BaseTree | EndToEndForestClassifier) -> None:
+def check_built(estimator: Any, trees: Sequence[Any]) -> None:
     """Refuse an estimator whose parts do not fit together, by their shapes and by a prediction.
 
     Raises
@@ -46,8 +44,7 @@ def check_built(estimator: BaseTree | EndToEndForestClassifier) -> None:
     Exception
         Of any kind: that of the part which does not work.
     """
-    forest = isinstance(estimator, EndToEndForestClassifier)
-    for tree in estimator.estimators_ if forest else [estimator]:
+    for tree in trees:
         _check_tree(tree, estimator.n_features_in_)
     names = getattr(estimator, "feature_names_in_", None)
     row = pd.DataFrame(np.zeros((1, estimator.n_features_in_)), columns=names)
@@ -61,9 +58,9 @@ def check_built(estimator: BaseTree | EndToEndForestClassifier) -> None:
             raise ValueError("the prediction of a row is no single value")
 
 
-def _check_tree(tree: BaseTree, n_features: int) -> None:
+def _check_tree(tree: Any, n_features: int) -> None:
     d, routed = tree.n_features_in_, tree.tree_
-    if not (d == n_features and tree._center.shape == tree._scale.shape == (d,)):
+    if not (d == n_features and tree._units.center.shape == tree._units.scale.shape == (d,)):
         raise ValueError(f"the units are not those of {n_features} features")
     _check_routes(routed, d)
     n_classes = len(routed.class_names)
@@ -113,7 +110,7 @@ def _check_draws(posterior: Posterior, size: Size, n_classes: int) -> None:
         raise ValueError(f"point has not all of {', '.join(own)}")
 
 
-def _check_reach(reach: Reach, tree: BaseTree, d: int) -> None:
+def _check_reach(reach: Reach, tree: Any, d: int) -> None:
     posterior, n_nodes = tree.posterior_, tree.tree_.topology.n_nodes
     many = (posterior.n_chains, posterior.n_draws)
     shapes = {

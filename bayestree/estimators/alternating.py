@@ -169,13 +169,13 @@ class BaseAlternatingTree(RandomRun, Precision, Sweeps, Depth, BaseTree):
                 f"linear splits; got {type(self.init).__name__}. Fit it first; of a tree of "
                 "scikit-learn bayestree.baselines.from_sklearn makes a Tree."
             )
-        if given.n_features != len(self._center):
+        if given.n_features != self.n_features_in_:
             raise ValueError(
-                f"init is a tree on {given.n_features} features, and X has {len(self._center)}."
+                f"init is a tree on {given.n_features} features, and X has {self.n_features_in_}."
             )
         # it sees constant columns at their means, and duplicates in the units of their originals
-        scale = np.where(self._source < 0, 1.0, self._scale[self._source])
-        return given.on_scaled(self._center, scale).with_columns(self._source)
+        scale = np.where(self._source < 0, 1.0, self._units.scale[self._source])
+        return given.on_scaled(self._units.center, scale).with_columns(self._source)
 
     def _check_combination(self, model: SoftTree) -> None:
         super()._check_combination(model)
@@ -278,4 +278,4 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
         if self.leaf == "linear" and isinstance(tree, Tree):
             rule = LinearLeaves(self._standardise(X[:]), y, weights, self.leaf_ridge)
             found = rule.fit(rule.start(tree.n_leaves), tree.apply(X))
-            self.tree_ = tree.with_linear_leaves(found[:, -1], found[:, :-1] / self._scale)
+            self.tree_ = tree.with_linear_leaves(found[:, -1], found[:, :-1] / self._units.scale)

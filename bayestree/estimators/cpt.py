@@ -254,7 +254,7 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
 
         def bounds(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
             found = self.posterior_.quantiles(self._standardise(rows), levels)
-            low, high = found * self._y_scale + self._y_mean
+            low, high = self._units.decode(found)
             return low, high
 
         low, high = self._by_parts(X, bounds)

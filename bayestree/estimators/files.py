@@ -20,41 +20,18 @@ import numpy as np
 from safetensors import numpy as safetensors
 from sklearn.utils.validation import check_is_fitted
 
-import bayestree
 from bayestree._utils.write import write_whole
+from bayestree._version import __version__
 from bayestree.estimators._codec import NetworkNeededError
-from bayestree.estimators._contents import (
-    Arrays,
-    Estimator,
-    arrays_of,
-    build,
-    check_network,
-    describe,
-)
+from bayestree.estimators._contents import Arrays, build, check_network, describe
 from bayestree.estimators._trust import check_built, check_described
-from bayestree.estimators.alternating import AlternatingTreeClassifier, AlternatingTreeRegressor
-from bayestree.estimators.bivariate import BivariateTreeClassifier
-from bayestree.estimators.cpt import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
-from bayestree.estimators.end_to_end import EndToEndTreeClassifier
-from bayestree.estimators.forest import EndToEndForestClassifier
-from bayestree.estimators.weighted import WeightedObliqueTreeClassifier
+from bayestree.estimators.registry import ESTIMATORS, estimator_class
 from bayestree.models import Network
 
 FORMAT = "bayestree"
 VERSION = 3  # 2: levels, prior votes and leaves in use; 3: no draws where they are the point
 BLANK = "0" * 64
 
-#: What a file may hold.
-ESTIMATORS: dict[str, type[Estimator]] = {
-    "AlternatingTreeClassifier": AlternatingTreeClassifier,
-    "AlternatingTreeRegressor": AlternatingTreeRegressor,
-    "BivariateTreeClassifier": BivariateTreeClassifier,
-    "ConvexPolytopeTreeClassifier": ConvexPolytopeTreeClassifier,
-    "ConvexPolytopeTreeRegressor": ConvexPolytopeTreeRegressor,
-    "EndToEndForestClassifier": EndToEndForestClassifier,
-    "EndToEndTreeClassifier": EndToEndTreeClassifier,
-    "WeightedObliqueTreeClassifier": WeightedObliqueTreeClassifier,
-}
 PACKAGES = ("numpy", "scikit-learn", "torch", "pyro-ppl", "safetensors")
 
 
@@ -62,7 +39,7 @@ class ModelFileError(ValueError):
     """A file that is not a whole, readable model file of this package."""
 
 
-def save(estimator: Estimator, path: str | Path) -> None:
+def save(estimator: Any, path: str | Path) -> None:
     """Write a fitted estimator to one file, whole or not at all; an existing file is replaced.
 
     The file holds parameters, posterior and tree, and no training rows.
@@ -77,14 +54,14 @@ def save(estimator: Estimator, path: str | Path) -> None:
     sklearn.exceptions.NotFittedError
         If the estimator is not fitted.
     TypeError
-        If it is none of the package's own, or holds what cannot be written without pickle.
+        If it is not a registered estimator, or holds what cannot be written without pickle.
     FileNotFoundError
         If the folder of ``path`` does not exist.
     IsADirectoryError
         If ``path`` is a folder.
     """
     name = type(estimator).__name__
-    if ESTIMATORS.get(name) is not type(estimator):
+    if name not in ESTIMATORS or estimator_class(name) is not type(estimator):
         raise TypeError(f"estimator must be one of {[*ESTIMATORS]}, got {name}.")
     check_is_fitted(estimator)
     target = Path(path)
@@ -93,13 +70,13 @@ def save(estimator: Estimator, path: str | Path) -> None:
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(target.parent)!r} of path does not exist.")
     described = describe(estimator) | {
-        "versions": {"python": platform.python_version(), "bayestree": bayestree.__version__}
+        "versions": {"python": platform.python_version(), "bayestree": __version__}
         | {package: version_of(package) for package in PACKAGES},
     }
-    write_whole(target, _to_bytes(described, arrays_of(estimator)))
+    write_whole(target, _to_bytes(described, estimator._arrays()))
 
 
-def load(path: str | Path, *, network: Network | None = None) -> Estimator:
+def load(path: str | Path, *, network: Network | None = None) -> Any:
     """Read a fitted estimator that :func:`save` wrote.
 
     Parameters
@@ -148,12 +125,12 @@ def load(path: str | Path, *, network: Network | None = None) -> Estimator:
 # Bytes.
 
 
-def _built(content: bytes, network: Network | None) -> Estimator:
+def _built(content: bytes, network: Network | None) -> Any:
     described, arrays = _from_bytes(content)
     check_described(described)
     check_network(described, arrays, network)
-    found = build(ESTIMATORS[described["class"]], described, arrays, network)
-    check_built(found)
+    found = build(estimator_class(described["class"]), described, arrays, network)
+    check_built(found, found._fitted_trees())
     return found
 
 
@@ -170,7 +147,7 @@ def _from_bytes(content: bytes) -> tuple[dict[str, Any], Arrays]:
     version, checksum = int(described["version"]), str(described["checksum"]).encode()
     if version > VERSION:
         raise ModelFileError(
-            f"is of version {version}, and bayestree {bayestree.__version__} reads up to version "
+            f"is of version {version}, and bayestree {__version__} reads up to version "
             f"{VERSION}; upgrade bayestree."
         )
     blank = content.replace(checksum, BLANK.encode(), 1) if checksum else content

@@ -20,11 +20,13 @@ from bayestree._utils.progress import Track, fitting
 from bayestree._utils.seed import draw_seed
 from bayestree._utils.threads import threads_for
 from bayestree.estimators._classifier import LabelledClassifier
+from bayestree.estimators._contents import Arrays, build, describe, group
 from bayestree.estimators._numbers import validated
 from bayestree.estimators.end_to_end import EndToEndTraining, EndToEndTreeClassifier
+from bayestree.estimators.files import save
 from bayestree.inference import Data
 from bayestree.inference.unsplit import SingleLeafWarning, warn_single_leaf, why_not_grown
-from bayestree.models import Categorical
+from bayestree.models import Categorical, Network
 
 FINE_TUNING = 3  # times the epochs of a stump (E2EDT, section 3.5)
 OWN = ("n_estimators", "max_features", "refine_epochs", "class_weight", "n_jobs", "random_state")
@@ -165,9 +167,23 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, BaseEstimat
 
     def save(self, path: str | Path) -> None:
         """Write the fitted forest to one file (see :func:`bayestree.load`)."""
-        from bayestree.estimators.files import save  # noqa: PLC0415 - it knows all estimators
-
         save(self, path)
+
+    def _fitted_trees(self) -> list[EndToEndTreeClassifier]:
+        return self.estimators_
+
+    def _describe(self) -> dict[str, Any]:
+        return {"trees": [describe(tree) for tree in self.estimators_]}
+
+    def _arrays(self) -> Arrays:
+        trees = enumerate(self.estimators_)
+        return {f"trees/{t}/{n}": a for t, tree in trees for n, a in tree._arrays().items()}
+
+    def _restore(self, described: dict[str, Any], arrays: Arrays, network: Network | None) -> None:
+        self.estimators_ = [
+            build(EndToEndTreeClassifier, of_tree, group(arrays, f"trees/{t}"), None)
+            for t, of_tree in enumerate(described["trees"])
+        ]
 
     def _check_rows(self, X: ArrayLike) -> FloatArray:
         check_is_fitted(self)
@@ -176,24 +192,19 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, BaseEstimat
 
 
 class _Grown:
-    """The trees that are fitted, as a part of a loop: as their file has them."""
+    """The trees fitted so far, with the state that their files hold."""
 
     def __init__(self) -> None:
         self.trees: list[EndToEndTreeClassifier] = []
 
     def state_dict(self) -> dict[str, Any]:
-        from bayestree.estimators import _contents as contents  # noqa: PLC0415 - it knows forests
-
-        return {"trees": [(contents.describe(t), contents.arrays_of(t)) for t in self.trees]}
+        return {"trees": [(describe(tree), tree._arrays()) for tree in self.trees]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        from bayestree.estimators._contents import build  # noqa: PLC0415 - it knows forests
-
-        self.trees = []
-        for described, arrays in state["trees"]:
-            tree = build(EndToEndTreeClassifier, described, arrays, None)
-            assert isinstance(tree, EndToEndTreeClassifier)
-            self.trees.append(tree)
+        self.trees = [
+            build(EndToEndTreeClassifier, described, arrays, None)
+            for described, arrays in state["trees"]
+        ]
 
 
 def _fitted(

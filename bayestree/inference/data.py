@@ -148,3 +148,15 @@ class Units(NamedTuple):
     scale: NDArray[np.float64]
     y_center: float = 0.0
     y_scale: float = 1.0
+
+    def standardise(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Rows in the units of the fit."""
+        return (X - self.center) / self.scale
+
+    def encode(self, y: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Values of y in the units of the fit."""
+        return (y - self.y_center) / self.y_scale
+
+    def decode(self, y: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Values of y in the units of the data."""
+        return y * self.y_scale + self.y_center

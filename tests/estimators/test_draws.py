@@ -86,12 +86,12 @@ class TestArviz:
             np.testing.assert_allclose(found, expected, rtol=1e-10)
         else:
             posterior = estimator.posterior_
-            standard = (X.to_numpy() - estimator._center) / estimator._scale
+            standard = (X.to_numpy() - estimator._units.center) / estimator._units.scale
             density = [
                 posterior.leaf_probs(standard, sites)
                 * stats.norm(
-                    sites["leaf_mean"] * estimator._y_scale + estimator._y_mean,
-                    sites["leaf_scale"] * estimator._y_scale,
+                    sites["leaf_mean"] * estimator._units.y_scale + estimator._units.y_center,
+                    sites["leaf_scale"] * estimator._units.y_scale,
                 ).pdf(y[:, None])
                 for sites in posterior.each()
             ]
@@ -134,7 +134,7 @@ class TestArviz:
         prior = arviz_compat.group(made, "log_prior")
         terms = arviz_compat.group(made, "log_likelihood").obs.sum("row")
         if not isinstance(estimator, ConvexPolytopeTreeClassifier):
-            terms = terms + N * np.log(estimator._y_scale)  # lp is on the scale of the draws
+            terms = terms + N * np.log(estimator._units.y_scale)  # lp is on the scale of the draws
         total = terms + sum(prior[name] for name in prior)
         np.testing.assert_allclose(total, arviz_compat.group(made, "sample_stats").lp, rtol=1e-10)
 

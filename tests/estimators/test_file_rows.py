@@ -121,7 +121,7 @@ class TestLargeFiles:
         reach = fitted._reach
         reached = {node: rows for node, rows, _ in fitted.tree_.walk(X)}
         for node, rows in reached.items():
-            own = (X[rows] - fitted._center) / fitted._scale
+            own = (X[rows] - fitted._units.center) / fitted._units.scale
             np.testing.assert_allclose(reach.low[node], own.min(axis=0))
             np.testing.assert_allclose(reach.high[node], own.max(axis=0))
             assert reach.rows[node] == len(rows)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import bayestree
-from bayestree.estimators._contents import arrays_of, describe
-from bayestree.estimators.files import ESTIMATORS
+from bayestree.estimators._contents import describe
+from bayestree.estimators.registry import ESTIMATORS
 from tests.interrupted import check_every_stop
 
 CPT = {"max_depth": 2, "n_experts": 2, "min_gain": 0.5, "epochs": 3, "n_draws": 4}
@@ -46,7 +46,7 @@ def rows(n=90):
 
 
 def same(a, b):
-    first, second = arrays_of(a), arrays_of(b)
+    first, second = a._arrays(), b._arrays()
     return (
         describe(a) == describe(b)
         and getattr(a, "n_iter_", None) == getattr(b, "n_iter_", None)

@@ -257,11 +257,11 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
-            ({"n_chains": 0}, "n_chains must be 1 or more"),
-            ({"n_draws": 0}, "n_draws must be 1 or more"),
-            ({"max_tree_depth": 0}, "max_tree_depth must be 1 or more"),
-            ({"n_warmup": -1}, "n_warmup must be 0 or more"),
-            ({"n_refreshes": -1}, "n_refreshes must be 0 or more"),
+            ({"n_chains": 0}, "n_chains must be an integer of 1 or more"),
+            ({"n_draws": 0}, "n_draws must be an integer of 1 or more"),
+            ({"max_tree_depth": 0}, "max_tree_depth must be an integer of 1 or more"),
+            ({"n_warmup": -1}, "n_warmup must be an integer of 0 or more"),
+            ({"n_refreshes": -1}, "n_refreshes must be an integer of 0 or more"),
             ({"target_acceptance": 1.0}, "target_acceptance must lie between 0 and 1"),
             ({"target_acceptance": 0.0}, "target_acceptance must lie between 0 and 1"),
         ],

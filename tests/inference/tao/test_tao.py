@@ -252,11 +252,11 @@ def test_refuses_what_it_cannot_do():
     model = model_of(y)
     with pytest.raises(ValueError, match=r"likelihood must be one of .*got 'mixture'"):
         tao(SoftTree(Topology.leaf()), data, init=first)
-    with pytest.raises(ValueError, match="ridge must be positive"):
+    with pytest.raises(ValueError, match="ridge must be a number above 0, got 0"):
         tao(model, data, init=first, ridge=0.0)
     with pytest.raises(ValueError, match="leaf_ridge is for linear leaves"):
         tao(model, data, init=first, leaf_ridge=1.0)
-    with pytest.raises(ValueError, match="sweeps must be 1 or more"):
+    with pytest.raises(ValueError, match="sweeps must be an integer of 1 or more"):
         tao(model, data, init=first, sweeps=0)
     with pytest.raises(TypeError, match="init must be a Tree or a Posterior, got str"):
         tao(model, data, init="cart")

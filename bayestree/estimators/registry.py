@@ -1,0 +1,87 @@
+"""The registry of estimators: what the package, cards, model files and the command line know.
+
+Importing it imports no estimator, and so not torch, which takes seconds.
+"""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Estimator to the module that defines it, or to the class if it was registered.
+ESTIMATORS: dict[str, str | type] = {
+    "AlternatingTreeClassifier": "bayestree.estimators.alternating",
+    "AlternatingTreeRegressor": "bayestree.estimators.alternating",
+    "BivariateTreeClassifier": "bayestree.estimators.bivariate",
+    "ConvexPolytopeTreeClassifier": "bayestree.estimators.cpt",
+    "ConvexPolytopeTreeRegressor": "bayestree.estimators.cpt",
+    "EndToEndForestClassifier": "bayestree.estimators.forest",
+    "EndToEndTreeClassifier": "bayestree.estimators.end_to_end",
+    "WeightedObliqueTreeClassifier": "bayestree.estimators.weighted",
+}
+
+CPT = ("ConvexPolytopeTreeClassifier", "ConvexPolytopeTreeRegressor")
+TAO = ("AlternatingTreeClassifier", "AlternatingTreeRegressor")
+
+
+def estimator_class(name: str) -> Any:
+    """The class of an estimator by its name.
+
+    Raises
+    ------
+    KeyError
+        If no estimator of this name is registered.
+    """
+    home = ESTIMATORS[name]
+    return getattr(importlib.import_module(home), name) if isinstance(home, str) else home
+
+
+def register(kind: type) -> None:
+    """Add an estimator that is defined outside the package, so that model files can hold it."""
+    ESTIMATORS[kind.__name__] = kind
+
+
+@dataclass(frozen=True)
+class Named:
+    """A tree by the names of its estimators, and the parameters that define it.
+
+    Parameters
+    ----------
+    classifier, regressor : str
+        Names of the estimators; no regressor for trees that only predict classes.
+    fixed : mapping
+        Parameters that define the tree, and cannot be set.
+    start : mapping
+        Defaults of the tree, in place of those of the estimator.
+    """
+
+    classifier: str
+    regressor: str | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    start: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, task: str) -> str | None:
+        """Name of the estimator for a task, if there is one."""
+        return self.classifier if task == "classification" else self.regressor
+
+
+TASKS = ("classification", "regression")
+
+#: Trees from the literature, by their names for ``--tree`` and the key ``tree`` of cards.
+TREES: dict[str, Named] = {
+    "cpt": Named(*CPT, start={"n_experts": 20}),
+    "cpt-k1": Named(*CPT, fixed={"n_experts": 1}),
+    "e2edt": Named("EndToEndTreeClassifier"),
+    "e2edf": Named("EndToEndForestClassifier"),
+    "wodt": Named("WeightedObliqueTreeClassifier"),
+    "tao": Named(*TAO, fixed={"split": "oblique"}),
+    "tao-sparse": Named(*TAO, fixed={"split": "oblique"}, start={"l1": 1.0}),
+    "tao-axis": Named(*TAO, fixed={"split": "axis"}),
+    "tao-bivariate": Named(*TAO, fixed={"split": "bivariate"}, start={"l1": 3.0}),
+    "bivariate": Named("BivariateTreeClassifier"),
+}
+
+
+def tasks_of(tree: str) -> list[str]:
+    """What a tree can predict: classes, numbers, or both."""
+    return [task for task in TASKS if TREES[tree].of(task) is not None]
