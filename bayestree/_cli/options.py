@@ -20,7 +20,7 @@ Root = Annotated[
 
 def tree_names(incomplete: str) -> list[str]:
     """Names of trees that begin with a text."""
-    from bayestree.runs.trees import TREES
+    from bayestree.estimators.registry import TREES
 
     return [name for name in TREES if name.startswith(incomplete)]
 

@@ -1,6 +1,8 @@
-"""Names that fit on a line, and numbers with their nouns."""
+"""Names on one line, numbers with their nouns, and the nearest known name."""
 
+import difflib
 import unicodedata
+from collections.abc import Collection
 
 FIRST_STRONG, POP = "\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}"
 RIGHT_TO_LEFT = frozenset(("R", "AL", "AN"))
@@ -31,3 +33,21 @@ def counted(number: float, noun: str) -> str:
     """A number with its noun, as in ``"2 leaves"`` and ``"1,234.5 rows"``."""
     plural = "leaves" if noun == "leaf" else f"{noun}s"
     return f"{quantity(number)} {noun if number == 1 else plural}"
+
+
+def nearest_match(name: str, known: Collection[str], otherwise: str | None = None) -> str:
+    """End a message about an unknown name with the nearest known one.
+
+    Parameters
+    ----------
+    name : str
+    known : collection of str
+    otherwise : str, optional
+        Text if no name is near; by default the list of all known names.
+    """
+    plain = {one.strip().casefold(): one for one in sorted(known)}
+    key = name.strip().casefold()
+    close = [key] if key in plain else difflib.get_close_matches(key, plain, n=1, cutoff=0.7)
+    if close:
+        return f"; did you mean {plain[close[0]]!r}?"
+    return f"; expected one of {', '.join(sorted(known))}." if otherwise is None else otherwise

@@ -39,7 +39,7 @@ class GrowthLimits:
 
     max_depth: int = 4
     max_leaves: int | None = None
-    min_rows: float = 20.0
+    min_rows: float = 20
     min_leaf: int = 10
     min_gain: float = 10.0
 

@@ -1,4 +1,4 @@
-"""Cards: what is believed (``model``) and how it is fitted (``inference``), as TOML files."""
+"""Cards: TOML files of values for the model of a tree, or for its inference."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,35 +7,24 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
-from bayestree._utils.write import write_whole
-from bayestree.runs.nearest import nearest
-from bayestree.runs.paths import check_output, place
-from bayestree.runs.toml import read_toml
-from bayestree.runs.trees import TASKS
+from bayestree._utils.wording import nearest_match
+from bayestree.estimators.registry import TASKS
+from bayestree.runs.paths import resolve_path
+from bayestree.runs.toml import abbreviated, read_toml
 from bayestree.tables import InputError
 
 Kind = Literal["model", "inference"]
 
-#: The folder of each kind of cards, in a checkout and in an installed package.
+#: Folder of each kind of card, in a checkout and in an installed package.
 FOLDERS: dict[Kind, str] = {"model": "models", "inference": "inference"}
 
 
 @dataclass(frozen=True)
 class Card:
-    """A card: values for the parameters of an estimator.
+    """Values for the parameters of an estimator, read from a TOML file but not checked.
 
-    Parameters
-    ----------
-    name : str
-        Of a shipped card; the path of another.
-    kind : {"model", "inference"}
-    path : Path
-    tree : str, optional
-        The tree that it is of, where it says one.
-    values : mapping
-        Parameter to value, for every task.
-    by_task : mapping
-        ``"classification"`` or ``"regression"`` to values in place of those.
+    The name is that of a card of the package, or the path of another. A model card may name its
+    tree. Values of a task in ``by_task`` replace those in ``values`` for this task.
     """
 
     name: str
@@ -47,18 +36,18 @@ class Card:
 
     @property
     def text(self) -> str:
-        """The file, as it was written."""
+        """Content of the file."""
         return self.path.read_text(encoding="utf-8-sig")
 
     @property
     def summary(self) -> str:
-        """What it is: the comment that it begins with, up to where its values come from."""
+        """First comment of the file, up to the source of its values."""
         comment = takewhile(lambda line: line.startswith("#"), self.text.splitlines())
         return " ".join(line.lstrip("# ") for line in comment).partition(" Values are")[0]
 
 
 def cards(kind: Kind | None = None) -> list[Card]:
-    """The cards that the package carries, models first, by name."""
+    """Return the cards of the package, model cards first, sorted by name."""
     return [
         read_card(path, each, name=path.stem)
         for each in FOLDERS
@@ -68,101 +57,54 @@ def cards(kind: Kind | None = None) -> list[Card]:
 
 
 def find_card(
-    name: str, kind: Kind, *, folder: Path = Path(), root: Path | None = None, where: str = ""
+    name: Any, kind: Kind, *, folder: Path = Path(), root: str | Path | None = None, where: str = ""
 ) -> Card:
-    """A shipped card by its name, or any by its path.
+    """Return a card of the package by its name, or any card by its path.
 
-    Parameters
-    ----------
-    name : str
-        A path has a folder or ends in ``.toml``; anything else is a name.
-    kind : {"model", "inference"}
-    folder : Path
-        What a path is relative to.
-    root : Path, optional
-        Folder that a path must not leave.
-    where : str
-        What begins the message of an error.
-
-    Raises
-    ------
-    InputError
-        If there is no such card, or it cannot be read.
+    Text that contains a folder or ends in ``.toml`` is a path, relative to ``folder`` and inside
+    ``root``. ``where`` begins the message of an InputError if there is no such card.
     """
-    if _is_path(name):
-        path = place(name, folder, root=root, what=f"{where}card")
+    if not isinstance(name, str | Path):
+        raise InputError(f"{where}card must be a name or a path, got {abbreviated(name)}.")
+    name = str(name)
+    if name.endswith(".toml") or Path(name).name != name:
+        path = resolve_path(name, folder, root=root, what=f"{where}card")
         return read_card(path, kind, name=name)
-    path = _shipped(kind, name)
-    if not path.is_file():
-        known = [path.stem for path in _folder(kind).glob("*.toml")]
-        raise InputError(f"{where}no {kind} card is named {name!r}{nearest(name, known)}")
-    return read_card(path, kind, name=name)
+    known = {path.stem: path for path in _folder(kind).glob("*.toml")}
+    if name not in known:
+        end = nearest_match(name, known)
+        raise InputError(f"{where}no {kind} card is named {abbreviated(name)}{end}")
+    return read_card(known[name], kind, name=name)
 
 
-def find_any(name: str, *, root: Path | None = None, where: str = "") -> Card:
-    """A shipped card of either kind by its name, or any by its path.
+def find_any(name: str, *, where: str = "") -> Card:
+    """Return a card of the package of either kind by its name, or any card by its path.
 
-    Parameters
-    ----------
-    name : str
-        ``"models/tao"`` and ``"inference/tao"`` tell cards of one name apart. A file by its path
-        is read as a card of a model, which may name its tree.
-    root, where
-        As for :func:`find_card`.
-
-    Raises
-    ------
-    InputError
-        If there is no such card, or there are two.
+    ``"models/tao"`` and ``"inference/tao"`` distinguish cards of the same name. A file is read as a
+    model card, which may name its tree. ``where`` begins the message of an InputError.
     """
     if name.endswith(".toml"):
-        return find_card(name, "model", folder=Path.cwd(), root=root, where=where)
+        return find_card(name, "model", folder=Path.cwd(), where=where)
     named = {f"{FOLDERS[card.kind]}/{card.name}": card for card in cards()}
     found = [full for full in named if name in (full, full.partition("/")[2])]
     if len(found) > 1:
         raise InputError(f"{where}two cards are named {name!r}; write {' or '.join(found)}.")
     if not found:
         known = {card.name for card in named.values()}
-        raise InputError(f"{where}no card is named {name!r}{nearest(name, known)}")
+        raise InputError(f"{where}no card is named {abbreviated(name)}{nearest_match(name, known)}")
     return named[found[0]]
 
 
 def read_card(path: Path, kind: Kind, *, name: str | None = None) -> Card:
-    """A card from its file; its values are not checked yet.
-
-    Raises
-    ------
-    InputError
-        If it is no TOML file.
-    """
+    """Read a card; its values are not checked."""
     content = read_toml(path, f"{kind} card")
     tree = content.pop("tree", None) if kind == "model" else None
     by_task = {task: content.pop(task) for task in TASKS if isinstance(content.get(task), dict)}
     return Card(name or str(path), kind, path, tree, content, by_task)
 
 
-def copy_card(card: Card, path: Path, *, force: bool = False) -> None:
-    """Write a card to a file, to be changed.
-
-    Raises
-    ------
-    InputError
-        If the file exists and ``force`` is false, or its folder does not exist.
-    """
-    check_output(path, force=force)
-    write_whole(path, card.text)
-
-
-def _is_path(name: str) -> bool:
-    return name.endswith(".toml") or Path(name).name != name
-
-
-def _shipped(kind: Kind, name: str) -> Path:
-    return _folder(kind) / f"{'' if _is_path(name) else name}.toml"
-
-
 def _folder(kind: Kind) -> Path:
-    """Where the cards are: inside an installed package, beside it in a checkout."""
+    """Folder of the cards: inside an installed package, next to the package in a checkout."""
     package = Path(str(files("bayestree")))
     inside = package / "cards" / FOLDERS[kind]
     return inside if inside.is_dir() else package.parent / FOLDERS[kind]

@@ -1,163 +1,119 @@
-"""The JSON schemas of run files, sweep files and cards, for editors that know TOML."""
+"""JSON schemas (draft 2020-12) of run files, sweep files and cards, for editors of TOML files."""
 
-import inspect
+from collections.abc import Collection
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import core_schema
 
-from bayestree.runs.cards import cards
-from bayestree.runs.keys import keys_of
-from bayestree.runs.parameters import Parameter, TableName, parameters_of
-from bayestree.runs.schema import TABLES
-from bayestree.runs.sections import DataTable, Head, OutputTable
+from bayestree.estimators.registry import TASKS, TREES, tasks_of
+from bayestree.runs.cards import Kind, cards
+from bayestree.runs.parameters import TABLES, settings_table
+from bayestree.runs.settings import CARD_KEYS, DataTable, Head, OutputTable, keys_of
 from bayestree.runs.sweep.file import SweepHead, SweepTable
 from bayestree.runs.sweep.settings import Range
-from bayestree.runs.trees import TASKS, TREES, tasks_of
 
-DRAFT = "https://json-schema.org/draft/2020-12/schema"
+Json = dict[str, Any]
 
 
-def run_schema() -> dict[str, Any]:
-    """The schema of a run file.
+class _TomlSchema(GenerateJsonSchema):
+    """Schemas without null, which TOML does not have."""
 
-    Returns
-    -------
-    dict
-        JSON Schema, draft 2020-12. Where a run names its tree, or the card of one, only the
-        parameters of this tree are let through.
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> Json:
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> Json:
+        return {
+            k: value for k, value in super().default_schema(schema).items() if value is not None
+        }
+
+
+def run_schema() -> Json:
+    """Return the schema of a run file.
+
+    If a run names its tree, or the card of a tree, only the parameters of this tree are valid.
     """
-    head = _section(Head)
-    tables = {
-        "data": _section(DataTable),
-        "model": _table("model"),
-        "inference": _table("inference"),
-        "output": _section(OutputTable),
-    }
-    tables["output"].pop("required", None)  # the folder is named after the run file
-    return {
-        "$schema": DRAFT,
-        "title": "Run file of bayestree",
-        "type": "object",
-        "properties": head["properties"] | tables,
-        "required": ["data"],
-        "additionalProperties": False,
-        "allOf": [_of_tree(tree) for tree in TREES],
-    }
+    tables = {"data": _schema(DataTable), "output": _schema(OutputTable)}
+    del tables["output"]["required"]  # the default folder has the name of the run file
+    tables |= {table: _table(table) for table in TABLES}
+    schema = _file("Run file", _schema(Head), tables)
+    return schema | {"required": ["data"], "allOf": [_keys_of_tree(tree) for tree in TREES]}
 
 
-def card_schema(kind: TableName) -> dict[str, Any]:
-    """The schema of a card, of a model or of an inference."""
-    found = _table(kind)
-    del found["properties"]["card"]
-    own = dict(found["properties"])
-    own.pop("tree", None)
-    by_task = {"type": "object", "properties": own, "additionalProperties": False}
-    return {
-        "$schema": DRAFT,
-        "title": f"Card of bayestree: {kind}",
-        **found,
-        "properties": found["properties"] | dict.fromkeys(TASKS, by_task),
-    }
+def card_schema(kind: Kind) -> Json:
+    """Return the schema of a card of a model or of an inference."""
+    table = _table(kind)
+    del table["properties"]["card"]
+    values = {name: key for name, key in table["properties"].items() if name != "tree"}
+    return _file(f"{kind.capitalize()} card", table, dict.fromkeys(TASKS, _closed(values)))
 
 
-def sweep_schema() -> dict[str, Any]:
-    """The schema of a sweep file."""
-    head, names = _section(SweepHead), {each: list(keys_of(each)) for each in TABLES}
-    values = {"anyOf": [{"type": "array", "minItems": 1}, _section(Range)]}
-    nested = {
-        table: {"type": "object", "additionalProperties": values, "propertyNames": {"enum": own}}
-        for table, own in names.items()
-    }
-    flat = [name for table, own in names.items() for key in own for name in (key, f"{table}.{key}")]
-    table = _section(SweepTable)
-    table.pop("required")  # the folder is named after the sweep file
+def sweep_schema() -> Json:
+    """Return the schema of a sweep file."""
+    values = {"anyOf": [{"type": "array", "minItems": 1}, _schema(Range)]}
+    nested = {table: _names(keys_of(table)) | {"additionalProperties": values} for table in TABLES}
+    flat = {name for table in TABLES for key in keys_of(table) for name in (key, f"{table}.{key}")}
     vary = {
         "type": "object",
-        "description": "[vary]: each parameter to a list of values, or to a range.",
+        "description": "[vary]: parameters, each with a list of values or a range.",
         "properties": nested,
         "additionalProperties": values,
-        "propertyNames": {"enum": [*nested, *sorted({*flat} - {"card"})]},  # of both tables
+        **_names([*nested, *sorted(flat - {"card"})]),  # card is ambiguous
     }
-    return {
-        "$schema": DRAFT,
-        "title": "Sweep file of bayestree",
-        "type": "object",
-        "properties": head["properties"] | {"sweep": table, "vary": vary},
-        "required": head["required"],
-        "additionalProperties": False,
-    }
+    sweep = _schema(SweepTable)
+    del sweep["required"]  # the default folder has the name of the sweep file
+    return _file("Sweep file", _schema(SweepHead), {"sweep": sweep, "vary": vary})
 
 
-def _section(section: type[BaseModel]) -> dict[str, Any]:
-    found = section.model_json_schema()
-    return {
-        "type": "object",
-        "description": (inspect.getdoc(section) or "").replace("``", ""),
-        "properties": {name: _plain(each) for name, each in found["properties"].items()},
-        "required": found.get("required", []),
-        "additionalProperties": False,
+def _file(title: str, schema: Json, properties: Json) -> Json:
+    return schema | {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"{title} of bayestree",
+        "properties": schema["properties"] | properties,
     }
 
 
-def _plain(described: dict[str, Any]) -> dict[str, Any]:
-    """A key's schema without what TOML has not: null."""
-    kept = {key: value for key, value in described.items() if key != "title" and value is not None}
-    several = [each for each in kept.pop("anyOf", []) if each != {"type": "null"}]
-    return kept | several[0] if several else kept
+def _schema(kind: type[BaseModel]) -> Json:
+    return kind.model_json_schema(schema_generator=_TomlSchema)
 
 
-def _table(table: TableName) -> dict[str, Any]:
-    """All parameters of a table, each with what any tree lets it be."""
-    shipped = [card.name for card in cards(table)]
-    properties: dict[str, Any] = {
+def _closed(properties: Json) -> Json:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _names(names: Collection[str]) -> Json:
+    return {"type": "object", "propertyNames": {"enum": list(names)}}
+
+
+def _table(table: Kind) -> Json:
+    """Return the schema of a table with the parameters of all trees."""
+    shipped = {"enum": [card.name for card in cards(table)]}
+    properties: Json = {
         "card": {
-            "description": "Name of a card of the package, or path of one's own.",
-            "anyOf": [{"enum": shipped}, {"type": "string", "pattern": r"\.toml$|/"}],
+            "description": "Name of a card of the package, or path of a card.",
+            "anyOf": [shipped, {"type": "string", "pattern": r"\.toml$|/"}],
         }
     }
     if table == "model":
         properties["tree"] = {"description": "Name of the tree.", "enum": list(TREES)}
-    found: dict[str, list[Parameter]] = {}
-    for tree in TREES:
-        for task in tasks_of(tree):
-            for name, one in parameters_of(tree, task).items():
-                if one.table == table:
-                    found.setdefault(name, []).append(one)
-    properties |= {name: _any(several) for name, several in found.items()}
+    for kind in (settings_table(tree, task, table) for tree in TREES for task in tasks_of(tree)):
+        for name, key in _schema(kind)["properties"].items():
+            empty = {"description": key.pop("description"), "anyOf": []}
+            found = properties.setdefault(name, empty)["anyOf"]
+            one = {k: value for k, value in key.items() if k not in ("default", "title")}
+            found += [each for each in one.get("anyOf", [one]) if each not in found]
+    return _closed(properties) | {"description": f"[{table}]"}
+
+
+def _keys_of_tree(tree: str) -> Json:
+    """Return the condition that a run of this tree has no parameters of other trees."""
+    named = [{"properties": {k: {"const": tree}}, "required": [k]} for k in CARD_KEYS["model"]]
+    names = {}
+    for table in TABLES:
+        kinds = (settings_table(tree, task, table) for task in tasks_of(tree))
+        names[table] = _names(sorted({*CARD_KEYS[table]}.union(*(k.model_fields for k in kinds))))
     return {
-        "type": "object",
-        "description": f"[{table}]",
-        "properties": properties,
-        "additionalProperties": False,
-    }
-
-
-def _any(several: list[Parameter]) -> dict[str, Any]:
-    """What one of several trees lets a parameter be."""
-    kinds: list[dict[str, Any]] = []
-    for one in several:
-        kind = TypeAdapter(one.type).json_schema()
-        kinds += [each for each in kind.get("anyOf", [kind]) if each not in kinds]
-    texts = list(dict.fromkeys(one.text for one in several if one.text))
-    return {"description": texts[0] if texts else "", "anyOf": kinds}
-
-
-def _of_tree(tree: str) -> dict[str, Any]:
-    """That a run which names this tree has none but its parameters."""
-    names: dict[str, set[str]] = {"model": {"card", "tree"}, "inference": {"card"}}
-    for task in tasks_of(tree):
-        for name, one in parameters_of(tree, task).items():
-            names[one.table].add(name)
-    named = {
-        "anyOf": [
-            {"properties": {key: {"const": tree}}, "required": [key]} for key in ("tree", "card")
-        ]
-    }
-    return {
-        "if": {"properties": {"model": named}, "required": ["model"]},
-        "then": {
-            "properties": {
-                table: {"propertyNames": {"enum": sorted(each)}} for table, each in names.items()
-            }
-        },
+        "if": {"properties": {"model": {"anyOf": named}}, "required": ["model"]},
+        "then": {"properties": names},
     }

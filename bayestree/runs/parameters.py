@@ -1,149 +1,71 @@
-"""The parameters of every named tree: which table of a run file each is of, and what it may be."""
+"""Parameters of the named trees, and the types of the tables of a run file that hold them."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
-from inspect import signature
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, Union
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 
 from bayestree import estimators
-from bayestree._utils import parameters
-from bayestree.runs.fields import NONE
-from bayestree.runs.trees import TREES, tasks_of
+from bayestree._utils.parameters import RUN, Parameter, parameters_of
+from bayestree.estimators.registry import TREES, tasks_of
 
 TableName = Literal["model", "inference"]
-
-#: What is believed: splits, priors, leaves, loss, units, growth limits. All else is how it is
-#: fitted.
-BELIEVED = frozenset(
-    """
-    split n_experts n_estimators max_features patch_size image_shape
-    prior concentration rate scale_shape shrinkage_shape shrinkage_rate l1 spatial
-    pair_cost pair_penalty criterion ccp_alpha leaf leaf_ridge class_weight scaling smoothing
-    max_depth max_leaves min_rows min_leaf min_gain
-    """.split()  # noqa: SIM905 - a line of words reads better
-)
-#: Parameters that a run sets itself, and what says them.
-OWN = {"random_state": "seed", "verbose": None}
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of a tree.
-
-    Parameters
-    ----------
-    name : str
-    table : {"model", "inference"}
-    type : type
-        For pydantic; of what a file may say.
-    words : str
-        What it may be.
-    text : str
-        What it is.
-    default : object
-        Where the tree begins.
-    open : bool
-        Whether ``"none"`` stands for None.
-    """
-
-    name: str
-    table: TableName
-    type: Any
-    words: str
-    text: str
-    default: Any
-    open: bool
-
-    def described(self) -> dict[str, Any]:
-        """All of it for machines."""
-        return {
-            "name": self.name,
-            "table": self.table,
-            "default": self.written(self.default),
-            "values": self.words,
-            "description": self.text,
-        }
-
-    def value(self, written: Any) -> Any:
-        """What the estimator is given for what is written."""
-        return None if self.open and written == NONE else written
-
-    def written(self, value: Any) -> Any:
-        """The inverse of :meth:`value`, in what TOML has."""
-        if value is None:
-            return NONE
-        return list(value) if isinstance(value, tuple) else value
-
-
-def table_of(name: str) -> TableName:
-    """The table of a run file that a parameter belongs to."""
-    return "model" if name in BELIEVED else "inference"
+TABLES: tuple[TableName, ...] = ("model", "inference")
 
 
 def estimator_of(tree: str, task: str) -> Any:
-    """The class of a tree's estimator for a task that it has."""
+    """Return the estimator class of a tree for a task that it supports."""
     return getattr(estimators, str(TREES[tree].of(task)))
 
 
 @cache
-def parameters_of(tree: str, task: str) -> dict[str, Parameter]:
-    """Parameters of a tree's estimator that a file can give, in the order of its signature."""
-    kind = estimator_of(tree, task)
-    begins = {**TREES[tree].start, **TREES[tree].fixed}
-    found = {}
-    declared = parameters.parameters_of(kind)
-    for name, signed in signature(kind).parameters.items():
-        if name in OWN:
-            continue
-        field = declared[name]
-        found[name] = Parameter(
-            name=name,
-            table=cast(TableName, field.group.value),
-            type=field.file_type,
-            words=field.expected_in_file,
-            text=field.description,
-            default=begins.get(name, signed.default),
-            open=field.optional,
-        )
-    return found
-
-
-@cache
-def all_parameters() -> dict[str, list[str]]:
-    """Every parameter of any tree, and the trees that have it."""
-    found: dict[str, list[str]] = {}
-    for tree, name in _each():
-        if tree not in found.setdefault(name, []):
-            found[name].append(tree)
-    return found
-
-
-@cache
-def table_type(tree: str, task: str, table: TableName) -> type[BaseModel]:
-    """The parameters of one table as a model of pydantic, which refuses all others."""
-    fields: dict[str, Any] = {
-        name: (one.type, Field(one.default, description=f"{one.text} It may be {one.words}."))
-        for name, one in parameters_of(tree, task).items()
-        if one.table == table
+def tree_parameters(tree: str, task: str) -> dict[str, Parameter]:
+    """Return the parameters of a tree that a run file can set, with the defaults of the tree."""
+    named = TREES[tree]
+    found = {
+        name: replace(one, default=named.start.get(name, one.default))
+        for name, one in parameters_of(estimator_of(tree, task)).items()
+        if one.group != RUN
     }
-    return create_model(f"{tree} {task} {table}", __config__=ConfigDict(extra="forbid"), **fields)
+    return found | {
+        name: replace(found[name], default=value, annotation=Literal[value])
+        for name, value in named.fixed.items()
+    }
 
 
-def _each() -> Iterator[tuple[str, str]]:
+@cache
+def trees_by_parameter() -> dict[str, dict[str, list[str]]]:
+    """Return the parameters of each table, and for each the trees that have it."""
+    found: dict[str, dict[str, list[str]]] = {table: {} for table in TABLES}
     for tree in TREES:
         for task in tasks_of(tree):
-            yield from ((tree, name) for name in parameters_of(tree, task))
+            for name, one in tree_parameters(tree, task).items():
+                trees = found[one.group].setdefault(name, [])
+                trees += [tree] if tree not in trees else []
+    return found
 
 
-def is_random(tree: str, task: str) -> bool:
-    """Whether a tree's estimator takes a seed."""
-    return "random_state" in signature(estimator_of(tree, task)).parameters
+@cache
+def settings_table(tree: str, task: str, table: TableName) -> type[BaseModel]:
+    """Return the type of a table of a run file with the parameters of a tree."""
+    fields: dict[str, Any] = {
+        name: (one.file_type, Field(one.to_file(one.default), description=one.description))
+        for name, one in tree_parameters(tree, task).items()
+        if one.group == table
+    }
+    forbid = ConfigDict(extra="forbid")
+    return create_model(f"{tree} {task} {table}", __config__=forbid, **fields)
 
 
-def defaults(tree: str, task: str, table: TableName) -> dict[str, Any]:
-    """Values where a tree begins."""
-    own = parameters_of(tree, task).values()
-    return {one.name: one.default for one in own if one.table == table}
+@cache
+def settings_types(task: str) -> TypeAdapter[Any]:
+    """Return the union of the settings of all trees for a task, discriminated by ``tree``."""
+    kinds = []
+    for tree in TREES:
+        if task in tasks_of(tree):
+            tables: Any = {each: settings_table(tree, task, each) for each in TABLES}
+            name: Any = Literal[tree]
+            kinds.append(create_model(f"{tree} {task}", tree=name, **tables))
+    union: Any = Union[tuple(kinds)]  # noqa: UP007 - the members are computed
+    return TypeAdapter(Annotated[union, Field(discriminator="tree")])

@@ -1,4 +1,4 @@
-"""Paths of a run: relative to the file that names them, inside a folder if one is given."""
+"""Paths of a run: relative to the file that names them, and confined to a root folder."""
 
 import os
 from pathlib import Path
@@ -6,65 +6,42 @@ from pathlib import Path
 from bayestree.tables import InputError
 
 
-def place(name: str | Path, folder: Path, *, root: Path | None, what: str) -> Path:
-    """An absolute path, without links.
+def resolve_path(name: str | Path, folder: Path, *, root: str | Path | None, what: str) -> Path:
+    """Return an absolute path, relative to ``folder``, with all symbolic links resolved.
 
-    Parameters
-    ----------
-    name : path
-        Relative ones are relative to ``folder``.
-    folder : Path
-    root : Path, optional
-        Folder that the path must not leave, by ``..`` or by a symbolic link either.
-    what : str
-        What the path is, for messages: ``"run.toml: [data] path"``.
-
-    Raises
-    ------
-    InputError
-        If it is no path, goes round in links, or leaves ``root``.
+    It must not leave ``root``, neither by ``..`` nor by a link. Messages call the path ``what``.
     """
     try:
-        found = (folder / name).resolve()
+        path = (folder / name).resolve()
     except (ValueError, OSError, RuntimeError) as error:
-        raise InputError(f"{what} {str(name)!r} is no path: {error}.") from error
-    if root is not None and not found.is_relative_to(root.resolve()):
-        raise InputError(f"{what} {str(name)!r} is outside of --root {str(root)!r}.")
-    return found
+        raise InputError(f"{what} {str(name)!r} is not a valid path: {error}.") from error
+    if root is not None and not path.is_relative_to(Path(root).resolve()):
+        raise InputError(f"{what} {str(name)!r} is outside --root {str(root)!r}.")
+    return path
 
 
-def check_links(folder: Path, root: Path) -> None:
-    """Refuse a folder to be written to that holds a link to outside of ``root``.
-
-    Raises
-    ------
-    InputError
-    """
+def check_links(folder: Path, root: str | Path) -> None:
+    """Raise InputError if an output folder contains a link to a place outside ``root``."""
     for name, folders, files in os.walk(folder):
         for each in (*folders, *files):
             path = Path(name, each)
             if path.is_symlink():
-                place(path, folder, root=root, what="link")
+                resolve_path(path, folder, root=root, what="link")
 
 
 def check_output(path: Path, *, force: bool) -> None:
-    """Refuse a file that cannot be written, or that is there and not to be replaced.
-
-    Raises
-    ------
-    InputError
-    """
+    """Raise InputError if a file cannot be written, or exists and ``force`` is false."""
     if path.exists() and (not force or path.is_dir()):
         raise InputError(f"{str(path)!r} exists; name another file, or add --force.")
     if not path.absolute().parent.is_dir():
-        raise InputError(f"{str(path)!r} is in a folder that does not exist; make it first.")
+        raise InputError(f"the folder of {str(path)!r} does not exist; create it first.")
 
 
-def seen_from(path: Path, folder: Path) -> str:
-    """An absolute path as written in a file of ``folder``.
+def relative_path(path: Path, folder: Path) -> str:
+    """Return an absolute path as it is written in a file of ``folder``.
 
-    Relative, so that a project can be moved as a whole; absolute, where the two have nothing in
-    common but the top of the file system.
+    The result is relative, so that a project can be moved as a whole, unless the two paths have
+    only the root of the file system in common.
     """
     common = Path(os.path.commonpath([path, folder]))
     return str(path) if common == Path(common.anchor) else os.path.relpath(path, folder)

@@ -17,11 +17,11 @@ import pandas as pd
 from sklearn.model_selection import train_test_split
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree._utils.wording import nearest_match
 from bayestree.estimators._file_rows import PARTS, large_file
 from bayestree.inference import scratch
-from bayestree.runs.nearest import nearest
 from bayestree.runs.schema import RunFile
-from bayestree.runs.sections import DataTable
+from bayestree.runs.settings import DataTable
 from bayestree.tables import (
     Encoding,
     InputError,
@@ -256,7 +256,7 @@ def _check_columns(table: Table, data: DataTable) -> None:
         if name not in columns:
             known = ", ".join(map(repr, columns[:20]))
             hint = "; columns may be separated by commas, semicolons, tabs or vertical bars."
-            end = nearest(name, columns, hint if len(columns) == 1 else ".")
+            end = nearest_match(name, columns, hint if len(columns) == 1 else ".")
             if not pd.to_numeric(pd.Series(columns), errors="coerce").isna().all():
                 end += " The first line of a CSV file must name the columns."
             raise InputError(

@@ -7,6 +7,7 @@ numbers.
 
 import difflib
 import time
+import tomllib
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import tomli_w
 
 from bayestree._utils.progress import watching
 from bayestree.estimators._file_rows import fits_in_parts
@@ -29,6 +31,7 @@ from bayestree.runs.progress import Both, Display, Silent
 from bayestree.runs.rows import Prepared, read_rows
 from bayestree.runs.schema import RunFile
 from bayestree.runs.store import Run, open_run, read_model
+from bayestree.runs.toml import read_toml
 from bayestree.tables import InputError
 
 
@@ -241,8 +244,9 @@ def _check_folder(folder: RunFolder, *, resume: bool, force: bool) -> bool:
 
 def _check_same(folder: RunFolder, file: RunFile, rows: Prepared) -> None:
     """Refuse to resume a run with other values or other data."""
-    before = (folder / RUN).read_text(encoding="utf-8")
-    lines = difflib.ndiff(_essential(before), _essential(file.to_toml(folder.path)))
+    there = read_toml(folder / RUN, "run file")
+    here = tomllib.loads(file.to_toml(folder.path))
+    lines = difflib.ndiff(_essential(there), _essential(here))
     changes = [line for line in lines if line[0] in "+-"]
     if changes:
         old, new = (
@@ -273,10 +277,15 @@ def _resumed_manifest(folder: RunFolder, file: RunFile) -> dict[str, Any]:
     return manifest
 
 
-def _essential(text: str) -> list[str]:
-    """Lines of a run file that affect its numbers: all except title, question and outputs."""
-    kept = text.partition("\n[output]\n")[0].splitlines()  # a title may contain "[output]" too
-    return [line for line in kept if not line.startswith(("title = ", "question = "))]
+def _essential(content: dict[str, Any]) -> list[str]:
+    """A line for each value that affects the numbers of a run, in any order of the file."""
+    found = {("", "seed"): content.get("seed", 0)}
+    for table in ("data", "model", "inference"):
+        found |= {(table, key): value for key, value in content[table].items()}
+    for place, value in found.items():
+        if isinstance(value, float) and value.is_integer():  # 20.0 is the same as 20
+            found[place] = int(value)
+    return [" ".join(tomli_w.dumps({key: found[_, key]}).split()) for _, key in sorted(found)]
 
 
 @contextmanager

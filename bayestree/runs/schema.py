@@ -1,6 +1,7 @@
-"""The run file: data, what is believed, how it is fitted, and what to make; every key checked."""
+"""The run file: the data, the model, the inference and the outputs of a run, all checked."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -8,42 +9,51 @@ import numpy as np
 import tomli_w
 from numpy.typing import ArrayLike
 
+from bayestree._utils.parameters import parameters_of
+from bayestree._utils.wording import nearest_match
 from bayestree._utils.write import write_whole
-from bayestree.runs import parameters as known
-from bayestree.runs.nearest import nearest
-from bayestree.runs.parameters import TableName
-from bayestree.runs.paths import place, seen_from
-from bayestree.runs.reading import check_task, read_parts
-from bayestree.runs.sections import DataTable, Head, OutputTable
-from bayestree.runs.settings import Layer, merged
-from bayestree.runs.toml import read_pair, read_toml
-from bayestree.runs.trees import tasks_of
+from bayestree.estimators.registry import TREES, tasks_of
+from bayestree.runs.cards import Card, find_any, find_card
+from bayestree.runs.parameters import TABLES, estimator_of, tree_parameters
+from bayestree.runs.paths import check_links, relative_path, resolve_path
+from bayestree.runs.settings import (
+    CARD_KEYS,
+    DataTable,
+    Head,
+    OutputTable,
+    Setting,
+    card_settings,
+    check_parameters,
+    check_section,
+    file_settings,
+    find_key,
+)
+from bayestree.runs.toml import abbreviated, read_pair, read_toml
 from bayestree.tables import InputError
 
-TABLES: tuple[TableName, ...] = ("model", "inference")
+DEFAULT_TREE = "cpt"
 
 
 class RunFile(Head):
-    """A run, checked: every value that its tree can take is known.
+    """A run whose values have all been checked.
 
     Parameters
     ----------
     title, question : str
-        What heads the report.
+        Title of the report, and the question that the run answers.
     seed : int
-        Of the random numbers.
+        Seed of the random numbers.
     data : DataTable
     tree : str
-        Name of the tree, a key of :data:`~bayestree.runs.trees.TREES`.
-    model, inference : tuple of Layer
-        What was set for its parameters, later ones winning.
+        Name of the tree, a key of :data:`~bayestree.estimators.registry.TREES`.
+    settings : tuple of Setting
+        Settings of ``[model]`` and ``[inference]``; later ones win.
     output : OutputTable
     """
 
     data: DataTable
     tree: str
-    model: tuple[Layer, ...] = ()
-    inference: tuple[Layer, ...] = ()
+    settings: tuple[Setting, ...] = ()
     output: OutputTable
 
     @classmethod
@@ -56,173 +66,176 @@ class RunFile(Head):
         source: str = "--set",
         root: str | Path | None = None,
     ) -> Self:
-        """A run from the content of a run file.
+        """Make a run from the content of a run file.
 
         Parameters
         ----------
         parts : mapping
-            As TOML gives it: keys and tables.
+            Keys and tables, as in TOML.
         where : path
-            The file that it is of: named in messages, and what its paths are relative to.
+            Path of the file, which need not exist. Messages name it, and paths are relative to it.
         sets : iterable of (str, value)
-            Values in place of those of the file, by ``"table.key"``, or ``"key"`` alone.
+            Values that replace those of the file, by ``"table.key"`` or ``"key"``.
         source : str
-            Where they were written, for messages.
+            Origin of ``sets``, for messages.
         root : path, optional
             Folder that no path may leave.
 
         Raises
         ------
         InputError
-            With the table, the key, its value and the remedy.
+            With the origin, the key, its value and the remedy.
         """
-        home = None if root is None else Path(root)
-        found = read_parts(parts, Path(where), sets, home, source=source)
-        run = cls(**found)
+        settings = [
+            *file_settings(parts, Path(where).name),
+            *(Setting(source, *find_key(name, source), value) for name, value in sets),
+        ]
+        return cls.from_settings(settings, Path(where), root=root)
+
+    @classmethod
+    def from_settings(
+        cls,
+        settings: Sequence[Setting],
+        where: Path,
+        *,
+        cards: Sequence[Card] = (),
+        root: str | Path | None = None,
+    ) -> Self:
+        """Make a run from single settings, of which later ones win.
+
+        The cards of the settings, and any further ``cards``, come before all settings; ``where``
+        and ``root`` are those of :meth:`from_parts`.
+        """
+        last = {(one.table, one.key): one for one in settings}
+        parameters = [one for card in cards for one in card_settings(card)]
+        trees = [(f"card {card.name!r}", card.tree) for card in cards]
+        for kind in TABLES:
+            if one := last.get((kind, "card")):
+                start = f"{one.origin}: "
+                card = find_card(one.value, kind, folder=where.parent, root=root, where=start)
+                trees.append((f"card {card.name!r}", card.tree))
+                parameters += card_settings(card, kind)
+        if one := last.get(("model", "tree")):
+            trees.append((one.origin, one.value))
+        parameters += [
+            one for one in settings if one.table in TABLES and one.key not in CARD_KEYS[one.table]
+        ]
+        head = {one.key: one for one in last.values() if one.table == ""}
+        run = cls(
+            **dict(check_section(Head, head, where, root)),
+            data=_data(settings, where, root),
+            tree=one_tree({origin: tree for origin, tree in trees if tree is not None}),
+            settings=tuple(parameters),
+            output=_output(last, where, root),
+        )
         run.check()
         return run
 
     def task(self) -> str | None:
-        """What is predicted: as the file says, or the only thing that the tree can; else None."""
+        """Return the task of the file, or the only one of the tree; None if the data decide."""
         able = tasks_of(self.tree)
         if self.data.task == "auto":
             return able[0] if len(able) == 1 else None
         return self.data.task
 
-    def values(self, table: TableName, task: str) -> dict[str, Any]:
-        """Values of ``[model]`` or ``[inference]`` for a task, every one explicit."""
-        layers: tuple[Layer, ...] = getattr(self, table)
-        return known.defaults(self.tree, task, table) | merged(layers, self.tree, task, table)
-
     def parameters(self, task: str | None = None) -> dict[str, Any]:
-        """Arguments of the estimator, every one explicit but ``verbose``.
+        """Return all arguments of the estimator except ``verbose``.
 
         Parameters
         ----------
         task : {"classification", "regression"}, optional
-            Where the file leaves it to the data.
+            Needed if the file leaves it to the data.
 
         Raises
         ------
         InputError
-            If the task is none of the tree's.
-        ValueError
-            If the task is not known.
+            If the tree does not support the task or cannot take a setting.
         """
-        found = task or self._known_task()
-        check_task(self.tree, found)
-        own = {"random_state": self.seed} if known.is_random(self.tree, found) else {}
-        return self.values("model", found) | self.values("inference", found) | own
+        task = task or self._known_task()
+        check_task(self.tree, task)
+        found = check_parameters(self.settings, self.tree, task)
+        seeded = "random_state" in parameters_of(estimator_of(self.tree, task))
+        return found | ({"random_state": self.seed} if seeded else {})
 
     def estimator(self, task: str | None = None, labels: ArrayLike | None = None) -> Any:
-        """The estimator of the run, not yet fitted.
+        """Return the estimator of the run, not fitted.
 
         Parameters
         ----------
         task : {"classification", "regression"}, optional
-            Where the file leaves it to the data.
+            Needed if the file leaves it to the data.
         labels : array, optional
-            The classes of the rows, as often as may be. A file can name them only as text, in
-            ``class_weight``.
+            Classes of the rows, in which duplicates are allowed. ``class_weight`` in a file names
+            classes by text; with ``labels`` these names are replaced by the classes.
 
         Raises
         ------
         InputError
-            As of :meth:`parameters`, and for a class that there is not.
+            As for :meth:`parameters`, and if ``class_weight`` names an unknown class.
         """
         found = self.parameters(task)
         weights = found.get("class_weight")
         if labels is not None and isinstance(weights, Mapping):
             found["class_weight"] = _by_label(weights, labels)
-        return known.estimator_of(self.tree, str(task or self.task()))(**found)
+        return estimator_of(self.tree, str(task or self.task()))(**found)
 
     def explicit(self, task: str) -> "RunFile":
-        """The same run with every value said and no card: what a run folder keeps.
-
-        Raises
-        ------
-        InputError
-            If the tree has no estimator of the task.
-        """
-        check_task(self.tree, task)
-        layers: dict[str, Any] = {
-            table: (Layer(f"[{table}]", self._written(table, task)),) for table in TABLES
-        }
+        """Return the same run with a task, every value set and no card, as in a run folder."""
+        values = self.parameters(task)
+        settings = tuple(
+            Setting(f"[{table}]", table, name, one.to_file(values[name]))
+            for table in TABLES
+            for name, one in tree_parameters(self.tree, task).items()
+            if one.group == table
+        )
         data = self.data.model_copy(update={"task": task})
-        return self.model_copy(update={"data": data, **layers})
+        return self.model_copy(update={"data": data, "settings": settings})
 
     def to_toml(self, folder: str | Path) -> str:
-        """The run as the text of a run file in ``folder``.
-
-        Its paths are relative to the folder where the two have a folder in common.
+        """Return the text of a run file in ``folder``, with paths relative to it.
 
         Raises
         ------
         ValueError
-            If the task depends on the data: cards have other values for each (see
-            :meth:`explicit`).
+            If the data decide on the task, as cards can have other values for each task.
         """
-        place_of = Path(folder).resolve()
+        home, task = Path(folder).resolve(), self._known_task()
         data = self.data.model_dump(exclude_none=True, exclude={"path"})
         if self.data.test is not None:
             del data["test_fraction"]
-            data["test"] = seen_from(self.data.test, place_of)
+            data["test"] = relative_path(self.data.test, home)
+        tables: dict[str, dict[str, Any]] = {"model": {"tree": self.tree}, "inference": {}}
+        for one in self.settings:
+            if one.task in (None, task):
+                tables[one.table][one.key] = one.value
         output = self.output.model_dump(exclude={"folder"})
         content = {
-            "title": self.title,
-            "question": self.question,
-            "seed": self.seed,
-            "data": {"path": seen_from(self.data.path, place_of), **data},
-            "model": {"tree": self.tree, **self._set("model")},
-            "inference": self._set("inference"),
-            "output": {"folder": seen_from(self.output.folder, place_of), **output},
+            **self.model_dump(include={*Head.model_fields}),
+            "data": {"path": relative_path(self.data.path, home), **data},
+            **tables,
+            "output": {"folder": relative_path(self.output.folder, home), **output},
         }
         return tomli_w.dumps(content)
 
     def write_toml(self, path: str | Path) -> None:
-        """Write the run file to ``path``, whole or not at all."""
+        """Write the run file to ``path``, completely or not at all."""
         write_whole(Path(path), self.to_toml(Path(path).parent))
 
     def check(self) -> None:
-        """Refuse what no task of the tree, or not that of the file, can take."""
+        """Raise InputError if the settings suit no task that the run can have."""
         task = self.task()
-        if task is not None:
-            self.parameters(task)
-            return
-        errors = []
-        for each in tasks_of(self.tree):
-            try:
-                self.parameters(each)
-            except InputError as error:
-                errors.append(error)
-            else:
+        first, *others = tasks_of(self.tree) if task is None else [task]
+        for other in others:
+            with suppress(InputError):
+                self.parameters(other)
                 return
-        raise errors[0]
+        self.parameters(first)
 
     def _known_task(self) -> str:
         task = self.task()
         if task is None:
-            raise ValueError("the task depends on the data; give 'classification' or 'regression'.")
+            raise ValueError("the task depends on the data; pass 'classification' or 'regression'.")
         return task
-
-    def _set(self, table: TableName) -> dict[str, Any]:
-        """What was set in a table, as a file has it."""
-        layers: tuple[Layer, ...] = getattr(self, table)
-        task = self._known_task()
-        return {name: value for layer in layers for name, value in layer.of_task(task).items()}
-
-    def _written(self, table: TableName, task: str) -> dict[str, Any]:
-        own = known.parameters_of(self.tree, task)
-        return {name: own[name].written(v) for name, v in self.values(table, task).items()}
-
-
-def _by_label(weights: Mapping[str, float], labels: ArrayLike) -> dict[Any, float]:
-    """Weights of classes by the classes as they are, in place of their names."""
-    named = {str(label).lower(): label for label in np.unique(labels).tolist()}
-    for name in weights:
-        if name.lower() not in named:
-            raise InputError(f"class_weight: no class is named {name!r}{nearest(name, named)}")
-    return {named[name.lower()]: weight for name, weight in weights.items()}
 
 
 def read_run(
@@ -234,16 +247,92 @@ def read_run(
     ----------
     path : path of a TOML file
     sets : iterable of str
-        ``"table.key=value"`` or ``"key=value"``, in place of what the file says.
+        ``"table.key=value"`` or ``"key=value"``, values that replace those of the file.
     root : path, optional
-        Folder that no path of the run may leave, that of the file included.
+        Folder that no path of the run may leave, including that of the file.
 
     Raises
     ------
     InputError
-        If the file cannot be read, or a key or value is none that a run can have.
+        If the file cannot be read, or has an unknown key or an invalid value.
     """
-    home = None if root is None else Path(root)
-    source = place(path, Path.cwd(), root=home, what="run file")
-    parts = read_toml(source, "run file")
-    return RunFile.from_parts(parts, source, sets=map(read_pair, sets), root=home)
+    where = resolve_path(path, Path.cwd(), root=root, what="run file")
+    parts = read_toml(where, "run file")
+    return RunFile.from_parts(parts, where, sets=map(read_pair, sets), root=root)
+
+
+def run_from_options(
+    options: Mapping[str, tuple[str, Any]],
+    *,
+    cards: Iterable[str | Path] = (),
+    pairs: Iterable[str] = (),
+) -> RunFile:
+    """Make a run from cards, then the options of a command, then single settings; later ones win.
+
+    Parameters
+    ----------
+    options : mapping
+        Option to the key that it sets, ``"table.key"``, and its value; None if it is not given.
+    cards : iterable of names or paths
+        Cards of models, of inferences, or of both in one file.
+    pairs : iterable of str
+        ``NAME=VALUE``.
+    """
+    given = [(option, *pair) for option, pair in options.items() if pair[1] is not None]
+    given += [("--set", *pair) for pair in map(read_pair, pairs)]
+    settings = [Setting(origin, *find_key(key, origin), value) for origin, key, value in given]
+    found = [find_any(str(name), where="--card: ") for name in cards]
+    return RunFile.from_settings(settings, Path("options"), cards=found)
+
+
+def check_task(tree: str, task: str) -> None:
+    """Raise InputError if a tree does not support a task."""
+    if task not in tasks_of(tree):
+        able = ", ".join(name for name, other in TREES.items() if other.of(task))
+        raise InputError(f"tree {tree!r} supports classification only; for {task} use {able}.")
+
+
+def one_tree(named: Mapping[str, Any]) -> str:
+    """Return the tree that all origins name, or the default if there is none."""
+    for origin, name in named.items():
+        if not (isinstance(name, str) and name in TREES):
+            end = nearest_match(str(name), TREES)
+            raise InputError(f"{origin}: no tree is named {abbreviated(name)}{end}")
+    if len(set(named.values())) > 1:
+        each = " and ".join(f"{origin} names {name!r}" for origin, name in named.items())
+        raise InputError(f"two trees at once: {each}; remove one.")
+    return next(iter(named.values()), DEFAULT_TREE)
+
+
+def _data(settings: Sequence[Setting], where: Path, root: str | Path | None) -> DataTable:
+    given: dict[str, Setting] = {}
+    for one in (one for one in settings if one.table == "data"):
+        other = given.get({"test": "test_fraction", "test_fraction": "test"}.get(one.key, ""))
+        if other is not None:
+            if other.origin == one.origin:
+                raise InputError(f"{one.origin}: set test or test_fraction, not both.")
+            del given[other.key]  # the later one wins
+        given[one.key] = one
+    if not given:
+        raise InputError(f"{where.name}: the table [data] is missing; set its path and target.")
+    data = check_section(DataTable, given, where, root, "data")
+    return data if data.test is None else data.model_copy(update={"test_fraction": 0.0})
+
+
+def _output(last: Mapping[Any, Setting], where: Path, root: str | Path | None) -> OutputTable:
+    default = Setting(where.name, "output", "folder", Path("results", where.stem))
+    given = {one.key: one for one in last.values() if one.table == "output"}
+    output = check_section(OutputTable, {"folder": default} | given, where, root)
+    if root is not None:
+        check_links(output.folder, root)
+    return output
+
+
+def _by_label(weights: Mapping[str, float], labels: ArrayLike) -> dict[Any, float]:
+    """Replace the names of classes by the classes themselves."""
+    named = {str(label).lower(): label for label in np.unique(labels).tolist()}
+    for name in weights:
+        if name.lower() not in named:
+            end = nearest_match(name, named)
+            raise InputError(f"class_weight: no class is named {name!r}{end}")
+    return {named[name.lower()]: weight for name, weight in weights.items()}

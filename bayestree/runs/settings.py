@@ -1,139 +1,263 @@
-"""Values for the parameters of a tree, from where they were written to what its estimator takes."""
+"""Settings of a run: single values with their origin, and the keys and types of their tables."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
+from bayestree._utils.wording import nearest_match
+from bayestree.estimators.registry import TREES
 from bayestree.runs.cards import Card, cards
-from bayestree.runs.nearest import nearest
-from bayestree.runs.parameters import (
-    OWN,
-    TableName,
-    all_parameters,
-    parameters_of,
-    table_of,
-    table_type,
-)
-from bayestree.runs.toml import shown
-from bayestree.runs.trees import TREES, tasks_of
+from bayestree.runs.parameters import settings_types, tree_parameters, trees_by_parameter
+from bayestree.runs.paths import resolve_path
+from bayestree.runs.toml import abbreviated
 from bayestree.tables import InputError
 
 
+def _resolve(path: Path, info: ValidationInfo) -> Path:
+    """Resolve a path relative to the folder of the file, inside the root folder."""
+    folder, root = info.context or (Path(), None)
+    return resolve_path(path, folder, root=root, what=str(info.field_name))
+
+
+Location = Annotated[Path, AfterValidator(_resolve)]
+Text = Annotated[str, Field(strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
+Name = Annotated[str, Field(strict=True, min_length=1)]
+Share = Annotated[float, Field(strict=True, ge=0, le=0.9)]
+Seed = Annotated[int, Field(strict=True, ge=0, lt=2**32)]
+
+
+class Section(BaseModel):
+    """A table of known keys; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Head(Section):
+    """The keys above all tables."""
+
+    title: Text = Field("", description="Title of the report.")
+    question: Text = Field("", description="Question that the run answers, shown in the report.")
+    seed: Seed = Field(0, description="Seed of the random numbers.")
+
+
+class DataTable(Section):
+    """``[data]``: the rows and the target."""
+
+    path: Location = Field(description="CSV, Parquet or .npy file, relative to the run file.")
+    target: Name = Field(description="Column to predict.")
+    task: Literal["auto", "classification", "regression"] = Field(
+        "auto", description="auto: classification for text, booleans and few integers."
+    )
+    weights: Name | None = Field(None, description="Column of row weights.")
+    drop: tuple[Name, ...] = Field((), description="Columns to leave out.")
+    test_fraction: Share = Field(0.2, description="Share of the rows held out for scoring.")
+    test: Location | None = Field(None, description="File of held-out rows, in place of a share.")
+    storage: Literal["memory", "disk"] = Field(
+        "memory", description="disk: read the rows in chunks, never all into memory."
+    )
+
+
+class OutputTable(Section):
+    """``[output]``: the folder of the run and the files to write."""
+
+    folder: Location = Field(description="Folder of the run, relative to the run file.")
+    draws: Flag = Field(True, description="Write the posterior draws: posterior.nc.")
+    report: Flag = Field(True, description="Write report.html.")
+    predictions: Flag = Field(True, description="Write predictions of the held-out rows.")
+
+
+SECTIONS: dict[str, type[Section]] = {"": Head, "data": DataTable, "output": OutputTable}
+TABLES = ("data", "model", "inference", "output")
+#: Keys of the tables of parameters that are not parameters.
+CARD_KEYS = {"model": ("card", "tree"), "inference": ("card",)}
+#: Parameters that the run sets itself, and the remedy.
+RUN_KEYS = {"random_state": "set 'seed' instead", "verbose": "remove it"}
+Checked = TypeVar("Checked", bound=Section)
+
+
 @dataclass(frozen=True)
-class Layer:
-    """Values from one place; those of a later layer win.
+class Setting:
+    """One value with its origin, such as ``"run.toml [model]"``, ``"card 'svi'"``, ``"--set"``.
 
-    Parameters
-    ----------
-    source : str
-        The place, as messages name it: ``"card 'svi'"``, ``"--set"``.
-    values : mapping
-        Parameter to value.
-    by_task : mapping
-        Task to values in place of those, for that task.
+    The table is empty for keys above all tables; a value with a task is for this task only.
     """
 
-    source: str = field(compare=False)
-    values: Mapping[str, Any]
-    by_task: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    @classmethod
-    def of_card(cls, card: Card) -> "Layer":
-        """What a card says."""
-        return cls(f"card {card.name!r}", card.values, card.by_task)
-
-    def says(self) -> bool:
-        """Whether there is any value."""
-        return bool(self.values) or any(self.by_task.values())
-
-    def of_task(self, task: str) -> dict[str, Any]:
-        """The values for a task."""
-        return {**self.values, **self.by_task.get(task, {})}
+    origin: str = field(compare=False)
+    table: str
+    key: str
+    value: Any
+    task: str | None = None
 
 
-def merged(layers: Iterable[Layer], tree: str, task: str, table: TableName) -> dict[str, Any]:
-    """All values of one table that are set for a tree, as its estimator takes them.
+def file_settings(parts: Mapping[str, Any], source: str) -> Iterator[Setting]:
+    """Yield the settings of a run file, or raise InputError if a table or top key is unknown."""
+    for name, value in parts.items():
+        if name in keys_of(""):
+            yield Setting(source, "", name, value)
+        elif name in TABLES and isinstance(value, Mapping):
+            yield from table_settings(value, f"{source} [{name}]", name).values()
+        elif name in TABLES:
+            shown = abbreviated(value)
+            raise InputError(f"{source}: {name} must be a table, [{name}], got {shown}.")
+        else:
+            known = [*keys_of(""), *(f"[{table}]" for table in TABLES)]
+            if isinstance(value, Mapping):
+                end = nearest_match(f"[{name}]", known)
+                raise InputError(f"{source}: no table is named [{name}]{end}")
+            raise InputError(f"{source}: {wrong_key('', name, known, 'no key is named')}")
 
-    Raises
-    ------
-    InputError
-        If a value is of no parameter of the tree, of the other table, fixed by the tree's name,
-        or none that the parameter can take.
+
+def table_settings(values: Mapping[str, Any], origin: str, table: str) -> dict[str, Setting]:
+    """Return the settings of a table by key; None, which TOML does not have, sets nothing."""
+    return {k: Setting(origin, table, k, v) for k, v in values.items() if v is not None}
+
+
+def card_settings(card: Card, table: str | None = None) -> Iterator[Setting]:
+    """Yield the settings of a card, of one table or of the table of each parameter."""
+    fitting = trees_by_parameter()["inference"]
+    for task, values in [(None, card.values), *card.by_task.items()]:
+        for key, value in values.items():
+            home = table or ("inference" if key in fitting else "model")
+            yield Setting(f"card {card.name!r}", home, key, value, task)
+
+
+def keys_of(table: str) -> tuple[str, ...]:
+    """Return the keys of a table for any tree; the empty name stands for those above all tables."""
+    if table in SECTIONS:
+        return tuple(SECTIONS[table].model_fields)
+    return (*CARD_KEYS[table], *trees_by_parameter()[table])
+
+
+def find_key(name: str, origin: str = "--set") -> tuple[str, str]:
+    """Return the table and the key of ``"table.key"``, or of a ``"key"`` that one table has."""
+    table, dot, key = name.rpartition(".")
+    if dot and table not in TABLES:
+        raise InputError(f"{origin}: no table is named {table!r}{nearest_match(table, TABLES)}")
+    homes = _tables_with(key)
+    if dot and table not in homes:
+        reason = wrong_key(table, key, keys_of(table), f"[{table}] has no key")
+        raise InputError(f"{origin}: {reason}")
+    if not homes:
+        known = {key for table in ("", *TABLES) for key in keys_of(table)}
+        raise InputError(f"{origin}: {wrong_key('', key, known, 'no key is named')}")
+    if not dot and len(homes) > 1:
+        which = " or ".join(f"{each}.{key}" for each in homes)
+        raise InputError(f"{origin}: {key!r} is a key of several tables; write {which}.")
+    return table if dot else homes[0], key
+
+
+def wrong_key(table: str, key: str, known: Collection[str], start: str) -> str:
+    """Explain an unknown key of a table: by its own table, or by the nearest ``known`` name."""
+    homes = [home for home in _tables_with(key) if table in ("", *TABLES)]
+    if key in RUN_KEYS:
+        return f"{key!r} is set by the run itself; {RUN_KEYS[key]}."
+    if homes:
+        place = f"in [{homes[0]}]" if homes[0] else "above all tables"
+        return f"{key!r} belongs {place}; move it there."
+    return f"{start} {key!r}{nearest_match(key, known)}"
+
+
+def check_section(
+    section: type[Checked],
+    settings: Mapping[str, Setting],
+    where: Path,
+    root: str | Path | None,
+    table: str = "",
+) -> Checked:
+    """Validate the settings of a table by key, or raise InputError with the origin of a setting.
+
+    Paths are relative to the file ``where`` and inside ``root``; the message about a missing key
+    names the ``table``.
     """
-    own = parameters_of(tree, task)
-    found: dict[str, Any] = {}
-    for layer in layers:
-        given = layer.of_task(task)
-        for name, value in given.items():
-            _check_name(layer.source, name, value, tree, task, table)
-        _check_values(layer.source, given, tree, task, table)
-        found |= {name: own[name].value(value) for name, value in given.items()}
-    return found
+    content = {key: one.value for key, one in settings.items()}
+    try:
+        return section.model_validate(content, context=(where.parent, root))
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        first = min(errors, key=lambda one: one["type"] == "missing")
+        key, kind = str(first["loc"][0]), first["type"]
+        if kind == "missing":
+            place = f"{where.name} [{table}]" if table else where.name
+            raise InputError(f"{place} has no {key}; add a line {key} = ...") from error
+        one = settings[key]
+        if kind == "extra_forbidden":
+            reason = wrong_key(one.table, key, section.model_fields, "unknown key")
+        elif kind == "value_error":
+            reason = str(first["ctx"]["error"])
+        else:
+            reason = f"{key} {_reworded(first['msg'])}, got {abbreviated(one.value)}."
+        raise InputError(f"{one.origin}: {reason}") from error
 
 
-def suiting(tree: str, task: str) -> list[str]:
-    """Names of the shipped inference cards whose values are all parameters of a tree."""
-    kind = table_type(tree, task, "inference")
+def check_parameters(settings: Iterable[Setting], tree: str, task: str) -> dict[str, Any]:
+    """Return the parameters of a tree, with settings in place of its defaults; later ones win.
+
+    If a tree cannot take a setting, the InputError names the origin of the setting.
+    """
+    given = {(one.table, one.key): one for one in settings if one.task in (None, task)}
+    try:
+        _validate(given.values(), tree, task)
+    except ValidationError as error:
+        _, table, key, *_ = error.errors(include_url=False, include_input=False)[0]["loc"]
+        one = given[str(table), str(key)]
+        raise InputError(f"{one.origin}: {_reason(one, tree, task)}") from error
+    own = tree_parameters(tree, task)
+    found = {name: one.default for name, one in own.items()}
+    found |= {key: own[key].from_file(one.value) for (_, key), one in given.items()}
+    return {**found, **TREES[tree].fixed}
+
+
+def inference_cards(tree: str, task: str) -> list[str]:
+    """Return the names of the inference cards whose values are all parameters of a tree."""
     found = []
     for card in cards("inference"):
         try:
-            kind.model_validate(Layer.of_card(card).of_task(task))
+            _validate(card_settings(card, "inference"), tree, task)
         except ValidationError:
             continue
         found.append(card.name)
     return found
 
 
-def own_message(name: str) -> str:
-    """Why a parameter that the run sets itself cannot be set."""
-    remedy = f"set {OWN[name]!r} instead" if OWN[name] else "leave it out"
-    return f"{name!r} is set by the run itself; {remedy}."
+def _validate(settings: Iterable[Setting], tree: str, task: str) -> None:
+    content: dict[str, Any] = {"tree": tree, "model": {}, "inference": {}}
+    for one in settings:
+        if one.task in (None, task):
+            content[one.table][one.key] = one.value
+    settings_types(task).validate_python(content)
 
 
-def _check_name(source: str, name: str, value: Any, tree: str, task: str, table: TableName) -> None:
-    own = parameters_of(tree, task)
-    if name in OWN:
-        raise InputError(f"{source}: {own_message(name)}")
-    if name not in own:
-        told = _unknown(name, tree, task)
-        if source.startswith("card ") and table == "inference":
-            told = f"{told.rstrip('.')}. Cards of this tree: {', '.join(suiting(tree, task))}."
-        raise InputError(f"{source}: {told}")
-    if table_of(name) != table:
-        raise InputError(
-            f"{source}: {name!r} is of [{table_of(name)}], not of [{table}]; move it there."
-        )
-    fixed = TREES[tree].fixed
-    if name in fixed and fixed[name] != value:
-        raise InputError(
-            f"{source}: {name} = {shown(value)}, but tree {tree!r} is the one with {name} = "
-            f"{fixed[name]!r}; name another tree."
-        )
+def _reason(setting: Setting, tree: str, task: str) -> str:
+    """Explain why a tree cannot take a setting, and say what to do."""
+    own, table, key = tree_parameters(tree, task), setting.table, setting.key
+    if key in own and own[key].group == table:
+        fixed = key in TREES[tree].fixed
+        of_tree, remedy = (f" of tree {tree!r}", "; name another tree") if fixed else ("", "")
+        expected, shown = own[key].expected_in_file, abbreviated(setting.value)
+        return f"{key}{of_tree} must be {expected}, got {shown}{remedy}."
+    others = trees_by_parameter()[table].get(key)
+    if others is None:
+        return wrong_key(table, key, own, f"tree {tree!r} has no parameter")
+    if tree in others:
+        return f"tree {tree!r} has no parameter {key!r} for {task}; remove it."
+    reason = f"tree {tree!r} has no parameter {key!r}, which {', '.join(others)} have; remove it."
+    if table == "inference":
+        reason += f" Inference cards of {tree!r}: {', '.join(inference_cards(tree, task))}."
+    return reason
 
 
-def _unknown(name: str, tree: str, task: str) -> str:
-    """Why a name is no parameter of a tree, and what to do."""
-    others = [other for other in tasks_of(tree) if name in parameters_of(tree, other)]
-    if others:
-        return f"tree {tree!r} has no parameter {name!r} for {task}; leave it out."
-    able = all_parameters().get(name)
-    if able is not None:
-        return (
-            f"tree {tree!r} has no parameter {name!r}, which is of {', '.join(able)}; leave it out."
-        )
-    return f"tree {tree!r} has no parameter {name!r}{nearest(name, parameters_of(tree, task))}"
+def _reworded(message: str) -> str:
+    """Turn a message of pydantic, ``"Input should be ..."``, into ``"must be ..."``."""
+    if message.startswith("Input is not a valid path"):
+        return "must be a path"
+    words = re.sub(r"^\w+ should", "must", message).partition(" after")[0]
+    return words.replace("tuple", "list").replace("dictionary", "table")
 
 
-def _check_values(
-    source: str, given: Mapping[str, Any], tree: str, task: str, table: TableName
-) -> None:
-    try:
-        table_type(tree, task, table).model_validate(dict(given))
-    except ValidationError as error:
-        name = str(error.errors(include_url=False)[0]["loc"][0])
-        words = parameters_of(tree, task)[name].words
-        raise InputError(
-            f"{source}: {name} = {shown(given[name])}, but it must be {words}."
-        ) from error
+def _tables_with(key: str) -> list[str]:
+    return [table for table in ("", *TABLES) if key in keys_of(table)]

@@ -49,19 +49,21 @@ def test_copy(tmp_path, monkeypatch):
     assert run("cards", "copy", "wodt", "cpt.toml", "--force").exit_code == 0
     assert 'tree = "wodt"' in Path("cpt.toml").read_text()
     assert run("cards", "show", "cpt.toml").stdout == Path("cpt.toml").read_text()
-    assert "does not exist; make it first" in refused("cards", "copy", "cpt", "no/cpt.toml")
+    assert "does not exist; create it first" in refused("cards", "copy", "cpt", "no/cpt.toml")
 
 
 def test_parameters():
     told = run("cards", "parameters", "tao", "--task", "regression").stdout
     assert told.index("[model]") < told.index("max_depth = 6\n") < told.index("[inference]")
-    assert 'It may be "constant" or "linear".' in " ".join(told.split())
+    assert 'Expected: "constant" or "linear".' in " ".join(told.split())
     found = json.loads(run("cards", "parameters", "cpt", "--json").stdout)["parameters"]
     depth = next(one for one in found if one["name"] == "max_depth")
     assert (depth["table"], depth["default"]) == ("model", 4)
-    assert "Most splits on a path" in depth["description"]
+    assert "Maximum number of splits on a path" in depth["description"]
     assert "no tree is named 'oak'" in refused("cards", "parameters", "oak")
-    assert "of classes only" in refused("cards", "parameters", "wodt", "--task", "regression")
+    assert "supports classification only" in refused(
+        "cards", "parameters", "wodt", "--task", "regression"
+    )
 
 
 @pytest.mark.parametrize("of", ["run", "sweep", "model", "inference"])

@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bayestree import cli
-from bayestree.runs.trees import TREES
+from bayestree.estimators.registry import TREES
 
 
 def proposed(line, shell="bash"):

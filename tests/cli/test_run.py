@@ -86,10 +86,10 @@ def test_a_folder_in_place_of_a_file(file, place):
 
 
 def test_no_path_leaves_the_root(file, place):
-    assert "is outside of --root 'files'" in refused("run", file, "--root", "files")
+    assert "is outside --root 'files'" in refused("run", file, "--root", "files")
     done("run", file, "--root", ".")
     said = refused("run", file, "--root", ".", "--out", place.parent / "elsewhere")
-    assert "is outside of --root '.'" in said
+    assert "is outside --root '.'" in said
 
 
 def test_interrupted_and_taken_up(file, place, monkeypatch):

@@ -59,11 +59,13 @@ class TestRefused:
         assert "sweep file" in refused("sweep", "nowhere.toml")
 
     def test_nobody_to_do_it(self, sweep_file):
-        assert "--jobs 0 is nobody" in refused("sweep", sweep_file, "--jobs", "0")
+        assert "--jobs must be 1 or more, or -1 for all cores, got 0" in refused(
+            "sweep", sweep_file, "--jobs", "0"
+        )
 
     def test_outside_of_root(self, sweep_file, place):
         (place / "in").mkdir()
-        assert "is outside of --root" in refused("sweep", sweep_file, "--root", place / "in")
+        assert "is outside --root" in refused("sweep", sweep_file, "--root", place / "in")
 
     @pytest.mark.parametrize("verb", ["sweep", "run"])
     def test_no_scheduler(self, sweep_file, place, verb):

@@ -9,7 +9,7 @@ import pytest
 
 import bayestree
 from bayestree._cli import output
-from bayestree.runs.trees import TREES
+from bayestree.estimators.registry import TREES
 from tests.cli.command import NUMBERS, done, refused
 
 
@@ -56,7 +56,7 @@ def test_every_tree_fits_and_predicts(name, task, target, tables, tmp_path):
 
 def test_numbers_that_a_tree_of_classes_finds_in_the_data_are_refused(tables, tmp_path):
     said = refused("fit", "numbers.csv", "--target", "price", "--tree", "wodt", "--out", "tree")
-    assert "tree 'wodt' is of classes only; for regression take cpt, " in said
+    assert "tree 'wodt' supports classification only; for regression use cpt, " in said
     assert not (tmp_path / "tree").exists()
 
 

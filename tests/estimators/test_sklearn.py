@@ -16,7 +16,7 @@ from bayestree import (
     EndToEndTreeClassifier,
     WeightedObliqueTreeClassifier,
 )
-from bayestree.inference import grow
+from bayestree.inference import Growth
 from bayestree.models import Network
 
 CHEAP = {"max_depth": 2, "n_experts": 3, "random_state": 0}
@@ -90,7 +90,8 @@ SLOW = [
 @pytest.fixture
 def fast_growth(monkeypatch):
     """A third of the steps for each level: these checks fit each estimator some hundred times."""
-    monkeypatch.setitem(grow.__kwdefaults__, "steps", 40)
+    assert "steps" in Growth.__init__.__kwdefaults__
+    monkeypatch.setitem(Growth.__init__.__kwdefaults__, "steps", 40)
 
 
 @pytest.mark.usefixtures("fast_growth")

@@ -1,6 +1,7 @@
 """Inference methods as settings objects of an estimator."""
 
 from inspect import signature
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,15 +47,16 @@ def test_keywords_that_would_be_ignored_are_refused():
     ],
 )
 def test_stages(inference, steepness, stages):
-    found = ConvexPolytopeTreeClassifier(inference=inference)._stages()
+    found: list[Any] = ConvexPolytopeTreeClassifier(inference=inference)._stages()
     assert [type(stage).__name__ for stage in found] == stages
     assert steepness is None or found[1].steepness == (1.0, steepness)
 
 
 def test_draws_are_those_of_the_last_stage():
-    *_, of_svi, of_nuts = ConvexPolytopeTreeClassifier(inference="nuts", n_draws=7)._stages()
-    assert (of_svi.n_draws, of_nuts.n_draws) == (50, 7)
-    assert ConvexPolytopeTreeClassifier(inference="nuts")._stages()[-1].n_draws == 250
+    stages: list[Any] = ConvexPolytopeTreeClassifier(inference="nuts", n_draws=7)._stages()
+    assert [stage.n_draws for stage in stages[-2:]] == [50, 7]
+    unset: list[Any] = ConvexPolytopeTreeClassifier(inference="nuts")._stages()
+    assert unset[-1].n_draws == 250
     assert [type(s).__name__ for s in EndToEndTreeClassifier(refine_epochs=0)._stages()] == [
         "Growth"
     ]

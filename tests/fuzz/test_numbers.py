@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from bayestree.runs.fields import LARGEST
-from bayestree.runs.parameters import parameters_of
+from bayestree._utils.parameters import LARGEST
+from bayestree.estimators.registry import TREES
+from bayestree.runs.parameters import tree_parameters
 from bayestree.runs.schema import RunFile
-from bayestree.runs.trees import TREES
 
 # Limits that are seldom reached; those of what is made in any case ask for memory and time.
 LIMITS = ("max_depth", "max_leaves", "batch_size", "sweeps", "patience", "max_pairs", "max_iter")
@@ -16,7 +16,7 @@ QUICK = {"epochs": 1, "refine_epochs": 1, "n_draws": 2, "n_estimators": 2, "n_ex
 
 @pytest.mark.parametrize("tree", [tree for tree in TREES if tree != "cpt-k1"])
 def test_limits_without_end(tree):
-    own = parameters_of(tree, "classification")
+    own = tree_parameters(tree, "classification")
     values = dict.fromkeys(LIMITS, LARGEST) | QUICK
     sets = [(name, value) for name, value in values.items() if name in own]
     parts = {"data": {"path": "x.csv", "target": "y"}, "model": {"tree": tree}}

@@ -9,12 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bayestree._utils.parameters import check_parameters
+from bayestree.estimators.registry import tasks_of
 from bayestree.runs.cards import cards, find_card
-from bayestree.runs.keys import keys_of
-from bayestree.runs.parameters import all_parameters
+from bayestree.runs.parameters import trees_by_parameter
 from bayestree.runs.schema import RunFile, read_run
+from bayestree.runs.settings import keys_of
 from bayestree.runs.sweep.file import read_sweep
-from bayestree.runs.trees import tasks_of
 from bayestree.tables import InputError
 from tests.fuzz.strategies import changed, fuzzed, scalars, values
 
@@ -99,7 +99,8 @@ def test_bytes_that_are_no_run(tmp_path, content):
 
 
 TABLES = {"data": keys_of("data"), "output": keys_of("output")}
-NAMES = [*all_parameters(), "card", "tree", "max_dept", "random_state", ""]
+PARAMETERS = [name for names in trees_by_parameter().values() for name in names]
+NAMES = [*PARAMETERS, "card", "tree", "max_dept", "random_state", ""]
 
 
 @st.composite

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bayestree.runs.cards import FOLDERS, cards, copy_card, find_any, find_card, read_card
-from bayestree.runs.options import from_options
-from bayestree.runs.parameters import parameters_of
-from bayestree.runs.settings import suiting
-from bayestree.runs.trees import TREES, tasks_of
+from bayestree.estimators.registry import TREES, tasks_of
+from bayestree.runs.cards import FOLDERS, cards, find_any, find_card, read_card
+from bayestree.runs.parameters import tree_parameters
+from bayestree.runs.schema import run_from_options
+from bayestree.runs.settings import inference_cards
 from bayestree.tables import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -24,8 +24,12 @@ QUICK = {"epochs": 20, "refine_epochs": 5, "learning_rate": 0.05, "n_draws": 2, 
 
 
 def made(*cards, task="classification", tree=None):
-    sections = {"data": {"path": "x.csv", "target": "y"}, "output": {"folder": "out"}}
-    return from_options(sections, cards=cards, tree=tree).estimator(task)
+    options = {
+        "DATA": ("data.path", "x.csv"),
+        "--target": ("data.target", "y"),
+        "--tree": ("model.tree", tree),
+    }
+    return run_from_options(options, cards=cards).estimator(task)
 
 
 def suits(pair):
@@ -66,7 +70,7 @@ def test_every_value_is_a_parameter_of_the_regressor_too(path):
         assert {name: found[name] for name in values} == values
 
 
-# What a model card need not say: what is left to the fit, and numbers of what it does not have.
+# What a model card need not set: values chosen by the fit, or those of other priors.
 UNSAID = {"class_weight", "smoothing", "max_leaves", "image_shape", "patch_size"}
 OF_OTHERS = {"cpt": {"l1", "spatial"}, "cpt-k1": {"l1", "spatial", "concentration", "rate"},
              "e2edt": {"max_features"}, "tao": {"pair_cost"}, "tao-sparse": {"pair_cost"},
@@ -77,7 +81,7 @@ OF_OTHERS = {"cpt": {"l1", "spatial"}, "cpt-k1": {"l1", "spatial", "concentratio
 def test_a_model_card_says_all_its_numbers(path):
     card = read_card(path, "model")
     for task in tasks_of(path.stem):
-        own = {n for n, one in parameters_of(path.stem, task).items() if one.table == "model"}
+        own = {n for n, one in tree_parameters(path.stem, task).items() if one.group == "model"}
         unsaid = own - {*card.values, *card.by_task.get(task, {})}
         assert unsaid <= UNSAID | OF_OTHERS.get(path.stem, set())
 
@@ -108,7 +112,7 @@ class TestFinding:
         card = find_card("my.toml", "model", folder=tmp_path)
         assert (card.name, card.tree, card.summary) == ("my.toml", "wodt", "Mine.")
         assert (card.values, card.by_task) == ({"max_depth": 3}, {"regression": {"max_depth": 2}})
-        with pytest.raises(InputError, match=r"card 'my.toml' is outside of --root"):
+        with pytest.raises(InputError, match=r"card 'my.toml' is outside --root"):
             find_card("my.toml", "model", folder=tmp_path, root=tmp_path / "in")
 
     def test_of_either_kind(self):
@@ -129,19 +133,17 @@ class TestFinding:
             find_any(name)
 
 
-def test_copies_are_the_card(tmp_path):
-    copy_card(find_card("cpt", "model"), tmp_path / "mine.toml")
+def test_a_copy_has_the_same_values(tmp_path):
+    (tmp_path / "mine.toml").write_text(find_card("cpt", "model").text)
     mine = find_card("mine.toml", "model", folder=tmp_path)
     assert mine.values == find_card("cpt", "model").values
     assert made(mine.path).get_params() == made("cpt").get_params()
-    with pytest.raises(InputError, match="exists"):
-        copy_card(mine, tmp_path / "mine.toml")
 
 
 def test_cards_that_suit_a_tree():
-    assert suiting("wodt", "classification") == ["lbfgs"]
-    assert suiting("tao", "regression") == ["tao", "tao-random"]
-    assert {"svi", "nuts", "map", "grow"} <= set(suiting("cpt", "regression"))
+    assert inference_cards("wodt", "classification") == ["lbfgs"]
+    assert inference_cards("tao", "regression") == ["tao", "tao-random"]
+    assert {"svi", "nuts", "map", "grow"} <= set(inference_cards("cpt", "regression"))
 
 
 def test_they_travel_in_the_wheel():

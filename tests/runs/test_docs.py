@@ -1,4 +1,4 @@
-"""docs/runs.md tells what the code does: every key, every card, and blocks that run."""
+"""docs/runs.md agrees with the code: keys, cards, messages, and blocks that run."""
 
 import re
 import tomllib
@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from bayestree.estimators.registry import TREES
 from bayestree.runs.cards import cards
-from bayestree.runs.keys import keys_of
-from bayestree.runs.parameters import BELIEVED, all_parameters
+from bayestree.runs.parameters import trees_by_parameter
 from bayestree.runs.schema import RunFile
-from bayestree.runs.settings import suiting
-from bayestree.runs.trees import TREES
+from bayestree.runs.settings import inference_cards, keys_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
 
@@ -21,7 +20,7 @@ def blocks(language):
 
 
 def section(title):
-    """What stands under a heading, up to the next."""
+    """Text between a heading and the next."""
     text = re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL)
     return re.split(r"^#+ ", text.partition(f" {title}\n")[2], flags=re.MULTILINE)[0]
 
@@ -40,11 +39,12 @@ def test_keys_of_the_sections(title, table):
 
 def test_which_parameter_is_of_which_table():
     text = section("`[model]` and `[inference]`")
-    believed, _, fitted = text.partition("- **model**:")[2].partition("- **inference**:")
-    assert set(re.findall(r"`(\w+)`", believed)) == BELIEVED
-    named = set(re.findall(r"`(\w+)`", fitted.partition("\n\n")[0]))
+    model, _, inference = text.partition("- **model**:")[2].partition("- **inference**:")
+    known = trees_by_parameter()
+    assert set(re.findall(r"`(\w+)`", model)) == known["model"].keys()
+    named = set(re.findall(r"`(\w+)`", inference.partition("\n\n")[0]))
     assert named
-    assert named <= all_parameters().keys() - BELIEVED
+    assert named <= known["inference"].keys()
 
 
 def test_inference_cards():
@@ -57,10 +57,10 @@ def test_inference_cards():
     assert told.keys() == {card.name for card in cards("inference")}
     for tree in TREES:
         of_tree = {card for card, trees in told.items() if tree in trees}
-        suits = set(suiting(tree, "classification"))
-        # its search needs several experts, which a parameter's range does not tell
+        suits = set(inference_cards(tree, "classification"))
+        # its search needs several experts, which the range of a parameter does not show
         suits -= {"svi-facets"} if tree == "cpt-k1" else set()
-        # a forest's card says nothing that a tree does not have
+        # a tree has all parameters of the card of a forest
         suits -= {"em-forest"} if tree == "e2edt" else set()
         assert of_tree == suits
 

@@ -1,13 +1,22 @@
-"""A run by the options of a command: tree, cards, options, single settings."""
+"""A run from the options of a command: cards, options, single settings."""
 
 import pytest
 
-from bayestree.runs.options import from_options
+from bayestree.estimators.registry import TREES, tasks_of
 from bayestree.runs.parameters import estimator_of
-from bayestree.runs.trees import TREES, tasks_of
+from bayestree.runs.schema import run_from_options
 from bayestree.tables import InputError
 
-SECTIONS = {"seed": 4, "data": {"path": "x.csv", "target": "y"}, "output": {"folder": "out"}}
+BASE = {
+    "DATA": ("data.path", "x.csv"),
+    "--target": ("data.target", "y"),
+    "--seed": ("seed", 4),
+    "--out": ("output.folder", "out"),
+}
+
+
+def from_options(options=None, *, tree=None, **others):
+    return run_from_options(BASE | {"--tree": ("model.tree", tree)} | (options or {}), **others)
 
 
 def card(folder, text, name="my.toml"):
@@ -17,7 +26,7 @@ def card(folder, text, name="my.toml"):
 
 
 def made(task="classification", **options):
-    return from_options(SECTIONS, **options).estimator(task)
+    return from_options(**options).estimator(task)
 
 
 def test_later_settings_win(tmp_path):
@@ -32,58 +41,60 @@ def test_later_settings_win(tmp_path):
 
 
 def test_settings_of_other_tables():
-    run = from_options(SECTIONS, pairs=["data.weights=copies", "seed=9", "report=false"])
+    run = from_options(pairs=["data.weights=copies", "seed=9", "report=false"])
     assert (run.data.weights, run.seed, run.output.report) == ("copies", 9, False)
 
 
 def test_the_tree_of_a_card(tmp_path):
     path = card(tmp_path, 'tree = "cpt-k1"')
-    assert from_options(SECTIONS, cards=[path]).tree == "cpt-k1"
-    assert from_options(SECTIONS, cards=[path], tree="cpt-k1").tree == "cpt-k1"
-    assert from_options(SECTIONS, cards=["wodt"]).tree == "wodt"
-    assert from_options(SECTIONS).tree == "cpt"
-    with pytest.raises(InputError, match=r"--tree names 'cpt' and card .* names 'cpt-k1'"):
-        from_options(SECTIONS, cards=[path], tree="cpt")
+    assert from_options(cards=[path]).tree == "cpt-k1"
+    assert from_options(cards=[path], tree="cpt-k1").tree == "cpt-k1"
+    assert from_options(cards=["wodt"]).tree == "wodt"
+    assert from_options().tree == "cpt"
+    with pytest.raises(InputError, match=r"card .* names 'cpt-k1' and --tree names 'cpt'"):
+        from_options(cards=[path], tree="cpt")
 
 
 @pytest.mark.parametrize(
     ("tree", "text", "said"),
     [
         ("cpt-k2", None, r"--tree: .*'cpt-k2'; did you mean 'cpt-k1'"),
-        (None, "tree = 3", r"no tree is named 3; it may be one of .*cpt"),
+        (None, "tree = 3", r"no tree is named 3; expected one of .*cpt"),
         (None, "tree = ['cpt']", r"no tree is named \['cpt'\]"),
     ],
 )
 def test_unknown_trees(tmp_path, tree, text, said):
     cards = [] if text is None else [card(tmp_path, text)]
     with pytest.raises(InputError, match=said):
-        from_options(SECTIONS, tree=tree, cards=cards)
+        from_options(tree=tree, cards=cards)
 
 
 @pytest.mark.parametrize(
     ("pair", "said"),
     [
         ("max_dept=3", "--set: no key is named 'max_dept'; did you mean 'max_depth'"),
-        ("zzzz=3", "it may be one of .*batch_size, .*validation_fraction"),
-        ("max_depth=1.5", "--set: max_depth = 1.5, but it must be an integer of 0 or more"),
-        ("scaling=comon", '--set: scaling = \'comon\', but it must be "standard" or "common"'),
+        ("zzzz=3", "expected one of .*batch_size, .*validation_fraction"),
+        ("max_depth=1.5", "--set: max_depth must be an integer of 0 or more, got 1.5"),
+        ("scaling=comon", "--set: scaling must be .*, got 'comon'"),
         ("random_state=3", "'random_state' is set by the run itself; set 'seed' instead"),
-        ("verbose=false", "'verbose' is set by the run itself; leave it out"),
+        ("verbose=false", "'verbose' is set by the run itself; remove it"),
     ],
 )
 def test_refused_settings(pair, said):
     with pytest.raises(InputError, match=said):
-        from_options(SECTIONS, pairs=[pair])
+        from_options(pairs=[pair])
 
 
 def test_an_option_that_the_tree_does_not_have():
-    with pytest.raises(InputError, match=r"--draws: tree 'wodt' .* 'n_draws'.*; leave it out"):
-        from_options(SECTIONS, tree="wodt", options={"--draws": ("n_draws", 5)})
+    with pytest.raises(InputError, match=r"--draws: tree 'wodt' .* 'n_draws'.*; remove it"):
+        from_options(tree="wodt", options={"--draws": ("n_draws", 5)})
 
 
 def test_what_makes_a_tree_stays():
-    with pytest.raises(InputError, match=r"--experts: n_experts = 3, but tree 'cpt-k1'"):
-        from_options(SECTIONS, tree="cpt-k1", options={"--experts": ("n_experts", 3)})
+    with pytest.raises(
+        InputError, match=r"--experts: n_experts of tree 'cpt-k1' must be 1, got 3; name"
+    ):
+        from_options(tree="cpt-k1", options={"--experts": ("n_experts", 3)})
     assert made("regression", tree="cpt-k1", pairs=["n_experts=1"]).n_experts == 1
 
 
@@ -94,11 +105,11 @@ def test_where_a_tree_begins():
 
 @pytest.mark.parametrize("name", [name for name in TREES if TREES[name].regressor is None])
 def test_a_tree_of_classes_only(name):
-    said = f"tree '{name}' is of classes only; for regression take cpt, "
+    said = f"tree '{name}' supports classification only; for regression use cpt, "
     with pytest.raises(InputError, match=said):
         made("regression", tree=name)
     with pytest.raises(InputError, match=said):
-        from_options(SECTIONS, tree=name, pairs=["data.task=regression"])
+        from_options(tree=name, pairs=["data.task=regression"])
 
 
 @pytest.mark.parametrize("name", TREES)

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from bayestree.runs.paths import check_output, place, seen_from
+from bayestree.runs.paths import check_output, relative_path, resolve_path
 from bayestree.tables import InputError
 
 
 def test_relative_to_the_file_that_names_them(tmp_path):
     folder = tmp_path.resolve()
-    assert place("data/a.csv", folder, root=None, what="path") == folder / "data" / "a.csv"
-    assert place("../a.csv", folder, root=None, what="path") == folder.parent / "a.csv"
-    assert place("/a.csv", folder, root=None, what="path") == Path("/a.csv")
+    assert resolve_path("data/a.csv", folder, root=None, what="path") == folder / "data" / "a.csv"
+    assert resolve_path("../a.csv", folder, root=None, what="path") == folder.parent / "a.csv"
+    assert resolve_path("/a.csv", folder, root=None, what="path") == Path("/a.csv")
 
 
 class TestRoot:
@@ -20,49 +20,52 @@ class TestRoot:
     def test_inside(self, tmp_path, name):
         inside = tmp_path / "run"
         inside.mkdir()
-        assert place(name, inside, root=inside, what="path").is_relative_to(inside.resolve())
+        assert resolve_path(name, inside, root=inside, what="path").is_relative_to(inside.resolve())
 
     @pytest.mark.parametrize("name", ["../a.csv", "/etc/passwd", "deep/../../a.csv"])
     def test_outside(self, tmp_path, name):
         inside = tmp_path / "run"
         inside.mkdir()
-        with pytest.raises(InputError, match=r"\[data\] path '.*' is outside of --root '.*run'"):
-            place(name, inside, root=inside, what="[data] path")
+        with pytest.raises(InputError, match=r"\[data\] path '.*' is outside --root '.*run'"):
+            resolve_path(name, inside, root=inside, what="[data] path")
 
     def test_by_a_link(self, tmp_path):
         inside, outside = tmp_path / "run", tmp_path / "other"
         inside.mkdir()
         outside.mkdir()
         (inside / "link").symlink_to(outside)
-        with pytest.raises(InputError, match="outside of --root"):
-            place("link/a.csv", inside, root=inside, what="path")
+        with pytest.raises(InputError, match="outside --root"):
+            resolve_path("link/a.csv", inside, root=inside, what="path")
         (inside / "same").symlink_to(inside)
-        assert place("same/a.csv", inside, root=inside, what="path") == inside.resolve() / "a.csv"
+        assert (
+            resolve_path("same/a.csv", inside, root=inside, what="path")
+            == inside.resolve() / "a.csv"
+        )
 
     def test_a_root_by_a_link(self, tmp_path):
         (tmp_path / "run").mkdir()
         link = tmp_path / "link"
         link.symlink_to(tmp_path / "run")
-        found = place("a.csv", tmp_path / "run", root=link, what="path")
+        found = resolve_path("a.csv", tmp_path / "run", root=link, what="path")
         assert found == (tmp_path / "run").resolve() / "a.csv"
 
     def test_a_name_that_begins_alike_is_outside(self, tmp_path):
         with pytest.raises(InputError, match="outside"):
-            place("../runs/a.csv", tmp_path / "run", root=tmp_path / "run", what="path")
+            resolve_path("../runs/a.csv", tmp_path / "run", root=tmp_path / "run", what="path")
 
 
 def test_what_is_no_path(tmp_path):
-    with pytest.raises(InputError, match=r"path 'a.x00b' is no path"):
-        place("a\0b", tmp_path, root=None, what="path")
+    with pytest.raises(InputError, match=r"path 'a.x00b' is not a valid path"):
+        resolve_path("a\0b", tmp_path, root=None, what="path")
     (tmp_path / "round").symlink_to(tmp_path / "round")
-    with pytest.raises(InputError, match="path 'round' is no path"):
-        place("round", tmp_path, root=None, what="path")
+    with pytest.raises(InputError, match="path 'round' is not a valid path"):
+        resolve_path("round", tmp_path, root=None, what="path")
 
 
-def test_seen_from_a_folder():
-    assert seen_from(Path("/work/data/a.csv"), Path("/work/results/x")) == "../../data/a.csv"
-    assert seen_from(Path("/work/results"), Path("/work/results")) == "."
-    assert seen_from(Path("/data/a.csv"), Path("/work/results")) == "/data/a.csv"
+def test_relative_path_a_folder():
+    assert relative_path(Path("/work/data/a.csv"), Path("/work/results/x")) == "../../data/a.csv"
+    assert relative_path(Path("/work/results"), Path("/work/results")) == "."
+    assert relative_path(Path("/data/a.csv"), Path("/work/results")) == "/data/a.csv"
 
 
 def test_outputs(tmp_path):
@@ -74,5 +77,5 @@ def test_outputs(tmp_path):
     check_output(path, force=True)
     with pytest.raises(InputError, match="exists"):
         check_output(tmp_path, force=True)
-    with pytest.raises(InputError, match="in a folder that does not exist"):
+    with pytest.raises(InputError, match=r"the folder of '.*' does not exist"):
         check_output(tmp_path / "no" / "a.toml", force=False)

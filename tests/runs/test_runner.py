@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import warnings
 
@@ -189,6 +190,14 @@ class TestResuming:
             (folder / "checkpoints" / name).write_bytes(b"")
         run(file, resume=True)
         assert not (folder / "checkpoints").exists()
+
+    def test_order_and_form_of_the_values_do_not_matter(self, tmp_path):
+        file = run_file(tmp_path, model={"min_rows": 4})
+        path = run(file).folder / "run.toml"
+        head, model, rest = re.split(r"(?<=\[model\]\n)|(?=\n\[inference\])", path.read_text())
+        lines = model.replace("min_rows = 4\n", "min_rows = 4.0\n").splitlines(keepends=True)
+        path.write_text(head + "".join(reversed(lines)) + rest)
+        assert run(file, resume=True).manifest["resumed"] == 1
 
     def test_checkpoints_of_someone_else_stay(self, tmp_path):
         other = tmp_path / "out" / "checkpoints" / "epoch-1.safetensors"

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bayestree.runs.parameters import parameters_of
+from bayestree.estimators.registry import TREES, tasks_of
+from bayestree.runs.parameters import tree_parameters
 from bayestree.runs.schema import RunFile, read_run
 from bayestree.runs.toml import read_toml
-from bayestree.runs.trees import TREES, tasks_of
 from bayestree.tables import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -133,10 +133,10 @@ class TestSets:
         [
             ("max_dept", "--set: no key is named 'max_dept'; did you mean 'max_depth'"),
             ("model.max_dept", r"--set: \[model\] has no key 'max_dept'; did you mean 'max_depth'"),
-            ("inference.max_depth", r"'max_depth' is of \[model\], not of \[inference\]"),
-            ("card", "'card' is of several tables; write model.card or inference.card"),
+            ("inference.max_depth", r"'max_depth' belongs in \[model\]; move it"),
+            ("card", "'card' is a key of several tables; write model.card or inference.card"),
             ("modl.x", "--set: no table is named 'modl'; did you mean 'model'"),
-            ("data.seed", r"'seed' is of no table, not of \[data\]; move it above"),
+            ("data.seed", r"'seed' belongs above all tables; move it"),
             ("model.random_state", "'random_state' is set by the run itself; set 'seed' instead"),
         ],
     )
@@ -146,66 +146,73 @@ class TestSets:
 
 
 REFUSED = [
-    ({"data": 3}, r"run.toml: data = 3, but it must be a table, \[data\]"),
+    ({"data": 3}, r"run.toml: data must be a table, \[data\], got 3"),
     ({"data": {"path": "x"}}, r"\[data\] has no target; add a line target = "),
-    ({"data": {"path": 3, "target": "y"}}, r"\[data\] path = 3, but it is not a valid path"),
-    ({"data": BASE["data"] | {"tsk": "auto"}}, r"\[data\] has no key 'tsk'; did you mean 'task'"),
-    ({"data": BASE["data"] | {"task": "x"}}, r"\[data\] task = 'x', but it should be 'auto', "),
+    ({"data": {"path": 3, "target": "y"}}, r"\[data\]: path must be a path, got 3"),
+    ({"data": BASE["data"] | {"tsk": "auto"}}, r"\[data\]: unknown key 'tsk'; did you mean 'task'"),
+    ({"data": BASE["data"] | {"task": "x"}}, r"\[data\]: task must be 'auto', .*, got 'x'"),
     (
         {"data": BASE["data"] | {"test_fraction": 1.0}},
-        r"test_fraction = 1.0, but it should be less",
+        r"test_fraction must be less than or equal to 0.9, got 1.0",
     ),
-    ({"data": BASE["data"] | {"drop": "x"}}, r"drop = 'x', but it should be a list\."),
-    ({"data": BASE["data"] | {"test": "t", "test_fraction": 0.1}}, "both test and test_fraction"),
-    ({"data": BASE["data"] | {"max_depth": 3}}, r"'max_depth' is of \[model\], not of \[data\]"),
+    ({"data": BASE["data"] | {"drop": "x"}}, r"drop must be a valid list, got 'x'\."),
+    (
+        {"data": BASE["data"] | {"test": "t", "test_fraction": 0.1}},
+        "set test or test_fraction, not both",
+    ),
+    (
+        {"data": BASE["data"] | {"max_depth": 3}},
+        r"'max_depth' belongs in \[model\]; move it",
+    ),
     ({"dat": {}}, r"run.toml: no table is named \[dat\]; did you mean '\[data\]'"),
     ({"sed": 3}, "no key is named 'sed'; did you mean 'seed'"),
-    ({"seed": -1}, "seed = -1, but it should be greater"),
-    ({"seed": 2**32}, "seed = 4294967296, but it should be less"),
-    ({"seed": True}, "seed = True, but it should be a valid integer"),
-    ({"max_depth": 3}, r"run.toml: 'max_depth' is of \[model\]; move it there"),
+    ({"seed": -1}, "seed must be greater than or equal to 0, got -1"),
+    ({"seed": 2**32}, "seed must be less than .*, got 4294967296"),
+    ({"seed": True}, "seed must be a valid integer, got True"),
+    ({"max_depth": 3}, r"run.toml: 'max_depth' belongs in \[model\]; move it there"),
     (
         {"model": {"max_dept": 3}},
         r"\[model\]: tree 'cpt' has no parameter 'max_dept'; did you mean",
     ),
-    ({"model": {"epochs": 3}}, r"\[model\]: 'epochs' is of \[inference\], not of \[model\]"),
-    ({"inference": {"prior": "flat"}}, r"'prior' is of \[model\], not of \[inference\]"),
-    ({"inference": {"tree": "cpt"}}, "tree 'cpt' has no parameter 'tree'"),
-    ({"model": {"max_depth": "3"}}, "max_depth = '3', but it must be an integer of 0 or more"),
-    ({"model": {"max_depth": True}}, "max_depth = True, but it must be an integer"),
-    ({"model": {"max_depth": 2**40}}, "max_depth = 1099511627776, but it must be"),
-    ({"model": {"rate": 0}}, "rate = 0, but it must be a number above 0"),
-    ({"model": {"rate": float("nan")}}, "rate = nan, but it must be"),
+    ({"model": {"epochs": 3}}, r"\[model\]: 'epochs' belongs in \[inference\]; move it"),
+    ({"inference": {"prior": "flat"}}, r"\[inference\]: 'prior' belongs in \[model\]; move it"),
+    ({"inference": {"tree": "cpt"}}, r"\[inference\]: 'tree' belongs in \[model\]; move it"),
+    ({"model": {"seed": 3}}, r"\[model\]: 'seed' belongs above all tables; move it"),
+    ({"model": {"max_depth": "3"}}, "max_depth must be an integer of 0 or more, got '3'"),
+    ({"model": {"max_depth": True}}, "max_depth must be an integer .*, got True"),
+    ({"model": {"max_depth": 2**40}}, "max_depth must be .*, got 1099511627776"),
+    ({"model": {"rate": 0}}, "rate must be a number above 0, got 0"),
+    ({"model": {"rate": float("nan")}}, "rate must be .*, got nan"),
     (
         {"model": {"max_leaves": 0}},
-        'max_leaves = 0, but it must be an integer of 1 or more, or "n',
+        'max_leaves must be an integer of 1 or more, or "none", got 0',
     ),
-    ({"model": {"image_shape": [3]}}, r"image_shape = \[3\], but it must be \[height, width\]"),
-    ({"inference": {"target_acceptance": 1}}, "it must be a number above 0 and below 1"),
-    ({"inference": {"guide": 3}}, "guide = 3, but it must be a string"),
+    ({"model": {"image_shape": [3]}}, r"image_shape must be \[height, width\], .*, got \[3\]"),
+    ({"inference": {"target_acceptance": 1}}, "must be a number above 0 and below 1"),
+    ({"inference": {"guide": 3}}, "guide must be a string, got 3"),
     ({"model": {"random_state": 3}}, "'random_state' is set by the run itself; set 'seed'"),
     (
         {"model": {"card": "cp"}},
-        r"run.toml: \[model\] no model card is named 'cp'; did you mean 'cpt'",
+        r"run.toml \[model\]: no model card is named 'cp'; did you mean 'cpt'",
     ),
-    ({"model": {"card": 3}}, "card = 3, but it must be a name or a path"),
+    ({"model": {"card": 3}}, "card must be a name or a path, got 3"),
     ({"model": {"card": "./no.toml"}}, "model card '.*no.toml' does not exist"),
-    ({"model": {"tree": "oak"}}, "no tree is named 'oak'; it may be one of"),
+    ({"model": {"tree": "oak"}}, "no tree is named 'oak'; expected one of"),
     (
         {"model": {"card": "wodt", "tree": "tao"}},
         "two trees at once: card 'wodt' names 'wodt' and ",
     ),
     (
         {"model": {"tree": "cpt-k1", "n_experts": 3}},
-        "the one with n_experts = 1; name another tree",
+        "n_experts of tree 'cpt-k1' must be 1, got 3; name another tree",
     ),
     (
         {"model": {"tree": "wodt", "n_experts": 3}},
-        "no parameter 'n_experts', which is of cpt, cpt-k1",
+        "no parameter 'n_experts', which cpt, cpt-k1 have",
     ),
     (
         {"model": {"card": "wodt"}, "inference": {"card": "svi"}},
-        "card 'svi': tree 'wodt' has no parameter .* Cards of this tree: lbfgs",
+        "card 'svi': tree 'wodt' has no parameter .* Inference cards of 'wodt': lbfgs",
     ),
 ]
 
@@ -234,7 +241,7 @@ class TestRoot:
             {"inference": {"card": "../card.toml"}},
             {"output": {"folder": "../out"}},
         ):
-            with pytest.raises(InputError, match="is outside of --root"):
+            with pytest.raises(InputError, match="is outside --root"):
                 made(parts, inside / "run.toml", root=inside)
         made({"model": {"card": "cpt"}}, inside / "run.toml", root=inside)
 
@@ -245,14 +252,14 @@ class TestRoot:
         (inside / "out" / "own.log").symlink_to(inside / "other.log")
         assert made(parts, inside / "run.toml", root=inside).output.folder.name == "out"
         (inside / "out" / "checkpoints" / "0").symlink_to(tmp_path / "elsewhere")
-        with pytest.raises(InputError, match=r"link '.*checkpoints/0' is outside of --root"):
+        with pytest.raises(InputError, match=r"link '.*checkpoints/0' is outside --root"):
             made(parts, inside / "run.toml", root=inside)
         made(parts, inside / "run.toml")
 
     def test_the_run_file_as_well(self, tmp_path):
         (tmp_path / "in").mkdir()
         path = written(tmp_path, '[data]\npath = "in/x.csv"\ntarget = "y"')
-        with pytest.raises(InputError, match=r"run file '.*' is outside of --root"):
+        with pytest.raises(InputError, match=r"run file '.*' is outside --root"):
             read_run(path, root=tmp_path / "in")
         assert read_run(path, root=tmp_path).data.path == tmp_path.resolve() / "in" / "x.csv"
 
@@ -271,7 +278,7 @@ class TestWriting:
         content = read_toml(folder / "run.toml", "run file")
         said = {**content["model"], **content["inference"]}
         del said["tree"]
-        assert said.keys() == parameters_of(tree, task).keys()
+        assert said.keys() == tree_parameters(tree, task).keys()
         again = read_run(folder / "run.toml")
         assert again.task() == task
         assert again.parameters() == run.parameters(task)

@@ -1,8 +1,8 @@
-"""Reading TOML: one clear line for whatever is none."""
+"""Reading TOML: every error in one line."""
 
 import pytest
 
-from bayestree.runs.toml import LARGEST, read_pair, read_toml, shown
+from bayestree.runs.toml import LARGEST, abbreviated, read_pair, read_toml
 from bayestree.tables import InputError
 
 
@@ -37,10 +37,10 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("content", "said"),
         [
-            (b"max_depth 3", "is not TOML: Expected"),
-            (b"x = '\xff'", "is not TOML: .*utf-8"),
-            (b"x = " + b"[" * 5000, "is not TOML: it is nested too deeply"),
-            (b"x = " + b"9" * 5000, "is not TOML: .*digits"),
+            (b"max_depth 3", "is not valid TOML: Expected"),
+            (b"x = '\xff'", "is not valid TOML: .*utf-8"),
+            (b"x = " + b"[" * 5000, "is not valid TOML: it is nested too deeply"),
+            (b"x = " + b"9" * 5000, "is not valid TOML: .*digits"),
             (b"#" * (LARGEST + 1), "larger than 1 MiB"),
         ],
     )
@@ -61,5 +61,5 @@ class TestFiles:
 
 
 def test_values_are_shown_short():
-    assert shown("a" * 100) == "'" + "a" * 76 + "..."
-    assert shown(10**5000) == "a int"
+    assert abbreviated("a" * 100) == "'" + "a" * 76 + "..."
+    assert abbreviated(10**5000) == "a int"

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from bayestree.runs.cards import Card
 
 cards = typer.Typer(
-    help="List, show and copy the cards that the package carries, for models and inferences.\n\n"
-    "A card holds values for the parameters of a tree. A run file names one of a model (what is "
-    "believed) and one of an inference (how it is fitted), and may override any value.",
+    help="List, show and copy the cards of the package, for models and for inferences.\n\n"
+    "A card contains values for the parameters of a tree. A run file names one card for the model "
+    "and one for the inference, and may override any value.",
     rich_markup_mode=None,
 )
 
-HEADS = {"model": "models: what is believed", "inference": "inference: how it is fitted"}
+HEADS = {"model": "models: trees and their priors", "inference": "inference: how they are fitted"}
 
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
@@ -32,21 +32,21 @@ CardName = Annotated[
     str,
     typer.Argument(
         metavar="CARD",
-        help="Name, as `bayestree cards` lists it; inference/tao where two have it.",
+        help="Name listed by `bayestree cards`; inference/tao if two cards have the same name.",
         autocompletion=card_names,
     ),
 ]
 
 
 class TaskOption(StrEnum):
-    """What a tree predicts."""
+    """Kind of target."""
 
     classification = "classification"
     regression = "regression"
 
 
 class SchemaOption(StrEnum):
-    """What a JSON schema is of."""
+    """Kind of file that a JSON schema describes."""
 
     run = "run"
     sweep = "sweep"
@@ -62,7 +62,7 @@ def _listed_by_default(context: typer.Context) -> None:
 
 @cards.command("list")
 def list_cards(*, as_json: AsJson = False) -> None:
-    """List all cards, each with what it is."""
+    """List all cards with a summary of each."""
     with clear_errors():
         from bayestree.runs.cards import cards as shipped
 
@@ -81,7 +81,7 @@ def list_cards(*, as_json: AsJson = False) -> None:
 
 @cards.command()
 def show(card: CardName, *, as_json: AsJson = False) -> None:
-    """Print a card as it is, or its content as JSON."""
+    """Print the text of a card, or its content as JSON."""
     with clear_errors():
         from bayestree.runs.cards import find_any
 
@@ -93,23 +93,24 @@ def show(card: CardName, *, as_json: AsJson = False) -> None:
 def copy(
     card: CardName,
     to: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="By default the name with .toml.")
+        Path | None,
+        typer.Argument(metavar="FILE", help="By default the name of the card with .toml."),
     ] = None,
     *,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
 ) -> None:
-    """Copy a card to a file, to be changed and named in a run file by its path.
+    """Copy a card to a file, which you can edit and name in a run file by its path.
 
     Example:
 
         bayestree cards copy cpt wide.toml
     """
     with clear_errors():
-        from bayestree.runs.cards import copy_card, find_any
+        from bayestree.runs.cards import find_any
 
         found = find_any(card)
         path = to or Path(f"{Path(found.name).stem}.toml")
-        copy_card(found, path, force=force)
+        _write(path, found.text, force=force)
         print(f"copied to {path}")
 
 
@@ -119,54 +120,63 @@ def parameters(
         str,
         typer.Argument(
             metavar="TREE",
-            help="Name, as a model card says it: cpt, tao, ...",
+            help="Name of a tree, as in a model card: cpt, tao, ...",
             autocompletion=tree_names,
         ),
     ],
     *,
     task: Annotated[
-        TaskOption, typer.Option(help="Trees for numbers have other values to begin with.")
+        TaskOption, typer.Option(help="Some defaults differ for regression.")
     ] = TaskOption.classification,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what can be set for a tree: each key, where it begins, what it may be, what it is."""
+    """List the parameters of a tree, each with its default, description and valid values."""
     with clear_errors():
-        from bayestree.runs.parameters import parameters_of
-        from bayestree.runs.reading import check_task, one_tree
+        from bayestree.runs.parameters import TABLES, tree_parameters
+        from bayestree.runs.schema import check_task, one_tree
 
         check_task(one_tree({"TREE": tree}), task.value)
-        found = parameters_of(tree, task.value).values()
+        found = [
+            {
+                "name": one.name,
+                "table": one.group,
+                "default": one.to_file(one.default),
+                "values": one.expected_in_file,
+                "description": one.description,
+            }
+            for one in tree_parameters(tree, task.value).values()
+        ]
         if as_json:
-            print(json.dumps({"parameters": [one.described() for one in found]}, indent=2))
+            print(json.dumps({"parameters": found}, indent=2))
             return
         lines = _wrapper(indent=4)
-        for table in ("model", "inference"):
+        for table in TABLES:
             print(f"[{table}]")
-            for one in (each for each in found if each.table == table):
-                print(f"{one.name} = {json.dumps(one.written(one.default))}")
-                print(lines.fill(f"{one.text} It may be {one.words}."))
+            for one in (each for each in found if each["table"] == table):
+                print(f"{one['name']} = {json.dumps(one['default'])}")
+                print(lines.fill(f"{one['description']} Expected: {one['values']}."))
             print()
 
 
 @cards.command()
 def schema(
     of: Annotated[
-        SchemaOption, typer.Argument(help="A run or sweep file, or a card of a model or inference.")
+        SchemaOption,
+        typer.Argument(help="A run file, a sweep file, or a card of a model or of an inference."),
     ] = SchemaOption.run,
     *,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File to write; by default it is printed.")
+        Path | None,
+        typer.Option(metavar="FILE", help="File to write; by default the schema is printed."),
     ] = None,
 ) -> None:
-    """Print the JSON schema by which an editor completes and checks such a file.
+    """Print the JSON schema that lets an editor complete and check a file.
 
-    In an editor with Taplo ("Even Better TOML") write #:schema run.schema.json into the first
-    line of a run file.
+    For an editor with Taplo ("Even Better TOML"), write #:schema run.schema.json into the first
+    line of the run file.
     """
     with clear_errors():
-        from bayestree._utils.write import write_whole
         from bayestree.runs.json_schema import card_schema, run_schema, sweep_schema
-        from bayestree.runs.paths import check_output
 
         makers: dict[SchemaOption, Callable[[], dict[str, Any]]] = {
             SchemaOption.run: run_schema,
@@ -178,8 +188,15 @@ def schema(
         if out is None:
             print(text)
         else:
-            check_output(out, force=True)
-            write_whole(out, f"{text}\n")
+            _write(out, f"{text}\n", force=True)
+
+
+def _write(path: Path, text: str, *, force: bool) -> None:
+    from bayestree._utils.write import write_whole
+    from bayestree.runs.paths import check_output
+
+    check_output(path, force=force)
+    write_whole(path, text)
 
 
 def _wrapper(indent: int) -> textwrap.TextWrapper:

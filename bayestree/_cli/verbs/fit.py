@@ -9,11 +9,11 @@ import typer
 from bayestree._cli.errors import clear_errors
 from bayestree._cli.options import Json, card_names, tree_names
 from bayestree._cli.output import command_line, display, print_run, resume_hint
-from bayestree.runs.trees import TREES
+from bayestree.estimators.registry import TREES
 
 
 class TaskOption(StrEnum):
-    """What the target is."""
+    """Kind of target."""
 
     auto = "auto"
     classification = "classification"
@@ -28,7 +28,7 @@ def fit(
     target: Annotated[str, typer.Option(help="Column to predict.")],
     out: Annotated[Path, typer.Option(help="Folder to write; new or empty.")],
     task: Annotated[
-        TaskOption, typer.Option(help="auto: classes for text or few whole numbers.")
+        TaskOption, typer.Option(help="auto: classification for text or few integers.")
     ] = TaskOption.auto,
     tree: Annotated[
         str | None,
@@ -49,38 +49,44 @@ def fit(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="NAME=VALUE", help="Any value of a run file; may be repeated."
+            "--set", metavar="NAME=VALUE", help="Any setting of a run file; may be repeated."
         ),
     ] = None,
     inference: Annotated[
         str | None,
         typer.Option(
-            help="Of cpt: svi (the default), nuts give a posterior; map the best tree; grow the "
-            "greedy one."
+            help="For cpt: svi (the default) or nuts for a posterior, map for the best tree, grow "
+            "for a greedy tree."
         ),
     ] = None,
-    depth: Annotated[int | None, typer.Option(min=0, help="Most splits on a path.")] = None,
+    depth: Annotated[
+        int | None, typer.Option(min=0, help="Maximum number of splits on a path.")
+    ] = None,
     experts: Annotated[
-        int | None, typer.Option(min=1, help="Most facets of a split; by default 20.")
+        int | None, typer.Option(min=1, help="Maximum number of facets of a split; by default 20.")
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Passes over the rows; by default the fit decides.")
+        int | None,
+        typer.Option(min=1, help="Number of passes over the rows; by default chosen by the fit."),
     ] = None,
     draws: Annotated[
-        int | None, typer.Option(min=1, help="Posterior draws; by default 50, nuts 250 a chain.")
+        int | None,
+        typer.Option(
+            min=1, help="Number of posterior draws; by default 50, for nuts 250 per chain."
+        ),
     ] = None,
     test_fraction: Annotated[
-        float, typer.Option(min=0.0, max=0.9, help="Share of the rows held out to be scored.")
+        float, typer.Option(min=0.0, max=0.9, help="Share of the rows held out for scoring.")
     ] = 0.2,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random numbers.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 0,
     weights: Annotated[
-        str | None, typer.Option(help="Column of weights: each row counts so many times.")
+        str | None, typer.Option(help="Column of row weights; a weight of 2 counts a row twice.")
     ] = None,
     drop: Annotated[
         list[str] | None, typer.Option(help="Column to leave out; may be repeated.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a fit that was interrupted.")
+        bool, typer.Option("--resume", help="Resume a fit that was interrupted.")
     ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the files of a folder that is not empty.")
@@ -88,39 +94,35 @@ def fit(
     as_json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress and no tree.")] = False,
 ) -> None:
-    """Fit a tree to a table: a run without a file.
+    """Fit a tree to a table, without a run file.
 
-    The tree is scored on held-out rows and written to a folder, that of `bayestree run`, with a
-    run file (run.toml) that makes the same again. Text columns become one feature for each
-    category. Cards are read in their order, then the
-    options that name a parameter, then --set; what comes later wins.
+    The tree is scored on held-out rows and written to the same kind of folder as by `bayestree
+    run`, with a run file (run.toml) that reproduces it. A text column becomes one feature for each
+    category. Cards are read first, in their order, then the options that set a parameter, then
+    --set; later values win.
     """
     with clear_errors(interrupted=resume_hint(force=force)):
-        from bayestree.runs.options import from_options
         from bayestree.runs.runner import run
+        from bayestree.runs.schema import run_from_options
 
-        file = from_options(
+        file = run_from_options(
             {
-                "seed": seed,
-                "data": {
-                    "path": data,
-                    "target": target,
-                    "task": task.value,
-                    "weights": weights,
-                    "drop": tuple(drop or ()),
-                    "test_fraction": test_fraction,
-                },
-                "output": {"folder": out},
+                "DATA": ("data.path", data),
+                "--target": ("data.target", target),
+                "--task": ("data.task", task.value),
+                "--weights": ("data.weights", weights),
+                "--drop": ("data.drop", tuple(drop or ())),
+                "--test-fraction": ("data.test_fraction", test_fraction),
+                "--out": ("output.folder", out),
+                "--seed": ("seed", seed),
+                "--tree": ("model.tree", tree),
+                "--inference": ("inference.inference", inference),
+                "--depth": ("model.max_depth", depth),
+                "--experts": ("model.n_experts", experts),
+                "--epochs": ("inference.epochs", epochs),
+                "--draws": ("inference.n_draws", draws),
             },
-            tree=tree,
             cards=card or [],
-            options={
-                "--inference": ("inference", inference),
-                "--depth": ("max_depth", depth),
-                "--experts": ("n_experts", experts),
-                "--epochs": ("epochs", epochs),
-                "--draws": ("n_draws", draws),
-            },
             pairs=settings or [],
         )
         done = run(

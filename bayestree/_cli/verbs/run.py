@@ -12,48 +12,48 @@ from bayestree._cli.output import command_line, display, print_run, resume_hint
 
 
 def run(
-    file: Annotated[
-        Path, typer.Argument(metavar="RUN.toml", help="Run file, or the folder of a run.")
-    ],
+    file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file, or folder of a run.")],
     *,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="A value in place of the file's, such as model.max_depth=3; may be repeated.",
+            help="Replace a value of the file: model.max_depth=3; may be repeated.",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder to write, for output.folder.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder to write, in place of output.folder."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a run that was interrupted.")
+        bool, typer.Option("--resume", help="Resume a run that was interrupted.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace the run in a folder that holds one.")
+        bool, typer.Option("--force", help="Replace the run that the folder contains.")
     ] = False,
     scheduler: Annotated[
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Dask scheduler to send trees of a forest and chains to: tcp://HOST:PORT.",
+            help="Dask scheduler for the trees of a forest and for chains: tcp://HOST:PORT.",
         ),
     ] = None,
     root: Root = None,
     as_json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress and no tree.")] = False,
 ) -> None:
-    """Run a run file: data, a model, an inference.
+    """Run a run file: data, a model and an inference.
 
-    The folder that it names then holds the resolved run file (run.toml), versions, seed and what
-    the data was (manifest.json), the model (model.safetensors), the tree (tree.txt), scores on
-    held-out rows (metrics.json), posterior draws (posterior.nc), predictions
-    (predictions.parquet), a log (run.log) and a page for people (report.html).
+    The output folder then contains the run file with every value explicit (run.toml), the library
+    versions, the seed and the fingerprint of the data (manifest.json), the model
+    (model.safetensors), the tree (tree.txt), scores on held-out rows (metrics.json), posterior
+    draws (posterior.nc), predictions (predictions.parquet), a log (run.log) and a report
+    (report.html).
 
-    A run may be interrupted in any way, by Ctrl-C or by a power cut: the folder stays whole, and
-    --resume continues from the last checkpoint. On the same machine and with the same library
-    versions, the results are exactly those of an uninterrupted run.
+    A run may be interrupted at any time, by Ctrl-C or by a power cut: the folder stays consistent,
+    and --resume continues from the last checkpoint. On the same machine and with the same library
+    versions, the results are identical to those of an uninterrupted run.
 
     For example:
 

@@ -14,41 +14,47 @@ if TYPE_CHECKING:
     from bayestree.runs.sweep import Sweep
 
 INCOMPLETE = 1  # exit code where points failed
-MOST_PRINTED = 20  # settings; all are in the table
-AGAIN = "interrupted; type the same again to go on with the points that are left"
+MOST_PRINTED = 20  # settings; the table contains all of them
+AGAIN = "interrupted; repeat the same command to fit the remaining points"
 
 
 def sweep(
     file: Annotated[
-        Path, typer.Argument(metavar="SWEEP.toml", help="Sweep file: a run, and what is varied.")
+        Path,
+        typer.Argument(
+            metavar="SWEEP.toml", help="Sweep file: a run file, and the parameters to vary."
+        ),
     ],
     *,
     jobs: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Points at once on this machine, in place of sweep.n_jobs."),
+        typer.Option(
+            metavar="N",
+            help="Number of points fitted at once on this machine, in place of sweep.n_jobs.",
+        ),
     ] = None,
     scheduler: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS", help="Dask scheduler to send the points to: tcp://HOST:PORT."
+            metavar="ADDRESS", help="Dask scheduler that distributes the points: tcp://HOST:PORT."
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Write into a folder that holds something else.")
+        bool, typer.Option("--force", help="Write into a folder that contains something else.")
     ] = False,
     root: Root = None,
     as_json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
-    """Fit and score one run with other values, seeds and folds; write one table.
+    """Fit and score a run with varied parameters, seeds and folds, and write one table.
 
-    The folder then holds the table (results.parquet: a row for each fit), the run file of the
-    best setting (best.toml, for `bayestree run`), the sweep as it was (sweep.toml, sweep.json),
-    and one small file for each finished point (points/).
+    The folder then contains the table (results.parquet, with one row for each fit), the run file
+    of the best setting (best.toml, for `bayestree run`), the sweep itself (sweep.toml,
+    sweep.json), and a small file for each finished point (points/).
 
-    Finished points are not done again: after an interruption, or with more values in the file,
-    the same command goes on with those that are left. Points that fail say why in the table, the
-    others go on, and the exit code is 1.
+    Finished points are not fitted again: after an interruption, or with more values in the file,
+    the same command fits only the remaining points. If a point fails, its error is written to the
+    table, the other points continue, and the exit code is 1.
 
     For example:
 
@@ -78,7 +84,7 @@ def _check_jobs(jobs: int | None) -> None:
     from bayestree.tables import InputError
 
     if jobs == 0:
-        raise InputError("--jobs 0 is nobody; take 1 or more, or -1 for one on each core.")
+        raise InputError("--jobs must be 1 or more, or -1 for all cores, got 0.")
 
 
 def _tell(found: "Sweep", *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""The sweep file: one run, what is varied of it, and how the points are scored."""
+"""The sweep file: a run, the parameters to vary, and how the points are scored."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,83 +8,94 @@ from typing import Annotated, Any, Literal, Self
 import tomli_w
 from pydantic import Field, TypeAdapter, ValidationError
 
+from bayestree._utils.parameters import LARGEST
 from bayestree._utils.write import write_whole
-from bayestree.runs.fields import LARGEST
-from bayestree.runs.keys import find_key
-from bayestree.runs.nearest import nearest
-from bayestree.runs.paths import place, seen_from
-from bayestree.runs.reading import checked
-from bayestree.runs.schema import TABLES, RunFile
-from bayestree.runs.sections import Name, Section, Text
+from bayestree.runs.parameters import TABLES
+from bayestree.runs.paths import relative_path, resolve_path
+from bayestree.runs.schema import RunFile
+from bayestree.runs.settings import (
+    Location,
+    Name,
+    Section,
+    Seed,
+    Text,
+    check_section,
+    find_key,
+    table_settings,
+)
 from bayestree.runs.sweep.settings import MOST, Range, Setting, grid, random
-from bayestree.runs.toml import read_toml, shown
+from bayestree.runs.toml import abbreviated, read_toml
 from bayestree.tables import InputError
 
 Metric = Literal["accuracy", "log_loss", "rmse", "r2"]
-Seed = Annotated[int, Field(strict=True, ge=0, lt=2**32)]
 Values = Annotated[list[Any], Field(min_length=1)]
-KEYS = ("title", "run", "sweep", "vary")
-#: Metrics of each task, the usual one first.
+#: Metrics of each task, the default first.
 METRICS: dict[str, tuple[Metric, ...]] = {
     "classification": ("log_loss", "accuracy"),
     "regression": ("rmse", "r2"),
 }
-#: Metrics of which more is better.
+#: Metrics of which higher values are better.
 MORE = ("accuracy", "r2")
 
 
 class SweepHead(Section):
-    """The keys above all tables."""
+    """The keys and tables of a sweep file."""
 
-    title: Text = Field("", description="What the sweep is to answer.")
-    run: Path = Field(description="Run file that every point is, with other values.")
+    title: Text = Field("", description="Question that the sweep answers.")
+    run: Location = Field(description="Run file whose parameters are varied.")
+    sweep: dict[str, Any] = Field({}, description="Points, scores and folder of the results.")
+    vary: dict[str, Any] = Field({}, description="Values to try.")
 
 
 class SweepTable(Section):
-    """``[sweep]``: which points, how they are scored, where they are written."""
+    """``[sweep]``: the points, their scores, and the folder of the results."""
 
-    folder: Path = Field(description="Folder of the results, relative to the sweep file.")
+    folder: Location = Field(description="Folder of the results, relative to the sweep file.")
     method: Literal["grid", "random"] = Field(
-        "grid", description="Every combination of the values, or some drawn at random."
+        "grid", description="All combinations of the values, or random ones."
     )
     points: Annotated[int, Field(strict=True, ge=1, le=MOST)] | None = Field(
-        None, description="Of a random search: how many settings."
+        None, description="Number of settings of a random search."
     )
-    search_seed: Seed = Field(0, description="Of a random search: seed of the settings.")
+    search_seed: Seed = Field(0, description="Seed of a random search.")
     seeds: Annotated[list[Seed], Field(min_length=1)] | None = Field(
-        None, description="Seeds of the fits, each with every setting; by default the run's."
+        None, description="Seeds of the fits, each with every setting; by default that of the run."
     )
     folds: Annotated[int, Field(strict=True, ge=0, le=1000)] = Field(
         0,
-        description="Parts of the training rows, each scored by a fit to the others; with 0 the "
-        "held-out rows are scored.",
+        description="Folds of cross-validation over the training rows; with 0 the held-out rows "
+        "are scored.",
     )
     metric: Metric | None = Field(
-        None, description="What is best; by default log_loss for classes and rmse for numbers."
+        None,
+        description="Metric of the ranking; by default log_loss for classification and rmse for "
+        "regression.",
     )
     n_jobs: Annotated[int, Field(strict=True, ge=-LARGEST, le=LARGEST)] = Field(
-        2, description="Points at once on this machine; -1 is one for each core."
+        2, description="Number of points fitted at once on this machine; -1 uses all cores."
     )
-    scheduler: Name | None = Field(None, description="Address of a Dask scheduler to send them to.")
+    scheduler: Name | None = Field(
+        None, description="Address of a Dask scheduler that distributes the points."
+    )
 
 
 @dataclass(frozen=True)
 class SweepFile:
-    """A sweep, checked: every setting is a run that can be.
+    """A sweep whose settings are all valid runs.
 
     Parameters
     ----------
     title : str
     run : Path
-        The run file, absolute.
+        Absolute path of the run file.
     sweep : SweepTable
         With an absolute folder.
     vary : dict
         ``"table.key"`` to a list of values or a :class:`Range`.
     settings : list of dict
-        What is tried.
+        Values of each setting, by ``"table.key"``.
     files : list of RunFile
-        The run of each setting.
+        Run of each setting.
     """
 
     title: str
@@ -98,14 +109,14 @@ class SweepFile:
     def from_parts(
         cls, parts: Mapping[str, Any], where: str | Path, *, root: str | Path | None = None
     ) -> Self:
-        """A sweep from the content of a sweep file.
+        """Make a sweep from the content of a sweep file.
 
         Parameters
         ----------
         parts : mapping
-            As TOML gives it: keys and tables.
+            Keys and tables, as TOML has them.
         where : path
-            The file that it is of: named in messages, and what its paths are relative to.
+            Path of the file. Messages name it, and paths are relative to it.
         root : path, optional
             Folder that no path may leave.
 
@@ -114,25 +125,22 @@ class SweepFile:
         InputError
             With the table, the key, its value and the remedy.
         """
-        source, home = Path(where), None if root is None else Path(root)
-        for name in parts:
-            if name not in KEYS:
-                raise InputError(f"{source.name}: no key is named {name!r}{nearest(name, KEYS)}")
-        head = checked(
-            SweepHead, {k: v for k, v in parts.items() if k in ("title", "run")}, source.name, ""
-        )
-        table = _sweep(parts.get("sweep", {}), source, home)
-        vary = _vary(parts.get("vary", {}), source.name)
-        settings = _settings(table, vary, source.name)
-        run = place(head.run, source.parent, root=home, what=f"{source.name}: run")
-        content = read_toml(run, "run file")
+        path = Path(where)
+        head = check_section(SweepHead, table_settings(parts, path.name, "sweep"), path, root)
+        sweep = _sweep(head.sweep, path, root)
+        vary = _vary(head.vary, f"{path.name} [vary]")
+        if sweep.points is None:
+            settings = grid(vary, path.name)
+        else:
+            settings = random(vary, sweep.points, sweep.search_seed, path.name)
+        content = read_toml(head.run, "run file")
         files = [
             RunFile.from_parts(
-                content, run, sets=one.items(), source=f"{source.name}: [vary]", root=home
+                content, head.run, sets=one.items(), source=f"{path.name} [vary]", root=root
             )
             for one in settings
         ]
-        return cls(head.title, run, table, vary, settings, files)
+        return cls(head.title, head.run, sweep, vary, settings, files)
 
     @property
     def seeds(self) -> list[int]:
@@ -140,13 +148,13 @@ class SweepFile:
         return [self.files[0].seed] if self.sweep.seeds is None else self.sweep.seeds
 
     def write_toml(self, path: Path) -> None:
-        """Write the sweep as a sweep file that does the same in the folder of ``path``."""
+        """Write the same sweep as a sweep file to ``path``."""
         folder = path.parent
         table = self.sweep.model_dump(exclude_none=True, exclude={"folder"})
         content = {
             "title": self.title,
-            "run": seen_from(self.run, folder),
-            "sweep": {"folder": seen_from(self.sweep.folder, folder), **table},
+            "run": relative_path(self.run, folder),
+            "sweep": {"folder": relative_path(self.sweep.folder, folder), **table},
             "vary": {
                 name: values.model_dump() if isinstance(values, Range) else values
                 for name, values in self.vary.items()
@@ -155,18 +163,17 @@ class SweepFile:
         write_whole(path, tomli_w.dumps(content))
 
     def metric(self, task: str) -> Metric:
-        """What is best, for a task.
+        """Return the metric by which the settings of a task are ranked.
 
         Raises
         ------
         InputError
-            If the metric that the file names is of the other task.
+            If the file names a metric of the other task.
         """
         named = self.sweep.metric
         if named is not None and named not in METRICS[task]:
-            raise InputError(
-                f"[sweep] metric = {named!r} is none of {task}; take {' or '.join(METRICS[task])}."
-            )
+            able = " or ".join(METRICS[task])
+            raise InputError(f"[sweep] metric {named!r} does not suit {task}; use {able}.")
         return named or METRICS[task][0]
 
 
@@ -177,62 +184,46 @@ def read_sweep(path: str | Path, *, root: str | Path | None = None) -> SweepFile
     ----------
     path : path of a TOML file
     root : path, optional
-        Folder that no path may leave, that of the file included.
+        Folder that no path may leave, including that of the file.
 
     Raises
     ------
     InputError
-        If a file cannot be read, a key is not known, or a setting is no run that can be.
+        If a file cannot be read, a key is unknown, or a setting is not a valid run.
     """
-    home = None if root is None else Path(root)
-    source = place(path, Path.cwd(), root=home, what="sweep file")
-    return SweepFile.from_parts(read_toml(source, "sweep file"), source, root=home)
+    where = resolve_path(path, Path.cwd(), root=root, what="sweep file")
+    return SweepFile.from_parts(read_toml(where, "sweep file"), where, root=root)
 
 
-def _sweep(values: Any, source: Path, root: Path | None) -> SweepTable:
-    if not isinstance(values, Mapping):
-        raise InputError(
-            f"{source.name}: sweep = {shown(values)}, but it must be a table, [sweep]."
-        )
-    known = SweepTable.model_fields
-    for name in values:
-        if name not in known:
-            raise InputError(f"{source.name}: [sweep] has no key {name!r}{nearest(name, known)}")
+def _sweep(values: Mapping[str, Any], source: Path, root: str | Path | None) -> SweepTable:
+    at = f"{source.name} [sweep]"
     values = {"folder": str(Path("results") / source.stem), **values}
-    table = checked(SweepTable, values, source.name, "sweep")
-    _check(table, f"{source.name}: [sweep]")
-    what = f"{source.name}: [sweep] folder"
-    folder = place(table.folder, source.parent, root=root, what=what)
-    return table.model_copy(update={"folder": folder})
-
-
-def _check(table: SweepTable, at: str) -> None:
-    """Refuse values that do not go together."""
+    table = check_section(SweepTable, table_settings(values, at, "sweep"), source, root)
     if (table.points is None) == (table.method == "random"):
-        raise InputError(f'{at} points is to be given with method = "random", and only then.')
+        raise InputError(f'{at}: points needs method = "random", which needs points.')
     if table.folds == 1:
-        raise InputError(f"{at} folds = 1 leaves no rows to fit to; take 2 or more, or 0.")
+        raise InputError(f"{at}: folds = 1 leaves no rows to fit; use 2 or more, or 0.")
     if table.n_jobs == 0:
-        raise InputError(f"{at} n_jobs = 0 is nobody; take 1 or more, or -1.")
+        raise InputError(f"{at}: n_jobs must be 1 or more, or -1 for all cores, got 0.")
     if table.seeds is not None and len(set(table.seeds)) < len(table.seeds):
-        raise InputError(f"{at} seeds has one twice; leave one out.")
+        raise InputError(f"{at}: seeds contains a duplicate; remove it.")
+    return table
 
 
-def _vary(values: Any, source: str) -> dict[str, list[Any] | Range]:
-    """What is varied by ``"table.key"``, however the file nests its tables."""
-    if not isinstance(values, Mapping):
-        raise InputError(f"{source}: vary = {shown(values)}, but it must be a table, [vary].")
+def _vary(values: Mapping[str, Any], at: str) -> dict[str, list[Any] | Range]:
+    """Return the values to try by ``"table.key"``, however the file nests its tables."""
     found: dict[str, list[Any] | Range] = {}
     for name, value in _flat(values):
-        at = f"{source}: [vary]"
         table, key = find_key(name, at)
         if table not in TABLES:
             remedy = "list [sweep] seeds instead" if key == "seed" else "change it in the run file"
-            raise InputError(f"{at} {name} is neither of [model] nor of [inference]; {remedy}.")
+            raise InputError(
+                f"{at}: {name} belongs neither to [model] nor to [inference]; {remedy}."
+            )
         full = f"{table}.{key}"
         if full in found:
-            raise InputError(f"{at} {full} is there twice; leave one out.")
-        found[full] = _values(value, f"{at} {name}")
+            raise InputError(f"{at}: {full} is set twice; remove one.")
+        found[full] = _values(value, f"{at}: {name}")
     return found
 
 
@@ -249,20 +240,13 @@ def _values(value: Any, at: str) -> list[Any] | Range:
     try:
         found: list[Any] | Range = wanted.validate_python(value)
     except ValidationError as error:
+        reason = error.errors(include_url=False)[0]["msg"]
         raise InputError(
-            f"{at} = {shown(value)}, but it must be a list of values, or a range such as "
-            f"{{ low = 1, high = 10 }} ({error.errors(include_url=False)[0]['msg']})."
+            f"{at} must be a list of values, or a range such as {{ low = 1, high = 10 }}, got "
+            f"{abbreviated(value)} ({reason})."
         ) from error
     if isinstance(found, list):
-        twice = [each for number, each in enumerate(found) if each in found[:number]]
-        if twice:
-            raise InputError(f"{at} has {shown(twice[0])} twice; leave one out.")
+        duplicates = [each for number, each in enumerate(found) if each in found[:number]]
+        if duplicates:
+            raise InputError(f"{at} contains {abbreviated(duplicates[0])} twice; remove one.")
     return found
-
-
-def _settings(
-    table: SweepTable, vary: Mapping[str, list[Any] | Range], source: str
-) -> list[Setting]:
-    if table.points is not None:
-        return random(vary, table.points, table.search_seed, source)
-    return grid(vary, source)

@@ -1,4 +1,4 @@
-"""What a sweep tries: every combination of values, or combinations drawn at random."""
+"""Settings of a sweep: all combinations of the values, or random ones."""
 
 import itertools
 import math
@@ -8,26 +8,27 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from bayestree.runs.fields import Whole
+from bayestree._utils.parameters import LARGEST
 from bayestree.tables import InputError
 
-MOST = 100_000  # settings of a sweep; more are a slip
-PATIENCE = 100  # times the points: draws in a row that bring nothing new
-DIGITS = 4  # of numbers drawn from a range, so that a table shows them whole
+MOST = 100_000  # settings of a sweep; more are a mistake
+PATIENCE = 100  # duplicates drawn in a row, for each point, before the search stops
+DIGITS = 4  # significant digits of numbers drawn from a range, as a table shows them
 
-Number = Whole | Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Integer = Annotated[int, Field(strict=True, ge=-LARGEST, le=LARGEST)]
+Number = Integer | Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Setting = dict[str, Any]
 
 
 class Range(BaseModel):
-    """Numbers between two, for a random search; whole ones, if both are.
+    """Range of a random search; of integers if both ends are integers.
 
     Parameters
     ----------
     low, high : int or float
-        Both may be drawn.
+        Smallest and largest number, both included.
     log : bool
-        Draw evenly in the logarithm.
+        Draw uniformly on the logarithmic scale.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -39,15 +40,15 @@ class Range(BaseModel):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if not self.low < self.high:
-            raise ValueError(f"low = {self.low} must be below high = {self.high}")
+            raise ValueError(f"low = {self.low} must be less than high = {self.high}")
         if self.log and self.low <= 0:
-            raise ValueError(f"low = {self.low} must be above 0 where log = true")
+            raise ValueError(f"low = {self.low} must be above 0 if log = true")
         return self
 
     def draw(self, rng: np.random.Generator) -> int | float:
-        """A number of the range."""
+        """Draw a number."""
         whole = isinstance(self.low, int) and isinstance(self.high, int)
-        margin = 0.5 if whole else 0.0  # so that the ends are as likely as the others
+        margin = 0.5 if whole else 0.0  # the ends are as likely as other integers
         low, high, share = self.low - margin, self.high + margin, rng.random()
         if self.log:
             drawn = math.exp((1 - share) * math.log(low) + share * math.log(high))
@@ -61,14 +62,14 @@ Choices = Mapping[str, Sequence[Any] | Range]
 
 
 def grid(vary: Choices, where: str) -> list[Setting]:
-    """Every combination of the values, the last name's changing fastest.
+    """Return all combinations of the values; those of the last name change fastest.
 
     Parameters
     ----------
     vary : mapping
         Names, such as ``"model.max_depth"``, to values.
     where : str
-        The sweep file, for messages.
+        Name of the sweep file, for messages.
 
     Raises
     ------
@@ -79,38 +80,38 @@ def grid(vary: Choices, where: str) -> list[Setting]:
     for name, values in vary.items():
         if isinstance(values, Range):
             raise InputError(
-                f"{where}: [vary] {name} is a range, and a grid needs a list; or set method = "
-                '"random".'
+                f"{where} [vary]: {name} is a range, but a grid needs a list; write a list, or set "
+                'method = "random".'
             )
         lists.append(values)
     count = math.prod(map(len, lists))
     if count > MOST:
         raise InputError(
-            f"{where}: the grid has {count} combinations, and {MOST} is the most; vary less, or "
+            f"{where}: the grid has {count} combinations, but the maximum is {MOST}; vary less, or "
             'set method = "random".'
         )
     return [dict(zip(vary, values, strict=True)) for values in itertools.product(*lists)]
 
 
 def random(vary: Choices, points: int, seed: int, where: str) -> list[Setting]:
-    """Different combinations, each value drawn evenly from its list or range.
+    """Return distinct combinations, each value drawn uniformly from its list or range.
 
-    The first are the same for any number of points.
+    The first combinations do not depend on the number of points.
 
     Parameters
     ----------
     vary : mapping
         Names to values or ranges.
     points : int
-        How many.
+        Number of combinations.
     seed : int
     where : str
-        The sweep file, for messages.
+        Name of the sweep file, for messages.
 
     Raises
     ------
     InputError
-        If there are hardly so many combinations.
+        If too few distinct combinations are found.
     """
     found: dict[str, Setting] = {}
     repeats = 0
@@ -122,14 +123,14 @@ def random(vary: Choices, points: int, seed: int, where: str) -> list[Setting]:
             break
         if repeats > PATIENCE * points:
             raise InputError(
-                f"{where}: [sweep] points = {points}, but only {len(found)} different ones were "
-                'found; take fewer, or set method = "grid".'
+                f"{where} [sweep]: points = {points}, but only {len(found)} distinct ones were "
+                'found; reduce points, or set method = "grid".'
             )
     return list(found.values())
 
 
 def _drawn(vary: Choices, seed: int) -> Iterator[Setting]:
-    """Settings without end. By name, so that their order in the file is of no account."""
+    """Yield settings without end. Names are sorted: their order in the file must not matter."""
     rng = np.random.default_rng(seed)
     while True:
         drawn = {name: _draw(vary[name], rng) for name in sorted(vary)}
