@@ -50,6 +50,10 @@ class Em(Stage):
         ),
     ] = False
 
+    @property
+    def in_chunks(self) -> bool:
+        return True
+
     def fit(
         self,
         model: SoftTree,
