@@ -16,6 +16,7 @@ import torch
 from typer.testing import CliRunner
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, cli
+from bayestree.estimators import registry
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -38,8 +39,9 @@ def commands():
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path, monkeypatch):
-    """Run in an empty folder, and leave nothing behind in this process."""
+    """Run in an empty folder, and restore the state of this process."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "ESTIMATORS", dict(registry.ESTIMATORS))
     with mpl.rc_context(), torch.random.fork_rng():
         yield
     plt.close("all")
