@@ -96,7 +96,7 @@ def test_refuses_starts_that_it_cannot_take(cancer):
         AlternatingTreeClassifier(init=narrow).fit(X, y)
     with pytest.raises(ValueError, match="max_depth must be 16 or less, got 17"):
         AlternatingTreeClassifier(init="random", max_depth=17).fit(X, y)
-    with pytest.raises(ValueError, match="a split of 5 features"):
+    with pytest.raises(ValueError, match="a split with 5 features"):
         AlternatingTreeClassifier(init=narrow, split="axis").fit(X[:, :5], y)
 
 

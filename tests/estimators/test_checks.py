@@ -56,7 +56,7 @@ class TestConvergence:
         for found in (chains.check_convergence(), chains.check_convergence(iris[0])):
             assert found["divergences"].verdict == "ok"
             # the log joint that rises from draw to draw is found out, the rest is in order
-            assert found["r_hat"].says.endswith("of lp.")
+            assert found["r_hat"].says.endswith("for lp.")
             assert found["r_hat"].verdict == "failed"
             assert (found.quantities.drop("lp")["r_hat"] < 1.1).all()
 
@@ -106,7 +106,7 @@ class TestHeldOut:
         X, y = iris
         found = svi.check_convergence(X, y)
         right = (svi.predict(X) == y).mean()
-        assert found.held_out.says.startswith(f"On 150 held-out rows accuracy is {right:.1%} ")
+        assert found.held_out.says.startswith(f"On 150 held-out rows, accuracy is {right:.1%} ")
         assert found.held_out.says in found.predictions
         assert [*found.checks] == [*svi.check_convergence(X).checks]
 

@@ -174,10 +174,10 @@ def test_draws_of_y_come_from_the_soft_tree(moons, fitted):
 
 @pytest.mark.parametrize("method", ["polytope_size", "shrinkage", "check_convergence"])
 def test_measures_of_polytopes_say_why_there_are_none(fitted, method):
-    with pytest.raises(AttributeError, match="of the kind 'network'"):
+    with pytest.raises(AttributeError, match="its splits are 'network'"):
         getattr(fitted, method)()
 
 
 def test_arviz_has_no_names_for_the_dimensions_of_networks(fitted):
-    with pytest.raises(TypeError, match=r"read posterior\.draws"):
+    with pytest.raises(TypeError, match=r"use posterior\.draws"):
         fitted.to_arviz()

@@ -141,11 +141,11 @@ class TestClassifier:
     def test_settings_reach_the_sampler(self, monkeypatch):
         seen = {}
 
-        def fake(model, data, *, init, **settings):
-            seen.update(settings, rows=len(data.X))
+        def fake(self, model, data, *, init, **_):
+            seen.update(vars(self), rows=len(data.X))
             return init
 
-        monkeypatch.setattr(inference, "nuts", fake)
+        monkeypatch.setattr(inference.Nuts, "fit", fake)
         ConvexPolytopeTreeClassifier(**SHORT, n_jobs=2).fit(*rows(60))
         expected = {"n_chains": 2, "n_warmup": 40, "n_draws": 25, "n_jobs": 2, "rows": 60}
         assert seen | expected == seen

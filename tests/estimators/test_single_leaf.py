@@ -131,5 +131,5 @@ def test_held_out_rows_may_ask_for_a_single_leaf():
     X, y = rows(60)
     data = inference.Data.of(X, y)
     opposite = data._replace(y=1 - data.y)
-    with pytest.warns(SingleLeafWarning, match="60 rows held out are predicted best without"):
+    with pytest.warns(SingleLeafWarning, match="60 validation rows are predicted best without"):
         inference.grow(SoftTree(Topology.stump()), data, validation=opposite, random_state=0)

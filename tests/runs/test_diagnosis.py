@@ -74,7 +74,7 @@ class TestHeldOut:
         table = pd.read_parquet(run.folder / "predictions.parquet")
         right = (table["kind"] == table["prediction"]).mean()
         said = diagnose(run).checks.held_out.says
-        assert said.startswith(f"On {len(table)} held-out rows accuracy is {right:.1%} ")
+        assert said.startswith(f"On {len(table)} held-out rows, accuracy is {right:.1%} ")
         assert said in " ".join(str(diagnose(run)).split())
 
     def test_numbers(self):
