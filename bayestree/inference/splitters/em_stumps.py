@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from bayestree.inference.data import Data
 from bayestree.inference.expectation import right_given_y
+from bayestree.inference.splitters.protocol import padded
 from bayestree.inference.training import at_prior_mean
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import Priors
@@ -23,40 +23,20 @@ DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8  # Adam's settings in the paper
 
 
 class Rows(NamedTuple):
-    """m rows of each of V nodes; smaller nodes are padded with rows of weight 0.
+    """m rows of each of V nodes; smaller nodes are padded with rows of weight 0."""
 
-    Attributes
-    ----------
-    X : Tensor, shape (V, m, d)
-    y, weights : Tensor, shape (V, m)
-    statistics : Tensor, shape (V, m, c)
-        Weighted sufficient statistics of the leaves.
-    share : Tensor, shape (V, 1)
-        Share of each node's rows in this batch.
-    """
-
-    X: Tensor
-    y: Tensor
-    weights: Tensor
-    statistics: Tensor
-    share: Tensor
+    X: Tensor  # (V, m, d)
+    y: Tensor  # (V, m)
+    weights: Tensor  # (V, m)
+    statistics: Tensor  # (V, m, c): weighted sufficient statistics of the leaves
+    share: Tensor  # (V, 1): share of each node's rows in this batch
 
 
 class Stumps:
     """Parameters of V stumps during EM.
 
-    Parameters
-    ----------
-    split : StumpSplit
-    leaf : Categorical or Gaussian
-    priors : Priors
-    data : Data
-    rows : list of Tensor
-        Row numbers of each node, the largest nodes first.
-    batch_size : int
-    learning_rate : float
-    absent : Tensor of bool, shape (V, d), optional
-        Coefficients of linear splits that are fixed at 0.
+    ``rows`` are the row numbers of each node, the largest nodes first; ``absent`` (V, d) marks
+    coefficients of linear splits that are fixed at 0.
     """
 
     def __init__(
@@ -90,15 +70,11 @@ class Stumps:
     def epoch(self, steepness: float) -> None:
         """One E-step on all rows of every node, and one M-step on their minibatches."""
         e_step = {name: value.clone() for name, value in self.sites.items()}
-        batches = self._batches() if self.whole is None else [self.whole]
-        sums: Tensor | None = None
-        for step, batch in enumerate(batches):
-            part = self._step(batch, e_step if step else None, steepness)
-            if sums is None:
-                sums = part  # the first minibatch contains all nodes
-            else:
-                sums[: len(part)] += part
-        assert sums is not None
+        batches = self._batches() if self.whole is None else iter([self.whole])
+        sums = self._step(next(batches), None, steepness)  # the first contains all nodes
+        for batch in batches:
+            part = self._step(batch, e_step, steepness)
+            sums[: len(part)] += part
         self.leaves = self._estimate(sums)
 
     def _step(self, batch: Rows, e_step: Sites | None, steepness: float) -> Tensor:
@@ -158,18 +134,16 @@ class Stumps:
             yield self._gather([part[step] for part in parts if step < len(part)])
 
     def _gather(self, parts: list[Tensor]) -> Rows:
-        index = pad_sequence(parts, batch_first=True)
-        length = torch.tensor([len(part) for part in parts], device=index.device).unsqueeze(1)
-        present = torch.arange(index.shape[1], device=index.device) < length
+        index, present = padded(parts)
         flat = self.data.take(index.flatten())
         weights = flat.weights.view(index.shape) * present
-        total = torch.tensor([len(rows) for rows in self.rows[: len(parts)]], device=index.device)
+        total = weights.new_tensor([len(rows) for rows in self.rows[: len(parts)]])
         return Rows(
             flat.X.view(*index.shape, -1),
             flat.y.view(index.shape),
             weights,
             self.leaf.statistics(flat.y, weights.flatten()).view(*index.shape, -1),
-            length / total.unsqueeze(1).to(weights),
+            present.sum(1, keepdim=True) / total.unsqueeze(1),
         )
 
 

@@ -26,47 +26,20 @@ FeatureMask = Callable[[int, int, torch.Generator], Tensor]
 
 @dataclass(frozen=True)
 class EndToEndSplitter:
-    """Fits stumps to the log-likelihood, for ``grow(splitter=...)``.
-
-    Parameters
-    ----------
-    split : StumpSplit
-        ``Oblique`` or a network.
-    leaf : Categorical or Gaussian
-    priors : Priors
-        The log-density of the hyperplanes is added to Q.
-    epochs : int
-        Number of E-steps per stump.
-    steepness, steepness_step : float
-        gamma of the first epoch, and its increment per epoch.
-    batch_size : int
-        Rows of a node per Adam step.
-    learning_rate : float
-    attempts : int
-        Number of starts before a node becomes a leaf.
-    min_leaf : int
-        A stump with fewer rows on a side has failed.
-    features : callable, optional
-        ``features(n_nodes, n_features, generator)`` returns a bool mask (n_nodes, n_features) of
-        the features that each split may use; other coefficients stay at 0.
-
-    Raises
-    ------
-    ValueError
-        If a count is below 1.
-    """
+    """Fits stumps to the log-likelihood, for ``grow(splitter=...)``."""
 
     split: StumpSplit
     leaf: Leaf
+    #: The log-density of the hyperplanes is added to Q.
     priors: Priors = field(default_factory=lambda: Priors(hyperplane=Flat()))
-    epochs: int = 20
-    steepness: float = 1.0
-    steepness_step: float = 0.1
-    batch_size: int = 1000
+    epochs: int = 20  # E-steps per stump
+    steepness: float = 1.0  # gamma of the first epoch
+    steepness_step: float = 0.1  # increment of gamma per epoch
+    batch_size: int = 1000  # rows of a node per Adam step
     learning_rate: float = 1e-3
-    attempts: int = 5
-    min_leaf: int = 1
-    features: FeatureMask | None = None
+    attempts: int = 5  # starts before a node becomes a leaf
+    min_leaf: int = 1  # a stump with fewer rows on a side has failed
+    features: FeatureMask | None = None  # coefficients of other features stay at 0
 
     def __post_init__(self) -> None:
         check_counts(
@@ -126,5 +99,5 @@ class EndToEndSplitter:
             return None
         statistics = self.leaf.statistics(data.y[rows], data.weights[rows]).double()
         gain = self.leaf.criterion.hard_gain(statistics, right)
-        only = {name: site[0] for name, site in sites.items()}
-        return FittedSplit(only, right, max(gain, 0.0))  # rounding can make it negative
+        # Rounding can make the gain negative.
+        return FittedSplit({name: site[0] for name, site in sites.items()}, right, max(gain, 0.0))

@@ -16,14 +16,9 @@ class AxisSolver:
 
     The children are given, so x_j > t may go right or left. In a tie, the current split is kept;
     next, a split that sends all rows to one side is preferred.
-
-    Parameters
-    ----------
-    rate : float
-        Penalty of a split that uses a feature.
     """
 
-    rate: float = 0.0
+    rate: float = 0.0  # penalty of a split that uses a feature
 
     def penalty(self, split: NodeSplit) -> float:
         return self.rate if split.hyperplane.any() else 0.0
@@ -67,8 +62,7 @@ def best_cut(X: AnyArray, right: BoolArray, signed: FloatArray) -> tuple[float, 
             loss = np.where(possible, base + direction * left, np.inf)
             if loss.size == 0:
                 continue
-            place = int(loss.argmin())
-            row, column = np.unravel_index(place, loss.shape)
+            row, column = np.unravel_index(int(loss.argmin()), loss.shape)
             if loss[row, column] < best[0]:
                 cut = _between(values[row, column], values[row + 1, column], direction)
                 best = (float(loss[row, column]), start + int(column), cut, direction)

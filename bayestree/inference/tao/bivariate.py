@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
-from bayestree.inference.splitters.bivariate_search import Line, LineSearch
+from bayestree.inference.splitters.bivariate_search import Line, LineSearch, Node
 from bayestree.inference.tao.solvers import NodeSplit, reduced_loss
 
 ROUNDING = 1e-12  # relative rounding of sums in different orders
@@ -18,24 +18,10 @@ class BivariateSolver:
     Kairgeldin and Carreira-Perpinan (2024), eq. 2: phi is 0, 1 and C. The children are given, so
     either side of a line may go right. In a tie, the split with fewer features is preferred, then
     the current one.
-
-    Parameters
-    ----------
-    rate : float
-        lambda: cost of a feature, in units of the weights of the rows.
-    pair : float
-        C: cost of two features relative to one.
-    search : LineSearch
-        Orientations and effort of the search.
-
-    Raises
-    ------
-    ValueError
-        If ``rate`` or ``pair`` is negative.
     """
 
-    rate: float = 0.0
-    pair: float = 1.0
+    rate: float = 0.0  # lambda: cost of a feature, in units of the weights of the rows
+    pair: float = 1.0  # C: cost of two features relative to one
     search: LineSearch = field(default_factory=LineSearch)
 
     def __post_init__(self) -> None:
@@ -57,7 +43,7 @@ class BivariateSolver:
         one_side = float(min(weight[right].sum(), weight[~right].sum()))
         least = one_side
         best = NodeSplit.constant(current, right=bool(signed.sum() > 0))
-        node = self.search.node(X, signed[:, None], weight, agreement)
+        node = Node(self.search, X, signed[:, None], weight, agreement)
         for n_features, find in ((1, node.single), (2, node.pair)):
             price = self._price(n_features)
             if price >= least - rounding:

@@ -62,23 +62,14 @@ class _Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class LogisticSolver:
-    """Weighted logistic regression; with ``l1`` > 0 the splits of a sparse oblique tree.
+    """Weighted logistic regression; with ``l1`` > 0 the splits of a sparse oblique tree."""
 
-    Parameters
-    ----------
-    l1 : float
-        lambda: penalty on |w|_1 in the objective, relative to a loss summed over the rows (1/C in
-        liblinear).
-    ridge : float
-        Penalty on |w|^2 / 2 in the surrogate only, which keeps it finite on separable rows;
-        ignored if ``l1`` > 0.
-    tolerance : float
-        Relative decrease below which a fit stops.
-    """
-
+    #: lambda: penalty on |w|_1 in the objective, for a loss summed over rows (1/C in liblinear).
     l1: float = 0.0
+    #: Penalty on |w|^2 / 2 in the surrogate only, which keeps it finite on separable rows; ignored
+    #: if ``l1`` > 0.
     ridge: float = 0.1
-    tolerance: float = 1e-3
+    tolerance: float = 1e-3  # relative decrease below which a fit stops
 
     def penalty(self, split: NodeSplit) -> float:
         return self.l1 * float(np.abs(split.hyperplane).sum(dtype=np.float64))
@@ -108,19 +99,10 @@ def fit_logistic(
     start: tuple[FloatArray, float] | None = None,
     tolerance: float = 1e-4,
 ) -> Fit:
-    """Fit a weighted logistic regression.
+    """Fit a weighted logistic regression to rows (m, d), of which ``right`` (m,) are positive.
 
-    Parameters
-    ----------
-    X : array, shape (m, d)
-    right : array of bool, shape (m,)
-        Rows of the positive class.
-    weight : array, shape (m,)
-    l1, l2 : float
-        Penalties; one of them must be positive if the classes may be separable.
-    start : (coefficients, intercept), optional
-    tolerance : float
-        Relative decrease of the objective below which to stop.
+    One of the penalties must be positive if the classes may be separable. ``start`` is
+    (coefficients, intercept).
     """
     sign = np.where(right, 1.0, -1.0)
     m, d = X.shape
@@ -168,16 +150,14 @@ def _best_start(
     # Summed separately: the weights of one side may vanish next to those of the other.
     negative, positive = (problem.weight[problem.sign == side].sum() for side in (-1, 1))
     b = float(np.log(positive) - np.log(negative))
-    w = np.zeros(d)
-    margin = np.full(m, b)
+    w, margin = np.zeros(d), np.full(m, b)
     value = problem.value(margin, w)
-    if start is None:
-        return w, b, margin, value
-    warm = start[0].astype(np.float64)
-    warm_margin = problem.scores(warm, np.flatnonzero(warm)) + start[1]
-    warm_value = problem.value(warm_margin, warm)
-    if warm_value < value:
-        return warm, float(start[1]), warm_margin, warm_value
+    if start is not None:
+        warm = start[0].astype(np.float64)
+        warm_margin = problem.scores(warm, np.flatnonzero(warm)) + start[1]
+        warm_value = problem.value(warm_margin, warm)
+        if warm_value < value:
+            return warm, float(start[1]), warm_margin, warm_value
     return w, b, margin, value
 
 

@@ -23,13 +23,7 @@ SOLVERS: dict[tuple[type, int | None, type], Callable[[Any, float], ReducedSolve
 
 
 def solver_for(model: SoftTree, ridge: float) -> ReducedSolver:
-    """The solver of a model's reduced problems; ``ridge`` keeps surrogate losses finite.
-
-    Raises
-    ------
-    ValueError
-        If there is none for the model's split and prior.
-    """
+    """The solver of a model's reduced problems; ``ridge`` keeps surrogate losses finite."""
     split, prior = model.split, model.priors.hyperplane
     key = (type(split), getattr(split, "max_features", None), type(prior))
     if split.weighted and model.priors.weight != FlatWeights():
