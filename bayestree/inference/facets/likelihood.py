@@ -28,21 +28,13 @@ class Planes(NamedTuple):
 
     The expected log-likelihood depends only on the distribution of the votes at each row, so that
     one scalar e per draw and expert serves all rows, and the number of draws need not grow with
-    the number of features.
-
-    Attributes
-    ----------
-    mean : Tensor, shape (fit, slot, feature + 1)
-    nodes : Tensor, shape (slot, draw, 3), optional
-        (1, g, e) of each draw; None where the planes are points, of one draw.
-    tilt : Tensor, shape (fit, slot, feature + 1), optional
-    factor : Tensor, shape (fit, slot, feature + 1, feature + 1), optional
+    the number of features. Planes without ``nodes``, tilt and factor are points, of one draw.
     """
 
-    mean: Tensor
-    nodes: Tensor | None = None
-    tilt: Tensor | None = None
-    factor: Tensor | None = None
+    mean: Tensor  # (fit, slot, feature + 1)
+    nodes: Tensor | None = None  # (slot, draw, 3): (1, g, e) of each draw
+    tilt: Tensor | None = None  # (fit, slot, feature + 1)
+    factor: Tensor | None = None  # (fit, slot, feature + 1, feature + 1)
 
     def one(self, fit: int) -> "OnePlanes":
         """One of the fits."""
@@ -110,10 +102,7 @@ class Votes(NamedTuple):
 
 
 def log_likelihood(planes: Planes, log_weight: Tensor, rows: Rows, state: SideState) -> Tensor:
-    """Mean over draws of the summed log-likelihood, shape (fit,).
-
-    ``log_weight`` is (fit, slot, draw).
-    """
+    """Mean over draws of the summed log-likelihood (fit,), given log-weights (fit, slot, draw)."""
     value: Tensor = _LogLikelihood.apply(
         planes.mean, log_weight, planes.tilt, planes.factor, planes.nodes, rows, state
     )

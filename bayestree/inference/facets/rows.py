@@ -19,22 +19,12 @@ class Rows(NamedTuple):
 
     Row n's likelihood is ``else + P(left) left + P(right) right``. The likelihoods on the two sides
     (times the probability of reaching the node) are kept separately, because they may be updated.
-
-    Attributes
-    ----------
-    design : Tensor, shape (row, feature + 1)
-        Ends with a column of ones.
-    weights : Tensor, shape (row,)
-    log_else : Tensor, shape (row,), optional
-        Log-likelihood by the leaves that are not below the node.
-    steepness : float
-        Multiplies the log-odds of the split.
     """
 
-    design: Tensor
-    weights: Tensor
-    log_else: Tensor | None = None
-    steepness: float = 1.0
+    design: Tensor  # (row, feature + 1), ends with a column of ones
+    weights: Tensor  # (row,)
+    log_else: Tensor | None = None  # (row,): log-likelihood by the leaves not below the node
+    steepness: float = 1.0  # multiplies the log-odds of the split
 
     @property
     def x(self) -> Tensor:

@@ -37,26 +37,13 @@ CLIMBS = 5  # climbs to the guide of an idle expert
 
 
 class FacetSearch(NamedTuple):
-    """Outcome of :func:`search_facets`.
+    """Outcome of :func:`search_facets`."""
 
-    Attributes
-    ----------
-    guide : NodeGuide
-        One fit of at most ``n_experts + 1`` slots.
-    sides : SideState
-    elbo : float
-        ELBO of all rows on fresh draws.
-    gain : float
-        Gain in nats over sending all rows one way.
-    trace : list of str
-        The moves that were tried, and the resulting ELBOs.
-    """
-
-    guide: NodeGuide
+    guide: NodeGuide  # one fit of at most ``n_experts + 1`` slots
     sides: SideState
-    elbo: float
-    gain: float
-    trace: list[str]
+    elbo: float  # ELBO of all rows on fresh draws
+    gain: float  # gain in nats over sending all rows one way
+    trace: list[str]  # the moves that were tried, and the resulting ELBOs
 
 
 def search_facets(
@@ -64,17 +51,8 @@ def search_facets(
 ) -> FacetSearch:
     """Posterior of one polytope split, with the number of facets that the ELBO supports.
 
-    Parameters
-    ----------
-    problem : Problem
-    present : Points, optional
-        Start in addition to random ones: experts (slot, ...) without the dimension of fits.
-    guide : NodeGuide, optional
-        Guide to improve by moves, in place of all starts.
-
-    Returns
-    -------
-    FacetSearch
+    ``present`` is a start in addition to random ones: experts (slot, ...) without the dimension of
+    fits. ``guide`` is a guide to improve by moves, in place of all starts.
     """
     trace: list[str] = []
     fit = _from_starts(problem, present, trace) if guide is None else problem.adopt(guide)
@@ -186,7 +164,8 @@ def improve(fit: Fits, problem: Problem, trace: list[str]) -> Fits:
 def finish(fit: Fits, problem: Problem) -> Fits:
     """Fit on all rows with more draws, to convergence."""
     rough = drop_negligible(refit(problem.adopt(fit.guide), problem, 40, 2, 0.1), problem)
-    return refit(rough, problem.with_draws(problem.options.final_draws), 60, 6, 0.02)
+    draws = even_draws(problem.options.final_draws, problem.prior.n_experts + 1, problem.generator)
+    return refit(rough, problem._replace(draws=draws), 60, 6, 0.02)
 
 
 def split_gain(elbo: float, problem: Problem) -> float:

@@ -26,16 +26,10 @@ POOL_CONCENTRATION, POOL_SCALE, POOL_INTERCEPT = 0.15, 0.5, -1.0
 
 
 class Points(NamedTuple):
-    """Point estimates of the experts of several fits.
+    """Point estimates of the experts of several fits."""
 
-    Attributes
-    ----------
-    coefficient : Tensor, shape (fit, slot, feature + 1)
-    log_weight : Tensor, shape (fit, slot)
-    """
-
-    coefficient: Tensor
-    log_weight: Tensor
+    coefficient: Tensor  # (fit, slot, feature + 1)
+    log_weight: Tensor  # (fit, slot)
 
     def one(self, fit: int) -> "Points":
         """One of the fits, without the dimension."""
@@ -81,9 +75,7 @@ def outer_points(problem: Problem) -> Points:
 def fit_points(points: Points, problem: Problem) -> tuple[Points, SideState, Tensor]:
     """MAP in the log-weights of many starts at once, sides updated between segments.
 
-    Returns
-    -------
-    Points, SideState, and the log-posteriors (fit,) up to a constant
+    The last result is the log-posteriors (fit,), up to a constant.
     """
     rows, slots = problem.rows, points.log_weight.shape[1]
     state = problem.routed(votes(*points, rows.design))
