@@ -20,27 +20,9 @@ def sample_prior(
     random_state: RandomState = None,
     dtype: torch.dtype = torch.float64,
 ) -> dict[str, Tensor]:
-    """Independent draws of every site from the prior.
+    """Independent draws (n_draws, ...) of every site from the prior, except ``weight``.
 
-    Parameters
-    ----------
-    model : SoftTree
-    n_features : int
-        d.
-    n_draws : int
-    random_state : int, RandomState or Generator, optional
-    dtype : torch.dtype
-        Float32 underflows where the shapes of the priors are small.
-
-    Returns
-    -------
-    dict of Tensor, each of shape (n_draws, ...)
-        By site name, without the deterministic site ``weight``.
-
-    Raises
-    ------
-    ValueError
-        If a prior is improper, or ``n_draws`` is below 1.
+    Float32 underflows where the shapes of the priors are small.
     """
     if n_draws < 1:
         raise ValueError(f"n_draws must be 1 or more, got {n_draws}.")

@@ -154,10 +154,7 @@ class SoftTree:
     def log_likelihood_rows(self, sites: Sites, X: Tensor, y: Tensor) -> Tensor:
         """log p(y_n | x_n) of each row without its weight, shape (n,).
 
-        Raises
-        ------
-        ValueError
-            If leaves are plug-in, because their objective is not a sum over rows.
+        Raises ValueError if leaves are plug-in: their objective is not a sum over rows.
         """
         return self.likelihood.rows(self._joint(sites, X, y))
 
@@ -179,9 +176,8 @@ class SoftTree:
 
     def collapsed(self) -> "SoftTree":
         """The same model with the scales of the hyperplanes integrated out."""
-        return self.with_(
-            priors=replace(self.priors, hyperplane=self.priors.hyperplane.collapsed())
-        )
+        collapsed = self.priors.hyperplane.collapsed()
+        return self.with_(priors=replace(self.priors, hyperplane=collapsed))
 
     @property
     def split_priors(self) -> tuple[Prior, ...]:
