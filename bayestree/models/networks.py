@@ -70,9 +70,9 @@ class Network:
 
     def module(self, n_features: int) -> nn.Module:
         """Create and check a module, initialised from torch's generator."""
-        made = self.build(n_features)
-        _check(made, n_features)
-        return made.eval()
+        module = self.build(n_features)
+        _check(module, n_features)
+        return module.eval()
 
     def shapes(self, size: Size) -> dict[str, tuple[int, ...]]:
         template = _template(self, size.n_features, threading.get_ident())

@@ -15,7 +15,7 @@ from bayestree.inference.facets.draws import Draws
 from bayestree.inference.facets.likelihood import Planes
 from bayestree.inference.facets.rows import votes
 
-LARGEST_STEP = 3.0  # largest change of a log-weight per unit of its coordinate
+MAX_STEP = 3.0  # maximum change of a log-weight per unit of its coordinate
 
 
 class NodeGuide(NamedTuple):
@@ -162,7 +162,7 @@ class NodeGuide(NamedTuple):
         )
         pool = pool_mask(self.loc)[:, None]
         shifted_tilt = self.tilt + (self.factor @ tilt[..., None])[..., 0]
-        sd = torch.exp(-self.log_concentration).clamp_max(LARGEST_STEP)
+        sd = torch.exp(-self.log_concentration).clamp_max(MAX_STEP)
         return NodeGuide(
             mean=self.mean + (self.factor @ mean[..., None])[..., 0],
             tilt=torch.where(pool, 0.0, shifted_tilt),

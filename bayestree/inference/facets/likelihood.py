@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
-from bayestree.inference.facets.rows import STEEP, Rows
+from bayestree.inference.facets.rows import SOFTPLUS_LINEAR, Rows
 from bayestree.inference.facets.sides import SideState
 
 CHUNK = 60_000  # pre-activations per piece of the rows: they fit the cache
-LEAST_PIECE = 64  # minimum number of rows per piece
+MIN_PIECE = 64  # minimum number of rows per piece
 
 
 class Planes(NamedTuple):
@@ -67,14 +67,14 @@ class OnePlanes(NamedTuple):
     def pieces(self, n_rows: int) -> list[slice]:
         """Slices of the rows that are processed together."""
         slots, draws, _ = self.nodes.shape
-        size = max(CHUNK // (draws * slots), LEAST_PIECE)
+        size = max(CHUNK // (draws * slots), MIN_PIECE)
         return [slice(start, start + size) for start in range(0, n_rows, size)]
 
     def votes(self, weight: Tensor, x: Tensor, pool: Tensor | None = None) -> "Votes":
         """Votes at some rows with weights (slot, draw); ``pool`` (row,) multiplies the pool's."""
         fields, half = self.fields(x)
         activation = torch.bmm(self.nodes, fields)
-        soft = softplus(activation, threshold=STEEP)
+        soft = softplus(activation, threshold=SOFTPLUS_LINEAR)
         if pool is not None:
             soft[-1].mul_(pool)
         score = torch.bmm(weight.T[:, None], soft.transpose(0, 1))[:, 0]

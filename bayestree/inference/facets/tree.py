@@ -26,8 +26,8 @@ from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import joined, leaf_sums
 from bayestree.models.soft_tree import SoftTree
 
-LEAST_SHARE = 1e-3  # rows that reach a node with a smaller probability are left out
-FEWEST_ROWS = 10  # a node with fewer rows has no facets
+MIN_SHARE = 1e-3  # rows that reach a node with a smaller probability are left out
+MIN_ROWS = 10  # a node with fewer rows has no facets
 LEAF_STEPS = 10  # updates of the leaves after those of the splits
 MEAN_DRAWS = 64  # draws over which a node's routing is averaged
 
@@ -61,7 +61,7 @@ def improve_facets(
     random_state: RandomState = None,
     progress: bool = False,
 ) -> TreeFacets:
-    """Search for the facets of every node, with the rest of the tree at its present expectation.
+    """Search for the facets of every node, with the rest of the tree at its current expectation.
 
     Nodes are visited in breadth-first order. The leaves of a node without nodes below are updated
     during its search, other leaves after each node. The first sweep uses new starts and the
@@ -131,8 +131,7 @@ def polytope_guide(model: SoftTree, facets: TreeFacets, data: Data) -> PolytopeG
 
 def _spread(guide: NodeGuide, n_experts: int) -> NodeGuide:
     """One slot for every expert, with a copy of the pool for each unused one."""
-    own = guide.n_slots - 1
-    return guide.slots(torch.tensor([*range(own), *[own] * (n_experts - own)]))
+    return guide.slots(torch.arange(n_experts).clamp_max(guide.n_slots - 1))
 
 
 def _double(data: Data) -> Data:
@@ -141,7 +140,7 @@ def _double(data: Data) -> Data:
 
 
 class _Tree:
-    """Present routing, leaves and guides of all nodes."""
+    """Current routing, leaves and guides of all nodes."""
 
     def __init__(self, posterior: Posterior, data: Data) -> None:
         self.model, self.data = posterior.model, data
@@ -229,15 +228,15 @@ class _Tree:
         if elsewhere is not None:
             share = reach + self._below(node, densities)
             share = share - torch.logaddexp(share, elsewhere)
-        near = torch.maximum(reach, share).exp() >= LEAST_SHARE
+        near = torch.maximum(reach, share).exp() >= MIN_SHARE
         index = torch.nonzero(near & (self.data.weights > 0))[:, 0]
         return Problem.of(rows.take(index), sides.take(index), self.prior, generator, options)
 
     def improve(self, node: int, options: SearchOptions, generator: Generator) -> FacetSearch:
         """Search at a node, then update routing and leaves."""
         problem = self.problem(node, options, generator)
-        if len(problem.rows.weights) < FEWEST_ROWS:
-            found = _no_facets(problem)
+        if len(problem.rows.weights) < MIN_ROWS:
+            found = _without_facets(problem)
         elif self.gain[node] > 0:
             found = search_facets(problem, guide=self.guides[node])
         else:
@@ -254,7 +253,7 @@ class _Tree:
         return found
 
 
-def _no_facets(problem: Problem) -> FacetSearch:
+def _without_facets(problem: Problem) -> FacetSearch:
     """The outcome for a node with too few rows."""
     design = problem.rows.design
     nothing = Points(design.new_zeros(0, design.shape[1]), design.new_zeros(0))

@@ -68,7 +68,7 @@ def parts(
 
 
 def _cells(rows: Rows, codes: Codes, features: IntArray) -> Rows:
-    """Merge rows that agree in all of some features."""
+    """Merge rows that agree in all of the given features."""
     shape = tuple(codes.levels[features])
     code = np.ravel_multi_index(tuple(codes.codes[features]), shape)
     n_codes = math.prod(shape)

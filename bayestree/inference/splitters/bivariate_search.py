@@ -154,23 +154,23 @@ class Node:
 
     def _best(self, cuts: Cut) -> int | None:
         """The best of all cuts; ties are resolved by the widest gap."""
-        most = cuts.quality.max(initial=-math.inf)
-        if most == -math.inf:
+        highest = cuts.quality.max(initial=-math.inf)
+        if highest == -math.inf:
             return None
-        return int(np.where(cuts.quality >= most - self.slack, cuts.margin, -1.0).argmax())
+        return int(np.where(cuts.quality >= highest - self.slack, cuts.margin, -1.0).argmax())
 
     def _pairs(self) -> IntArray:
         """Pairs of features, shape (P, 2): all of them, or those of the best single features."""
         order = np.argsort(-self.alone.quality, kind="stable")
-        most = int((1 + math.sqrt(1 + 8 * self.search.max_pairs)) / 2)  # m (m - 1) / 2 <= max_pairs
-        chosen = np.sort(self.usable[order[:most]])
+        limit = int((1 + math.sqrt(1 + 8 * self.search.max_pairs)) / 2)  # m (m - 1) / 2 pairs
+        chosen = np.sort(self.usable[order[:limit]])
         return np.array(list(combinations(chosen, 2)), dtype=np.int64).reshape(-1, 2)
 
     def _screened(self, pairs: IntArray, directions: FloatArray) -> IntArray:
         """The best pairs at a few orientations: first on few rows, then on more."""
         for n_directions, n_rows, n_kept in SCREENS:
-            rows, codes, most = self.rows, self.codes, n_kept * self.search.n_refined
-            if len(pairs) <= most:
+            rows, codes, limit = self.rows, self.codes, n_kept * self.search.n_refined
+            if len(pairs) <= limit:
                 continue
             if rows.z.shape[1] > n_rows:
                 rng = np.random.default_rng(0)  # equal rows get equal splits, anywhere in a tree
@@ -178,7 +178,7 @@ class Node:
                 rows, codes = rows.take(drawn), codes.take(drawn)
             step = max(1, len(directions) // n_directions)
             found, _ = self._sweep(rows, codes, pairs, directions[step // 2 :: step])
-            order = np.argsort(-found.quality, kind="stable")[:most]
+            order = np.argsort(-found.quality, kind="stable")[:limit]
             pairs = pairs[np.sort(order)]
         return pairs
 
@@ -213,10 +213,10 @@ class Node:
         left = np.stack([column[order].cumsum(axis=1) for column in rows.statistics])
         quality = self.quality(left, rows.statistics.sum(axis=1))
         invalid = gap <= grain[:, None]
-        least = self.search.min_leaf
-        if least > 1:
+        min_leaf = self.search.min_leaf
+        if min_leaf > 1:
             count = rows.counts[order].cumsum(axis=1)
-            invalid |= (count < least) | (count > rows.counts.sum() - least)
+            invalid |= (count < min_leaf) | (count > rows.counts.sum() - min_leaf)
         quality[invalid] = -math.inf
         near = quality >= quality.max(axis=1, keepdims=True) - self.slack
         best = np.where(near & ~invalid, gap, -1.0).argmax(axis=1)

@@ -82,12 +82,12 @@ class StumpFitter:
         return [self._finish(data, rows[v], experts, v) for v in range(len(rows))]
 
     def _draw(self, data: Data, rows: list[Tensor]) -> Batch:
-        most = self.rows_per_node
+        limit = self.rows_per_node
         drawn = [
-            every[torch.randint(len(every), (most,), device=every.device)]
-            if len(every) > most
-            else every
-            for every in rows
+            members[torch.randint(len(members), (limit,), device=members.device)]
+            if len(members) > limit
+            else members
+            for members in rows
         ]
         index, used = padded(drawn)
         present = used.to(data.X)
@@ -97,7 +97,7 @@ class StumpFitter:
             flat.X.view(*index.shape, -1),
             statistics.view(*index.shape, -1) * present.unsqueeze(-1),
             present,
-            present.sum(1) / present.new_tensor([len(every) for every in rows]),
+            present.sum(1) / present.new_tensor([len(members) for members in rows]),
         )
 
     def _start(self, batch: Batch) -> Experts:

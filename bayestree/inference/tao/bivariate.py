@@ -41,22 +41,22 @@ class BivariateSolver:
         rounding = ROUNDING * float(weight.sum())
         signed = np.where(right, weight, -weight)
         one_side = float(min(weight[right].sum(), weight[~right].sum()))
-        least = one_side
+        lowest = one_side
         best = NodeSplit.constant(current, right=bool(signed.sum() > 0))
         node = Node(self.search, X, signed[:, None], weight, agreement)
         for n_features, find in ((1, node.single), (2, node.pair)):
             price = self._price(n_features)
-            if price >= least - rounding:
+            if price >= lowest - rounding:
                 continue  # even a split without errors would not be better
             line = find()
             if line is None:
                 break
             split, loss = _directed(line, X, right, weight)
-            if loss + price < least - rounding:
-                least, best = loss + price, split
-        now = reduced_loss(current, X, right, weight) + self.penalty(current)
-        stays = np.count_nonzero(current.hyperplane) <= np.count_nonzero(best.hyperplane)
-        if now < least - rounding or (stays and now <= least + rounding):
+            if loss + price < lowest - rounding:
+                lowest, best = loss + price, split
+        value = reduced_loss(current, X, right, weight) + self.penalty(current)
+        no_larger = np.count_nonzero(current.hyperplane) <= np.count_nonzero(best.hyperplane)
+        if value < lowest - rounding or (no_larger and value <= lowest + rounding):
             return current
         return best
 

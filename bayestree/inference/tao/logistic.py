@@ -20,12 +20,12 @@ from bayestree.inference.tao.solvers import NodeSplit
 STEPS = 50  # maximum number of Newton steps
 INNER = 100  # maximum number of steps on a Gram matrix
 INNER_TOLERANCE = 1e-3  # these stop at a subgradient of this share of l1
-HALVINGS = 30  # of a Newton step in the line search
-INNER_HALVINGS = 8  # of a step on a Gram matrix, before it is damped
-LEAST_DAMPING = 1e-9  # relative to the trace of the Gram matrix
+HALVINGS = 30  # maximum number of halvings of a Newton step in the line search
+INNER_HALVINGS = 8  # the same for a step on a Gram matrix, before it is damped
+MIN_DAMPING = 1e-9  # minimum damping relative to the trace of the Gram matrix
 DESCENT = 1e-4  # constant of Armijo's condition
-LEAST_CURVATURE = 1e-5  # relative ridge: indicators that sum to 1 give a singular Gram matrix
-NEW_FEATURES = 64  # minimum of the maximum number of features added per step
+MIN_CURVATURE = 1e-5  # relative ridge: indicators that sum to 1 give a singular Gram matrix
+NEW_FEATURES = 64  # a step may add as many features as are used, or this many if more
 
 
 class Fit(NamedTuple):
@@ -168,9 +168,9 @@ def _working_set(problem: _Problem, w: FloatArray, gradient: FloatArray) -> IntA
     used = w != 0
     excess = np.where(used, 0.0, np.abs(gradient) - problem.l1)
     fresh = np.flatnonzero(excess > 0)
-    most = max(NEW_FEATURES, int(used.sum()))
-    if len(fresh) > most:
-        fresh = fresh[np.argsort(-excess[fresh], kind="stable")[:most]]
+    limit = max(NEW_FEATURES, int(used.sum()))
+    if len(fresh) > limit:
+        fresh = fresh[np.argsort(-excess[fresh], kind="stable")[:limit]]
     return np.sort(np.concatenate([np.flatnonzero(used), fresh]))
 
 
@@ -192,7 +192,7 @@ def _direction(
     gram = (scaled.T @ scaled).astype(np.float64)
     diagonal = np.einsum("ii->i", gram)
     diagonal[:-1] += problem.l2
-    diagonal += LEAST_CURVATURE * max(diagonal.max(), 1e-12)
+    diagonal += MIN_CURVATURE * max(diagonal.max(), 1e-12)
     slopes = np.append(gradient[columns], total)
     if problem.l1 == 0:
         step = _newton_step(gram, slopes)
@@ -238,7 +238,7 @@ def _proximal(gram: FloatArray, slopes: FloatArray, w: FloatArray, l1: float) ->
         else:
             if damping > gram.trace():
                 break  # no step improves, because of rounding
-            damping = max(10 * damping, LEAST_DAMPING * gram.trace())
+            damping = max(10 * damping, MIN_DAMPING * gram.trace())
     return point - origin
 
 
@@ -269,6 +269,6 @@ def _newton_step(gram: FloatArray, slopes: FloatArray) -> FloatArray:
         try:
             step: FloatArray = -cho_solve(cho_factor(gram + ridge * np.eye(len(gram))), slopes)
         except np.linalg.LinAlgError:
-            ridge = max(10 * ridge, LEAST_DAMPING * float(gram.trace()))
+            ridge = max(10 * ridge, MIN_DAMPING * float(gram.trace()))
         else:
             return step

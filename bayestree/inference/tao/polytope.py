@@ -10,7 +10,7 @@ from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree.inference.tao.solvers import NodeSplit
 
 OUTER = 0.1  # share of the rows outside each facet of a random start
-LEAST_RATE = 1e-10  # added to s: right rows without any vote cost 23 nats
+MIN_RATE = 1e-10  # added to s: right rows without any vote cost 23 nats
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def log_loss(
     activation = (X @ plane.T.astype(X.dtype)).astype(np.float64) + offset
     rate = np.exp(log_weight)
     votes = np.logaddexp(0.0, activation) * rate
-    score = votes.sum(axis=1) + LEAST_RATE
+    score = votes.sum(axis=1) + MIN_RATE
     each = np.where(right, -np.log(-np.expm1(-score)), score)
     slope = weight * np.where(right, -np.exp(-score) / -np.expm1(-score), 1.0)
     inner = slope[:, None] * expit(activation) * rate

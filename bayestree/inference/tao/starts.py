@@ -46,11 +46,11 @@ def sites_of(splits: list[NodeSplit], model: SoftTree, n_features: int) -> dict[
 
 def _adapt(split: NodeSplit, model: SoftTree) -> NodeSplit:
     """The same split in the shape of the model's splits."""
-    most = getattr(model.split, "max_features", None)
+    limit = getattr(model.split, "max_features", None)
     used = int(np.count_nonzero(split.hyperplane, axis=1).max(initial=0))
-    if most is not None and used > most:
+    if limit is not None and used > limit:
         raise ValueError(
-            f"init has a split with {used} features, but the model allows at most {most}; start "
+            f"init has a split with {used} features, but the model allows at most {limit}; start "
             "from a tree of such splits."
         )
     n_experts, missing = model.split.n_experts, model.split.n_experts - len(split.weight)

@@ -33,8 +33,8 @@ def solver_for(model: SoftTree, ridge: float) -> ReducedSolver:
         )
     if key not in SOLVERS:
         known = ", ".join(
-            f"{kind.__name__}" + (f"(max_features={most})" if most else "") + f" x {law.__name__}"
-            for kind, most, law in SOLVERS
+            f"{kind.__name__}" + (f"(max_features={k})" if k else "") + f" x {law.__name__}"
+            for kind, k, law in SOLVERS
         )
         raise ValueError(
             f"no solver for split {split!r} with prior {prior!r}; supported are {known}. Choose "

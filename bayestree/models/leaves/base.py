@@ -105,7 +105,7 @@ class Leaf(ABC):
     """
 
     sites: ClassVar[Mapping[str, Site]]  # dimensions and support of each site
-    n_classes: int  # 0 for leaves of numbers
+    n_classes: int  # 0 for numeric leaves
     criterion: ClassVar[Criterion]  # of greedy growth, a function of sums of ``statistics``
     loss: ClassVar[str]  # likelihood that alternating optimisation minimises by default
     gradient: ClassVar[type[LeafGradient] | None] = None  # without it, samplers use autograd
@@ -197,6 +197,6 @@ def log_probabilities(ratios: FloatArray) -> FloatArray:
 
     Takes a fraction of the time of SciPy's ``log_softmax``.
     """
-    every = np.concatenate([ratios, np.zeros((*ratios.shape[:-1], 1))], axis=-1)
-    shifted: FloatArray = every - every.max(axis=-1, keepdims=True)
+    logits = np.concatenate([ratios, np.zeros((*ratios.shape[:-1], 1))], axis=-1)
+    shifted: FloatArray = logits - logits.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
