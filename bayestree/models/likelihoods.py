@@ -56,7 +56,7 @@ class Likelihood(str):
         )
 
     def state(self, leaf: Leaf, sites: Sites, batch: Batch, plate: pyro.plate) -> Tensor:
-        """State the rows of a plate in Pyro.
+        """Define the rows of a plate in Pyro.
 
         Without y the value is a sample of it or, for plug-in leaves, ``batch.log_prob``.
         """
@@ -102,7 +102,7 @@ class Mixture(Likelihood):
     additive = True
 
     def check_mixture(self, method: str) -> None:
-        """Accept."""
+        """Accept any method: this is the mixture likelihood."""
 
     def state(self, leaf: Leaf, sites: Sites, batch: Batch, plate: pyro.plate) -> Tensor:
         with plate, poutine.scale(scale=batch.weights):

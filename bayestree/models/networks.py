@@ -96,7 +96,7 @@ class Network:
         return sites
 
     def state(self, priors: Priors, size: Size, like: Tensor) -> dict[str, Tensor]:
-        """State the sites with a flat prior; ``priors`` apply to linear splits only."""
+        """Sample the sites from a flat prior; ``priors`` apply to linear splits only."""
         with pyro.plate("node", size.n_nodes, dim=-1):
             return {
                 site: pyro.sample(site, Constant(like, shape[1:]).to_event(len(shape) - 1))

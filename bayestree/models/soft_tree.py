@@ -74,7 +74,7 @@ class SoftTree:
         weights: Tensor | None = None,
         subsample_size: int | None = None,
     ) -> Tensor:
-        """State the model in Pyro.
+        """Define the model in Pyro.
 
         Parameters
         ----------
@@ -100,7 +100,7 @@ class SoftTree:
         return self.likelihood.state(self.leaf, sites, batch, plate)
 
     def state_parameters(self, n_features: int, like: Tensor) -> dict[str, Tensor]:
-        """State the priors in Pyro: sample the sites of splits and, unless plug-in, leaves.
+        """Define the priors in Pyro: sample the sites of splits and, unless plug-in, leaves.
 
         The samples are on the dtype and device of ``like``.
         """

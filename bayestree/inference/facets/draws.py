@@ -1,4 +1,4 @@
-"""Base draws: the noise on which the bound is a smooth function of the guide."""
+"""Base draws: fixed noise, given which the bound is a smooth function of the guide."""
 
 import math
 from typing import NamedTuple

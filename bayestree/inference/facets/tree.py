@@ -68,7 +68,7 @@ def improve_facets(
     present experts; later ones continue by moves from each split that has a gain. The start is the
     point estimate of ``posterior``. Computations are in double precision on the CPU.
     """
-    tree = _Tree(posterior, _double(data))
+    tree = _Tree(posterior, data.to(torch.empty(0, dtype=torch.float64, device="cpu")))
     generator = torch.Generator().manual_seed(draw_seed(random_state))
     topology = posterior.model.topology
     order = np.argsort(topology.node_depth, kind="stable").tolist()
@@ -116,8 +116,11 @@ def polytope_guide(model: SoftTree, facets: TreeFacets, data: Data) -> PolytopeG
 
     Each unused expert of a node has the factor of the node's pool.
     """
-    n_experts = model.split.n_experts
-    wide = [NodeGuide(*(part[0] for part in _spread(node, n_experts))) for node in facets.nodes]
+    expert = torch.arange(model.split.n_experts)
+    wide = [
+        [part[0] for part in node.slots(expert.clamp_max(node.n_slots - 1))]
+        for node in facets.nodes
+    ]
     whole = NodeGuide(*(torch.stack(parts).to(data.X) for parts in zip(*wide, strict=True)))
     sites = {
         "hyperplane": whole.mean[..., :-1],
@@ -127,16 +130,6 @@ def polytope_guide(model: SoftTree, facets: TreeFacets, data: Data) -> PolytopeG
     guide = PolytopeGuide(model, sites, facets.leaf_sums.to(data.X), covariance="expert")
     guide.place(whole.mean, whole.factor, whole.tilt, whole.law)
     return guide
-
-
-def _spread(guide: NodeGuide, n_experts: int) -> NodeGuide:
-    """One slot for every expert, with a copy of the pool for each unused one."""
-    return guide.slots(torch.arange(n_experts).clamp_max(guide.n_slots - 1))
-
-
-def _double(data: Data) -> Data:
-    y = data.y.double() if data.y.is_floating_point() else data.y
-    return Data(*(column.cpu() for column in (data.X.double(), y, data.weights.double())))
 
 
 class _Tree:

@@ -39,7 +39,7 @@ class WeightedEntropy:
     totals: FloatArray  # (c,): total weight of each of these classes
 
     @classmethod
-    def sorted(cls, X: AnyArray, y: IntArray, weights: FloatArray) -> Self:
+    def of_sorted(cls, X: AnyArray, y: IntArray, weights: FloatArray) -> Self:
         """The criterion of rows sorted by class."""
         first = np.concatenate([[0], np.flatnonzero(y[1:] != y[:-1]) + 1])
         counts = np.diff(first, append=len(y))
@@ -125,7 +125,7 @@ class WeightedEntropySplitter:
                 number = members.numpy(force=True)
                 order = np.argsort(y[number], kind="stable")
                 number = number[order]
-                criterion = WeightedEntropy.sorted(
+                criterion = WeightedEntropy.of_sorted(
                     X[number], y[number], weights[number].astype(np.float64, copy=False)
                 )
                 theta, _, record = fmin_l_bfgs_b(criterion, start, maxiter=self.max_iter)

@@ -162,7 +162,7 @@ class Leaf(ABC):
         return self.posterior(sums).mean()
 
     def calibrate(self, sums: Tensor) -> Self:
-        """Fit the hyperparameters to leaves of such sums (empirical Bayes); by default none."""
+        """Fit the hyperparameters to leaves of such sums (empirical Bayes), where there are any."""
         return self
 
     def expected_y(self, sites: Sites) -> FloatArray:

@@ -25,7 +25,7 @@ def problem(n=60, d=4, n_classes=3, seed=0):
 def entropy_of(X, y, weights=None):
     order = np.argsort(y, kind="stable")
     weights = np.ones(len(y)) if weights is None else weights
-    return WeightedEntropy.sorted(X[order], y[order], weights[order])
+    return WeightedEntropy.of_sorted(X[order], y[order], weights[order])
 
 
 def differences(criterion, theta, step=1e-6):
