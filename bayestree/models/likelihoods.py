@@ -1,6 +1,6 @@
 """Likelihoods: how a soft tree is compared with y."""
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pyro
@@ -30,33 +30,23 @@ class Likelihood(str):
     A likelihood is also the string that names it in arguments, model files and reports, so that
     ``model.likelihood == "mixture"`` holds. It is a function of ``joint`` (n, L), the log of the
     contribution of each leaf to each row.
-
-    Attributes
-    ----------
-    plug_in : bool
-        Whether leaves follow from the routing of the rows. They are then no parameters of the
-        model, and there is no distribution of y.
-    additive : bool
-        Whether it is a sum over rows, so that it can be evaluated in parts and for single rows.
-    deterministic : bool
-        Whether it is defined for the deterministic tree only.
-    leaf_kind : {"any", "class", "number"}
-        What y has to be.
     """
 
+    #: Whether leaves follow from the routing of the rows. They are then not parameters of the
+    #: model, and there is no distribution of y.
     plug_in: ClassVar[bool] = True
+    #: Whether it is a sum over rows, so that it can be evaluated in parts and for single rows.
     additive: ClassVar[bool] = False
-    deterministic: ClassVar[bool] = False
-    leaf_kind: ClassVar[str] = "any"
+    deterministic: ClassVar[bool] = False  # whether it is defined for the deterministic tree only
+    leaf_kind: ClassVar[Literal["any", "class", "number"]] = "any"  # what y has to be
 
     def check_leaf(self, leaf: Leaf) -> None:
         """Raise ValueError unless the likelihood is defined for a family of leaves."""
         kind = "class" if leaf.n_classes else "number"
         if self.leaf_kind not in ("any", kind):
             needed = {"class": "Categorical", "number": "numeric (such as Gaussian)"}
-            raise ValueError(
-                f"likelihood {self!r} needs {needed[self.leaf_kind]} leaves, got {leaf}."
-            )
+            leaves = needed[self.leaf_kind]
+            raise ValueError(f"likelihood {self!r} needs {leaves} leaves, got {leaf}.")
 
     def check_mixture(self, method: str) -> None:
         """Raise ValueError, with the name of a method that needs the mixture likelihood."""
@@ -66,7 +56,7 @@ class Likelihood(str):
         )
 
     def state(self, leaf: Leaf, sites: Sites, batch: Batch, plate: pyro.plate) -> Tensor:
-        """State the rows of a plate in Pyro.
+        """Define the rows of a plate in Pyro.
 
         Without y the value is a sample of it or, for plug-in leaves, ``batch.log_prob``.
         """
@@ -112,7 +102,7 @@ class Mixture(Likelihood):
     additive = True
 
     def check_mixture(self, method: str) -> None:
-        """Accept."""
+        """Accept any method: this is the mixture likelihood."""
 
     def state(self, leaf: Leaf, sites: Sites, batch: Batch, plate: pyro.plate) -> Tensor:
         with plate, poutine.scale(scale=batch.weights):

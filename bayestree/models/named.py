@@ -42,7 +42,7 @@ def weighted_oblique(leaf: Leaf) -> SoftTree:
 
 
 def bivariate(leaf: Leaf) -> SoftTree:
-    """The fast bivariate tree (Kairgeldin and Carreira-Perpinan, 2024): two features a split.
+    """The fast bivariate tree (Kairgeldin and Carreira-Perpinan, 2024): two features per split.
 
     Grown in the manner of CART, by search over pairs and orientations.
     """

@@ -70,9 +70,9 @@ class Network:
 
     def module(self, n_features: int) -> nn.Module:
         """Create and check a module, initialised from torch's generator."""
-        made = self.build(n_features)
-        _check(made, n_features)
-        return made.eval()
+        module = self.build(n_features)
+        _check(module, n_features)
+        return module.eval()
 
     def shapes(self, size: Size) -> dict[str, tuple[int, ...]]:
         template = _template(self, size.n_features, threading.get_ident())
@@ -96,7 +96,7 @@ class Network:
         return sites
 
     def state(self, priors: Priors, size: Size, like: Tensor) -> dict[str, Tensor]:
-        """State the sites with a flat prior; ``priors`` apply to linear splits only."""
+        """Sample the sites from a flat prior; ``priors`` apply to linear splits only."""
         with pyro.plate("node", size.n_nodes, dim=-1):
             return {
                 site: pyro.sample(site, Constant(like, shape[1:]).to_event(len(shape) - 1))

@@ -20,27 +20,9 @@ def sample_prior(
     random_state: RandomState = None,
     dtype: torch.dtype = torch.float64,
 ) -> dict[str, Tensor]:
-    """Independent draws of every site from the prior.
+    """Independent draws (n_draws, ...) of every site from the prior, except ``weight``.
 
-    Parameters
-    ----------
-    model : SoftTree
-    n_features : int
-        d.
-    n_draws : int
-    random_state : int, RandomState or Generator, optional
-    dtype : torch.dtype
-        Float32 underflows where the shapes of the priors are small.
-
-    Returns
-    -------
-    dict of Tensor, each of shape (n_draws, ...)
-        By site name, without the deterministic site ``weight``.
-
-    Raises
-    ------
-    ValueError
-        If a prior is improper, or ``n_draws`` is below 1.
+    Float32 underflows where the shapes of the priors are small.
     """
     if n_draws < 1:
         raise ValueError(f"n_draws must be 1 or more, got {n_draws}.")
@@ -52,7 +34,7 @@ def sample_prior(
             "intercept_scale."
         )
     with seeded(draw_seed(random_state)), torch.no_grad():
-        return _stated(model, n_features, n_draws, dtype)
+        return _drawn_sites(model, n_features, n_draws, dtype)
 
 
 def improper_priors(model: SoftTree) -> list[str]:
@@ -63,24 +45,24 @@ def improper_priors(model: SoftTree) -> list[str]:
 def site_names(model: SoftTree, n_features: int) -> set[str]:
     """Names of the sites that the log-density of the parameters reads."""
     with seeded(0):
-        return set(_stated(model, n_features, 1, torch.float64))
+        return set(_drawn_sites(model, n_features, 1, torch.float64))
 
 
-def _stated(
+def _drawn_sites(
     model: SoftTree, n_features: int, n_draws: int, dtype: torch.dtype
 ) -> dict[str, Tensor]:
     """Values of all sites, with a plate of draws to the left of the model's plates."""
     # Pyro has no plates of size 0: the sites of a tree without a split are cut from a stump's.
-    stated = model if model.topology.n_nodes else model.with_(topology=Topology.stump())
+    drawn = model if model.topology.n_nodes else model.with_(topology=Topology.stump())
 
-    def many() -> None:
+    def draw() -> None:
         with pyro.plate("draw", n_draws, dim=-3):
-            stated.state_parameters(n_features, torch.empty(0, dtype=dtype))
+            drawn.state_parameters(n_features, torch.empty(0, dtype=dtype))
 
-    nodes: dict[str, Any] = poutine.trace(many).get_trace().nodes
+    nodes: dict[str, Any] = poutine.trace(draw).get_trace().nodes
     lengths = {"node": model.topology.n_nodes, "leaf": model.topology.n_leaves}
-    found, shapes = {}, stated.shapes(n_features)
-    for name, dims in stated.dimensions.items():
+    found, shapes = {}, drawn.shapes(n_features)
+    for name, dims in drawn.dimensions.items():
         if name in nodes and not nodes[name]["infer"].get("_deterministic"):
             # plates that a site does not belong to are dimensions of length 1
             value = nodes[name]["value"].reshape(n_draws, *shapes[name])

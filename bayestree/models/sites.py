@@ -33,7 +33,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
 
 
 class Size(NamedTuple):
-    """Lengths of the dimensions of a tree's sites; ``n_classes`` is 0 for leaves of numbers."""
+    """Lengths of the dimensions of a tree's sites; ``n_classes`` is 0 for numeric leaves."""
 
     n_nodes: int
     n_experts: int

@@ -74,7 +74,7 @@ class SoftTree:
         weights: Tensor | None = None,
         subsample_size: int | None = None,
     ) -> Tensor:
-        """State the model in Pyro.
+        """Define the model in Pyro.
 
         Parameters
         ----------
@@ -100,7 +100,7 @@ class SoftTree:
         return self.likelihood.state(self.leaf, sites, batch, plate)
 
     def state_parameters(self, n_features: int, like: Tensor) -> dict[str, Tensor]:
-        """State the priors in Pyro: sample the sites of splits and, unless plug-in, leaves.
+        """Define the priors in Pyro: sample the sites of splits and, unless plug-in, leaves.
 
         The samples are on the dtype and device of ``like``.
         """
@@ -154,10 +154,7 @@ class SoftTree:
     def log_likelihood_rows(self, sites: Sites, X: Tensor, y: Tensor) -> Tensor:
         """log p(y_n | x_n) of each row without its weight, shape (n,).
 
-        Raises
-        ------
-        ValueError
-            If leaves are plug-in, because their objective is not a sum over rows.
+        Raises ValueError if leaves are plug-in: their objective is not a sum over rows.
         """
         return self.likelihood.rows(self._joint(sites, X, y))
 
@@ -179,9 +176,8 @@ class SoftTree:
 
     def collapsed(self) -> "SoftTree":
         """The same model with the scales of the hyperplanes integrated out."""
-        return self.with_(
-            priors=replace(self.priors, hyperplane=self.priors.hyperplane.collapsed())
-        )
+        collapsed = self.priors.hyperplane.collapsed()
+        return self.with_(priors=replace(self.priors, hyperplane=collapsed))
 
     @property
     def split_priors(self) -> tuple[Prior, ...]:

@@ -104,8 +104,8 @@ class _Linear:
         return Tree.from_standardised(topology, weight, plane, offset, **frame)
 
     def restored(self, topology: Topology, arrays: Arrays, names: Names) -> Tree:
-        every: dict[str, Any] = {**arrays, **names}
-        return Tree(topology, **every)
+        fields: dict[str, Any] = {**arrays, **names}
+        return Tree(topology, **fields)
 
     def log_priors(self, priors: Priors, sites: Sites) -> dict[str, Tensor]:
         parts = {"hyperplane": priors.hyperplane.log_prob(sites)}

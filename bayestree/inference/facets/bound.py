@@ -25,13 +25,7 @@ class FacetPrior(NamedTuple):
 
     @classmethod
     def of(cls, model: SoftTree) -> "FacetPrior":
-        """The priors of a model.
-
-        Raises
-        ------
-        ValueError
-            For priors under which facets have no cost.
-        """
+        """The priors of a model; ValueError for priors under which facets have no cost."""
         weight, hyperplane = model.priors.weight, model.priors.hyperplane
         known = weight.implements("law") and hyperplane.implements("expected_log_prior")
         if not (known and model.split.weighted and not weight.sites):

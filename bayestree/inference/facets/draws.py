@@ -1,4 +1,4 @@
-"""Base draws: the noise on which the bound is a smooth function of the guide."""
+"""Base draws: fixed noise, given which the bound is a smooth function of the guide."""
 
 import math
 from typing import NamedTuple
@@ -13,16 +13,9 @@ EDGE = 1e-15  # minimum distance of a uniform draw from 0 and 1
 
 
 class Draws(NamedTuple):
-    """Base draws, of shape (slot, draw).
+    """Base draws, of shape (slot, draw)."""
 
-    Attributes
-    ----------
-    log_exponential : Tensor
-        log E, E ~ Exponential(1).
-    normal : Tensor
-    """
-
-    log_exponential: Tensor
+    log_exponential: Tensor  # log E, E ~ Exponential(1)
     normal: Tensor
 
     def of(self, slots: int) -> "Draws":

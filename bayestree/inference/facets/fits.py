@@ -25,36 +25,19 @@ RACE_ROWS = 4_000
 
 
 class SearchOptions(NamedTuple):
-    """Effort of the search; the defaults suit all data.
+    """Effort of the search; the defaults suit all data."""
 
-    Attributes
-    ----------
-    restarts, start_facets : int
-        Number of over-complete starts, and of the facets of each.
-    keep_starts : int
-        Number of starts that are pruned by the ELBO.
-    trial_draws, final_draws : int
-        Number of base draws during the search and in the last fit.
-    core_rows : int
-        Approximate number of rows used by the search where there are more (at least a third of
-        all); the last fit uses all rows.
-    rounds : int
-        Maximum number of rounds of moves.
-    steepness : float
-        Steepness of the initial hyperplanes, per standard deviation of the rows.
-    min_gain : float
-        Minimum increase of the ELBO, in nats, for another round.
-    """
-
-    restarts: int = 8
-    start_facets: int = 12
-    keep_starts: int = 3
-    trial_draws: int = 8
-    final_draws: int = 32
+    restarts: int = 8  # number of over-complete starts
+    start_facets: int = 12  # number of facets of each start
+    keep_starts: int = 3  # number of starts that are pruned by the ELBO
+    trial_draws: int = 8  # number of base draws during the search
+    final_draws: int = 32  # number of base draws in the last fit
+    #: Approximate number of rows used by the search where there are more (at least a third of
+    #: all); the last fit uses all rows.
     core_rows: int = 5000
-    rounds: int = 30
-    steepness: float = 6.0
-    min_gain: float = 0.3
+    rounds: int = 30  # maximum number of rounds of moves
+    steepness: float = 6.0  # of the initial hyperplanes, per standard deviation of the rows
+    min_gain: float = 0.3  # minimum increase of the ELBO, in nats, for another round
 
 
 class Fits(NamedTuple):
@@ -65,7 +48,6 @@ class Fits(NamedTuple):
     elbo: Tensor
 
     def take(self, which: Tensor) -> "Fits":
-        """Some of the fits."""
         return Fits(self.guide.take(which), self.sides.take(which), self.elbo[which])
 
     def each(self) -> list["Fits"]:
@@ -100,10 +82,6 @@ class Problem(NamedTuple):
         """The problem with the base draws of the trials."""
         draws = even_draws(options.trial_draws, prior.n_experts + 1, generator)
         return cls(rows, sides, prior, draws, options, generator)
-
-    def with_draws(self, draws: int) -> "Problem":
-        """The problem on other base draws."""
-        return self._replace(draws=even_draws(draws, self.prior.n_experts + 1, self.generator))
 
     def on(self, index: Tensor, scale: Tensor) -> "Problem":
         """The problem on some of the rows, their weights multiplied by ``scale``."""

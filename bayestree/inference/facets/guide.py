@@ -15,7 +15,7 @@ from bayestree.inference.facets.draws import Draws
 from bayestree.inference.facets.likelihood import Planes
 from bayestree.inference.facets.rows import votes
 
-LARGEST_STEP = 3.0  # largest change of a log-weight per unit of its coordinate
+MAX_STEP = 3.0  # maximum change of a log-weight per unit of its coordinate
 
 
 class NodeGuide(NamedTuple):
@@ -24,22 +24,14 @@ class NodeGuide(NamedTuple):
     The factors are those of ``PolytopeGuide`` with full covariance within an expert: with
     E ~ Exponential(1) and g = log E, standardised, log weight = loc + log E / concentration and
     coefficient = mean + tilt g + factor eps.
-
-    Attributes
-    ----------
-    mean, tilt : Tensor, shape (fit, slot, feature + 1)
-    factor : Tensor, shape (fit, slot, feature + 1, feature + 1)
-        Lower triangular, with a positive diagonal.
-    loc, log_concentration, log_rate, experts : Tensor, shape (fit, slot)
-        ``log_rate`` is that of the gamma factor of the shrinkage.
     """
 
-    mean: Tensor
-    tilt: Tensor
-    factor: Tensor
-    loc: Tensor
+    mean: Tensor  # (fit, slot, feature + 1)
+    tilt: Tensor  # (fit, slot, feature + 1)
+    factor: Tensor  # (fit, slot, feature + 1, feature + 1), lower triangular, diagonal positive
+    loc: Tensor  # (fit, slot), as are the following
     log_concentration: Tensor
-    log_rate: Tensor
+    log_rate: Tensor  # of the gamma factor of the shrinkage
     experts: Tensor
 
     def take(self, which: Tensor) -> "NodeGuide":
@@ -52,7 +44,7 @@ class NodeGuide(NamedTuple):
 
     @property
     def n_slots(self) -> int:
-        """Number of slots of each fit, including the pool."""
+        """Number of slots of each fit, pool included."""
         return self.loc.shape[1]
 
     @property
@@ -138,20 +130,17 @@ class NodeGuide(NamedTuple):
 
     def widen(self, slots: int) -> "NodeGuide":
         """Insert empty slots before the pool until there are ``slots``."""
-        extra = slots - self.n_slots
-        fill = torch.cat(
-            [torch.arange(self.n_slots - 1), torch.full((extra + 1,), self.n_slots - 1)]
-        )
-        wide = self.slots(fill)
+        pool = self.n_slots - 1
+        wide = self.slots(torch.arange(slots).clamp_max(pool))
         experts = wide.experts.clone()
-        experts[:, self.n_slots - 1 : -1] = 0.0
+        experts[:, pool:-1] = 0.0
         return wide._replace(experts=experts)
 
     # Coordinates for an optimiser.
 
     @property
     def n_coordinates(self) -> int:
-        """Coordinates of one fit."""
+        """Number of coordinates of one fit."""
         width = self.mean.shape[-1]
         return self.n_slots * (3 * width + width * (width - 1) // 2 + 3)
 
@@ -173,7 +162,7 @@ class NodeGuide(NamedTuple):
         )
         pool = pool_mask(self.loc)[:, None]
         shifted_tilt = self.tilt + (self.factor @ tilt[..., None])[..., 0]
-        sd = torch.exp(-self.log_concentration).clamp_max(LARGEST_STEP)
+        sd = torch.exp(-self.log_concentration).clamp_max(MAX_STEP)
         return NodeGuide(
             mean=self.mean + (self.factor @ mean[..., None])[..., 0],
             tilt=torch.where(pool, 0.0, shifted_tilt),

@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
-from bayestree.inference.facets.rows import STEEP, Rows
+from bayestree.inference.facets.rows import SOFTPLUS_LINEAR, Rows
 from bayestree.inference.facets.sides import SideState
 
 CHUNK = 60_000  # pre-activations per piece of the rows: they fit the cache
-LEAST_PIECE = 64  # minimum number of rows per piece
+MIN_PIECE = 64  # minimum number of rows per piece
 
 
 class Planes(NamedTuple):
@@ -28,21 +28,13 @@ class Planes(NamedTuple):
 
     The expected log-likelihood depends only on the distribution of the votes at each row, so that
     one scalar e per draw and expert serves all rows, and the number of draws need not grow with
-    the number of features.
-
-    Attributes
-    ----------
-    mean : Tensor, shape (fit, slot, feature + 1)
-    nodes : Tensor, shape (slot, draw, 3), optional
-        (1, g, e) of each draw; None where the planes are points, of one draw.
-    tilt : Tensor, shape (fit, slot, feature + 1), optional
-    factor : Tensor, shape (fit, slot, feature + 1, feature + 1), optional
+    the number of features. Planes without ``nodes``, tilt and factor are points, of one draw.
     """
 
-    mean: Tensor
-    nodes: Tensor | None = None
-    tilt: Tensor | None = None
-    factor: Tensor | None = None
+    mean: Tensor  # (fit, slot, feature + 1)
+    nodes: Tensor | None = None  # (slot, draw, 3): (1, g, e) of each draw
+    tilt: Tensor | None = None  # (fit, slot, feature + 1)
+    factor: Tensor | None = None  # (fit, slot, feature + 1, feature + 1)
 
     def one(self, fit: int) -> "OnePlanes":
         """One of the fits."""
@@ -75,14 +67,14 @@ class OnePlanes(NamedTuple):
     def pieces(self, n_rows: int) -> list[slice]:
         """Slices of the rows that are processed together."""
         slots, draws, _ = self.nodes.shape
-        size = max(CHUNK // (draws * slots), LEAST_PIECE)
+        size = max(CHUNK // (draws * slots), MIN_PIECE)
         return [slice(start, start + size) for start in range(0, n_rows, size)]
 
     def votes(self, weight: Tensor, x: Tensor, pool: Tensor | None = None) -> "Votes":
         """Votes at some rows with weights (slot, draw); ``pool`` (row,) multiplies the pool's."""
         fields, half = self.fields(x)
         activation = torch.bmm(self.nodes, fields)
-        soft = softplus(activation, threshold=STEEP)
+        soft = softplus(activation, threshold=SOFTPLUS_LINEAR)
         if pool is not None:
             soft[-1].mul_(pool)
         score = torch.bmm(weight.T[:, None], soft.transpose(0, 1))[:, 0]
@@ -110,10 +102,7 @@ class Votes(NamedTuple):
 
 
 def log_likelihood(planes: Planes, log_weight: Tensor, rows: Rows, state: SideState) -> Tensor:
-    """Mean over draws of the summed log-likelihood, shape (fit,).
-
-    ``log_weight`` is (fit, slot, draw).
-    """
+    """Mean over draws of the summed log-likelihood (fit,), given log-weights (fit, slot, draw)."""
     value: Tensor = _LogLikelihood.apply(
         planes.mean, log_weight, planes.tilt, planes.factor, planes.nodes, rows, state
     )

@@ -12,11 +12,11 @@ from torch.nn.functional import normalize, softplus
 
 from bayestree.inference.facets.fits import Fits, Problem
 from bayestree.inference.facets.guide import NodeGuide
-from bayestree.inference.facets.starts import LN2, Points, with_points
+from bayestree.inference.facets.starts import LOG2, Points, with_points
 
-LEAST_SIMILARITY = 0.2  # least cosine of two facets that may be merged
+MIN_SIMILARITY = 0.2  # minimum cosine of two facets that may be merged
 SAME = 0.95  # births of greater cosine count as the same
-LARGEST_ANGLE = 0.6  # of a rotation, in radians
+MAX_ANGLE = 0.6  # maximum rotation in radians
 #: Random search for a cut: directions per feature, survivors of a step, copies of each.
 DIRECTIONS, NARROWED, COPIES = 50, 12, 4
 
@@ -43,15 +43,15 @@ def removal_loss(fit: Fits, problem: Problem) -> Tensor:
     return (rows.log_likelihood(score, *sides) @ rows.weights - without)[:-1]
 
 
-def deletions(fit: Fits, problem: Problem, most: int) -> list[Fits]:
-    """Candidates without one of the facets of least removal loss."""
+def deletions(fit: Fits, problem: Problem, limit: int) -> list[Fits]:
+    """Candidates without one of the facets whose removal costs least."""
     return [
         fit._replace(guide=fit.guide.without([facet], problem.prior.n_experts))
-        for facet in removal_loss(fit, problem).argsort()[:most].tolist()
+        for facet in removal_loss(fit, problem).argsort()[:limit].tolist()
     ]
 
 
-def merges(fit: Fits, problem: Problem, most: int) -> list[Fits]:
+def merges(fit: Fits, problem: Problem, limit: int) -> list[Fits]:
     """Candidates with two facets of similar direction replaced by one between them."""
     guide, n_experts = fit.guide, problem.prior.n_experts
     n_facets = guide.n_slots - 1
@@ -59,8 +59,8 @@ def merges(fit: Fits, problem: Problem, most: int) -> list[Fits]:
     first, second = torch.triu_indices(n_facets, n_facets, 1)
     like = (unit[first] * unit[second]).sum(-1)
     found = []
-    for pair in like.argsort(descending=True)[:most].tolist():
-        if float(like[pair]) < LEAST_SIMILARITY:
+    for pair in like.argsort(descending=True)[:limit].tolist():
+        if float(like[pair]) < MIN_SIMILARITY:
             break
         both = [int(first[pair]), int(second[pair])]
         between = Points(
@@ -72,7 +72,7 @@ def merges(fit: Fits, problem: Problem, most: int) -> list[Fits]:
     return found
 
 
-def births(fit: Fits, problem: Problem, most: int, depth: int = 1) -> list[Fits]:
+def births(fit: Fits, problem: Problem, limit: int, depth: int = 1) -> list[Fits]:
     """Candidates with one more facet (or up to ``depth``, greedily) where its gain is largest."""
     rows, guide = problem.rows, fit.guide
     if guide.n_slots > problem.prior.n_experts:
@@ -80,10 +80,10 @@ def births(fit: Fits, problem: Problem, most: int, depth: int = 1) -> list[Fits]
     left, right = fit.sides.log_left[0], fit.sides.log_right[0]
     now = rows.log_likelihood(guide.score(rows.design)[0], left, right)
     sent = right if rows.log_else is None else torch.logaddexp(right, rows.log_else)
-    cuts = best_cuts((sent - now) * rows.weights, problem, most)
+    cuts = best_cuts((sent - now) * rows.weights, problem, limit)
     steep, level = _typical(guide, problem)
     # where an expert of that weight alone sends half of its rows right
-    shift = torch.log(torch.expm1(LN2 * torch.exp(-level)))
+    shift = torch.log(torch.expm1(LOG2 * torch.exp(-level)))
     found = []
     for direction, offset in zip(cuts.direction, cuts.offset, strict=True):
         coefficient = torch.cat([steep * direction, (shift - steep * offset)[None]])
@@ -104,25 +104,25 @@ def _typical(guide: NodeGuide, problem: Problem) -> tuple[Tensor, Tensor]:
     return steep, guide.centre()[1][0, :-1].median().clamp(-3.0, 1.0)
 
 
-def exchanges(fit: Fits, problem: Problem, most: int) -> list[Fits]:
+def exchanges(fit: Fits, problem: Problem, limit: int) -> list[Fits]:
     """Candidates with one facet replaced by one or two better cuts."""
     found = []
-    for without in deletions(fit, problem, most):
+    for without in deletions(fit, problem, limit):
         found.extend(births(without, problem, 1, 2)[-1:])
     return found
 
 
-def rotations(fit: Fits, problem: Problem, most: int) -> list[Fits]:
+def rotations(fit: Fits, problem: Problem, limit: int) -> list[Fits]:
     """Candidates rotated at random about the mean of the rows on the left."""
     rows, mean = problem.rows, fit.guide.mean
     n_features = rows.x.shape[1]
     share = rows.split(fit.guide.score(rows.design)[0])[0].exp() * rows.weights
     middle = share @ rows.x / share.sum()
     found = []
-    for _ in range(most if n_features > 1 else 0):
+    for _ in range(limit if n_features > 1 else 0):
         skew = torch.randn(n_features, n_features, generator=problem.generator, dtype=rows.x.dtype)
         skew = skew - skew.T
-        turn = torch.matrix_exp(skew * LARGEST_ANGLE / torch.linalg.matrix_norm(skew, 2))
+        turn = torch.matrix_exp(skew * MAX_ANGLE / torch.linalg.matrix_norm(skew, 2))
         direction = mean[..., :-1] @ turn
         offset = mean[..., -1] + (mean[..., :-1] - direction) @ middle
         turned = torch.cat([direction, offset[..., None]], -1)
@@ -139,7 +139,7 @@ class Cuts(NamedTuple):
     offset: Tensor
 
 
-def best_cuts(gain: Tensor, problem: Problem, most: int) -> Cuts:
+def best_cuts(gain: Tensor, problem: Problem, limit: int) -> Cuts:
     """Distinct half-spaces whose rows have the largest sums of ``gain`` (row,).
 
     The offset is optimal, the direction found by random search with decreasing steps.
@@ -158,7 +158,7 @@ def best_cuts(gain: Tensor, problem: Problem, most: int) -> Cuts:
         spread /= 2
     chosen: list[int] = []
     for i in cuts.gain.argsort(descending=True).tolist():
-        if len(chosen) == most or cuts.gain[i] <= 0:
+        if len(chosen) == limit or cuts.gain[i] <= 0:
             break
         if all(float(cuts.direction[i] @ cuts.direction[j]) < SAME for j in chosen):
             chosen.append(i)

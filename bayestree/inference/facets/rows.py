@@ -9,9 +9,9 @@ from torch.nn.functional import logsigmoid, softplus
 from bayestree import routing
 
 #: Added to scores, so that the logarithm of an underflowed score is finite.
-LEAST = routing.FLOOR * torch.finfo(torch.float64).tiny
+SCORE_FLOOR = routing.FLOOR * torch.finfo(torch.float64).tiny
 #: Above this value softplus(z) = z in double precision.
-STEEP = 35.0
+SOFTPLUS_LINEAR = 35.0
 
 
 class Rows(NamedTuple):
@@ -19,22 +19,12 @@ class Rows(NamedTuple):
 
     Row n's likelihood is ``else + P(left) left + P(right) right``. The likelihoods on the two sides
     (times the probability of reaching the node) are kept separately, because they may be updated.
-
-    Attributes
-    ----------
-    design : Tensor, shape (row, feature + 1)
-        Ends with a column of ones.
-    weights : Tensor, shape (row,)
-    log_else : Tensor, shape (row,), optional
-        Log-likelihood by the leaves that are not below the node.
-    steepness : float
-        Multiplies the log-odds of the split.
     """
 
-    design: Tensor
-    weights: Tensor
-    log_else: Tensor | None = None
-    steepness: float = 1.0
+    design: Tensor  # (row, feature + 1), ends with a column of ones
+    weights: Tensor  # (row,)
+    log_else: Tensor | None = None  # (row,): log-likelihood by the leaves not below the node
+    steepness: float = 1.0  # multiplies the log-odds of the split
 
     @property
     def x(self) -> Tensor:
@@ -48,7 +38,7 @@ class Rows(NamedTuple):
 
     def split(self, score: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities of going left and right at scores (..., row)."""
-        return routing.branch_log_probs(score + LEAST, self.steepness)
+        return routing.branch_log_probs(score + SCORE_FLOOR, self.steepness)
 
     def log_likelihood(self, score: Tensor, log_left: Tensor, log_right: Tensor) -> Tensor:
         """Log-likelihood of each row, shape (..., row)."""
@@ -60,7 +50,7 @@ class Rows(NamedTuple):
         self, score: Tensor, log_left: Tensor, log_right: Tensor
     ) -> tuple[Tensor, Tensor]:
         """:meth:`log_likelihood` and its derivative in the score, in few passes over memory."""
-        rise = -torch.expm1(-(score + LEAST))  # 1 / the slope of the log-odds in the score
+        rise = -torch.expm1(-(score + SCORE_FLOOR))  # 1 / the slope of the log-odds in the score
         odds = score + rise.log()
         if self.steepness == 1:
             to_left, to_right, stays, goes = -score, rise.log(), 1 / rise - 1, None
@@ -71,7 +61,7 @@ class Rows(NamedTuple):
             stays, goes = torch.sigmoid(-odds) * per_score, torch.sigmoid(odds) * per_score
         sent = log_right + to_right
         lead = log_left + to_left - sent
-        value = sent + softplus(lead, threshold=STEEP)
+        value = sent + softplus(lead, threshold=SOFTPLUS_LINEAR)
         kept = torch.sigmoid(lead)
         slope = torch.sigmoid(-lead) * stays - (kept if goes is None else kept * goes)
         if self.log_else is None:
@@ -84,4 +74,4 @@ def votes(coefficient: Tensor, log_weight: Tensor, design: Tensor) -> Tensor:
     """Scores (..., row) of experts (..., slot, feature + 1) of log-weights (..., slot)."""
     activation = coefficient @ design.T
     weight = log_weight.exp().unsqueeze(-2)
-    return (weight @ softplus(activation, threshold=STEEP)).squeeze(-2)
+    return (weight @ softplus(activation, threshold=SOFTPLUS_LINEAR)).squeeze(-2)

@@ -27,36 +27,23 @@ from bayestree.inference.facets.guide import NodeGuide
 from bayestree.inference.facets.moves import deletions, merges, proposals
 from bayestree.inference.facets.rows import Rows
 from bayestree.inference.facets.sides import SideState
-from bayestree.inference.facets.starts import LN2, Points, over_complete, pool_slot
+from bayestree.inference.facets.starts import LOG2, Points, over_complete, pool_slot
 
 RESELECTIONS = 3  # maximum number of times that the rows of the search are chosen
-ALIKE = 0.5  # fits whose ELBOs differ by fewer nats count as the same
+SAME_ELBO = 0.5  # fits whose ELBOs differ by fewer nats count as the same
 NEAR_SHARE = 0.75  # share of the rows of the search that are near a boundary
-LARGEST_WEIGHT = 3.0  # a mislabelled row of greater weight would justify a facet by itself
+MAX_WEIGHT = 3.0  # a mislabelled row of greater weight would justify a facet by itself
 CLIMBS = 5  # climbs to the guide of an idle expert
 
 
 class FacetSearch(NamedTuple):
-    """Outcome of :func:`search_facets`.
+    """Outcome of :func:`search_facets`."""
 
-    Attributes
-    ----------
-    guide : NodeGuide
-        One fit of at most ``n_experts + 1`` slots.
-    sides : SideState
-    elbo : float
-        ELBO of all rows on fresh draws.
-    gain : float
-        Gain in nats over sending all rows one way.
-    trace : list of str
-        The moves that were tried, and the resulting ELBOs.
-    """
-
-    guide: NodeGuide
+    guide: NodeGuide  # one fit of at most ``n_experts + 1`` slots
     sides: SideState
-    elbo: float
-    gain: float
-    trace: list[str]
+    elbo: float  # ELBO of all rows on fresh draws
+    gain: float  # gain in nats over sending all rows one way
+    trace: list[str]  # the moves that were tried, and the resulting ELBOs
 
 
 def search_facets(
@@ -64,17 +51,8 @@ def search_facets(
 ) -> FacetSearch:
     """Posterior of one polytope split, with the number of facets that the ELBO supports.
 
-    Parameters
-    ----------
-    problem : Problem
-    present : Points, optional
-        Start in addition to random ones: experts (slot, ...) without the dimension of fits.
-    guide : NodeGuide, optional
-        Guide to improve by moves, in place of all starts.
-
-    Returns
-    -------
-    FacetSearch
+    ``present`` is a start in addition to random ones: experts (slot, ...) without the dimension of
+    fits. ``guide`` is a guide to improve by moves, in place of all starts.
     """
     trace: list[str] = []
     fit = _from_starts(problem, present, trace) if guide is None else problem.adopt(guide)
@@ -112,10 +90,10 @@ def _explore(fit: Fits, problem: Problem, trace: list[str]) -> Fits:
 def core_rows(fits: list[Fits], problem: Problem) -> Problem:
     """The problem on a selection of the rows, reweighted so that sums are unbiased.
 
-    Three quarters are the rows nearest to a boundary of ``fits``, with their own weights; the rest
-    are drawn from the others with weights above 1. Distances are in space, not in the score: by
-    the score, a steep facet would have few near rows, and meet mislabelled ones of great weight
-    beyond them. Without fits, all rows have the same chance.
+    Three quarters are the rows nearest to a boundary of ``fits``, with unchanged weights; the rest
+    are drawn from the others with weights above 1. Distances are in feature space: in units of the
+    score, a steep facet would have few near rows, and mislabelled ones of large weight beyond
+    them. Without fits, all rows have the same probability.
     """
     design, size = problem.rows.design, problem.options.core_rows
     n = len(design)
@@ -126,7 +104,7 @@ def core_rows(fits: list[Fits], problem: Problem) -> Problem:
         distance = torch.stack([boundary_distance(fit.guide, design) for fit in fits])
         nearest = distance.amin(0).argsort()[: int(NEAR_SHARE * size)]
         rest = (size - len(nearest)) / (n - len(nearest))
-        chance[:] = max(rest, 1 / LARGEST_WEIGHT)
+        chance[:] = max(rest, 1 / MAX_WEIGHT)
         chance[nearest] = 1.0
     uniform = torch.rand(n, generator=problem.generator, dtype=torch.float64)
     index = torch.nonzero(uniform < chance)[:, 0]
@@ -141,20 +119,20 @@ def boundary_distance(guide: NodeGuide, design: Tensor) -> Tensor:
     coefficient, log_weight = (part[0, :-1] for part in guide.centre())
     if not len(coefficient):
         return torch.zeros_like(design[:, 0])
-    border = routing.log_odds(LN2 * torch.exp(-log_weight))
+    border = routing.log_odds(LOG2 * torch.exp(-log_weight))
     activation = coefficient @ design.T - border[:, None]
     return (activation / coefficient[:, :-1].norm(dim=-1)[:, None]).amax(0).abs()
 
 
-def distinct(fits: list[Fits], most: int) -> list[Fits]:
-    """The best fits, without those that resemble a better one."""
+def distinct(fits: list[Fits], limit: int) -> list[Fits]:
+    """The best fits, without those that are similar to a better one."""
     chosen: list[Fits] = []
     for fit in sorted(fits, key=lambda fit: -fit.best):
         alike = any(
-            fit.guide.n_facets == other.guide.n_facets and abs(fit.best - other.best) < ALIKE
+            fit.guide.n_facets == other.guide.n_facets and abs(fit.best - other.best) < SAME_ELBO
             for other in chosen
         )
-        if len(chosen) < most and not alike:
+        if len(chosen) < limit and not alike:
             chosen.append(fit)
     return chosen
 
@@ -186,7 +164,8 @@ def improve(fit: Fits, problem: Problem, trace: list[str]) -> Fits:
 def finish(fit: Fits, problem: Problem) -> Fits:
     """Fit on all rows with more draws, to convergence."""
     rough = drop_negligible(refit(problem.adopt(fit.guide), problem, 40, 2, 0.1), problem)
-    return refit(rough, problem.with_draws(problem.options.final_draws), 60, 6, 0.02)
+    draws = even_draws(problem.options.final_draws, problem.prior.n_experts + 1, problem.generator)
+    return refit(rough, problem._replace(draws=draws), 60, 6, 0.02)
 
 
 def split_gain(elbo: float, problem: Problem) -> float:
@@ -196,10 +175,10 @@ def split_gain(elbo: float, problem: Problem) -> float:
     row is its prior, which the guide's family does not contain.
     """
     idle = idle_cost(problem.prior, problem.rows.design.shape[1])
-    return elbo + idle - max(_one_way(problem, side) for side in (0, 1))
+    return elbo + idle - max(_one_sided_bound(problem, side) for side in (0, 1))
 
 
-def _one_way(problem: Problem, side: int) -> float:
+def _one_sided_bound(problem: Problem, side: int) -> float:
     """Bound where all rows go left (0) or right (1), after optimising the sides."""
     rows, value = problem.rows, -torch.inf
     share = torch.ones_like(rows.weights)[None]
@@ -207,9 +186,9 @@ def _one_way(problem: Problem, side: int) -> float:
         nothing = torch.zeros_like(share)
         left, right = (share, nothing) if side == 0 else (nothing, share)
         state = problem.sides.update(left, right, rows.weights)
-        own = state[side]
-        whole = own if rows.log_else is None else torch.logaddexp(own, rows.log_else)
-        share = torch.exp(own - whole)
+        value_here = state[side]
+        whole = value_here if rows.log_else is None else torch.logaddexp(value_here, rows.log_else)
+        share = torch.exp(value_here - whole)
         value = float(whole[0] @ rows.weights + state.value[0])
     return value
 

@@ -11,17 +11,12 @@ from bayestree.models.leaves import Leaf
 class SideState(NamedTuple):
     """Log-likelihoods of the rows on the two sides, for each of several fits.
 
-    Attributes
-    ----------
-    log_left, log_right : Tensor, shape (fit, row)
-        Log-likelihood of a row on that side, plus the log-probability of reaching the node.
-    value : Tensor, shape (fit,)
-        Minus the divergence of the leaves from their prior, their part of the bound.
+    They include the log-probability of reaching the node.
     """
 
-    log_left: Tensor
-    log_right: Tensor
-    value: Tensor
+    log_left: Tensor  # (fit, row)
+    log_right: Tensor  # (fit, row)
+    value: Tensor  # (fit,): minus the divergence of the leaves from their prior
 
     def take(self, which: Tensor) -> "SideState":
         """Some of the fits."""
@@ -55,19 +50,11 @@ class FixedSides(NamedTuple):
 
 
 class LeafSides(NamedTuple):
-    """Two leaves, updated in closed form.
-
-    Attributes
-    ----------
-    leaf : Categorical or Gaussian
-    y : Tensor, shape (row,)
-    log_reach : Tensor, shape (row,), optional
-        Log-probability of reaching the node.
-    """
+    """Two leaves, updated in closed form."""
 
     leaf: Leaf
-    y: Tensor
-    log_reach: Tensor | None = None
+    y: Tensor  # (row,)
+    log_reach: Tensor | None = None  # (row,): log-probability of reaching the node
 
     def update(self, left: Tensor, right: Tensor, weights: Tensor) -> SideState:
         statistics = self.leaf.statistics(self.y, weights)

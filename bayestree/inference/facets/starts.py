@@ -17,25 +17,19 @@ from bayestree.inference.facets.rows import Rows, votes
 from bayestree.inference.facets.sides import SideState
 from bayestree.inference.lbfgs import minimise
 
-LN2 = math.log(2)
+LOG2 = math.log(2)
 CUT_OFF = (0.05, 0.4)  # range of the share of rows that an initial half-space sends right
 LEFT_SHARES = (0.5, 0.35, 0.65)  # shares of the rows that consecutive starts send left
 SEGMENTS = (5, 10, 20, 40, 80, 160)  # iterations between updates of the sides
-LEAST_SCORE = 1e-6  # smaller scores have no reliable Fisher information
+MIN_SCORE = 1e-6  # smaller scores have no reliable Fisher information
 POOL_CONCENTRATION, POOL_SCALE, POOL_INTERCEPT = 0.15, 0.5, -1.0
 
 
 class Points(NamedTuple):
-    """Point estimates of the experts of several fits.
+    """Point estimates of the experts of several fits."""
 
-    Attributes
-    ----------
-    coefficient : Tensor, shape (fit, slot, feature + 1)
-    log_weight : Tensor, shape (fit, slot)
-    """
-
-    coefficient: Tensor
-    log_weight: Tensor
+    coefficient: Tensor  # (fit, slot, feature + 1)
+    log_weight: Tensor  # (fit, slot)
 
     def one(self, fit: int) -> "Points":
         """One of the fits, without the dimension."""
@@ -75,15 +69,13 @@ def outer_points(problem: Problem) -> Points:
     log_weight = torch.zeros(shape, dtype=x.dtype)
     score = votes(coefficient, log_weight, problem.rows.design)
     middle = [torch.quantile(one, LEFT_SHARES[i % len(LEFT_SHARES)]) for i, one in enumerate(score)]
-    return Points(coefficient, log_weight + (LN2 / torch.stack(middle)).log()[:, None])
+    return Points(coefficient, log_weight + (LOG2 / torch.stack(middle)).log()[:, None])
 
 
 def fit_points(points: Points, problem: Problem) -> tuple[Points, SideState, Tensor]:
     """MAP in the log-weights of many starts at once, sides updated between segments.
 
-    Returns
-    -------
-    Points, SideState, and the log-posteriors (fit,) up to a constant
+    The last result is the log-posteriors (fit,), up to a constant.
     """
     rows, slots = problem.rows, points.log_weight.shape[1]
     state = problem.routed(votes(*points, rows.design))
@@ -121,8 +113,8 @@ def laplace_slots(points: Points, rows: Rows, prior: FacetPrior) -> NodeGuide:
     coefficient, log_weight = points
     precision = _information(points, rows)
     spread = coefficient.square().mean(-1, keepdim=True)
-    own = torch.cat([torch.full_like(spread, 0.3), 3 / (spread + coefficient**2 + 1e-3)], -1)
-    covariance = torch.linalg.inv(precision + torch.diag_embed(own))
+    prior_like = torch.cat([torch.full_like(spread, 0.3), 3 / (spread + coefficient**2 + 1e-3)], -1)
+    covariance = torch.linalg.inv(precision + torch.diag_embed(prior_like))
     sd = covariance[:, 0, 0].sqrt()
     tilt = covariance[:, 1:, 0] / sd[:, None]
     factor = torch.linalg.cholesky(covariance[:, 1:, 1:] - tilt[:, :, None] * tilt[:, None])
@@ -142,7 +134,7 @@ def laplace_slots(points: Points, rows: Rows, prior: FacetPrior) -> NodeGuide:
 
 def _information(points: Points, rows: Rows) -> Tensor:
     """Fisher information of (log-weight, coefficients), (slot, feature + 2, feature + 2)."""
-    score = votes(*points, rows.design).clamp_min(LEAST_SCORE)
+    score = votes(*points, rows.design).clamp_min(MIN_SCORE)
     left, right = rows.split(score)
     # information of a Bernoulli variable with log-odds steepness * log(exp(s) - 1) about s
     info = rows.weights * (left + right).exp() * (rows.steepness / torch.expm1(-score)).square()

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from bayestree import routing
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree._utils.wording import counted
@@ -26,39 +26,27 @@ from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import joined, leaf_sums
 from bayestree.models.soft_tree import SoftTree
 
-LEAST_SHARE = 1e-3  # rows that reach a node with a smaller probability are left out
-FEWEST_ROWS = 10  # a node with fewer rows has no facets
+MIN_SHARE = 1e-3  # rows that reach a node with a smaller probability are left out
+MIN_ROWS = 10  # a node with fewer rows has no facets
 LEAF_STEPS = 10  # updates of the leaves after those of the splits
 MEAN_DRAWS = 64  # draws over which a node's routing is averaged
 
 
 class TreeFacets(NamedTuple):
-    """Outcome of :func:`improve_facets`.
+    """Outcome of :func:`improve_facets`."""
 
-    Attributes
-    ----------
-    nodes : tuple of NodeGuide, length V
-        One fit each.
-    leaf_sums : Tensor, shape (L, c)
-        Sums of the leaves' statistics over soft memberships.
-    gain : array, shape (V,)
-        Gain of each split in nats over sending all of its rows one way.
-    trace : tuple of str
-        The moves that were tried, node by node.
-    """
-
-    nodes: tuple[NodeGuide, ...]
-    leaf_sums: Tensor
-    gain: NDArray[np.float64]
-    trace: tuple[str, ...] = ()
+    nodes: tuple[NodeGuide, ...]  # of length V, one fit each
+    leaf_sums: Tensor  # (L, c): sums of the leaves' statistics over soft memberships
+    gain: FloatArray  # (V,): gain of each split in nats over sending all of its rows one way
+    trace: tuple[str, ...] = ()  # the moves that were tried, node by node
 
     @property
-    def needed(self) -> NDArray[np.bool_]:
+    def needed(self) -> BoolArray:
         """Which nodes are needed, shape (V,); the experts of the others are near their prior."""
         return (self.gain > 0) & np.array([node.n_facets > 0 for node in self.nodes])
 
     @property
-    def n_facets(self) -> NDArray[np.int64]:
+    def n_facets(self) -> IntArray:
         """Number of facets of each node, 0 where it is not needed, shape (V,)."""
         facets = np.array([node.n_facets for node in self.nodes], dtype=np.int64)
         return np.where(self.needed, facets, 0)
@@ -73,30 +61,14 @@ def improve_facets(
     random_state: RandomState = None,
     progress: bool = False,
 ) -> TreeFacets:
-    """Search for the facets of every node, with the rest of the tree at its present expectation.
+    """Search for the facets of every node, with the rest of the tree at its current expectation.
 
     Nodes are visited in breadth-first order. The leaves of a node without nodes below are updated
     during its search, other leaves after each node. The first sweep uses new starts and the
-    present experts; later ones continue by moves from each split that has a gain. Computations are
-    in double precision on the CPU.
-
-    Parameters
-    ----------
-    posterior : Posterior
-        Its point estimate is the start, and its model is fitted.
-    data : Data
-        n rows.
-    sweeps : int
-    options : SearchOptions
-    random_state : int, RandomState or Generator, optional
-    progress : bool
-        Show a progress bar on terminals.
-
-    Returns
-    -------
-    TreeFacets
+    present experts; later ones continue by moves from each split that has a gain. The start is the
+    point estimate of ``posterior``. Computations are in double precision on the CPU.
     """
-    tree = _Tree(posterior, _double(data))
+    tree = _Tree(posterior, data.to(torch.empty(0, dtype=torch.float64, device="cpu")))
     generator = torch.Generator().manual_seed(draw_seed(random_state))
     topology = posterior.model.topology
     order = np.argsort(topology.node_depth, kind="stable").tolist()
@@ -108,13 +80,8 @@ def improve_facets(
         label = topology.node_labels[node]
         tree.trace.extend(f"sweep {sweep} {label} {line}" for line in outcome.trace)
         track.note(f"{label}: {counted(outcome.guide.n_facets, 'facet')}")
-    found = [tree.found[node] for node in range(topology.n_nodes)]
-    return TreeFacets(
-        tuple(one.guide for one in found),
-        tree.leaf_sums,
-        np.array([one.gain for one in found]),
-        tuple(tree.trace),
-    )
+    guides = tuple(tree.guides[node] for node in range(topology.n_nodes))
+    return TreeFacets(guides, tree.leaf_sums, tree.gain, tuple(tree.trace))
 
 
 def without_needless(
@@ -149,8 +116,11 @@ def polytope_guide(model: SoftTree, facets: TreeFacets, data: Data) -> PolytopeG
 
     Each unused expert of a node has the factor of the node's pool.
     """
-    n_experts = model.split.n_experts
-    wide = [NodeGuide(*(part[0] for part in _spread(node, n_experts))) for node in facets.nodes]
+    expert = torch.arange(model.split.n_experts)
+    wide = [
+        [part[0] for part in node.slots(expert.clamp_max(node.n_slots - 1))]
+        for node in facets.nodes
+    ]
     whole = NodeGuide(*(torch.stack(parts).to(data.X) for parts in zip(*wide, strict=True)))
     sites = {
         "hyperplane": whole.mean[..., :-1],
@@ -162,26 +132,8 @@ def polytope_guide(model: SoftTree, facets: TreeFacets, data: Data) -> PolytopeG
     return guide
 
 
-def _spread(guide: NodeGuide, n_experts: int) -> NodeGuide:
-    """One slot for every expert, with a copy of the pool for each unused one."""
-    own = guide.n_slots - 1
-    return guide.slots(torch.tensor([*range(own), *[own] * (n_experts - own)]))
-
-
-def _double(data: Data) -> Data:
-    y = data.y.double() if data.y.is_floating_point() else data.y
-    return Data(*(column.cpu() for column in (data.X.double(), y, data.weights.double())))
-
-
-class _Found(NamedTuple):
-    """Result of the search at a node."""
-
-    guide: NodeGuide
-    gain: float
-
-
 class _Tree:
-    """Present routing, leaves and guides of all nodes."""
+    """Current routing, leaves and guides of all nodes."""
 
     def __init__(self, posterior: Posterior, data: Data) -> None:
         self.model, self.data = posterior.model, data
@@ -192,20 +144,22 @@ class _Tree:
         scores = self.model.scores(self.sites, data.X)
         #: log-probabilities of left and right at each node, shape (2, V, n)
         self.branch = torch.stack(routing.branch_log_probs(scores.T, self.model.steepness))
-        self.found: dict[int, _Found] = {}
+        self.guides: dict[int, NodeGuide] = {}
+        self.gain = np.zeros(self.topology.n_nodes)
         self.trace: list[str] = []
         self.statistics = self.model.leaf.statistics(data.y, data.weights)
         self.leaf_sums = self._paths().exp().T @ self.statistics
         self._update_leaves()
 
     def state_dict(self) -> dict[str, Any]:
-        found = {node: (tuple(one.guide), one.gain) for node, one in self.found.items()}
+        found = {
+            node: (tuple(guide), float(self.gain[node])) for node, guide in self.guides.items()
+        }
         return {"found": found, "branch": self.branch, "leaf_sums": self.leaf_sums}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.found = {
-            node: _Found(NodeGuide(*guide), gain) for node, (guide, gain) in state["found"].items()
-        }
+        for node, (guide, gain) in state["found"].items():
+            self.guides[node], self.gain[node] = NodeGuide(*guide), gain
         self.branch.copy_(state["branch"])
         self.leaf_sums.copy_(state["leaf_sums"])
 
@@ -263,43 +217,36 @@ class _Tree:
             sides = LeafSides(self.model.leaf, self.data.y, reach)
         else:
             sides = FixedSides(*(reach + self._below(child, densities) for child in children))
-        share = reach + self._below(node, densities)
+        share = torch.zeros_like(reach)
         if elsewhere is not None:
+            share = reach + self._below(node, densities)
             share = share - torch.logaddexp(share, elsewhere)
-        else:
-            share = torch.zeros_like(share)
-        near = torch.maximum(reach, share).exp() >= LEAST_SHARE
+        near = torch.maximum(reach, share).exp() >= MIN_SHARE
         index = torch.nonzero(near & (self.data.weights > 0))[:, 0]
         return Problem.of(rows.take(index), sides.take(index), self.prior, generator, options)
 
     def improve(self, node: int, options: SearchOptions, generator: Generator) -> FacetSearch:
         """Search at a node, then update routing and leaves."""
         problem = self.problem(node, options, generator)
-        if len(problem.rows.weights) < FEWEST_ROWS:
-            found = _no_facets(problem)
-        elif node in self.found and self.found[node].gain > 0:
-            found = search_facets(problem, guide=self.found[node].guide)
+        if len(problem.rows.weights) < MIN_ROWS:
+            found = _without_facets(problem)
+        elif self.gain[node] > 0:
+            found = search_facets(problem, guide=self.guides[node])
         else:
-            found = search_facets(problem, present=self._present(node))
-        self.found[node] = _Found(found.guide, found.gain)
+            present = Points(joined(self.sites)[node], self.sites["log_weight"][node])
+            found = search_facets(problem, present=present)
+        self.guides[node], self.gain[node] = found.guide, found.gain
         draws = fresh_draws(MEAN_DRAWS, found.guide.n_slots, generator)
         rows = Rows(self.design, self.data.weights, None, self.model.steepness)
         self.branch[:, node] = mean_split(found.guide, rows, draws)
-        if isinstance(problem.sides, LeafSides):
-            self._renew_leaves(node)
+        leaves = (~self.topology.children[node]).tolist()
+        if min(leaves) >= 0:  # recompute them from the routing: they may have been exchanged
+            self.leaf_sums[leaves] = self._paths()[:, leaves].exp().T @ self.statistics
         self._update_leaves()
         return found
 
-    def _renew_leaves(self, node: int) -> None:
-        """Recompute the leaves of a node from its routing: they may have been exchanged."""
-        leaves = (~self.topology.children[node]).tolist()
-        self.leaf_sums[leaves] = self._paths()[:, leaves].exp().T @ self.statistics
 
-    def _present(self, node: int) -> Points:
-        return Points(joined(self.sites)[node], self.sites["log_weight"][node])
-
-
-def _no_facets(problem: Problem) -> FacetSearch:
+def _without_facets(problem: Problem) -> FacetSearch:
     """The outcome for a node with too few rows."""
     design = problem.rows.design
     nothing = Points(design.new_zeros(0, design.shape[1]), design.new_zeros(0))

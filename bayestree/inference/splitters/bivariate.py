@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.inference.data import Data
-from bayestree.inference.splitters.bivariate_search import SLACK, Line, LineSearch
+from bayestree.inference.splitters.bivariate_search import SLACK, Line, LineSearch, Node
 from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf
@@ -19,29 +19,12 @@ class BivariateSplitter:
     """The best cut of a feature, or of a pair of features at one of H orientations.
 
     Kairgeldin and Carreira-Perpinan, "Bivariate decision trees" (2024): the fast algorithm.
-
-    Parameters
-    ----------
-    leaf : Categorical or Gaussian
-    criterion : Criterion, optional
-        Criterion to optimise; by default that of the leaf (entropy, squared error).
-    max_features : {1, 2}
-        1 is CART.
-    pair_penalty : float
-        Extra gain in nats that a pair needs over the best single feature.
-    search : LineSearch
-        Orientations, minimum rows per side, and effort of the search.
-
-    Raises
-    ------
-    ValueError
-        If ``max_features`` is neither 1 nor 2, or ``pair_penalty`` is negative.
     """
 
     leaf: Leaf
-    criterion: Criterion | None = None
-    max_features: int = 2
-    pair_penalty: float = 0.0
+    criterion: Criterion | None = None  # by default that of the leaf (entropy, squared error)
+    max_features: int = 2  # 1 is CART
+    pair_penalty: float = 0.0  # extra gain in nats that a pair needs over the best single feature
     search: LineSearch = field(default_factory=LineSearch)
 
     rows_per_node = 1  # nodes are searched one by one, without padding
@@ -63,11 +46,17 @@ class BivariateSplitter:
         statistics = self.leaf.statistics(data.y, data.weights).double()
         statistics = statistics[:, (statistics != 0).any(0)]  # drop absent classes
         criterion = self.criterion or self.leaf.criterion
-        node = self.search.node(
+
+        def quality(left: FloatArray, whole: FloatArray) -> FloatArray:
+            sums, total = torch.from_numpy(left).movedim(0, -1), torch.from_numpy(whole)
+            return np.asarray(criterion.split_value(sums, total))
+
+        node = Node(
+            self.search,
             data.X.numpy(force=True),
             statistics.numpy(force=True),
             data.weights.double().numpy(force=True),
-            lambda left, whole: _quality(criterion, left, whole),
+            quality,
         )
         single = node.single()
         if single is None:
@@ -94,12 +83,4 @@ class BivariateSplitter:
         intercept = torch.tensor([line.intercept]).to(data.X)
         right = (data.X @ hyperplane[0] + intercept) > 0
         gain = self.leaf.criterion.hard_gain(statistics, right)
-        sites = {"hyperplane": hyperplane, "intercept": intercept}
-        return FittedSplit(sites, right, gain)
-
-
-def _quality(criterion: Criterion, left: FloatArray, whole: FloatArray) -> FloatArray:
-    """The criterion summed over both sides, given the sums (c, ...) of the left sides."""
-    sums, total = torch.from_numpy(left).movedim(0, -1), torch.from_numpy(whole)
-    quality: FloatArray = criterion.split_value(sums, total).numpy()
-    return quality
+        return FittedSplit({"hyperplane": hyperplane, "intercept": intercept}, right, gain)

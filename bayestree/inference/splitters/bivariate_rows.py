@@ -13,23 +13,13 @@ OVERHEAD = 40_000  # cost of creating cells, in numbers sorted and summed
 
 
 class Rows(NamedTuple):
-    """Rows, or cells of equal rows, to be sorted.
+    """Rows, or cells of equal rows, to be sorted."""
 
-    Attributes
-    ----------
-    z : array, shape (d, m)
-        Standardised features.
-    statistics : array, shape (c, m)
-    counts : array of int, shape (m,)
-        Number of rows in each cell.
-    """
-
-    z: FloatArray
-    statistics: FloatArray
-    counts: IntArray
+    z: FloatArray  # (d, m): standardised features
+    statistics: FloatArray  # (c, m)
+    counts: IntArray  # (m,): number of rows in each cell
 
     def take(self, rows: IntArray) -> "Rows":
-        """A subset of the rows."""
         return Rows(self.z[:, rows], self.statistics[:, rows], self.counts[rows])
 
 
@@ -39,8 +29,13 @@ class Codes(NamedTuple):
     codes: IntArray
     levels: IntArray
 
+    @classmethod
+    def of(cls, z: FloatArray) -> "Codes":
+        """Codes of the values of features (d, m)."""
+        codes = np.stack([np.unique(values, return_inverse=True)[1] for values in z])
+        return cls(codes, codes.max(axis=1) + 1)
+
     def take(self, rows: IntArray) -> "Codes":
-        """A subset of the rows."""
         return self._replace(codes=self.codes[:, rows])
 
     def n_sorted(self, groups: IntArray, numbers: int) -> IntArray:
@@ -52,14 +47,6 @@ class Codes(NamedTuple):
         n_rows = self.codes.shape[1]
         n_cells: IntArray = self.levels[groups].prod(axis=1)
         return np.where((n_rows - n_cells) * numbers > OVERHEAD, n_cells, n_rows)
-
-
-def codes_of(z: FloatArray) -> Codes:
-    """Codes of the values of features (d, m)."""
-    codes = np.empty(z.shape, dtype=np.int64)
-    for feature, values in enumerate(z):
-        _, codes[feature] = np.unique(values, return_inverse=True)
-    return Codes(codes, codes.max(axis=1) + 1)
 
 
 def parts(
@@ -81,7 +68,7 @@ def parts(
 
 
 def _cells(rows: Rows, codes: Codes, features: IntArray) -> Rows:
-    """Merge rows that agree in all of some features."""
+    """Merge rows that agree in all of the given features."""
     shape = tuple(codes.levels[features])
     code = np.ravel_multi_index(tuple(codes.codes[features]), shape)
     n_codes = math.prod(shape)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree.inference.splitters.bivariate_rows import Codes, Rows, codes_of, parts
+from bayestree.inference.splitters.bivariate_rows import Codes, Rows, parts
 
 #: Quality of splits, from the sums (c, ...) of the statistics on their left and over all rows (c,).
 Quality = Callable[[FloatArray, FloatArray], FloatArray]
@@ -29,24 +29,13 @@ SCREENS = ((2, 200, 10), (6, 1000, 1))
 
 
 class Line(NamedTuple):
-    """A split: right iff coefficient . x[features] + intercept > 0.
+    """A split: right iff coefficient . x[features] + intercept > 0."""
 
-    Attributes
-    ----------
-    features : array of int, shape (1,) or (2,)
-    coefficient : array, shape (1,) or (2,)
-        In the units of the rows searched.
-    intercept : float
-    quality : float
-    margin : float
-        Width of the gap around the split, in standardised units.
-    """
-
-    features: IntArray
-    coefficient: FloatArray
+    features: IntArray  # one or two
+    coefficient: FloatArray  # in the units of the rows searched
     intercept: float
     quality: float
-    margin: float
+    margin: float  # width of the gap around the split, in standardised units
 
 
 class Cut(NamedTuple):
@@ -65,32 +54,16 @@ class LineSearch:
     the search is within ``budget``. Otherwise, pairs are screened at a few orientations on up to
     1,000 rows, and the ``n_refined`` best are searched exactly. Rows that agree in both features
     of a pair are merged.
-
-    Parameters
-    ----------
-    n_orientations : int
-        Number H of orientations of a pair: evenly spaced, without those along a feature.
-    min_leaf : int
-        Minimum number of rows on each side.
-    budget : float
-        Maximum size (pairs x orientations x distinct rows x statistics) of an exact search of all
-        pairs: a million takes a few hundredths of a second. Infinite: always search exactly.
-    n_refined : int
-        Number of pairs that are searched exactly after screening.
-    max_pairs : int
-        If there are more pairs, only pairs of the best single features are screened.
-
-    Raises
-    ------
-    ValueError
-        For numbers out of range.
     """
 
+    #: Number H of orientations of a pair: evenly spaced, without those along a feature.
     n_orientations: int = 30
-    min_leaf: int = 1
+    min_leaf: int = 1  # minimum number of rows on each side
+    #: Maximum size (pairs x orientations x distinct rows x statistics) of an exact search of all
+    #: pairs: a million takes a few hundredths of a second. Infinite: always search exactly.
     budget: float = 1e6
-    n_refined: int = 20
-    max_pairs: int = 20_000
+    n_refined: int = 20  # number of pairs that are searched exactly after screening
+    max_pairs: int = 20_000  # if there are more, only pairs of the best features are screened
 
     def __post_init__(self) -> None:
         if self.n_orientations < 2:
@@ -107,25 +80,12 @@ class LineSearch:
         angle = angle[np.abs(angle - math.pi / 2) > 1e-9]
         return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
-    def node(
-        self, X: NDArray[np.floating], statistics: FloatArray, weights: FloatArray, quality: Quality
-    ) -> "Node":
-        """Prepare the search of a node.
-
-        Parameters
-        ----------
-        X : array, shape (m, d)
-        statistics : array, shape (m, c)
-        weights : array, shape (m,)
-            Positive weights of the rows, used to standardise the features.
-        quality : callable
-            Quality of splits, given the sums of statistics on their left, (c, ...), and of all.
-        """
-        return Node(self, X, statistics, weights, quality)
-
 
 class Node:
-    """The rows of a node, and their best splits (see :meth:`LineSearch.node`)."""
+    """Search of a node: rows (m, d), statistics (m, c) and weights (m,), which are positive.
+
+    The weights are used to standardise the features.
+    """
 
     def __init__(
         self,
@@ -155,8 +115,9 @@ class Node:
             np.ones(len(rows), dtype=np.int64),
         )
         self.slack = SLACK * float(np.abs(self.rows.statistics).sum())
-        self.codes = codes_of(self.rows.z)
-        self.alone = self._features()
+        self.codes = Codes.of(self.rows.z)
+        # the best cut of each usable feature
+        self.alone, _ = self._sweep(self.rows, self.codes, self.usable[:, None], np.ones((1, 1)))
 
     def single(self) -> Line | None:
         """The best split by one feature; None if no cut leaves ``min_leaf`` rows on each side."""
@@ -193,28 +154,23 @@ class Node:
 
     def _best(self, cuts: Cut) -> int | None:
         """The best of all cuts; ties are resolved by the widest gap."""
-        most = cuts.quality.max(initial=-math.inf)
-        if most == -math.inf:
+        highest = cuts.quality.max(initial=-math.inf)
+        if highest == -math.inf:
             return None
-        return int(np.where(cuts.quality >= most - self.slack, cuts.margin, -1.0).argmax())
-
-    def _features(self) -> Cut:
-        """The best cut of each usable feature."""
-        found, _ = self._sweep(self.rows, self.codes, self.usable[:, None], np.ones((1, 1)))
-        return found
+        return int(np.where(cuts.quality >= highest - self.slack, cuts.margin, -1.0).argmax())
 
     def _pairs(self) -> IntArray:
         """Pairs of features, shape (P, 2): all of them, or those of the best single features."""
         order = np.argsort(-self.alone.quality, kind="stable")
-        most = int((1 + math.sqrt(1 + 8 * self.search.max_pairs)) / 2)  # m (m - 1) / 2 <= max_pairs
-        chosen = np.sort(self.usable[order[:most]])
+        limit = int((1 + math.sqrt(1 + 8 * self.search.max_pairs)) / 2)  # m (m - 1) / 2 pairs
+        chosen = np.sort(self.usable[order[:limit]])
         return np.array(list(combinations(chosen, 2)), dtype=np.int64).reshape(-1, 2)
 
     def _screened(self, pairs: IntArray, directions: FloatArray) -> IntArray:
         """The best pairs at a few orientations: first on few rows, then on more."""
         for n_directions, n_rows, n_kept in SCREENS:
-            rows, codes, most = self.rows, self.codes, n_kept * self.search.n_refined
-            if len(pairs) <= most:
+            rows, codes, limit = self.rows, self.codes, n_kept * self.search.n_refined
+            if len(pairs) <= limit:
                 continue
             if rows.z.shape[1] > n_rows:
                 rng = np.random.default_rng(0)  # equal rows get equal splits, anywhere in a tree
@@ -222,7 +178,7 @@ class Node:
                 rows, codes = rows.take(drawn), codes.take(drawn)
             step = max(1, len(directions) // n_directions)
             found, _ = self._sweep(rows, codes, pairs, directions[step // 2 :: step])
-            order = np.argsort(-found.quality, kind="stable")[:most]
+            order = np.argsort(-found.quality, kind="stable")[:limit]
             pairs = pairs[np.sort(order)]
         return pairs
 
@@ -257,10 +213,10 @@ class Node:
         left = np.stack([column[order].cumsum(axis=1) for column in rows.statistics])
         quality = self.quality(left, rows.statistics.sum(axis=1))
         invalid = gap <= grain[:, None]
-        least = self.search.min_leaf
-        if least > 1:
+        min_leaf = self.search.min_leaf
+        if min_leaf > 1:
             count = rows.counts[order].cumsum(axis=1)
-            invalid |= (count < least) | (count > rows.counts.sum() - least)
+            invalid |= (count < min_leaf) | (count > rows.counts.sum() - min_leaf)
         quality[invalid] = -math.inf
         near = quality >= quality.max(axis=1, keepdims=True) - self.slack
         best = np.where(near & ~invalid, gap, -1.0).argmax(axis=1)

@@ -27,17 +27,7 @@ class RandomFeatures:
 class RandomPatch:
     """The pixels of a rectangle at a uniformly random position in the image.
 
-    Parameters
-    ----------
-    image_shape : (int, int)
-        Height and width of the image; the features are its pixels, row by row.
-    patch_size : (int, int)
-        Height and width of the patch.
-
-    Raises
-    ------
-    ValueError
-        If the patch is empty or larger than the image.
+    Sizes are (height, width); the features are the pixels of the image, row by row.
     """
 
     image_shape: tuple[int, int]

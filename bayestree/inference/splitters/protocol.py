@@ -5,26 +5,17 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from bayestree.inference.data import Data
 
 
 class FittedSplit(NamedTuple):
-    """The split of one node at P(right) = 1/2, and its gain.
+    """The split of one node at P(right) = 1/2, and its gain."""
 
-    Attributes
-    ----------
-    sites : mapping of Tensor
-        Values of the split's sites for this node.
-    right : Tensor of bool
-        Side of each of the node's rows.
-    gain : float
-        Increase of the log-likelihood of the rows, in nats.
-    """
-
-    sites: Mapping[str, Tensor]
-    right: Tensor
-    gain: float
+    sites: Mapping[str, Tensor]  # values of the split's sites for this node
+    right: Tensor  # side of each of the node's rows
+    gain: float  # increase of the log-likelihood of the rows, in nats
 
     @classmethod
     def restored(cls, state: tuple[Any, ...], device: torch.device) -> Self:
@@ -46,3 +37,10 @@ class Splitter(Protocol):
 
     def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
         """The split of each node, given the numbers of its rows; None if there is none."""
+
+
+def padded(rows: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Row numbers of V nodes as (V, m), padded with row 0, and which of them are present."""
+    index = pad_sequence(rows, batch_first=True)
+    length = torch.tensor([len(part) for part in rows], device=index.device).unsqueeze(1)
+    return index, torch.arange(index.shape[1], device=index.device) < length

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bayestree.inference.data import PART, Data
-from bayestree.inference.splitters.protocol import FittedSplit
+from bayestree.inference.splitters.protocol import FittedSplit, padded
 from bayestree.inference.training import at_prior_mean
 from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf
@@ -58,33 +58,16 @@ class Experts(NamedTuple):
 
 @dataclass(frozen=True)
 class StumpFitter:
-    """Fits all stumps of a level.
-
-    Parameters
-    ----------
-    split : Polytope or Oblique
-    leaf : Categorical or Gaussian
-    prior : HyperplanePrior
-        Its log-density is added to the log-likelihood of a split.
-    steps, n_restarts, rows_per_node, learning_rate
-        See :func:`bayestree.inference.grow`.
-    min_leaf : int
-        Minimum number of rows on each side.
-    """
+    """Fits all stumps of a level; for the settings see :func:`bayestree.inference.grow`."""
 
     split: Split
     leaf: Leaf
-    prior: HyperplanePrior
+    prior: HyperplanePrior  # its log-density is added to the log-likelihood of a split
     steps: int
     n_restarts: int
     rows_per_node: int
     learning_rate: float
-    min_leaf: int
-
-    @property
-    def criterion(self) -> Criterion:
-        """Criterion of the leaf."""
-        return self.leaf.criterion
+    min_leaf: int  # minimum number of rows on each side
 
     def numbers_per_row(self, n_features: int) -> int:
         return max(self.n_restarts * self.split.n_experts, n_features)
@@ -99,23 +82,22 @@ class StumpFitter:
         return [self._finish(data, rows[v], experts, v) for v in range(len(rows))]
 
     def _draw(self, data: Data, rows: list[Tensor]) -> Batch:
-        most = min(self.rows_per_node, max(len(r) for r in rows))
-        index = torch.zeros(len(rows), most, dtype=torch.long, device=data.X.device)
-        present = data.X.new_zeros(len(rows), most)
-        for v, every in enumerate(rows):
-            drawn = len(every) > most
-            some = (
-                every[torch.randint(len(every), (most,), device=every.device)] if drawn else every
-            )
-            index[v, : len(some)] = some
-            present[v, : len(some)] = 1
+        limit = self.rows_per_node
+        drawn = [
+            members[torch.randint(len(members), (limit,), device=members.device)]
+            if len(members) > limit
+            else members
+            for members in rows
+        ]
+        index, used = padded(drawn)
+        present = used.to(data.X)
         flat = data.take(index.flatten())
         statistics = self.leaf.statistics(flat.y, flat.weights)
         return Batch(
             flat.X.view(*index.shape, -1),
             statistics.view(*index.shape, -1) * present.unsqueeze(-1),
             present,
-            present.sum(1) / present.new_tensor([len(every) for every in rows]),
+            present.sum(1) / present.new_tensor([len(members) for members in rows]),
         )
 
     def _start(self, batch: Batch) -> Experts:
@@ -183,11 +165,8 @@ class StumpFitter:
 
     def _objective(self, batch: Batch, experts: Experts) -> Tensor:
         """Log-likelihood of all soft splits and log-density of their hyperplanes, in nats."""
-        right = -torch.expm1(-experts.score(batch.X))
-        sums = torch.bmm(right, batch.statistics)
-        whole = batch.statistics.sum(1, keepdim=True)
-        value = self.criterion.split_value(sums, whole)
-        nats = self.criterion.nats(value, whole) / batch.share.unsqueeze(1)
+        value, whole = self._split_value(batch, -torch.expm1(-experts.score(batch.X)))
+        nats = self.leaf.criterion.nats(value, whole) / batch.share.unsqueeze(1)
         return nats.sum() + self._log_prior(experts)
 
     def _log_prior(self, experts: Experts) -> Tensor:
@@ -204,14 +183,16 @@ class StumpFitter:
         }
         return self.prior.log_prob(sites | at_prior_mean(self.prior, sites))
 
+    def _split_value(self, batch: Batch, right: Tensor) -> tuple[Tensor, Tensor]:
+        """Criterion of splits with P(right) (V, R, m), and the sums over all rows (V, 1, c)."""
+        whole = batch.statistics.sum(1, keepdim=True)
+        return self.leaf.criterion.split_value(torch.bmm(right, batch.statistics), whole), whole
+
     @torch.no_grad()
     def _best_restart(self, batch: Batch, experts: Experts) -> Experts:
         """For each node, the restart with the best split at P(right) = 1/2."""
         right = (experts.score(batch.X) > LOG2).to(batch.X.dtype)
-        sums = torch.bmm(right, batch.statistics)
-        whole = batch.statistics.sum(1, keepdim=True)
-        value = self.criterion.split_value(sums, whole)
-        best = value.argmax(1)
+        best = self._split_value(batch, right)[0].argmax(1)
         node = torch.arange(len(best), device=best.device)
         coefficient, offset, log_weight = (part[node, best].unsqueeze(1) for part in experts[:3])
         return Experts(coefficient, offset, log_weight, experts.size)
@@ -227,7 +208,7 @@ class StumpFitter:
         single = [sites[name].unsqueeze(0) for name in ("log_weight", "hyperplane", "intercept")]
         scores = torch.cat([score(data.X[part], *single)[:, 0] for part in rows.split(PART)])
         statistics = self.leaf.statistics(data.y[rows], data.weights[rows])
-        found = best_threshold(scores, self.criterion, statistics, self.min_leaf)
+        found = best_threshold(scores, self.leaf.criterion, statistics, self.min_leaf)
         if found is None:
             return None
         threshold, gain = found
@@ -252,20 +233,9 @@ def absorb(sites: Mapping[str, Tensor], threshold: float) -> dict[str, Tensor]:
 def best_threshold(
     scores: Tensor, criterion: Criterion, statistics: Tensor, min_leaf: int
 ) -> tuple[float, float] | None:
-    """Threshold with the largest gain, by exact search over the sorted scores.
+    """Threshold with the largest gain in nats, by exact search over the sorted scores (n,).
 
-    Parameters
-    ----------
-    scores : Tensor, shape (n,)
-    criterion : Criterion
-    statistics : Tensor, shape (n, c)
-    min_leaf : int
-        Minimum number of rows on each side.
-
-    Returns
-    -------
-    threshold, gain : float
-        Gain in nats; None if no threshold separates the rows.
+    None if no threshold leaves ``min_leaf`` rows of ``statistics`` (n, c) on each side.
     """
     n = len(scores)
     value, order = scores.sort()

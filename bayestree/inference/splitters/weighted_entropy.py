@@ -30,34 +30,16 @@ START = 0.5  # initial coefficients and offset are uniform on (-START, START)
 
 @dataclass(frozen=True, eq=False)
 class WeightedEntropy:
-    """E(theta) of the rows of one node (eq. 1), in bits.
+    """E(theta) of the rows of one node (eq. 1), in bits."""
 
-    Parameters
-    ----------
-    X : array, shape (m, d)
-        The rows, sorted by class.
-    weights : array, shape (m,)
-    first, counts : arrays of int, shape (c,)
-        First row and number of rows of each class present.
-    totals : array, shape (c,)
-        Total weight of each of these classes.
-    """
-
-    X: AnyArray
-    weights: FloatArray
-    first: IntArray
-    counts: IntArray
-    totals: FloatArray
+    X: AnyArray  # (m, d): the rows, sorted by class
+    weights: FloatArray  # (m,)
+    first: IntArray  # (c,): first row of each class present
+    counts: IntArray  # (c,): number of rows of each of these classes
+    totals: FloatArray  # (c,): total weight of each of these classes
 
     @classmethod
-    def of(cls, X: AnyArray, y: IntArray, weights: FloatArray | None = None) -> Self:
-        """The criterion of rows X (m, d) of classes y (m,), in any order."""
-        order = np.argsort(y, kind="stable")
-        weight = np.ones(len(y)) if weights is None else weights[order]
-        return cls.sorted(X[order], y[order], weight)
-
-    @classmethod
-    def sorted(cls, X: AnyArray, y: IntArray, weights: FloatArray) -> Self:
+    def of_sorted(cls, X: AnyArray, y: IntArray, weights: FloatArray) -> Self:
         """The criterion of rows sorted by class."""
         first = np.concatenate([[0], np.flatnonzero(y[1:] != y[:-1]) + 1])
         counts = np.diff(first, append=len(y))
@@ -113,28 +95,15 @@ class WeightedEntropySplitter:
 
     A row exactly on the hyperplane goes left, as everywhere in this package; in the paper it goes
     right (eq. 4).
-
-    Parameters
-    ----------
-    max_iter : int
-        Maximum number of L-BFGS iterations. A small number keeps the coefficients small and thus
-        regularises.
-    min_leaf : int
-        Minimum number of rows on each side; splits with fewer are discarded.
-
-    Attributes
-    ----------
-    iterations : list of int
-        Number of iterations of each split, in the order of fitting.
     """
 
+    #: Maximum number of L-BFGS iterations; few keep the coefficients small and thus regularise.
     max_iter: int = 20
-    min_leaf: int = 1
+    min_leaf: int = 1  # splits with fewer rows on a side are discarded
+    #: Number of iterations of each split, in the order of fitting.
     iterations: list[int] = field(default_factory=list, init=False, compare=False)
 
-    @property
-    def rows_per_node(self) -> int:
-        return sys.maxsize
+    rows_per_node = sys.maxsize
 
     def numbers_per_row(self, n_features: int) -> int:
         return n_features
@@ -156,7 +125,7 @@ class WeightedEntropySplitter:
                 number = members.numpy(force=True)
                 order = np.argsort(y[number], kind="stable")
                 number = number[order]
-                criterion = WeightedEntropy.sorted(
+                criterion = WeightedEntropy.of_sorted(
                     X[number], y[number], weights[number].astype(np.float64, copy=False)
                 )
                 theta, _, record = fmin_l_bfgs_b(criterion, start, maxiter=self.max_iter)

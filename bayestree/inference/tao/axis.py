@@ -7,7 +7,7 @@ import numpy as np
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree.inference.tao.solvers import NodeSplit, reduced_loss
 
-ELEMENTS = 4_000_000  # maximum size of the arrays sorted at a time
+MAX_ELEMENTS = 4_000_000  # maximum size of the arrays sorted at a time
 
 
 @dataclass(frozen=True)
@@ -16,14 +16,9 @@ class AxisSolver:
 
     The children are given, so x_j > t may go right or left. In a tie, the current split is kept;
     next, a split that sends all rows to one side is preferred.
-
-    Parameters
-    ----------
-    rate : float
-        Penalty of a split that uses a feature.
     """
 
-    rate: float = 0.0
+    rate: float = 0.0  # penalty of a split that uses a feature
 
     def penalty(self, split: NodeSplit) -> float:
         return self.rate if split.hyperplane.any() else 0.0
@@ -34,10 +29,10 @@ class AxisSolver:
         signed = np.where(right, weight, -weight)
         one_side = float(min(weight[right].sum(), weight[~right].sum()))
         loss, feature, cut, direction = best_cut(X, right, signed)
-        least = min(loss + self.rate, one_side)
-        now = reduced_loss(current, X, right, weight) + self.penalty(current)
+        lowest = min(loss + self.rate, one_side)
+        current_value = reduced_loss(current, X, right, weight) + self.penalty(current)
         margin = 1e-12 * float(weight.sum())  # rounding of sums in different orders
-        if now <= least + margin:
+        if current_value <= lowest + margin:
             return current
         if one_side <= loss + self.rate + margin:
             return NodeSplit.constant(current, right=bool(signed.sum() > 0))
@@ -53,7 +48,7 @@ def best_cut(X: AnyArray, right: BoolArray, signed: FloatArray) -> tuple[float, 
     all features are constant.
     """
     best = (np.inf, 0, 0.0, 1.0)
-    wide = max(1, ELEMENTS // len(X))
+    wide = max(1, MAX_ELEMENTS // len(X))
     all_right = -float(signed[~right].sum())  # loss of sending every row right
     for start in range(0, X.shape[1], wide):
         part = X[:, start : start + wide]
@@ -67,8 +62,7 @@ def best_cut(X: AnyArray, right: BoolArray, signed: FloatArray) -> tuple[float, 
             loss = np.where(possible, base + direction * left, np.inf)
             if loss.size == 0:
                 continue
-            place = int(loss.argmin())
-            row, column = np.unravel_index(place, loss.shape)
+            row, column = np.unravel_index(int(loss.argmin()), loss.shape)
             if loss[row, column] < best[0]:
                 cut = _between(values[row, column], values[row + 1, column], direction)
                 best = (float(loss[row, column]), start + int(column), cut, direction)

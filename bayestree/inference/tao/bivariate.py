@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
-from bayestree.inference.splitters.bivariate_search import Line, LineSearch
+from bayestree.inference.splitters.bivariate_search import Line, LineSearch, Node
 from bayestree.inference.tao.solvers import NodeSplit, reduced_loss
 
 ROUNDING = 1e-12  # relative rounding of sums in different orders
@@ -18,24 +18,10 @@ class BivariateSolver:
     Kairgeldin and Carreira-Perpinan (2024), eq. 2: phi is 0, 1 and C. The children are given, so
     either side of a line may go right. In a tie, the split with fewer features is preferred, then
     the current one.
-
-    Parameters
-    ----------
-    rate : float
-        lambda: cost of a feature, in units of the weights of the rows.
-    pair : float
-        C: cost of two features relative to one.
-    search : LineSearch
-        Orientations and effort of the search.
-
-    Raises
-    ------
-    ValueError
-        If ``rate`` or ``pair`` is negative.
     """
 
-    rate: float = 0.0
-    pair: float = 1.0
+    rate: float = 0.0  # lambda: cost of a feature, in units of the weights of the rows
+    pair: float = 1.0  # C: cost of two features relative to one
     search: LineSearch = field(default_factory=LineSearch)
 
     def __post_init__(self) -> None:
@@ -55,22 +41,22 @@ class BivariateSolver:
         rounding = ROUNDING * float(weight.sum())
         signed = np.where(right, weight, -weight)
         one_side = float(min(weight[right].sum(), weight[~right].sum()))
-        least = one_side
+        lowest = one_side
         best = NodeSplit.constant(current, right=bool(signed.sum() > 0))
-        node = self.search.node(X, signed[:, None], weight, agreement)
+        node = Node(self.search, X, signed[:, None], weight, agreement)
         for n_features, find in ((1, node.single), (2, node.pair)):
             price = self._price(n_features)
-            if price >= least - rounding:
+            if price >= lowest - rounding:
                 continue  # even a split without errors would not be better
             line = find()
             if line is None:
                 break
             split, loss = _directed(line, X, right, weight)
-            if loss + price < least - rounding:
-                least, best = loss + price, split
-        now = reduced_loss(current, X, right, weight) + self.penalty(current)
-        stays = np.count_nonzero(current.hyperplane) <= np.count_nonzero(best.hyperplane)
-        if now < least - rounding or (stays and now <= least + rounding):
+            if loss + price < lowest - rounding:
+                lowest, best = loss + price, split
+        value = reduced_loss(current, X, right, weight) + self.penalty(current)
+        no_larger = np.count_nonzero(current.hyperplane) <= np.count_nonzero(best.hyperplane)
+        if value < lowest - rounding or (no_larger and value <= lowest + rounding):
             return current
         return best
 

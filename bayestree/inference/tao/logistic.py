@@ -20,12 +20,12 @@ from bayestree.inference.tao.solvers import NodeSplit
 STEPS = 50  # maximum number of Newton steps
 INNER = 100  # maximum number of steps on a Gram matrix
 INNER_TOLERANCE = 1e-3  # these stop at a subgradient of this share of l1
-HALVINGS = 30  # of a Newton step in the line search
-INNER_HALVINGS = 8  # of a step on a Gram matrix, before it is damped
-LEAST_DAMPING = 1e-9  # relative to the trace of the Gram matrix
+HALVINGS = 30  # maximum number of halvings of a Newton step in the line search
+INNER_HALVINGS = 8  # the same for a step on a Gram matrix, before it is damped
+MIN_DAMPING = 1e-9  # minimum damping relative to the trace of the Gram matrix
 DESCENT = 1e-4  # constant of Armijo's condition
-LEAST_CURVATURE = 1e-5  # relative ridge: indicators that sum to 1 give a singular Gram matrix
-NEW_FEATURES = 64  # minimum of the maximum number of features added per step
+MIN_CURVATURE = 1e-5  # relative ridge: indicators that sum to 1 give a singular Gram matrix
+NEW_FEATURES = 64  # a step may add as many features as are used, or this many if more
 
 
 class Fit(NamedTuple):
@@ -62,23 +62,14 @@ class _Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class LogisticSolver:
-    """Weighted logistic regression; with ``l1`` > 0 the splits of a sparse oblique tree.
+    """Weighted logistic regression; with ``l1`` > 0 the splits of a sparse oblique tree."""
 
-    Parameters
-    ----------
-    l1 : float
-        lambda: penalty on |w|_1 in the objective, relative to a loss summed over the rows (1/C in
-        liblinear).
-    ridge : float
-        Penalty on |w|^2 / 2 in the surrogate only, which keeps it finite on separable rows;
-        ignored if ``l1`` > 0.
-    tolerance : float
-        Relative decrease below which a fit stops.
-    """
-
+    #: lambda: penalty on |w|_1 in the objective, for a loss summed over rows (1/C in liblinear).
     l1: float = 0.0
+    #: Penalty on |w|^2 / 2 in the surrogate only, which keeps it finite on separable rows; ignored
+    #: if ``l1`` > 0.
     ridge: float = 0.1
-    tolerance: float = 1e-3
+    tolerance: float = 1e-3  # relative decrease below which a fit stops
 
     def penalty(self, split: NodeSplit) -> float:
         return self.l1 * float(np.abs(split.hyperplane).sum(dtype=np.float64))
@@ -108,19 +99,10 @@ def fit_logistic(
     start: tuple[FloatArray, float] | None = None,
     tolerance: float = 1e-4,
 ) -> Fit:
-    """Fit a weighted logistic regression.
+    """Fit a weighted logistic regression to rows (m, d), of which ``right`` (m,) are positive.
 
-    Parameters
-    ----------
-    X : array, shape (m, d)
-    right : array of bool, shape (m,)
-        Rows of the positive class.
-    weight : array, shape (m,)
-    l1, l2 : float
-        Penalties; one of them must be positive if the classes may be separable.
-    start : (coefficients, intercept), optional
-    tolerance : float
-        Relative decrease of the objective below which to stop.
+    One of the penalties must be positive if the classes may be separable. ``start`` is
+    (coefficients, intercept).
     """
     sign = np.where(right, 1.0, -1.0)
     m, d = X.shape
@@ -168,16 +150,14 @@ def _best_start(
     # Summed separately: the weights of one side may vanish next to those of the other.
     negative, positive = (problem.weight[problem.sign == side].sum() for side in (-1, 1))
     b = float(np.log(positive) - np.log(negative))
-    w = np.zeros(d)
-    margin = np.full(m, b)
+    w, margin = np.zeros(d), np.full(m, b)
     value = problem.value(margin, w)
-    if start is None:
-        return w, b, margin, value
-    warm = start[0].astype(np.float64)
-    warm_margin = problem.scores(warm, np.flatnonzero(warm)) + start[1]
-    warm_value = problem.value(warm_margin, warm)
-    if warm_value < value:
-        return warm, float(start[1]), warm_margin, warm_value
+    if start is not None:
+        warm = start[0].astype(np.float64)
+        warm_margin = problem.scores(warm, np.flatnonzero(warm)) + start[1]
+        warm_value = problem.value(warm_margin, warm)
+        if warm_value < value:
+            return warm, float(start[1]), warm_margin, warm_value
     return w, b, margin, value
 
 
@@ -188,9 +168,9 @@ def _working_set(problem: _Problem, w: FloatArray, gradient: FloatArray) -> IntA
     used = w != 0
     excess = np.where(used, 0.0, np.abs(gradient) - problem.l1)
     fresh = np.flatnonzero(excess > 0)
-    most = max(NEW_FEATURES, int(used.sum()))
-    if len(fresh) > most:
-        fresh = fresh[np.argsort(-excess[fresh], kind="stable")[:most]]
+    limit = max(NEW_FEATURES, int(used.sum()))
+    if len(fresh) > limit:
+        fresh = fresh[np.argsort(-excess[fresh], kind="stable")[:limit]]
     return np.sort(np.concatenate([np.flatnonzero(used), fresh]))
 
 
@@ -212,7 +192,7 @@ def _direction(
     gram = (scaled.T @ scaled).astype(np.float64)
     diagonal = np.einsum("ii->i", gram)
     diagonal[:-1] += problem.l2
-    diagonal += LEAST_CURVATURE * max(diagonal.max(), 1e-12)
+    diagonal += MIN_CURVATURE * max(diagonal.max(), 1e-12)
     slopes = np.append(gradient[columns], total)
     if problem.l1 == 0:
         step = _newton_step(gram, slopes)
@@ -258,7 +238,7 @@ def _proximal(gram: FloatArray, slopes: FloatArray, w: FloatArray, l1: float) ->
         else:
             if damping > gram.trace():
                 break  # no step improves, because of rounding
-            damping = max(10 * damping, LEAST_DAMPING * gram.trace())
+            damping = max(10 * damping, MIN_DAMPING * gram.trace())
     return point - origin
 
 
@@ -289,6 +269,6 @@ def _newton_step(gram: FloatArray, slopes: FloatArray) -> FloatArray:
         try:
             step: FloatArray = -cho_solve(cho_factor(gram + ridge * np.eye(len(gram))), slopes)
         except np.linalg.LinAlgError:
-            ridge = max(10 * ridge, LEAST_DAMPING * float(gram.trace()))
+            ridge = max(10 * ridge, MIN_DAMPING * float(gram.trace()))
         else:
             return step

@@ -10,24 +10,17 @@ from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree.inference.tao.solvers import NodeSplit
 
 OUTER = 0.1  # share of the rows outside each facet of a random start
-LEAST_RATE = 1e-10  # added to s: right rows without any vote cost 23 nats
+MIN_RATE = 1e-10  # added to s: right rows without any vote cost 23 nats
 
 
 @dataclass(frozen=True)
 class PolytopeSolver:
-    """L-BFGS on the weighted log-loss of P(right) = 1 - exp(-s), from the current experts.
+    """L-BFGS on the weighted log-loss of P(right) = 1 - exp(-s), from the current experts."""
 
-    Parameters
-    ----------
-    ridge : float
-        Penalty on half the squared change of all parameters, which keeps the experts close to
-        the current ones where the rows are uninformative.
-    iterations : int
-        Maximum number of L-BFGS iterations.
-    """
-
+    #: Penalty on half the squared change of all parameters, which keeps the experts close to the
+    #: current ones where the rows are uninformative.
     ridge: float = 0.1
-    iterations: int = 50
+    iterations: int = 50  # maximum number of L-BFGS iterations
 
     def penalty(self, split: NodeSplit) -> float:
         return 0.0
@@ -43,19 +36,20 @@ class PolytopeSolver:
         ).astype(np.float64)
         split_at = (n_experts * n_features, n_experts * (n_features + 1))
 
+        def unpack(point: FloatArray) -> list[FloatArray]:
+            plane, *others = np.split(point, split_at)
+            return [plane.reshape(n_experts, n_features), *others]
+
         def objective(point: FloatArray) -> tuple[float, FloatArray]:
-            plane, offset, log_weight = np.split(point, split_at)
-            value, slopes = log_loss(
-                X, right, weight, plane.reshape(n_experts, n_features), offset, log_weight
-            )
+            value, slopes = log_loss(X, right, weight, *unpack(point))
             change = point - start
             return value + self.ridge / 2 * float(change @ change), slopes + self.ridge * change
 
         found = minimize(
             objective, start, jac=True, method="L-BFGS-B", options={"maxiter": self.iterations}
         )
-        plane, offset, log_weight = np.split(found.x, split_at)
-        return NodeSplit(plane.reshape(n_experts, n_features), offset, np.exp(log_weight))
+        plane, offset, log_weight = unpack(found.x)
+        return NodeSplit(plane, offset, np.exp(log_weight))
 
 
 def _random_experts(constant: NodeSplit, X: AnyArray) -> NodeSplit:
@@ -86,7 +80,7 @@ def log_loss(
     activation = (X @ plane.T.astype(X.dtype)).astype(np.float64) + offset
     rate = np.exp(log_weight)
     votes = np.logaddexp(0.0, activation) * rate
-    score = votes.sum(axis=1) + LEAST_RATE
+    score = votes.sum(axis=1) + MIN_RATE
     each = np.where(right, -np.log(-np.expm1(-score)), score)
     slope = weight * np.where(right, -np.exp(-score) / -np.expm1(-score), 1.0)
     inner = slope[:, None] * expit(activation) * rate

@@ -15,19 +15,11 @@ from bayestree.tree import LOG2
 
 
 class NodeSplit(NamedTuple):
-    """The split of one node: right iff sum_k weight_k softplus(hyperplane_k . x + b_k) > log 2.
+    """The split of one node: right iff sum_k weight_k softplus(hyperplane_k . x + b_k) > log 2."""
 
-    Attributes
-    ----------
-    hyperplane : array, shape (K, d)
-        On the features passed to the solver.
-    intercept : array, shape (K,)
-    weight : array, shape (K,)
-    """
-
-    hyperplane: AnyArray
-    intercept: AnyArray
-    weight: FloatArray
+    hyperplane: AnyArray  # (K, d), on the features passed to the solver
+    intercept: AnyArray  # (K,)
+    weight: FloatArray  # (K,)
 
     @classmethod
     def linear(cls, coefficients: FloatArray, intercept: float) -> "NodeSplit":
@@ -70,18 +62,11 @@ class ReducedSolver(Protocol):
     def __call__(
         self, X: AnyArray, right: BoolArray, weight: FloatArray, current: NodeSplit
     ) -> NodeSplit:
-        """A split for the rows whose side matters (the care set).
+        """A split for the rows X (m, d) whose side matters (the care set).
 
-        Parameters
-        ----------
-        X : array, shape (m, d)
-            Rows of the care set on the scale of the model; must not be modified.
-        right : array of bool, shape (m,)
-            Rows for which the right child is better; both sides occur.
-        weight : array, shape (m,)
-            Positive cost of the wrong side.
-        current : NodeSplit
-            Warm start, to be returned if nothing better is found.
+        ``right`` (m,) marks the rows for which the right child is better, and both sides occur;
+        ``weight`` (m,) is the positive cost of the wrong side. ``current`` is a warm start, to be
+        returned if nothing better is found.
         """
 
 

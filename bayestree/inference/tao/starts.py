@@ -14,21 +14,12 @@ SILENT = -40.0  # log-weight of experts that only pad the arrays
 
 
 def splits_of(init: Tree | Posterior, model: SoftTree) -> tuple[Topology, list[NodeSplit]]:
-    """Topology and splits of an initial tree, with as many experts per node as in the model.
-
-    Raises
-    ------
-    TypeError
-        If ``init`` is neither a Tree nor a Posterior.
-    ValueError
-        If a node of it has more experts, or uses more features, than the model allows.
-    """
+    """Topology and splits of an initial tree, with as many experts per node as in the model."""
     if isinstance(init, Posterior):
-        point = init.point
-        weight = init.weight()
+        sites = init.point["hyperplane"], init.point["intercept"], init.weight()
         splits = [
             NodeSplit(*(np.asarray(part, dtype=np.float64) for part in parts))
-            for parts in zip(point["hyperplane"], point["intercept"], weight, strict=True)
+            for parts in zip(*sites, strict=True)
         ]
         topology = init.model.topology
     elif isinstance(init, Tree):
@@ -55,11 +46,11 @@ def sites_of(splits: list[NodeSplit], model: SoftTree, n_features: int) -> dict[
 
 def _adapt(split: NodeSplit, model: SoftTree) -> NodeSplit:
     """The same split in the shape of the model's splits."""
-    most = getattr(model.split, "max_features", None)
+    limit = getattr(model.split, "max_features", None)
     used = int(np.count_nonzero(split.hyperplane, axis=1).max(initial=0))
-    if most is not None and used > most:
+    if limit is not None and used > limit:
         raise ValueError(
-            f"init has a split with {used} features, but the model allows at most {most}; start "
+            f"init has a split with {used} features, but the model allows at most {limit}; start "
             "from a tree of such splits."
         )
     n_experts, missing = model.split.n_experts, model.split.n_experts - len(split.weight)

@@ -14,20 +14,11 @@ SPARSE = 4  # splits using fewer than 1 / SPARSE of the features are scored on t
 
 
 class Reach(NamedTuple):
-    """Routing of all rows (the reduced sets).
+    """Routing of all rows (the reduced sets)."""
 
-    Attributes
-    ----------
-    rows : list of arrays
-        Rows that reach each node.
-    right : list of arrays
-        Their sides at the node.
-    leaf : array, shape (n,)
-    """
-
-    rows: list[IntArray]
-    right: list[BoolArray]
-    leaf: IntArray
+    rows: list[IntArray]  # rows that reach each node
+    right: list[BoolArray]  # their sides at the node
+    leaf: IntArray  # (n,)
 
 
 @dataclass

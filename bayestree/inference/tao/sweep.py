@@ -12,19 +12,11 @@ from bayestree.inference.tao.state import Alternation, Reach
 
 
 class ReducedProblem(NamedTuple):
-    """The losses of a node's rows on either side, with all other nodes fixed.
+    """The losses of a node's rows on either side, with all other nodes fixed."""
 
-    Attributes
-    ----------
-    rows : array of int, shape (m,)
-        Rows that reach the node.
-    left, right : arrays, shape (m,)
-        Unweighted loss of each row below the left and the right child.
-    """
-
-    rows: IntArray
-    left: FloatArray
-    right: FloatArray
+    rows: IntArray  # (m,): rows that reach the node
+    left: FloatArray  # (m,): unweighted loss of each row below the left child
+    right: FloatArray  # (m,): the same below the right child
 
     @property
     def cares(self) -> BoolArray:
@@ -55,27 +47,12 @@ def sweep(
     strict: bool = False,
     parallel: Callable[[Iterable[Any]], Any] | None = None,
 ) -> bool:
-    """Update the splits of all nodes in reverse breadth-first order.
+    """Update the splits of all nodes in place, in reverse breadth-first order.
 
     Updating a node does not affect the rows of its ancestors, so the routing ``reach`` is valid
-    throughout; nodes of equal depth share no rows and are updated together.
-
-    Parameters
-    ----------
-    tree : Alternation
-        Its splits are replaced.
-    reach : Reach
-        Current routing of its rows.
-    solver : ReducedSolver
-    strict : bool
-        Keep a split if its replacement would raise the objective.
-    parallel : joblib.Parallel, optional
-        Threads that share the nodes of a depth.
-
-    Returns
-    -------
-    bool
-        Whether any row has changed sides, or any penalty has changed.
+    throughout; nodes of equal depth share no rows and are updated together, by the threads of a
+    ``joblib.Parallel`` if given. If ``strict``, a split is kept where its replacement would raise
+    the objective. Returns whether any row has changed sides, or any penalty has changed.
     """
     cost = tree.losses(reach.leaf, np.arange(len(tree.X)))
 

@@ -23,13 +23,7 @@ SOLVERS: dict[tuple[type, int | None, type], Callable[[Any, float], ReducedSolve
 
 
 def solver_for(model: SoftTree, ridge: float) -> ReducedSolver:
-    """The solver of a model's reduced problems; ``ridge`` keeps surrogate losses finite.
-
-    Raises
-    ------
-    ValueError
-        If there is none for the model's split and prior.
-    """
+    """The solver of a model's reduced problems; ``ridge`` keeps surrogate losses finite."""
     split, prior = model.split, model.priors.hyperplane
     key = (type(split), getattr(split, "max_features", None), type(prior))
     if split.weighted and model.priors.weight != FlatWeights():
@@ -39,8 +33,8 @@ def solver_for(model: SoftTree, ridge: float) -> ReducedSolver:
         )
     if key not in SOLVERS:
         known = ", ".join(
-            f"{kind.__name__}" + (f"(max_features={most})" if most else "") + f" x {law.__name__}"
-            for kind, most, law in SOLVERS
+            f"{kind.__name__}" + (f"(max_features={k})" if k else "") + f" x {law.__name__}"
+            for kind, k, law in SOLVERS
         )
         raise ValueError(
             f"no solver for split {split!r} with prior {prior!r}; supported are {known}. Choose "

@@ -43,12 +43,11 @@ class LeafDistribution(ABC):
     def kl(self) -> Tensor:
         """KL divergence from the prior, a scalar; by default for independent sites."""
         pairs = zip(self.conditionals({}), (self.prior or self).conditionals({}), strict=True)
-        return torch.stack(
-            [
-                kl_divergence(own, prior.expand(own.batch_shape)).sum()
-                for (_, own), (_, prior) in pairs
-            ]
-        ).sum()
+        parts = [
+            kl_divergence(own, prior.expand(own.batch_shape)).sum()
+            for (_, own), (_, prior) in pairs
+        ]
+        return torch.stack(parts).sum()
 
     def state(self) -> dict[str, Tensor]:
         """Sample the sites in Pyro."""
@@ -101,27 +100,15 @@ class LeafGradient(ABC):
 class Leaf(ABC):
     """A family of leaf distributions p(y | leaf) with a conjugate prior.
 
-    Sites have the leaves as last dimension, unless a subclass overrides the methods that say so.
-
-    Attributes
-    ----------
-    sites : mapping of str to Site
-        Dimensions and support of each site.
-    n_classes : int
-        Number of classes; 0 for leaves of numbers.
-    criterion : Criterion
-        Split criterion of greedy growth, a function of sums of ``statistics``.
-    loss : str
-        Likelihood that alternating optimisation minimises by default.
-    gradient : subclass of LeafGradient, optional
-        For samplers, which otherwise differentiate automatically.
+    Sites have the leaves as last dimension, unless a subclass overrides the methods that assume
+    this.
     """
 
-    sites: ClassVar[Mapping[str, Site]]
-    n_classes: int
-    criterion: ClassVar[Criterion]
-    loss: ClassVar[str]
-    gradient: ClassVar[type[LeafGradient] | None] = None
+    sites: ClassVar[Mapping[str, Site]]  # dimensions and support of each site
+    n_classes: int  # 0 for numeric leaves
+    criterion: ClassVar[Criterion]  # of greedy growth, a function of sums of ``statistics``
+    loss: ClassVar[str]  # likelihood that alternating optimisation minimises by default
+    gradient: ClassVar[type[LeafGradient] | None] = None  # without it, samplers use autograd
 
     @abstractmethod
     def check(self, y: Tensor) -> None:
@@ -175,7 +162,7 @@ class Leaf(ABC):
         return self.posterior(sums).mean()
 
     def calibrate(self, sums: Tensor) -> Self:
-        """Fit the hyperparameters to leaves of such sums (empirical Bayes); by default none."""
+        """Fit the hyperparameters to leaves of such sums (empirical Bayes), where there are any."""
         return self
 
     def expected_y(self, sites: Sites) -> FloatArray:
@@ -210,6 +197,6 @@ def log_probabilities(ratios: FloatArray) -> FloatArray:
 
     Takes a fraction of the time of SciPy's ``log_softmax``.
     """
-    every = np.concatenate([ratios, np.zeros((*ratios.shape[:-1], 1))], axis=-1)
-    shifted: FloatArray = every - every.max(axis=-1, keepdims=True)
+    logits = np.concatenate([ratios, np.zeros((*ratios.shape[:-1], 1))], axis=-1)
+    shifted: FloatArray = logits - logits.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))

@@ -11,12 +11,7 @@ from torch import Tensor
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.models.criteria import Criterion, Entropy
-from bayestree.models.leaves.base import (
-    Leaf,
-    LeafDistribution,
-    LeafGradient,
-    log_probabilities,
-)
+from bayestree.models.leaves.base import Leaf, LeafDistribution, LeafGradient, log_probabilities
 from bayestree.models.priors import check_positive
 from bayestree.models.sites import Site, Sites
 

@@ -1,4 +1,4 @@
-"""Leaves of normal distributions."""
+"""Leaves with normal distributions of y."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from bayestree.models.leaves.base import LeafDistribution, LeafGradient, Numeric
 from bayestree.models.priors import check_positive
 from bayestree.models.sites import Site, Sites
 
-LEAST_VARIANCE = 1e-6  # of a leaf: the density of y would be infinite where leaves fit perfectly
+MIN_VARIANCE = 1e-6  # the density of y would be infinite where leaves fit perfectly
 LOG_2PI = math.log(2 * math.pi)
 
 
@@ -153,7 +153,7 @@ class Gaussian(NumericLeaf):
         # Empty leaves have no mean; rounding can leave a spread just below zero.
         spread = (second - first**2 / mass.clamp_min(torch.finfo(mass.dtype).tiny)).clamp_min(0.0)
         pooled = float(spread.sum() / mass.sum())
-        return replace(self, rate=self.shape * max(pooled, LEAST_VARIANCE))
+        return replace(self, rate=self.shape * max(pooled, MIN_VARIANCE))
 
     def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
         below: FloatArray = ndtr(

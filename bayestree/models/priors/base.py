@@ -1,4 +1,4 @@
-"""What the rest of the package asks of a prior.
+"""The interface of priors.
 
 ``state`` samples the sites inside the Pyro model; ``log_prob`` is the same density as a pure
 function of tensors. MAP, EM and Pyro's own inference need nothing else. The other methods are
@@ -43,18 +43,12 @@ class Plates(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Means and covariances of normal coefficients, the intercept of each expert last.
+    """Means and covariances of normal coefficients, the intercept of each expert last."""
 
-    Attributes
-    ----------
-    mean, variance : Tensor, shape (V, K, d + 1)
-    root : Tensor, shape (V, K, d + 1, r), optional
-        The covariance of an expert's coefficients is root @ root.T; None where they are
-        independent.
-    """
-
-    mean: Tensor
-    variance: Tensor
+    mean: Tensor  # (V, K, d + 1)
+    variance: Tensor  # (V, K, d + 1)
+    #: (V, K, d + 1, r): the covariance of an expert's coefficients is root @ root.T; None where
+    #: they are independent.
     root: Tensor | None = None
 
     @property
@@ -239,13 +233,7 @@ class ScaleFactors(nn.Module):
 
 
 def check_positive(**values: float) -> None:
-    """Refuse numbers that are not positive and finite.
-
-    Raises
-    ------
-    ValueError
-        With the name of the first such number.
-    """
+    """Raise ValueError if a number is not positive and finite."""
     for name, value in values.items():
         if not (math.isfinite(value) and value > 0):
             raise ValueError(f"{name} must be positive and finite, got {value}.")

@@ -1,4 +1,4 @@
-"""Priors on hyperplanes that are the penalties of other trees: none, l1, spatial, feature counts.
+"""Priors on hyperplanes equivalent to penalties of other trees: none, l1, spatial, feature counts.
 
 All apply to the scaled features on which a tree is fitted.
 """
@@ -132,8 +132,8 @@ class Spatial(PenaltyPrior):
     """Smooth images: neighbouring pixels have similar coefficients (E2EDT, eq. 15).
 
     The log-density is -strength beta' M beta, with M the Laplacian matrix of the grid of pixels,
-    which is the sum of squared differences between neighbours. It is improper: an image of one
-    constant costs nothing, and the intercepts are flat.
+    which is the sum of squared differences between neighbours. It is improper: constant images
+    have no penalty, and the intercepts are flat.
 
     Parameters
     ----------
@@ -224,11 +224,11 @@ class Spatial(PenaltyPrior):
 
 @dataclass(frozen=True)
 class FeatureCount(PenaltyPrior):
-    """At most two features per split, and the fewer the better (bivariate trees).
+    """At most two features per split, with a penalty on their number (bivariate trees).
 
     The log-density is -rate phi(w), phi = 0, 1 or ``pair`` where none, one or two coefficients
-    of an expert are not 0, and minus infinity beyond. It has no gradient: TAO descends it by
-    search.
+    of an expert are not 0, and minus infinity beyond. It has no gradient: TAO minimises it
+    by search.
 
     Parameters
     ----------

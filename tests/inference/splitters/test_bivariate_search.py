@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bayestree.inference.splitters import bivariate_rows
-from bayestree.inference.splitters.bivariate_search import LineSearch
+from bayestree.inference.splitters.bivariate_search import LineSearch, Node
 
 
 def gini(left, whole):
@@ -62,7 +62,7 @@ def test_the_best_of_all_cuts(kind, levels, cells, min_leaf, monkeypatch):
     seed = 3
     X, statistics, weights, quality = problem(kind, levels=levels, seed=seed)
     search = LineSearch(n_orientations=6, min_leaf=min_leaf)
-    node = search.node(X, statistics, weights, quality)
+    node = Node(search, X, statistics, weights, quality)
     cases = [
         (node.single(), [np.ones(1)], [(j,) for j in range(4)]),
         (node.pair(), search.orientations(), list(combinations(range(4), 2))),
@@ -87,7 +87,7 @@ def test_a_diagonal_by_hand():
     """Two columns, standardised already: x0 + x1 separates, and the gap is that of the middle."""
     X = np.array([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
     signed = np.array([[-1.0], [-1.0], [-1.0], [1.0]])
-    node = LineSearch(n_orientations=4).node(X, signed, np.ones(4), agreement)
+    node = Node(LineSearch(n_orientations=4), X, signed, np.ones(4), agreement)
     # one feature: three of four, quality 2 - 1 = 1 above the mean of two wrong
     assert node.single().quality == pytest.approx(1.0)
     # 67.5 degrees: projections -1.307, 0.541, -0.541, 1.307; 22.5 degrees is its mirror image
@@ -103,13 +103,13 @@ def test_a_diagonal_by_hand():
 def test_of_equal_cuts_the_widest_gap():
     X = np.array([[0.0, 0.0], [1.0, 4.9], [9.0, 5.1], [10.0, 10.0]])
     signed = np.array([[-1.0], [-1.0], [1.0], [1.0]])
-    line = LineSearch().node(X, signed, np.ones(4), agreement).single()
+    line = Node(LineSearch(), X, signed, np.ones(4), agreement).single()
     assert line.features.tolist() == [0]
     assert -line.intercept / line.coefficient[0] == pytest.approx(5.0)
     # the cuts at 1.5 and at 7 leave one row wrong each
     X = np.array([0.0, 1.0, 2.0, 5.0, 9.0, 10.0])[:, None]
     signed = np.array([-1.0, -1.0, 1.0, -1.0, 1.0, 1.0])[:, None]
-    line = LineSearch().node(X, signed, np.ones(6), agreement).single()
+    line = Node(LineSearch(), X, signed, np.ones(6), agreement).single()
     assert line.quality == pytest.approx(2.0)
     assert -line.intercept / line.coefficient[0] == pytest.approx(7.0)
 
@@ -125,8 +125,8 @@ def test_orientations_leave_out_the_axes(n):
 def test_a_screen_searches_what_it_passes_on_exactly():
     X, statistics, weights, quality = problem("gini", n=300, d=8)
     X[:, 5] += 3 * X[:, 2] + 2.0 * statistics.argmax(1)
-    every = LineSearch(budget=math.inf).node(X, statistics, weights, quality).pair()
-    screened = LineSearch(budget=0, n_refined=3).node(X, statistics, weights, quality).pair()
+    every = Node(LineSearch(budget=math.inf), X, statistics, weights, quality).pair()
+    screened = Node(LineSearch(budget=0, n_refined=3), X, statistics, weights, quality).pair()
     assert screened.features.tolist() == every.features.tolist() == [2, 5]
     assert screened.quality == every.quality
 
@@ -135,19 +135,19 @@ def test_more_pairs_than_allowed_are_those_of_the_best_features():
     X, statistics, weights, quality = problem("gini", n=200, d=6)
     X[:, 1] += statistics.argmax(1)
     X[:, 4] -= statistics.argmax(1)
-    line = LineSearch(max_pairs=1).node(X, statistics, weights, quality).pair()
+    line = Node(LineSearch(max_pairs=1), X, statistics, weights, quality).pair()
     assert line.features.tolist() == [1, 4]
 
 
 def test_columns_without_a_cut():
     statistics, weights = np.array([[1.0], [-1.0], [1.0]]), np.ones(3)
     constant = np.full((3, 2), 0.1)
-    node = LineSearch().node(constant, statistics, weights, agreement)
+    node = Node(LineSearch(), constant, statistics, weights, agreement)
     assert node.single() is None
     assert node.pair() is None
     one = np.array([[0.1, 1e9 + 1e-8], [0.1, 1e9], [0.1, 1e9 - 1e-8]])  # rounding is no spread
-    assert LineSearch().node(one, statistics, weights, agreement).single() is None
-    line = LineSearch(min_leaf=2).node(np.eye(3), statistics, weights, agreement)
+    assert Node(LineSearch(), one, statistics, weights, agreement).single() is None
+    line = Node(LineSearch(min_leaf=2), np.eye(3), statistics, weights, agreement)
     assert line.single() is None
 
 
@@ -156,7 +156,7 @@ def test_rows_that_are_alike_stay_together():
     X = np.array([[0.1, 0.3], [0.1 + 1e-17, 0.3], [0.3, 0.1], [0.5, 0.9]])
     X = np.concatenate([X, X[:1] + 1e-16])
     signed = np.array([[1.0], [-1.0], [1.0], [1.0], [-1.0]])
-    node = LineSearch().node(X, signed, np.ones(5), agreement)
+    node = Node(LineSearch(), X, signed, np.ones(5), agreement)
     for line in (node.single(), node.pair()):
         right = X[:, line.features] @ line.coefficient + line.intercept > 0
         assert right[0] == right[1] == right[4]
@@ -167,8 +167,8 @@ def test_weights_are_repeats():
     times = np.random.default_rng(0).integers(1, 4, size=30)
     classes = (statistics > 0) * 1.0
     rows = np.repeat(np.arange(30), times)
-    weighted = LineSearch().node(X, classes * times[:, None], times, quality).pair()
-    repeated = LineSearch().node(X[rows], classes[rows], np.ones(len(rows)), quality).pair()
+    weighted = Node(LineSearch(), X, classes * times[:, None], times, quality).pair()
+    repeated = Node(LineSearch(), X[rows], classes[rows], np.ones(len(rows)), quality).pair()
     assert weighted.features.tolist() == repeated.features.tolist()
     np.testing.assert_allclose(weighted.coefficient, repeated.coefficient)
     np.testing.assert_allclose(weighted.quality, repeated.quality)

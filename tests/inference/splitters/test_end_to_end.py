@@ -8,8 +8,7 @@ from torch import nn
 
 from bayestree.inference import Data, GrowthLimits, em, grow
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.splitters.em_stumps import NodeAdam, Stumps
-from bayestree.inference.splitters.end_to_end import EndToEndSplitter
+from bayestree.inference.splitters.end_to_end import EndToEndSplitter, NodeAdam, Stumps
 from bayestree.models import Categorical, Flat, Gaussian, Laplace, Network, Oblique, Priors, named
 from bayestree.topology import Topology
 from tests.inference.problems import normal, quadrants, step
@@ -25,9 +24,8 @@ def splitter(leaf=None, **changes):
 
 def stumps(data, rows, sites, *, priors=FLAT, batch_size=1000):
     """Stumps from given parameters."""
-    made = Stumps(
-        Oblique(), Categorical(2), priors, data, rows, batch_size=batch_size, learning_rate=0.01
-    )
+    settings = splitter(priors=priors, batch_size=batch_size, learning_rate=0.01)
+    made = Stumps(settings, data, rows)
     for name, value in sites.items():
         made.sites[name].copy_(value)
     return made
@@ -197,14 +195,10 @@ def test_a_split_keeps_to_its_features():
 
 def test_the_narrowed_start_is_on_the_sphere():
     made = Stumps(
-        Oblique(),
-        Categorical(2),
-        FLAT,
+        splitter(batch_size=10),
         quadrants(20),
         [torch.arange(20)] * 2,
-        batch_size=10,
-        learning_rate=0.1,
-        absent=torch.tensor([[True, False], [False, True]]),
+        torch.tensor([[True, False], [False, True]]),
     )
     square = made.sites["hyperplane"].square().sum(-1) + made.sites["intercept"].square()
     torch.testing.assert_close(square, torch.ones_like(square))

@@ -22,6 +22,12 @@ def problem(n=60, d=4, n_classes=3, seed=0):
     return X, y, rng.uniform(0.5, 2, n), rng.normal(size=d + 1)
 
 
+def entropy_of(X, y, weights=None):
+    order = np.argsort(y, kind="stable")
+    weights = np.ones(len(y)) if weights is None else weights
+    return WeightedEntropy.of_sorted(X[order], y[order], weights[order])
+
+
 def differences(criterion, theta, step=1e-6):
     steps = step * np.eye(len(theta))
     return np.array([(criterion(theta + h)[0] - criterion(theta - h)[0]) / 2 / step for h in steps])
@@ -40,36 +46,36 @@ class TestCriterion:
     def test_value_by_hand(self):
         # p = 3/4 and 1/4: W_R of class 0 and 1 is 3/4 and 1/4, W_L the reverse, and each child
         # of weight 1 has the entropy of a coin of 1/4
-        criterion = WeightedEntropy.of(np.array([[1.0], [-1.0]]), np.array([0, 1]))
+        criterion = entropy_of(np.array([[1.0], [-1.0]]), np.array([0, 1]))
         value, _ = criterion(np.array([math.log(3), 0.0]))
         assert value == pytest.approx(2 * (2 - 0.75 * math.log2(3)))
 
     def test_gradient_by_hand(self):
         # beta = 3/16 (1, 1) and 3/16 (-1, 1), W_R = W_L = 1, logs of ratios -log2 3 and log2 3
-        criterion = WeightedEntropy.of(np.array([[1.0], [-1.0]]), np.array([0, 1]))
+        criterion = entropy_of(np.array([[1.0], [-1.0]]), np.array([0, 1]))
         _, gradient = criterion(np.array([math.log(3), 0.0]))
         np.testing.assert_allclose(gradient, [-6 / 16 * math.log2(3), 0.0], atol=1e-12)
 
     def test_gradient_is_that_of_the_value(self):
         X, y, weights, theta = problem()
-        for criterion in (WeightedEntropy.of(X, y), WeightedEntropy.of(X, y, weights)):
+        for criterion in (entropy_of(X, y), entropy_of(X, y, weights)):
             gradient = criterion(theta)[1]
             np.testing.assert_allclose(gradient, differences(criterion, theta), atol=1e-6)
 
     def test_eq_2_as_printed_is_not_the_gradient(self):
         X, y, _, theta = problem()
-        criterion = WeightedEntropy.of(X, y)
+        criterion = entropy_of(X, y)
         assert np.abs(printed_gradient(X, y, theta) - differences(criterion, theta)).max() > 0.1
 
     def test_gradient_vanishes_at_zero(self):
         X, y, weights, theta = problem()
-        np.testing.assert_allclose(WeightedEntropy.of(X, y, weights)(0 * theta)[1], 0, atol=1e-12)
+        np.testing.assert_allclose(entropy_of(X, y, weights)(0 * theta)[1], 0, atol=1e-12)
 
     def test_weights_are_copies_of_rows(self):
         X, y, _, theta = problem()
         times = np.arange(len(y)) % 3
-        value, gradient = WeightedEntropy.of(X, y, times.astype(float))(theta)
-        value2, gradient2 = WeightedEntropy.of(np.repeat(X, times, 0), np.repeat(y, times))(theta)
+        value, gradient = entropy_of(X, y, times.astype(float))(theta)
+        value2, gradient2 = entropy_of(np.repeat(X, times, 0), np.repeat(y, times))(theta)
         assert value == pytest.approx(value2)
         np.testing.assert_allclose(gradient, gradient2)
 
@@ -85,19 +91,19 @@ class TestCriterion:
         }
         rows = Data.of(X, y, weights)
         nats = model.log_joint(sites, rows.X, rows.y, rows.weights)
-        value, _ = WeightedEntropy.of(X, y, weights)(theta)
+        value, _ = entropy_of(X, y, weights)(theta)
         assert value == pytest.approx(-float(nats) / math.log(2))
 
     def test_far_away_nothing_is_infinite(self):
         X, y, weights, theta = problem()
         for size in (1e2, 1e5, 1e9):
-            value, gradient = WeightedEntropy.of(X, y, weights)(size * theta)
+            value, gradient = entropy_of(X, y, weights)(size * theta)
             assert np.isfinite(value)
             assert np.isfinite(gradient).all()
 
     def test_gain_of_a_hard_split(self):
         # 4 rows halved into pure sides gain 4 log 2; a split that tells nothing gains 0
-        criterion = WeightedEntropy.of(np.zeros((4, 1)), np.array([0, 0, 1, 1]))
+        criterion = entropy_of(np.zeros((4, 1)), np.array([0, 0, 1, 1]))
         assert criterion.gain(np.array([False, False, True, True])) == pytest.approx(
             4 * math.log(2)
         )
