@@ -24,15 +24,10 @@ class Learnt(NamedTuple):
 
     E[g g'] is the Fisher information: for a normal density, whose gradient is -P (x - mu), it is
     P Cov(x) P = P, so these are the diagonal and the blocks of the precision.
-
-    Attributes
-    ----------
-    squares : array, shape (m,)
-    products : array, shape (B, w, w)
     """
 
-    squares: FloatArray
-    products: FloatArray
+    squares: FloatArray  # (m,)
+    products: FloatArray  # (B, w, w)
 
 
 def expert_blocks(layout: Layout) -> IntArray:
@@ -77,7 +72,6 @@ class Information:
 
     @classmethod
     def restored(cls, blocks: IntArray, state: Mapping[str, Any]) -> Self:
-        """Restore an estimate from its ``state_dict``."""
         information = cls(blocks, Learnt(*state["guess"]), state["count"])
         information.squares, information.products = state["squares"], state["products"]
         return information
@@ -91,7 +85,7 @@ class Information:
 
     @property
     def estimate(self) -> Learnt:
-        """Weighted mean: the guess counts as five gradients, of a block as its width plus five."""
+        """Weighted mean: the guess counts as 5 gradients, or 5 plus its width for a block."""
         wide = GUESS_COUNT + self.blocks.shape[1]
         return Learnt(
             (self.squares + GUESS_COUNT * self.guess.squares) / (self.count + GUESS_COUNT),
@@ -103,14 +97,7 @@ class Whitening:
     """A linear change of coordinates, x = A u with A A' the inverse of a precision.
 
     With the Cholesky factor P = L L' of a block, A = L'^-1: x = L'^-1 u, u = L' x, and a gradient
-    in u is A' = L^-1 times that in x.
-
-    Parameters
-    ----------
-    learnt : Learnt
-    blocks : array of int, shape (B, w)
-    curvature : array, shape (m,)
-        Additional precision.
+    in u is A' = L^-1 times that in x. ``curvature`` (m,) is an additional precision.
     """
 
     def __init__(self, learnt: Learnt, blocks: IntArray, curvature: FloatArray) -> None:

@@ -20,7 +20,7 @@ from bayestree.inference.improper import check_soft, coefficient_balance, warn_o
 from bayestree.inference.jumps import Jumps
 from bayestree.inference.metric import Information, Learnt, expert_blocks
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.potential import NumpyDensity, TorchDensity, density_of
+from bayestree.inference.potential import NumpyDensity, TorchDensity, TreeDensity, density_of
 from bayestree.inference.settings import Stage, as_function
 from bayestree.inference.training import check_topology
 from bayestree.models.soft_tree import SoftTree
@@ -48,7 +48,7 @@ class Chains:
     ] = 0.9
     n_jobs: Annotated[
         int | None,
-        Inference("Processes that run the chains of NUTS, as in joblib; results are the same."),
+        Inference("Processes for the chains of NUTS, as in joblib; results do not depend on them."),
     ] = None
 
 
@@ -257,7 +257,7 @@ def _segments(total: int) -> list[int]:
 
 
 def _starts(
-    density: NumpyDensity | TorchDensity, init: Posterior, n_chains: int, rng: np.random.Generator
+    density: TreeDensity, init: Posterior, n_chains: int, rng: np.random.Generator
 ) -> list[Chain]:
     """Chains at draws of a posterior, or near a point estimate."""
     draws = [
@@ -289,9 +289,7 @@ def _advance(model: SoftTree, data: Data, chain: Chain, settings: Nuts, length: 
     return chain
 
 
-def _transition(
-    density: NumpyDensity | TorchDensity, jumps: Jumps | None, chain: Chain, settings: Nuts
-) -> None:
+def _transition(density: TreeDensity, jumps: Jumps | None, chain: Chain, settings: Nuts) -> None:
     warm = chain.done < settings.n_warmup
     given = Given(density, chain.position, chain.information)
     place = given.place()
@@ -329,9 +327,7 @@ def _transition(
         chain.refreshed.append(accepted / max(settings.n_refreshes, 1))
 
 
-def _adapt(
-    density: NumpyDensity | TorchDensity, chain: Chain, vector: FloatArray, settings: Nuts
-) -> None:
+def _adapt(density: TreeDensity, chain: Chain, vector: FloatArray, settings: Nuts) -> None:
     """Estimate the mass matrix in windows, and restart the tuning of the step size after each."""
     windows = settings.windows
     if not windows or not int(OPENING * settings.n_warmup) < chain.done <= windows[-1]:
@@ -344,9 +340,7 @@ def _adapt(
         chain.step = None
 
 
-def _posterior(
-    density: NumpyDensity | TorchDensity, data: Data, chains: list[Chain], settings: Nuts
-) -> Posterior:
+def _posterior(density: TreeDensity, data: Data, chains: list[Chain], settings: Nuts) -> Posterior:
     model = density.model
     vectors = np.array([chain.vectors for chain in chains])
     stats = _stats(density, data, chains, vectors)
@@ -375,9 +369,7 @@ def _posterior(
     return replace(found, point=point, stats={**found.stats, **balance})
 
 
-def _stats(
-    density: NumpyDensity | TorchDensity, data: Data, chains: list[Chain], vectors: FloatArray
-) -> Arrays:
+def _stats(density: TreeDensity, data: Data, chains: list[Chain], vectors: FloatArray) -> Arrays:
     stats: dict[str, Any] = {
         name: np.array([[getattr(move, name) for move in chain.moves] for chain in chains])
         for name in Move._fields

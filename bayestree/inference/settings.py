@@ -116,12 +116,15 @@ class Minibatches:
 
     epochs: Annotated[
         Count | None,
-        Inference("Passes over the rows; by default 60, but at least 1,000, at most 10,000 steps."),
+        Inference(
+            "Passes over the rows in the refinement; by default 60, but at least 1,000 and at most "
+            "10,000 steps."
+        ),
     ] = None
     batch_size: Annotated[Count, Inference("Rows in a step of Adam.")] = 500
     learning_rate: Annotated[
         Positive,
-        Inference("Maximum learning rate of Adam, relative to each node's rms coefficient."),
+        Inference("Maximum learning rate of the refinement, relative to a node's rms coefficient."),
     ] = 0.03
 
 
