@@ -8,7 +8,7 @@ import numpy as np
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.inference.hamiltonian import Place
-from bayestree.inference.metric import Learnt, Whitening, expert_blocks
+from bayestree.inference.metric import Precision, Whitening, expert_blocks
 from bayestree.inference.potential import TreeDensity
 
 
@@ -19,7 +19,7 @@ class Given:
     ``information`` is that of the data on the others.
     """
 
-    def __init__(self, density: TreeDensity, vector: FloatArray, information: Learnt) -> None:
+    def __init__(self, density: TreeDensity, vector: FloatArray, information: Precision) -> None:
         self.density, self.start = density, vector
         layout, prior = density.layout, density.model.priors.hyperplane
         self.moving = layout.n_moving

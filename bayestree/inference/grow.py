@@ -107,10 +107,10 @@ class Growth(Stage):
                 model.split, model.leaf, model.priors.hyperplane, min_leaf=limits.min_leaf, **stumps
             )
             settings |= stumps
-        climb = _by_level if self.order == "level" else _best_first
+        expand = _by_level if self.order == "level" else _best_first
         with seeded(draw_seed(random_state)):
             tree = GrowingTree(model, data.held())
-            climb(tree, splitter, limits, progress=progress)
+            expand(tree, splitter, limits, progress=progress)
         kept = tree.cut(limits.max_leaves)
         reason = "" if kept else why_not_grown(tree.data, limits, tree.refused)
         if prune is not None and kept:
@@ -151,18 +151,17 @@ def _best_first(
 ) -> None:
     """Split the node of largest gain until there are ``max_leaves``; each is fitted once."""
     most = len(tree.data.X) if limits.max_leaves is None else limits.max_leaves
-    waiting = _Waiting(tree.data.X.device)
-    fresh = [0]
-    parts = {"tree": tree, "waiting": waiting, "fresh": fresh} | _state_of(splitter)
+    waiting, leaves = _Waiting(tree.data.X.device), [0]
+    parts = {"tree": tree, "waiting": waiting, "fresh": leaves} | _state_of(splitter)
     track = Track(range(1, most), "grow", show=progress, parts=parts)
     for n_leaves in track:
-        for i, split in _fitted(tree, splitter, fresh, limits).items():
+        for i, split in _fitted(tree, splitter, leaves, limits).items():
             waiting.push(i, split)
         if not waiting.order:
             track.finish()
             break
         i, split = waiting.pop()
-        fresh[:] = tree.branch(i, split)
+        leaves[:] = tree.branch(i, split)
         track.note(counted(n_leaves + 1, "leaf"))
 
 

@@ -103,7 +103,8 @@ def transition(
     return span.chosen, move
 
 
-class _Walk(NamedTuple):
+@dataclass
+class _Walk:
     """Builds a trajectory by doubling; ``joint`` is that of its origin."""
 
     density: Density

@@ -15,10 +15,10 @@ from bayestree.inference.posterior import Posterior
 from bayestree.models.soft_tree import SoftTree
 
 ROWS = 20_000  # maximum number of rows on which a balance is measured
-#: Number of draws: of a guide, which are fresh for every row, and at most of a posterior.
+#: Number of draws from a guide, independent for every row; maximum number from a posterior.
 GUIDE_DRAWS, DRAWS = 32, 200
-LOOSE = -0.75  # balance above which coefficients are not identified; it is -1 at a mode
-ERRORS = 2.0  # standard errors by which a balance must exceed it
+LOOSE = -0.75  # balance above which coefficients are not determined; it is -1 at a mode
+ERRORS = 2.0  # number of standard errors by which a balance must exceed it
 
 
 def check_differentiable(model: SoftTree) -> None:
@@ -74,7 +74,7 @@ def coefficient_balance(
 
 
 def warn_of_loose(posterior: Posterior) -> None:
-    """Warn of nodes whose coefficients the rows do not identify."""
+    """Warn of nodes whose coefficients the rows do not determine."""
     if "coefficient_balance" not in posterior.stats:
         return
     balance, error = (posterior.stats[f"coefficient_balance{of}"] for of in ("", "_error"))

@@ -2,8 +2,8 @@
 
 Each is a Metropolis proposal on the unconstrained vector that leaves the posterior invariant.
 Low density separates useful facets: gradients seldom carry an expert from one to another, but a
-fresh draw from the prior sometimes does. A half-space, and its complement with the branches
-swapped, describe the same split: two modes of nearly equal mass.
+draw from the prior sometimes does. A half-space, and its complement with the branches swapped,
+describe the same split: two modes of nearly equal mass.
 """
 
 import math
@@ -43,7 +43,7 @@ class Jumps:
     def refresh(
         self, vector: FloatArray, now: float, rng: np.random.Generator
     ) -> tuple[FloatArray, float]:
-        """Propose a fresh draw from the prior for one expert.
+        """Propose a draw from the prior for one expert.
 
         The acceptance ratio is that of the likelihoods: log joints minus log priors.
         """

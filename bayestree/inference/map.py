@@ -68,12 +68,12 @@ class Map(Minibatches, Stage):
         random_state: RandomState = None,
         progress: bool = False,
     ) -> Posterior:
-        """Climb the log joint density from a grown tree, all nodes and leaves together.
+        """Maximise the log joint density over all splits and leaves together.
 
-        Weights are optimised on the log scale, where the gamma prior's density is bounded. Leaves
-        take their conjugate estimate from the soft memberships, kept up to date over the
-        minibatches. The shrinkages b of ``InverseGammaScale`` are kept at their prior mean, as in
-        eq. 15: their joint mode with the hyperplanes is a pole at zero.
+        Weights are optimised on the log scale, where the density of the gamma prior is bounded.
+        Leaves are conjugate estimates from the soft memberships, updated with each minibatch. The
+        shrinkages b of ``InverseGammaScale`` are fixed at their prior mean, as in eq. 15: their
+        joint mode with the hyperplanes is a pole at zero.
 
         Parameters
         ----------

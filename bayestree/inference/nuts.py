@@ -18,7 +18,7 @@ from bayestree.inference.given import Given, gradient_of_data
 from bayestree.inference.hamiltonian import Move, StepSize, first_step_size, transition
 from bayestree.inference.improper import check_soft, coefficient_balance, warn_of_loose
 from bayestree.inference.jumps import Jumps
-from bayestree.inference.metric import Information, Learnt, expert_blocks
+from bayestree.inference.metric import Information, Precision, expert_blocks
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.potential import NumpyDensity, TorchDensity, TreeDensity, density_of
 from bayestree.inference.settings import Stage, as_function
@@ -196,7 +196,7 @@ class Chain:
     """The state and records of a chain: everything needed to resume it."""
 
     position: FloatArray
-    information: Learnt
+    information: Precision
     rng: np.random.Generator
     done: int = 0
     step: StepSize | None = None
@@ -223,7 +223,7 @@ class Chain:
 
     def load_state_dict(self, state: Mapping[str, Any], blocks: IntArray) -> None:
         """Restore a state; ``blocks`` are those of the density."""
-        self.position, self.information = state["position"], Learnt(*state["information"])
+        self.position, self.information = state["position"], Precision(*state["information"])
         self.rng.bit_generator.state = state["rng"]
         self.done = state["done"]
         self.step = None if state["step"] is None else StepSize(*state["step"])

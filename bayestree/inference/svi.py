@@ -41,7 +41,7 @@ from bayestree.inference.training import (
 from bayestree.models.soft_tree import SoftTree
 
 FINAL_RATE = 0.01
-POINT_GUIDES = ("AutoDelta", "AutoLaplaceApproximation")  # point masses during the fit
+POINT_GUIDES = ("AutoDelta", "AutoLaplaceApproximation")  # point masses while they are fitted
 ELBO_DRAWS = 16
 ELBO_ROWS = 100_000  # draws x rows of a final ELBO, with at least 4 draws
 POLISH_DRAWS = 64  # draws used to compare the fits before and after polishing

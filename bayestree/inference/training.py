@@ -94,7 +94,7 @@ class RunningSums:
 
     @torch.no_grad()
     def update(self, member: Tensor, batch: Data, share: float) -> None:
-        """Add a batch with memberships (n, L) that holds a ``share`` of all rows.
+        """Add a batch with memberships (n, L) that contains a ``share`` of all rows.
 
         The share refers to the number of rows: a share of the weight would downweight a batch
         with a heavy row, and that row with it.
