@@ -1,4 +1,4 @@
-"""Attributes of a posterior: inference method, settings, versions and a card of the model."""
+"""Attributes of a posterior: inference method, settings, versions and the model."""
 
 import json
 import platform
@@ -14,7 +14,7 @@ PACKAGES = ("arviz", "numpy", "pyro-ppl", "torch", "xarray")
 
 
 def attributes_of(posterior: Draws) -> dict[str, Any]:
-    """Provenance of the draws, as strings and numbers that netCDF can hold."""
+    """Provenance of the draws, as strings and numbers that netCDF can store."""
     model = posterior.model
     versions = {"python": platform.python_version(), "bayestree": __version__}
     versions |= {name: version(name) for name in PACKAGES}

@@ -18,8 +18,7 @@ from bayestree.models.soft_tree import SoftTree
 def log_likelihood(model: SoftTree, draws: Iterable[Sites], data: Data) -> FloatArray:
     """Weighted log-likelihood of each row under each draw, shape (draws, n).
 
-    Rows are processed in parts, so that only the result is held in memory. Raises ValueError if
-    leaves are plug-in, because their objective is not a sum over rows.
+    Raises ValueError for plug-in leaves, whose objective is not a sum over rows.
     """
     found = []
     for sites in draws:
@@ -43,11 +42,9 @@ def log_joint(model: SoftTree, sites: Sites, data: Data) -> float:
 def sample_y(
     model: SoftTree, draws: Iterable[Sites], X: FloatArray, random_state: RandomState
 ) -> IntArray | FloatArray:
-    """Draw y once for each row and each draw of the parameters, shape (draws, n).
+    """Draw y for each row and each draw of the parameters, shape (draws, n), in the model's units.
 
-    Class numbers or real values, on the scale of the model. Rows are processed in parts, so that
-    only the result is held in memory. Raises ValueError if leaves are plug-in, because there is
-    no distribution of y.
+    Raises ValueError for plug-in leaves, which have no distribution of y.
     """
     model.likelihood.check_mixture("Drawing y")
     found = []

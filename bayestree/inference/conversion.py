@@ -60,17 +60,13 @@ class Conversion:
 
     @property
     def n_features(self) -> int:
-        """Number of features."""
         return int(self.posterior.draws["hyperplane"].shape[-1])
-
-    # Groups.
 
     def prior_predictive(self) -> xr.Dataset:
         """A draw of y for each row and draw of the prior."""
         draws = self.prior_draws
         each = (
-            {name: torch.as_tensor(value[0, i]) for name, value in draws.items()}
-            for i in range(self.n_prior)
+            {n: torch.as_tensor(v[0, i]) for n, v in draws.items()} for i in range(self.n_prior)
         )
         return self.predictive(draws, each)
 
@@ -96,7 +92,7 @@ class Conversion:
         return self.labels.dataset({"obs": ("row", self._in_units(self._rows.y.numpy(force=True)))})
 
     def constant_data(self) -> xr.Dataset:
-        """Topology, units of the features and, with rows, X in the units of the data."""
+        """Topology and units of the features; with rows, also X in the units of the data."""
         units = self._units
         variables: dict[str, Any] = {
             "children": (("node", "side"), self.posterior.model.topology.children),
@@ -112,9 +108,8 @@ class Conversion:
     def sample_stats(self) -> xr.Dataset:
         """Recorded quantities, and ``lp``, the log joint density of each draw.
 
-        ArviZ's ``plot_parallel`` and ``plot_energy`` need ``diverging`` and ``energy``.
-        Independent draws from a guide have no trajectories, hence none that diverge, and no
-        momentum, hence energy -``lp``.
+        ArviZ's ``plot_parallel`` and ``plot_energy`` need ``diverging`` and ``energy``. Independent
+        draws from a guide have no diverging trajectories, and without momentum energy is -``lp``.
         """
         posterior = self.posterior
         stats = dict(posterior.stats)
@@ -132,8 +127,6 @@ class Conversion:
             stats["energy"] = -np.asarray(stats["lp"])
         return self.stats(stats)
 
-    # Parts.
-
     @cached_property
     def prior_draws(self) -> dict[str, NDArray[Any]]:
         """One chain of draws by site."""
@@ -142,7 +135,7 @@ class Conversion:
 
     @cached_property
     def _missing_sites(self) -> list[str]:
-        """Sites that the density needs and the draws lack."""
+        """Sites that the density needs but the draws lack."""
         return sorted(site_names(self.model, self.n_features) - set(self.posterior.draws))
 
     @property
@@ -157,7 +150,7 @@ class Conversion:
 
     @cached_property
     def _used(self) -> Tensor:
-        """Columns that the densities of the draws include, shape (d,)."""
+        """Whether the densities of the draws include each column, shape (d,)."""
         used = torch.as_tensor(self._units.scale < UNUSED)
         # the spatial prior is defined on whole images
         return used | self.model.priors.hyperplane.couples_features
@@ -174,9 +167,7 @@ class Conversion:
             }
 
     def _in_units(self, y: NDArray[Any]) -> NDArray[Any]:
-        if not np.issubdtype(y.dtype, np.floating):
-            return y
-        return y * self._units.y_scale + self._units.y_center
+        return self._units.decode(y) if np.issubdtype(y.dtype, np.floating) else y
 
     def _by_draw(self, values: Sequence[float]) -> NDArray[np.float64]:
         return np.reshape(values, (self.posterior.n_chains, self.posterior.n_draws))

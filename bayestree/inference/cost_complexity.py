@@ -9,23 +9,11 @@ from bayestree.models.criteria import Criterion
 def cost_complexity(
     tree: GrowingTree, kept: set[int], alpha: float, criterion: Criterion
 ) -> set[int]:
-    """The smallest subtree that minimises impurity + alpha times the number of leaves.
+    """Split nodes of the smallest subtree that minimises impurity + alpha x number of leaves.
 
-    Parameters
-    ----------
-    tree : GrowingTree
-    kept : set of int
-        Nodes that are split.
-    alpha : float
-        Cost of a leaf, relative to the impurity averaged over the rows: as ``ccp_alpha`` in
-        scikit-learn, except that entropies are in nats.
-    criterion : Criterion
-        Minus the total impurity of a set of rows.
-
-    Returns
-    -------
-    set of int
-        Nodes that remain split.
+    ``kept`` are the nodes that are split, ``alpha`` the cost of a leaf relative to the mean
+    impurity of the rows (scikit-learn's ``ccp_alpha``, but entropies are in nats), and
+    ``criterion`` is minus the total impurity of a set of rows.
     """
     total = float(tree.data.weights.sum())
     cost: dict[int, float] = {}

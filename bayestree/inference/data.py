@@ -18,8 +18,8 @@ BLOCK = 2**16  # bytes of mapped rows that are read together
 class Data(NamedTuple):
     """Rows to fit: X (n, d), y (n,) as class numbers or real values, weights (n,).
 
-    X may be mapped to a file (see ``bayestree.inference.scratch``); minibatches and parts are then
-    read from there, and X is never in memory as a whole.
+    X may be mapped to a file; minibatches and parts are then read from it, and X is never in
+    memory as a whole.
     """
 
     X: Tensor
@@ -36,14 +36,13 @@ class Data(NamedTuple):
         dtype: torch.dtype = torch.float64,
         device: str | torch.device = "cpu",
     ) -> "Data":
-        """Create rows from arrays or tensors; integer y are class numbers."""
+        """Create rows from arrays or tensors; integers in y are class numbers, weights are 1."""
         rows = torch.as_tensor(X, dtype=dtype, device=device)
         target = torch.as_tensor(y, device=device)
         target = target.to(dtype if target.is_floating_point() else torch.long)
-        if weights is None:
-            weight = rows.new_ones(len(rows))
-        else:
-            weight = torch.as_tensor(weights, dtype=dtype, device=device)
+        weight = torch.as_tensor(
+            np.ones(len(rows)) if weights is None else weights, dtype=dtype, device=device
+        )
         if not len(rows) == len(target) == len(weight):
             raise ValueError(
                 f"X, y and weights must have the same number of rows, got {len(rows)}, "
@@ -57,12 +56,12 @@ class Data(NamedTuple):
         return self._replace(X=torch.cat((self.X, ones), dim=1))
 
     def to(self, like: Tensor) -> "Data":
-        """The rows on the dtype and device of a tensor; class numbers stay integers."""
+        """Convert to the dtype and device of a tensor; class numbers stay integers."""
         y = self.y.to(like if self.y.is_floating_point() else like.device)
         return Data(self.X.to(like), y, self.weights.to(like))
 
     def take(self, rows: Tensor) -> "Data":
-        """Select rows."""
+        """Select rows, in memory."""
         return Data(self.X[rows], self.y[rows], self.weights[rows])
 
     @property
@@ -71,7 +70,7 @@ class Data(NamedTuple):
         return scratch.is_mapped(self.X)
 
     def subset(self, rows: Tensor) -> "Data":
-        """Select rows, mapped if these are."""
+        """Select rows; the result is mapped if ``self`` is."""
         if not self.mapped:
             return self.take(rows)
         X = scratch.mapped_tensor((len(rows), self.X.shape[1]), self.X.dtype)
@@ -94,21 +93,16 @@ class Data(NamedTuple):
     def parts(
         self, size: int = PART, *, ones: bool = False, whole: bool = False
     ) -> Iterator["Data"]:
-        """All rows in order, ``size`` at a time.
-
-        With ``ones`` each part has the column of :meth:`with_ones`; with ``whole`` all rows are
-        one part.
-        """
+        """Rows in order, ``size`` at a time or as a ``whole``; for ``ones`` see ``with_ones``."""
         size = len(self.X) if whole else size
         for start in range(0, len(self.X), size):
             part = Data(*(column[start : start + size] for column in self))
             yield part.with_ones() if ones else part
 
     def batches(self, size: int, *, ones: bool = False) -> Iterator["Data"]:
-        """One epoch of shuffled minibatches of nearly equal size.
+        """One epoch of shuffled minibatches of nearly equal size; for ``ones`` see ``with_ones``.
 
-        Mapped rows are read in random blocks, several of which are shuffled together. With
-        ``ones`` each minibatch has the column of :meth:`with_ones`.
+        Mapped rows are read in random blocks, several of which are shuffled together.
         """
         n = len(self.X)
         if size >= n:
@@ -124,7 +118,6 @@ class Data(NamedTuple):
             yield batch.with_ones() if ones else batch
 
     def _shuffled(self, size: int) -> Iterator["Data"]:
-        """Minibatches of mapped rows."""
         n, width = self.X.shape
         block = max(1, BLOCK // (width * self.X.element_size()))
         load = max(1, scratch.HELD // 8 // (width * block))  # blocks at a time

@@ -22,12 +22,11 @@ class Draws:
     Parameters
     ----------
     model : SoftTree
-        Model of the draws, with the topology that was found.
+        Model of the draws, with the final topology.
     draws : mapping of arrays, each of shape (chain, draw, ...)
         Draws by site name (see ``bayestree.models.sites``).
     point : mapping of arrays
-        One value of each site, from which the deterministic tree is built: the MAP estimate or
-        the posterior mean.
+        The MAP estimate or posterior mean of each site, which gives the deterministic tree.
     inference : str
         Name of the inference method.
     stats : mapping of arrays
@@ -56,7 +55,6 @@ class Draws:
 
     @property
     def n_chains(self) -> int:
-        """Number of chains."""
         return int(next(iter(self.draws.values())).shape[0])
 
     @property

@@ -2,11 +2,8 @@
 
 Each epoch fixes the posterior h over leaves (eq. 10) at its initial parameters. The splits
 maximise Q (eq. 14) on minibatches with Adam; the leaves are estimated from the same h (eq. 13).
-h is computed batch by batch from the initial parameters, which is equivalent to an E-step on all
-rows without an array of rows x leaves.
-
-Splits are accessed through ``parameters`` (the sites that gradients move), ``log_odds(sites, X)``
-and ``log_priors`` only, so that their sites may be hyperplanes or networks.
+Computing h batch by batch is equivalent to an E-step on all rows, without an array of rows x
+leaves. Splits are accessed only through methods that hyperplanes and networks share.
 """
 
 from collections.abc import Callable, Iterator
@@ -44,15 +41,10 @@ class Em(Stage):
     passes: Annotated[Count, Inference("Passes of the minibatches over the rows in an M-step.")] = 1
     keep_zeros: Annotated[
         bool,
-        Inference(
-            "Coefficients that are 0 in the start stay 0, so that every split keeps to "
-            "its features."
-        ),
+        Inference("Coefficients that are initially 0 stay 0, so that splits keep their features."),
     ] = False
 
-    @property
-    def in_chunks(self) -> bool:
-        return True
+    in_chunks = True
 
     def fit(
         self,
@@ -64,45 +56,37 @@ class Em(Stage):
         random_state: RandomState = None,
         progress: bool = False,
     ) -> Posterior:
-        """Climb the log-likelihood (plus log prior) of all splits and leaves together.
+        """Maximise the log-likelihood (plus log prior) over all splits and leaves together.
 
         Parameters
         ----------
-        model : SoftTree
-            Its topology must be that of ``init``, its likelihood ``"mixture"``.
-        data : Data
-            n rows; the weights count.
-        init : Posterior
-            Where to start: from ``grow``, or any other with the same sites.
         callback : callable, optional
-            Called after each epoch with its number, from 1, and the present tree.
-        random_state : int, RandomState or Generator, optional
-        progress : bool
-            Show a progress bar.
+            Called after each epoch with its number, from 1, and the current tree.
         {parameters}
 
         Returns
         -------
         Posterior
-            One draw, of the last epoch's steepness. ``stats["log_likelihood"]`` holds that of
-            each E-step: of the parameters before the epoch, at the epoch's steepness.
+            One draw, with the steepness of the last epoch. ``stats["log_likelihood"]`` holds that
+            of each E-step: of the parameters before the epoch, at its steepness.
 
         Raises
         ------
         ValueError
-            For invalid settings, an ``init`` of another topology, another likelihood, or a prior
-            without a gradient.
+            For invalid settings, an ``init`` of another topology, a likelihood other than
+            ``"mixture"``, or a prior without a gradient.
         """
         self.check(model)
-        _check(model, init)
-        settings = vars(self).copy()
+        check_topology(model, init)
+        model.likelihood.check_mixture("em")
+        check_differentiable(model)
         climb = Climb(model, init, data, self.learning_rate, keep_zeros=self.keep_zeros)
         trace: list[float] = []
 
         def found(gamma: float) -> Posterior:
-            recorded = {"stats": {"log_likelihood": np.array(trace)}, "settings": settings}
-            final = model.with_(steepness=gamma)
-            return Posterior.from_point(final, climb.sites(), "em", **recorded)
+            stats = {"log_likelihood": np.array(trace)}
+            final, settings = model.with_(steepness=gamma), vars(self).copy()
+            return Posterior.from_point(final, climb.sites(), "em", stats=stats, settings=settings)
 
         parts = {"climb": climb, "optimiser": climb.optimiser, "trace": trace}
         track = Track(range(self.epochs), "em", show=progress, parts=parts)
@@ -131,8 +115,7 @@ class Climb:
         *,
         keep_zeros: bool = False,
     ) -> None:
-        self.model = model
-        self.data = data
+        self.model, self.data = model, data
         start = init.point_sites(data.X)
         names = model.split.parameters(start)
         self.splits = {name: start.pop(name).clone() for name in names}
@@ -145,11 +128,9 @@ class Climb:
         self.total = float(data.weights.sum())
 
     def state_dict(self) -> dict[str, Any]:
-        """Splits and leaves; the state of Adam is stored separately."""
         return {"splits": self.splits, "leaves": self.leaves}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore splits and leaves."""
         with torch.no_grad():
             for name, value in self.splits.items():
                 value.copy_(state["splits"][name])
@@ -207,13 +188,6 @@ class Climb:
         return value, member.mass[len(before) :] @ statistics
 
     def _log_prior(self) -> Tensor:
-        """Log-density of the splits' parameters."""
         sites = self.fixed | self.splits
         first, *others = self.model.split.log_priors(self.model.priors, sites).values()
         return sum(others, start=first)
-
-
-def _check(model: SoftTree, init: Posterior) -> None:
-    check_topology(model, init)
-    model.likelihood.check_mixture("em")
-    check_differentiable(model)

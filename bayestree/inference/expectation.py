@@ -27,21 +27,11 @@ class Level(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """Posterior over the paths of rows given x and y.
+    """Posterior over the paths of rows given x and y."""
 
-    Attributes
-    ----------
-    log_likelihood : Tensor, shape (n,)
-        log p(y_n | x_n).
-    right : Tensor, shape (V, n)
-        Probability of having gone right at each node, given that the row passed it.
-    mass : Tensor, shape (V + L, n)
-        Probability of having passed each node, then each leaf (h of eq. 10).
-    """
-
-    log_likelihood: Tensor
-    right: Tensor
-    mass: Tensor
+    log_likelihood: Tensor  # log p(y_n | x_n), (n,)
+    right: Tensor  # P(went right at a node | the row passed it, y_n), (V, n)
+    mass: Tensor  # P(passed a node), then P(reached a leaf), h of eq. 10, (V + L, n)
 
 
 @lru_cache(maxsize=32)
@@ -70,11 +60,7 @@ def right_given_y(odds: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Te
 
 @torch.no_grad()
 def expectation(odds: Tensor, log_density: Tensor, topology: Topology) -> Membership:
-    """Posterior over the paths of rows.
-
-    ``odds`` (V, n) are the log-odds of going right, steepness included; ``log_density`` (L, n)
-    is log p(y_n | leaf).
-    """
+    """Posterior over the paths, from log-odds of going right (V, n) and log p(y | leaf) (L, n)."""
     plan = levels(topology, odds.device)
     value = torch.cat((torch.empty_like(odds), log_density))
     right = torch.empty_like(odds)

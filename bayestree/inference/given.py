@@ -8,27 +8,18 @@ import numpy as np
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.inference.hamiltonian import Place
-from bayestree.inference.metric import Learnt, Whitening, expert_blocks
-from bayestree.inference.potential import NumpyDensity, TorchDensity
+from bayestree.inference.metric import Precision, Whitening, expert_blocks
+from bayestree.inference.potential import TreeDensity
 
 
 class Given:
-    """The log-density of the coordinates that move, given those that do not.
+    """The log-density of the coordinates that move, given those that do not, in a whitened space.
 
-    Its coordinates have about the same scale under the data and the present shrinkages.
-
-    Parameters
-    ----------
-    density : NumpyDensity or TorchDensity
-    vector : array, shape (D,)
-        Start; its last coordinates, from ``layout.n_moving`` on, are fixed.
-    information : Learnt
-        Information of the data on the coordinates that move.
+    ``vector`` (D,) is the start, whose coordinates from ``layout.n_moving`` on are fixed;
+    ``information`` is that of the data on the others.
     """
 
-    def __init__(
-        self, density: NumpyDensity | TorchDensity, vector: FloatArray, information: Learnt
-    ) -> None:
+    def __init__(self, density: TreeDensity, vector: FloatArray, information: Precision) -> None:
         self.density, self.start = density, vector
         layout, prior = density.layout, density.model.priors.hyperplane
         self.moving = layout.n_moving
@@ -40,7 +31,7 @@ class Given:
 
     @property
     def unit(self) -> FloatArray:
-        """The mass of every coordinate."""
+        """The mass of every coordinate, 1."""
         return np.ones(self.moving)
 
     def vector(self, white: FloatArray) -> FloatArray:
@@ -48,7 +39,6 @@ class Given:
         return np.append(self.whitening.position(white), self.start[self.moving :])
 
     def value_and_gradient(self, white: FloatArray) -> tuple[float, FloatArray]:
-        """Log-density and gradient at white coordinates."""
         value, gradient = self.density.value_and_gradient(self.vector(white))
         return value, self.whitening.gradient(gradient[: self.moving])
 
@@ -58,11 +48,11 @@ class Given:
         return Place(white, *self.value_and_gradient(white))
 
 
-def gradient_of_data(density: NumpyDensity | TorchDensity, vector: FloatArray) -> FloatArray:
-    """Gradient along the coordinates that move, from which the metric is learnt.
+def gradient_of_data(density: TreeDensity, vector: FloatArray) -> FloatArray:
+    """Gradient along the coordinates that move, from which the metric is estimated.
 
-    The pull of a prior whose precision is known at each draw is left out; that of any other prior
-    is as fixed as the data, and learnt with them.
+    It excludes a prior whose precision is known at each draw; any other prior is as fixed as the
+    data, and estimated with them.
     """
     _, gradient = density.value_and_gradient(vector)
     layout = density.layout

@@ -1,7 +1,4 @@
-"""Greedy growth of a tree, level by level or best first (CPT, section 3.3.2).
-
-All stumps of a level are fitted in one batch: V nodes x R restarts x K experts on m rows each.
-"""
+"""Greedy growth of a tree, level by level or best first (CPT, section 3.3.2)."""
 
 import heapq
 from collections.abc import Callable
@@ -40,29 +37,21 @@ class Growth(Stage):
     order: Annotated[
         Literal["level", "best"],
         Inference(
-            "Grow level by level, and remove the splits of least gain until there are "
-            "max_leaves leaves; or always split the leaf with the largest gain, until there are "
-            "that many."
+            "Grow level by level, then remove the splits of least gain until max_leaves leaves "
+            "remain; or always split the leaf with the largest gain, up to max_leaves leaves."
         ),
     ] = "level"
     steps: Annotated[Count, Inference("Adam steps for each level.")] = 120
     n_restarts: Annotated[Count, Inference("Random starts of each stump, in the same batch.")] = 4
     rows_per_node: Annotated[
-        Count,
-        Inference("Rows drawn for a stump; drawn again during its fit where a node has more."),
+        Count, Inference("Rows drawn for a stump, and redrawn during its fit if a node has more.")
     ] = 2000
     learning_rate: Annotated[
-        Positive,
-        Inference("Learning rate, relative to the size of an initial hyperplane."),
+        Positive, Inference("Learning rate, relative to the size of an initial hyperplane.")
     ] = 0.15
 
-    @property
-    def default_steepness(self) -> float:
-        return 20.0
-
-    @property
-    def in_chunks(self) -> bool:
-        return True
+    default_steepness = 20.0
+    in_chunks = True
 
     def fit(
         self,
@@ -83,25 +72,22 @@ class Growth(Stage):
         model : SoftTree
             Specifies split, priors and leaves; its topology is replaced by the one found.
         data : Data
-            n rows; the weights count. Of mapped rows the tree is grown on as many as can be held
-            in memory, and its gains and limits refer to these.
+            n rows. If they are mapped, the tree is grown on as many as fit in memory, and its
+            gains and limits refer to these.
         limits : GrowthLimits, optional
         splitter : Splitter, optional
-            What fits the splits (see ``bayestree.inference.splitters``); by default its
-            ``StumpFitter``, with the last four settings below, which other splitters ignore.
+            What fits the splits (see ``bayestree.inference.splitters``); by default
+            ``StumpFitter`` with the last four settings below, which other splitters ignore.
         validation : Data, optional
             The tree is cut at the depth that predicts these rows best (CPT, section 4.2.1).
         prune : callable, optional
             Which of the splits to keep, given the grown tree and the numbers of its split nodes.
-        random_state : int, RandomState or Generator, optional
-        progress : bool
-            Show a progress bar.
         {parameters}
 
         Returns
         -------
         Posterior
-            One draw: splits at 1/2, and leaves from the rows that reach them.
+            One draw: splits at probability 1/2, and leaves from the rows that reach them.
 
         Raises
         ------
@@ -121,10 +107,10 @@ class Growth(Stage):
                 model.split, model.leaf, model.priors.hyperplane, min_leaf=limits.min_leaf, **stumps
             )
             settings |= stumps
-        climb = _by_level if self.order == "level" else _best_first
+        expand = _by_level if self.order == "level" else _best_first
         with seeded(draw_seed(random_state)):
             tree = GrowingTree(model, data.held())
-            climb(tree, splitter, limits, progress=progress)
+            expand(tree, splitter, limits, progress=progress)
         kept = tree.cut(limits.max_leaves)
         reason = "" if kept else why_not_grown(tree.data, limits, tree.refused)
         if prune is not None and kept:
@@ -147,7 +133,7 @@ grow = as_function(Growth, "grow")
 def _by_level(
     tree: GrowingTree, splitter: Splitter, limits: GrowthLimits, *, progress: bool
 ) -> None:
-    """Split all divisible nodes of a level, then those of the next level."""
+    """Split the nodes of a level, fitted in batches, then those of the next level."""
     frontier = [0]
     parts = {"tree": tree, "frontier": frontier} | _state_of(splitter)
     track = Track(range(limits.max_depth), "grow", show=progress, parts=parts)
@@ -165,18 +151,17 @@ def _best_first(
 ) -> None:
     """Split the node of largest gain until there are ``max_leaves``; each is fitted once."""
     most = len(tree.data.X) if limits.max_leaves is None else limits.max_leaves
-    waiting = _Waiting(tree.data.X.device)
-    fresh = [0]
-    parts = {"tree": tree, "waiting": waiting, "fresh": fresh} | _state_of(splitter)
+    waiting, leaves = _Waiting(tree.data.X.device), [0]
+    parts = {"tree": tree, "waiting": waiting, "fresh": leaves} | _state_of(splitter)
     track = Track(range(1, most), "grow", show=progress, parts=parts)
     for n_leaves in track:
-        for i, split in _fitted(tree, splitter, fresh, limits).items():
+        for i, split in _fitted(tree, splitter, leaves, limits).items():
             waiting.push(i, split)
         if not waiting.order:
             track.finish()
             break
         i, split = waiting.pop()
-        fresh[:] = tree.branch(i, split)
+        leaves[:] = tree.branch(i, split)
         track.note(counted(n_leaves + 1, "leaf"))
 
 
@@ -189,7 +174,6 @@ class _Waiting:
         self.splits: dict[int, FittedSplit] = {}
 
     def push(self, i: int, split: FittedSplit) -> None:
-        """Add the split of node ``i``."""
         self.splits[i] = split
         heapq.heappush(self.order, (-split.gain, i))
 

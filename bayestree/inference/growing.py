@@ -21,7 +21,7 @@ ALL = slice(None)
 
 @dataclass(frozen=True)
 class GrowthLimits:
-    """Conditions under which a node is not split.
+    """Limits of a tree that is grown.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class GrowthLimits:
     max_leaves : int, optional
         Maximum number of leaves; the splits of smallest gain are removed first.
     min_rows : float
-        Minimum weight of the rows of a node that is split.
+        Minimum total weight of the rows of a node that is split.
     min_leaf : int
         Minimum number of rows on each side of a split.
     min_gain : float
@@ -46,7 +46,7 @@ class GrowthLimits:
 
 @dataclass
 class GrowingNode:
-    """A node: the numbers of its rows, its depth and, if it is split, split and children."""
+    """A node: indices of its rows, its depth and, if it is split, its split and children."""
 
     rows: Tensor
     depth: int
@@ -87,14 +87,9 @@ class GrowingTree:
         return node.children
 
     def state_dict(self) -> dict[str, Any]:
-        """Splits and their nodes in the order of creation."""
         order = sorted(self.split_nodes(), key=lambda i: self.nodes[i].children)
-        splits = [split for i in order if (split := self.nodes[i].split) is not None]
-        return {
-            "nodes": order,
-            "splits": [tuple(split) for split in splits],
-            "refused": self.refused,
-        }
+        splits = [tuple(split) for i in order if (split := self.nodes[i].split) is not None]
+        return {"nodes": order, "splits": splits, "refused": self.refused}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the nodes of a tree of the same rows."""
@@ -118,7 +113,6 @@ class GrowingTree:
         return -np.inf if split is None else split.gain
 
     def split_nodes(self) -> set[int]:
-        """Numbers of all nodes that are split."""
         return {i for i, node in enumerate(self.nodes) if node.split is not None}
 
     def cut(self, max_leaves: int | None, min_gain: float = 0.0) -> set[int]:

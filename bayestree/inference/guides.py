@@ -33,7 +33,7 @@ def divergence_from_flat(
     The factors are q(log r) q(beta | log r), where log r shifts only the means of beta: the entropy
     of beta, the sum of ``log_scale`` (..., K, d + 1) + (d + 1) (1 + log 2 pi) / 2, is the same for
     every log r. ``log_weight`` is the factor of log r and its prior. The bound subtracts
-    :meth:`bayestree.models.priors.ScaleFactors.expected_log_prior`.
+    ``ScaleFactors.expected_log_prior``.
     """
     entropy = log_scale.sum(-1) + log_scale.shape[-1] * (1 + LOG_2PI) / 2
     return -entropy if log_weight is None else kl_divergence(*log_weight) - entropy
@@ -43,28 +43,11 @@ class PolytopeGuide(nn.Module):
     """Variational posterior of a soft tree: a Pyro guide with a closed form of its divergence.
 
     log_weight is log-Weibull (with the left tail of the log-gamma prior, and a closed KL to it);
-    hyperplanes and intercepts are normal. Given these, the optimal scales, shrinkages and leaves
-    are conjugate and have no parameters of their own. As a Pyro guide it belongs to the model with
+    hyperplanes and intercepts are normal, with a diagonal covariance or one that is full within
+    each expert, log-weight included. Given these, the optimal scales, shrinkages and leaves are
+    conjugate and have no parameters of their own. ``sites`` and ``leaf_sums`` (L, c), the sums of
+    the leaves' statistics, are initial values. As a Pyro guide it belongs to the model with
     ``InverseGammaScale(form="explicit")``.
-
-    Parameters
-    ----------
-    model : SoftTree
-        Model with likelihood ``mixture``, a ``GammaProcess`` without hyper-priors where weights
-        are free, and a prior on hyperplanes whose mean under normals is known
-        (``InverseGammaScale``, ``Flat``, ``Laplace``, ``Spatial``).
-    sites : mapping of Tensor
-        Initial values of ``hyperplane``, ``intercept`` and, where weights are free, ``log_weight``.
-    leaf_sums : Tensor, shape (L, c)
-        Initial sums of the leaves' statistics.
-    covariance : {"diagonal", "expert"}
-        Covariance of the normal factors: none between coefficients, or full within each expert and
-        with its log-weight. The latter costs (d + 1)^2 numbers per expert.
-
-    Raises
-    ------
-    ValueError
-        For other priors or likelihoods: name a Pyro autoguide instead.
     """
 
     leaf_sums: Tensor
@@ -108,17 +91,8 @@ class PolytopeGuide(nn.Module):
     def place(self, mean: Tensor, factor: Tensor, tilt: Tensor, log_weight: LogWeibull) -> None:
         """Set the factors of the experts; the shrinkages follow.
 
-        Parameters
-        ----------
-        mean, tilt : Tensor, shape (V, K, d + 1)
-        factor : Tensor, shape (V, K, d + 1, d + 1)
-            Lower triangular, with a positive diagonal.
-        log_weight : LogWeibull, shape (V, K)
-
-        Raises
-        ------
-        ValueError
-            For a guide without covariance within an expert.
+        ``mean`` and ``tilt`` are (V, K, d + 1); ``factor`` (V, K, d + 1, d + 1) is lower
+        triangular with a positive diagonal; ``log_weight`` is (V, K).
         """
         if not self.full or not self.model.split.weighted:
             raise ValueError("place needs covariance='expert' and a Polytope split.")
@@ -140,17 +114,15 @@ class PolytopeGuide(nn.Module):
 
     @property
     def mean(self) -> Tensor:
-        """Means of the coefficients, shape (V, K, d + 1); the intercept is the last."""
+        """Means of the coefficients, shape (V, K, d + 1), the intercept last."""
         return self.unit_mean * self.size
 
     @property
     def variance(self) -> Tensor:
-        """Variances of the coefficients, shape (V, K, d + 1)."""
         return self.moments.variance
 
     @property
     def moments(self) -> Moments:
-        """Means and covariances of the coefficients."""
         if not self.full:
             return Moments(self.mean, (2 * self.log_scale).exp())
         root = torch.cat((self.factor, self.tilt.unsqueeze(-1)), dim=-1)
@@ -170,7 +142,6 @@ class PolytopeGuide(nn.Module):
 
     @property
     def leaf_law(self) -> LeafDistribution:
-        """Factor of the leaves."""
         return self.model.leaf.posterior(self.leaf_sums)
 
     @torch.no_grad()
@@ -182,11 +153,8 @@ class PolytopeGuide(nn.Module):
 
     # The bound.
 
-    def split_kl(self) -> Tensor:
-        """KL divergence from the prior of all factors but the leaves', a scalar."""
-        return self._split_kl(self.moments)
-
     def _split_kl(self, moments: Moments) -> Tensor:
+        """KL divergence from the prior of all factors but the leaves', a scalar."""
         log_weight = None
         if self.model.split.weighted:
             law = self.model.priors.weight.law(self.model.split.n_experts, self.loc)
@@ -196,10 +164,7 @@ class PolytopeGuide(nn.Module):
 
     @torch.no_grad()
     def n_facets(self, X: Tensor) -> int:
-        """Number of experts that, at their means, send some rows of X right by themselves.
-
-        ``X`` ends with a column of ones.
-        """
+        """Number of experts that, at their means, send rows of [X, 1] right by themselves."""
         activation = self.mean.flatten(0, 1) @ X.T
         weight = torch.ones_like(activation[:, :1])
         if self.model.split.weighted:
@@ -208,20 +173,14 @@ class PolytopeGuide(nn.Module):
 
     def kl(self) -> Tensor:
         """KL divergence of the guide from the prior, a scalar."""
-        return self.split_kl() + self.leaf_law.kl()
+        return self._split_kl(self.moments) + self.leaf_law.kl()
 
-    def leaf_log_probs(self, X: Tensor, steepness: float) -> Tensor:
-        """log P(leaf | x) under one draw, with fresh coefficients for every row, shape (n, L).
-
-        ``X`` ends with a column of ones.
-        """
-        return self._leaf_log_probs(X, steepness, self.moments)
-
-    def _leaf_log_probs(self, X: Tensor, steepness: float, moments: Moments) -> Tensor:
+    def leaf_log_probs(self, X: Tensor, steepness: float, moments: Moments | None = None) -> Tensor:
+        """log P(leaf | x), shape (n, L), for fresh coefficients in every row of [X, 1]."""
         # Local reparameterisation: the pre-activations x . beta are drawn instead of beta, from
         # N(x . mean, x' Cov x). Each row's expectation is the same, and the variance over a batch
         # smaller.
-        mean, variance, _ = moments
+        mean, variance, _ = self.moments if moments is None else moments
         n_nodes, n_experts, width = mean.shape
         log_weight, standard = self._draw_log_weight()
         if self.full:
@@ -237,7 +196,7 @@ class PolytopeGuide(nn.Module):
         return routing.tree_log_probs(score, steepness, self.model.topology)
 
     def _draw_log_weight(self) -> tuple[Tensor, Tensor]:
-        """A draw of the log-weights, and its distance from their mean in standard deviations."""
+        """A draw of the log-weights, and its distance from the mean in standard deviations."""
         if not self.model.split.weighted:
             zero = torch.zeros_like(self.unit_mean[..., 0])
             return zero, zero
@@ -248,7 +207,7 @@ class PolytopeGuide(nn.Module):
     def _noise(self, like: Tensor) -> Tensor:
         """Standard normals; in training, a stretch of a tape from a random position.
 
-        Fresh draws would take a sixth of the time of a step; each stretch by itself is a sample.
+        Fresh draws would take a sixth of the time of a step, and each stretch is a valid sample.
         """
         if not self.training:
             return torch.randn_like(like)
@@ -259,12 +218,11 @@ class PolytopeGuide(nn.Module):
         return self._tape[start : start + like.numel()].view_as(like)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Length and seed of the tape, from which it can be drawn again."""
+        """Length and seed of the tape, which reproduce it."""
         length = 0 if self._tape is None else len(self._tape)
         return {"length": length, "seed": self._tape_seed}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restore the tape by drawing it again."""
         self._tape, self._tape_seed = None, state["seed"]
         if state["seed"] is not None:
             like = self.unit_mean
@@ -277,11 +235,11 @@ class PolytopeGuide(nn.Module):
         """One-draw bound on E log p(y | X), divergence of the splits, memberships (n, L).
 
         Each row's leaf indicator has its optimal factor, which moves the expectation over the
-        leaves inside the sum: log sum P(leaf | x) exp(E log p(y | leaf)). ``batch.X`` ends with a
-        column of ones.
+        leaves inside the sum: log sum P(leaf | x) exp(E log p(y | leaf)). ``batch`` has a column of
+        ones.
         """
         moments = self.moments
-        log_prob = self._leaf_log_probs(batch.X, steepness, moments)
+        log_prob = self.leaf_log_probs(batch.X, steepness, moments)
         joint = log_prob + self.leaf_law.expected_log_density(batch.y)
         value = torch.logsumexp(joint, -1) @ batch.weights
         return value, self._split_kl(moments), joint.detach().softmax(-1)
@@ -300,9 +258,8 @@ class PolytopeGuide(nn.Module):
     def size_slope(self, batch: Data, kl_weight: float = 1.0) -> Tensor:
         """Slope of the expected log-density along the log size of each node, shape (V,).
 
-        It is per coefficient, and -1 where the bound of :meth:`fit` is stationary: along the log
-        size, the entropy of each normal factor has slope 1. ``batch.X`` ends with a column of
-        ones.
+        Per coefficient, it is -1 where the bound of :meth:`fit` is stationary, since the entropy of
+        each normal factor has slope 1. ``batch`` has a column of ones.
         """
         parameters = [self.unit_mean, self.log_scale]
         value, _, _ = self.fit(batch, self.model.steepness)
@@ -367,7 +324,7 @@ class PolytopeGuide(nn.Module):
 
     @torch.no_grad()
     def point(self) -> dict[str, Tensor]:
-        """Posterior means; for the weights, of the weights themselves, not their logarithms."""
+        """Posterior means; ``log_weight`` is the logarithm of the mean weight."""
         point = {"hyperplane": self.mean[..., :-1], "intercept": self.mean[..., -1]}
         if self.model.split.weighted:
             point["log_weight"] = self.log_weight_law.mean_exp().log()
@@ -375,7 +332,7 @@ class PolytopeGuide(nn.Module):
 
 
 def _supported(model: SoftTree, sites: Sites) -> ScaleFactors:
-    """The factors of the additional sites of a model that the guide covers."""
+    """The factors of a model's additional sites; raises ValueError if the guide cannot fit it."""
     model.likelihood.check_mixture("The polytope guide")
     weight, hyperplane = model.priors.weight, model.priors.hyperplane
     scales = hyperplane.factors(sites["intercept"], sites["hyperplane"].shape[-1] + 1)

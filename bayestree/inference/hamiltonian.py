@@ -20,10 +20,9 @@ LONGEST_START = 50  # maximum number of doublings or halvings of the initial ste
 
 
 class Density(Protocol):
-    """A log-density on vectors."""
+    """A log-density on vectors, with its gradient."""
 
-    def value_and_gradient(self, vector: FloatArray) -> tuple[float, FloatArray]:
-        """Log-density and gradient."""
+    def value_and_gradient(self, vector: FloatArray) -> tuple[float, FloatArray]: ...
 
 
 class Place(NamedTuple):
@@ -64,8 +63,8 @@ class _Span(NamedTuple):
     momentum: FloatArray  # sum over the points
     accepted: float
     steps: int
-    valid: bool
-    diverges: bool
+    valid: bool = True
+    diverges: bool = False
 
 
 def transition(
@@ -77,13 +76,11 @@ def transition(
     max_depth: int,
     generator: np.random.Generator,
 ) -> tuple[Place, Move]:
-    """One transition; ``variance`` (D,) is the diagonal of the inverse mass matrix."""
+    """Take a transition; ``variance`` (D,) is the diagonal of the inverse mass matrix."""
     momentum = generator.standard_normal(len(start.position)) / np.sqrt(variance)
     origin = _point(start, momentum, variance)
     walk = _Walk(density, step_size, variance, origin.joint, generator)
-    span = _Span(
-        origin, origin, start, origin.joint, 0.0, momentum, 0.0, 0, valid=True, diverges=False
-    )
+    span = _Span(origin, origin, start, origin.joint, 0.0, momentum, accepted=0.0, steps=0)
     depth = 0
     while span.valid and depth < max_depth:
         forward = bool(generator.random() < 0.5)
@@ -106,19 +103,15 @@ def transition(
     return span.chosen, move
 
 
+@dataclass
 class _Walk:
-    """Builds a trajectory by doubling."""
+    """Builds a trajectory by doubling; ``joint`` is that of its origin."""
 
-    def __init__(
-        self,
-        density: Density,
-        step_size: float,
-        variance: FloatArray,
-        joint: float,
-        generator: np.random.Generator,
-    ) -> None:
-        self.density, self.step_size, self.variance = density, step_size, variance
-        self.joint, self.generator = joint, generator
+    density: Density
+    step_size: float
+    variance: FloatArray
+    joint: float
+    generator: np.random.Generator
 
     def build(self, point: _Point, depth: int, sign: int) -> _Span:
         """A span of 2**depth steps beyond a point."""
@@ -140,18 +133,9 @@ class _Walk:
         gain = new.joint - self.joint
         diverges = not gain > -DIVERGENT  # including NaN
         gain = -math.inf if diverges else gain
-        return _Span(
-            new,
-            new,
-            place,
-            new.joint,
-            gain,
-            new.momentum,
-            math.exp(min(gain, 0.0)),
-            1,
-            valid=not diverges,
-            diverges=diverges,
-        )
+        accepted = math.exp(min(gain, 0.0))
+        parts = (new, new, place, new.joint, gain, new.momentum, accepted)
+        return _Span(*parts, steps=1, valid=not diverges, diverges=diverges)
 
     def join(self, near: _Span, far: _Span, *, biased: bool) -> _Span:
         """Merge two adjacent spans and sample one of their states.
@@ -164,15 +148,13 @@ class _Walk:
         # States of a span with a U-turn or a divergence are not sampled.
         moves = far.valid and math.log(1 - self.generator.random()) < log_chance
         momentum = near.momentum + far.momentum
-        return _Span(
-            near.first,
-            far.last,
-            far.chosen if moves else near.chosen,
-            far.chosen_joint if moves else near.chosen_joint,
-            float(total),
-            momentum,
-            near.accepted + far.accepted,
-            near.steps + far.steps,
+        return (far if moves else near)._replace(
+            first=near.first,
+            last=far.last,
+            log_weight=float(total),
+            momentum=momentum,
+            accepted=near.accepted + far.accepted,
+            steps=near.steps + far.steps,
             valid=far.valid and _no_u_turn(near, far, momentum),
             diverges=near.diverges or far.diverges,
         )
@@ -240,21 +222,17 @@ class StepSize:
 
     @classmethod
     def of(cls, start: float, target: float) -> "StepSize":
-        """From an initial step size."""
         return cls(target, math.log(10 * start), math.log(start))
 
     @property
     def during(self) -> float:
-        """Step size during adaptation."""
         return math.exp(self.log_step)
 
     @property
     def after(self) -> float:
-        """Step size after adaptation."""
         return math.exp(self.log_mean if self.count else self.log_step)
 
     def update(self, acceptance: float) -> None:
-        """Adapt to the acceptance rate of a transition."""
         self.count += 1
         share = 1 / (self.count + 10)
         self.error += share * (self.target - acceptance - self.error)

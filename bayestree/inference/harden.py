@@ -25,21 +25,11 @@ LOG2 = math.log(2.0)
 
 
 class Hardened(NamedTuple):
-    """The deterministic form of a soft tree.
-
-    Attributes
-    ----------
-    posterior : Posterior
-        One draw, with the topology of the deterministic tree.
-    sources : array of int, shape (V,)
-        Node of the soft tree from which each node comes.
-    levels : array, shape (V,)
-        Score of that node at which it splits: log 2 unless ``extend`` chose another.
-    """
+    """The deterministic form of a soft tree: one draw, with the topology of its V nodes."""
 
     posterior: Posterior
-    sources: NDArray[np.int64]
-    levels: NDArray[np.float64]
+    sources: NDArray[np.int64]  # node of the soft tree from which each node comes
+    levels: NDArray[np.float64]  # score at which it splits: log 2 unless ``extend`` chose another
 
 
 def harden(
@@ -47,8 +37,8 @@ def harden(
 ) -> Hardened:
     """Split at probability 1/2 under the point estimate; remove splits that separate no rows.
 
-    Pairs of leaves whose refined split gains less than ``limits.min_gain`` are merged, as are the
-    pairs of smallest gain while there are more leaves than ``limits.max_leaves``.
+    Pairs of leaves are merged if their split gains less than ``limits.min_gain``, and, smallest
+    gain first, while there are more than ``limits.max_leaves`` leaves.
 
     Parameters
     ----------
@@ -128,7 +118,7 @@ def _condensed(model: SoftTree, sites: Sites, data: Data) -> tuple[GrowingTree, 
 
 
 def _route(tree: GrowingTree, sites: Sites, scores: Tensor) -> dict[int, int]:
-    """Split the tree as its rows are routed; the node of the model of each split."""
+    """Split the tree as its rows are routed; the source node of each split."""
     children = tree.model.topology.children
     places = {0: 0} if len(children) else {}
     sources: dict[int, int] = {}

@@ -15,20 +15,14 @@ from bayestree.inference.posterior import Posterior
 from bayestree.models.soft_tree import SoftTree
 
 ROWS = 20_000  # maximum number of rows on which a balance is measured
-#: Number of draws: of a guide, which are fresh for every row, and at most of a posterior.
+#: Number of draws from a guide, independent for every row; maximum number from a posterior.
 GUIDE_DRAWS, DRAWS = 32, 200
-LOOSE = -0.75  # balance above which coefficients are not identified; it is -1 at a mode
-ERRORS = 2.0  # standard errors by which a balance must exceed it
+LOOSE = -0.75  # balance above which coefficients are not determined; it is -1 at a mode
+ERRORS = 2.0  # number of standard errors by which a balance must exceed it
 
 
 def check_differentiable(model: SoftTree) -> None:
-    """Refuse priors without a gradient.
-
-    Raises
-    ------
-    ValueError
-        If the prior on hyperplanes has none.
-    """
+    """Raise ValueError if the prior on hyperplanes has no gradient."""
     prior = model.priors.hyperplane
     if not prior.differentiable:
         raise ValueError(
@@ -38,13 +32,7 @@ def check_differentiable(model: SoftTree) -> None:
 
 
 def check_soft(model: SoftTree) -> None:
-    """Refuse priors without a gradient, and deterministic routing.
-
-    Raises
-    ------
-    ValueError
-        If the prior on hyperplanes has no gradient, or the steepness is infinite.
-    """
+    """Raise ValueError for priors without a gradient, and for deterministic routing."""
     check_differentiable(model)
     if not math.isfinite(model.steepness):
         raise ValueError(
@@ -56,7 +44,7 @@ def check_soft(model: SoftTree) -> None:
 def guide_balance(
     guide: PolytopeGuide, data: Data, kl_weight: float = 1.0
 ) -> dict[str, NDArray[np.float64]]:
-    """:func:`coefficient_balance` of the polytope guide, computed from its bound."""
+    """The :func:`coefficient_balance` of the polytope guide, computed from its bound."""
     prior = guide.model.priors.hyperplane
     if prior.proper or guide.model.topology.n_nodes == 0:
         return {}
@@ -68,25 +56,13 @@ def guide_balance(
 def coefficient_balance(
     posterior: Posterior, data: Data, power: float = 1.0
 ) -> dict[str, NDArray[np.float64]]:
-    """Mean slope of the log-density along the size of each node's coefficients.
+    """Mean slope of the log-density along the size of each node's coefficients, shape (V,).
 
     The slope along log c, where c multiplies all K (d + 1) coefficients of a node, divided by
-    their number. Its mean is -1 over a proper posterior (by integration by parts), and over a
-    normal guide whose bound is stationary. It is 0 where coefficients can grow without bound at no
-    loss.
-
-    Parameters
-    ----------
-    posterior : Posterior
-    data : Data
-    power : float
-        Power of the likelihood: 1 / ``kl_weight`` in a tempered posterior.
-
-    Returns
-    -------
-    dict of arrays, each of shape (V,)
-        ``coefficient_balance``, and ``coefficient_balance_error``, its standard error for
-        independent draws. Empty under proper priors, where it is not needed.
+    their number, with its standard error for independent draws; none under proper priors. The mean
+    is -1 over a proper posterior (by integration by parts), and over a normal guide whose bound is
+    stationary; it is 0 where coefficients can grow without loss. ``power`` is that of the
+    likelihood, 1 / ``kl_weight`` in a tempered posterior.
     """
     model = posterior.model_of_draws
     if model.priors.hyperplane.proper or model.topology.n_nodes == 0:
@@ -98,7 +74,7 @@ def coefficient_balance(
 
 
 def warn_of_loose(posterior: Posterior) -> None:
-    """Warn of nodes whose coefficients the rows do not identify."""
+    """Warn of nodes whose coefficients the rows do not determine."""
     if "coefficient_balance" not in posterior.stats:
         return
     balance, error = (posterior.stats[f"coefficient_balance{of}"] for of in ("", "_error"))
@@ -108,10 +84,10 @@ def warn_of_loose(posterior: Posterior) -> None:
     named = ", ".join(map(str, loose[:10])) + (", ..." if len(loose) > 10 else "")
     warn(
         f"The posterior under {posterior.model.priors.hyperplane} is improper, and the rows do not "
-        f"hold the coefficients of {len(loose)} of {len(balance)} nodes in place ({named}): their "
-        "rows are (nearly) separated, or too few for the number of coefficients. Estimates of "
-        "these coefficients depend on where the fit stopped; predictions less so. Give the model "
-        "InverseGammaScale or Laplace hyperplanes.",
+        f"determine the coefficients of {len(loose)} of {len(balance)} nodes ({named}): their rows "
+        "are (nearly) separated, or too few for the number of coefficients. Estimates of these "
+        "coefficients depend on where the fit stopped; predictions less so. Use an "
+        "InverseGammaScale or Laplace prior on hyperplanes.",
         ConvergenceWarning,
     )
 

@@ -1,8 +1,8 @@
 """Moves between modes of a soft tree's posterior, for gradient-based samplers.
 
 Each is a Metropolis proposal on the unconstrained vector that leaves the posterior invariant.
-Low density separates useful facets from each other: gradients seldom carry an expert to one, a
-fresh draw from the prior sometimes does. A half-space and its complement with the branches swapped
+Low density separates useful facets: gradients seldom carry an expert from one to another, but a
+draw from the prior sometimes does. A half-space, and its complement with the branches swapped,
 describe the same split: two modes of nearly equal mass.
 """
 
@@ -21,16 +21,7 @@ LEAST = -50.0  # least log-weight of an expert that is flipped; below, it affect
 
 
 class Jumps:
-    """Proposals for the experts of a tree.
-
-    Parameters
-    ----------
-    model : SoftTree
-        Model whose priors implement ``draw_expert``.
-    layout : Layout
-    value : callable
-        Log-density of a vector.
-    """
+    """Proposals for the experts of a tree; ``value`` is the log-density of a vector."""
 
     def __init__(
         self, model: SoftTree, layout: Layout, value: Callable[[FloatArray], float]
@@ -43,7 +34,7 @@ class Jumps:
 
     @staticmethod
     def covers(model: SoftTree) -> bool:
-        """Whether fresh experts can be drawn from a model's priors."""
+        """Whether experts can be drawn from a model's priors."""
         weights_vary = model.split.weighted and model.priors.weight.sites
         return not weights_vary and all(
             prior.implements("draw_expert") for prior in model.split_priors
@@ -52,9 +43,9 @@ class Jumps:
     def refresh(
         self, vector: FloatArray, now: float, rng: np.random.Generator
     ) -> tuple[FloatArray, float]:
-        """Propose a fresh draw from the prior for one expert.
+        """Propose a draw from the prior for one expert.
 
-        The acceptance ratio is that of the likelihoods: log-joints minus log-priors.
+        The acceptance ratio is that of the likelihoods: log joints minus log priors.
         """
         node, expert = (int(rng.integers(length)) for length in self.shape)
         new = vector.copy()
@@ -71,10 +62,9 @@ class Jumps:
     ) -> tuple[FloatArray, float]:
         """Propose to flip one facet of a node in place and to swap the node's branches.
 
-        The border on which the expert alone would split at 1/2 is kept: beta' = -beta and
+        The boundary at which the expert alone would split at 1/2 is kept: beta' = -beta and
         b' = 2 t - b, with the threshold t of its weight r, softplus(t) = log(2) / r. The move is
-        its own inverse and preserves volume. Nodes whose branches have different shapes are
-        skipped.
+        its own inverse and preserves volume. Nodes with branches of different shapes are skipped.
         """
         if not self.mirrored:
             return vector, now
@@ -108,7 +98,7 @@ Swap = tuple[str, int, int]  # dimension, and the two entries that are exchanged
 
 
 def _matching(topology: Topology, left: int, right: int) -> list[Swap] | None:
-    """Entries exchanged when two branches are; None if the shapes of the branches differ."""
+    """Entries exchanged when two branches are swapped; None if their shapes differ."""
     if left < 0 and right < 0:
         return [("leaf", ~left, ~right)]
     if left < 0 or right < 0:

@@ -1,4 +1,4 @@
-"""Coordinates of draws: nodes and leaves by their paths, features, classes and rows."""
+"""Coordinates of draws: labels of nodes, leaves, features, classes and rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -26,20 +26,11 @@ Objective = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class Minima(NamedTuple):
-    """Best points found.
+    """Best points found, and the number of calls of the objective."""
 
-    Attributes
-    ----------
-    point : Tensor, shape (problem, parameter)
-    value : Tensor, shape (problem,)
-    converged : Tensor of bool, shape (problem,)
-    evaluations : int
-        Calls of the objective, each for all running problems.
-    """
-
-    point: Tensor
-    value: Tensor
-    converged: Tensor
+    point: Tensor  # (problem, parameter)
+    value: Tensor  # (problem,)
+    converged: Tensor  # (problem,)
     evaluations: int
 
 
@@ -53,24 +44,12 @@ def minimise(
     patience: int = 5,
     max_trials: int = 20,
 ) -> Minima:
-    """Minimise one function per row of ``start``.
+    """Minimise one function per row of ``start`` (problem, parameter).
 
-    Parameters
-    ----------
-    objective : callable
-        ``(points, which) -> (values, gradients)``; a non-finite value is a failed trial.
-    start : Tensor, shape (problem, parameter)
-    max_iterations : int
-        Maximum number of accepted steps per problem.
-    memory : int
-        Number of curvature pairs.
-    tolerance : float
-    patience : int
-        A problem has converged when its last ``patience`` steps together gained less than
-        ``tolerance``.
-    max_trials : int
-        Maximum number of points per line search. Then the memory is cleared, or, if it is empty,
-        the problem is abandoned.
+    A problem takes up to ``max_iterations`` steps, and has converged when its last ``patience``
+    steps together gained less than ``tolerance``; non-finite values are failed trials. After
+    ``max_trials`` points of a line search its ``memory`` of curvature pairs is cleared, or, if it
+    is empty, the problem is abandoned.
     """
     run = _Run(objective, start, memory, patience)
     while bool(run.running.any()):
@@ -124,7 +103,7 @@ class _Memory:
 
 
 class _Run:
-    """All problems, each during its line search with the bracket (``low``, ``high``)."""
+    """All problems, each in a line search with the bracket (``low``, ``high``)."""
 
     def __init__(self, objective: Objective, start: Tensor, memory: int, patience: int) -> None:
         self.objective, self.patience = objective, patience

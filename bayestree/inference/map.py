@@ -16,9 +16,9 @@ from bayestree.inference.improper import check_differentiable
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.settings import Minibatches, Stage, as_function
 from bayestree.inference.training import (
+    Ascent,
     RunningSums,
     Schedule,
-    adam,
     at_prior_mean,
     calibrated,
     check_linear,
@@ -42,29 +42,21 @@ class Map(Minibatches, Stage):
     optimiser: Annotated[
         Literal["adam", "lbfgs"],
         Inference(
-            "Minibatches with Adam, or all rows with L-BFGS, of which an epoch is a "
-            "round of 20 iterations, by default 30."
+            "Adam on minibatches, or L-BFGS on all rows in rounds of 20 iterations, each counted "
+            "as an epoch (default 30)."
         ),
     ] = "adam"
     steepness: Annotated[
         tuple[Positive, Positive],
-        Inference(
-            "Steepness of the splits at the start and at the end, annealed in "
-            "between. The result has the latter."
-        ),
+        Inference("First and last steepness of the splits, annealed in between."),
     ] = (1.0, 6.0)
     patience: Annotated[
         Count,
         Inference("Epochs without a higher likelihood of the validation rows after which to stop."),
     ] = 10
 
-    @property
-    def default_steepness(self) -> float:
-        return 20.0
-
-    @property
-    def in_chunks(self) -> bool:
-        return True
+    default_steepness = 20.0
+    in_chunks = True
 
     def fit(
         self,
@@ -76,27 +68,18 @@ class Map(Minibatches, Stage):
         random_state: RandomState = None,
         progress: bool = False,
     ) -> Posterior:
-        """Climb the log joint density from a grown tree, all nodes and leaves together.
+        """Maximise the log joint density over all splits and leaves together.
 
-        Weights are optimised on the log scale, where the gamma prior's density is bounded. Leaves
-        take their conjugate estimate from the soft memberships, kept up to date over the
-        minibatches. The shrinkages b of ``InverseGammaScale`` are kept at their prior mean, as in
-        eq. 15: their joint mode with the hyperplanes is a pole at zero.
+        Weights are optimised on the log scale, where the density of the gamma prior is bounded.
+        Leaves are conjugate estimates from the soft memberships, updated with each minibatch. The
+        shrinkages b of ``InverseGammaScale`` are fixed at their prior mean, as in eq. 15: their
+        joint mode with the hyperplanes is a pole at zero.
 
         Parameters
         ----------
-        model : SoftTree
-            Its topology must be that of ``init``.
-        data : Data
-            n rows.
-        init : Posterior
-            From ``grow``, or any other with the same sites.
         validation : Data, optional
             Keep the state that gives these rows the highest likelihood, and stop when it has not
             risen for ``patience`` epochs (once the annealing is over).
-        random_state : int, RandomState or Generator, optional
-        progress : bool
-            Show a progress bar.
         {parameters}
 
         Returns
@@ -117,41 +100,24 @@ class Map(Minibatches, Stage):
         check_differentiable(model)
         check_linear(model, data, "map")
         batched = self.optimiser == "adam"
-        epochs = default_epochs(len(data.X), self.batch_size) if batched else 30
-        settings = {
-            "optimiser": self.optimiser,
-            "epochs": self.epochs or epochs,
-            "batch_size": self.batch_size,
-            "learning_rate": self.learning_rate,
-            "steepness": self.steepness,
-        }
+        default = default_epochs(len(data.X), self.batch_size) if batched else 30
+        epochs = self.epochs or default
         climb = _adam if batched else _lbfgs
         with seeded(draw_seed(random_state)):
             point = Point(model, init, data)
             keep = _Best(point, validation, self.patience)
-            trace = climb(point, data, settings, keep, progress)
-        point = keep.best or point
-        final = model.with_(steepness=self.steepness[1])
-        recorded = {"stats": {"log_joint": np.array(trace)}, "settings": settings}
-        return Posterior.from_point(final, point.sites(), "map", **recorded)
-
-    def run(
-        self,
-        found: Posterior,
-        data: Data,
-        *,
-        validation: Data | None = None,
-        random_state: RandomState = None,
-        progress: bool = False,
-    ) -> Posterior:
-        return self.fit(
-            calibrated(found, data),
-            data,
-            init=found,
-            validation=validation,
-            random_state=random_state,
-            progress=progress,
+            trace = climb(self, epochs, point, data, keep, progress=progress)
+        names = ("optimiser", "epochs", "batch_size", "learning_rate", "steepness")
+        return Posterior.from_point(
+            model.with_(steepness=self.steepness[1]),
+            (keep.best or point).sites(),
+            "map",
+            stats={"log_joint": np.array(trace)},
+            settings=self.chosen(*names) | {"epochs": epochs},
         )
+
+    def run(self, found: Posterior, data: Data, **common: Any) -> Posterior:
+        return self.fit(calibrated(found, data), data, init=found, **common)
 
 
 map = as_function(Map, "map")  # noqa: A001 - the name of the method
@@ -181,7 +147,7 @@ class Point(nn.Module):
         return self._splits(self.unit * self.size) | self.model.leaf.estimate(self.sums)
 
     def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-likelihood of a batch, log prior, and the memberships (n, L) of its rows.
+        """Log-likelihood of a batch, minus the log prior, and memberships (n, L) of the rows.
 
         ``batch.X`` ends with a column of ones.
         """
@@ -195,7 +161,7 @@ class Point(nn.Module):
         joint = likelihood.joint(leaf, leaves, log_prob, batch.y)
         value = likelihood.value(joint, leaf, batch.y, batch.weights)
         prior = self.model.log_prior(sites | leaves)
-        return value, prior, likelihood.memberships(joint.detach())
+        return value, -prior, likelihood.memberships(joint.detach())
 
     def _splits(self, coefficient: Tensor) -> dict[str, Tensor]:
         sites = {"hyperplane": coefficient[..., :-1], "intercept": coefficient[..., -1]}
@@ -208,12 +174,9 @@ class _Best:
     """The state with the highest likelihood of the validation rows."""
 
     def __init__(self, point: Point, validation: Data | None, patience: int) -> None:
-        self.point = point
-        self.validation = validation
-        self.patience = patience
+        self.point, self.validation, self.patience = point, validation, patience
         self.best: Point | None = None
-        self.score = -np.inf
-        self.age = 0
+        self.score, self.age = -np.inf, 0
 
     def state_dict(self) -> dict[str, Any]:
         best = None if self.best is None else self.best.state_dict()
@@ -241,43 +204,30 @@ class _Best:
 
 
 def _adam(
-    point: Point, data: Data, settings: dict[str, Any], keep: _Best, progress: bool
+    settings: Map, epochs: int, point: Point, data: Data, keep: _Best, *, progress: bool
 ) -> list[float]:
-    epochs, size = settings["epochs"], settings["batch_size"]
-    per_epoch = -(-len(data.X) // size)
-    schedule = Schedule(epochs * per_epoch, settings["steepness"])
-    optimiser = adam(point)
-    running = RunningSums(point.model.leaf, point.sums, per_epoch)
-    total = float(data.weights.sum())
+    chosen = settings.chosen("batch_size", "learning_rate", "steepness")
+    ascent = Ascent(point, point.sums, data, epochs=epochs, **chosen)
+    schedule = ascent.schedule
     trace: list[float] = []
-    parts = {"point": point, "optimiser": optimiser, "keep": keep, "trace": trace}
+    parts = {"point": point, "optimiser": ascent.optimiser, "keep": keep, "trace": trace}
     track = Track(range(epochs), "map", show=progress, parts=parts)
     for epoch in track:
-        value = 0.0
-        for step, batch in enumerate(data.batches(size, ones=True), epoch * per_epoch):
-            share = len(batch.X) / len(data.X)
-            optimiser.param_groups[0]["lr"] = settings["learning_rate"] * schedule.rate(step)
-            optimiser.zero_grad(set_to_none=True)
-            likelihood, prior, member = point.fit(batch, schedule.gamma(step))
-            (-(likelihood / share + schedule.prior(step) * prior) / total).backward()
-            optimiser.step()
-            running.update(member, batch, share)
-            value += float(likelihood.detach() + share * prior.detach())
-        trace.append(value)
-        track.note(f"log joint {value:,.0f}")
+        trace.append(ascent.epoch(epoch)[0])
+        track.note(f"log joint {trace[-1]:,.0f}")
         ready = epoch >= schedule.annealed * epochs
-        if keep.stop(schedule.gamma((epoch + 1) * per_epoch), ready=ready):
+        if keep.stop(schedule.gamma((epoch + 1) * ascent.per_epoch), ready=ready):
             track.finish()
             break
     return trace
 
 
 def _lbfgs(
-    point: Point, data: Data, settings: dict[str, Any], keep: _Best, progress: bool
+    settings: Map, epochs: int, point: Point, data: Data, keep: _Best, *, progress: bool
 ) -> list[float]:
     """Rounds of L-BFGS on the splits, each followed by an update of the leaves."""
-    epochs, data = settings["epochs"], data.with_ones()
-    schedule = Schedule(epochs, settings["steepness"])
+    data = data.with_ones()
+    schedule = Schedule(epochs, settings.steepness)
     running = RunningSums(point.model.leaf, point.sums, batches=1)
     total = float(data.weights.sum())
     trace: list[float] = []
@@ -289,8 +239,8 @@ def _lbfgs(
 
         def closure(gamma: float = gamma, optimiser: torch.optim.LBFGS = optimiser) -> Tensor:
             optimiser.zero_grad()
-            likelihood, prior, _ = point.fit(data, gamma)
-            loss = -(likelihood + prior) / total
+            likelihood, penalty, _ = point.fit(data, gamma)
+            loss = (penalty - likelihood) / total
             loss.backward()
             return loss
 

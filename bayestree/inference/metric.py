@@ -19,20 +19,15 @@ LEAST = 1e-3  # minimum information: without data, a coordinate has a scale of a
 GUESS_COUNT = 5  # number of gradients to which a guess of one coordinate is equivalent
 
 
-class Learnt(NamedTuple):
+class Precision(NamedTuple):
     """Mean squares and, within blocks, mean products of gradients of a log-density.
 
     E[g g'] is the Fisher information: for a normal density, whose gradient is -P (x - mu), it is
     P Cov(x) P = P, so these are the diagonal and the blocks of the precision.
-
-    Attributes
-    ----------
-    squares : array, shape (m,)
-    products : array, shape (B, w, w)
     """
 
-    squares: FloatArray
-    products: FloatArray
+    squares: FloatArray  # (m,)
+    products: FloatArray  # (B, w, w)
 
 
 def expert_blocks(layout: Layout) -> IntArray:
@@ -46,10 +41,10 @@ def expert_blocks(layout: Layout) -> IntArray:
 
 @dataclass
 class Information:
-    """Running estimate of a density's precision from gradients, shrunk towards a guess."""
+    """Running estimate of a density's precision from gradients, shrunk towards a prior guess."""
 
     blocks: IntArray
-    guess: Learnt
+    guess: Precision
     count: int = 0
     squares: FloatArray = field(default_factory=lambda: np.zeros(0))
     products: FloatArray = field(default_factory=lambda: np.zeros(0))
@@ -58,11 +53,11 @@ class Information:
         self.squares, self.products = (np.zeros_like(part) for part in self.guess)
 
     @classmethod
-    def of(cls, gradients: FloatArray, blocks: IntArray) -> Learnt:
+    def of(cls, gradients: FloatArray, blocks: IntArray) -> Precision:
         """Estimate from gradients (n, m) only; blocks are shrunk towards their diagonal."""
         squares = np.mean(gradients**2, axis=0)
         diagonal = squares[blocks][..., None] * np.eye(blocks.shape[1])
-        information = cls(blocks, Learnt(squares, diagonal))
+        information = cls(blocks, Precision(squares, diagonal))
         for gradient in gradients:
             information.add(gradient)
         return information.estimate
@@ -77,8 +72,7 @@ class Information:
 
     @classmethod
     def restored(cls, blocks: IntArray, state: Mapping[str, Any]) -> Self:
-        """Restore an estimate from its ``state_dict``."""
-        information = cls(blocks, Learnt(*state["guess"]), state["count"])
+        information = cls(blocks, Precision(*state["guess"]), state["count"])
         information.squares, information.products = state["squares"], state["products"]
         return information
 
@@ -90,10 +84,10 @@ class Information:
         self.products += parts[:, :, None] * parts[:, None, :]
 
     @property
-    def estimate(self) -> Learnt:
-        """Weighted mean: the guess counts as five gradients, of a block as its width plus five."""
+    def estimate(self) -> Precision:
+        """Weighted mean: the guess counts as 5 gradients, or 5 plus its width for a block."""
         wide = GUESS_COUNT + self.blocks.shape[1]
-        return Learnt(
+        return Precision(
             (self.squares + GUESS_COUNT * self.guess.squares) / (self.count + GUESS_COUNT),
             (self.products + wide * self.guess.products) / (self.count + wide),
         )
@@ -103,21 +97,14 @@ class Whitening:
     """A linear change of coordinates, x = A u with A A' the inverse of a precision.
 
     With the Cholesky factor P = L L' of a block, A = L'^-1: x = L'^-1 u, u = L' x, and a gradient
-    in u is A' = L^-1 times that in x.
-
-    Parameters
-    ----------
-    learnt : Learnt
-    blocks : array of int, shape (B, w)
-    curvature : array, shape (m,)
-        Additional precision.
+    in u is A' = L^-1 times that in x. ``curvature`` (m,) is an additional precision.
     """
 
-    def __init__(self, learnt: Learnt, blocks: IntArray, curvature: FloatArray) -> None:
+    def __init__(self, precision: Precision, blocks: IntArray, curvature: FloatArray) -> None:
         self.blocks = blocks
-        self.scale = 1 / np.sqrt(np.maximum(learnt.squares, LEAST) + curvature)
+        self.scale = 1 / np.sqrt(np.maximum(precision.squares, LEAST) + curvature)
         extra = (LEAST + curvature[blocks])[..., None] * np.eye(blocks.shape[1])
-        factor, inverse = _factors(learnt.products + extra)
+        factor, inverse = _factors(precision.products + extra)
         self.factor, self.root = factor, inverse.swapaxes(-1, -2)
 
     def white(self, position: FloatArray) -> FloatArray:

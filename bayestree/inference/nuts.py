@@ -1,6 +1,6 @@
 """The No-U-Turn sampler for soft trees: chains that start from a fit, in parallel processes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, replace
 from typing import Annotated, Any
 
@@ -18,9 +18,9 @@ from bayestree.inference.given import Given, gradient_of_data
 from bayestree.inference.hamiltonian import Move, StepSize, first_step_size, transition
 from bayestree.inference.improper import check_soft, coefficient_balance, warn_of_loose
 from bayestree.inference.jumps import Jumps
-from bayestree.inference.metric import Information, Learnt, expert_blocks
+from bayestree.inference.metric import Information, Precision, expert_blocks
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.potential import NumpyDensity, TorchDensity, density_of
+from bayestree.inference.potential import NumpyDensity, TorchDensity, TreeDensity, density_of
 from bayestree.inference.settings import Stage, as_function
 from bayestree.inference.training import check_topology
 from bayestree.models.soft_tree import SoftTree
@@ -42,16 +42,13 @@ class Chains:
     target_acceptance: Annotated[
         Probability,
         Inference(
-            "Mean acceptance probability to which NUTS adapts its step size: nearer to "
-            "1, steps are smaller and fewer transitions diverge."
+            "Mean acceptance probability to which NUTS adapts its step size; values nearer to 1 "
+            "give smaller steps and fewer divergences."
         ),
     ] = 0.9
     n_jobs: Annotated[
         int | None,
-        Inference(
-            "Processes that share the chains of NUTS, as in joblib; None is one. The "
-            "numbers do not depend on it."
-        ),
+        Inference("Processes for the chains of NUTS, as in joblib; results do not depend on them."),
     ] = None
 
 
@@ -62,31 +59,26 @@ class Nuts(Chains, Stage):
     {parameters}
     """
 
-    n_draws: Annotated[
-        Count,
-        Inference("Transitions kept of each chain after the warm-up."),
-    ] = 500
+    n_draws: Annotated[Count, Inference("Draws from each chain after the warm-up.")] = 500
     max_tree_depth: Annotated[Count, Inference("Maximum number of doublings of a trajectory.")] = 8
     n_refreshes: Annotated[
         Size,
         Inference(
-            "Experts proposed afresh in each transition; none with other priors on "
-            "hyperplanes than InverseGammaScale, nor in models with hyper-priors."
+            "Experts redrawn from the prior as proposals in each transition; only with "
+            "InverseGammaScale priors on hyperplanes and without hyper-priors."
         ),
     ] = 10
     mirror: Annotated[
         bool,
         Inference(
-            "Also propose, half as often, to flip a facet and to swap the branches "
-            "below. A node of one facet has two modes, with inside and outside exchanged; with "
-            "this option the chains move between them, predictions cover all modes, and the "
-            "sides of a node have no fixed meaning. Ignored where no experts are proposed afresh "
-            "(see n_refreshes)."
+            "Also propose, half as often, to flip a facet and to swap the branches below. A node "
+            "of one facet has two modes, with inside and outside exchanged; chains then move "
+            "between them, predictions cover both, and the sides of a node have no fixed meaning. "
+            "Ignored where no experts are redrawn (see n_refreshes)."
         ),
     ] = False
     keep_warmup: Annotated[
-        bool,
-        Inference("Keep the warm-up in warmup_draws and warmup_stats."),
+        bool, Inference("Keep the warm-up in warmup_draws and warmup_stats.")
     ] = False
 
     in_estimators = {"n_draws": 250}
@@ -118,27 +110,22 @@ class Nuts(Chains, Stage):
         """Sample the posterior of a soft tree of given topology.
 
         Each transition has three parts that leave the posterior invariant: the No-U-Turn sampler
-        (Hoffman and Gelman 2014, as in Stan) given the shrinkages b, on the log joint density
-        itself with its gradient written out; the shrinkages given the rest, through their scales,
-        whose conditionals are conjugate; and single experts, proposed afresh from the prior. The
-        second keeps the sampler out of the funnel where b and its coefficients vanish together;
-        the third moves idle experts in one step and creates facets, where the weights of a gamma
-        process alone would mix slowly.
+        (Hoffman and Gelman 2014, as in Stan) given the shrinkages b; the shrinkages given the
+        rest, through their scales, whose conditionals are conjugate; and single experts, proposed
+        from the prior. The second keeps the sampler out of the funnel where b and its coefficients
+        vanish together; the third moves idle experts in one step and creates facets, where the
+        weights of a gamma process alone would mix slowly.
 
         Parameters
         ----------
         model : SoftTree
             With likelihood ``mixture``, finite steepness and proper priors of the weights; scales
-            of hyperplanes are integrated out. Under an improper prior on hyperplanes the chains
-            describe the posterior about the start (see Notes).
+            of hyperplanes are integrated out.
         data : Data
             n rows.
         init : Posterior
-            Of the same topology. Chains start at draws of it, and the gradients there are the
-            first guess of the mass matrix.
-        random_state : int, RandomState or Generator, optional
-        progress : bool
-            Show a progress bar.
+            Of the same topology. Chains start at its draws, and the gradients there give the
+            first mass matrix.
         {parameters}
 
         Returns
@@ -146,10 +133,9 @@ class Nuts(Chains, Stage):
         Posterior
             ``stats`` holds, each (chain, draw): ``lp`` (the log joint density of the sites),
             ``energy``, ``diverging``, ``tree_depth``, ``reached_max_treedepth``, ``n_steps``,
-            ``acceptance_rate``, ``step_size`` and ``refreshed`` (share of such proposals
-            accepted); under an improper prior also ``coefficient_balance`` and its error, of each
-            node. ``point`` is the draw whose predictions are nearest to those of all draws
-            together.
+            ``acceptance_rate``, ``step_size`` and ``refreshed`` (share of proposed experts that
+            were accepted); under an improper prior also ``coefficient_balance`` and its error, by
+            node. ``point`` is the draw whose predictions are nearest to the posterior mean.
 
         Raises
         ------
@@ -164,11 +150,10 @@ class Nuts(Chains, Stage):
 
         Notes
         -----
-        The likelihood of a soft tree does not vanish where coefficients go to infinity, so that
-        under ``Flat``, ``Spatial`` and ``Laplace`` without ``intercept_scale`` its posterior is
-        improper. Where the rows are informative enough about a split, the mode about the start
-        is separated from infinity by many nats and chains stay in it; otherwise a warning is
-        given.
+        The likelihood of a soft tree does not vanish as coefficients go to infinity, so that its
+        posterior is improper under ``Flat``, ``Spatial`` and ``Laplace`` without
+        ``intercept_scale``. Where the rows are informative enough about a split, the mode near the
+        start is separated from infinity by many nats, and chains stay in it.
         """
         check_topology(model, init)
         if model.topology.n_nodes == 0:
@@ -190,21 +175,17 @@ class Nuts(Chains, Stage):
                         delayed(_advance)(model, plain, chain, self, length) for chain in run.chains
                     )
                 )
-                track.note(_word(run.chains, self))
+                warm = run.chains[0].done <= self.n_warmup
+                diverging = sum(move.diverging for chain in run.chains for move in chain.moves)
+                track.note("warm-up" if warm else f"{diverging} divergences")
         found = _posterior(density, plain, run.chains, self)
         warn_of_loose(found)
         return found
 
     def run(
-        self,
-        found: Posterior,
-        data: Data,
-        *,
-        validation: Data | None = None,
-        random_state: RandomState = None,
-        progress: bool = False,
+        self, found: Posterior, data: Data, *, validation: Data | None = None, **common: Any
     ) -> Posterior:
-        return self.fit(found.model, data, init=found, random_state=random_state, progress=progress)
+        return self.fit(found.model, data, init=found, **common)
 
 
 nuts = as_function(Nuts, "nuts")
@@ -215,7 +196,7 @@ class Chain:
     """The state and records of a chain: everything needed to resume it."""
 
     position: FloatArray
-    information: Learnt
+    information: Precision
     rng: np.random.Generator
     done: int = 0
     step: StepSize | None = None
@@ -226,7 +207,6 @@ class Chain:
     refreshed: list[float] = field(default_factory=list)
 
     def state_dict(self) -> dict[str, Any]:
-        """The chain as plain numbers and arrays."""
         running = self.running
         return {
             "position": self.position,
@@ -243,7 +223,7 @@ class Chain:
 
     def load_state_dict(self, state: Mapping[str, Any], blocks: IntArray) -> None:
         """Restore a state; ``blocks`` are those of the density."""
-        self.position, self.information = state["position"], Learnt(*state["information"])
+        self.position, self.information = state["position"], Precision(*state["information"])
         self.rng.bit_generator.state = state["rng"]
         self.done = state["done"]
         self.step = None if state["step"] is None else StepSize(*state["step"])
@@ -277,7 +257,7 @@ def _segments(total: int) -> list[int]:
 
 
 def _starts(
-    density: NumpyDensity | TorchDensity, init: Posterior, n_chains: int, rng: np.random.Generator
+    density: TreeDensity, init: Posterior, n_chains: int, rng: np.random.Generator
 ) -> list[Chain]:
     """Chains at draws of a posterior, or near a point estimate."""
     draws = [
@@ -309,9 +289,7 @@ def _advance(model: SoftTree, data: Data, chain: Chain, settings: Nuts, length: 
     return chain
 
 
-def _transition(
-    density: NumpyDensity | TorchDensity, jumps: Jumps | None, chain: Chain, settings: Nuts
-) -> None:
+def _transition(density: TreeDensity, jumps: Jumps | None, chain: Chain, settings: Nuts) -> None:
     warm = chain.done < settings.n_warmup
     given = Given(density, chain.position, chain.information)
     place = given.place()
@@ -349,9 +327,7 @@ def _transition(
         chain.refreshed.append(accepted / max(settings.n_refreshes, 1))
 
 
-def _adapt(
-    density: NumpyDensity | TorchDensity, chain: Chain, vector: FloatArray, settings: Nuts
-) -> None:
+def _adapt(density: TreeDensity, chain: Chain, vector: FloatArray, settings: Nuts) -> None:
     """Estimate the mass matrix in windows, and restart the tuning of the step size after each."""
     windows = settings.windows
     if not windows or not int(OPENING * settings.n_warmup) < chain.done <= windows[-1]:
@@ -364,43 +340,28 @@ def _adapt(
         chain.step = None
 
 
-def _word(chains: list[Chain], settings: Nuts) -> str:
-    """Text of the progress bar."""
-    if chains[0].done <= settings.n_warmup:
-        return "warm-up"
-    diverging = sum(move.diverging for chain in chains for move in chain.moves)
-    return f"{diverging} divergences"
-
-
-# Results.
-
-
-def _posterior(
-    density: NumpyDensity | TorchDensity, data: Data, chains: list[Chain], settings: Nuts
-) -> Posterior:
+def _posterior(density: TreeDensity, data: Data, chains: list[Chain], settings: Nuts) -> Posterior:
     model = density.model
     vectors = np.array([chain.vectors for chain in chains])
     stats = _stats(density, data, chains, vectors)
     draws = density.layout.sites(vectors)
     warm = len(chains[0].vectors) - settings.n_draws
-    kept, early = ({n: v[:, part] for n, v in draws.items()} for part in _parts(warm))
-    after, before = ({n: v[:, part] for n, v in stats.items()} for part in _parts(warm))
+    after, before = slice(warm, None), slice(0, warm)
+
+    def selected(arrays: Arrays, part: slice) -> Arrays:
+        return {name: value[:, part] for name, value in arrays.items()}
+
+    kept = selected(draws, after)
+    names = ("n_chains", "n_warmup", "target_acceptance", "max_tree_depth", "n_refreshes", "mirror")
     found = Posterior(
         model=model,
         draws=kept,
         point={name: value[0, 0] for name, value in kept.items()},
         inference="nuts",
-        stats=after,
-        settings={
-            "n_chains": len(chains),
-            "n_warmup": settings.n_warmup,
-            "target_acceptance": settings.target_acceptance,
-            "max_tree_depth": settings.max_tree_depth,
-            "n_refreshes": settings.n_refreshes,
-            "mirror": settings.mirror,
-        },
-        warmup_draws=early if warm else {},
-        warmup_stats=before if warm else {},
+        stats=selected(stats, after),
+        settings=settings.chosen(*names),
+        warmup_draws=selected(draws, before) if warm else {},
+        warmup_stats=selected(stats, before) if warm else {},
     )
     chain, draw = _medoid(found, data)
     point = {name: value[chain, draw] for name, value in kept.items()}
@@ -408,15 +369,7 @@ def _posterior(
     return replace(found, point=point, stats={**found.stats, **balance})
 
 
-def _parts(warm: int) -> Iterator[slice]:
-    """Slices of the draws and of the warm-up."""
-    yield slice(warm, None)
-    yield slice(0, warm)
-
-
-def _stats(
-    density: NumpyDensity | TorchDensity, data: Data, chains: list[Chain], vectors: FloatArray
-) -> Arrays:
+def _stats(density: TreeDensity, data: Data, chains: list[Chain], vectors: FloatArray) -> Arrays:
     stats: dict[str, Any] = {
         name: np.array([[getattr(move, name) for move in chain.moves] for chain in chains])
         for name in Move._fields

@@ -51,7 +51,7 @@ class Posterior(Draws):
     def quantiles(self, X: NDArray[Any], levels: NDArray[Any]) -> NDArray[Any]:
         """Quantiles of y | x, shape (levels, n), of the mixture of all draws and leaves.
 
-        Requires leaves of numbers.
+        For regression leaves only.
         """
         leaf = self.model.leaf
         every = list(self.each())
@@ -89,7 +89,7 @@ class Posterior(Draws):
 
         ``posterior``, ``prior``, ``log_prior``, ``sample_stats`` and ``constant_data`` need no
         rows; ``log_likelihood``, ``posterior_predictive``, ``prior_predictive`` and
-        ``observed_data`` do, and hold one variable, ``obs``. Groups that do not exist are
+        ``observed_data`` do, and have one variable, ``obs``. Groups that cannot exist are
         omitted: those of y under plug-in leaves, draws from improper priors, and a warm-up that
         was not recorded.
 
@@ -98,11 +98,11 @@ class Posterior(Draws):
         data : Data, optional
             The n rows of the fit, on the scale of the draws.
         groups : iterable of str, optional
-            Groups to create, by default all. Those of rows hold draws * n numbers each.
+            Groups to create, by default all. Those of rows have draws * n values each.
         feature_names, class_names : sequence of str
             Coordinates of ``feature`` and ``class``; by default ``x0``, ... and ``0``, ...
         units : Units, optional
-            Units of X and y; by default those of the draws.
+            Original units of X and y; by default those of the draws.
         row_labels : array of int, shape (n,), optional
             Coordinates of ``row``.
         n_prior : int
@@ -130,8 +130,8 @@ class Posterior(Draws):
 
         named = labels.Labels.of(self, feature_names, class_names, row_labels)
         seed = draw_seed(random_state)
-        made = conversion.Conversion(self, named, data, units, n_prior, seed)
-        return conversion.to_arviz(made, groups, attributes or {})
+        source = conversion.Conversion(self, named, data, units, n_prior, seed)
+        return conversion.to_arviz(source, groups, attributes or {})
 
 
 def _invert(

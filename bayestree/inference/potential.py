@@ -25,19 +25,10 @@ POSITIVE = ("concentration", "rate", "hyperplane_scale", "intercept_scale", "shr
 
 
 class Layout:
-    """Positions of the sites in the vector.
+    """Positions of the sites of a model with collapsed scales in the vector.
 
-    Parameters
-    ----------
-    model : SoftTree
-        Model with likelihood ``mixture`` and collapsed scales.
-    n_features : int
-
-    Attributes
-    ----------
-    n_moving : int
-        Length of the vector without the sites that the prior on hyperplanes can draw given the
-        others. These come last, and trajectories leave them as they are.
+    The sites that the prior on hyperplanes can draw given the others come last, from position
+    ``n_moving`` on, and trajectories leave them unchanged.
     """
 
     def __init__(self, model: SoftTree, n_features: int) -> None:
@@ -83,7 +74,7 @@ class Layout:
         return sites
 
     def log_jacobian(self, vector: FloatArray) -> FloatArray:
-        """Logarithm of |d sites / d vector| for vectors (..., D), shape (...)."""
+        """log |d sites / d vector| for vectors (..., D), shape (...)."""
         lead = vector.ndim - 1
         total = np.zeros(vector.shape[:-1])
         for name, value in self.free(vector).items():
@@ -95,13 +86,7 @@ class Layout:
         return total
 
     def vector(self, sites: Mapping[str, Any]) -> FloatArray:
-        """The inverse of :meth:`sites` for one draw.
-
-        Raises
-        ------
-        ValueError
-            For a site that is absent, of another shape, or on the boundary of its support.
-        """
+        """The inverse of :meth:`sites` for one draw."""
         parts = []
         for name, shape in self.shapes.items():
             if name not in sites or np.shape(sites[name]) != shape:
@@ -125,14 +110,7 @@ class Layout:
 
 
 class TorchDensity:
-    """Log-density by automatic differentiation of ``SoftTree.log_joint``, for any priors.
-
-    Parameters
-    ----------
-    model : SoftTree
-        Model with likelihood ``mixture``.
-    data : Data
-    """
+    """Log-density by automatic differentiation of ``SoftTree.log_joint``, for any priors."""
 
     def __init__(self, model: SoftTree, data: Data) -> None:
         self.model = model.collapsed()
@@ -140,12 +118,10 @@ class TorchDensity:
         self.layout = Layout(self.model, data.X.shape[1])
 
     def value(self, vector: FloatArray) -> float:
-        """Log-density at a vector (D,)."""
         with torch.no_grad():
             return float(self._value(torch.from_numpy(vector)))
 
     def value_and_gradient(self, vector: FloatArray) -> tuple[float, FloatArray]:
-        """Log-density and its gradient at a vector (D,)."""
         free = torch.from_numpy(vector).requires_grad_()
         value = self._value(free)
         (gradient,) = torch.autograd.grad(value, free)
@@ -170,16 +146,7 @@ class TorchDensity:
 
 
 class NumpyDensity:
-    """The same log-density, up to a constant, with a hand-coded gradient: four times as fast.
-
-    It covers priors that implement ``set_gradient``.
-
-    Parameters
-    ----------
-    model : SoftTree
-        Model with likelihood ``mixture``.
-    data : Data
-    """
+    """The same log-density, up to a constant, with a hand-coded gradient: four times as fast."""
 
     def __init__(self, model: SoftTree, data: Data) -> None:
         self.model = model = model.collapsed()
@@ -189,12 +156,10 @@ class NumpyDensity:
         # rows last, so that every pass is contiguous in memory
         self.columns = np.ascontiguousarray(np.concatenate([X, np.ones((len(X), 1))], axis=1).T)
         self.weights = data.weights.numpy(force=True).astype(np.float64)
-        turns = model.topology.turns.astype(np.float64)
-        self.paths = np.concatenate([turns[0], turns[1]])  # (2V, L)
-        y = data.y.numpy(force=True)
+        self.paths = np.concatenate(model.topology.turns.astype(np.float64))  # (2V, L)
         leaves = model.leaf.gradient
         assert leaves is not None
-        self.leaves: LeafGradient = leaves(model.leaf, y)
+        self.leaves: LeafGradient = leaves(model.leaf, data.y.numpy(force=True))
 
     @staticmethod
     def covers(model: SoftTree) -> bool:
@@ -203,7 +168,6 @@ class NumpyDensity:
         return written and model.leaf.gradient is not None
 
     def value(self, vector: FloatArray) -> float:
-        """Log-density at a vector (D,)."""
         free = self.layout.free(vector)
         leaves = self.leaves.read(free)
         joint = self._route(free, leaves)[-1]
@@ -212,7 +176,6 @@ class NumpyDensity:
         return self._split_prior(free) + self.leaves.prior(leaves) + float(row @ self.weights)
 
     def value_and_gradient(self, vector: FloatArray) -> tuple[float, FloatArray]:
-        """Log-density and its gradient at a vector (D,)."""
         free = self.layout.free(vector)
         gradient = np.empty_like(vector)
         into = self.layout.free(gradient)
@@ -232,7 +195,7 @@ class NumpyDensity:
     def _route(
         self, free: Sites, leaves: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """softplus of activations (V, K, n), scores and log P(right) (V, n), log-joint (L, n)."""
+        """softplus of activations (V, K, n), scores and log P(right) (V, n), log joint (L, n)."""
         plane = free["hyperplane"]
         n_nodes, n_experts, width = plane.shape
         coefficient = np.concatenate([plane, free["intercept"][..., None]], axis=-1)
@@ -258,11 +221,11 @@ class NumpyDensity:
         turned: FloatArray,
         into: Sites,
     ) -> None:
-        """Gradient in weights and coefficients.
+        """Add the gradient in weights and coefficients.
 
         ``turned`` (2V, n) are the expected numbers of left and right turns of each row. With q =
-        P(right), the log-joint has the slope (right - q (left + right)) in the log-odds of q,
-        which have the slope steepness / (1 - exp(-s)) in the score s = sum of r softplus(z).
+        P(right), the log joint has slope (right - q (left + right)) in the log-odds of q, which
+        have slope steepness / (1 - exp(-s)) in the score s = sum of r softplus(z).
         """
         vote, score, log_right = passed
         n_nodes = len(vote)
@@ -284,20 +247,15 @@ class NumpyDensity:
         return sum(prior.log_density(free, self.model.split.n_experts) for prior in self.priors)
 
     def _split_gradient(self, free: Sites, into: Sites) -> None:
-        """Set the gradient of :meth:`_split_prior`."""
         for prior in self.priors:
             prior.set_gradient(free, into)
 
 
-def density_of(model: SoftTree, data: Data) -> "NumpyDensity | TorchDensity":
-    """The fastest log-density available for a model.
+TreeDensity = NumpyDensity | TorchDensity
 
-    Raises
-    ------
-    ValueError
-        For a likelihood other than ``mixture``, improper priors on the weights, and priors on
-        hyperplanes with sites that they do not declare.
-    """
+
+def density_of(model: SoftTree, data: Data) -> TreeDensity:
+    """The fastest log-density for a model; raises ValueError if samplers cannot handle it."""
     model.likelihood.check_mixture("A sampler")
     weight, hyperplane = model.priors.weight, model.priors.hyperplane
     if model.split.weighted and not weight.proper:

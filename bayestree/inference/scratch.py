@@ -37,13 +37,7 @@ def scratch_in(folder: Path) -> Iterator[None]:
 
 
 def mapped_tensor(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A tensor of zeros, of non-empty shape, in a file that is deleted with it.
-
-    Raises
-    ------
-    NoRoomError
-        If there is not enough disk space.
-    """
+    """A tensor of zeros, of non-empty shape, in a file that is deleted with it."""
     size = math.prod(shape)
     with _unnamed_file(size * dtype.itemsize) as path:
         # A shared mapping: the system can write pages to the file rather than to swap.

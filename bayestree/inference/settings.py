@@ -1,8 +1,8 @@
-"""Settings of the inference methods: what a method is told to do, and how it runs as a stage.
+"""Inference methods as classes: their settings, and how they run as stages of a fit.
 
-A method is one class: its fields are its settings, with defaults, constraints and descriptions
-(see ``bayestree._utils.parameters``), and :meth:`Stage.fit` is what it does. The function of the
-same name, and the parameters that an estimator passes on, follow from the class.
+The fields of a class are its settings, with defaults, constraints and descriptions (see
+``bayestree._utils.parameters``), and :meth:`Stage.fit` is what it does. The function of the same
+name, and the parameters that an estimator passes on, follow from the class.
 """
 
 import inspect
@@ -19,11 +19,21 @@ from bayestree._utils.parameters import (
     entries,
     parameters_of,
 )
-from bayestree._utils.seed import RandomState
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import calibrated
 from bayestree.models.soft_tree import SoftTree
+
+HEADER = "Parameters\n----------\n"
+FIRST = {  # parameters that most methods share, and that their docstrings need not describe
+    "model": "SoftTree\n    Its topology must be that of ``init``.",
+    "data": "Data\n    n rows.",
+    "init": "Posterior\n    Result of another method, with the sites of ``model``: where to start.",
+}
+LAST = {
+    "random_state": "int, RandomState or Generator, optional",
+    "progress": "bool\n    Show a progress bar.",
+}
 
 
 class Stage:
@@ -40,7 +50,7 @@ class Stage:
     in_chunks : bool
         Whether the method goes through the rows in chunks, so that they may stay in a file.
     draws : (int, int) or None
-        Numbers of chains and of draws of each; None for a point estimate.
+        Number of chains, and of draws from each; None for a point estimate.
     why_single_leaf : str
         Why the method may remove all splits, and the remedy.
     """
@@ -62,7 +72,7 @@ class Stage:
 
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, Any]) -> Self:
-        """The method as an estimator with these parameters calls it; None stands for defaults."""
+        """The method with the settings that an estimator passes on; None stands for defaults."""
         given = {name: value for name, value in keywords.items() if value is not None}
         return cls(**{**cls.in_estimators, **given})
 
@@ -75,29 +85,18 @@ class Stage:
         raise NotImplementedError
 
     def run(
-        self,
-        found: Posterior,
-        data: Data,
-        *,
-        validation: Data | None = None,
-        random_state: RandomState = None,
-        progress: bool = False,
+        self, found: Posterior, data: Data, *, validation: Data | None = None, **common: Any
     ) -> Posterior:
-        """Continue from the result of the stage before.
+        """Continue from the result of the previous stage.
 
-        Parameters
-        ----------
-        found : Posterior
-        data : Data
-            n rows.
-        validation : Data, optional
-            Rows held out, for methods that use them.
-        random_state : int, RandomState or Generator, optional
-        progress : bool
+        ``validation`` are held-out rows, for methods that use them; ``common`` are
+        ``random_state`` and ``progress``, as for :meth:`fit`.
         """
-        return self.fit(
-            calibrated(found, data), data, init=found, random_state=random_state, progress=progress
-        )
+        return self.fit(calibrated(found, data), data, init=found, **common)
+
+    def chosen(self, *names: str) -> dict[str, Any]:
+        """These settings by name, to be recorded with the result."""
+        return {name: getattr(self, name) for name in names}
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and vars(other) == vars(self)
@@ -118,24 +117,22 @@ class Minibatches:
     epochs: Annotated[
         Count | None,
         Inference(
-            "Passes over the rows in the refinement; by default 60, but at least "
-            "1,000 and at most 10,000 steps."
+            "Passes over the rows in the refinement; by default 60, but at least 1,000 and at most "
+            "10,000 steps."
         ),
     ] = None
     batch_size: Annotated[Count, Inference("Rows in a step of Adam.")] = 500
     learning_rate: Annotated[
         Positive,
-        Inference(
-            "Maximum learning rate of Adam in the refinement, in units of each node's "
-            "root mean square coefficient."
-        ),
+        Inference("Maximum learning rate of the refinement, relative to a node's rms coefficient."),
     ] = 0.03
 
 
 def as_function(stage: type[Stage], name: str) -> Callable[..., Posterior]:
     """The function that runs a method with settings given as keywords.
 
-    Its signature and docstring are those of ``fit``, with the settings added.
+    Its signature is that of ``fit`` with the settings added. So is its docstring, in which
+    ``{parameters}`` stands for common parameters and settings.
     """
     known = parameters_of(stage)
 
@@ -148,7 +145,14 @@ def as_function(stage: type[Stage], name: str) -> Callable[..., Posterior]:
     signature = inspect.signature(stage.fit)
     own = list(signature.parameters.values())[1:]
     function.__signature__ = signature.replace(parameters=own + settings)  # type: ignore[attr-defined]
-    function.__doc__ = inspect.cleandoc(stage.fit.__doc__ or "").replace(PLACE, entries(stage))
+    text = inspect.cleandoc(stage.fit.__doc__ or "")
+
+    def common(kinds: Mapping[str, str]) -> str:
+        names = [n for n in kinds if n in signature.parameters and f"\n{n} :" not in text]
+        return "".join(f"{name} : {kinds[name]}\n" for name in names)
+
+    end = common(LAST) + entries(stage)
+    function.__doc__ = text.replace(HEADER, HEADER + common(FIRST)).replace(PLACE, end)
     function.__module__ = stage.__module__
     function.__name__ = function.__qualname__ = name
     return function

@@ -3,7 +3,7 @@
 import copy
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -32,9 +32,7 @@ from bayestree.inference.improper import (
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.settings import Minibatches, Stage, as_function
 from bayestree.inference.training import (
-    RunningSums,
-    Schedule,
-    adam,
+    Ascent,
     check_linear,
     check_topology,
     default_epochs,
@@ -43,11 +41,13 @@ from bayestree.inference.training import (
 from bayestree.models.soft_tree import SoftTree
 
 FINAL_RATE = 0.01
-POINT_GUIDES = ("AutoDelta", "AutoLaplaceApproximation")  # point masses during the fit
+POINT_GUIDES = ("AutoDelta", "AutoLaplaceApproximation")  # point masses while they are fitted
 ELBO_DRAWS = 16
 ELBO_ROWS = 100_000  # draws x rows of a final ELBO, with at least 4 draws
 POLISH_DRAWS = 64  # draws used to compare the fits before and after polishing
 POLISH_RATE, POLISH_SHARE = 0.1, 0.2  # learning rate and epochs of polishing, relative to a fit
+
+Settings = dict[str, Any]
 
 
 @declare
@@ -57,41 +57,37 @@ class Variational(Minibatches):
     guide: Annotated[
         str,
         Inference(
-            "Family of the variational posterior: 'polytope' is the package's own "
-            "guide (see PolytopeGuide), any other name is a class of pyro.infer.autoguide."
+            "Variational family: 'polytope', the package's own guide, or the name of a class of "
+            "pyro.infer.autoguide."
         ),
     ] = "polytope"
     covariance: Annotated[
         Literal["diagonal", "expert"],
         Inference(
-            "Covariance of the package's own guide: 'expert' is full within each "
-            "expert, its weight included, and stores (d + 1)^2 numbers per expert."
+            "Covariance of the package's own guide; 'expert' is full within each expert, weight "
+            "included, and stores (d + 1)^2 numbers for each."
         ),
     ] = "diagonal"
     search_facets: Annotated[
         bool,
         Inference(
-            "Search for the number of facets of every node by moves that add, drop "
-            "and exchange facets and are accepted by the ELBO, with full covariance within each "
-            "expert; the joint fit that follows is a fifth as long, at a tenth of the learning "
-            "rate, and kept if it raises the ELBO. Needs steepness 1. For up to about ten "
-            "features: the cost grows with the square of their number. Nodes that prove "
-            "unnecessary are removed."
+            "Search for the number of facets of each node: add, drop and exchange facets if that "
+            "raises the ELBO, with full covariance within each expert, and remove unnecessary "
+            "nodes; then a joint fit, a fifth as long at a tenth of the learning rate, kept if it "
+            "raises the ELBO. Needs steepness 1. For up to about ten features: the cost grows with "
+            "the square of their number."
         ),
     ] = False
     kl_weight: Annotated[
         Positive,
         Inference(
-            "Factor of the divergence from the prior (with the package's own guide, "
-            "that of the splits: the leaves stay conjugate). 1 gives the posterior, less a "
-            "tempered one, which is recorded as such."
+            "Factor of the divergence from the prior (for the package's own guide, that of the "
+            "splits; leaves stay conjugate). 1 gives the posterior, less a tempered one."
         ),
     ] = 1.0
     n_restarts: Annotated[
         Count,
-        Inference(
-            "Variational fits with different noise, of which the one with the best ELBO is kept."
-        ),
+        Inference("Variational fits with different noise; the one with the best ELBO is kept."),
     ] = 1
 
 
@@ -105,8 +101,8 @@ class Svi(Variational, Stage):
     steepness: Annotated[
         Positive | None,
         Inference(
-            "Initial steepness of the splits, annealed to that of the model; by "
-            "default that of the model. For the package's own guide only."
+            "Initial steepness of the splits, annealed to that of the model (the default). For "
+            "the package's own guide only."
         ),
     ] = None
     n_draws: Annotated[Count, Inference("Draws from the fitted guide.")] = 50
@@ -159,30 +155,21 @@ class Svi(Variational, Stage):
 
         Parameters
         ----------
-        model : SoftTree
-            Its topology must be that of ``init``.
-        data : Data
-            n rows.
-        init : Posterior
-            From ``grow`` or ``map``.
-        random_state : int, RandomState or Generator, optional
-        progress : bool
-            Show progress bars.
         {parameters}
 
         Returns
         -------
         Posterior
             One chain of ``n_draws`` draws; after a search for facets, its topology may be
-            smaller. ``stats`` holds ``elbo`` (by epoch; with Pyro's guides the bound that is
-            climbed, tempered or not), ``final_elbo``, which is untempered, and after a search
-            ``n_facets`` of each node; ``settings`` then holds ``facet_trace``, the moves that
-            were tried. ``log_p`` and ``log_q`` are the untempered log joint density and the
-            guide's log density of each draw, shape (1, n_draws), both of the sites that were
-            drawn: the package's own guide integrates the scales out. Guides without a density
-            (``AutoDelta``, ``AutoLaplaceApproximation``) have no ``log_q``, and fits to mapped
-            rows no ``log_p``. Under an improper prior ``coefficient_balance`` and its error
-            show for each node whether the rows determine its coefficients (-1) or not at all (0).
+            smaller. ``stats`` holds ``elbo`` by epoch (with Pyro's guides the objective, tempered
+            or not), the untempered ``final_elbo``, and ``log_p`` and ``log_q``, shape
+            (1, n_draws): the untempered log joint density and the guide's log density of the
+            sites that were drawn (the package's own guide integrates the scales out). Guides
+            without a density (``AutoDelta``, ``AutoLaplaceApproximation``) have no ``log_q``, fits
+            to mapped rows no ``log_p``. After a search, ``n_facets`` holds the facets of each
+            node, and ``settings["facet_trace"]`` the moves that were tried. Under an improper
+            prior ``coefficient_balance`` and its error show for each node whether the rows
+            determine its coefficients (-1) or not at all (0).
 
         Raises
         ------
@@ -196,25 +183,17 @@ class Svi(Variational, Stage):
         -----
         ConvergenceWarning
             Under an improper prior on hyperplanes (``Flat``, ``Spatial``, ``Laplace`` without
-            ``intercept_scale``), for nodes whose coefficients the rows do not determine. The
-            likelihood of a soft tree does not vanish where coefficients go to infinity, so that
-            these posteriors are improper everywhere: the guide finds the mode about the start,
-            if there is one.
+            ``intercept_scale``), for nodes whose coefficients the rows do not determine. Since
+            the likelihood of a soft tree does not vanish as coefficients go to infinity, these
+            posteriors are improper: the guide finds the mode near the start, if there is one.
         """
         check_topology(model, init)
         check_soft(model)
         self.check(model)
         check_linear(model, data, "svi")
-        settings = {
-            "guide": self.guide,
-            "covariance": self.covariance,
-            "search_facets": self.search_facets,
-            "epochs": self.epochs or default_epochs(len(data.X), self.batch_size),
-            "batch_size": self.batch_size,
-            "learning_rate": self.learning_rate,
-            "steepness": self.steepness,
-            "kl_weight": self.kl_weight,
-        }
+        settings = self.chosen("guide", "covariance", "search_facets", "epochs", "batch_size")
+        settings |= self.chosen("learning_rate", "steepness", "kl_weight")
+        settings["epochs"] = self.epochs or default_epochs(len(data.X), self.batch_size)
         run = _fit_polytope if self.guide == "polytope" else _fit_autoguide
         fits = []
         generator = check_random_state(draw_seed(random_state))
@@ -247,12 +226,7 @@ def check_guide(name: str) -> None:
 
 
 def _fit_polytope(
-    model: SoftTree,
-    data: Data,
-    init: Posterior,
-    settings: dict[str, Any],
-    n_draws: int,
-    progress: bool,
+    model: SoftTree, data: Data, init: Posterior, settings: Settings, n_draws: int, progress: bool
 ) -> Posterior:
     stats: dict[str, Any] = {}
     recorded: dict[str, Any] = {}
@@ -278,9 +252,9 @@ def _fit_polytope(
 
 
 def _polish(
-    guide: PolytopeGuide, data: Data, settings: dict[str, Any], progress: bool
+    guide: PolytopeGuide, data: Data, settings: Settings, progress: bool
 ) -> tuple[PolytopeGuide, list[float]]:
-    """A joint fit with a small learning rate, kept if the ELBO does not fall, and its trace."""
+    """A joint fit with a small learning rate, kept if the ELBO does not decrease; its trace."""
     polished = copy.deepcopy(guide)
     gentle = {
         "learning_rate": POLISH_RATE * settings["learning_rate"],
@@ -298,34 +272,23 @@ def _polish(
 
 
 def _climb(
-    guide: PolytopeGuide,
-    data: Data,
-    settings: dict[str, Any],
-    progress: bool,
-    warm_up: float = 0.3,
+    guide: PolytopeGuide, data: Data, settings: Settings, progress: bool, warm_up: float = 0.3
 ) -> list[float]:
-    epochs, size = settings["epochs"], settings["batch_size"]
-    per_epoch = -(-len(data.X) // size)
-    first = settings["steepness"] or guide.model.steepness
-    schedule = Schedule(epochs * per_epoch, (first, guide.model.steepness), warm_up)
-    optimiser = adam(guide)
-    running = RunningSums(guide.model.leaf, guide.leaf_sums, per_epoch)
-    total = float(data.weights.sum())
+    last = guide.model.steepness
+    ascent = Ascent(
+        guide,
+        guide.leaf_sums,
+        data,
+        steepness=(settings["steepness"] or last, last),
+        warm_up=warm_up,
+        weight=settings["kl_weight"],
+        **{name: settings[name] for name in ("epochs", "batch_size", "learning_rate")},
+    )
     trace: list[float] = []
-    parts = {"guide": guide, "optimiser": optimiser, "trace": trace}
-    track = Track(range(epochs), "svi", show=progress, parts=parts)
+    parts = {"guide": guide, "optimiser": ascent.optimiser, "trace": trace}
+    track = Track(range(settings["epochs"]), "svi", show=progress, parts=parts)
     for epoch in track:
-        elbo = -float(guide.leaf_law.kl())
-        for step, batch in enumerate(data.batches(size, ones=True), epoch * per_epoch):
-            share = len(batch.X) / len(data.X)
-            optimiser.param_groups[0]["lr"] = settings["learning_rate"] * schedule.rate(step)
-            optimiser.zero_grad(set_to_none=True)
-            likelihood, divergence, member = guide.fit(batch, schedule.gamma(step))
-            weight = settings["kl_weight"] * schedule.prior(step)
-            ((weight * divergence - likelihood / share) / total).backward()
-            optimiser.step()
-            running.update(member, batch, share)
-            elbo += float(likelihood.detach() - share * divergence.detach())
+        elbo, batch = ascent.epoch(epoch, -float(guide.leaf_law.kl()))
         trace.append(elbo)
         track.note(f"ELBO {elbo:,.0f}, {counted(guide.n_facets(batch.X), 'facet')}")
     return trace
@@ -341,12 +304,7 @@ def evaluate_elbo(guide: PolytopeGuide, data: Data, n_draws: int | None = None) 
 
 
 def _fit_autoguide(
-    model: SoftTree,
-    data: Data,
-    init: Posterior,
-    settings: dict[str, Any],
-    n_draws: int,
-    progress: bool,
+    model: SoftTree, data: Data, init: Posterior, settings: Settings, n_draws: int, progress: bool
 ) -> Posterior:
     """Fit one of Pyro's guides to the Pyro model, in a separate parameter store."""
     # The guide modifies these tensors in place.
@@ -388,13 +346,13 @@ def _fit_autoguide(
     return replace(found, stats={**found.stats, **balance})
 
 
+@dataclass
 class _PyroState:
     """The state of a Pyro guide and its optimiser, for checkpoints."""
 
-    def __init__(
-        self, guide: Any, optimiser: pyro.optim.PyroOptim, arguments: tuple[Any, ...]
-    ) -> None:
-        self.guide, self.optimiser, self.arguments = guide, optimiser, arguments
+    guide: Any
+    optimiser: pyro.optim.PyroOptim
+    arguments: tuple[Any, ...]
 
     def state_dict(self) -> dict[str, Any]:
         return {"guide": self.guide.state_dict(), "optimiser": self.optimiser.get_state()}

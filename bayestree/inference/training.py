@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -53,23 +54,12 @@ def check_counts(**counts: int | None) -> None:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Learning rate, steepness and weight of the prior over ``n_steps`` steps.
-
-    Parameters
-    ----------
-    n_steps : int
-    steepness : (float, float)
-        First and last steepness, with geometric annealing between them.
-    warm_up : float
-        Share of the steps over which the weight of the prior increases to 1.
-    annealed : float
-        Share of the steps after which the last steepness is reached.
-    """
+    """Learning rate, steepness and weight of the prior over ``n_steps`` steps."""
 
     n_steps: int
-    steepness: tuple[float, float] = (1.0, 1.0)
-    warm_up: float = 0.3
-    annealed: float = 0.7
+    steepness: tuple[float, float] = (1.0, 1.0)  # first and last, with geometric annealing
+    warm_up: float = 0.3  # share of the steps over which the weight of the prior increases to 1
+    annealed: float = 0.7  # share of the steps after which the last steepness is reached
 
     def rate(self, step: int) -> float:
         """Factor of the learning rate: a short linear warm-up, then cosine decay."""
@@ -95,18 +85,16 @@ class RunningSums:
     """Sums of the leaves' statistics over all rows, kept up to date from minibatches.
 
     A single minibatch estimates leaves poorly (with 254 leaves and 256 rows the plug-in entropy
-    is a quarter of the true one), so the sums are averaged over about half an epoch.
-    An epoch has ``batches`` minibatches; ``sums`` are (L, c).
+    is a quarter of the true one), so the sums (L, c) are averaged over about half an epoch.
     """
 
     def __init__(self, leaf: Leaf, sums: Tensor, batches: int) -> None:
-        self.leaf = leaf
-        self.sums = sums
+        self.leaf, self.sums = leaf, sums
         self.rate = min(1.0, 1 / (batches / 2 + 1)) if batches > 1 else 1.0
 
     @torch.no_grad()
     def update(self, member: Tensor, batch: Data, share: float) -> None:
-        """Add a batch with memberships (n, L) that holds a ``share`` of all rows.
+        """Add a batch with memberships (n, L) that contains a ``share`` of all rows.
 
         The share refers to the number of rows: a share of the weight would downweight a batch
         with a heavy row, and that row with it.
@@ -120,13 +108,58 @@ def adam(module: nn.Module) -> torch.optim.Adam:
     return torch.optim.Adam(module.parameters(), betas=(0.9, 0.99), fused=True)
 
 
+class Ascent:
+    """Epochs of Adam that raise the log-likelihood of a module less its penalty.
+
+    ``module.fit(batch, steepness)`` returns both, with the memberships (n, L) of the rows. The
+    penalty, minus the log prior or a divergence from it, has the factor ``weight``.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        sums: Tensor,
+        data: Data,
+        *,
+        epochs: int,
+        batch_size: int,
+        learning_rate: float,
+        steepness: tuple[float, float],
+        warm_up: float = 0.3,
+        weight: float = 1.0,
+    ) -> None:
+        self.module, self.data, self.weight = module, data, weight
+        self.batch_size, self.learning_rate = batch_size, learning_rate
+        self.per_epoch = -(-len(data.X) // batch_size)
+        self.schedule = Schedule(epochs * self.per_epoch, steepness, warm_up)
+        self.optimiser = adam(module)
+        self.running = RunningSums(module.model.leaf, sums, self.per_epoch)
+        self.total = float(data.weights.sum())
+
+    def epoch(self, number: int, value: float = 0.0) -> tuple[float, Data]:
+        """Take the steps of an epoch; ``value`` plus its objective, and the last batch."""
+        batches = self.data.batches(self.batch_size, ones=True)
+        for step, batch in enumerate(batches, number * self.per_epoch):
+            share = len(batch.X) / len(self.data.X)
+            rate = self.learning_rate * self.schedule.rate(step)
+            self.optimiser.param_groups[0]["lr"] = rate
+            self.optimiser.zero_grad(set_to_none=True)
+            likelihood, penalty, member = self.module.fit(batch, self.schedule.gamma(step))
+            weight = self.weight * self.schedule.prior(step)
+            ((weight * penalty - likelihood / share) / self.total).backward()
+            self.optimiser.step()
+            self.running.update(member, batch, share)
+            value += float(likelihood.detach() - share * penalty.detach())
+        return value, batch
+
+
 def joined(sites: Sites) -> Tensor:
     """Hyperplanes with intercepts as last coefficients, shape (V, K, d + 1)."""
     return torch.cat((sites["hyperplane"], sites["intercept"].unsqueeze(-1)), dim=-1)
 
 
 def at_prior_mean(prior: HyperplanePrior, sites: Sites) -> dict[str, Tensor]:
-    """Additional sites of the prior on hyperplanes, if there are hyperplanes, at their means."""
+    """Prior means of the additional sites of the prior on hyperplanes, if there are any."""
     return prior.prior_means(sites["intercept"]) if "intercept" in sites else {}
 
 
@@ -150,9 +183,9 @@ def summed(terms: Iterable[Tensor]) -> Tensor:
 
 
 def calibrated(posterior: Posterior, data: Data) -> SoftTree:
-    """The posterior's model with the prior of its leaves centred on the present leaves.
+    """The posterior's model with the prior of its leaves centred on the current leaves.
 
-    These are the leaves under very steep, practically deterministic splits.
+    These are estimated under very steep, practically deterministic splits.
     """
     sites = posterior.point_sites(data.X)
     model = posterior.model

@@ -19,10 +19,7 @@ class SingleLeafWarning(UserWarning):
 
 
 def warn_single_leaf(y: Tensor, limits: GrowthLimits, reason: str) -> None:
-    """Warn of a tree without splits if y (n,) varies and the limits allow splits.
-
-    ``reason`` says which limit prevented the split, and what to change.
-    """
+    """Warn of a tree without splits, with the reason, if y (n,) varies and splits were allowed."""
     if limits.max_depth > 0 and limits.max_leaves != 1 and bool((y != y[0]).any()):
         warn(
             f"the tree has a single leaf and predicts the same for all rows: {reason}.",
@@ -31,7 +28,7 @@ def warn_single_leaf(y: Tensor, limits: GrowthLimits, reason: str) -> None:
 
 
 def too_small(gain: float, limits: GrowthLimits) -> str:
-    """Reason for a tree whose best split has too small a gain."""
+    """Reason that the best split has too small a gain."""
     return (
         f"no split gains enough to rule out noise (the best gains {gain:.3g} nats of "
         f"log-likelihood, less than min_gain={limits.min_gain:g}); lower min_gain to accept it"
@@ -39,10 +36,7 @@ def too_small(gain: float, limits: GrowthLimits) -> str:
 
 
 def why_not_grown(data: Data, limits: GrowthLimits, best: float = math.nan) -> str:
-    """The limit that kept greedy growth from splitting the root, and what to change.
-
-    ``best`` is the gain in nats of the best split; NaN if none was found.
-    """
+    """Why growth did not split the root, and what to change; ``best`` is the largest gain found."""
     n_rows, weight = len(data.X), float(data.weights.sum())
     needs = {}
     if n_rows < 2 * limits.min_leaf:

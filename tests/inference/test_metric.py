@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bayestree.inference.metric import Information, Learnt, Whitening, expert_blocks
+from bayestree.inference.metric import Information, Precision, Whitening, expert_blocks
 from bayestree.inference.potential import Layout
 from bayestree.models import Categorical, Polytope, SoftTree
 from bayestree.topology import Topology
@@ -27,8 +27,8 @@ def blocks_of(matrix):
 
 
 def whitening(curvature=None):
-    learnt = Learnt(np.diag(PRECISION).copy(), blocks_of(PRECISION))
-    return Whitening(learnt, BLOCKS, np.zeros(5) if curvature is None else curvature)
+    precision = Precision(np.diag(PRECISION).copy(), blocks_of(PRECISION))
+    return Whitening(precision, BLOCKS, np.zeros(5) if curvature is None else curvature)
 
 
 class TestWhitening:
@@ -57,13 +57,13 @@ class TestWhitening:
 
     def test_without_blocks_scales_alone(self):
         none = np.empty((0, 0), dtype=np.int64)
-        change = Whitening(Learnt(np.array([4.0, 0.0]), np.empty((0, 0, 0))), none, np.zeros(2))
+        change = Whitening(Precision(np.array([4.0, 0.0]), np.empty((0, 0, 0))), none, np.zeros(2))
         np.testing.assert_allclose(change.position(np.ones(2)), [0.5, 1 / math.sqrt(1e-3)])
 
 
 class TestInformation:
     def test_guess_counts_for_five_and_in_blocks_for_the_width_more(self):
-        guess = Learnt(np.full(5, 10.0), np.tile(np.eye(2), (2, 1, 1)))
+        guess = Precision(np.full(5, 10.0), np.tile(np.eye(2), (2, 1, 1)))
         information = Information(BLOCKS, guess)
         for have, given in zip(information.estimate, guess, strict=True):
             np.testing.assert_array_equal(have, given)

@@ -9,7 +9,7 @@ from bayestree.inference import Data, Posterior
 from bayestree.inference.given import Given
 from bayestree.inference.hamiltonian import StepSize, transition
 from bayestree.inference.jumps import Jumps
-from bayestree.inference.metric import Learnt, expert_blocks
+from bayestree.inference.metric import Precision, expert_blocks
 from bayestree.inference.nuts import Chain, Nuts, _transition
 from bayestree.inference.potential import NumpyDensity, density_of
 from bayestree.models import (
@@ -133,7 +133,7 @@ class Walker:
         moving = self.density.layout.places["shrinkage"].start
         n_blocks, width = expert_blocks(self.density.layout).shape
         within = 1.5 * np.eye(width) + 0.5  # coefficients turned together
-        self.information = Learnt(np.full(moving, 2.0), np.tile(within, (n_blocks, 1, 1)))
+        self.information = Precision(np.full(moving, 2.0), np.tile(within, (n_blocks, 1, 1)))
         return self
 
     def forward(self, vector):

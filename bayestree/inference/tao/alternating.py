@@ -43,22 +43,20 @@ class Sweeps:
     strict: Annotated[
         bool,
         Inference(
-            "Refuse updates of a node that would raise the objective. By default they "
-            "are accepted and the best tree seen is returned, which ends lower."
+            "Reject updates of a node that would raise the objective. By default they are accepted "
+            "and the best tree seen is returned, which reaches a lower objective."
         ),
     ] = False
     ridge: Annotated[
         Positive,
         Inference(
-            "Penalty on |w|^2 / 2 where l1 is 0, which keeps oblique splits finite; "
-            "it is not part of the objective."
+            "Penalty on |w|^2 / 2 where l1 is 0, which keeps oblique splits finite; it is not part "
+            "of the objective."
         ),
     ] = 0.1
     n_jobs: Annotated[
         int | None,
-        Inference(
-            "Threads for the nodes of a depth; -1 for one per core. The tree does not depend on it."
-        ),
+        Inference("Threads for the nodes of a depth, -1 for one per core; results are the same."),
     ] = None
 
 
@@ -72,8 +70,8 @@ class Tao(Sweeps, Stage):
     leaf_ridge: Annotated[
         Positive | None,
         Inference(
-            "Under squared loss: leaves are linear, and the objective has leaf_ridge "
-            "|slope|^2 for each, on the features of the data. By default leaves are constant."
+            "Under squared loss, makes leaves linear, each with penalty leaf_ridge |slope|^2 on "
+            "the features of the data. By default leaves are constant."
         ),
     ] = None
 
@@ -88,47 +86,44 @@ class Tao(Sweeps, Stage):
     ) -> Posterior:
         """Optimise all splits and leaves of a deterministic tree in turn.
 
-        Each sweep visits the nodes from the deepest to the root. A node receives the rows that
-        reach it, each labelled with the child whose present subtree predicts it better, and
-        becomes a binary classifier of those; rows that both children predict equally well are
-        left out. A surrogate loss can raise the loss of the tree: updates are accepted
-        nevertheless and the best tree seen is returned, or, if ``strict``, such updates are
-        refused, and the objective never rises.
+        Each sweep visits the nodes from the deepest to the root. A node becomes a binary
+        classifier of the rows that reach it, each labelled with the child whose current subtree
+        predicts it better; rows that both predict equally well are left out. Minimising a
+        surrogate loss can raise the loss of the tree: such updates are accepted, and the best tree
+        seen is returned, or, if ``strict``, they are rejected, and the objective never rises.
 
-        Under a penalty the best tree is the best after a whole sweep: the penalty on the size of
-        the initial hyperplanes depends on a scale that does not affect the loss.
+        Under a penalty the initial tree is not a candidate: the penalty on its hyperplanes depends
+        on their scale, which does not affect the loss.
 
         Parameters
         ----------
         model : SoftTree
             With the likelihood ``"misclassification"`` or ``"squared-error"`` (see
-            ``bayestree.models.named.alternating``). Split and prior decide how a node is solved;
-            the prior is the penalty. The topology is that of ``init``.
+            ``bayestree.models.named.alternating``). Split and prior determine the solver of a
+            node; the prior is the penalty. The topology is that of ``init``.
         data : Data
-            n rows; the weights count.
+            n rows.
         init : Tree or Posterior
             The start, on the features of ``data``.
         solver : ReducedSolver, optional
-            For the reduced problems, instead of the one chosen by split and prior.
-        progress : bool
-            Show a progress bar.
+            For the problem of a node, instead of the one chosen by split and prior.
         {parameters}
 
         Returns
         -------
         Posterior
-            One draw: the best tree, pruned of dead branches, pure subtrees and siblings of one
-            label, with shares or means of the rows in its leaves (means even if these are
-            linear). ``stats``: ``loss`` of the training rows and ``objective`` (loss, and
-            penalties of splits that separate rows; if ``strict`` of all), before the first sweep
-            and after each, of the tree before it is pruned; ``source`` is the number in the start
-            of each node that is left.
+            One draw: the best tree, without dead branches, pure subtrees and siblings of one
+            label, with class shares or means of the rows in its leaves (even if these are
+            linear). ``stats`` holds ``loss`` of the training rows and ``objective`` (loss, and
+            penalties of splits that separate rows, or of all if ``strict``), before the first
+            sweep and after each, of the tree before pruning; ``source`` is the number in ``init``
+            of each remaining node.
 
         Raises
         ------
         ValueError
-            For invalid settings, another likelihood, a model whose reduced problems no solver is
-            known for, or a start that its splits cannot express.
+            For invalid settings, another likelihood, a split and prior without a solver, or an
+            ``init`` that the splits cannot express.
         """
         self.check(model)
         tree = _start(model, data, init, self.leaf_ridge)
@@ -142,13 +137,13 @@ class Tao(Sweeps, Stage):
         splits = [best.splits[node] for node in nodes]
         leaf = replace(tree, topology=topology, splits=splits).reach().leaf
         loss, objective = np.array(trace).T
-        settings = {name: value for name, value in vars(self).items() if name != "n_jobs"}
+        settings = vars(self) | {"solver": type(solver).__name__}
         return Posterior.from_point(
             model.with_(topology=topology),
             sites_of(splits, model, data.X.shape[1]) | _leaf_sites(model, data, topology, leaf),
             "tao",
             stats={"loss": loss, "objective": objective, "source": nodes},
-            settings=settings | {"solver": type(solver).__name__},
+            settings={name: value for name, value in settings.items() if name != "n_jobs"},
         )
 
 
@@ -170,7 +165,7 @@ class _Descent:
     def __init__(self, tree: Alternation, solver: ReducedSolver, strict: bool) -> None:
         self.tree, self.solver, self.strict = tree, solver, strict
         self.trace: list[tuple[float, float]] = []
-        self.since = 0  # sweeps since the best tree
+        self.since = 0  # number of sweeps since the best tree
 
     def state_dict(self) -> dict[str, Any]:
         tree, best = self.tree, self.best
@@ -195,7 +190,7 @@ class _Descent:
     def run(
         self, sweeps: int, patience: int, n_jobs: int | None, *, progress: bool
     ) -> list[tuple[float, float]]:
-        """Sweep until nothing changes or improves; returns loss and objective by sweep."""
+        """Sweep until nothing changes or improves; the loss and objective of each sweep."""
         tree, solver = self.tree, self.solver
         loss, objective = self._refit()
         penalised = any(solver.penalty(split) > 0 for split in tree.splits)
@@ -221,7 +216,7 @@ class _Descent:
         return self.trace
 
     def _refit(self) -> tuple[float, float]:
-        """Route the rows and refit the leaves; returns loss and objective."""
+        """Route the rows and refit the leaves; loss and objective."""
         tree = self.tree
         self.reach = reach = tree.reach()
         tree.values = tree.rule.fit(tree.values, reach.leaf)
