@@ -15,12 +15,7 @@ TABLE, PAGE = (".csv", ".parquet"), (".html", ".htm")
 def check_output(
     out: Path, suffixes: tuple[str, ...] = TABLE, *, force: bool, data: Path | None = None
 ) -> None:
-    """Refuse a path that cannot be written, exists without ``force``, or is the input ``data``.
-
-    Raises
-    ------
-    InputError
-    """
+    """Refuse a path that cannot be written, exists without ``force``, or is the input ``data``."""
     from bayestree.tables import InputError
 
     if out.suffix not in suffixes:
@@ -46,15 +41,7 @@ def write_table(table: "pd.DataFrame", out: Path) -> None:
 
 
 def aligned(columns: Mapping[str, Sequence[str]], *, right: Collection[str] = ()) -> Iterator[str]:
-    """Columns of text as lines, the first of which is the header.
-
-    Parameters
-    ----------
-    columns : mapping of sequences of str
-        All sequences have the same length.
-    right : collection of str
-        Columns that are aligned to the right.
-    """
+    """Columns of text as lines, the first of which is the header; ``right`` are right-aligned."""
     cells = [[name, *values] for name, values in columns.items()]
     widths = [max(map(len, values)) for values in cells]
     for line in zip(*cells, strict=True):

@@ -84,22 +84,8 @@ def compare(runs: Sequence[Run]) -> Comparison:
     ``arviz.compare``. If it is unreliable, and for point estimates, the scores of the held-out
     rows are compared row by row.
 
-    Parameters
-    ----------
-    runs : sequence of Run
-        Two or more finished runs on the same rows: the same table and target, and the same rows
-        held out. Dropped columns may differ.
-
-    Returns
-    -------
-    Comparison
-        ``print`` shows it; see ``table``.
-
-    Raises
-    ------
-    InputError
-        If there are fewer than two runs, one is not finished, or their rows differ or cannot be
-        read.
+    The runs, two or more, must be finished and have the same table, target and held-out rows, else
+    an InputError names the difference. Dropped columns may differ.
     """
     named = _named(runs)
     rows = _same_rows(named)

@@ -26,13 +26,7 @@ class Display:
 
 
 class Silent(Display):
-    """Reports warnings only.
-
-    Parameters
-    ----------
-    warn : callable, optional
-        Receives a line; by default warnings are not reported either.
-    """
+    """Reports warnings only, each as a line to ``warn``, or nothing if there is no ``warn``."""
 
     def __init__(self, warn: Callable[[str], None] | None = None) -> None:
         self._warn = warn

@@ -59,10 +59,6 @@ def run(
     command : str, optional
         Command line, for the manifest.
 
-    Returns
-    -------
-    Run
-
     Raises
     ------
     InputError

@@ -52,11 +52,6 @@ def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
 
         The columns of the posterior are absent without a posterior, and those of features and
         uncertainty with ``rows=False``.
-
-    Raises
-    ------
-    InputError
-        If the run has no model yet, or its rows cannot be read or have changed.
     """
     estimator = run.estimator
     judged = _judged_rows(run) if rows else None

@@ -29,20 +29,9 @@ from bayestree.tables import InputError
 
 @dataclass(frozen=True)
 class Sweep:
-    """A finished sweep.
+    """A finished sweep: a table of all points, and a ranking of the settings by ``metric``.
 
-    Parameters
-    ----------
-    folder : Path
-    table : DataFrame
-        A row for each point (see :func:`~bayestree.runs.sweep.results.table_of`).
-    ranking : DataFrame
-        A row for each setting, the best first (see
-        :func:`~bayestree.runs.sweep.results.ranking`).
-    metric : str
-        The metric of the ranking.
-    best : Path, optional
-        Run file of the best setting; None if all settings have failed points.
+    ``best`` is the run file of the best setting; None if all settings have failed points.
     """
 
     folder: Path
@@ -85,11 +74,7 @@ def sweep(
     display : Display, optional
         Shows progress.
     command : str, optional
-        Command line, for the notes.
-
-    Returns
-    -------
-    Sweep
+        Command line, for ``sweep.json``.
 
     Raises
     ------

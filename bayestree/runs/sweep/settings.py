@@ -21,14 +21,9 @@ Setting = dict[str, Any]
 
 
 class Range(BaseModel):
-    """Range of a random search; of integers if both ends are integers.
+    """Range of a random search, with both ends; of integers if both ends are integers.
 
-    Parameters
-    ----------
-    low, high : int or float
-        Smallest and largest number, both included.
-    log : bool
-        Draw uniformly on the logarithmic scale.
+    With ``log``, numbers are drawn uniformly on the logarithmic scale.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,7 +41,6 @@ class Range(BaseModel):
         return self
 
     def draw(self, rng: np.random.Generator) -> int | float:
-        """Draw a number."""
         whole = isinstance(self.low, int) and isinstance(self.high, int)
         margin = 0.5 if whole else 0.0  # the ends are as likely as other integers
         low, high, share = self.low - margin, self.high + margin, rng.random()
@@ -64,17 +58,7 @@ Choices = Mapping[str, Sequence[Any] | Range]
 def grid(vary: Choices, where: str) -> list[Setting]:
     """Return all combinations of the values; those of the last name change fastest.
 
-    Parameters
-    ----------
-    vary : mapping
-        Names, such as ``"model.max_depth"``, to values.
-    where : str
-        Name of the sweep file, for messages.
-
-    Raises
-    ------
-    InputError
-        If a name has a range, or there are more than 100,000 combinations.
+    ``vary`` maps names, such as ``"model.max_depth"``, to values. Messages name the file ``where``.
     """
     lists: list[Sequence[Any]] = []
     for name, values in vary.items():
@@ -97,21 +81,6 @@ def random(vary: Choices, points: int, seed: int, where: str) -> list[Setting]:
     """Return distinct combinations, each value drawn uniformly from its list or range.
 
     The first combinations do not depend on the number of points.
-
-    Parameters
-    ----------
-    vary : mapping
-        Names to values or ranges.
-    points : int
-        Number of combinations.
-    seed : int
-    where : str
-        Name of the sweep file, for messages.
-
-    Raises
-    ------
-    InputError
-        If too few distinct combinations are found.
     """
     found: dict[str, Setting] = {}
     repeats = 0
