@@ -8,7 +8,12 @@ import typer
 Json = Annotated[
     bool, typer.Option("--json", help="Print a single JSON object on stdout and nothing else.")
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress and no tree.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume a run that was interrupted.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file.")]
+ForceRun = Annotated[
+    bool, typer.Option("--force", help="Replace the run in a folder that is not empty.")
+]
 TableOut = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the table: .csv or .parquet.")
 ]

@@ -13,21 +13,27 @@ TABLE, PAGE = (".csv", ".parquet"), (".html", ".htm")
 
 
 def check_output(
-    out: Path, suffixes: tuple[str, ...] = TABLE, *, force: bool, data: Path | None = None
+    out: Path,
+    suffixes: tuple[str, ...] = TABLE,
+    *,
+    force: bool,
+    data: Path | None = None,
+    option: str = "--out ",
 ) -> None:
     """Refuse a path that cannot be written, exists without ``force``, or is the input ``data``."""
     from bayestree.tables import InputError
 
-    if out.suffix not in suffixes:
-        raise InputError(f"--out {str(out)!r} must end in {' or '.join(suffixes)}.")
+    name = f"{option}{str(out)!r}"
+    if suffixes and out.suffix not in suffixes:
+        raise InputError(f"{name} must end in {' or '.join(suffixes)}.")
     if out.is_dir():
-        raise InputError(f"--out {str(out)!r} is a folder; name a file.")
+        raise InputError(f"{name} is a folder; name a file.")
     is_input = data is not None and data.exists() and out.exists() and out.samefile(data)
     if out.exists() and (not force or is_input):
         remedy = "name another file" if force else "name another file, or add --force"
-        raise InputError(f"--out {str(out)!r} exists; {remedy}.")
+        raise InputError(f"{name} exists; {remedy}.")
     if not out.absolute().parent.is_dir():
-        raise InputError(f"--out {str(out)!r} is in a folder that does not exist; create it first.")
+        raise InputError(f"{name} is in a folder that does not exist; create it first.")
 
 
 def write_table(table: "pd.DataFrame", out: Path) -> None:

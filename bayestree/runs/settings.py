@@ -1,6 +1,5 @@
 """Settings of a run: single values with their origin, and the keys and types of their tables."""
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +76,23 @@ TABLES = ("data", "model", "inference", "output")
 CARD_KEYS = {"model": ("card", "tree"), "inference": ("card",)}
 #: Parameters that the run sets itself, and the remedy.
 RUN_KEYS = {"random_state": "set 'seed' instead", "verbose": "remove it"}
+#: Valid values in words, by the type of pydantic's error.
+EXPECTED = {
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "float_type": "a number",
+    "greater_than_equal": "{ge} or more",
+    "int_type": "an integer",
+    "less_than": "below {lt}",
+    "less_than_equal": "{le} or less",
+    "list_type": "a list",
+    "literal_error": "{expected}",
+    "path_type": "a path",
+    "string_too_short": "text that is not empty",
+    "string_type": "text",
+    "too_short": "a list that is not empty",
+    "tuple_type": "a list",
+}
 Checked = TypeVar("Checked", bound=Section)
 
 
@@ -190,7 +206,9 @@ def check_section(
         elif kind == "value_error":
             reason = str(first["ctx"]["error"])
         else:
-            reason = f"{key} {_reworded(first['msg'])}, got {abbreviated(one.value)}."
+            expected = EXPECTED.get(kind, "valid").format_map(first.get("ctx", {}))
+            what = key if len(first["loc"]) == 1 else f"each value of {key}"
+            reason = f"{what} must be {expected}, got {abbreviated(one.value)}."
         raise InputError(f"{one.origin}: {reason}") from error
 
 
@@ -249,14 +267,6 @@ def _reason(setting: Setting, tree: str, task: str) -> str:
     if table == "inference":
         reason += f" Inference cards of {tree!r}: {', '.join(inference_cards(tree, task))}."
     return reason
-
-
-def _reworded(message: str) -> str:
-    """Turn a message of pydantic, ``"Input should be ..."``, into ``"must be ..."``."""
-    if message.startswith("Input is not a valid path"):
-        return "must be a path"
-    words = re.sub(r"^\w+ should", "must", message).partition(" after")[0]
-    return words.replace("tuple", "list").replace("dictionary", "table")
 
 
 def _tables_with(key: str) -> list[str]:
