@@ -61,8 +61,8 @@ def aligned(columns: Mapping[str, Sequence[str]], *, right: Collection[str] = ()
 def records(table: "pd.DataFrame") -> list[dict[str, Any]]:
     """The rows of a table, including its index, as plain JSON; missing values become null."""
     rows = table.reset_index().to_dict(orient="records")
-    return [{str(name): _finite(value) for name, value in row.items()} for row in rows]
 
+    def is_missing(value: Any) -> bool:
+        return isinstance(value, float) and not math.isfinite(value)
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return [{str(k): None if is_missing(v) else v for k, v in row.items()} for row in rows]

@@ -288,7 +288,6 @@ def _conclusions(
 
 
 def _format(value: Any) -> str:
-    """A value as text; empty if it is missing."""
     if isinstance(value, float):
         return "" if np.isnan(value) else f"{value:.4g}"
     return str(value)

@@ -64,9 +64,9 @@ def exported(estimator: Any, kind: str, **limits: int | None) -> str | bytes:
     """
     writer = WRITERS[kind]
     limits = {name: value for name, value in limits.items() if value is not None}
-    foreign = limits.keys() - inspect.signature(writer).parameters.keys()
-    if foreign:
-        option = min(foreign).replace("_", "-")
+    unsupported = limits.keys() - inspect.signature(writer).parameters.keys()
+    if unsupported:
+        option = min(unsupported).replace("_", "-")
         raise InputError(f"the format {kind} always shows the whole tree; omit --{option}.")
     try:
         return writer(estimator, **limits)

@@ -26,9 +26,6 @@ class Lines(Display):
     def say(self, text: str) -> None:
         self.write(text)
 
-    def warn(self, text: str) -> None:
-        self.write(f"warning: {text}")
-
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
         return _LoopInLines(self, label, total) if show else Hidden()
 

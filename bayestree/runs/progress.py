@@ -17,6 +17,7 @@ class Display:
 
     def warn(self, text: str) -> None:
         """Report one line that the user must not miss."""
+        self.say(f"warning: {text}")
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
         """A loop is about to begin (see :class:`bayestree._utils.progress.Monitor`)."""

@@ -90,8 +90,8 @@ def run(
         else:
             folder.clear()
             manifest = new_manifest(explicit, rows, command)
-        with closing(Both(display or Silent(), LogFile(folder / LOG))) as every_display:
-            job = _Job(folder, explicit, rows, manifest, every_display)
+        with closing(Both(display or Silent(), LogFile(folder / LOG))) as displays:
+            job = _Job(folder, explicit, rows, manifest, displays)
             with _recording_end(job, new=new), _warnings_to(job):
                 job.go(estimator, resumed=resume)
     return open_run(folder.path)

@@ -116,10 +116,10 @@ class RunFile(Head):
         return run
 
     def task(self) -> str | None:
-        """Return the task of the file, or the only one of the tree; None if the data decide."""
-        able = tasks_of(self.tree)
+        """Return the task of the file, or the only one of the tree; None if the data decide it."""
+        tasks = tasks_of(self.tree)
         if self.data.task == "auto":
-            return able[0] if len(able) == 1 else None
+            return tasks[0] if len(tasks) == 1 else None
         return self.data.task
 
     def parameters(self, task: str | None = None) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class RunFile(Head):
     def to_toml(self, folder: str | Path) -> str:
         """Return the text of a run file in ``folder``, with paths relative to it.
 
-        A ValueError is raised if the data decide on the task, as cards can have other values for
+        A ValueError is raised if the task depends on the data, as cards can have other values for
         each task.
         """
         home, task = Path(folder).resolve(), self._known_task()
@@ -187,7 +187,7 @@ class RunFile(Head):
         write_whole(Path(path), self.to_toml(Path(path).parent))
 
     def check(self) -> None:
-        """Raise InputError if the settings suit no task that the run can have."""
+        """Raise InputError if the settings are invalid for every task that the run can have."""
         task = self.task()
         first, *others = tasks_of(self.tree) if task is None else [task]
         for other in others:
@@ -248,8 +248,10 @@ def run_from_options(
 def check_task(tree: str, task: str) -> None:
     """Raise InputError if a tree does not support a task."""
     if task not in tasks_of(tree):
-        able = ", ".join(name for name, other in TREES.items() if other.of(task))
-        raise InputError(f"tree {tree!r} supports classification only; for {task} use {able}.")
+        supporting = ", ".join(name for name, other in TREES.items() if other.of(task))
+        raise InputError(
+            f"tree {tree!r} supports classification only; for {task} use {supporting}."
+        )
 
 
 def one_tree(named: Mapping[str, Any]) -> str:

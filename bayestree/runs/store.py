@@ -50,22 +50,18 @@ class Run:
 
     @cached_property
     def columns(self) -> Columns:
-        """Target and feature columns."""
         return read_columns(self.folder)
 
     @property
     def encoding(self) -> Encoding:
-        """How columns become features."""
         return self.columns.encoding
 
     @property
     def target(self) -> str:
-        """Name of the column that is predicted."""
         return self.columns.target
 
     @property
     def task(self) -> str:
-        """``"classification"`` or ``"regression"``."""
         return self.columns.task
 
     @cached_property

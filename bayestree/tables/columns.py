@@ -27,7 +27,6 @@ class Column(NamedTuple):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the features that encode the column."""
         if self.categories is None:
             return (self.name,)
         return tuple(f"{self.name}={category}" for category in self.categories)
@@ -53,7 +52,6 @@ class Encoding:
 
     @property
     def feature_names(self) -> list[str]:
-        """Names of the features, in order."""
         return [name for column in self.columns for name in column.features]
 
     @property

@@ -41,7 +41,6 @@ class InvalidValues:
 
     @property
     def empty(self) -> list[str]:
-        """Names of the columns without any value."""
         return [name for name, n in self.counts["missing"].items() if n == self.n_rows > 1]
 
     @property

@@ -13,17 +13,10 @@ from bayestree.runs.cluster import spread
 from bayestree.runs.manifest import now, versions
 from bayestree.runs.progress import Display, Silent
 from bayestree.runs.rows import Prepared, read_rows
-from bayestree.runs.sweep.file import MORE, Metric, SweepFile
+from bayestree.runs.sweep.file import HIGHER_IS_BETTER, Metric, SweepFile
 from bayestree.runs.sweep.fit import DONE, FAILED, Outcome, fit_and_score
 from bayestree.runs.sweep.points import Fold, Point, folds_of, points_of
-from bayestree.runs.sweep.results import (
-    BEST,
-    NOTES,
-    SWEEP,
-    SweepFolder,
-    ranking,
-    table_of,
-)
+from bayestree.runs.sweep.results import BEST, NOTES, SWEEP, SweepFolder, ranking, table_of
 from bayestree.tables import InputError
 
 
@@ -42,7 +35,6 @@ class Sweep:
 
     @property
     def n_failed(self) -> int:
-        """Number of points that failed."""
         return int((self.table["status"] == FAILED).sum())
 
 
@@ -79,7 +71,7 @@ def sweep(
     Raises
     ------
     InputError
-        If data, folder or scheduler cannot be used, or no rows are left to score.
+        If data, folder or scheduler cannot be used, or no rows are remaining to score.
     KeyboardInterrupt
         On Ctrl-C; finished points are kept.
     """
@@ -144,18 +136,17 @@ class _Job:
         self.started = now()
 
     def run(self, n_jobs: int, scheduler: str | None) -> None:
-        """Fit and score the remaining points."""
-        left = {one.key: one for one in self.points if one.key not in self.outcomes}
-        keys = {one.key for one in self.points}
+        remaining = {point.key: point for point in self.points if point.key not in self.outcomes}
+        keys = {point.key for point in self.points}
         self.display.say(
             f"{len(self.file.settings)} settings, {len(keys)} points, "
-            f"{len(keys) - len(left)} of them already finished"
+            f"{len(keys) - len(remaining)} of them already finished"
         )
-        if not left:
+        if not remaining:
             self._write_table()
             return
         with spread(scheduler):
-            self._fit_all(left, n_jobs)
+            self._fit_all(remaining, n_jobs)
 
     def result(self) -> Sweep:
         """The results; writes a run file of the best setting."""
@@ -169,14 +160,14 @@ class _Job:
 
     def write_notes(self, status: str, command: str | None) -> None:
         """Write the state of the sweep."""
-        done = sum(one.status == DONE for one in self.outcomes.values())
+        done = sum(outcome.status == DONE for outcome in self.outcomes.values())
         rows = next(iter(self.rows.values()))
         content = {
             "status": status,
             "command": command,
             "data": {name: dict(value) for name, value in rows.fingerprints.items()},
             "metric": self.metric,
-            "points": len({one.key for one in self.points}),
+            "points": len({point.key for point in self.points}),
             "done": done,
             "failed": len(self.outcomes) - done,
             "versions": versions(),
@@ -185,17 +176,17 @@ class _Job:
         }
         self.folder.write_json(NOTES, content)
 
-    def _fit_all(self, left: dict[str, Point], n_jobs: int) -> None:
-        calls = {key: self._call(point) for key, point in left.items()}
-        watch = self.display.begin("points", len(left), None, show=True)
+    def _fit_all(self, remaining: dict[str, Point], n_jobs: int) -> None:
+        calls = {key: self._call(point) for key, point in remaining.items()}
+        watch = self.display.begin("points", len(remaining), None, show=True)
         watch.start()
         try:
             outcomes = in_parallel(calls, n_jobs=n_jobs, lost=Outcome.failed)
             for done, (key, outcome) in enumerate(outcomes, start=1):
-                self.folder.write_outcome(left[key], outcome)
+                self.folder.write_outcome(remaining[key], outcome)
                 self.outcomes[key] = outcome
                 self._write_table()
-                self._report(left[key], outcome)
+                self._report(remaining[key], outcome)
                 watch.note(self._best_so_far())
                 watch.step(done)
             watch.finish()
@@ -225,8 +216,8 @@ class _Job:
 
     def _best_so_far(self) -> str:
         outcomes = self.outcomes.values()
-        scores = [one.scores[self.metric] for one in outcomes if self.metric in one.scores]
-        best = max if self.metric in MORE else min
+        scores = [each.scores[self.metric] for each in outcomes if self.metric in each.scores]
+        best = max if self.metric in HIGHER_IS_BETTER else min
         return f"best {self.metric} {best(scores):.4g}" if scores else ""
 
     def _report(self, point: Point, outcome: Outcome) -> None:

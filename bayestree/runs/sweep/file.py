@@ -23,7 +23,7 @@ from bayestree.runs.settings import (
     find_key,
     table_settings,
 )
-from bayestree.runs.sweep.settings import MOST, Range, Setting, grid, random
+from bayestree.runs.sweep.settings import MOST_SETTINGS, Range, Setting, grid, random
 from bayestree.runs.toml import abbreviated, read_toml
 from bayestree.tables import InputError
 
@@ -34,8 +34,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
     "classification": ("log_loss", "accuracy"),
     "regression": ("rmse", "r2"),
 }
-#: Metrics of which higher values are better.
-MORE = ("accuracy", "r2")
+HIGHER_IS_BETTER = ("accuracy", "r2")
 
 
 class SweepHead(Section):
@@ -54,7 +53,7 @@ class SweepTable(Section):
     method: Literal["grid", "random"] = Field(
         "grid", description="All combinations of the values, or random ones."
     )
-    points: Annotated[int, Field(strict=True, ge=1, le=MOST)] | None = Field(
+    points: Annotated[int, Field(strict=True, ge=1, le=MOST_SETTINGS)] | None = Field(
         None, description="Number of settings of a random search."
     )
     search_seed: Seed = Field(0, description="Seed of a random search.")
@@ -142,8 +141,8 @@ class SweepFile:
         """Return the metric by which the settings of a task are ranked."""
         named = self.sweep.metric
         if named is not None and named not in METRICS[task]:
-            able = " or ".join(METRICS[task])
-            raise InputError(f"[sweep] metric {named!r} does not suit {task}; use {able}.")
+            suitable = " or ".join(METRICS[task])
+            raise InputError(f"[sweep] metric {named!r} does not suit {task}; use {suitable}.")
         return named or METRICS[task][0]
 
 

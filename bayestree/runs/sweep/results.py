@@ -10,7 +10,7 @@ import pandas as pd
 
 from bayestree._utils.write import write_whole
 from bayestree.runs.folder import RunFolder
-from bayestree.runs.sweep.file import MORE, Metric
+from bayestree.runs.sweep.file import HIGHER_IS_BETTER, Metric
 from bayestree.runs.sweep.fit import DONE, Outcome
 from bayestree.runs.sweep.points import Point
 from bayestree.tables import InputError
@@ -114,7 +114,7 @@ def ranking(table: pd.DataFrame, metric: Metric, n_fits: int) -> pd.DataFrame:
     found = table[names].drop_duplicates("point").join(sizes, on="point")
     found["fits"] = found["fits"].fillna(0).astype(int)
     found.loc[found["fits"] < n_fits, "mean"] = None
-    ascending = metric not in MORE
+    ascending = metric not in HIGHER_IS_BETTER
     return found.sort_values("mean", ascending=ascending, kind="stable").reset_index(drop=True)
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from bayestree._utils.parameters import LARGEST
 from bayestree.tables import InputError
 
-MOST = 100_000  # settings of a sweep; more are a mistake
+MOST_SETTINGS = 100_000  # settings of a sweep; more are a mistake
 PATIENCE = 100  # duplicates drawn in a row, for each point, before the search stops
 DIGITS = 4  # significant digits of numbers drawn from a range, as a table shows them
 
@@ -69,10 +69,10 @@ def grid(vary: Choices, where: str) -> list[Setting]:
             )
         lists.append(values)
     count = math.prod(map(len, lists))
-    if count > MOST:
+    if count > MOST_SETTINGS:
         raise InputError(
-            f"{where}: the grid has {count} combinations, but the maximum is {MOST}; vary less, or "
-            'set method = "random".'
+            f"{where}: the grid has {count} combinations, but the maximum is {MOST_SETTINGS}; "
+            'vary less, or set method = "random".'
         )
     return [dict(zip(vary, values, strict=True)) for values in itertools.product(*lists)]
 
@@ -99,7 +99,7 @@ def random(vary: Choices, points: int, seed: int, where: str) -> list[Setting]:
 
 
 def _drawn(vary: Choices, seed: int) -> Iterator[Setting]:
-    """Yield settings without end. Names are sorted: their order in the file must not matter."""
+    """Yield settings endlessly; names are sorted so that their order in the file is irrelevant."""
     rng = np.random.default_rng(seed)
     while True:
         drawn = {name: _draw(vary[name], rng) for name in sorted(vary)}
