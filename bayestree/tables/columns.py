@@ -94,10 +94,7 @@ class Encoding:
                 )
 
     def to_json(self) -> list[dict[str, Any]]:
-        return [
-            {"name": c.name, "categories": None if c.categories is None else list(c.categories)}
-            for c in self.columns
-        ]
+        return [column._asdict() for column in self.columns]
 
     @classmethod
     def from_json(cls, columns: list[dict[str, Any]]) -> "Encoding":

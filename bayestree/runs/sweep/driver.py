@@ -71,7 +71,7 @@ def sweep(
     Raises
     ------
     InputError
-        If data, folder or scheduler cannot be used, or no rows are remaining to score.
+        If data, folder or scheduler cannot be used, or no rows are left to score.
     KeyboardInterrupt
         On Ctrl-C; finished points are kept.
     """
@@ -80,12 +80,9 @@ def sweep(
     display = display or Silent()
     with folder.locked(), closing(display):
         display.stage("sweep")
-        rows = _rows(file)
-        points = points_of(file, rows)
-        metric = file.metric(next(iter(rows.values())).task)
+        job = _Job(file, folder, _rows(file), display)
         folder.claim(force=force)
         file.write_toml(folder / SWEEP)
-        job = _Job(file, folder, rows, points, metric, display)
         job.write_notes("running", command)
         try:
             job.run(n_jobs or file.sweep.n_jobs, scheduler or file.sweep.scheduler)
@@ -122,12 +119,13 @@ class _Job:
 
     file: SweepFile
     folder: SweepFolder
-    rows: dict[int, Prepared]
-    points: list[Point]
-    metric: Metric
+    rows: dict[int, Prepared]  # by seed
     display: Display
 
     def __post_init__(self) -> None:
+        self.first_rows = next(iter(self.rows.values()))
+        self.points = points_of(self.file, self.rows)
+        self.metric = self.file.metric(self.first_rows.task)
         n_folds = self.file.sweep.folds
         self.folds: dict[int, list[Fold]] = {
             seed: folds_of(rows, n_folds, seed) for seed, rows in self.rows.items() if n_folds
@@ -161,11 +159,10 @@ class _Job:
     def write_notes(self, status: str, command: str | None) -> None:
         """Write the state of the sweep."""
         done = sum(outcome.status == DONE for outcome in self.outcomes.values())
-        rows = next(iter(self.rows.values()))
         content = {
             "status": status,
             "command": command,
-            "data": {name: dict(value) for name, value in rows.fingerprints.items()},
+            "data": {name: dict(value) for name, value in self.first_rows.fingerprints.items()},
             "metric": self.metric,
             "points": len({point.key for point in self.points}),
             "done": done,
@@ -210,9 +207,8 @@ class _Job:
 
     def _write_best(self, number: int, path: Path) -> None:
         file = self.file.files[number]
-        task = next(iter(self.rows.values())).task
         output = file.output.model_copy(update={"folder": path.with_suffix("")})
-        file.explicit(task).model_copy(update={"output": output}).write_toml(path)
+        file.explicit(self.first_rows.task).model_copy(update={"output": output}).write_toml(path)
 
     def _best_so_far(self) -> str:
         outcomes = self.outcomes.values()

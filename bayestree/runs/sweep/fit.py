@@ -10,7 +10,6 @@ from typing import Any, Final, Literal, Self
 
 import pandas as pd
 from joblib import parallel_config
-from pydantic import TypeAdapter
 from threadpoolctl import threadpool_limits
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
@@ -42,11 +41,6 @@ class Outcome:
     warnings: list[str] = field(default_factory=list)
     error: str = ""
     worker: str = ""
-
-    @classmethod
-    def from_json(cls, content: Any) -> "Outcome":
-        """Read an outcome from JSON; a ValueError if it is invalid."""
-        return TypeAdapter(cls).validate_python(content)
 
     @classmethod
     def failed(cls, error: str) -> Self:

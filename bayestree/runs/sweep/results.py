@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pydantic import TypeAdapter
 
 from bayestree._utils.write import write_whole
 from bayestree.runs.folder import RunFolder
@@ -41,7 +42,7 @@ class SweepFolder(RunFolder):
         for point in points:
             try:
                 content = json.loads((self / self._file_name(point)).read_text(encoding="utf-8"))
-                outcome = Outcome.from_json(content["outcome"])
+                outcome = TypeAdapter(Outcome).validate_python(content["outcome"])
             except (OSError, ValueError, TypeError, LookupError, RecursionError):
                 continue
             if outcome.status == DONE:
