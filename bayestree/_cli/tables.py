@@ -27,10 +27,10 @@ def check_output(
     if suffixes and out.suffix not in suffixes:
         raise InputError(f"{name} must end in {' or '.join(suffixes)}.")
     if out.is_dir():
-        raise InputError(f"{name} is a folder; name a file.")
+        raise InputError(f"{name} is a folder; specify a file.")
     is_input = data is not None and data.exists() and out.exists() and out.samefile(data)
     if out.exists() and (not force or is_input):
-        remedy = "name another file" if force else "name another file, or add --force"
+        remedy = "choose another file" if force else "choose another file, or add --force"
         raise InputError(f"{name} exists; {remedy}.")
     if not out.absolute().parent.is_dir():
         raise InputError(f"{name} is in a folder that does not exist; create it first.")

@@ -162,9 +162,9 @@ def _named(runs: Sequence[Run]) -> dict[str, Run]:
     """Runs by the shortest ends of their paths that differ."""
     places = [run.folder for run in runs]
     if len(set(places)) < len(places):
-        raise InputError("a run is compared with itself; name each folder once.")
+        raise InputError("a run is compared with itself; specify each folder once.")
     if len(runs) < 2:
-        raise InputError("one run cannot be compared; name two folders or more.")
+        raise InputError("one run cannot be compared; specify two or more.")
     for n_parts in range(1, max(len(place.parts) for place in places) + 1):
         names = ["/".join(place.parts[-n_parts:]) for place in places]
         if len(set(names)) == len(names):

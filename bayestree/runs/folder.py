@@ -60,7 +60,7 @@ class RunFolder:
     def check(self) -> None:
         """Refuse a path where no folder can be created."""
         if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"the folder {self} is a file; name another.")
+            raise InputError(f"the folder {self} is a file; choose another.")
         parent = next(place for place in (self.path, *self.path.parents) if place.exists())
         if not (parent.is_dir() and os.access(parent, os.W_OK)):
             raise InputError(f"the folder {self} cannot be written: {str(parent)!r} is read-only.")

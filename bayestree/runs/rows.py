@@ -250,7 +250,7 @@ def _check_columns(table: Table, data: DataTable) -> None:
         if name in data.drop:
             raise InputError(f"{purpose} {name!r} must not be listed in drop.")
     if data.weights == data.target:
-        raise InputError(f"weights {data.weights!r} must not be the target; name another column.")
+        raise InputError(f"weights {data.weights!r} must not be the target; choose another column.")
 
 
 def split_rows(

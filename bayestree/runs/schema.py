@@ -262,7 +262,7 @@ def one_tree(named: Mapping[str, Any]) -> str:
             raise InputError(f"{origin}: no tree is named {abbreviated(name)}{end}")
     if len(set(named.values())) > 1:
         each = " and ".join(f"{origin} names {name!r}" for origin, name in named.items())
-        raise InputError(f"two trees at once: {each}; remove one.")
+        raise InputError(f"conflicting trees: {each}; remove one.")
     return next(iter(named.values()), DEFAULT_TREE)
 
 

@@ -255,7 +255,7 @@ def _reason(setting: Setting, tree: str, task: str) -> str:
     known, table, key = tree_parameters(tree, task), setting.table, setting.key
     if key in known and known[key].group == table:
         fixed = key in TREES[tree].fixed
-        of_tree, remedy = (f" of tree {tree!r}", "; name another tree") if fixed else ("", "")
+        of_tree, remedy = (f" of tree {tree!r}", "; choose another tree") if fixed else ("", "")
         expected, shown = known[key].expected_in_file, abbreviated(setting.value)
         return f"{key}{of_tree} must be {expected}, got {shown}{remedy}."
     others = trees_by_parameter()[table].get(key)

@@ -210,5 +210,5 @@ class TestRefusals:
         assert ended.returncode == 2
         assert ended.stdout == ""
         assert ended.stderr == (
-            f"bayestree: '{place}/absent.csv' does not exist; give a CSV or Parquet file.\n"
+            f"bayestree: '{place}/absent.csv' does not exist; specify a CSV or Parquet file.\n"
         )

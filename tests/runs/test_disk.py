@@ -182,7 +182,7 @@ def test_a_run_that_never_holds_its_rows(target, inference, tmp_path):
 def test_fits_that_need_all_rows_are_refused(model, inference, tmp_path):
     file = run_file(tmp_path, data={"storage": "disk"}, inference=inference)
     if model:
-        file = file.model_copy(update={"tree": "tao", "model": (), "inference": ()})
+        file = file.model_copy(update={"tree": "tao", "settings": ()})
     with pytest.raises(InputError, match='storage = "disk" requires a fit'):
         run(file)
     assert not (tmp_path / "out").exists()

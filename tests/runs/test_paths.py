@@ -73,12 +73,12 @@ def test_outputs(tmp_path):
     path = tmp_path / "a.toml"
     check_output(path, (), force=False)
     path.touch()
-    with pytest.raises(InputError, match="exists; name another file, or add --force"):
+    with pytest.raises(InputError, match="exists; choose another file, or add --force"):
         check_output(path, (), force=False)
     check_output(path, (), force=True)
     with pytest.raises(InputError, match=r"--out '.*' must end in \.csv or \.parquet"):
         check_output(path, force=True)
-    with pytest.raises(InputError, match="is a folder; name a file"):
+    with pytest.raises(InputError, match="is a folder; specify a file"):
         check_output(tmp_path, (), force=True)
     with pytest.raises(InputError, match="is in a folder that does not exist"):
         check_output(tmp_path / "no" / "a.toml", (), force=False)

@@ -197,11 +197,11 @@ REFUSED = [
     ({"model": {"tree": "oak"}}, "no tree is named 'oak'; expected one of"),
     (
         {"model": {"card": "wodt", "tree": "tao"}},
-        "two trees at once: card 'wodt' names 'wodt' and ",
+        "conflicting trees: card 'wodt' names 'wodt' and ",
     ),
     (
         {"model": {"tree": "cpt-k1", "n_experts": 3}},
-        "n_experts of tree 'cpt-k1' must be 1, got 3; name another tree",
+        "n_experts of tree 'cpt-k1' must be 1, got 3; choose another tree",
     ),
     (
         {"model": {"tree": "wodt", "n_experts": 3}},

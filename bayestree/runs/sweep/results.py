@@ -29,7 +29,7 @@ class SweepFolder(RunFolder):
         """Prepare the folder for a sweep; it may hold something else only with ``force``."""
         if not (self.is_new() or (self / SWEEP).is_file() or force):
             raise InputError(
-                f"the folder {self} is not empty and not a sweep; name another, or add --force."
+                f"the folder {self} is not empty and not a sweep; choose another, or add --force."
             )
         (self / POINTS).mkdir(exist_ok=True)
         self.remove_drafts()
