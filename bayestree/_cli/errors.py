@@ -40,11 +40,6 @@ def clear_errors(*, interrupted: str = "interrupted") -> Iterator[None]:
     """Report unusable input on one line with exit code 2, and Ctrl-C with exit code 130.
 
     With ``--json`` the message is also printed on standard output, as a JSON object.
-
-    Parameters
-    ----------
-    interrupted : str
-        Message after Ctrl-C.
     """
     try:
         yield

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bayestree.runs.progress import Display
+    from bayestree.runs.schema import RunFile
     from bayestree.runs.store import Run
 
 MOST_PRINTED = 60  # leaves of the largest tree that is printed
@@ -55,6 +56,22 @@ def _print_error(text: str) -> None:
     """Print a line on stderr; a closed pipe does not end the run."""
     with suppress(BrokenPipeError):
         typer.echo(text, err=True)
+
+
+def run_and_print(
+    file: "RunFile", *, resume: bool, force: bool, as_json: bool, quiet: bool
+) -> None:
+    """Run a file with progress on standard error, and print its results."""
+    from bayestree.runs.runner import run
+
+    done = run(
+        file,
+        resume=resume,
+        force=force,
+        display=display(quiet=quiet or as_json),
+        command=command_line(),
+    )
+    print_run(done, as_json=as_json, quiet=quiet)
 
 
 def print_run(run: "Run", *, as_json: bool, quiet: bool) -> None:

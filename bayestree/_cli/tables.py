@@ -13,26 +13,27 @@ TABLE, PAGE = (".csv", ".parquet"), (".html", ".htm")
 
 
 def check_output(
-    out: Path, suffixes: tuple[str, ...] = TABLE, *, force: bool, data: Path | None = None
+    out: Path,
+    suffixes: tuple[str, ...] = TABLE,
+    *,
+    force: bool,
+    data: Path | None = None,
+    option: str = "--out ",
 ) -> None:
-    """Refuse a path that cannot be written, exists without ``force``, or is the input ``data``.
-
-    Raises
-    ------
-    InputError
-    """
+    """Refuse a path that cannot be written, exists without ``force``, or is the input ``data``."""
     from bayestree.tables import InputError
 
-    if out.suffix not in suffixes:
-        raise InputError(f"--out {str(out)!r} must end in {' or '.join(suffixes)}.")
+    name = f"{option}{str(out)!r}"
+    if suffixes and out.suffix not in suffixes:
+        raise InputError(f"{name} must end in {' or '.join(suffixes)}.")
     if out.is_dir():
-        raise InputError(f"--out {str(out)!r} is a folder; name a file.")
+        raise InputError(f"{name} is a folder; specify a file.")
     is_input = data is not None and data.exists() and out.exists() and out.samefile(data)
     if out.exists() and (not force or is_input):
-        remedy = "name another file" if force else "name another file, or add --force"
-        raise InputError(f"--out {str(out)!r} exists; {remedy}.")
+        remedy = "choose another file" if force else "choose another file, or add --force"
+        raise InputError(f"{name} exists; {remedy}.")
     if not out.absolute().parent.is_dir():
-        raise InputError(f"--out {str(out)!r} is in a folder that does not exist; create it first.")
+        raise InputError(f"{name} is in a folder that does not exist; create it first.")
 
 
 def write_table(table: "pd.DataFrame", out: Path) -> None:
@@ -46,15 +47,7 @@ def write_table(table: "pd.DataFrame", out: Path) -> None:
 
 
 def aligned(columns: Mapping[str, Sequence[str]], *, right: Collection[str] = ()) -> Iterator[str]:
-    """Columns of text as lines, the first of which is the header.
-
-    Parameters
-    ----------
-    columns : mapping of sequences of str
-        All sequences have the same length.
-    right : collection of str
-        Columns that are aligned to the right.
-    """
+    """Columns of text as lines, the first of which is the header; ``right`` are right-aligned."""
     cells = [[name, *values] for name, values in columns.items()]
     widths = [max(map(len, values)) for values in cells]
     for line in zip(*cells, strict=True):
@@ -68,8 +61,8 @@ def aligned(columns: Mapping[str, Sequence[str]], *, right: Collection[str] = ()
 def records(table: "pd.DataFrame") -> list[dict[str, Any]]:
     """The rows of a table, including its index, as plain JSON; missing values become null."""
     rows = table.reset_index().to_dict(orient="records")
-    return [{str(name): _finite(value) for name, value in row.items()} for row in rows]
 
+    def is_missing(value: Any) -> bool:
+        return isinstance(value, float) and not math.isfinite(value)
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return [{str(k): None if is_missing(v) else v for k, v in row.items()} for row in rows]

@@ -36,7 +36,6 @@ class Card:
 
     @property
     def text(self) -> str:
-        """Content of the file."""
         return self.path.read_text(encoding="utf-8-sig")
 
     @property

@@ -27,16 +27,10 @@ SHARE = 0.02  # maximum share of the run time spent on checkpoints
 class Checkpoints:
     """The monitor of a fit that saves the states of its outermost loops.
 
-    Parameters
-    ----------
-    folder : Path
-        Created when first needed; holds the checkpoints of earlier parts of the same run.
-    every : float
-        Minimum number of seconds between two checkpoints.
-    share : float
-        Maximum share of the run time spent on checkpoints; slow ones are written less often.
-    display : Monitor, optional
-        Shows all loops; by default bars on a terminal.
+    ``folder`` is created when first needed; it holds the checkpoints of earlier parts of the same
+    run. Checkpoints are at least ``every`` seconds apart, and take at most the ``share`` of the run
+    time: slow ones are written less often. ``display`` shows all loops; by default it is a bar on a
+    terminal.
     """
 
     def __init__(
@@ -57,7 +51,6 @@ class Checkpoints:
         self._written = time.monotonic()
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        """See :class:`bayestree._utils.progress.Monitor`."""
         shown = self.display.begin(label, total, parts, show=show)
         if self._depth:
             return _Loop(self, shown, None)

@@ -25,12 +25,6 @@ def spread(scheduler: str | None) -> Iterator[None]:
         Address of a Dask scheduler, such as ``"tcp://10.0.0.1:8786"``; None for this machine.
         A scheduler can run arbitrary code on its workers and on this machine: use only trusted
         ones.
-
-    Raises
-    ------
-    InputError
-        If Dask is not installed, the address does not answer, there are no workers, or one of
-        them has another version of this package.
     """
     if scheduler is None:
         yield

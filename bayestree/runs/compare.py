@@ -84,22 +84,8 @@ def compare(runs: Sequence[Run]) -> Comparison:
     ``arviz.compare``. If it is unreliable, and for point estimates, the scores of the held-out
     rows are compared row by row.
 
-    Parameters
-    ----------
-    runs : sequence of Run
-        Two or more finished runs on the same rows: the same table and target, and the same rows
-        held out. Dropped columns may differ.
-
-    Returns
-    -------
-    Comparison
-        ``print`` shows it; see ``table``.
-
-    Raises
-    ------
-    InputError
-        If there are fewer than two runs, one is not finished, or their rows differ or cannot be
-        read.
+    The runs, two or more, must be finished and have the same table, target and held-out rows, else
+    an InputError names the difference. Dropped columns may differ.
     """
     named = _named(runs)
     rows = _same_rows(named)
@@ -176,9 +162,9 @@ def _named(runs: Sequence[Run]) -> dict[str, Run]:
     """Runs by the shortest ends of their paths that differ."""
     places = [run.folder for run in runs]
     if len(set(places)) < len(places):
-        raise InputError("a run is compared with itself; name each folder once.")
+        raise InputError("a run is compared with itself; specify each folder once.")
     if len(runs) < 2:
-        raise InputError("one run cannot be compared; name two folders or more.")
+        raise InputError("one run cannot be compared; specify two or more.")
     for n_parts in range(1, max(len(place.parts) for place in places) + 1):
         names = ["/".join(place.parts[-n_parts:]) for place in places]
         if len(set(names)) == len(names):
@@ -302,7 +288,6 @@ def _conclusions(
 
 
 def _format(value: Any) -> str:
-    """A value as text; empty if it is missing."""
     if isinstance(value, float):
         return "" if np.isnan(value) else f"{value:.4g}"
     return str(value)

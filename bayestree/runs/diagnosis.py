@@ -29,14 +29,9 @@ MOST_ROWS = 10_000  # maximum number of held-out rows on which predictions are j
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A verdict on a run.
+    """A verdict on a run: its inference, as in ``"nuts, 4 chains of 200 draws"``, and the checks.
 
-    Attributes
-    ----------
-    how : str
-        The inference, as in ``"nuts, 4 chains of 200 draws"``.
-    checks : Convergence
-        Conclusions and checks; there are no checks of a point estimate.
+    There are no checks of a point estimate.
     """
 
     how: str
@@ -59,20 +54,8 @@ class Diagnosis:
 def diagnose(run: Run) -> Diagnosis:
     """Judge a run by its draws, the statistics of its inference and its predictions.
 
-    Parameters
-    ----------
-    run : Run
-        The table that it was fitted to need not exist.
-
-    Returns
-    -------
-    Diagnosis
-        ``print`` shows it; see :func:`bayestree.diagnostics.check_convergence` for the checks.
-
-    Raises
-    ------
-    InputError
-        If the run has no model yet, or its predictions were changed.
+    The table that it was fitted to need not exist. See
+    :func:`bayestree.diagnostics.check_convergence` for the checks.
     """
     estimator, held_out = run.estimator, _held_out(run)
     if has_draws(estimator) and hasattr(estimator, "check_convergence"):

@@ -42,13 +42,7 @@ class Checked(NamedTuple):
 
 
 def format_of(name: str | None, out: Path | None) -> str:
-    """The format of an export: the given one, else by the name of the file, else text.
-
-    Raises
-    ------
-    InputError
-        If the name of the file does not indicate a format.
-    """
+    """The format of an export: the given one, else by the name of the file, else text."""
     if name is not None:
         return name
     if out is None:
@@ -64,28 +58,15 @@ def format_of(name: str | None, out: Path | None) -> str:
 def exported(estimator: Any, kind: str, **limits: int | None) -> str | bytes:
     """Export a fitted tree in one of the formats.
 
-    Parameters
-    ----------
-    estimator : a fitted estimator
-    kind : {"text", "rules", "json", "dot", "onnx"}
-    **limits : int, optional
-        ``max_features``, ``max_facets`` and ``decimals``; None for the defaults of the format.
-
-    Returns
-    -------
-    str or bytes
-
-    Raises
-    ------
-    InputError
-        If the format cannot represent this tree, has no such limit, or requires a package that is
-        not installed.
+    ``limits`` are ``max_features``, ``max_facets`` and ``decimals``; None for the defaults of the
+    format. An InputError reports that the format cannot represent this tree, has no such limit, or
+    requires a package that is not installed.
     """
     writer = WRITERS[kind]
     limits = {name: value for name, value in limits.items() if value is not None}
-    foreign = limits.keys() - inspect.signature(writer).parameters.keys()
-    if foreign:
-        option = min(foreign).replace("_", "-")
+    unsupported = limits.keys() - inspect.signature(writer).parameters.keys()
+    if unsupported:
+        option = min(unsupported).replace("_", "-")
         raise InputError(f"the format {kind} always shows the whole tree; omit --{option}.")
     try:
         return writer(estimator, **limits)
@@ -97,14 +78,8 @@ def checked(content: bytes, folder: Path, estimator: Any) -> Checked:
     """Compare an ONNX model with its tree on at most 10,000 rows of its run.
 
     If the rows are unavailable, or the model does not belong to a run, rows with a similar
-    location and scale are simulated.
-
-    Raises
-    ------
-    ImportError
-        If ``onnxruntime`` is not installed.
-    bayestree.report.onnx.OnnxMismatchError
-        If the two differ.
+    location and scale are simulated. Raises an ImportError if ``onnxruntime`` is not installed, and
+    an OnnxMismatchError if the two differ.
     """
     X, source = _rows(folder, estimator)
     return Checked(len(X), check_onnx(content, estimator, X), source)

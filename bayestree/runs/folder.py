@@ -44,13 +44,7 @@ class _Manifest(BaseModel):
 
 
 class RunFolder:
-    """The folder of one run.
-
-    Parameters
-    ----------
-    path : Path
-        Absolute; it need not exist yet.
-    """
+    """The folder of one run, by its absolute path; it need not exist yet."""
 
     file_names: ClassVar[tuple[str, ...]] = (RUN, MANIFEST, LOG, LOCK, *RESULTS, ROWS)
 
@@ -64,14 +58,9 @@ class RunFolder:
         return repr(str(self.path))
 
     def check(self) -> None:
-        """Refuse a path where no folder can be created.
-
-        Raises
-        ------
-        InputError
-        """
+        """Refuse a path where no folder can be created."""
         if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"the folder {self} is a file; name another.")
+            raise InputError(f"the folder {self} is a file; choose another.")
         parent = next(place for place in (self.path, *self.path.parents) if place.exists())
         if not (parent.is_dir() and os.access(parent, os.W_OK)):
             raise InputError(f"the folder {self} cannot be written: {str(parent)!r} is read-only.")
@@ -82,11 +71,6 @@ class RunFolder:
 
         The lock is released when the process ends, however that happens. Folders created by this
         method are removed after the block if they are empty.
-
-        Raises
-        ------
-        InputError
-            If another process holds the lock.
         """
         created = [place for place in (self.path, *self.path.parents) if not place.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
@@ -104,7 +88,6 @@ class RunFolder:
         return not self.path.is_dir() or all(map(self._is_ignorable, self.path.iterdir()))
 
     def is_run(self) -> bool:
-        """Whether the folder holds a run."""
         return (self / MANIFEST).is_file()
 
     def clear(self) -> None:
@@ -136,13 +119,7 @@ class RunFolder:
                 _remove(place)
 
     def read_manifest(self) -> dict[str, Any]:
-        """Read and check the manifest.
-
-        Raises
-        ------
-        InputError
-            If this is not the folder of a run, or the manifest was edited.
-        """
+        """Read the manifest; an InputError if there is none, or it was edited."""
         path = self / MANIFEST
         if not path.is_file():
             raise InputError(f"{self} has no {MANIFEST}; specify the folder of a run.")
@@ -154,7 +131,6 @@ class RunFolder:
         return found
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write a JSON file atomically."""
         write_whole(self / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def _is_ignorable(self, path: Path) -> bool:

@@ -21,7 +21,6 @@ class Gap(NamedTuple):
 
     @classmethod
     def of(cls, differences: FloatArray) -> "Gap":
-        """The gap, given the differences of the rows."""
         n = len(differences)
         se = float(np.sqrt(n) * differences.std(ddof=1)) if n > 1 else np.nan
         return cls(float(differences.sum()), se)
@@ -35,12 +34,10 @@ class HeldOut(NamedTuple):
 
     @property
     def measure(self) -> str:
-        """The kind of the scores, in words."""
         return "log score, in nats" if self.in_nats else "squared error"
 
     @property
     def n_rows(self) -> int:
-        """Number of scored rows."""
         return len(next(iter(self.rows.values())))
 
 
@@ -49,10 +46,7 @@ def held_out_scores(
 ) -> HeldOut | None:
     """Log scores of the held-out rows, or squared errors if a run has no density of y.
 
-    Returns
-    -------
-    HeldOut or None
-        None if no rows were held out.
+    None if no rows were held out.
     """
     if not all(rows.held_out for rows in prepared.values()):
         return None

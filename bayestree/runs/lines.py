@@ -13,15 +13,7 @@ EVERY = 10.0  # seconds between two lines about a loop
 
 
 class Lines(Display):
-    """Plain lines for files, pipes and logs.
-
-    Parameters
-    ----------
-    write : callable
-        Receives a line.
-    every : float
-        Seconds between two lines about the same loop.
-    """
+    """Plain lines for files and logs, with ``every`` seconds between two about the same loop."""
 
     def __init__(self, write: Callable[[str], None], *, every: float = EVERY) -> None:
         self.write, self.every = write, every
@@ -33,9 +25,6 @@ class Lines(Display):
 
     def say(self, text: str) -> None:
         self.write(text)
-
-    def warn(self, text: str) -> None:
-        self.write(f"warning: {text}")
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
         return _LoopInLines(self, label, total) if show else Hidden()

@@ -23,10 +23,7 @@ from bayestree.runs.progress import Display
 class Live(Display):
     """The current stage, and a bar for each loop with its latest note and the time left.
 
-    Parameters
-    ----------
-    console : rich.console.Console, optional
-        By default standard error.
+    By default it is shown on standard error.
     """
 
     def __init__(self, console: Console | None = None) -> None:

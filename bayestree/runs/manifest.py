@@ -43,8 +43,8 @@ def new_manifest(file: RunFile, rows: Prepared, command: str | None) -> dict[str
 
 def versions() -> dict[str, str]:
     """Versions of Python, of this package and of those that affect its numbers."""
-    own = {"python": platform.python_version(), "bayestree": __version__}
-    return own | {name: version(name) for name in PACKAGES}
+    packages = {name: version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), "bayestree": __version__, **packages}
 
 
 def version_changes(before: Mapping[str, str]) -> str:

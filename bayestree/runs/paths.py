@@ -29,14 +29,6 @@ def check_links(folder: Path, root: str | Path) -> None:
                 resolve_path(path, folder, root=root, what="link")
 
 
-def check_output(path: Path, *, force: bool) -> None:
-    """Raise InputError if a file cannot be written, or exists and ``force`` is false."""
-    if path.exists() and (not force or path.is_dir()):
-        raise InputError(f"{str(path)!r} exists; name another file, or add --force.")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"the folder of {str(path)!r} does not exist; create it first.")
-
-
 def relative_path(path: Path, folder: Path) -> str:
     """Return an absolute path as it is written in a file of ``folder``.
 

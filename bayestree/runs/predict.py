@@ -22,17 +22,10 @@ Scores = dict[str, float]
 class Predicted(NamedTuple):
     """Result of predicting a table.
 
-    Attributes
-    ----------
-    n_rows : int
-    remarks : list of str
-        Warnings about categories that do not occur in the training rows.
-    scores : dict, str or None
-        See :func:`bayestree.runs.scores.scored`; the reason if the target cannot be scored; None
-        if the table does not contain the target.
-    n_seen : int or None
-        Number of scored rows that the model was fitted to; None if nothing is scored, or the file
-        differs from the one that the run was fitted to.
+    ``remarks`` warn about categories that do not occur in the training rows. ``scores`` are those
+    of :func:`bayestree.runs.scores.scored`, the reason if the target cannot be scored, or None if
+    the table does not contain the target. ``n_seen`` is the number of scored rows that the model
+    was fitted to; None if nothing is scored, or the file is not the one that the run was fitted to.
     """
 
     n_rows: int
@@ -44,18 +37,8 @@ class Predicted(NamedTuple):
 def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
     """Predict the rows of a table with the model of a folder, and write the predictions.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of a run, or of a model with its ``columns.json``.
-    data : Path
-    out : Path
-        Ends in .csv or .parquet; written completely or not at all.
-
-    Raises
-    ------
-    InputError
-        If the model or the table cannot be read, or columns are missing.
+    The folder is that of a run, or of a model with its ``columns.json``. ``out`` ends in .csv or
+    .parquet, and is written completely or not at all.
     """
     estimator, columns = read_model(folder)
     encoding = columns.encoding

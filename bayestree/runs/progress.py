@@ -1,6 +1,7 @@
 """Displays of a running fit: silent ones, and several at once."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from bayestree._utils.progress import Hidden, Parts, Watch
 
@@ -16,6 +17,7 @@ class Display:
 
     def warn(self, text: str) -> None:
         """Report one line that the user must not miss."""
+        self.say(f"warning: {text}")
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
         """A loop is about to begin (see :class:`bayestree._utils.progress.Monitor`)."""
@@ -26,13 +28,7 @@ class Display:
 
 
 class Silent(Display):
-    """Reports warnings only.
-
-    Parameters
-    ----------
-    warn : callable, optional
-        Receives a line; by default warnings are not reported either.
-    """
+    """Reports warnings only, each as a line to ``warn``, or nothing if there is no ``warn``."""
 
     def __init__(self, warn: Callable[[str], None] | None = None) -> None:
         self._warn = warn
@@ -42,53 +38,35 @@ class Silent(Display):
             self._warn(text)
 
 
+def _forwarded(name: str) -> Any:
+    """A method that calls the method of this name of all members."""
+
+    def call(self: Any, *values: Any) -> None:
+        for member in self.members:
+            getattr(member, name)(*values)
+
+    return call
+
+
 class Both(Display):
     """Several displays as one."""
 
     def __init__(self, *displays: Display) -> None:
-        self.displays = displays
+        self.members = displays
 
-    def stage(self, name: str) -> None:
-        for display in self.displays:
-            display.stage(name)
-
-    def say(self, text: str) -> None:
-        for display in self.displays:
-            display.say(text)
-
-    def warn(self, text: str) -> None:
-        for display in self.displays:
-            display.warn(text)
+    stage, say, warn, close = map(_forwarded, ("stage", "say", "warn", "close"))
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        return _All([each.begin(label, total, parts, show=show) for each in self.displays])
-
-    def close(self) -> None:
-        for display in self.displays:
-            display.close()
+        return _All([each.begin(label, total, parts, show=show) for each in self.members])
 
 
 class _All:
     """A loop that several displays show."""
 
-    def __init__(self, watches: Sequence[Watch]) -> None:
-        self.watches = watches
+    def __init__(self, members: Sequence[Watch]) -> None:
+        self.members = members
+
+    step, note, finish, stop = map(_forwarded, ("step", "note", "finish", "stop"))
 
     def start(self) -> int:
-        return max([watch.start() for watch in self.watches])
-
-    def step(self, done: int) -> None:
-        for watch in self.watches:
-            watch.step(done)
-
-    def note(self, text: str) -> None:
-        for watch in self.watches:
-            watch.note(text)
-
-    def finish(self) -> None:
-        for watch in self.watches:
-            watch.finish()
-
-    def stop(self) -> None:
-        for watch in self.watches:
-            watch.stop()
+        return max([watch.start() for watch in self.members])

@@ -79,19 +79,8 @@ def _spaced(X: pd.DataFrame) -> slice:
 def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
     """Read, check and encode the rows of a run.
 
-    Rows, split and encoding do not depend on where the rows are stored.
-
-    Parameters
-    ----------
-    file : RunFile
-        Its ``data`` describes the tables; its ``seed`` selects the held-out rows.
-    keep : collection of str
-        Columns that are features even if they look like a row index.
-
-    Raises
-    ------
-    InputError
-        If a table cannot be used, or the disk is full.
+    Rows, split and encoding do not depend on where the rows are stored. Columns in ``keep`` are
+    features even if they look like a row index.
     """
     data = file.data
     scan = _Scan.of(data.path, data, keep)
@@ -134,13 +123,8 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
 class _Scan:
     """Results of a first pass over a table.
 
-    Attributes
-    ----------
-    text : dict
-        Whether each feature column holds text.
-    dtype : type or None
-        Type of features on disk: single precision if it represents all numbers exactly. None for
-        features in memory.
+    ``text`` records whether each feature column holds text. ``dtype`` is the type of features on
+    disk, single precision if it represents all numbers exactly; None for features in memory.
     """
 
     table: Table
@@ -266,7 +250,7 @@ def _check_columns(table: Table, data: DataTable) -> None:
         if name in data.drop:
             raise InputError(f"{purpose} {name!r} must not be listed in drop.")
     if data.weights == data.target:
-        raise InputError(f"weights {data.weights!r} must not be the target; name another column.")
+        raise InputError(f"weights {data.weights!r} must not be the target; choose another column.")
 
 
 def split_rows(
@@ -275,11 +259,6 @@ def split_rows(
     """Numbers of the training and the held-out rows; all rows twice if the fraction is 0.
 
     Classes are held out in proportion if they have enough rows.
-
-    Raises
-    ------
-    InputError
-        If too few rows or classes are left to train on.
     """
     rows = np.arange(len(y))
     n_held = round(fraction * len(y))

@@ -59,10 +59,6 @@ def run(
     command : str, optional
         Command line, for the manifest.
 
-    Returns
-    -------
-    Run
-
     Raises
     ------
     InputError
@@ -94,8 +90,8 @@ def run(
         else:
             folder.clear()
             manifest = new_manifest(explicit, rows, command)
-        with closing(Both(display or Silent(), LogFile(folder / LOG))) as every_display:
-            job = _Job(folder, explicit, rows, manifest, every_display)
+        with closing(Both(display or Silent(), LogFile(folder / LOG))) as displays:
+            job = _Job(folder, explicit, rows, manifest, displays)
             with _recording_end(job, new=new), _warnings_to(job):
                 job.go(estimator, resumed=resume)
     return open_run(folder.path)
@@ -226,7 +222,7 @@ def _check_folder(folder: RunFolder, *, resume: bool, force: bool) -> bool:
         return False
     if not folder.is_run():
         raise InputError(
-            f"the folder {folder} is not empty and not a run; name another, or add --force."
+            f"the folder {folder} is not empty and not a run; choose another, or add --force."
         )
     if resume:
         # A run that was killed at its start has nothing to resume.
@@ -237,7 +233,7 @@ def _check_folder(folder: RunFolder, *, resume: bool, force: bool) -> bool:
             "to replace it."
         )
     raise InputError(
-        f"the folder {folder} is not empty and holds a run; name another, or add --force to "
+        f"the folder {folder} is not empty and holds a run; choose another, or add --force to "
         "replace it."
     )
 
@@ -253,7 +249,7 @@ def _check_same(folder: RunFolder, file: RunFile, rows: Prepared) -> None:
             next((line[2:] for line in changes if line[0] == sign), "nothing") for sign in "-+"
         )
         raise InputError(
-            f"the folder {folder} holds another run, with {old} where this one has {new}; name "
+            f"the folder {folder} contains a run with {old}, but this run has {new}; choose "
             "another folder, or add --force to replace the run."
         )
     # Tables are compared by content because a project may have been moved as a whole.

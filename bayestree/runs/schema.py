@@ -37,18 +37,7 @@ DEFAULT_TREE = "cpt"
 class RunFile(Head):
     """A run whose values have all been checked.
 
-    Parameters
-    ----------
-    title, question : str
-        Title of the report, and the question that the run answers.
-    seed : int
-        Seed of the random numbers.
-    data : DataTable
-    tree : str
-        Name of the tree, a key of :data:`~bayestree.estimators.registry.TREES`.
-    settings : tuple of Setting
-        Settings of ``[model]`` and ``[inference]``; later ones win.
-    output : OutputTable
+    ``settings`` are those of ``[model]`` and ``[inference]``; later ones win.
     """
 
     data: DataTable
@@ -66,7 +55,7 @@ class RunFile(Head):
         source: str = "--set",
         root: str | Path | None = None,
     ) -> Self:
-        """Make a run from the content of a run file.
+        """Create a run from the content of a run file, or raise an InputError with the remedy.
 
         Parameters
         ----------
@@ -80,11 +69,6 @@ class RunFile(Head):
             Origin of ``sets``, for messages.
         root : path, optional
             Folder that no path may leave.
-
-        Raises
-        ------
-        InputError
-            With the origin, the key, its value and the remedy.
         """
         settings = [
             *file_settings(parts, Path(where).name),
@@ -101,7 +85,7 @@ class RunFile(Head):
         cards: Sequence[Card] = (),
         root: str | Path | None = None,
     ) -> Self:
-        """Make a run from single settings, of which later ones win.
+        """Create a run from single settings, of which later ones win.
 
         The cards of the settings, and any further ``cards``, come before all settings; ``where``
         and ``root`` are those of :meth:`from_parts`.
@@ -132,24 +116,17 @@ class RunFile(Head):
         return run
 
     def task(self) -> str | None:
-        """Return the task of the file, or the only one of the tree; None if the data decide."""
-        able = tasks_of(self.tree)
+        """Return the task of the file, or the only one of the tree; None if the data decide it."""
+        tasks = tasks_of(self.tree)
         if self.data.task == "auto":
-            return able[0] if len(able) == 1 else None
+            return tasks[0] if len(tasks) == 1 else None
         return self.data.task
 
     def parameters(self, task: str | None = None) -> dict[str, Any]:
         """Return all arguments of the estimator except ``verbose``.
 
-        Parameters
-        ----------
-        task : {"classification", "regression"}, optional
-            Needed if the file leaves it to the data.
-
-        Raises
-        ------
-        InputError
-            If the tree does not support the task or cannot take a setting.
+        The task is needed if the file leaves it to the data. An InputError names a setting that the
+        tree cannot take.
         """
         task = task or self._known_task()
         check_task(self.tree, task)
@@ -160,18 +137,9 @@ class RunFile(Head):
     def estimator(self, task: str | None = None, labels: ArrayLike | None = None) -> Any:
         """Return the estimator of the run, not fitted.
 
-        Parameters
-        ----------
-        task : {"classification", "regression"}, optional
-            Needed if the file leaves it to the data.
-        labels : array, optional
-            Classes of the rows, in which duplicates are allowed. ``class_weight`` in a file names
-            classes by text; with ``labels`` these names are replaced by the classes.
-
-        Raises
-        ------
-        InputError
-            As for :meth:`parameters`, and if ``class_weight`` names an unknown class.
+        The task is needed if the file leaves it to the data. ``class_weight`` in a file names
+        classes by text; with ``labels``, the targets of the rows, these names are replaced by the
+        classes.
         """
         found = self.parameters(task)
         weights = found.get("class_weight")
@@ -194,10 +162,8 @@ class RunFile(Head):
     def to_toml(self, folder: str | Path) -> str:
         """Return the text of a run file in ``folder``, with paths relative to it.
 
-        Raises
-        ------
-        ValueError
-            If the data decide on the task, as cards can have other values for each task.
+        A ValueError is raised if the task depends on the data, as cards can have other values for
+        each task.
         """
         home, task = Path(folder).resolve(), self._known_task()
         data = self.data.model_dump(exclude_none=True, exclude={"path"})
@@ -218,11 +184,10 @@ class RunFile(Head):
         return tomli_w.dumps(content)
 
     def write_toml(self, path: str | Path) -> None:
-        """Write the run file to ``path``, completely or not at all."""
         write_whole(Path(path), self.to_toml(Path(path).parent))
 
     def check(self) -> None:
-        """Raise InputError if the settings suit no task that the run can have."""
+        """Raise InputError if the settings are invalid for every task that the run can have."""
         task = self.task()
         first, *others = tasks_of(self.tree) if task is None else [task]
         for other in others:
@@ -267,16 +232,11 @@ def run_from_options(
     cards: Iterable[str | Path] = (),
     pairs: Iterable[str] = (),
 ) -> RunFile:
-    """Make a run from cards, then the options of a command, then single settings; later ones win.
+    """Create a run from cards, then the options of a command, then single settings; later ones win.
 
-    Parameters
-    ----------
-    options : mapping
-        Option to the key that it sets, ``"table.key"``, and its value; None if it is not given.
-    cards : iterable of names or paths
-        Cards of models, of inferences, or of both in one file.
-    pairs : iterable of str
-        ``NAME=VALUE``.
+    ``options`` maps each option to the ``"table.key"`` that it sets and its value, None if it is
+    not given. ``pairs`` have the form ``NAME=VALUE``. A card, given by name or path, may contain
+    parameters of the model, of the inference, or of both.
     """
     given = [(option, *pair) for option, pair in options.items() if pair[1] is not None]
     given += [("--set", *pair) for pair in map(read_pair, pairs)]
@@ -288,8 +248,10 @@ def run_from_options(
 def check_task(tree: str, task: str) -> None:
     """Raise InputError if a tree does not support a task."""
     if task not in tasks_of(tree):
-        able = ", ".join(name for name, other in TREES.items() if other.of(task))
-        raise InputError(f"tree {tree!r} supports classification only; for {task} use {able}.")
+        supporting = ", ".join(name for name, other in TREES.items() if other.of(task))
+        raise InputError(
+            f"tree {tree!r} supports classification only; for {task} use {supporting}."
+        )
 
 
 def one_tree(named: Mapping[str, Any]) -> str:
@@ -300,7 +262,7 @@ def one_tree(named: Mapping[str, Any]) -> str:
             raise InputError(f"{origin}: no tree is named {abbreviated(name)}{end}")
     if len(set(named.values())) > 1:
         each = " and ".join(f"{origin} names {name!r}" for origin, name in named.items())
-        raise InputError(f"two trees at once: {each}; remove one.")
+        raise InputError(f"conflicting trees: {each}; remove one.")
     return next(iter(named.values()), DEFAULT_TREE)
 
 

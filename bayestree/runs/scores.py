@@ -20,19 +20,8 @@ def scored(
 ) -> dict[str, float]:
     """Scores of the predictions, and of the best constant one.
 
-    Parameters
-    ----------
-    estimator : a fitted estimator of this package
-    X : DataFrame, shape (n, d)
-    y : array, shape (n,)
-    weights : array, shape (n,), optional
-        If None or all zero, every row has weight 1.
-
-    Returns
-    -------
-    dict
-        ``accuracy``, ``accuracy_of_most_frequent_class`` and ``log_loss`` (nats per row); or
-        ``rmse``, in the units of y, and ``r2``.
+    They are ``accuracy``, ``accuracy_of_most_frequent_class`` and ``log_loss`` (nats per row); or
+    ``rmse``, in the units of y, and ``r2``. Without positive weights, all rows have weight 1.
     """
     return scores_of(y, *predict_rows(estimator, X, y), weights=weights)
 
@@ -75,13 +64,9 @@ def predict_rows(estimator: Any, X: pd.DataFrame, y: AnyArray) -> tuple[AnyArray
 
 
 def baseline_scores(rows: Prepared) -> dict[str, Any] | None:
-    """The same scores for a linear model fitted to the training rows.
+    """The same scores for a linear model fitted to the training rows; None if it cannot be fitted.
 
-    Returns
-    -------
-    dict or None
-        ``model`` (its name), ``training_rows`` (the number it was fitted to) and its scores; None
-        if it cannot be fitted.
+    Includes its name (``model``) and the number of rows it was fitted to (``training_rows``).
     """
     classifies = rows.task == "classification"
     baseline = fit_baseline(rows.X, rows.y, rows.weights, classifies=classifies)

@@ -1,6 +1,5 @@
 """Settings of a run: single values with their origin, and the keys and types of their tables."""
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +76,23 @@ TABLES = ("data", "model", "inference", "output")
 CARD_KEYS = {"model": ("card", "tree"), "inference": ("card",)}
 #: Parameters that the run sets itself, and the remedy.
 RUN_KEYS = {"random_state": "set 'seed' instead", "verbose": "remove it"}
+#: Valid values in words, by the type of pydantic's error.
+EXPECTED = {
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "float_type": "a number",
+    "greater_than_equal": "{ge} or more",
+    "int_type": "an integer",
+    "less_than": "below {lt}",
+    "less_than_equal": "{le} or less",
+    "list_type": "a list",
+    "literal_error": "{expected}",
+    "path_type": "a path",
+    "string_too_short": "text that is not empty",
+    "string_type": "text",
+    "too_short": "a list that is not empty",
+    "tuple_type": "a list",
+}
 Checked = TypeVar("Checked", bound=Section)
 
 
@@ -119,10 +135,10 @@ def table_settings(values: Mapping[str, Any], origin: str, table: str) -> dict[s
 
 def card_settings(card: Card, table: str | None = None) -> Iterator[Setting]:
     """Yield the settings of a card, of one table or of the table of each parameter."""
-    fitting = trees_by_parameter()["inference"]
+    of_inference = trees_by_parameter()["inference"]
     for task, values in [(None, card.values), *card.by_task.items()]:
         for key, value in values.items():
-            home = table or ("inference" if key in fitting else "model")
+            home = table or ("inference" if key in of_inference else "model")
             yield Setting(f"card {card.name!r}", home, key, value, task)
 
 
@@ -138,26 +154,26 @@ def find_key(name: str, origin: str = "--set") -> tuple[str, str]:
     table, dot, key = name.rpartition(".")
     if dot and table not in TABLES:
         raise InputError(f"{origin}: no table is named {table!r}{nearest_match(table, TABLES)}")
-    homes = _tables_with(key)
-    if dot and table not in homes:
+    tables = _tables_with(key)
+    if dot and table not in tables:
         reason = wrong_key(table, key, keys_of(table), f"[{table}] has no key")
         raise InputError(f"{origin}: {reason}")
-    if not homes:
+    if not tables:
         known = {key for table in ("", *TABLES) for key in keys_of(table)}
         raise InputError(f"{origin}: {wrong_key('', key, known, 'no key is named')}")
-    if not dot and len(homes) > 1:
-        which = " or ".join(f"{each}.{key}" for each in homes)
+    if not dot and len(tables) > 1:
+        which = " or ".join(f"{each}.{key}" for each in tables)
         raise InputError(f"{origin}: {key!r} is a key of several tables; write {which}.")
-    return table if dot else homes[0], key
+    return table if dot else tables[0], key
 
 
 def wrong_key(table: str, key: str, known: Collection[str], start: str) -> str:
-    """Explain an unknown key of a table: by its own table, or by the nearest ``known`` name."""
-    homes = [home for home in _tables_with(key) if table in ("", *TABLES)]
+    """Explain an unknown key of a table: it belongs to another one, or is near a ``known`` name."""
+    tables = [each for each in _tables_with(key) if table in ("", *TABLES)]
     if key in RUN_KEYS:
         return f"{key!r} is set by the run itself; {RUN_KEYS[key]}."
-    if homes:
-        place = f"in [{homes[0]}]" if homes[0] else "above all tables"
+    if tables:
+        place = f"in [{tables[0]}]" if tables[0] else "above all tables"
         return f"{key!r} belongs {place}; move it there."
     return f"{start} {key!r}{nearest_match(key, known)}"
 
@@ -190,7 +206,9 @@ def check_section(
         elif kind == "value_error":
             reason = str(first["ctx"]["error"])
         else:
-            reason = f"{key} {_reworded(first['msg'])}, got {abbreviated(one.value)}."
+            expected = EXPECTED.get(kind, "valid").format_map(first.get("ctx", {}))
+            what = key if len(first["loc"]) == 1 else f"each value of {key}"
+            reason = f"{what} must be {expected}, got {abbreviated(one.value)}."
         raise InputError(f"{one.origin}: {reason}") from error
 
 
@@ -206,9 +224,9 @@ def check_parameters(settings: Iterable[Setting], tree: str, task: str) -> dict[
         _, table, key, *_ = error.errors(include_url=False, include_input=False)[0]["loc"]
         one = given[str(table), str(key)]
         raise InputError(f"{one.origin}: {_reason(one, tree, task)}") from error
-    own = tree_parameters(tree, task)
-    found = {name: one.default for name, one in own.items()}
-    found |= {key: own[key].from_file(one.value) for (_, key), one in given.items()}
+    known = tree_parameters(tree, task)
+    found = {name: one.default for name, one in known.items()}
+    found |= {key: known[key].from_file(one.value) for (_, key), one in given.items()}
     return {**found, **TREES[tree].fixed}
 
 
@@ -234,29 +252,21 @@ def _validate(settings: Iterable[Setting], tree: str, task: str) -> None:
 
 def _reason(setting: Setting, tree: str, task: str) -> str:
     """Explain why a tree cannot take a setting, and say what to do."""
-    own, table, key = tree_parameters(tree, task), setting.table, setting.key
-    if key in own and own[key].group == table:
+    known, table, key = tree_parameters(tree, task), setting.table, setting.key
+    if key in known and known[key].group == table:
         fixed = key in TREES[tree].fixed
-        of_tree, remedy = (f" of tree {tree!r}", "; name another tree") if fixed else ("", "")
-        expected, shown = own[key].expected_in_file, abbreviated(setting.value)
+        of_tree, remedy = (f" of tree {tree!r}", "; choose another tree") if fixed else ("", "")
+        expected, shown = known[key].expected_in_file, abbreviated(setting.value)
         return f"{key}{of_tree} must be {expected}, got {shown}{remedy}."
     others = trees_by_parameter()[table].get(key)
     if others is None:
-        return wrong_key(table, key, own, f"tree {tree!r} has no parameter")
+        return wrong_key(table, key, known, f"tree {tree!r} has no parameter")
     if tree in others:
         return f"tree {tree!r} has no parameter {key!r} for {task}; remove it."
     reason = f"tree {tree!r} has no parameter {key!r}, which {', '.join(others)} have; remove it."
     if table == "inference":
         reason += f" Inference cards of {tree!r}: {', '.join(inference_cards(tree, task))}."
     return reason
-
-
-def _reworded(message: str) -> str:
-    """Turn a message of pydantic, ``"Input should be ..."``, into ``"must be ..."``."""
-    if message.startswith("Input is not a valid path"):
-        return "must be a path"
-    words = re.sub(r"^\w+ should", "must", message).partition(" after")[0]
-    return words.replace("tuple", "list").replace("dictionary", "table")
 
 
 def _tables_with(key: str) -> list[str]:

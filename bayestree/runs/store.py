@@ -23,7 +23,6 @@ class Columns(NamedTuple):
     encoding: Encoding
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
         return {
             "target": self.target,
             "target_is_text": self.is_text,
@@ -36,13 +35,8 @@ class Columns(NamedTuple):
 class Run:
     """A run in its folder, whose files are read when they are needed.
 
-    Parameters
-    ----------
-    folder : Path
-    manifest : mapping
-        Status, versions, fingerprints of the data, and seconds of each stage.
-    file : RunFile
-        The run file with all values explicit and absolute paths.
+    ``manifest`` holds status, versions, fingerprints of the data, and seconds of each stage;
+    ``file`` is the run file with all values explicit and absolute paths.
     """
 
     folder: Path
@@ -51,56 +45,32 @@ class Run:
 
     @cached_property
     def estimator(self) -> Any:
-        """The fitted estimator.
-
-        Raises
-        ------
-        InputError
-            If the run was interrupted before its fit was finished.
-        ModelFileError
-            If the file was changed.
-        """
+        """The fitted estimator; an InputError if the run was interrupted before it was fitted."""
         return _model(self.folder)
 
     @cached_property
     def columns(self) -> Columns:
-        """Target and feature columns."""
         return read_columns(self.folder)
 
     @property
     def encoding(self) -> Encoding:
-        """How columns become features."""
         return self.columns.encoding
 
     @property
     def target(self) -> str:
-        """Name of the column that is predicted."""
         return self.columns.target
 
     @property
     def task(self) -> str:
-        """``"classification"`` or ``"regression"``."""
         return self.columns.task
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
-        """Scores and sizes, the content of ``metrics.json``.
-
-        Raises
-        ------
-        InputError
-            If the run was interrupted before they were computed.
-        """
+        """Content of ``metrics.json``; an InputError if the run was interrupted before."""
         return _json(self.folder / METRICS)
 
     def rows(self) -> Prepared:
-        """The rows of the run, read again.
-
-        Raises
-        ------
-        InputError
-            If they cannot be read, or have changed since the run.
-        """
+        """Read the rows of the run again; an InputError if they have changed since the run."""
         # Runs of earlier versions may have a row index among their features.
         fitted = (self.folder / COLUMNS).is_file()
         keep = [column.name for column in self.encoding.columns] if fitted else []
@@ -128,10 +98,7 @@ class Run:
 def open_run(folder: str | Path) -> Run:
     """Open the folder of a run, finished or not.
 
-    Raises
-    ------
-    InputError
-        If it is not the folder of a run, or its manifest or run file was edited.
+    An InputError reports that it is not the folder of a run, or that a file in it was edited.
     """
     place = RunFolder(Path(folder).resolve())
     manifest = place.read_manifest()
@@ -139,15 +106,7 @@ def open_run(folder: str | Path) -> Run:
 
 
 def read_model(folder: Path) -> tuple[Any, Columns]:
-    """The estimator of a folder and its columns; the folder need not have a manifest.
-
-    Raises
-    ------
-    InputError
-        If one of them is missing, or they belong to different fits.
-    ModelFileError
-        If the model file was changed.
-    """
+    """The estimator of a folder and its columns; the folder need not have a manifest."""
     estimator, columns = _model(folder), read_columns(folder)
     if columns.encoding.feature_names != list(getattr(estimator, "feature_names_in_", ())):
         raise InputError(
@@ -157,13 +116,7 @@ def read_model(folder: Path) -> tuple[Any, Columns]:
 
 
 def read_columns(folder: Path) -> Columns:
-    """Read ``columns.json``.
-
-    Raises
-    ------
-    InputError
-        If it is missing or was changed.
-    """
+    """Read ``columns.json``; an InputError if it is missing or was changed."""
     content = _json(folder / COLUMNS)
     try:
         encoding = Encoding.from_json(content["columns"])

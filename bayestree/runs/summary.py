@@ -52,29 +52,24 @@ def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
 
         The columns of the posterior are absent without a posterior, and those of features and
         uncertainty with ``rows=False``.
-
-    Raises
-    ------
-    InputError
-        If the run has no model yet, or its rows cannot be read or have changed.
     """
     estimator = run.estimator
-    judged = _judged_rows(run) if rows else None
+    evaluated = _evaluation_rows(run) if rows else None
     members = getattr(estimator, "estimators_", None)
     if members is not None:
         each = {
-            number: _point_estimate(one.tree_, judged)
+            number: _point_estimate(one.tree_, evaluated)
             for number, one in enumerate(members, start=1)
         }
         table = pd.concat(each, names=["tree"])
     else:
-        table = _with_posterior(run, judged)
-    table.attrs["asked"] = "" if judged is None else judged.counted
+        table = _with_posterior(run, evaluated)
+    table.attrs["asked"] = "" if evaluated is None else evaluated.counted
     return table
 
 
-def _judged_rows(run: Run) -> Rows | None:
-    """The rows on which the splits are judged."""
+def _evaluation_rows(run: Run) -> Rows | None:
+    """The rows on which features and uncertainty are measured."""
     rows = run.rows().thinned()
     train, held = (
         rows_of(run.estimator, X, held_out=held_out)
@@ -83,29 +78,29 @@ def _judged_rows(run: Run) -> Rows | None:
     return splits.evaluation_rows(train, held if rows.held_out else None)
 
 
-def _with_posterior(run: Run, judged: Rows | None) -> pd.DataFrame:
+def _with_posterior(run: Run, evaluated: Rows | None) -> pd.DataFrame:
     """The nodes of one tree, with its posterior if it has one."""
     estimator = run.estimator
-    table = _point_estimate(estimator.tree_, judged)
+    table = _point_estimate(estimator.tree_, evaluated)
     if not has_draws(estimator) or (sizes := _sizes(run)) is None:
         return table
     table["facets"] = sizes["facets"].astype(np.int64)
     parts = [sizes.reindex(columns=[name for name in SIZES if name in sizes])]
-    uncertainty = None if judged is None else splits.split_uncertainty(estimator, judged)
+    uncertainty = None if evaluated is None else splits.split_uncertainty(estimator, evaluated)
     if uncertainty is not None:
         parts.append(uncertainty.to_frame("node")[["unsure", "disagreement", "sd"]])
     last = [name for name in ("features", "split") if name in table]
     return pd.concat([table.drop(columns=last), *parts, table[last]], axis="columns")
 
 
-def _point_estimate(tree: RoutedTree, judged: Rows | None) -> pd.DataFrame:
+def _point_estimate(tree: RoutedTree, evaluated: Rows | None) -> pd.DataFrame:
     """The columns of the point estimate."""
     described = TreeDescription(tree, TERMS, DIGITS)
     columns: dict[str, Any] = {"rows": described.node_rows}
     if isinstance(tree, Tree):
         columns["facets_point"] = columns["facets"] = tree.n_facets
-        if judged is not None:
-            (share,) = splits.importance([tree], judged).nodes
+        if evaluated is not None:
+            (share,) = splits.importance([tree], evaluated).nodes
             columns["features"] = [
                 [tree.feature_labels[j] for j in splits.most_important(one)] for one in share
             ]

@@ -30,28 +30,14 @@ Opened = tuple[Collection[Any], Callable[[], Frames]]
 
 
 class Table(NamedTuple):
-    """A table in a file.
-
-    Attributes
-    ----------
-    path : Path
-    columns : tuple of str
-    read : callable
-        Returns the chunks in order, each a DataFrame with these columns.
-    """
+    """A table in a file: its column names, and a function that returns its chunks in order."""
 
     path: Path
     columns: tuple[str, ...]
     read: Callable[[], Frames]
 
     def chunks(self) -> Frames:
-        """The rows in order, chunk by chunk; the index of each chunk holds its row numbers.
-
-        Raises
-        ------
-        InputError
-            If there are no rows, or the file is not a table of the kind its name indicates.
-        """
+        """The rows in order, chunk by chunk; the index of each chunk holds its row numbers."""
         n_rows = 0
         with reading(self.path):
             for frame in self.read():
@@ -66,22 +52,12 @@ class Table(NamedTuple):
 def open_table(path: str | Path, text: Collection[str] = (), *, whole: bool = False) -> Table:
     """Open a CSV or Parquet file, or a NumPy array.
 
-    Parameters
-    ----------
-    path : path ending in .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .pq or .npy
-        Columns of a CSV file may be separated by commas, semicolons, tabs or vertical bars,
-        whatever the file is called. The columns of an array are ``x0``, ``x1``, ..., unless its
-        fields have names.
-    text : collection of str
-        Columns of a CSV file to read as text, even if they look like numbers.
-    whole : bool
-        Read the table into memory as a single chunk. Otherwise chunks are read when they are
-        needed, and a CSV file is read once to find out which columns hold text.
+    Columns of a CSV file may be separated by commas, semicolons, tabs or vertical bars, whatever
+    the file is called; those in ``text`` are read as text even if they look like numbers. The
+    columns of an array are ``x0``, ``x1``, ..., unless its fields have names.
 
-    Raises
-    ------
-    InputError
-        If the file is missing, empty, or not a table of the kind its name indicates.
+    With ``whole``, the table is read into memory as a single chunk. Otherwise chunks are read when
+    they are needed, and a CSV file is read once to find out which columns hold text.
     """
     source = Path(path)
     kind = check_file(source)

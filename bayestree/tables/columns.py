@@ -27,7 +27,6 @@ class Column(NamedTuple):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the features that encode the column."""
         if self.categories is None:
             return (self.name,)
         return tuple(f"{self.name}={category}" for category in self.categories)
@@ -35,25 +34,13 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoding:
-    """How columns become features: numbers as they are, text one-hot.
-
-    Parameters
-    ----------
-    columns : tuple of Column
-    """
+    """How columns become features: numbers unchanged, text one-hot."""
 
     columns: tuple[Column, ...]
 
     @classmethod
     def of(cls, categories: Mapping[str, Collection[str] | None]) -> "Encoding":
-        """The encoding of columns with these categories; None for columns of numbers.
-
-        Raises
-        ------
-        InputError
-            If there is no column, or one has more than 100 categories or would give a feature
-            the name of another.
-        """
+        """The encoding of columns with these categories; None for columns of numbers."""
         if not categories:
             raise InputError("no column is left to predict from.")
         encoding = cls(tuple(_column(name, found) for name, found in categories.items()))
@@ -65,28 +52,17 @@ class Encoding:
 
     @property
     def feature_names(self) -> list[str]:
-        """Names of the features, in order."""
         return [name for column in self.columns for name in column.features]
 
     @property
     def text(self) -> list[str]:
-        """Names of the text columns."""
         return [column.name for column in self.columns if column.categories is not None]
 
     def encode(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The features of rows.
+        """Encode rows as floats, shape (n, features).
 
         Columns may be in any order, and others are ignored. All features of an unknown category
         are 0 (see :meth:`count_unknown`).
-
-        Returns
-        -------
-        DataFrame of float, shape (n, features)
-
-        Raises
-        ------
-        InputError
-            If a column is absent, has missing or infinite values, or holds text for numbers.
         """
         absent = [column.name for column in self.columns if column.name not in frame]
         if absent:
@@ -118,15 +94,10 @@ class Encoding:
                 )
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The encoding as plain JSON."""
-        return [
-            {"name": c.name, "categories": None if c.categories is None else list(c.categories)}
-            for c in self.columns
-        ]
+        return [column._asdict() for column in self.columns]
 
     @classmethod
     def from_json(cls, columns: list[dict[str, Any]]) -> "Encoding":
-        """The inverse of :meth:`to_json`."""
         return cls(
             tuple(
                 Column(c["name"], None if c["categories"] is None else tuple(c["categories"]))
@@ -159,13 +130,7 @@ def describe_unknown(counts: Mapping[str, Counter[str]]) -> list[str]:
 
 
 def numbers(column: pd.Series) -> pd.Series:
-    """A column of numbers or booleans as float.
-
-    Raises
-    ------
-    InputError
-        If it holds text or anything else.
-    """
+    """Convert a column of numbers or booleans to float; text in it is refused."""
     if not is_text(column):
         return column.astype(float)
     found = pd.to_numeric(column.astype(str), errors="coerce").astype(float)
@@ -185,10 +150,7 @@ def numbers(column: pd.Series) -> pd.Series:
 def is_text(column: pd.Series) -> bool:
     """Whether a column holds text; False for numbers and booleans.
 
-    Raises
-    ------
-    InputError
-        If it holds anything else, such as dates.
+    Other values, such as dates, are refused.
     """
     kind = pd.api.types.infer_dtype(column, skipna=True)
     if kind == "categorical":
@@ -205,24 +167,10 @@ def is_text(column: pd.Series) -> bool:
 
 
 def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
-    """Read the target and infer the task.
+    """Read the target, which has no missing values, and infer the task.
 
-    Parameters
-    ----------
-    column : Series of length n, without missing values
-    task : {"auto", "classification", "regression"}
-        ``"auto"``: classification for text, booleans, and at most 20 different whole numbers.
-
-    Returns
-    -------
-    task : {"classification", "regression"}
-    y : array, shape (n,)
-        Text, integers or booleans; or float.
-
-    Raises
-    ------
-    InputError
-        If the values do not suit the task, or there is only one class.
+    A target is classified if it holds text, booleans, or at most 20 different whole numbers. The
+    returned array (n,) holds text, integers or booleans; for regression, floats.
     """
     name = column.name
     if is_text(column):
@@ -252,13 +200,7 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
 
 
 def read_matching_target(column: pd.Series, y: AnyArray, task: str) -> AnyArray:
-    """Read the target of other rows as that of the training rows, ``y``, was read.
-
-    Raises
-    ------
-    InputError
-        If it holds text for numbers, or fractions for classes.
-    """
+    """Read the target of other rows in the same way as that of the training rows, ``y``."""
     if y.dtype.kind == "U":
         return column.astype(str).to_numpy(dtype=str)
     values = numbers(column).to_numpy()
@@ -269,13 +211,7 @@ def read_matching_target(column: pd.Series, y: AnyArray, task: str) -> AnyArray:
 
 
 def read_weights(column: pd.Series) -> FloatArray:
-    """Weights of the rows, shape (n,).
-
-    Raises
-    ------
-    InputError
-        If one is negative, or all are zero.
-    """
+    """Weights of the rows (n,): none negative, and not all zero."""
     values = numbers(column).to_numpy()
     if (values < 0).any() or not values.any():
         raise InputError(

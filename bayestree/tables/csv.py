@@ -27,7 +27,6 @@ class Dialect(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Arguments for ``pandas.read_csv``."""
         return {
             "sep": self.separator,
             "decimal": self.decimal,
@@ -39,10 +38,8 @@ class Dialect(NamedTuple):
 def records(source: Path, separator: str) -> Iterator[Record]:
     """The records of a file except blank lines: number of the first line, and fields.
 
-    Raises
-    ------
-    csv.Error, UnicodeDecodeError, OSError
-        If the file is not UTF-8 text, or a quote is not closed.
+    Raises csv.Error, UnicodeDecodeError or OSError if the file is not UTF-8 text, or a quote is
+    not closed.
     """
     with _open(source, "rt", encoding=ENCODING, newline="") as lines:
         reader = csv.reader(lines, delimiter=separator)
@@ -58,11 +55,6 @@ def sniff(source: Path) -> Dialect:
 
     The decimal mark is a comma if the separator is not, and there are numbers such as ``1,5`` but
     none such as ``1.5``.
-
-    Raises
-    ------
-    UnicodeDecodeError, OSError
-        If the file is not UTF-8 text.
     """
     samples = {mark: _sample(source, mark) for mark in SEPARATORS}
     separator = max(SEPARATORS, key=lambda mark: _regularity(samples[mark]))
@@ -79,11 +71,7 @@ def sniff(source: Path) -> Dialect:
 def explain_failure(source: Path, error: str) -> str:
     """Why a file cannot be read as a table, with the line if it can be identified.
 
-    Parameters
-    ----------
-    source : Path
-    error : str
-        Message of pandas, which is returned if there is no better explanation.
+    ``error`` is the message of pandas, which is returned if there is no better explanation.
     """
     if (reason := _explain_encoding(source)) is not None:
         return reason

@@ -8,15 +8,8 @@ class InputError(ValueError):
 class CellError(InputError):
     """A value in a table that cannot be used.
 
-    Parameters
-    ----------
-    before, after : str
-        Message before and after the location of the value.
-    row : int
-        Row of the table, from 0.
-    column : str
-    missing : bool
-        Whether the value is missing.
+    ``before`` and ``after`` are the message around the location of the value; ``row`` counts from
+    0; ``missing`` says whether the value is a missing one.
     """
 
     def __init__(

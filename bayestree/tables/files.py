@@ -22,13 +22,7 @@ KINDS = {PARQUET: "a Parquet file", CSV: "a CSV file in UTF-8", ARRAY: "a NumPy 
 
 
 def check_file(source: Path) -> tuple[str, ...]:
-    """The kind of table that a file name indicates: ``PARQUET``, ``CSV`` or ``ARRAY``.
-
-    Raises
-    ------
-    InputError
-        If it indicates none of these, or the file is missing or empty.
-    """
+    """The kind of table that the name of an existing file indicates: PARQUET, CSV or ARRAY."""
     if not source.is_file():
         fault = "is a folder" if source.is_dir() else "does not exist"
         raise InputError(f"{str(source)!r} {fault}; specify a CSV or Parquet file.")
@@ -44,13 +38,7 @@ def check_file(source: Path) -> tuple[str, ...]:
 
 
 def read_array(source: Path) -> AnyArray:
-    """Map an array from its file.
-
-    Raises
-    ------
-    ValueError
-        If the file does not hold a single array, or holds Python objects.
-    """
+    """Map an array from its file; a ValueError if it holds several arrays, or Python objects."""
     array = np.load(source, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.ndarray):
         raise ValueError("it holds several arrays; save only one.")  # noqa: TRY004 - file content
@@ -59,12 +47,7 @@ def read_array(source: Path) -> AnyArray:
 
 @contextmanager
 def reading(source: Path) -> Iterator[None]:
-    """Explain errors of the block by what is wrong with the file.
-
-    Raises
-    ------
-    InputError
-    """
+    """Turn errors of the block into an InputError that says what is wrong with the file."""
     try:
         yield
     except InputError:
@@ -86,13 +69,7 @@ def frame_of(array: AnyArray) -> pd.DataFrame:
 
 
 def column_names(array: AnyArray) -> list[str]:
-    """Columns of an array: ``x0``, ``x1``, ..., or the names of its fields.
-
-    Raises
-    ------
-    InputError
-        If the array does not have two dimensions, or one dimension and fields.
-    """
+    """Columns of an array: ``x0``, ``x1``, ..., or the names of its fields."""
     fields = array.dtype.names
     if array.ndim != (2 if fields is None else 1):
         raise InputError(
@@ -103,12 +80,7 @@ def column_names(array: AnyArray) -> list[str]:
 
 
 def read_header(source: Path) -> Dialect:
-    """The dialect of a CSV file whose header has been checked.
-
-    Raises
-    ------
-    InputError
-    """
+    """The dialect of a CSV file whose header has been checked."""
     dialect = sniff(source)
     line, header = next(records(source, dialect.separator), (0, []))
     if header and re.fullmatch("sep=.?", header[0]):
@@ -127,12 +99,7 @@ def read_header(source: Path) -> Dialect:
 
 @contextmanager
 def located(source: Path) -> Iterator[None]:
-    """Name the line of the file if the block refuses a value of its table.
-
-    Raises
-    ------
-    InputError
-    """
+    """Name the line of the file if the block refuses a value of its table."""
     try:
         yield
     except CellError as error:

@@ -41,7 +41,6 @@ class InvalidValues:
 
     @property
     def empty(self) -> list[str]:
-        """Names of the columns without any value."""
         return [name for name, n in self.counts["missing"].items() if n == self.n_rows > 1]
 
     @property
@@ -50,13 +49,7 @@ class InvalidValues:
         return [name for name in self.empty if UNNAMED.fullmatch(name)]
 
     def check(self) -> None:
-        """Refuse all invalid values except in unnamed empty columns.
-
-        Raises
-        ------
-        InputError
-            With the number of these values, their columns and the row of the first.
-        """
+        """Refuse all invalid values except in unnamed empty columns, and locate the first."""
         ignored = self.unnamed
         if empty := [name for name in self.empty if name not in ignored]:
             verb, pronoun = ("is", "it") if len(empty) == 1 else ("are", "them")
@@ -82,13 +75,7 @@ class InvalidValues:
 
 
 def check_complete(frame: pd.DataFrame) -> None:
-    """Refuse missing and infinite values, and those too large to be squared.
-
-    Raises
-    ------
-    InputError
-        With the number of these values, their columns and the row of the first.
-    """
+    """Refuse missing and infinite values, and those too large to be squared."""
     invalid = InvalidValues()
     invalid.add(frame)
     invalid.check()

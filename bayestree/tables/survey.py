@@ -1,4 +1,4 @@
-"""Checks of the columns of a table, made chunk by chunk."""
+"""Checks of the columns of a table, chunk by chunk."""
 
 from collections.abc import Collection
 
@@ -14,19 +14,9 @@ from bayestree.tables.texts import Texts
 class Survey:
     """Checks of a table that is read in chunks, with messages about the whole table.
 
-    Parameters
-    ----------
-    features : collection of str
-        Columns to predict from. Other columns are checked for missing values only.
-    keep : collection of str
-        Columns that are never ignored.
-
-    Attributes
-    ----------
-    text : dict
-        Whether each feature column holds text.
-    ignored : dict
-        Messages about ignored columns, by name; set by :meth:`check`.
+    ``features`` are the columns to predict from; other columns are checked for missing values only.
+    Columns in ``keep`` are never ignored. ``text`` records whether each feature holds text, and
+    ``ignored``, set by :meth:`check`, the messages about ignored columns by name.
     """
 
     def __init__(self, features: Collection[str], keep: Collection[str] = ()) -> None:
@@ -40,13 +30,7 @@ class Survey:
         }
 
     def add(self, frame: pd.DataFrame) -> None:
-        """Examine a chunk, whose index holds row numbers.
-
-        Raises
-        ------
-        InputError
-            If a feature is neither numbers nor text.
-        """
+        """Examine a chunk, whose index holds row numbers."""
         self._invalid.add(frame)
         for name, before in self.text.items():
             here = is_text(frame[name])
@@ -57,13 +41,7 @@ class Survey:
                 self._numbers[name].append(frame[name].to_numpy(dtype=float, na_value=np.nan))
 
     def check(self) -> list[str]:
-        """Refuse a table that cannot be used; otherwise set ``ignored`` and return the warnings.
-
-        Raises
-        ------
-        InputError
-            With the column, the row and the value.
-        """
+        """Refuse a table that cannot be used; otherwise set ``ignored`` and return the warnings."""
         self._invalid.check()
         for texts in self._texts.values():
             texts.check()

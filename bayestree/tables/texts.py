@@ -22,13 +22,7 @@ def dates_remedy(name: str) -> str:
 
 
 class Texts:
-    """The different texts of a column, by kind.
-
-    Parameters
-    ----------
-    name : str
-        Name of the column.
-    """
+    """The different texts of a column, by kind."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -52,13 +46,7 @@ class Texts:
             self.kinds[label] = "number" if number else _kind(label)
 
     def check(self) -> None:
-        """Refuse malformed numbers and dates, which would become very many categories.
-
-        Raises
-        ------
-        InputError
-            With the first such value and its row.
-        """
+        """Refuse malformed numbers and dates, which would become very many categories."""
         kinds = list(self.kinds.values())
         if self.first_other is None or len(kinds) <= FEW:
             return
@@ -87,7 +75,7 @@ class Texts:
         )
 
     def warnings(self) -> list[str]:
-        """Doubts about texts that are treated as categories."""
+        """Warnings about texts that are treated as categories."""
         if self.first_other is None or 2 * self.n_numbers <= self.n_rows:
             return []
         row, value = self.first_other

@@ -45,7 +45,7 @@ def test_copy(tmp_path, monkeypatch):
     assert run("cards", "copy", "svi", "mine.toml").exit_code == 0
     assert Path("cpt.toml").read_text() == (ROOT / "models" / "cpt.toml").read_text()
     assert tomllib.loads(Path("mine.toml").read_text())["inference"] == "svi"
-    assert "exists; name another file, or add --force" in refused("cards", "copy", "cpt")
+    assert "exists; choose another file, or add --force" in refused("cards", "copy", "cpt")
     assert run("cards", "copy", "wodt", "cpt.toml", "--force").exit_code == 0
     assert 'tree = "wodt"' in Path("cpt.toml").read_text()
     assert run("cards", "show", "cpt.toml").stdout == Path("cpt.toml").read_text()

@@ -24,7 +24,7 @@ def test_it_prints_what_the_function_finds(place):
 
 
 def test_refusals(place):
-    assert "name two folders or more" in refused("compare", finished("tao"))
+    assert "specify two or more" in refused("compare", finished("tao"))
     assert "were fitted to different rows" in refused(
         "compare", finished("tao"), finished("all rows")
     )

@@ -118,7 +118,7 @@ def test_refusals(place):
     )
     assert "rules: one tree is needed" in refused("export", forest, "--format", "rules")
     place.joinpath("t.txt").touch()
-    assert "exists; name another file, or add --force" in refused(
+    assert "exists; choose another file, or add --force" in refused(
         "export", forest, "--out", "t.txt"
     )
     done("export", forest, "--out", "t.txt", "--force")

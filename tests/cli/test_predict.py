@@ -83,10 +83,10 @@ class TestPredict:
         assert "'size' should hold numbers, but line 2 of 'new.csv' holds 'x'" in refused(
             "predict", "tree", "new.csv"
         )
-        assert "exists; name another file, or add --force" in refused(
+        assert "exists; choose another file, or add --force" in refused(
             "predict", "tree", "data.csv", "--out", "new.csv"
         )
-        assert "name another file." in refused(
+        assert "choose another file." in refused(
             "predict", "tree", "data.csv", "--out", "data.csv", "--force"
         )
         assert "must end in" in refused("predict", "tree", "data.csv", "--out", "p.txt")

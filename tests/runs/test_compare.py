@@ -232,7 +232,7 @@ def test_other_weights_are_other_rows():
 
 
 def test_two_runs_are_needed():
-    with pytest.raises(InputError, match="name two folders or more"):
+    with pytest.raises(InputError, match="specify two or more"):
         compare(opened("svi"))
     with pytest.raises(InputError, match="compared with itself"):
         compare(opened("svi", "svi"))

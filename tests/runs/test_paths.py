@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bayestree.runs.paths import check_output, relative_path, resolve_path
+from bayestree._cli.tables import check_output
+from bayestree.runs.paths import relative_path, resolve_path
 from bayestree.tables import InputError
 
 
@@ -70,12 +71,14 @@ def test_relative_path_a_folder():
 
 def test_outputs(tmp_path):
     path = tmp_path / "a.toml"
-    check_output(path, force=False)
+    check_output(path, (), force=False)
     path.touch()
-    with pytest.raises(InputError, match="exists; name another file, or add --force"):
-        check_output(path, force=False)
-    check_output(path, force=True)
-    with pytest.raises(InputError, match="exists"):
-        check_output(tmp_path, force=True)
-    with pytest.raises(InputError, match=r"the folder of '.*' does not exist"):
-        check_output(tmp_path / "no" / "a.toml", force=False)
+    with pytest.raises(InputError, match="exists; choose another file, or add --force"):
+        check_output(path, (), force=False)
+    check_output(path, (), force=True)
+    with pytest.raises(InputError, match=r"--out '.*' must end in \.csv or \.parquet"):
+        check_output(path, force=True)
+    with pytest.raises(InputError, match="is a folder; specify a file"):
+        check_output(tmp_path, (), force=True)
+    with pytest.raises(InputError, match="is in a folder that does not exist"):
+        check_output(tmp_path / "no" / "a.toml", (), force=False)

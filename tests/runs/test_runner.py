@@ -254,7 +254,7 @@ class TestRefusals:
         with pytest.raises(InputError, match=r"not empty and holds a run; .* --force"):
             run(run_file(tmp_path))
         deeper = run_file(tmp_path, model={"max_depth": 2})
-        with pytest.raises(InputError, match="with max_depth = 1 where this one has max_depth = 2"):
+        with pytest.raises(InputError, match="with max_depth = 1, but this run has max_depth = 2"):
             run(deeper, resume=True)
         assert numbers(folder) == before
         assert run(deeper, force=True).file.parameters()["max_depth"] == 2
@@ -262,12 +262,12 @@ class TestRefusals:
     @pytest.mark.parametrize("words", ["a [output] b", "[output]\n[output]\n"])
     def test_another_run_whatever_its_title(self, words, tmp_path):
         run(run_file(tmp_path, title=words))
-        with pytest.raises(InputError, match="holds another run, with max_depth = 1"):
+        with pytest.raises(InputError, match="contains a run with max_depth = 1"):
             run(run_file(tmp_path, title=words, model={"max_depth": 2}), resume=True)
 
     def test_another_seed(self, tmp_path):
         run(run_file(tmp_path))
-        with pytest.raises(InputError, match="with seed = 0 where this one has seed = 1"):
+        with pytest.raises(InputError, match="with seed = 0, but this run has seed = 1"):
             run(run_file(tmp_path, seed=1), resume=True)
 
     def test_other_data(self, tmp_path):
@@ -314,7 +314,7 @@ class TestRefusals:
 
     def test_a_place_that_is_no_folder(self, tmp_path):
         file = run_file(tmp_path, output={"folder": "data.csv"})
-        with pytest.raises(InputError, match=r"data\.csv' is a file; name another"):
+        with pytest.raises(InputError, match=r"data\.csv' is a file; choose another"):
             run(file)
 
     def test_a_folder_that_is_being_written(self, tmp_path):

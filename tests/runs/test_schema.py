@@ -151,11 +151,8 @@ REFUSED = [
     ({"data": {"path": 3, "target": "y"}}, r"\[data\]: path must be a path, got 3"),
     ({"data": BASE["data"] | {"tsk": "auto"}}, r"\[data\]: unknown key 'tsk'; did you mean 'task'"),
     ({"data": BASE["data"] | {"task": "x"}}, r"\[data\]: task must be 'auto', .*, got 'x'"),
-    (
-        {"data": BASE["data"] | {"test_fraction": 1.0}},
-        r"test_fraction must be less than or equal to 0.9, got 1.0",
-    ),
-    ({"data": BASE["data"] | {"drop": "x"}}, r"drop must be a valid list, got 'x'\."),
+    ({"data": BASE["data"] | {"test_fraction": 1.0}}, "test_fraction must be 0.9 or less, got 1.0"),
+    ({"data": BASE["data"] | {"drop": "x"}}, r"drop must be a list, got 'x'\."),
     (
         {"data": BASE["data"] | {"test": "t", "test_fraction": 0.1}},
         "set test or test_fraction, not both",
@@ -166,9 +163,9 @@ REFUSED = [
     ),
     ({"dat": {}}, r"run.toml: no table is named \[dat\]; did you mean '\[data\]'"),
     ({"sed": 3}, "no key is named 'sed'; did you mean 'seed'"),
-    ({"seed": -1}, "seed must be greater than or equal to 0, got -1"),
-    ({"seed": 2**32}, "seed must be less than .*, got 4294967296"),
-    ({"seed": True}, "seed must be a valid integer, got True"),
+    ({"seed": -1}, "seed must be 0 or more, got -1"),
+    ({"seed": 2**32}, "seed must be below 4294967296, got 4294967296"),
+    ({"seed": True}, "seed must be an integer, got True"),
     ({"max_depth": 3}, r"run.toml: 'max_depth' belongs in \[model\]; move it there"),
     (
         {"model": {"max_dept": 3}},
@@ -200,11 +197,11 @@ REFUSED = [
     ({"model": {"tree": "oak"}}, "no tree is named 'oak'; expected one of"),
     (
         {"model": {"card": "wodt", "tree": "tao"}},
-        "two trees at once: card 'wodt' names 'wodt' and ",
+        "conflicting trees: card 'wodt' names 'wodt' and ",
     ),
     (
         {"model": {"tree": "cpt-k1", "n_experts": 3}},
-        "n_experts of tree 'cpt-k1' must be 1, got 3; name another tree",
+        "n_experts of tree 'cpt-k1' must be 1, got 3; choose another tree",
     ),
     (
         {"model": {"tree": "wodt", "n_experts": 3}},

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bayestree._cli.errors import clear_errors
-from bayestree._cli.options import card_names, tree_names
+from bayestree._cli.options import Force, Json, card_names, tree_names
+from bayestree._cli.output import print_json
+from bayestree._cli.tables import check_output
 
 if TYPE_CHECKING:
     from bayestree.runs.cards import Card
@@ -25,9 +27,6 @@ cards = typer.Typer(
 
 HEADS = {"model": "models: trees and their priors", "inference": "inference: how they are fitted"}
 
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
-]
 CardName = Annotated[
     str,
     typer.Argument(
@@ -61,14 +60,14 @@ def _listed_by_default(context: typer.Context) -> None:
 
 
 @cards.command("list")
-def list_cards(*, as_json: AsJson = False) -> None:
+def list_cards(*, as_json: Json = False) -> None:
     """List all cards with a summary of each."""
     with clear_errors():
         from bayestree.runs.cards import cards as shipped
 
         found = shipped()
         if as_json:
-            print(json.dumps({"cards": [_described(card) for card in found]}, indent=2))
+            print_json({"cards": [_described(card) for card in found]})
             return
         lines = _wrapper(indent=17)
         for kind, head in HEADS.items():
@@ -80,13 +79,16 @@ def list_cards(*, as_json: AsJson = False) -> None:
 
 
 @cards.command()
-def show(card: CardName, *, as_json: AsJson = False) -> None:
+def show(card: CardName, *, as_json: Json = False) -> None:
     """Print the text of a card, or its content as JSON."""
     with clear_errors():
         from bayestree.runs.cards import find_any
 
         found = find_any(card)
-        print(json.dumps(_described(found), indent=2) if as_json else found.text.rstrip())
+        if as_json:
+            print_json(_described(found))
+        else:
+            print(found.text.rstrip())
 
 
 @cards.command()
@@ -97,7 +99,7 @@ def copy(
         typer.Argument(metavar="FILE", help="By default the name of the card with .toml."),
     ] = None,
     *,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    force: Force = False,
 ) -> None:
     """Copy a card to a file, which you can edit and name in a run file by its path.
 
@@ -106,11 +108,13 @@ def copy(
         bayestree cards copy cpt wide.toml
     """
     with clear_errors():
+        from bayestree._utils.write import write_whole
         from bayestree.runs.cards import find_any
 
         found = find_any(card)
         path = to or Path(f"{Path(found.name).stem}.toml")
-        _write(path, found.text, force=force)
+        check_output(path, (), force=force, option="")
+        write_whole(path, found.text)
         print(f"copied to {path}")
 
 
@@ -128,7 +132,7 @@ def parameters(
     task: Annotated[
         TaskOption, typer.Option(help="Some defaults differ for regression.")
     ] = TaskOption.classification,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """List the parameters of a tree, each with its default, description and valid values."""
     with clear_errors():
@@ -147,7 +151,7 @@ def parameters(
             for one in tree_parameters(tree, task.value).values()
         ]
         if as_json:
-            print(json.dumps({"parameters": found}, indent=2))
+            print_json({"parameters": found})
             return
         lines = _wrapper(indent=4)
         for table in TABLES:
@@ -176,6 +180,7 @@ def schema(
     line of the run file.
     """
     with clear_errors():
+        from bayestree._utils.write import write_whole
         from bayestree.runs.json_schema import card_schema, run_schema, sweep_schema
 
         makers: dict[SchemaOption, Callable[[], dict[str, Any]]] = {
@@ -188,15 +193,8 @@ def schema(
         if out is None:
             print(text)
         else:
-            _write(out, f"{text}\n", force=True)
-
-
-def _write(path: Path, text: str, *, force: bool) -> None:
-    from bayestree._utils.write import write_whole
-    from bayestree.runs.paths import check_output
-
-    check_output(path, force=force)
-    write_whole(path, text)
+            check_output(out, (), force=True)
+            write_whole(out, f"{text}\n")
 
 
 def _wrapper(indent: int) -> textwrap.TextWrapper:

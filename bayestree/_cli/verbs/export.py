@@ -9,6 +9,7 @@ import typer
 from bayestree._cli.errors import clear_errors
 from bayestree._cli.options import Force, Json
 from bayestree._cli.output import print_json
+from bayestree._cli.tables import check_output
 
 
 class FormatOption(StrEnum):
@@ -62,12 +63,11 @@ def export(
     with clear_errors():
         from bayestree._utils.write import write_whole
         from bayestree.runs.exports import exported, format_of
-        from bayestree.runs.paths import check_output
         from bayestree.tables import InputError
 
         name = format_of(kind, out)
         if out is not None:
-            check_output(out, force=force)
+            check_output(out, (), force=force)
         elif name == "onnx":
             raise InputError("onnx is a binary format; specify a file with --out.")
         estimator = _estimator(folder)

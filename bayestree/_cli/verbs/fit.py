@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from bayestree._cli.errors import clear_errors
-from bayestree._cli.options import Json, card_names, tree_names
-from bayestree._cli.output import command_line, display, print_run, resume_hint
+from bayestree._cli.options import ForceRun, Json, Quiet, Resume, card_names, tree_names
+from bayestree._cli.output import resume_hint, run_and_print
 from bayestree.estimators.registry import TREES
 
 
@@ -85,14 +85,10 @@ def fit(
     drop: Annotated[
         list[str] | None, typer.Option(help="Column to leave out; may be repeated.")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume a fit that was interrupted.")
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the files of a folder that is not empty.")
-    ] = False,
+    resume: Resume = False,
+    force: ForceRun = False,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress and no tree.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Fit a tree to a table, without a run file.
 
@@ -102,7 +98,6 @@ def fit(
     --set; later values win.
     """
     with clear_errors(interrupted=resume_hint(force=force)):
-        from bayestree.runs.runner import run
         from bayestree.runs.schema import run_from_options
 
         file = run_from_options(
@@ -125,11 +120,4 @@ def fit(
             cards=card or [],
             pairs=settings or [],
         )
-        done = run(
-            file,
-            resume=resume,
-            force=force,
-            display=display(quiet=quiet or as_json),
-            command=command_line(),
-        )
-        print_run(done, as_json=as_json, quiet=quiet)
+        run_and_print(file, resume=resume, force=force, as_json=as_json, quiet=quiet)

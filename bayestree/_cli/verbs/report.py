@@ -24,7 +24,7 @@ def report(
     ] = None,
     no_rows: Annotated[
         bool,
-        typer.Option("--no-rows", help="Do not read the data: no figures of rows."),
+        typer.Option("--no-rows", help="Do not read the data; omit the figures that need it."),
     ] = False,
     as_json: Json = False,
 ) -> None:

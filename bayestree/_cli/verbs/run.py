@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from bayestree._cli.errors import clear_errors
-from bayestree._cli.options import Json, Root
-from bayestree._cli.output import command_line, display, print_run, resume_hint
+from bayestree._cli.options import ForceRun, Json, Quiet, Resume, Root
+from bayestree._cli.output import resume_hint, run_and_print
 
 
 def run(
@@ -26,12 +26,8 @@ def run(
         Path | None,
         typer.Option(metavar="FOLDER", help="Folder to write, in place of output.folder."),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume a run that was interrupted.")
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the run that the folder contains.")
-    ] = False,
+    resume: Resume = False,
+    force: ForceRun = False,
     scheduler: Annotated[
         str | None,
         typer.Option(
@@ -41,7 +37,7 @@ def run(
     ] = None,
     root: Root = None,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress and no tree.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a run file: data, a model and an inference.
 
@@ -65,7 +61,6 @@ def run(
     """
     with clear_errors(interrupted=resume_hint(force=force)):
         from bayestree.runs.cluster import spread
-        from bayestree.runs.runner import run as run_file
         from bayestree.runs.schema import read_run
 
         sets = list(settings or [])
@@ -73,11 +68,4 @@ def run(
             sets.append(f"output.folder={json.dumps(str(out.absolute()))}")
         found = read_run(file / "run.toml" if file.is_dir() else file, sets, root=root)
         with spread(scheduler):
-            done = run_file(
-                found,
-                resume=resume,
-                force=force,
-                display=display(quiet=quiet or as_json),
-                command=command_line(),
-            )
-        print_run(done, as_json=as_json, quiet=quiet)
+            run_and_print(found, resume=resume, force=force, as_json=as_json, quiet=quiet)

@@ -36,7 +36,7 @@ def summary(
     no_rows: Annotated[
         bool,
         typer.Option(
-            "--no-rows", help="Do not read the data: no feature importance or split uncertainty."
+            "--no-rows", help="Do not read the data; omit feature importance and split uncertainty."
         ),
     ] = False,
     out: TableOut = None,
@@ -192,7 +192,7 @@ def _legend(columns: Collection[str], asked: str) -> Iterator[str]:
         )
     if "unsure" in columns:
         lines.append(
-            f"Unsure: share of {asked} whose side is uncertain, among those that reach the node. "
+            f"Unsure: share of the {asked} at the node whose side is uncertain. "
             f"{UNCERTAIN_DEFINITION}"
         )
     if "features" in columns:

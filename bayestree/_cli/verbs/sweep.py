@@ -8,7 +8,7 @@ import typer
 
 from bayestree._cli.errors import clear_errors
 from bayestree._cli.options import Json, Root
-from bayestree._cli.output import command_line, display
+from bayestree._cli.output import command_line, display, print_json
 
 if TYPE_CHECKING:
     from bayestree.runs.sweep import Sweep
@@ -65,8 +65,10 @@ def sweep(
     with clear_errors(interrupted=AGAIN):
         from bayestree.runs.sweep import read_sweep
         from bayestree.runs.sweep import sweep as run_sweep
+        from bayestree.tables import InputError
 
-        _check_jobs(jobs)
+        if jobs == 0:
+            raise InputError("--jobs must be 1 or more, or -1 for all cores, got 0.")
         found = run_sweep(
             read_sweep(file, root=root),
             n_jobs=jobs,
@@ -75,19 +77,12 @@ def sweep(
             display=display(quiet=quiet or as_json),
             command=command_line(),
         )
-        _tell(found, as_json=as_json)
+        _print(found, as_json=as_json)
     if found.n_failed:
         raise typer.Exit(INCOMPLETE)
 
 
-def _check_jobs(jobs: int | None) -> None:
-    from bayestree.tables import InputError
-
-    if jobs == 0:
-        raise InputError("--jobs must be 1 or more, or -1 for all cores, got 0.")
-
-
-def _tell(found: "Sweep", *, as_json: bool) -> None:
+def _print(found: "Sweep", *, as_json: bool) -> None:
     from bayestree.runs.sweep.results import TABLE
 
     table = found.folder / TABLE
@@ -101,7 +96,7 @@ def _tell(found: "Sweep", *, as_json: bool) -> None:
             "failed": found.n_failed,
             "ranking": json.loads(found.ranking.to_json(orient="records")),
         }
-        print(json.dumps(content, indent=2, ensure_ascii=False))
+        print_json(content)
         return
     shown = found.ranking.head(MOST_PRINTED).rename(columns={"mean": found.metric})
     print(f"\n{shown.to_string(index=False, na_rep='', float_format='{:.4g}'.format)}\n")

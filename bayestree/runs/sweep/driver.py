@@ -13,36 +13,18 @@ from bayestree.runs.cluster import spread
 from bayestree.runs.manifest import now, versions
 from bayestree.runs.progress import Display, Silent
 from bayestree.runs.rows import Prepared, read_rows
-from bayestree.runs.sweep.file import MORE, Metric, SweepFile
+from bayestree.runs.sweep.file import HIGHER_IS_BETTER, Metric, SweepFile
 from bayestree.runs.sweep.fit import DONE, FAILED, Outcome, fit_and_score
 from bayestree.runs.sweep.points import Fold, Point, folds_of, points_of
-from bayestree.runs.sweep.results import (
-    BEST,
-    NOTES,
-    SWEEP,
-    SweepFolder,
-    ranking,
-    table_of,
-)
+from bayestree.runs.sweep.results import BEST, NOTES, SWEEP, SweepFolder, ranking, table_of
 from bayestree.tables import InputError
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A finished sweep.
+    """A finished sweep: a table of all points, and a ranking of the settings by ``metric``.
 
-    Parameters
-    ----------
-    folder : Path
-    table : DataFrame
-        A row for each point (see :func:`~bayestree.runs.sweep.results.table_of`).
-    ranking : DataFrame
-        A row for each setting, the best first (see
-        :func:`~bayestree.runs.sweep.results.ranking`).
-    metric : str
-        The metric of the ranking.
-    best : Path, optional
-        Run file of the best setting; None if all settings have failed points.
+    ``best`` is the run file of the best setting; None if all settings have failed points.
     """
 
     folder: Path
@@ -53,7 +35,6 @@ class Sweep:
 
     @property
     def n_failed(self) -> int:
-        """Number of points that failed."""
         return int((self.table["status"] == FAILED).sum())
 
 
@@ -85,11 +66,7 @@ def sweep(
     display : Display, optional
         Shows progress.
     command : str, optional
-        Command line, for the notes.
-
-    Returns
-    -------
-    Sweep
+        Command line, for ``sweep.json``.
 
     Raises
     ------
@@ -103,12 +80,9 @@ def sweep(
     display = display or Silent()
     with folder.locked(), closing(display):
         display.stage("sweep")
-        rows = _rows(file)
-        points = points_of(file, rows)
-        metric = file.metric(next(iter(rows.values())).task)
+        job = _Job(file, folder, _rows(file), display)
         folder.claim(force=force)
         file.write_toml(folder / SWEEP)
-        job = _Job(file, folder, rows, points, metric, display)
         job.write_notes("running", command)
         try:
             job.run(n_jobs or file.sweep.n_jobs, scheduler or file.sweep.scheduler)
@@ -145,12 +119,13 @@ class _Job:
 
     file: SweepFile
     folder: SweepFolder
-    rows: dict[int, Prepared]
-    points: list[Point]
-    metric: Metric
+    rows: dict[int, Prepared]  # by seed
     display: Display
 
     def __post_init__(self) -> None:
+        self.first_rows = next(iter(self.rows.values()))
+        self.points = points_of(self.file, self.rows)
+        self.metric = self.file.metric(self.first_rows.task)
         n_folds = self.file.sweep.folds
         self.folds: dict[int, list[Fold]] = {
             seed: folds_of(rows, n_folds, seed) for seed, rows in self.rows.items() if n_folds
@@ -159,18 +134,17 @@ class _Job:
         self.started = now()
 
     def run(self, n_jobs: int, scheduler: str | None) -> None:
-        """Fit and score the remaining points."""
-        left = {one.key: one for one in self.points if one.key not in self.outcomes}
-        keys = {one.key for one in self.points}
+        remaining = {point.key: point for point in self.points if point.key not in self.outcomes}
+        keys = {point.key for point in self.points}
         self.display.say(
             f"{len(self.file.settings)} settings, {len(keys)} points, "
-            f"{len(keys) - len(left)} of them already finished"
+            f"{len(keys) - len(remaining)} of them already finished"
         )
-        if not left:
+        if not remaining:
             self._write_table()
             return
         with spread(scheduler):
-            self._fit_all(left, n_jobs)
+            self._fit_all(remaining, n_jobs)
 
     def result(self) -> Sweep:
         """The results; writes a run file of the best setting."""
@@ -184,14 +158,13 @@ class _Job:
 
     def write_notes(self, status: str, command: str | None) -> None:
         """Write the state of the sweep."""
-        done = sum(one.status == DONE for one in self.outcomes.values())
-        rows = next(iter(self.rows.values()))
+        done = sum(outcome.status == DONE for outcome in self.outcomes.values())
         content = {
             "status": status,
             "command": command,
-            "data": {name: dict(value) for name, value in rows.fingerprints.items()},
+            "data": {name: dict(value) for name, value in self.first_rows.fingerprints.items()},
             "metric": self.metric,
-            "points": len({one.key for one in self.points}),
+            "points": len({point.key for point in self.points}),
             "done": done,
             "failed": len(self.outcomes) - done,
             "versions": versions(),
@@ -200,17 +173,17 @@ class _Job:
         }
         self.folder.write_json(NOTES, content)
 
-    def _fit_all(self, left: dict[str, Point], n_jobs: int) -> None:
-        calls = {key: self._call(point) for key, point in left.items()}
-        watch = self.display.begin("points", len(left), None, show=True)
+    def _fit_all(self, remaining: dict[str, Point], n_jobs: int) -> None:
+        calls = {key: self._call(point) for key, point in remaining.items()}
+        watch = self.display.begin("points", len(remaining), None, show=True)
         watch.start()
         try:
             outcomes = in_parallel(calls, n_jobs=n_jobs, lost=Outcome.failed)
             for done, (key, outcome) in enumerate(outcomes, start=1):
-                self.folder.write_outcome(left[key], outcome)
+                self.folder.write_outcome(remaining[key], outcome)
                 self.outcomes[key] = outcome
                 self._write_table()
-                self._report(left[key], outcome)
+                self._report(remaining[key], outcome)
                 watch.note(self._best_so_far())
                 watch.step(done)
             watch.finish()
@@ -234,14 +207,13 @@ class _Job:
 
     def _write_best(self, number: int, path: Path) -> None:
         file = self.file.files[number]
-        task = next(iter(self.rows.values())).task
         output = file.output.model_copy(update={"folder": path.with_suffix("")})
-        file.explicit(task).model_copy(update={"output": output}).write_toml(path)
+        file.explicit(self.first_rows.task).model_copy(update={"output": output}).write_toml(path)
 
     def _best_so_far(self) -> str:
         outcomes = self.outcomes.values()
-        scores = [one.scores[self.metric] for one in outcomes if self.metric in one.scores]
-        best = max if self.metric in MORE else min
+        scores = [each.scores[self.metric] for each in outcomes if self.metric in each.scores]
+        best = max if self.metric in HIGHER_IS_BETTER else min
         return f"best {self.metric} {best(scores):.4g}" if scores else ""
 
     def _report(self, point: Point, outcome: Outcome) -> None:

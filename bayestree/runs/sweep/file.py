@@ -23,7 +23,7 @@ from bayestree.runs.settings import (
     find_key,
     table_settings,
 )
-from bayestree.runs.sweep.settings import MOST, Range, Setting, grid, random
+from bayestree.runs.sweep.settings import MOST_SETTINGS, Range, Setting, grid, random
 from bayestree.runs.toml import abbreviated, read_toml
 from bayestree.tables import InputError
 
@@ -34,8 +34,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
     "classification": ("log_loss", "accuracy"),
     "regression": ("rmse", "r2"),
 }
-#: Metrics of which higher values are better.
-MORE = ("accuracy", "r2")
+HIGHER_IS_BETTER = ("accuracy", "r2")
 
 
 class SweepHead(Section):
@@ -54,7 +53,7 @@ class SweepTable(Section):
     method: Literal["grid", "random"] = Field(
         "grid", description="All combinations of the values, or random ones."
     )
-    points: Annotated[int, Field(strict=True, ge=1, le=MOST)] | None = Field(
+    points: Annotated[int, Field(strict=True, ge=1, le=MOST_SETTINGS)] | None = Field(
         None, description="Number of settings of a random search."
     )
     search_seed: Seed = Field(0, description="Seed of a random search.")
@@ -83,19 +82,9 @@ class SweepTable(Section):
 class SweepFile:
     """A sweep whose settings are all valid runs.
 
-    Parameters
-    ----------
-    title : str
-    run : Path
-        Absolute path of the run file.
-    sweep : SweepTable
-        With an absolute folder.
-    vary : dict
-        ``"table.key"`` to a list of values or a :class:`Range`.
-    settings : list of dict
-        Values of each setting, by ``"table.key"``.
-    files : list of RunFile
-        Run of each setting.
+    ``run`` is the path of the run file; ``run`` and the folder of ``sweep`` are absolute. ``vary``
+    maps ``"table.key"`` to a list of values or a range. Each of the ``settings`` maps it to one
+    value, and has a run in ``files``.
     """
 
     title: str
@@ -109,21 +98,9 @@ class SweepFile:
     def from_parts(
         cls, parts: Mapping[str, Any], where: str | Path, *, root: str | Path | None = None
     ) -> Self:
-        """Make a sweep from the content of a sweep file.
+        """Create a sweep from the content of a sweep file, which need not exist at ``where``.
 
-        Parameters
-        ----------
-        parts : mapping
-            Keys and tables, as TOML has them.
-        where : path
-            Path of the file. Messages name it, and paths are relative to it.
-        root : path, optional
-            Folder that no path may leave.
-
-        Raises
-        ------
-        InputError
-            With the table, the key, its value and the remedy.
+        Messages name ``where``, and paths are relative to it. No path may leave ``root``.
         """
         path = Path(where)
         head = check_section(SweepHead, table_settings(parts, path.name, "sweep"), path, root)
@@ -144,11 +121,9 @@ class SweepFile:
 
     @property
     def seeds(self) -> list[int]:
-        """Seeds of the fits."""
         return [self.files[0].seed] if self.sweep.seeds is None else self.sweep.seeds
 
     def write_toml(self, path: Path) -> None:
-        """Write the same sweep as a sweep file to ``path``."""
         folder = path.parent
         table = self.sweep.model_dump(exclude_none=True, exclude={"folder"})
         content = {
@@ -163,34 +138,16 @@ class SweepFile:
         write_whole(path, tomli_w.dumps(content))
 
     def metric(self, task: str) -> Metric:
-        """Return the metric by which the settings of a task are ranked.
-
-        Raises
-        ------
-        InputError
-            If the file names a metric of the other task.
-        """
+        """Return the metric by which the settings of a task are ranked."""
         named = self.sweep.metric
         if named is not None and named not in METRICS[task]:
-            able = " or ".join(METRICS[task])
-            raise InputError(f"[sweep] metric {named!r} does not suit {task}; use {able}.")
+            suitable = " or ".join(METRICS[task])
+            raise InputError(f"[sweep] metric {named!r} does not suit {task}; use {suitable}.")
         return named or METRICS[task][0]
 
 
 def read_sweep(path: str | Path, *, root: str | Path | None = None) -> SweepFile:
-    """Read a sweep file, and the run file that it names.
-
-    Parameters
-    ----------
-    path : path of a TOML file
-    root : path, optional
-        Folder that no path may leave, including that of the file.
-
-    Raises
-    ------
-    InputError
-        If a file cannot be read, a key is unknown, or a setting is not a valid run.
-    """
+    """Read a sweep file, and the run file that it names; no path may leave the folder ``root``."""
     where = resolve_path(path, Path.cwd(), root=root, what="sweep file")
     return SweepFile.from_parts(read_toml(where, "sweep file"), where, root=root)
 

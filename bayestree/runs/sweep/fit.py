@@ -10,7 +10,6 @@ from typing import Any, Final, Literal, Self
 
 import pandas as pd
 from joblib import parallel_config
-from pydantic import TypeAdapter
 from threadpoolctl import threadpool_limits
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
@@ -27,21 +26,9 @@ LOCK = threading.Lock()
 class Outcome:
     """The result of a point.
 
-    Parameters
-    ----------
-    status : {"done", "failed"}
-    scores : dict of str to float
-    leaves, depth : int, optional
-        Size of the tree; for a forest all leaves, and the depth of the deepest tree.
-    training_rows, scored_rows : int, optional
-    seconds : float
-        Time of the fit.
-    warnings : list of str
-        Warnings in order, without repetitions.
-    error : str
-        Reason of the failure, in one line.
-    worker : str
-        Host and process that fitted the point.
+    For a forest, ``leaves`` counts those of all trees, and ``depth`` is that of the deepest.
+    ``seconds`` is the time of the fit, ``warnings`` are distinct, ``error`` is the reason of a
+    failure in one line, and ``worker`` names the host and process that fitted the point.
     """
 
     status: Literal["done", "failed"]
@@ -56,13 +43,7 @@ class Outcome:
     worker: str = ""
 
     @classmethod
-    def from_json(cls, content: Any) -> "Outcome":
-        """Read an outcome from JSON; a ValueError if it is invalid."""
-        return TypeAdapter(cls).validate_python(content)
-
-    @classmethod
     def failed(cls, error: str) -> Self:
-        """The outcome of a point that could not be fitted."""
         return cls(FAILED, error=" ".join(error.split()))
 
 
@@ -79,15 +60,8 @@ def fit_and_score(
 ) -> Outcome:
     """Fit an estimator and score it, on one thread so that the numbers are the same anywhere.
 
-    An error is an outcome too, so that the other points are not affected.
-
-    Parameters
-    ----------
-    estimator : an unfitted classifier or regressor of this package
-    X, y, weights : the training rows
-    X_scored, y_scored, weights_scored : the scored rows
-    fold : (training rows, scored rows), optional
-        Numbers of rows of X to use for the two instead.
+    An error is an outcome too, so that the other points are not affected. With ``fold``, the rows
+    of X with these numbers are used for training and scoring instead.
     """
     if fold is not None:
         train, held = fold

@@ -25,19 +25,9 @@ Fold = tuple[IntArray, IntArray]
 class Point:
     """One fit of a sweep.
 
-    Parameters
-    ----------
-    key : str
-        Digest of everything that affects its numbers: data, parameters, seed, fold, and versions of
-        packages.
-    number : int
-        Number of its setting, from 0.
-    setting : dict
-        Values by ``"table.key"``.
-    file : RunFile
-        Run file with the point's seed.
-    fold : int, optional
-        From 0; None if the held-out rows of the run are scored.
+    ``key`` is a digest of everything that affects its numbers: data, parameters, seed, fold, and
+    versions of packages. ``number`` is that of its setting, from 0; ``file`` has the point's seed.
+    ``fold`` counts from 0; None if the held-out rows of the run are scored.
     """
 
     key: str
@@ -62,13 +52,7 @@ def points_of(sweep: SweepFile, rows: Mapping[int, Prepared]) -> list[Point]:
 
 
 def folds_of(rows: Prepared, n_folds: int, seed: int) -> list[Fold]:
-    """Training and scored rows of each fold, stratified if all classes have enough rows.
-
-    Raises
-    ------
-    InputError
-        If there are fewer rows than folds.
-    """
+    """Training and scored rows of each fold, stratified if all classes have enough rows."""
     if len(rows.X) < n_folds:
         raise InputError(f"[sweep] folds = {n_folds}, but there are {len(rows.X)} training rows.")
     smallest = np.unique(rows.y, return_counts=True)[1].min()

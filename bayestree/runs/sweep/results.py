@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pydantic import TypeAdapter
 
 from bayestree._utils.write import write_whole
 from bayestree.runs.folder import RunFolder
-from bayestree.runs.sweep.file import MORE, Metric
+from bayestree.runs.sweep.file import HIGHER_IS_BETTER, Metric
 from bayestree.runs.sweep.fit import DONE, Outcome
 from bayestree.runs.sweep.points import Point
 from bayestree.tables import InputError
@@ -20,27 +21,15 @@ BEST, POINTS = "best.toml", "points"
 
 
 class SweepFolder(RunFolder):
-    """The folder of one sweep, which may be extended.
-
-    Parameters
-    ----------
-    path : Path
-        Absolute; it need not exist yet.
-    """
+    """The folder of one sweep, which may be extended."""
 
     file_names = (SWEEP, NOTES, TABLE, BEST)
 
     def claim(self, *, force: bool) -> None:
-        """Prepare the folder for a sweep.
-
-        Raises
-        ------
-        InputError
-            If it holds something else and ``force`` is False.
-        """
+        """Prepare the folder for a sweep; it may hold something else only with ``force``."""
         if not (self.is_new() or (self / SWEEP).is_file() or force):
             raise InputError(
-                f"the folder {self} is not empty and not a sweep; name another, or add --force."
+                f"the folder {self} is not empty and not a sweep; choose another, or add --force."
             )
         (self / POINTS).mkdir(exist_ok=True)
         self.remove_drafts()
@@ -53,7 +42,7 @@ class SweepFolder(RunFolder):
         for point in points:
             try:
                 content = json.loads((self / self._file_name(point)).read_text(encoding="utf-8"))
-                outcome = Outcome.from_json(content["outcome"])
+                outcome = TypeAdapter(Outcome).validate_python(content["outcome"])
             except (OSError, ValueError, TypeError, LookupError, RecursionError):
                 continue
             if outcome.status == DONE:
@@ -71,7 +60,6 @@ class SweepFolder(RunFolder):
         self.write_json(self._file_name(point), content)
 
     def write_table(self, table: pd.DataFrame) -> None:
-        """Write the table of results atomically."""
         write_whole(self / TABLE, table.to_parquet(index=False))
 
     def _is_ignorable(self, path: Path) -> bool:
@@ -83,15 +71,7 @@ class SweepFolder(RunFolder):
 
 
 def table_of(points: Iterable[Point], outcomes: Mapping[str, Outcome]) -> pd.DataFrame:
-    """A row for each point that has an outcome, in the order of the points.
-
-    Returns
-    -------
-    DataFrame
-        ``point`` (number of the setting), the varied names, ``seed``, ``fold``,
-        ``status``, the scores, ``leaves``, ``depth``, ``training_rows``, ``scored_rows``,
-        ``seconds``, ``warnings``, ``error``, ``worker``, ``key``.
-    """
+    """A row for each point that has an outcome, in the order of the points."""
     found = [(point, outcomes[point.key]) for point in points if point.key in outcomes]
     settings = [point.setting for point, _ in found]
     scores = dict.fromkeys(name for _, one in found for name in one.scores)
@@ -117,20 +97,8 @@ def table_of(points: Iterable[Point], outcomes: Mapping[str, Outcome]) -> pd.Dat
 def ranking(table: pd.DataFrame, metric: Metric, n_fits: int) -> pd.DataFrame:
     """The settings, the best first: the mean of the metric over seeds and folds.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Result of :func:`table_of`.
-    metric : str
-    n_fits : int
-        Number of fits of each setting. Settings with unfinished fits have no comparable mean; they
-        come last.
-
-    Returns
-    -------
-    DataFrame
-        ``point``, the varied names, ``mean`` and ``sd`` of the metric, ``leaves`` (mean),
-        ``seconds`` (total) and the number of finished ``fits``.
+    ``n_fits`` is the number of fits of each setting. Settings with unfinished fits have no
+    comparable mean; they come last.
     """
     names = ["point", *(name for name in map(str, table) if "." in name)]
     done = table[table["status"] == DONE]
@@ -147,7 +115,7 @@ def ranking(table: pd.DataFrame, metric: Metric, n_fits: int) -> pd.DataFrame:
     found = table[names].drop_duplicates("point").join(sizes, on="point")
     found["fits"] = found["fits"].fillna(0).astype(int)
     found.loc[found["fits"] < n_fits, "mean"] = None
-    ascending = metric not in MORE
+    ascending = metric not in HIGHER_IS_BETTER
     return found.sort_values("mean", ascending=ascending, kind="stable").reset_index(drop=True)
 
 

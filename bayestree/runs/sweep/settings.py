@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from bayestree._utils.parameters import LARGEST
 from bayestree.tables import InputError
 
-MOST = 100_000  # settings of a sweep; more are a mistake
+MOST_SETTINGS = 100_000  # settings of a sweep; more are a mistake
 PATIENCE = 100  # duplicates drawn in a row, for each point, before the search stops
 DIGITS = 4  # significant digits of numbers drawn from a range, as a table shows them
 
@@ -21,14 +21,9 @@ Setting = dict[str, Any]
 
 
 class Range(BaseModel):
-    """Range of a random search; of integers if both ends are integers.
+    """Range of a random search, with both ends; of integers if both ends are integers.
 
-    Parameters
-    ----------
-    low, high : int or float
-        Smallest and largest number, both included.
-    log : bool
-        Draw uniformly on the logarithmic scale.
+    With ``log``, numbers are drawn uniformly on the logarithmic scale.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,7 +41,6 @@ class Range(BaseModel):
         return self
 
     def draw(self, rng: np.random.Generator) -> int | float:
-        """Draw a number."""
         whole = isinstance(self.low, int) and isinstance(self.high, int)
         margin = 0.5 if whole else 0.0  # the ends are as likely as other integers
         low, high, share = self.low - margin, self.high + margin, rng.random()
@@ -64,17 +58,7 @@ Choices = Mapping[str, Sequence[Any] | Range]
 def grid(vary: Choices, where: str) -> list[Setting]:
     """Return all combinations of the values; those of the last name change fastest.
 
-    Parameters
-    ----------
-    vary : mapping
-        Names, such as ``"model.max_depth"``, to values.
-    where : str
-        Name of the sweep file, for messages.
-
-    Raises
-    ------
-    InputError
-        If a name has a range, or there are more than 100,000 combinations.
+    ``vary`` maps names, such as ``"model.max_depth"``, to values. Messages name the file ``where``.
     """
     lists: list[Sequence[Any]] = []
     for name, values in vary.items():
@@ -85,10 +69,10 @@ def grid(vary: Choices, where: str) -> list[Setting]:
             )
         lists.append(values)
     count = math.prod(map(len, lists))
-    if count > MOST:
+    if count > MOST_SETTINGS:
         raise InputError(
-            f"{where}: the grid has {count} combinations, but the maximum is {MOST}; vary less, or "
-            'set method = "random".'
+            f"{where}: the grid has {count} combinations, but the maximum is {MOST_SETTINGS}; "
+            'vary less, or set method = "random".'
         )
     return [dict(zip(vary, values, strict=True)) for values in itertools.product(*lists)]
 
@@ -97,21 +81,6 @@ def random(vary: Choices, points: int, seed: int, where: str) -> list[Setting]:
     """Return distinct combinations, each value drawn uniformly from its list or range.
 
     The first combinations do not depend on the number of points.
-
-    Parameters
-    ----------
-    vary : mapping
-        Names to values or ranges.
-    points : int
-        Number of combinations.
-    seed : int
-    where : str
-        Name of the sweep file, for messages.
-
-    Raises
-    ------
-    InputError
-        If too few distinct combinations are found.
     """
     found: dict[str, Setting] = {}
     repeats = 0
@@ -130,7 +99,7 @@ def random(vary: Choices, points: int, seed: int, where: str) -> list[Setting]:
 
 
 def _drawn(vary: Choices, seed: int) -> Iterator[Setting]:
-    """Yield settings without end. Names are sorted: their order in the file must not matter."""
+    """Yield settings endlessly; names are sorted so that their order in the file is irrelevant."""
     rng = np.random.default_rng(seed)
     while True:
         drawn = {name: _draw(vary[name], rng) for name in sorted(vary)}
