@@ -74,15 +74,7 @@ class BayesianTree(FittedTree, Protocol):
 
 
 def trees_of(tree: object) -> list[RoutedTree]:
-    """The deterministic trees of a tree, of a fitted estimator, or of a fitted forest.
-
-    Raises
-    ------
-    sklearn.exceptions.NotFittedError
-        If it is an estimator that is not fitted.
-    TypeError
-        If ``tree`` is neither a tree nor an estimator of this package.
-    """
+    """The deterministic trees of a tree, of a fitted estimator, or of a fitted forest."""
     members = getattr(tree, "estimators_", [tree])
     found = [getattr(member, "tree_", member) for member in members]
     if found and all(isinstance(one, RoutedTree) for one in found):
@@ -95,15 +87,7 @@ def trees_of(tree: object) -> list[RoutedTree]:
 
 
 def tree_of(estimator: object) -> RoutedTree:
-    """The deterministic tree of a tree or of a fitted estimator.
-
-    Raises
-    ------
-    sklearn.exceptions.NotFittedError
-        If it is an estimator that is not fitted.
-    TypeError
-        If it is a forest, or neither a tree nor an estimator of this package.
-    """
+    """The deterministic tree of a tree or of a fitted estimator, but not of a forest."""
     found = trees_of(estimator)
     if hasattr(estimator, "estimators_"):
         raise TypeError(

@@ -30,18 +30,11 @@ REFIT = "the estimator was fitted by a version that did not store this; fit it a
 
 @dataclass(frozen=True, eq=False)
 class PriorSize:
-    """Prior sizes of each node, computed on demand.
+    """Prior sizes of each node in its box, computed on demand.
 
-    Parameters
-    ----------
-    draws : mapping of arrays
-        Prior draws of one node, (prior draw, K, ...) by site; every node has the same prior.
-    low, high : arrays, shape (V, d)
-        Boxes inside which facets are counted.
-    factor : array, shape (V,)
-        Factor of the weights of each node (see :class:`bayestree.diagnostics.reach.Reach`).
-    largest : array, shape (prior draw, V, K), optional
-        Largest votes of prior draws, not necessarily of ``draws``.
+    ``draws`` are those of one node, (prior draw, K, ...) by site, because every node has the same
+    prior. ``factor`` (V,) multiplies the weights of each node. ``largest`` (prior draw, V, K) has
+    the largest votes of prior draws, not necessarily of ``draws``.
     """
 
     draws: Draws

@@ -67,12 +67,7 @@ def facet_image(
 
 
 def check_shape(shape: tuple[int, int], tree: Tree) -> tuple[int, int]:
-    """The shape of an image, which must have a pixel for each feature.
-
-    Raises
-    ------
-    ValueError
-    """
+    """The shape of an image, which must have a pixel for each feature."""
     height, width = shape
     if height * width != tree.n_features:
         raise ValueError(

@@ -39,13 +39,7 @@ Result = TypeVar("Result")
 
 
 def linear_tree_of(estimator: object) -> Tree:
-    """The deterministic tree, whose splits must be half-spaces or polytopes.
-
-    Raises
-    ------
-    TypeError
-        If its splits are of another kind.
-    """
+    """The deterministic tree, whose splits must be half-spaces or polytopes."""
     found = tree_of(estimator)
     if not isinstance(found, Tree):
         raise TypeError(
@@ -100,13 +94,7 @@ def new_panels(n_panels: int, size: Size) -> AnyArray:
 
 
 def panels(ax: Any, n_panels: int, size: Size) -> AnyArray:
-    """The given Axes, one for each panel, or new ones.
-
-    Raises
-    ------
-    ValueError
-        If the number of Axes is wrong.
-    """
+    """The given Axes, one for each panel, or new ones."""
     if ax is None:
         return new_panels(n_panels, size)
     given = np.ravel(np.array(ax, dtype=object))
@@ -194,13 +182,7 @@ def open_frame(ax: Axes) -> None:
 
 
 def result_of(given: Any, kind: type[Result], method: str, *arguments: Any) -> Result:
-    """A given result, or the result of a method of a fitted estimator.
-
-    Raises
-    ------
-    TypeError
-        If ``given`` is neither a result nor such an estimator.
-    """
+    """A given result, or the result of a method of a fitted estimator."""
     if isinstance(given, kind):
         return given
     if not hasattr(given, method):
@@ -215,13 +197,7 @@ def result_of(given: Any, kind: type[Result], method: str, *arguments: Any) -> R
 def chosen_nodes(
     labels: Sequence[str], rows: AnyArray, nodes: Sequence[str | int] | None
 ) -> list[int]:
-    """Indices of the named nodes, by default those that most rows reach.
-
-    Raises
-    ------
-    ValueError
-        If the tree has no split or no such node.
-    """
+    """Indices of the named nodes, by default those that most rows reach."""
     if len(labels) == 0:
         raise ValueError(NO_SPLIT)
     if nodes is None:
@@ -231,13 +207,7 @@ def chosen_nodes(
 
 
 def place_of(labels: Sequence[str], node: str | int) -> int:
-    """Index of the node with a label or number.
-
-    Raises
-    ------
-    ValueError
-        If the tree has no split or no such node.
-    """
+    """Index of the node with a label or number."""
     if len(labels) == 0:
         raise ValueError(NO_SPLIT)
     if isinstance(node, str) and node in labels:

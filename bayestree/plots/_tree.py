@@ -94,17 +94,8 @@ def tree(
 class _Plan(NamedTuple):
     """Dimensions in inches of a tree at full size, in one orientation.
 
-    Attributes
-    ----------
-    horizontal : bool
-        Whether the tree grows from left to right, or downwards.
-    width, height : float
-    slot : float
-        Extent of a leaf across the direction of growth.
-    column : float
-        Distance from a node to its children in the direction of growth.
-    leaf : float
-        Width of the text of a leaf.
+    ``slot`` is the extent of a leaf across the direction of growth, ``column`` the distance from a
+    node to its children along it, and ``leaf`` the width of the text of a leaf.
     """
 
     horizontal: bool

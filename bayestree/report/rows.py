@@ -14,17 +14,7 @@ SAMPLE = 2000  # maximum number of rows in pictures and in measures of the split
 
 
 class Rows(NamedTuple):
-    """Rows with their target and weights.
-
-    Attributes
-    ----------
-    X : DataFrame or array, shape (n, d)
-        In the form in which the estimator takes it.
-    y : array, shape (n,), optional
-    weights : array, shape (n,)
-    held_out : bool
-        Whether the rows were held out of the fit.
-    """
+    """Rows (n, d) in the form that the estimator takes, with their target and weights, if any."""
 
     X: Any
     y: AnyArray | None
@@ -33,7 +23,6 @@ class Rows(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """As in ``"held-out rows"``."""
         return "held-out rows" if self.held_out else "training rows"
 
     @property
@@ -62,14 +51,7 @@ class Rows(NamedTuple):
 def rows_of(
     estimator: FittedModel, X: Any, y: Any = None, weights: Any = None, *, held_out: bool
 ) -> Rows | None:
-    """Check rows and convert them to the form that the estimator takes; None if X is None.
-
-    Raises
-    ------
-    ValueError
-        If X, y and weights differ in length, X does not have the features of the fit, or y has
-        none of the classes of the fit.
-    """
+    """Check rows and convert them to the form that the estimator takes; None if X is None."""
     if X is None:
         return None
     end = "_held" if held_out else ""

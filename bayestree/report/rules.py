@@ -102,14 +102,7 @@ def export_rules(
 
 
 class Bound(NamedTuple):
-    """Low and high limits of a quantity: low < or <= quantity < or <= high.
-
-    Attributes
-    ----------
-    low, high : float
-    low_open, high_open : bool
-        Whether the limit itself is excluded.
-    """
+    """Low and high limits of a quantity, each excluded where it is open."""
 
     low: float = -np.inf
     high: float = np.inf
@@ -132,13 +125,8 @@ class Bound(NamedTuple):
 class Quantity(NamedTuple):
     """The weighted sum of features in a condition, divided by its first coefficient.
 
-    Attributes
-    ----------
-    text : str
-    spread : float
-        Standard deviation of the first feature.
-    ratios : tuple of (int, float)
-        Features with their coefficients, to distinguish sums whose texts are equal.
+    ``spread`` is the standard deviation of the first feature; the ``ratios`` of the coefficients,
+    by feature, distinguish sums whose texts are equal.
     """
 
     text: str

@@ -32,14 +32,9 @@ IMPORTANCE_DEFINITION = (
 class Importance(NamedTuple):
     """How much the splits depend on each feature.
 
-    Attributes
-    ----------
-    nodes : tuple of arrays, shape (V, d)
-        For each tree, the share of a node's rows that change sides when the feature is shuffled
-        among them.
-    total : array, shape (d,)
-        Over all nodes, each weighted by its rows and by the distance between the predictions of
-        its two sides. Sums to 1, or is 0 if no row changes sides.
+    ``nodes`` has, for each tree, the share of a node's rows that change sides when the feature is
+    shuffled among them, shape (V, d). ``total`` (d,) weights the nodes by their rows and by the
+    distance between the predictions of their sides. It sums to 1, or is 0 if no row changes sides.
     """
 
     nodes: tuple[FloatArray, ...]
@@ -53,16 +48,9 @@ def evaluation_rows(train: Rows | None, held: Rows | None) -> Rows | None:
 
 
 def importance(trees: Sequence[RoutedTree], rows: Rows) -> Importance:
-    """Importance of each feature for the splits of deterministic trees.
+    """Importance of each feature for the splits of one or more deterministic trees.
 
     Splits by networks are left out.
-
-    Parameters
-    ----------
-    trees : sequence of RoutedTree
-        One tree, or those of a forest.
-    rows : Rows
-        As :func:`evaluation_rows` returns them.
     """
     X = rows.matrix
     total = np.zeros(X.shape[1])

@@ -31,15 +31,7 @@ LINK = (1.2, 13.0)  # widths of links with no rows and with all rows
 
 
 class Sheet(NamedTuple):
-    """A part of a tree.
-
-    Attributes
-    ----------
-    nodes : tuple of int
-        Open nodes, parents first.
-    places : list of Place
-        The open nodes and the tips below them, in the order of an outline.
-    """
+    """A part of a tree: its open nodes, parents first, and the places of these and of the tips."""
 
     nodes: tuple[int, ...]
     places: list[Place]
@@ -66,13 +58,8 @@ def shown_nodes(rows: FloatArray, most: int = MOST_NODES) -> BoolArray:
 def sheets(topology: Topology, rows: FloatArray, shown: BoolArray) -> list[Sheet]:
     """The sheets of a tree, the root's first.
 
-    Parameters
-    ----------
-    topology : Topology
-    rows : array, shape (V,)
-        Rows that reach each node; the branches of the most rows are opened first.
-    shown : array of bool, shape (V,)
-        Nodes that may be opened.
+    Of the nodes ``shown``, shape (V,), the branches of the most ``rows``, shape (V,), are opened
+    first.
     """
     leaves = topology.sum_below(np.ones(topology.n_leaves))
     found, waiting = [], [0]
@@ -151,7 +138,6 @@ class Drawing(ABC):
         )
 
     def link_width(self, child: int) -> float:
-        """Width of the link to a node or leaf, which grows with its rows."""
         return LINK[0] + (LINK[1] - LINK[0]) * self.tree.share(child)
 
     def is_closed(self, child: int) -> bool:
@@ -168,7 +154,6 @@ class Drawing(ABC):
         )  # fmt: skip
 
     def n_leaves(self, node: int) -> int:
-        """Leaves below a node."""
         return len(self.tree.tree.topology.subtree_leaves(node))
 
 

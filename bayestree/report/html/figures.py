@@ -74,20 +74,9 @@ def picture(
     legend: bool = True,
     on_paper: bool = False,
 ) -> Markup:
-    """Draw a figure as SVG.
+    """Draw a figure of a size in inches as SVG.
 
-    Parameters
-    ----------
-    draw : callable
-        Draws on the given Axes.
-    width, height : float
-        In inches.
-    spoken : str
-        Alternative text.
-    legend : bool
-        Whether to keep a legend.
-    on_paper : bool
-        Whether to keep the white background, which colour maps need.
+    ``on_paper`` keeps the white background, which colour maps need.
     """
     settings: Any = SETTINGS | {"svg.hashsalt": f"{spoken}{width}{height}"}  # ids of one figure
     with mpl.rc_context(settings):

@@ -15,16 +15,9 @@ DOT = " \N{MIDDLE DOT} "
 class LabelledTree(TreeDescription):
     """The description of one of the trees of a study, with its labels and anchors on the page.
 
-    Attributes
-    ----------
-    prefix : str
-        Prefix of the anchors: ``""``, or ``"t2-"`` in a forest.
-    conditions : tuple of str
-        Short condition of each node in the point estimate.
-    posterior : tuple of str
-        Posterior number of facets of each node; empty if there is none.
-    uncertain : array, shape (V,), optional
-        Share of the evaluated rows about which each split is uncertain.
+    ``prefix`` distinguishes the anchors of the trees of a forest. ``conditions`` are those of the
+    point estimate; ``posterior`` has the posterior number of facets of each node, if there is one;
+    ``uncertain`` (V,) is the share of the evaluated rows about which each split is uncertain.
     """
 
     def __init__(self, study: Study, tree: RoutedTree, prefix: str = "") -> None:
@@ -54,7 +47,6 @@ class LabelledTree(TreeDescription):
         return self.side_names["LR".index(self.path(child)[-1])]
 
     def anchor(self, child: int) -> str:
-        """Name of a node or leaf on the page."""
         return f"{self.prefix}{self.path(child)}"
 
     def line(self, node: int) -> str:
@@ -62,7 +54,6 @@ class LabelledTree(TreeDescription):
         return DOT.join([self.conditions[node], *self.posterior[node : node + 1]])
 
     def leaf_label(self, leaf: int) -> str:
-        """Prediction of a leaf."""
         value = self.tree.value[leaf]
         if not self.classifies:
             return text.number(float(value))

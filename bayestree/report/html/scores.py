@@ -35,7 +35,6 @@ class Score(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The value with its standard error."""
         if not self.is_share:
             return text.with_error(self.value, self.error)
         error = "" if self.error is None else f" \N{PLUS-MINUS SIGN} {100 * self.error:.1f}"
@@ -43,27 +42,16 @@ class Score(NamedTuple):
 
     @property
     def baseline_text(self) -> str:
-        """The same score of the linear model."""
         if self.baseline is None:
             return ""
         return self._replace(value=self.baseline, error=None).text
 
 
 class Scores(NamedTuple):
-    """Scores of some rows.
+    """Scores of some rows, such as ``"40 held-out rows"``, and of a linear model, if there is one.
 
-    Attributes
-    ----------
-    each : tuple of Score
-    rows : str
-        As in ``"40 held-out rows"``.
-    held_out : bool
-    baseline : str
-        Name of the linear model for comparison; empty if there is none.
-    baseline_error : float, optional
-        Standard error of the difference in accuracy or in root mean squared error.
-    baseline_rows : int, optional
-        Number of training rows used by the linear model; None for all.
+    ``baseline_error`` is the standard error of the difference in accuracy or in root mean squared
+    error; ``baseline_rows`` is the number of training rows of the linear model, None for all.
     """
 
     each: tuple[Score, ...]
@@ -75,11 +63,9 @@ class Scores(NamedTuple):
 
     @property
     def baseline_fit(self) -> str:
-        """The training rows of the linear model, as a phrase."""
         return training_rows_phrase(self.baseline_rows)
 
     def get(self, key: str) -> Score | None:
-        """The score with a key, if there is one."""
         return next((score for score in self.each if score.key == key), None)
 
 
@@ -91,7 +77,6 @@ class Confusion(NamedTuple):
 
     @property
     def shares(self) -> FloatArray:
-        """Counts divided by the total of each true class."""
         return self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
 
 
@@ -241,8 +226,6 @@ def _value_scores(
 
 
 class _Errors(NamedTuple):
-    """Summaries of the errors of predictions."""
-
     rmse: float
     mae: float
     r2: float | None

@@ -78,15 +78,7 @@ def value_chart(described: TreeDescription, child: int, spoken: str) -> Markup:
 
 
 def sizes(posterior: FloatArray, prior: FloatArray | None, spoken: str) -> Markup:
-    """Bars of the posterior of a count, with the prior as an outline.
-
-    Parameters
-    ----------
-    posterior, prior : arrays, shape (sizes,)
-        Probability of 0, 1, ...
-    spoken : str
-        Alternative text.
-    """
+    """Bars of the posterior probability of 0, 1, ... facets or leaves; the prior as an outline."""
     tables = [posterior] if prior is None else [posterior, prior]
     likely = np.concatenate([np.flatnonzero(table > RARE) for table in tables])
     low, high = int(min(likely.min(), 1)), int(likely.max())
@@ -130,19 +122,9 @@ def histogram(
     ticks: tuple[str, str] | None,
     spoken: str,
 ) -> Markup:
-    """Rows by their distance from a border, in the colours of their classes.
+    """Rows by their distance from a border, positive on the right, in the colours of their classes.
 
-    Parameters
-    ----------
-    margin : array, shape (n,)
-        Positive on the right.
-    labels : array of int, shape (n,), optional
-        Class of each row.
-    sides : (str, str)
-    ticks : (str, str), optional
-        Labels at the two ends.
-    spoken : str
-        Alternative text.
+    ``ticks`` are the labels at the two ends.
     """
     width, height = HISTOGRAM
     reach = float(np.quantile(np.abs(margin), 0.98)) or 1.0
