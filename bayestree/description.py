@@ -17,10 +17,8 @@ from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
 #: Colours of the classes: Okabe and Ito's palette for all kinds of colour vision ("Color Universal
-#: Design"), the two that differ most in hue and lightness first. Its black is left to lines.
+#: Design"), the two that differ most in hue and lightness first. Its black is reserved for lines.
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
-
-
 TINY = float(np.finfo(np.float64).tiny)
 
 

@@ -124,19 +124,24 @@ class Facets:
         return tuple(self._inequality(facet, max_features) for facet in range(len(self.counts)))
 
     def _inequality(self, facet: int, max_features: int) -> str:
+        names = tuple(map(one_line, self.feature_names))
+        left, middle, low, high = self.terms(facet, names, max_features)
+        return f"{left} {middle}  ({low} to {high})"
+
+    def terms(
+        self, facet: int, names: Sequence[str], max_features: int
+    ) -> tuple[str, str, str, str]:
+        """Left side and limit of a facet as an inequality, and the ends of the limit's interval."""
         left, first = inequality(
-            self.normal[facet],
-            self.strength[facet],
-            tuple(map(one_line, self.feature_names)),
-            max_features=max_features,
+            self.normal[facet], self.strength[facet], names, max_features=max_features
         )
         limits = np.append(self.offset[facet], self.offset_interval[facet])
         limits = limits / self.normal[facet, first]
         middle, low, high = (
-            limit(float(one), float(self.scale[first]))
-            for one in (limits[0], limits[1:].min(), limits[1:].max())
+            limit(float(value), float(self.scale[first]))
+            for value in (limits[0], limits[1:].min(), limits[1:].max())
         )
-        return f"{left} {middle}  ({low} to {high})"
+        return left, middle, low, high
 
     def to_frame(self, by: Literal["facet", "feature"] = "facet") -> pd.DataFrame:
         """The facets as a table.

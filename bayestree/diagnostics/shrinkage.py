@@ -26,7 +26,7 @@ from bayestree.diagnostics.reach import Reach
 from bayestree.tree import LOG2
 
 SHRUNK = 0.5  # a coefficient with a larger factor counts as shrunk away, ...
-SETTLED = 0.95  # ... unless this share of the draws agrees on its sign
+SAME_SIGN = 0.95  # ... unless this share of the draws agrees on its sign
 ONE_SD = ndtr([-1.0, 1.0])  # probabilities at -1 and +1 standard deviations of a normal
 N_PLACES = 200  # points at which experts are compared
 UNLIKE = 0.5  # largest relative squared distance between the votes of two matching experts
@@ -311,8 +311,7 @@ def _share_of_prior(
 
 
 def _shrunk_away(kappa: FloatArray, positive: FloatArray) -> BoolArray:
-    away: BoolArray = (kappa > SHRUNK) & (np.maximum(positive, 1 - positive) < SETTLED)
-    return away
+    return (kappa > SHRUNK) & (np.maximum(positive, 1 - positive) < SAME_SIGN)
 
 
 def _match_experts(

@@ -48,9 +48,8 @@ class PriorSize:
         """Number of irredundant half-spaces in each node's box, shape (prior draw, V)."""
         sizes = np.zeros((len(self.draws["intercept"]), len(self.low)), dtype=np.int64)
         for draw, node in np.ndindex(sizes.shape):
-            weight, plane, intercept = split_of(self.draws, draw)
             box = self.low[node], self.high[node]
-            sizes[draw, node] = n_facets(weight * self.factor[node], plane, intercept, *box)
+            sizes[draw, node] = _n_facets(self.draws, draw, self.factor[node], *box)
         return sizes
 
     @property
@@ -277,10 +276,8 @@ def size_of(
     votes = reach.largest[:, kept].astype(np.float64)
     facets = np.zeros(votes.shape[:3], dtype=np.int64)
     for chain, place, node in np.ndindex(facets.shape):
-        weight, plane, intercept = split_of(draws, (chain, kept[place], reach.nodes[node]))
-        box = reach.low[node], reach.high[node]
-        weight = weight * reach.factor[node]
-        facets[chain, place, node] = n_facets(weight, plane, intercept, *box)
+        one, box = (chain, kept[place], reach.nodes[node]), (reach.low[node], reach.high[node])
+        facets[chain, place, node] = _n_facets(draws, one, reach.factor[node], *box)
     return PolytopeSize(
         weights=_voting(votes),
         facets=facets,
@@ -290,6 +287,12 @@ def size_of(
         prior=None if prior is None else _prior_size(prior, reach, max_prior_draws),
         n_leaves=None if reach.leaves is None else reach.leaves[:, kept],
     )
+
+
+def _n_facets(draws: Draws, one: Any, factor: Any, low: FloatArray, high: FloatArray) -> int:
+    """Number of irredundant half-spaces of a node of one draw inside a box."""
+    weight, plane, intercept = split_of(draws, one)
+    return n_facets(weight * factor, plane, intercept, low, high)
 
 
 def _prior_size(prior: Draws, reach: Reach, max_draws: int) -> PriorSize:
@@ -302,8 +305,7 @@ def _prior_size(prior: Draws, reach: Reach, max_draws: int) -> PriorSize:
 
 def _voting(votes: FloatArray) -> IntArray:
     """Number of experts whose largest vote matters."""
-    counts: IntArray = (votes >= SHARE * LOG2).sum(axis=-1)
-    return counts
+    return (votes >= SHARE * LOG2).sum(axis=-1)
 
 
 def _table(sizes: AnyArray) -> FloatArray:

@@ -53,9 +53,9 @@ def band_fields(tree: RoutedTree, interval: FloatArray, rows: FloatArray) -> Ite
     for node, pair in enumerate(tree.topology.children):
         yield np.maximum(np.maximum(low[:, node], -high[:, node]), beyond[node])
         outside = np.log(np.maximum(tree.score(node, rows), np.finfo(np.float64).tiny) / LOG2)
-        for child, way in zip(pair, (outside, -outside), strict=True):
+        for child, side in zip(pair, (outside, -outside), strict=True):
             if child >= 0:
-                beyond[child] = np.maximum(beyond[node], way)
+                beyond[child] = np.maximum(beyond[node], side)
 
 
 def facets(tree: Tree, node: int, window: Window) -> Iterator[FloatArray]:

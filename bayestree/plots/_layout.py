@@ -53,6 +53,6 @@ def positions(topology: Topology) -> tuple[FloatArray, FloatArray]:
     """Positions (across, -depth) of all nodes (V, 2) and leaves (L, 2)."""
     node_at, leaf_at = np.zeros((topology.n_nodes, 2)), np.zeros((topology.n_leaves, 2))
     for place in layout(topology):
-        of, row = (node_at, place.child) if place.child >= 0 else (leaf_at, ~place.child)
-        of[row] = place.across, -place.depth
+        target, row = (node_at, place.child) if place.child >= 0 else (leaf_at, ~place.child)
+        target[row] = place.across, -place.depth
     return node_at, leaf_at

@@ -107,7 +107,7 @@ class _Line(NamedTuple):
     cut: float
 
 
-def _rows(estimator: Any, tree: Tree, X: ArrayLike, y: ArrayLike) -> _Rows:
+def _rows(estimator: object, tree: Tree, X: ArrayLike, y: ArrayLike) -> _Rows:
     """Check the rows, route them, and compute the 0/1 or squared error of each."""
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != tree.n_features:
@@ -168,7 +168,8 @@ def _plane(ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, line: _Line) -> N
     """Rows by two features, the dividing line, and its right side in grey."""
     features, normal, cut = line
     points = rows.X[np.ix_(shown, features)]
-    low, high = _window(points, tree, features)
+    limits = [_limits(points[:, k], float(tree.scale[j])) for k, j in enumerate(features)]
+    low, high = np.array(limits).T
     x, y = np.meshgrid(*zip(low, high, strict=True))
     score = normal[0] * x + normal[1] * y - cut
     # the score is linear over a single cell, so that the border of its contour is the line itself
@@ -219,12 +220,6 @@ def _points(ax: Axes, tree: Tree, x: FloatArray, y: FloatArray, target: AnyArray
         ax.scatter(x[order], y[order], c=colours[order], **POINT)
         return
     ax.scatter(x, y, c=target, **_style.value_colours(tree), **POINT)
-
-
-def _window(points: FloatArray, tree: Tree, features: IntArray) -> tuple[FloatArray, FloatArray]:
-    pairs = [_limits(points[:, k], float(tree.scale[j])) for k, j in enumerate(features)]
-    low, high = np.array(pairs).T
-    return low, high
 
 
 def _limits(values: FloatArray, spread: float) -> tuple[float, float]:

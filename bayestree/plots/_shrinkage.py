@@ -9,6 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.draws import tails
 from bayestree.diagnostics.shrinkage import Shrinkage
+from bayestree.fitted import FittedTree
 from bayestree.plots import _style
 
 FLOOR = 1e-6  # intervals are cut off at this share of the largest weight
@@ -18,7 +19,11 @@ HALF = 0.5
 
 
 def shrinkage(
-    estimator: Any, node: str | int = "root", ax: Axes | None = None, *, level: float = 0.9
+    estimator: FittedTree | Shrinkage,
+    node: str | int = "root",
+    ax: Axes | None = None,
+    *,
+    level: float = 0.9,
 ) -> Axes:
     """Sorted weights of a node's experts, posterior against prior, on a log scale.
 
@@ -70,7 +75,9 @@ def shrinkage(
     return ax
 
 
-def shrinkage_factors(estimator: Any, node: str | int = "root", ax: Axes | None = None) -> Axes:
+def shrinkage_factors(
+    estimator: FittedTree | Shrinkage, node: str | int = "root", ax: Axes | None = None
+) -> Axes:
     """Shrinkage factors of the coefficients of a node's experts, as a heat map.
 
     One row per expert that votes and occurs in half of the draws, one column per feature. White

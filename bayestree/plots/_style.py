@@ -51,8 +51,7 @@ def linear_tree_of(estimator: object) -> Tree:
 
 def new_axes(width: float, height: float) -> Axes:
     """Axes of a new Figure with a size in inches, not registered with pyplot."""
-    axes: Axes = _new_figure(width, height).subplots()
-    return axes
+    return _new_figure(width, height).subplots()
 
 
 def _new_figure(width: float, height: float) -> Figure:
@@ -190,8 +189,7 @@ def result_of(given: Any, kind: type[Result], method: str, *arguments: Any) -> R
             f"estimator must be a fitted estimator with a posterior, or the {kind.__name__} that "
             f"its {method} returns, got {type(given).__name__}."
         )
-    found: Result = getattr(given, method)(*arguments)
-    return found
+    return getattr(given, method)(*arguments)
 
 
 def chosen_nodes(

@@ -187,7 +187,9 @@ def _side_name(ax: Axes, place: FloatArray, name: str, side: int, style: LeafSty
     ax.text(x, y, name, fontsize=0.9 * style.size, style="italic", color=_style.INK, **align)
 
 
-def _measured(estimator: Any, tree: RoutedTree, sizes: bool | PolytopeSize) -> PolytopeSize | None:
+def _measured(
+    estimator: object, tree: RoutedTree, sizes: bool | PolytopeSize
+) -> PolytopeSize | None:
     """Posterior of the number of facets, if there is one to show."""
     if isinstance(sizes, PolytopeSize):
         if sizes.labels != tree.topology.node_labels:
@@ -198,8 +200,7 @@ def _measured(estimator: Any, tree: RoutedTree, sizes: bool | PolytopeSize) -> P
         return sizes
     if not sizes or not has_draws(estimator):
         return None
-    measured: PolytopeSize = cast(BayesianTree, estimator).polytope_size()
-    return measured
+    return cast(BayesianTree, estimator).polytope_size()
 
 
 def _node_texts(

@@ -63,13 +63,10 @@ def export_rules(
 
     Raises
     ------
-    NotFittedError
-        If ``tree`` is an estimator that is not fitted.
-    TypeError
-        If ``tree`` is neither a tree with linear splits nor an estimator of one.
+    NotFittedError, TypeError
+        If ``tree`` is not a tree with linear splits or a fitted estimator of one.
     ValueError
-        If ``group`` is used with a regression tree, or ``max_features``, ``max_facets`` or
-        ``decimals`` is less than 1.
+        If ``group`` is used with a regression tree, or a limit is less than 1.
 
     Examples
     --------

@@ -85,8 +85,7 @@ def split_uncertainty(estimator: FittedModel, rows: Rows) -> SplitUncertainty | 
     fitted = cast(BayesianTree, estimator)
     if fitted.tree_.n_nodes == 0 or fitted.posterior_.settings.get("mirror"):
         return None
-    found: SplitUncertainty = fitted.split_uncertainty(rows.X)
-    return found
+    return fitted.split_uncertainty(rows.X)
 
 
 def _changed(

@@ -146,11 +146,11 @@ class Drawing(ABC):
 
     def chosen_by(self, child: int, *inside: Markup) -> Markup:
         """A link from the drawn node or leaf to its description."""
-        anchor, spoken = self.tree.anchor(child), self.tree.spoken(child)
+        anchor, alt = self.tree.anchor(child), self.tree.summary(child)
         kind = "leaf" if child < 0 else "branch" if self.is_closed(child) else "node"
         return element(
-            "a", element("title", spoken), *inside, href=f"#{anchor}", class_=kind, data_at=anchor,
-            data_sheet=anchor if self.is_closed(child) else None, aria_label=spoken,
+            "a", element("title", alt), *inside, href=f"#{anchor}", class_=kind, data_at=anchor,
+            data_sheet=anchor if self.is_closed(child) else None, aria_label=alt,
         )  # fmt: skip
 
     def n_leaves(self, node: int) -> int:

@@ -68,7 +68,7 @@ class LabelledTree(TreeDescription):
         best = int(value.argmax())
         return f"{self.classes[best]} ({text.percent(float(value[best]))})"
 
-    def spoken(self, child: int) -> str:
+    def summary(self, child: int) -> str:
         """Description of a node or leaf in a line, for tooltips and screen readers."""
         rows = counted(self.rows(child), "row")
         if child < 0:

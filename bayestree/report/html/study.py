@@ -65,7 +65,7 @@ class Study:
 
     @property
     def bayesian(self) -> BayesianTree:
-        """The estimator, which must have posterior draws."""
+        """The estimator, which must be that of one tree; most methods need posterior draws."""
         return cast(BayesianTree, self.estimator)
 
     @property
