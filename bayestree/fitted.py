@@ -37,8 +37,7 @@ class FittedModel(Protocol):
     def predict(self, X: Any) -> AnyArray:
         """Class or value of each row, shape (n,)."""
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name."""
+    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
 
 
 class FittedTree(FittedModel, Protocol):

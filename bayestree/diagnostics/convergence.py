@@ -34,7 +34,7 @@ LEAST_SPREAD = 1e-3  # probabilities and means that vary by less count as consta
 MOST_STEPS = 500  # epochs used to fit the trend of the ELBO
 MOST_TIMES = 10  # largest factor by which longer runs are recommended
 FEWEST = 8  # draws per chain (or epochs) needed for a comparison
-ALONE = (
+SINGLE_CHAIN = (
     "a single chain can only be compared with itself; run four or more to find out whether "
     "there are other modes."
 )
@@ -124,7 +124,7 @@ def _chains(
     checks = [_agreement(table, n_chains)]
     if not independent:
         checks += [_effective(table, kind, n_chains) for kind in ("bulk", "tail")]
-    return table, checks, [ALONE] if n_chains == 1 else []
+    return table, checks, [SINGLE_CHAIN] if n_chains == 1 else []
 
 
 def _incomparable(n_chains: int, n_draws: int, *, independent: bool) -> str | None:

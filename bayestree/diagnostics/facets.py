@@ -22,7 +22,7 @@ from bayestree.diagnostics.draws import (
 from bayestree.diagnostics.matching import match
 from bayestree.diagnostics.polytopes import needed, thresholds
 
-MATTERS = 0.9  # share of a facet's squared strength covered by its named features
+COVERED = 0.9  # share of a facet's squared strength covered by its named features
 RARE = 0.05  # facets of lower probability are not printed
 
 
@@ -93,7 +93,7 @@ class Facets:
         for strength in self.strength**2:
             order = np.argsort(-strength, kind="stable")
             covered = np.cumsum(strength[order]) / strength.sum()
-            n_needed = int(np.searchsorted(covered, MATTERS)) + 1
+            n_needed = int(np.searchsorted(covered, COVERED)) + 1
             named.append(tuple(self.feature_names[j] for j in order[:n_needed]))
         return tuple(named)
 

@@ -156,7 +156,7 @@ class PolytopeSize:
         ValueError
             If ``level`` is not between 0 and 1.
         """
-        return _interval(flat(getattr(self, measure)), level, whole=measure != "effective")
+        return _interval(flat(getattr(self, measure)), level, integer=measure != "effective")
 
     def to_frame(self, level: float = 0.9, *, prior: bool | None = None) -> pd.DataFrame:
         """One row per node: mode, mean, median and interval of the facets, means of the others.
@@ -187,7 +187,7 @@ class PolytopeSize:
         }
         if prior or (prior is None and self.prior is not None):
             expected = self._known_prior().facets
-            bounds = _interval(expected, level, whole=True).astype(np.int64)
+            bounds = _interval(expected, level, integer=True).astype(np.int64)
             columns |= {
                 "prior_mean": expected.mean(axis=0),
                 "prior_low": bounds[:, 0],
@@ -201,7 +201,7 @@ class PolytopeSize:
             return "Polytope size: a tree without a split"
         lines = [f"Polytope size: {n_chains} x {n_draws} draws (chain x draw), 90 % intervals"]
         if self.n_leaves is not None:
-            low, high = _interval(self.n_leaves.reshape(-1, 1), 0.9, whole=True)[0]
+            low, high = _interval(self.n_leaves.reshape(-1, 1), 0.9, integer=True)[0]
             mode = self.leaf_probabilities().argmax()
             lines.append(f"Leaves in use: {mode} ({low:.0f} to {high:.0f})")
         frame = self.to_frame(prior=False)
@@ -304,20 +304,19 @@ def _prior_size(prior: Draws, reach: Reach, max_draws: int) -> PriorSize:
 
 
 def _voting(votes: FloatArray) -> IntArray:
-    """Number of experts whose largest vote matters."""
     return (votes >= SHARE * LOG2).sum(axis=-1)
 
 
 def _table(sizes: AnyArray) -> FloatArray:
     """Share of each size in each column, shape (columns, largest size + 1)."""
-    whole = np.rint(sizes).astype(np.int64)
-    table = np.zeros((whole.shape[1], whole.max(initial=0) + 1))
-    for node, column in enumerate(whole.T):
+    rounded = np.rint(sizes).astype(np.int64)
+    table = np.zeros((rounded.shape[1], rounded.max(initial=0) + 1))
+    for node, column in enumerate(rounded.T):
         table[node] = np.bincount(column, minlength=table.shape[1]) / len(column)
     return table
 
 
-def _interval(sizes: AnyArray, level: float, *, whole: bool) -> FloatArray:
+def _interval(sizes: AnyArray, level: float, *, integer: bool) -> FloatArray:
     """Central interval of each column, shape (columns, 2)."""
-    method: Any = "inverted_cdf" if whole else "linear"
+    method: Any = "inverted_cdf" if integer else "linear"
     return np.quantile(sizes, tails(level), axis=0, method=method).T.astype(np.float64)

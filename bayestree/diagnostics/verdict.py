@@ -171,7 +171,6 @@ class Convergence:
         return any(check.name == name for check in self.checks)
 
     def __getitem__(self, name: str) -> Check:
-        """A check by name."""
         for check in self.checks:
             if check.name == name:
                 return check

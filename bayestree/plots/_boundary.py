@@ -223,7 +223,7 @@ def _points(
         return
     if tree.value.ndim == 1:
         shade = ax.images[-1]  # the same colour scale: well-predicted points blend in
-        ax.scatter(*rows.T, c=shade.to_rgba(target), **style)
+        ax.scatter(rows[:, 0], rows[:, 1], c=shade.to_rgba(target), **style)
         return
     names = tree.class_labels
     labels = getattr(estimator, "classes_", np.arange(len(names)))

@@ -99,7 +99,6 @@ def _clip(normals: FloatArray, bounds: FloatArray, k: int) -> tuple[FloatArray, 
 
 
 def _reaches(tree: RoutedTree, node: int, rows: FloatArray) -> BoolArray:
-    """Whether each row reaches a node."""
     member = np.zeros(len(rows), dtype=bool)
     for found, reached, _ in tree.walk(rows):
         if found == node:

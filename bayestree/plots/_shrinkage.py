@@ -48,7 +48,7 @@ def shrinkage(
     """
     low, high = tails(level)
     found = _style.result_of(estimator, Shrinkage, "shrinkage")
-    place = _style.place_of(found.labels, node)
+    place = _style.index_of(found.labels, node)
     if (found.weight == 1).all():
         raise ValueError(
             "every weight is 1: oblique splits have no weights to shrink; use "
@@ -99,7 +99,7 @@ def shrinkage_factors(
         expert occurs in half of the draws.
     """
     found = _style.result_of(estimator, Shrinkage, "shrinkage")
-    place = _style.place_of(found.labels, node)
+    place = _style.index_of(found.labels, node)
     known = ~np.isnan(found.kappa[place]).all(axis=-1)
     if not known.any():
         raise ValueError(

@@ -201,10 +201,10 @@ def chosen_nodes(
     if nodes is None:
         most = np.argsort(-np.asarray(rows), kind="stable")[:MOST_PANELS]
         return sorted(int(node) for node in most)
-    return [place_of(labels, node) for node in nodes]
+    return [index_of(labels, node) for node in nodes]
 
 
-def place_of(labels: Sequence[str], node: str | int) -> int:
+def index_of(labels: Sequence[str], node: str | int) -> int:
     """Index of the node with a label or number."""
     if len(labels) == 0:
         raise ValueError(NO_SPLIT)

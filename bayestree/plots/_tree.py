@@ -53,10 +53,6 @@ def tree(
     level : float
         Probability of the interval of the number of facets.
 
-    Returns
-    -------
-    Axes
-
     Raises
     ------
     ValueError

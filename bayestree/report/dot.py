@@ -78,8 +78,6 @@ def export_dot(
 
 
 class _Drawing:
-    """Nodes and branches of one tree."""
-
     def __init__(self, described: TreeDescription, prefix: str, max_facets: int | None) -> None:
         self.described = described
         self.prefix = prefix
@@ -117,7 +115,6 @@ class _Drawing:
         return [*head, *map(str, facets), *more, rows]
 
     def fill(self, leaf: int) -> str:
-        """Colour of a leaf."""
         value = self.described.tree.value
         if not self.described.classifies:
             spread = value.max() > value.min()

@@ -45,10 +45,6 @@ def export_json(tree: object, *, indent: int | None = 2) -> str:
     indent : int, optional
         Spaces per level; None writes one line.
 
-    Returns
-    -------
-    str
-
     Raises
     ------
     NotFittedError, TypeError

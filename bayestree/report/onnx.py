@@ -10,7 +10,7 @@ from bayestree.fitted import trees_of
 from bayestree.report._onnx_graph import check_size, model_of, package
 from bayestree.tree import LOG2, Tree
 
-NEAR = 1e-9  # of log 2: rows whose votes are as close to it may go either way by rounding
+NEAR = 1e-9  # of log 2: rows with votes this close to it may go either way by rounding
 ROWS = 1000  # rows compared at a time
 
 

@@ -55,22 +55,17 @@ def rows_of(
     if X is None:
         return None
     end = "_held" if held_out else ""
-    frame = getattr(X, "shape", None)
-    shape = np.shape(X) if frame is None else frame
+    shape = getattr(X, "shape", None) or np.shape(X)
     if len(shape) != 2 or shape[1] != estimator.n_features_in_:
         raise ValueError(
             f"X{end} must have shape (n, {estimator.n_features_in_}), as the rows of the fit, "
             f"got {shape}."
         )
     n = shape[0]
-    arrays = {
-        name: None if given is None else np.asarray(given)
-        for name, given in (("y", y), ("weights", weights))
-    }
-    for name, array in arrays.items():
+    target, weight = (None if given is None else np.asarray(given) for given in (y, weights))
+    for name, array in (("y", target), ("weights", weight)):
         if array is not None and array.shape != (n,):
             raise ValueError(f"{name}{end} must have shape ({n},) as X{end}, got {array.shape}.")
-    target, weight = arrays["y"], arrays["weights"]
     classes = getattr(estimator, "classes_", None)
     if classes is not None and target is not None and n and not np.isin(target, classes).any():
         raise ValueError(

@@ -132,8 +132,6 @@ class Quantity(NamedTuple):
 
 
 class _Rules:
-    """Writes the rules of one tree."""
-
     def __init__(
         self, tree: Tree, max_features: int | None, max_facets: int | None, decimals: int | None
     ) -> None:

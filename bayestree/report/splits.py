@@ -116,5 +116,5 @@ def _side_distance(tree: Tree) -> FloatArray:
     values = [
         [described.value(int(child)) for child in children] for children in tree.topology.children
     ]
-    apart = np.array([np.abs(left - right).sum() for left, right in values])
-    return apart / 2 if described.classifies else apart
+    distance = np.array([np.abs(left - right).sum() for left, right in values])
+    return distance / 2 if described.classifies else distance

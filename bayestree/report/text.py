@@ -73,8 +73,6 @@ def export_text(
 
 
 class _Writer:
-    """Writes one tree."""
-
     def __init__(self, described: TreeDescription, max_facets: int | None) -> None:
         self.described = described
         self.max_facets = max_facets

@@ -132,7 +132,6 @@ class Drawing(ABC):
         )  # fmt: skip
 
     def path(self, child: int, d: str, width: float) -> Markup:
-        """The line of a link."""
         return element(
             "path", d=d, class_="link", stroke_width=width, data_to=self.tree.anchor(child)
         )
@@ -206,7 +205,6 @@ class Upright(Drawing):
         return min(max(below * self.slot - 16, 1.5 * self.slot), self.WIDEST) - 2 * self.PAD
 
     def is_below(self, child: int, node: int) -> bool:
-        """Whether a child lies below a node on the sheet."""
         above = self.at[child].parent
         while above is not None and above != node:
             above = self.at[above].parent

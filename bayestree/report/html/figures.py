@@ -59,8 +59,7 @@ PAGE = {
 }
 FONT = re.compile(r"'DejaVu Sans'[^;\"]*")
 HEAD = re.compile(r"^.*?(?=<svg)", re.DOTALL)
-STYLE = re.compile(r"<style.*?</style>", re.DOTALL)
-METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
+UNUSED = re.compile(r"<style.*?</style>|<metadata>.*?</metadata>", re.DOTALL)
 GROUP = re.compile(r'<g id="[^"]*"')  # ids that recur in every figure
 OPENING = re.compile(r"<svg [^>]*>")
 
@@ -102,9 +101,7 @@ def _svg(figure: Figure, alt: str, *, on_paper: bool) -> Markup:
         # The browser draws the text with its own fonts, in any script.
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         figure.savefig(buffer, format="svg", transparent=not on_paper, metadata={"Date": None})
-    svg = HEAD.sub("", buffer.getvalue())
-    for pattern in (STYLE, METADATA):
-        svg = pattern.sub("", svg)
+    svg = UNUSED.sub("", HEAD.sub("", buffer.getvalue()))
     svg = FONT.sub("var(--sans)", GROUP.sub("<g", svg))
     if not on_paper:
         for colour, variable in PAGE.items():

@@ -39,11 +39,10 @@ class LabelledTree(TreeDescription):
         """Names of the sides: of a condition that is written in full, of a polytope, or others."""
         if self.linear is None or self.posterior_polytopes or self.has_polytopes:
             return self.tree.side_names
-        whole = (np.count_nonzero(self.linear.hyperplane, axis=1) <= TERMS).all()
-        return ("yes", "no") if whole else ("left", "right")
+        is_complete = (np.count_nonzero(self.linear.hyperplane, axis=1) <= TERMS).all()
+        return ("yes", "no") if is_complete else ("left", "right")
 
     def side(self, child: int) -> str:
-        """The side of its parent on which a node or leaf lies."""
         return self.side_names["LR".index(self.path(child)[-1])]
 
     def anchor(self, child: int) -> str:

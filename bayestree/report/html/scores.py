@@ -212,10 +212,10 @@ def _value_scores(
     other = study.baseline.model.predict(study.scored.X)
     linear = _errors(truth, other, weights)
     # a - b = (a^2 - b^2) / (a + b), and the numerator is a mean over the rows
-    apart = _error((truth - guess) ** 2 - (truth - other) ** 2, weights)
+    difference = _error((truth - guess) ** 2 - (truth - other) ** 2, weights)
     total = tree["rmse"] + linear["rmse"]
     compared = [score._replace(baseline=linear.get(score.key)) for score in scores]
-    return compared, None if apart is None or total == 0 else apart / total
+    return compared, None if difference is None or total == 0 else difference / total
 
 
 def _errors(truth: FloatArray, guess: FloatArray, weights: FloatArray) -> dict[str, float]:
@@ -231,8 +231,8 @@ def _errors(truth: FloatArray, guess: FloatArray, weights: FloatArray) -> dict[s
 def _error(values: FloatArray, weights: FloatArray) -> float | None:
     """Standard error of a weighted mean of independent rows."""
     share = weights / weights.sum()
-    away = values - np.average(values, weights=weights)
-    return float(np.sqrt((share**2 * away**2).sum())) if len(values) > 1 else None
+    deviation = values - np.average(values, weights=weights)
+    return float(np.sqrt((share**2 * deviation**2).sum())) if len(values) > 1 else None
 
 
 def confusion_of(study: Study) -> Confusion | None:

@@ -68,7 +68,6 @@ def data(study: Study) -> Section:
 
 
 def _facts(study: Study) -> list[tuple[str, str]]:
-    """Names and values that describe the table."""
     facts = []
     if study.data.get("path"):
         facts.append(("File", Path(study.data["path"]).name))  # without folders of this machine
@@ -169,7 +168,6 @@ def sizes(study: Study) -> Section | None:
 
 
 def _size_row(study: Study, node: int) -> dict[str, Any]:
-    """The size of one polytope by several measures."""
     found, prior, tree = study.sizes, study.size_prior, study.tree
     assert found is not None
     table = study.size_posterior[node]
@@ -187,7 +185,6 @@ def _size_row(study: Study, node: int) -> dict[str, Any]:
 
 
 def _size_chart(study: Study, node: int) -> tuple[str, Markup]:
-    """The posterior of the number of facets of one node, with its name."""
     label = study.tree.topology.node_labels[node]
     prior = None if study.size_prior is None else study.size_prior[node]
     title = f"Posterior of the number of facets of node {label}"

@@ -238,7 +238,6 @@ class Study:
 
     @cached_property
     def baseline(self) -> Baseline | None:
-        """A linear model of the training rows."""
         rows = self.train
         if rows is None or rows.y is None or self.scored is None:
             return None
