@@ -23,10 +23,10 @@ TINY = float(np.finfo(np.float64).tiny)
 
 
 class HalfSpace(NamedTuple):
-    """A facet as ``left limit``, such as ``age - 4 height <= -2``, without unit coefficient.
+    """A facet as the inequality ``left limit``, such as ``age - 4 height <= -2``.
 
-    The texts are empty if the facet has no coefficient; ``bound`` is the unrounded limit, and
-    ``first`` the feature of the first term, by whose coefficient the facet is divided.
+    It is divided by the coefficient of its first term, which belongs to the feature ``first``.
+    ``bound`` is the unrounded limit. Both texts are empty if the facet has no coefficient.
     """
 
     expert: int

@@ -30,8 +30,8 @@ def fit_baseline(
 ) -> Baseline | None:
     """Fit a logistic or ridge regression to standardised features.
 
-    Of a large table only an evenly spaced subset is used, and only these rows are read. Only ratios
-    of the weights matter. None without rows of positive weight, or with fewer than two classes.
+    Of a large table only an evenly spaced subset is used, and only these rows are read. Weights
+    are relative. Returns None if no row has a positive weight, or for fewer than two classes.
     """
     positive = np.flatnonzero(np.asarray(weights) > 0)
     n_classes = len(np.unique(y[positive])) if classifies else 1

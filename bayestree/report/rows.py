@@ -14,7 +14,7 @@ SAMPLE = 2000  # maximum number of rows in pictures and in measures of the split
 
 
 class Rows(NamedTuple):
-    """Rows (n, d) in the form that the estimator takes, with their target and weights, if any."""
+    """Rows (n, d) as the estimator takes them, with their weights and, if known, their target."""
 
     X: Any
     y: AnyArray | None

@@ -73,7 +73,7 @@ def picture(
     legend: bool = True,
     on_paper: bool = False,
 ) -> Markup:
-    """Draw a figure of a size in inches as SVG.
+    """Draw a figure as SVG, with its width and height in inches and an alternative text.
 
     ``on_paper`` keeps the white background, which colour maps need.
     """

@@ -65,7 +65,7 @@ class Study:
 
     @property
     def bayesian(self) -> BayesianTree:
-        """The estimator, which must be that of one tree; most methods need posterior draws."""
+        """The estimator as a tree, most methods of which need posterior draws."""
         return cast(BayesianTree, self.estimator)
 
     @property
