@@ -17,27 +17,16 @@ from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
 #: Colours of the classes: Okabe and Ito's palette for all kinds of colour vision ("Color Universal
-#: Design"), the two that differ most in hue and lightness first. Its black is left to lines.
+#: Design"), the two that differ most in hue and lightness first. Its black is reserved for lines.
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
-
-
 TINY = float(np.finfo(np.float64).tiny)
 
 
 class HalfSpace(NamedTuple):
-    """A facet as the inequality ``left limit``, divided by the coefficient of its first term.
+    """A facet as the inequality ``left limit``, such as ``age - 4 height <= -2``.
 
-    Attributes
-    ----------
-    expert : int
-    left : str
-        As in ``"age - 4 height <="``; empty if the facet has no coefficient.
-    limit : str
-        Empty if the facet has no coefficient.
-    bound : float
-        The limit, unrounded.
-    first : int
-        Feature of the first term; 0 if there is none.
+    It is divided by the coefficient of its first term, which belongs to the feature ``first``.
+    ``bound`` is the unrounded limit. Both texts are empty if the facet has no coefficient.
     """
 
     expert: int
@@ -60,19 +49,9 @@ class HalfSpace(NamedTuple):
 class TreeDescription:
     """Names, counts, conditions and predictions of the nodes and leaves of one tree.
 
-    A child is the number of a node, or ``~leaf``.
-
-    Parameters
-    ----------
-    tree : RoutedTree
-    max_terms : int, optional
-        Maximum number of terms of a sum and of classes of a leaf; None shows all.
-    digits : int, optional
-        Significant digits; None shows all.
-    features, classes : sequences of str, optional
-        Names to use instead of those of the tree.
-    separator : str
-        Separator of the terms of a half-space.
+    A child is the number of a node, or ``~leaf``. ``max_terms`` limits the terms of a sum and the
+    classes of a leaf, ``digits`` the significant digits; None shows all. ``features`` and
+    ``classes`` replace the names of the tree, and ``separator`` joins the terms of a half-space.
     """
 
     def __init__(
@@ -242,12 +221,7 @@ def point_estimate_note(tree: object) -> list[str]:
 
 
 def check_limits(**limits: int | None) -> None:
-    """Refuse a limit below 1 by its name; None is no limit.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse a limit below 1 by its name; None is no limit."""
     for name, value in limits.items():
         if value is not None and value < 1:
             raise ValueError(f"{name} must be 1 or more, got {value}; None shows all.")

@@ -1,4 +1,4 @@
-"""What readers of a fitted estimator rely on, and how they reach its deterministic trees.
+"""Protocols of fitted estimators, and access to their deterministic trees.
 
 The protocols name only what plots, reports and exports use, and need no torch.
 """
@@ -37,8 +37,7 @@ class FittedModel(Protocol):
     def predict(self, X: Any) -> AnyArray:
         """Class or value of each row, shape (n,)."""
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name."""
+    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
 
 
 class FittedTree(FittedModel, Protocol):
@@ -68,21 +67,13 @@ class BayesianTree(FittedTree, Protocol):
     def facets(self, node: str | int) -> Any: ...
     def polytope_size(self, max_draws: int = 100) -> Any: ...
     def shrinkage(self) -> Any: ...
-    def split_uncertainty(self, X: Any) -> Any: ...
+    def split_uncertainty(self, X: Any, *, level: float = 0.9) -> Any: ...
     def check_convergence(self) -> Any: ...
     def predict_interval(self, X: Any, level: float) -> Any: ...
 
 
 def trees_of(tree: object) -> list[RoutedTree]:
-    """The deterministic trees of a tree, of a fitted estimator, or of a fitted forest.
-
-    Raises
-    ------
-    sklearn.exceptions.NotFittedError
-        If it is an estimator that is not fitted.
-    TypeError
-        If ``tree`` is neither a tree nor an estimator of this package.
-    """
+    """The deterministic trees of a tree, of a fitted estimator, or of a fitted forest."""
     members = getattr(tree, "estimators_", [tree])
     found = [getattr(member, "tree_", member) for member in members]
     if found and all(isinstance(one, RoutedTree) for one in found):
@@ -95,15 +86,7 @@ def trees_of(tree: object) -> list[RoutedTree]:
 
 
 def tree_of(estimator: object) -> RoutedTree:
-    """The deterministic tree of a tree or of a fitted estimator.
-
-    Raises
-    ------
-    sklearn.exceptions.NotFittedError
-        If it is an estimator that is not fitted.
-    TypeError
-        If it is a forest, or neither a tree nor an estimator of this package.
-    """
+    """The deterministic tree of a tree or of a fitted estimator, but not of a forest."""
     found = trees_of(estimator)
     if hasattr(estimator, "estimators_"):
         raise TypeError(

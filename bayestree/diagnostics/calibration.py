@@ -78,10 +78,12 @@ class Calibration:
         return pd.DataFrame(scores.values(), index=index)
 
     def __str__(self) -> str:
-        parts = [f"Calibration on {self.n_rows} rows", _text(self.to_frame())]
+        parts = [f"Calibration on {self.n_rows} rows", _formatted(self.to_frame())]
         if self.n_zero:
             parts.append(f"Rows whose class was given probability 0: {self.n_zero}.")
-        return "\n".join([*parts, "", "Reliability of the most probable class", _text(self.bins)])
+        return "\n".join(
+            [*parts, "", "Reliability of the most probable class", _formatted(self.bins)]
+        )
 
 
 def calibration(
@@ -125,7 +127,7 @@ def calibration(
     >>> round(found.brier.value, 3)
     0.185
     """
-    p = _checked(probability)
+    p = _check_probability(probability)
     truth = _encoded(y, p, classes)
     if n_bins < 1:
         raise ValueError(f"n_bins must be 1 or more, got {n_bins}.")
@@ -151,7 +153,7 @@ def calibration(
     )
 
 
-def _checked(probability: ArrayLike) -> FloatArray:
+def _check_probability(probability: ArrayLike) -> FloatArray:
     p = np.asarray(probability, dtype=np.float64)
     if p.ndim == 1:
         p = np.stack([1 - p, p], axis=1)
@@ -264,5 +266,5 @@ def _reliability(confidence: FloatArray, right: BoolArray, starts: FloatArray) -
     )
 
 
-def _text(frame: pd.DataFrame) -> str:
+def _formatted(frame: pd.DataFrame) -> str:
     return frame.to_string(float_format="{:.4f}".format)

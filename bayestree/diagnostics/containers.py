@@ -33,6 +33,8 @@ def convergence_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 
 def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 20) -> xr.Dataset:
     """Quantities of a stored posterior that do not depend on the order of the experts.
 
+    They are those of :func:`label_free`.
+
     Parameters
     ----------
     container : arviz.InferenceData or xarray.DataTree
@@ -43,11 +45,6 @@ def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 2
         rows of ``constant_data``, or simulated ones if it has none.
     n_rows : int
         Number of rows to compare.
-
-    Returns
-    -------
-    xarray.Dataset
-        See :func:`label_free`.
 
     Raises
     ------

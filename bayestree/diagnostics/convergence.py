@@ -34,7 +34,7 @@ LEAST_SPREAD = 1e-3  # probabilities and means that vary by less count as consta
 MOST_STEPS = 500  # epochs used to fit the trend of the ELBO
 MOST_TIMES = 10  # largest factor by which longer runs are recommended
 FEWEST = 8  # draws per chain (or epochs) needed for a comparison
-ALONE = (
+SINGLE_CHAIN = (
     "a single chain can only be compared with itself; run four or more to find out whether "
     "there are other modes."
 )
@@ -76,8 +76,8 @@ def check_convergence(
     table, checks, not_judged = _chains(quantities, independent=independent)
     if not independent:
         checks += _hamiltonian(stats)
-    found = [_settled(np.asarray(stats["elbo"], dtype=np.float64))] if "elbo" in stats else []
-    found += [_tail(stats)] if independent else []
+    found = [_elbo_trend(np.asarray(stats["elbo"], dtype=np.float64))] if "elbo" in stats else []
+    found += [_importance_tail(stats)] if independent else []
     checks += [one for one in found if isinstance(one, Check)]
     not_judged += [one for one in found if isinstance(one, str)]
     return Convergence(tuple(checks), tuple(not_judged), table, kind, held_out)
@@ -124,7 +124,7 @@ def _chains(
     checks = [_agreement(table, n_chains)]
     if not independent:
         checks += [_effective(table, kind, n_chains) for kind in ("bulk", "tail")]
-    return table, checks, [ALONE] if n_chains == 1 else []
+    return table, checks, [SINGLE_CHAIN] if n_chains == 1 else []
 
 
 def _incomparable(n_chains: int, n_draws: int, *, independent: bool) -> str | None:
@@ -238,7 +238,7 @@ def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
         )  # fmt: skip
 
 
-def _settled(elbo: FloatArray) -> Check | str:
+def _elbo_trend(elbo: FloatArray) -> Check | str:
     """Whether the ELBO is stable over the last third of a variational fit.
 
     The trend is the slope of a Theil-Sen line; a falling ELBO has not settled either.
@@ -265,7 +265,7 @@ def _settled(elbo: FloatArray) -> Check | str:
     )  # fmt: skip
 
 
-def _tail(stats: Mapping[str, Any]) -> Check | str:
+def _importance_tail(stats: Mapping[str, Any]) -> Check | str:
     """Pareto k of the importance ratios of the draws (Yao et al. 2018)."""
     if "log_p" not in stats or "log_q" not in stats:
         return (

@@ -22,7 +22,7 @@ from bayestree.diagnostics.draws import (
 from bayestree.diagnostics.matching import match
 from bayestree.diagnostics.polytopes import needed, thresholds
 
-MATTERS = 0.9  # share of a facet's squared strength covered by its named features
+COVERED = 0.9  # share of a facet's squared strength covered by its named features
 RARE = 0.05  # facets of lower probability are not printed
 
 
@@ -93,7 +93,7 @@ class Facets:
         for strength in self.strength**2:
             order = np.argsort(-strength, kind="stable")
             covered = np.cumsum(strength[order]) / strength.sum()
-            n_needed = int(np.searchsorted(covered, MATTERS)) + 1
+            n_needed = int(np.searchsorted(covered, COVERED)) + 1
             named.append(tuple(self.feature_names[j] for j in order[:n_needed]))
         return tuple(named)
 
@@ -124,19 +124,24 @@ class Facets:
         return tuple(self._inequality(facet, max_features) for facet in range(len(self.counts)))
 
     def _inequality(self, facet: int, max_features: int) -> str:
+        names = tuple(map(one_line, self.feature_names))
+        left, middle, low, high = self.terms(facet, names, max_features)
+        return f"{left} {middle}  ({low} to {high})"
+
+    def terms(
+        self, facet: int, names: Sequence[str], max_features: int
+    ) -> tuple[str, str, str, str]:
+        """Left side and limit of a facet as an inequality, and the ends of the limit's interval."""
         left, first = inequality(
-            self.normal[facet],
-            self.strength[facet],
-            tuple(map(one_line, self.feature_names)),
-            max_features=max_features,
+            self.normal[facet], self.strength[facet], names, max_features=max_features
         )
         limits = np.append(self.offset[facet], self.offset_interval[facet])
         limits = limits / self.normal[facet, first]
         middle, low, high = (
-            limit(float(one), float(self.scale[first]))
-            for one in (limits[0], limits[1:].min(), limits[1:].max())
+            limit(float(value), float(self.scale[first]))
+            for value in (limits[0], limits[1:].min(), limits[1:].max())
         )
-        return f"{left} {middle}  ({low} to {high})"
+        return left, middle, low, high
 
     def to_frame(self, by: Literal["facet", "feature"] = "facet") -> pd.DataFrame:
         """The facets as a table.

@@ -27,15 +27,8 @@ def match(draws: Sequence[FloatArray]) -> list[IntArray]:
     their facets until nothing changes. Between passes, centres of a single draw are dropped, and
     nearby centres that hardly ever occur in the same draw are merged.
 
-    Parameters
-    ----------
-    draws : sequence of arrays, each of shape (facets, d + 1)
-        Points of the half-spaces of each draw.
-
-    Returns
-    -------
-    list of arrays of int, each of shape (facets,)
-        Numbers 0, 1, ..., the most frequent facet first.
+    The points of a draw have shape (facets, d + 1); its numbers, the most frequent facet being 0,
+    shape (facets,).
     """
     if not draws:
         return []

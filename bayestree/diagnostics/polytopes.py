@@ -28,22 +28,11 @@ def needed(
     low: FloatArray,
     high: FloatArray,
 ) -> IntArray:
-    """Experts that form the facets of a node's enclosing polytope inside a box.
+    """Ascending numbers of the experts that form a node's enclosing polytope inside a box.
 
     An irredundant subset of the half-spaces beta_k . x + b_k <= softplus^-1(log 2 / r_k) with the
     same intersection with the box as all of them. If a single half-space excludes the whole box,
     only the one farthest from the box.
-
-    Parameters
-    ----------
-    weight, intercept : arrays, shape (K,)
-    hyperplane : array, shape (K, d)
-    low, high : arrays, shape (d,)
-
-    Returns
-    -------
-    array of int
-        Ascending numbers of these experts.
     """
     # Substitute x = low + u (high - low), 0 <= u <= 1; min and max of plane . u over the box are
     # the sums of its negative and positive coefficients.

@@ -16,35 +16,18 @@ LARGEST = 1e25  # votes are clipped here: improper priors can exceed single prec
 
 
 class Reach(NamedTuple):
-    """What the diagnostics need to know about the rows of each node.
+    """What the diagnostics need to know about the rows that reach each of V nodes."""
 
-    Attributes
-    ----------
-    nodes : array of int, shape (V,)
-        Numbers of the nodes in the draws.
-    rows : array, shape (V,)
-        Number of rows that reach each node.
-    low, high : arrays, shape (V, d)
-        Bounding box of these rows.
-    largest : array, shape (chain, draw, V, K)
-        Largest vote r * softplus(beta . x + b) of each expert over these rows.
-    level : array, shape (V,), optional
-        Score threshold of each node: log 2 by default and for every fitted split. Leaves that are
-        subdivided by an ancestor's polytope have other thresholds.
-    prior_largest : array, shape (prior draw, V, K), optional
-        The same as ``largest`` under the prior.
-    leaves : array of int, shape (chain, draw), optional
-        Number of leaves of each draw that rows reach under hard splits at P(right) = 1/2.
-    """
-
-    nodes: IntArray
-    rows: FloatArray
-    low: FloatArray
+    nodes: IntArray  # numbers of the nodes in the draws, (V,)
+    rows: FloatArray  # number of rows, (V,)
+    low: FloatArray  # bounding box of the rows, (V, d)
     high: FloatArray
-    largest: NDArray[np.float32]
+    largest: NDArray[np.float32]  # largest vote r softplus(beta . x + b), (chain, draw, V, K)
+    # Score threshold of each node, (V,); log 2 by default and for every fitted split. Leaves that
+    # are subdivided by an ancestor's polytope have other thresholds.
     level: FloatArray | None = None
-    prior_largest: NDArray[np.float32] | None = None
-    leaves: IntArray | None = None
+    prior_largest: NDArray[np.float32] | None = None  # under the prior, (prior draw, V, K)
+    leaves: IntArray | None = None  # leaves that rows reach under hard splits, (chain, draw)
 
     @property
     def factor(self) -> FloatArray:
@@ -62,31 +45,10 @@ def node_reach(
     prior: Draws | None = None,
     max_rows: int | None = None,
 ) -> Reach:
-    """Bounding boxes and largest votes of some nodes.
+    """Bounding boxes and largest votes of some nodes, from the ``rows`` of X that reach each.
 
-    Parameters
-    ----------
-    draws : mapping of arrays
-        Sites ``hyperplane`` (chain, draw, V, K, d), ``intercept`` and, unless every weight is 1,
-        ``log_weight`` (chain, draw, V, K).
-    X : array or other RowSource, shape (n, d)
-        Rows on the scale of the draws.
-    rows : iterable of arrays of int
-        Rows of ``X`` that reach each of ``nodes``.
-    nodes : array of int
-        Numbers of these nodes in the draws.
-    level : array, optional
-        Score threshold of each of ``nodes``; log 2 by default.
-    prior : mapping of arrays, optional
-        Prior draws of one node: the same sites, (prior draw, K, ...).
-    max_rows : int, optional
-        Maximum number of rows per node on which votes are measured, evenly spaced. Boxes always
-        use all rows.
-
-    Raises
-    ------
-    ValueError
-        If a node has no rows, or ``X`` and the draws differ in their number of features.
+    ``prior`` has draws of one node, (prior draw, K, ...). Votes are measured on at most
+    ``max_rows`` evenly spaced rows of a node, while boxes always use all rows.
     """
     n_chains, n_draws, _, n_experts, n_features = draws["hyperplane"].shape
     if X.shape[1:] != (n_features,):

@@ -22,14 +22,12 @@ def scores(draws: Draws, one: Any, X: FloatArray) -> FloatArray:
     plane = draws["hyperplane"][one].astype(np.float64)
     activation = X @ plane.reshape(-1, plane.shape[-1]).T + draws["intercept"][one].reshape(-1)
     alone = softplus(activation).reshape(len(X), *plane.shape[:-1])
-    votes: FloatArray = np.einsum("n...k,...k->n...", alone, weight_of(draws, one))
-    return votes + LEAST_SCORE
+    return np.einsum("n...k,...k->n...", alone, weight_of(draws, one)) + LEAST_SCORE
 
 
 def log_odds(score: FloatArray, steepness: float) -> FloatArray:
     """Log-odds of going right: P(left) = exp(-s), so steepness * log(exp(s) - 1)."""
-    odds: FloatArray = steepness * (score + np.log(-np.expm1(-score)))
-    return odds
+    return steepness * (score + np.log(-np.expm1(-score)))
 
 
 def branch_log_probs(score: FloatArray, steepness: float) -> tuple[FloatArray, FloatArray]:

@@ -26,9 +26,9 @@ from bayestree.diagnostics.reach import Reach
 from bayestree.tree import LOG2
 
 SHRUNK = 0.5  # a coefficient with a larger factor counts as shrunk away, ...
-SETTLED = 0.95  # ... unless this share of the draws agrees on its sign
+SAME_SIGN = 0.95  # ... unless this share of the draws agrees on its sign
 ONE_SD = ndtr([-1.0, 1.0])  # probabilities at -1 and +1 standard deviations of a normal
-N_PLACES = 200  # points at which experts are compared
+N_POINTS = 200  # points at which experts are compared
 UNLIKE = 0.5  # largest relative squared distance between the votes of two matching experts
 KNOWN = 0.5  # share of the draws that must have an expert for its factors to be reported
 
@@ -252,11 +252,11 @@ def node_shrinkage(
     matched = np.zeros(coefficient.shape[:2])
     counts = np.zeros(coefficient.shape[:2], dtype=bool)
     for place, node in enumerate(nodes):
-        order, alike = _match_experts(draws, point, int(node), reach.low[place], reach.high[place])
-        matched[place] = alike.mean(axis=0)
+        order, agrees = _match_experts(draws, point, int(node), reach.low[place], reach.high[place])
+        matched[place] = agrees.mean(axis=0)
         votes = _flat(reach.largest[:, :, place])
         counts[place] = np.median(_reordered(votes, order), axis=0) >= SHARE * LOG2
-        share, positive[place] = _share_of_prior(draws, int(node), order, alike, scale_shape, l1)
+        share, positive[place] = _share_of_prior(draws, int(node), order, agrees, scale_shape, l1)
         kappa[place] = np.minimum(prior_power * share, 1.0)
     return Shrinkage(
         weight=np.exp(log_weight),
@@ -280,7 +280,7 @@ def _share_of_prior(
     draws: Draws,
     node: int,
     order: IntArray,
-    alike: BoolArray,
+    agrees: BoolArray,
     scale_shape: float | None,
     l1: float | None,
 ) -> tuple[FloatArray, FloatArray]:
@@ -293,7 +293,7 @@ def _share_of_prior(
     if not np.ptp(plane, axis=0).any():  # one draw, or many of a point-mass guide
         return share, positive
     b = None if scale_shape is None else _reordered(_flat(draws["shrinkage"][:, :, node]), order)
-    for expert, has_expert in enumerate(alike.T):
+    for expert, has_expert in enumerate(agrees.T):
         if has_expert.sum() < max(2.0, KNOWN * len(has_expert)):
             continue
         some = plane[has_expert, expert]
@@ -311,8 +311,7 @@ def _share_of_prior(
 
 
 def _shrunk_away(kappa: FloatArray, positive: FloatArray) -> BoolArray:
-    away: BoolArray = (kappa > SHRUNK) & (np.maximum(positive, 1 - positive) < SETTLED)
-    return away
+    return (kappa > SHRUNK) & (np.maximum(positive, 1 - positive) < SAME_SIGN)
 
 
 def _match_experts(
@@ -322,25 +321,25 @@ def _match_experts(
 
     Both results have shape (draws, K). Two experts that hardly vote agree wherever they are.
     """
-    places = _places(low, high)
-    target = _p_right_alone(point, node, places)
-    order, alike = [], []
+    points = _comparison_points(low, high)
+    target = _p_right_alone(point, node, points)
+    order, agrees = [], []
     for one in np.ndindex(*draws["intercept"].shape[:2]):
-        p_right = _p_right_alone(draws, (*one, node), places)
+        p_right = _p_right_alone(draws, (*one, node), points)
         squares = (target**2).sum(axis=0)[:, None] + (p_right**2).sum(axis=0)
         cost = squares - 2 * target.T @ p_right  # squared distances
         pairs = linear_sum_assignment(cost)
         order.append(pairs[1])
-        alike.append(cost[pairs] <= np.maximum(UNLIKE * squares[pairs], N_PLACES * SHARE**2))
-    return np.array(order), np.array(alike)
+        agrees.append(cost[pairs] <= np.maximum(UNLIKE * squares[pairs], N_POINTS * SHARE**2))
+    return np.array(order), np.array(agrees)
 
 
-def _places(low: FloatArray, high: FloatArray) -> FloatArray:
+def _comparison_points(low: FloatArray, high: FloatArray) -> FloatArray:
     """Reproducible points at all distances between the centre of the rows and their box."""
     generator = np.random.default_rng(0)
     middle = np.clip(0.0, low, high)  # the mean of the data, or the point of the box nearest to it
-    ends = generator.uniform(low, high, size=(N_PLACES, len(low)))
-    return middle + (ends - middle) * generator.uniform(size=(N_PLACES, 1))
+    ends = generator.uniform(low, high, size=(N_POINTS, len(low)))
+    return middle + (ends - middle) * generator.uniform(size=(N_POINTS, 1))
 
 
 def _p_right_alone(draws: Draws, one: Any, X: FloatArray) -> FloatArray:

@@ -30,18 +30,11 @@ REFIT = "the estimator was fitted by a version that did not store this; fit it a
 
 @dataclass(frozen=True, eq=False)
 class PriorSize:
-    """Prior sizes of each node, computed on demand.
+    """Prior sizes of each node in its box, computed on demand.
 
-    Parameters
-    ----------
-    draws : mapping of arrays
-        Prior draws of one node, (prior draw, K, ...) by site; every node has the same prior.
-    low, high : arrays, shape (V, d)
-        Boxes inside which facets are counted.
-    factor : array, shape (V,)
-        Factor of the weights of each node (see :class:`bayestree.diagnostics.reach.Reach`).
-    largest : array, shape (prior draw, V, K), optional
-        Largest votes of prior draws, not necessarily of ``draws``.
+    ``draws`` are those of one node, (prior draw, K, ...) by site, because every node has the same
+    prior. ``factor`` (V,) multiplies the weights of each node. ``largest`` (prior draw, V, K) has
+    the largest votes of prior draws, not necessarily of ``draws``.
     """
 
     draws: Draws
@@ -55,9 +48,8 @@ class PriorSize:
         """Number of irredundant half-spaces in each node's box, shape (prior draw, V)."""
         sizes = np.zeros((len(self.draws["intercept"]), len(self.low)), dtype=np.int64)
         for draw, node in np.ndindex(sizes.shape):
-            weight, plane, intercept = split_of(self.draws, draw)
             box = self.low[node], self.high[node]
-            sizes[draw, node] = n_facets(weight * self.factor[node], plane, intercept, *box)
+            sizes[draw, node] = _n_facets(self.draws, draw, self.factor[node], *box)
         return sizes
 
     @property
@@ -164,7 +156,7 @@ class PolytopeSize:
         ValueError
             If ``level`` is not between 0 and 1.
         """
-        return _interval(flat(getattr(self, measure)), level, whole=measure != "effective")
+        return _interval(flat(getattr(self, measure)), level, integer=measure != "effective")
 
     def to_frame(self, level: float = 0.9, *, prior: bool | None = None) -> pd.DataFrame:
         """One row per node: mode, mean, median and interval of the facets, means of the others.
@@ -195,7 +187,7 @@ class PolytopeSize:
         }
         if prior or (prior is None and self.prior is not None):
             expected = self._known_prior().facets
-            bounds = _interval(expected, level, whole=True).astype(np.int64)
+            bounds = _interval(expected, level, integer=True).astype(np.int64)
             columns |= {
                 "prior_mean": expected.mean(axis=0),
                 "prior_low": bounds[:, 0],
@@ -209,7 +201,7 @@ class PolytopeSize:
             return "Polytope size: a tree without a split"
         lines = [f"Polytope size: {n_chains} x {n_draws} draws (chain x draw), 90 % intervals"]
         if self.n_leaves is not None:
-            low, high = _interval(self.n_leaves.reshape(-1, 1), 0.9, whole=True)[0]
+            low, high = _interval(self.n_leaves.reshape(-1, 1), 0.9, integer=True)[0]
             mode = self.leaf_probabilities().argmax()
             lines.append(f"Leaves in use: {mode} ({low:.0f} to {high:.0f})")
         frame = self.to_frame(prior=False)
@@ -284,10 +276,8 @@ def size_of(
     votes = reach.largest[:, kept].astype(np.float64)
     facets = np.zeros(votes.shape[:3], dtype=np.int64)
     for chain, place, node in np.ndindex(facets.shape):
-        weight, plane, intercept = split_of(draws, (chain, kept[place], reach.nodes[node]))
-        box = reach.low[node], reach.high[node]
-        weight = weight * reach.factor[node]
-        facets[chain, place, node] = n_facets(weight, plane, intercept, *box)
+        one, box = (chain, kept[place], reach.nodes[node]), (reach.low[node], reach.high[node])
+        facets[chain, place, node] = _n_facets(draws, one, reach.factor[node], *box)
     return PolytopeSize(
         weights=_voting(votes),
         facets=facets,
@@ -299,6 +289,12 @@ def size_of(
     )
 
 
+def _n_facets(draws: Draws, one: Any, factor: Any, low: FloatArray, high: FloatArray) -> int:
+    """Number of irredundant half-spaces of a node of one draw inside a box."""
+    weight, plane, intercept = split_of(draws, one)
+    return n_facets(weight * factor, plane, intercept, low, high)
+
+
 def _prior_size(prior: Draws, reach: Reach, max_draws: int) -> PriorSize:
     if max_draws < 1:
         raise ValueError(f"max_prior_draws must be 1 or more, got {max_draws}.")
@@ -308,21 +304,19 @@ def _prior_size(prior: Draws, reach: Reach, max_draws: int) -> PriorSize:
 
 
 def _voting(votes: FloatArray) -> IntArray:
-    """Number of experts whose largest vote matters."""
-    counts: IntArray = (votes >= SHARE * LOG2).sum(axis=-1)
-    return counts
+    return (votes >= SHARE * LOG2).sum(axis=-1)
 
 
 def _table(sizes: AnyArray) -> FloatArray:
     """Share of each size in each column, shape (columns, largest size + 1)."""
-    whole = np.rint(sizes).astype(np.int64)
-    table = np.zeros((whole.shape[1], whole.max(initial=0) + 1))
-    for node, column in enumerate(whole.T):
+    rounded = np.rint(sizes).astype(np.int64)
+    table = np.zeros((rounded.shape[1], rounded.max(initial=0) + 1))
+    for node, column in enumerate(rounded.T):
         table[node] = np.bincount(column, minlength=table.shape[1]) / len(column)
     return table
 
 
-def _interval(sizes: AnyArray, level: float, *, whole: bool) -> FloatArray:
+def _interval(sizes: AnyArray, level: float, *, integer: bool) -> FloatArray:
     """Central interval of each column, shape (columns, 2)."""
-    method: Any = "inverted_cdf" if whole else "linear"
+    method: Any = "inverted_cdf" if integer else "linear"
     return np.quantile(sizes, tails(level), axis=0, method=method).T.astype(np.float64)

@@ -139,14 +139,8 @@ class SplitUncertainty:
 class Splits(NamedTuple):
     """The nodes of a deterministic tree among those of the draws.
 
-    Attributes
-    ----------
-    topology : Topology
-        Topology of the deterministic tree, with V nodes and L leaves.
-    nodes : array of int, shape (V,)
-        Numbers of these nodes in the draws.
-    factor : array, shape (V,)
-        Factor of their weights (see :class:`bayestree.diagnostics.reach.Reach`).
+    ``topology`` is that of the deterministic tree, with V nodes, whose numbers in the draws are
+    ``nodes`` (V,). ``factor`` (V,) multiplies their weights (see ``Reach``).
     """
 
     topology: Topology
@@ -155,7 +149,6 @@ class Splits(NamedTuple):
 
     @classmethod
     def all_of(cls, topology: Topology) -> "Splits":
-        """All nodes of the draws, unchanged."""
         return cls(topology, np.arange(topology.n_nodes), np.ones(topology.n_nodes))
 
 

@@ -15,7 +15,7 @@ Kind = Literal["chains", "variational", "exact", "point"]
 K_LIMIT = 0.7  # above this Pareto k, importance weights fail for any number of draws
 WIDTH = 84  # line width of printed text, before indentation
 INDENT = "    "
-UNSETTLED = {
+NOT_CONVERGED = {
     "no": "not usable yet: the inference has not converged.",
     "not known": "not usable yet: too little was recorded to judge convergence.",
 }
@@ -145,7 +145,7 @@ class Convergence:
             return f"can be used, judging by held-out rows. {known.says}"
         if self.kind == "point":
             return ADVICE
-        return UNSETTLED.get(self.settled, f"can be used; {ADVICE}")
+        return NOT_CONVERGED.get(self.settled, f"can be used; {ADVICE}")
 
     @property
     def intervals(self) -> str:
@@ -155,8 +155,8 @@ class Convergence:
                 "none: this is a point estimate. "
                 "For intervals use inference='svi' or 'nuts', if the tree has them."
             )
-        if self.settled in UNSETTLED:
-            return UNSETTLED[self.settled]
+        if self.settled in NOT_CONVERGED:
+            return NOT_CONVERGED[self.settled]
         if self.faithful and self.settled == "yes":
             return "can be used: the draws represent the posterior, given this tree."
         if self.kind == "chains":
@@ -171,7 +171,6 @@ class Convergence:
         return any(check.name == name for check in self.checks)
 
     def __getitem__(self, name: str) -> Check:
-        """A check by name."""
         for check in self.checks:
             if check.name == name:
                 return check
@@ -191,7 +190,7 @@ class Convergence:
             f"Converged: {self.settled}",
         ]
         details = [str(check) for check in self.checks]
-        details += [_wrapped(f"[not judged] {sentence}") for sentence in self.not_judged]
+        details += [_wrapped(f"[not assessed] {sentence}") for sentence in self.not_judged]
         lines = [_wrapped(line) for text in head for line in _sentences(text)]
         return "\n".join([*lines, *([""] if details else []), *details])
 

@@ -1,6 +1,6 @@
 """Map of a tree with two features: probabilities, borders and facets."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ from matplotlib.patheffects import AbstractPathEffect, withStroke
 from numpy.typing import ArrayLike, NDArray
 
 from bayestree._utils.arrays import FloatArray
-from bayestree.fitted import has_draws, tree_of
+from bayestree.fitted import BayesianTree, FittedTree, has_draws, tree_of
 from bayestree.plots import _style
 from bayestree.plots._geometry import Window, band_fields, border_fields, facets
 from bayestree.routed_tree import RoutedTree
@@ -39,7 +39,7 @@ FACET: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2.5)), "alpha": 
 
 
 def boundary(
-    estimator: Any,
+    estimator: FittedTree | RoutedTree,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
     ax: Axes | None = None,
@@ -78,6 +78,7 @@ def boundary(
         between 0 and 1.
     """
     tree = tree_of(estimator)
+    bayesian = cast(BayesianTree, estimator) if has_draws(estimator) else None
     if tree.n_features != 2:
         raise ValueError(
             f"boundary draws trees with 2 features, but this one has {tree.n_features}; fit two "
@@ -86,19 +87,19 @@ def boundary(
     rows = None if X is None else np.asarray(X, dtype=np.float64)
     target = None if y is None else np.asarray(y)
     _check_rows(rows, target)
-    own = ax is None
+    is_new = ax is None
     ax = ax or _style.new_axes(*SIZE)
     window = _window(tree, rows, resolution)
-    shaded = _window(tree, rows, _affordable(estimator, resolution))
+    shaded = _window(tree, rows, _draw_resolution(bayesian, resolution))
     classifies = tree.value.ndim == 2
     (_shade_classes if classifies else _shade_values)(ax, estimator, tree, shaded)
-    if band and has_draws(estimator):
+    if band and bayesian is not None:
         coarse = _window(tree, rows, max(len(shaded.x) // COARSE, 2))
-        _bands(ax, estimator, tree, coarse, level)
+        _bands(ax, bayesian, tree, coarse, level)
     _borders(ax, tree, window)
     if rows is not None:
         _points(ax, estimator, tree, rows, target)
-    _legend(ax, own=own)
+    _legend(ax, is_new=is_new)
     _frame(ax, tree, window)
     return ax
 
@@ -125,15 +126,17 @@ def _window(tree: RoutedTree, rows: FloatArray | None, resolution: int) -> Windo
     return Window(low, high, x, y)
 
 
-def _named(estimator: Any, rows: FloatArray) -> Any:
+def _with_names(estimator: object, rows: FloatArray) -> Any:
     """Rows with the feature names of the fit, which avoids a warning."""
     names = getattr(estimator, "feature_names_in_", None)
     return rows if names is None else pd.DataFrame(rows, columns=list(names))
 
 
-def _shade_classes(ax: Axes, estimator: Any, tree: RoutedTree, window: Window) -> None:
+def _shade_classes(
+    ax: Axes, estimator: FittedTree | RoutedTree, tree: RoutedTree, window: Window
+) -> None:
     if hasattr(estimator, "predict_proba"):
-        probability = estimator.predict_proba(_named(estimator, window.rows))
+        probability = estimator.predict_proba(_with_names(estimator, window.rows))
     else:
         probability = tree.predict(window.rows)
     n_classes = probability.shape[1]
@@ -143,20 +146,24 @@ def _shade_classes(ax: Axes, estimator: Any, tree: RoutedTree, window: Window) -
     ax.imshow(image, extent=_extent(window), **SHADED)
 
 
-def _shade_values(ax: Axes, estimator: Any, tree: RoutedTree, window: Window) -> None:
+def _shade_values(
+    ax: Axes, estimator: FittedTree | RoutedTree, tree: RoutedTree, window: Window
+) -> None:
     rows = window.rows
-    value = tree.predict(rows) if estimator is tree else estimator.predict(_named(estimator, rows))
+    value = (
+        tree.predict(rows) if estimator is tree else estimator.predict(_with_names(estimator, rows))
+    )
     image = ax.imshow(
         value.reshape(window.shape), extent=_extent(window), cmap=_style.VALUES, **SHADED
     )
     ax.figure.colorbar(image, ax=ax, label="expected value")
 
 
-def _affordable(estimator: Any, resolution: int) -> int:
+def _draw_resolution(bayesian: BayesianTree | None, resolution: int) -> int:
     """Points per side of the grid on which draws are averaged: fewer if there are many draws."""
-    if not has_draws(estimator):
+    if bayesian is None:
         return resolution
-    posterior = estimator.posterior_
+    posterior = bayesian.posterior_
     share = np.sqrt(MANY_DRAWS / (posterior.n_chains * posterior.n_draws))
     return int(np.clip(resolution * share, min(LEAST, resolution), resolution))
 
@@ -167,9 +174,12 @@ def _extent(window: Window) -> tuple[float, float, float, float]:
     return left, right, bottom, top
 
 
-def _bands(ax: Axes, estimator: Any, tree: RoutedTree, window: Window, level: float) -> None:
+def _bands(
+    ax: Axes, bayesian: BayesianTree, tree: RoutedTree, window: Window, level: float
+) -> None:
     """Draw the regions in which the posterior leaves the side of each node open."""
-    interval = estimator.split_uncertainty(_named(estimator, window.rows), level=level).interval
+    rows = _with_names(bayesian, window.rows)
+    interval = bayesian.split_uncertainty(rows, level=level).interval
     # The colour map of values contains all greys, so the band is white there.
     colour = _style.INK if tree.value.ndim == 2 else "white"
     for field in band_fields(tree, interval, window.rows):
@@ -200,43 +210,39 @@ def _halo(tree: RoutedTree, line: float) -> list[AbstractPathEffect]:
 
 
 def _points(
-    ax: Axes, estimator: Any, tree: RoutedTree, rows: FloatArray, target: NDArray[Any] | None
+    ax: Axes,
+    estimator: FittedTree | RoutedTree,
+    tree: RoutedTree,
+    rows: FloatArray,
+    target: NDArray[Any] | None,
 ) -> None:
+    """Draw the rows, smaller if there are many, in the colours of their classes or values."""
+    style = POINT | {"s": float(np.clip(14 * (500 / max(len(rows), 1)) ** 0.5, 3.0, 18.0))}
     if target is None:
-        ax.scatter(rows[:, 0], rows[:, 1], color=_style.INK, s=_point_size(rows), **POINT)
-    elif tree.value.ndim == 2:
-        _class_points(ax, estimator, tree, rows, target)
-    else:
-        _value_points(ax, rows, target)
-
-
-def _point_size(rows: FloatArray) -> float:
-    """Area of a point, smaller if there are many."""
-    return float(np.clip(14 * (500 / max(len(rows), 1)) ** 0.5, 3.0, 18.0))
-
-
-def _class_points(
-    ax: Axes, estimator: Any, tree: RoutedTree, rows: FloatArray, target: NDArray[Any]
-) -> None:
+        ax.scatter(*rows.T, color=_style.INK, **style)
+        return
+    if tree.value.ndim == 1:
+        shade = ax.images[-1]  # the same colour scale: well-predicted points blend in
+        ax.scatter(rows[:, 0], rows[:, 1], c=shade.to_rgba(target), **style)
+        return
     names = tree.class_labels
     labels = getattr(estimator, "classes_", np.arange(len(names)))
     colours = _style.class_colours(len(names))
     for label, name, colour in zip(labels, names, colours, strict=True):
-        x, y = rows[target == label].T
-        ax.scatter(x, y, color=colour, label=name, s=_point_size(rows), **POINT)
+        ax.scatter(*rows[target == label].T, color=colour, label=name, **style)
 
 
-def _legend(ax: Axes, *, own: bool) -> None:
-    """Legend above the map: the classes, then the band. Figures created here (``own``) grow."""
+def _legend(ax: Axes, *, is_new: bool) -> None:
+    """Legend above the map: the classes, then the band. New figures grow to make room for it."""
     handles, labels = ax.get_legend_handles_labels()
     if not handles:
         return
     order = sorted(range(len(labels)), key=lambda k: handles[k] in ax.patches)
-    room = SIZE[0] - 2 * _style.PAD - BESIDE if own else _style.width_of(ax)
+    room = SIZE[0] - 2 * _style.PAD - BESIDE if is_new else _style.width_of(ax)
     texts = [_style.cut(labels[k], 9, room - 2 * _style.LEGEND_HANDLE) for k in order]
     columns = _style.legend_columns(texts, room)
     lines = -(-len(texts) // columns)
-    if own:
+    if is_new:
         figure: Any = ax.figure
         figure.set_size_inches(SIZE[0], SIZE[1] + _style.LEGEND_LINE * (lines - 1))
     shown = _style.line_by_line(len(texts), columns)
@@ -253,11 +259,6 @@ def _legend(ax: Axes, *, own: bool) -> None:
         handletextpad=0.4,
         handlelength=1.2,
     )
-
-
-def _value_points(ax: Axes, rows: FloatArray, target: NDArray[Any]) -> None:
-    shade = ax.images[-1]  # the same colour scale: well-predicted points blend in
-    ax.scatter(rows[:, 0], rows[:, 1], c=shade.to_rgba(target), s=_point_size(rows), **POINT)
 
 
 def _frame(ax: Axes, tree: RoutedTree, window: Window) -> None:

@@ -28,18 +28,10 @@ NARROWEST = 0.95  # width of a leaf with its margins
 
 
 class LeafStyle(NamedTuple):
-    """How leaves are drawn.
+    """Style of the leaves: text size in points, inches for a line of text, and size of the bar.
 
-    Attributes
-    ----------
-    size : float
-        Size of the text in points.
-    slot : float
-        Inches available for a line of text.
-    bar, width : float
-        Height and width of the bar of a leaf, in units of the Axes.
-    beside : bool
-        Whether the text is on the right of the bar, in one line, or below it in two.
+    ``bar`` and ``width`` are in units of the Axes. The text is ``beside`` the bar in one line, or
+    below it in two.
     """
 
     size: float
@@ -52,16 +44,7 @@ class LeafStyle(NamedTuple):
 def draw_leaves(
     ax: Axes, described: TreeDescription, leaf_at: FloatArray, style: LeafStyle
 ) -> None:
-    """Draw each leaf as a bar of its classes or in the colour of its mean, with its rows.
-
-    Parameters
-    ----------
-    ax : Axes
-        Its units are leaves across and levels down.
-    described : TreeDescription
-    leaf_at : array, shape (L, 2)
-    style : LeafStyle
-    """
+    """Draw each leaf as a bar of its classes or in the colour of its mean, with its rows."""
     tree = described.tree
     palettes: list[Any]
     if described.classifies:

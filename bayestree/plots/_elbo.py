@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray
+from bayestree.fitted import FittedPosterior, FittedTree
 from bayestree.plots import _style
 
 WINDOW = 20  # the running median covers 1 / WINDOW of the trace
@@ -15,13 +16,13 @@ STEEP = 10  # the first 1 / STEEP of the trace may lie outside the axis
 ROOM = 0.12  # margin above and below, as a share of the range shown
 
 
-def elbo(estimator: Any, ax: Axes | None = None) -> Axes:
+def elbo(estimator: FittedTree | FittedPosterior, ax: Axes | None = None) -> Axes:
     """Trace of the evidence lower bound (ELBO) by epoch.
 
     The thin line is the bound estimated from one draw and minibatches, the thick line its running
     median over a twentieth of the epochs, the dashed line the bound of the finished fit on all
     rows (untempered, mean of several draws). The first tenth of the epochs and single estimates
-    may lie below the axis. A fit has settled where the thick line is level.
+    may lie below the axis. A fit has converged where the thick line is level.
 
     With ``search_facets``, the trace is that of the final joint fit, which is a fifth as long: it
     starts where the search ended and should be level throughout. The gains of the search are in
@@ -56,9 +57,9 @@ def elbo(estimator: Any, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _trace_of(estimator: Any) -> tuple[FloatArray, float]:
+def _trace_of(estimator: object) -> tuple[FloatArray, float]:
     """The bound by epoch, and that of the finished fit."""
-    posterior = getattr(estimator, "posterior_", estimator)
+    posterior: Any = getattr(estimator, "posterior_", estimator)
     if not hasattr(posterior, "stats"):
         if hasattr(estimator, "fit"):
             check_is_fitted(estimator)

@@ -45,7 +45,7 @@ def facet_image(
     """
     tree = _style.linear_tree_of(estimator)
     height, width = check_shape(shape, tree)
-    place = _style.place_of(tree.topology.node_labels, node)
+    place = _style.index_of(tree.topology.node_labels, node)
     experts = np.arange(tree.n_experts_total)[tree.experts(place)]
     experts = experts[np.argsort(-tree.weight[experts], kind="stable")]
     images = tree.standardised_hyperplane[experts].reshape(-1, height, width)
@@ -67,12 +67,7 @@ def facet_image(
 
 
 def check_shape(shape: tuple[int, int], tree: Tree) -> tuple[int, int]:
-    """The shape of an image, which must have a pixel for each feature.
-
-    Raises
-    ------
-    ValueError
-    """
+    """The shape of an image, which must have a pixel for each feature."""
     height, width = shape
     if height * width != tree.n_features:
         raise ValueError(

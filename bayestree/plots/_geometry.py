@@ -53,9 +53,9 @@ def band_fields(tree: RoutedTree, interval: FloatArray, rows: FloatArray) -> Ite
     for node, pair in enumerate(tree.topology.children):
         yield np.maximum(np.maximum(low[:, node], -high[:, node]), beyond[node])
         outside = np.log(np.maximum(tree.score(node, rows), np.finfo(np.float64).tiny) / LOG2)
-        for child, way in zip(pair, (outside, -outside), strict=True):
+        for child, side in zip(pair, (outside, -outside), strict=True):
             if child >= 0:
-                beyond[child] = np.maximum(beyond[node], way)
+                beyond[child] = np.maximum(beyond[node], side)
 
 
 def facets(tree: Tree, node: int, window: Window) -> Iterator[FloatArray]:
@@ -99,7 +99,6 @@ def _clip(normals: FloatArray, bounds: FloatArray, k: int) -> tuple[FloatArray, 
 
 
 def _reaches(tree: RoutedTree, node: int, rows: FloatArray) -> BoolArray:
-    """Whether each row reaches a node."""
     member = np.zeros(len(rows), dtype=bool)
     for found, reached, _ in tree.walk(rows):
         if found == node:

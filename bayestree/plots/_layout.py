@@ -10,21 +10,11 @@ from bayestree.topology import Topology
 
 
 class Place(NamedTuple):
-    """Where a drawing has a node or leaf.
+    """Where a drawing has a node, or a leaf ``~leaf``.
 
-    Attributes
-    ----------
-    child : int
-        A node, or ``~leaf``.
-    parent : int, optional
-        None at the root of the drawing.
-    depth : int
-        Levels below the root of the drawing.
-    across : float
-        Position across the direction of growth: tips at 0, 1, 2, ... from left to right, and a
-        node halfway between its children.
-    line : int
-        Position in an outline, in which a node precedes all below it.
+    ``across`` is the position across the direction of growth: tips at 0, 1, 2, ... from left to
+    right, and a node halfway between its children. ``line`` is the position in an outline, in which
+    a node precedes all nodes and leaves below it. The root has no parent.
     """
 
     child: int
@@ -35,15 +25,9 @@ class Place(NamedTuple):
 
 
 def layout(topology: Topology, root: int = 0, is_open: Container[int] | None = None) -> list[Place]:
-    """Places of a branch, in the order of an outline.
+    """Places of the branch below ``root``, in the order of an outline.
 
-    Parameters
-    ----------
-    topology : Topology
-    root : int
-        Node at which the branch starts; of a tree without a split, its leaf.
-    is_open : container of int, optional
-        Nodes whose children are drawn; by default all.
+    Children are drawn of the nodes that are open, by default of all.
     """
     places: list[Place] = []
     waiting: list[tuple[int, int | None, int]] = [(root if topology.n_nodes else ~0, None, 0)]
@@ -69,6 +53,6 @@ def positions(topology: Topology) -> tuple[FloatArray, FloatArray]:
     """Positions (across, -depth) of all nodes (V, 2) and leaves (L, 2)."""
     node_at, leaf_at = np.zeros((topology.n_nodes, 2)), np.zeros((topology.n_leaves, 2))
     for place in layout(topology):
-        of, row = (node_at, place.child) if place.child >= 0 else (leaf_at, ~place.child)
-        of[row] = place.across, -place.depth
+        target, row = (node_at, place.child) if place.child >= 0 else (leaf_at, ~place.child)
+        target[row] = place.across, -place.depth
     return node_at, leaf_at

@@ -67,7 +67,6 @@ def node_images(estimator: FittedTree | Tree, shape: tuple[int, int]) -> AnyArra
 
 
 def _legend(figure: Figure) -> None:
-    """Explain the colours, above the tree."""
     place: dict[str, Any] = {"va": "top", "fontsize": 9, "transform": figure.transFigure}
     y = 1.0 - 0.08 / figure.get_figheight()
     inch = 1.0 / figure.get_figwidth()

@@ -69,7 +69,7 @@ def node_scatter(
     rows = _rows(estimator, tree, X, y)
     labels = tree.topology.node_labels
     if node is not None:
-        chosen = _style.place_of(labels, node)
+        chosen = _style.index_of(labels, node)
         ax = ax or _style.new_axes(1.7 * PANEL.width, 1.8 * PANEL.height)
         _panel(ax, tree, rows, chosen)
         _legend(ax, tree)
@@ -99,15 +99,7 @@ class _Rows(NamedTuple):
     error: FloatArray
 
 
-class _Line(NamedTuple):
-    """normal . x[features] = cut."""
-
-    features: IntArray
-    normal: FloatArray
-    cut: float
-
-
-def _rows(estimator: Any, tree: Tree, X: ArrayLike, y: ArrayLike) -> _Rows:
+def _rows(estimator: object, tree: Tree, X: ArrayLike, y: ArrayLike) -> _Rows:
     """Check the rows, route them, and compute the 0/1 or squared error of each."""
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != tree.n_features:
@@ -138,12 +130,12 @@ def _panel(ax: Axes, tree: Tree, rows: _Rows, node: int) -> None:
             "node_scatter draws nodes with one; use plots.boundary or plots.tree."
         )
     expert = tree.experts(node).start
-    plane, cut = tree.hyperplane[expert], float(tree.facet_limit[expert])
+    plane = tree.hyperplane[expert]
     reached = rows.reached[node]
     shown = _some(reached)
     features = np.argsort(-np.abs(plane * tree.scale), kind="stable")[: np.count_nonzero(plane)]
     if len(features) == 2:
-        _plane(ax, tree, rows, shown, _Line(features, plane[features], cut))
+        _plane(ax, tree, rows, shown, expert, features)
     else:
         _strip(ax, tree, rows, shown, expert)
     ax.tick_params(labelsize=_style.SMALL - 1, length=2.5, pad=2)
@@ -164,11 +156,14 @@ def _detail(tree: Tree, error: FloatArray) -> str:
     return f"rmse {np.sqrt(error.mean()) if len(error) else 0:.3g}, {len(error):,} rows"
 
 
-def _plane(ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, line: _Line) -> None:
+def _plane(
+    ax: Axes, tree: Tree, rows: _Rows, shown: IntArray, expert: int, features: IntArray
+) -> None:
     """Rows by two features, the dividing line, and its right side in grey."""
-    features, normal, cut = line
+    normal, cut = tree.hyperplane[expert, features], float(tree.facet_limit[expert])
     points = rows.X[np.ix_(shown, features)]
-    low, high = _window(points, tree, features)
+    limits = [_limits(points[:, k], float(tree.scale[j])) for k, j in enumerate(features)]
+    low, high = np.array(limits).T
     x, y = np.meshgrid(*zip(low, high, strict=True))
     score = normal[0] * x + normal[1] * y - cut
     # the score is linear over a single cell, so that the border of its contour is the line itself
@@ -219,12 +214,6 @@ def _points(ax: Axes, tree: Tree, x: FloatArray, y: FloatArray, target: AnyArray
         ax.scatter(x[order], y[order], c=colours[order], **POINT)
         return
     ax.scatter(x, y, c=target, **_style.value_colours(tree), **POINT)
-
-
-def _window(points: FloatArray, tree: Tree, features: IntArray) -> tuple[FloatArray, FloatArray]:
-    pairs = [_limits(points[:, k], float(tree.scale[j])) for k, j in enumerate(features)]
-    low, high = np.array(pairs).T
-    return low, high
 
 
 def _limits(values: FloatArray, spread: float) -> tuple[float, float]:

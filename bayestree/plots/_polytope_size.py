@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.size import Measure, PolytopeSize
+from bayestree.fitted import FittedTree
 from bayestree.plots import _style
 
 NAMES: dict[Measure, str] = {
@@ -22,7 +23,7 @@ RARE = 0.005  # the axis ends at the largest size with a higher probability in s
 
 
 def polytope_size(
-    estimator: Any,
+    estimator: FittedTree | PolytopeSize,
     measure: Measure = "facets",
     ax: Any = None,
     *,
@@ -65,13 +66,14 @@ def polytope_size(
     expected = size.prior_probabilities(measure)[chosen] if prior and size.prior else None
     leaves = None if size.n_leaves is None else size.leaf_probabilities()
     axes = _style.panels(ax, len(chosen) + (leaves is not None), PANEL)
+    tables = [posterior] if expected is None else [posterior, expected]
     for place, (panel, node) in enumerate(zip(axes, chosen, strict=False)):
-        _bars(panel, posterior[place], None if expected is None else expected[place])
+        _bars(panel, *(table[place] for table in tables))
+        _range(panel, *tables)
         _style.panel_title(panel, size.labels[node], f"{size.rows[node]:,.0f} rows")
         panel.set_xlabel(NAMES[measure])
-    _common_range(axes[: len(chosen)], posterior, expected)
     if leaves is not None:
-        _bars(axes[-1], leaves, None)
+        _bars(axes[-1], leaves)
         _range(axes[-1], leaves[None], least=len(leaves))
         _style.panel_title(axes[-1], "tree")
         axes[-1].set_xlabel("leaves in use")
@@ -80,17 +82,12 @@ def polytope_size(
     return axes
 
 
-def _bars(ax: Axes, posterior: FloatArray, prior: FloatArray | None) -> None:
+def _bars(ax: Axes, posterior: FloatArray, prior: FloatArray | None = None) -> None:
     ax.bar(np.arange(len(posterior)), posterior, 0.8, color=_style.POSTERIOR, label="posterior")
     if prior is not None:
         edges = np.arange(len(prior) + 1) - 0.5
         line: dict[str, Any] = {"color": _style.INK, "linewidth": 1.1, "linestyle": (0, (3, 1.5))}
         ax.stairs(prior, edges, label="prior", **line)
-
-
-def _common_range(axes: NDArray[Any], posterior: FloatArray, prior: FloatArray | None) -> None:
-    for ax in axes:
-        _range(ax, *(table for table in (posterior, prior) if table is not None))
 
 
 def _range(ax: Axes, *tables: FloatArray, least: int = 1) -> None:

@@ -50,7 +50,7 @@ def ranks(
         If ranks are not integers from 0 to ``n_draws``, there are more bins than ranks, or
         ``level`` is not between 0 and 1.
     """
-    found = _checked(ranks, n_draws)
+    found = _check_ranks(ranks, n_draws)
     bins = _default_bins(len(found), n_draws) if n_bins is None else n_bins
     if not 1 <= bins <= n_draws + 1:
         raise ValueError(f"n_bins must lie between 1 and n_draws + 1 = {n_draws + 1}, got {bins}.")
@@ -70,7 +70,7 @@ def ranks(
     return ax
 
 
-def _checked(ranks: ArrayLike, n_draws: int) -> AnyArray:
+def _check_ranks(ranks: ArrayLike, n_draws: int) -> AnyArray:
     found = np.asarray(ranks)
     if found.ndim != 1 or len(found) == 0:
         raise ValueError(f"ranks must have shape (simulations,), one or more, got {found.shape}.")

@@ -9,6 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.draws import tails
 from bayestree.diagnostics.shrinkage import Shrinkage
+from bayestree.fitted import FittedTree
 from bayestree.plots import _style
 
 FLOOR = 1e-6  # intervals are cut off at this share of the largest weight
@@ -18,7 +19,11 @@ HALF = 0.5
 
 
 def shrinkage(
-    estimator: Any, node: str | int = "root", ax: Axes | None = None, *, level: float = 0.9
+    estimator: FittedTree | Shrinkage,
+    node: str | int = "root",
+    ax: Axes | None = None,
+    *,
+    level: float = 0.9,
 ) -> Axes:
     """Sorted weights of a node's experts, posterior against prior, on a log scale.
 
@@ -43,7 +48,7 @@ def shrinkage(
     """
     low, high = tails(level)
     found = _style.result_of(estimator, Shrinkage, "shrinkage")
-    place = _style.place_of(found.labels, node)
+    place = _style.index_of(found.labels, node)
     if (found.weight == 1).all():
         raise ValueError(
             "every weight is 1: oblique splits have no weights to shrink; use "
@@ -70,7 +75,9 @@ def shrinkage(
     return ax
 
 
-def shrinkage_factors(estimator: Any, node: str | int = "root", ax: Axes | None = None) -> Axes:
+def shrinkage_factors(
+    estimator: FittedTree | Shrinkage, node: str | int = "root", ax: Axes | None = None
+) -> Axes:
     """Shrinkage factors of the coefficients of a node's experts, as a heat map.
 
     One row per expert that votes and occurs in half of the draws, one column per feature. White
@@ -92,7 +99,7 @@ def shrinkage_factors(estimator: Any, node: str | int = "root", ax: Axes | None 
         expert occurs in half of the draws.
     """
     found = _style.result_of(estimator, Shrinkage, "shrinkage")
-    place = _style.place_of(found.labels, node)
+    place = _style.index_of(found.labels, node)
     known = ~np.isnan(found.kappa[place]).all(axis=-1)
     if not known.any():
         raise ValueError(

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.uncertainty import SplitUncertainty
+from bayestree.fitted import FittedTree
 from bayestree.plots import _style
 
 PANEL = _style.Size(2.5, 2.0, above=0.3)
@@ -22,7 +23,7 @@ MARK = 9.0  # area of the marker of an uncertain row
 
 
 def split_uncertainty(
-    estimator: Any,
+    estimator: FittedTree | SplitUncertainty,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
     ax: Any = None,
@@ -60,7 +61,7 @@ def split_uncertainty(
     ValueError
         If X is missing or y does not match it, the tree has no split, or there is no such node.
     """
-    found = _found(estimator, X)
+    found = _result(estimator, X)
     colours, handles = (None, []) if y is None else _colours_of(np.asarray(y), found, estimator)
     chosen = _style.chosen_nodes(found.labels, found.reached.sum(axis=0), nodes)
     axes = _style.panels(ax, len(chosen), PANEL)
@@ -77,14 +78,14 @@ def split_uncertainty(
     return axes
 
 
-def _found(estimator: Any, X: ArrayLike | None) -> SplitUncertainty:
+def _result(estimator: object, X: ArrayLike | None) -> SplitUncertainty:
     if not isinstance(estimator, SplitUncertainty) and X is None:
         raise ValueError("X is missing; pass the rows whose sides are to be shown.")
     return _style.result_of(estimator, SplitUncertainty, "split_uncertainty", X)
 
 
 def _colours_of(
-    y: NDArray[Any], found: SplitUncertainty, estimator: Any
+    y: NDArray[Any], found: SplitUncertainty, estimator: object
 ) -> tuple[FloatArray, list[Patch]]:
     """Colours of the rows, shape (n, 3), and legend entries of the classes."""
     if y.shape != (len(found.mean),):

@@ -39,13 +39,7 @@ Result = TypeVar("Result")
 
 
 def linear_tree_of(estimator: object) -> Tree:
-    """The deterministic tree, whose splits must be half-spaces or polytopes.
-
-    Raises
-    ------
-    TypeError
-        If its splits are of another kind.
-    """
+    """The deterministic tree, whose splits must be half-spaces or polytopes."""
     found = tree_of(estimator)
     if not isinstance(found, Tree):
         raise TypeError(
@@ -57,8 +51,7 @@ def linear_tree_of(estimator: object) -> Tree:
 
 def new_axes(width: float, height: float) -> Axes:
     """Axes of a new Figure with a size in inches, not registered with pyplot."""
-    axes: Axes = _new_figure(width, height).subplots()
-    return axes
+    return _new_figure(width, height).subplots()
 
 
 def _new_figure(width: float, height: float) -> Figure:
@@ -100,13 +93,7 @@ def new_panels(n_panels: int, size: Size) -> AnyArray:
 
 
 def panels(ax: Any, n_panels: int, size: Size) -> AnyArray:
-    """The given Axes, one for each panel, or new ones.
-
-    Raises
-    ------
-    ValueError
-        If the number of Axes is wrong.
-    """
+    """The given Axes, one for each panel, or new ones."""
     if ax is None:
         return new_panels(n_panels, size)
     given = np.ravel(np.array(ax, dtype=object))
@@ -194,13 +181,7 @@ def open_frame(ax: Axes) -> None:
 
 
 def result_of(given: Any, kind: type[Result], method: str, *arguments: Any) -> Result:
-    """A given result, or the result of a method of a fitted estimator.
-
-    Raises
-    ------
-    TypeError
-        If ``given`` is neither a result nor such an estimator.
-    """
+    """A given result, or the result of a method of a fitted estimator."""
     if isinstance(given, kind):
         return given
     if not hasattr(given, method):
@@ -208,36 +189,23 @@ def result_of(given: Any, kind: type[Result], method: str, *arguments: Any) -> R
             f"estimator must be a fitted estimator with a posterior, or the {kind.__name__} that "
             f"its {method} returns, got {type(given).__name__}."
         )
-    found: Result = getattr(given, method)(*arguments)
-    return found
+    return getattr(given, method)(*arguments)
 
 
 def chosen_nodes(
     labels: Sequence[str], rows: AnyArray, nodes: Sequence[str | int] | None
 ) -> list[int]:
-    """Indices of the named nodes, by default those that most rows reach.
-
-    Raises
-    ------
-    ValueError
-        If the tree has no split or no such node.
-    """
+    """Indices of the named nodes, by default those that most rows reach."""
     if len(labels) == 0:
         raise ValueError(NO_SPLIT)
     if nodes is None:
         most = np.argsort(-np.asarray(rows), kind="stable")[:MOST_PANELS]
         return sorted(int(node) for node in most)
-    return [place_of(labels, node) for node in nodes]
+    return [index_of(labels, node) for node in nodes]
 
 
-def place_of(labels: Sequence[str], node: str | int) -> int:
-    """Index of the node with a label or number.
-
-    Raises
-    ------
-    ValueError
-        If the tree has no split or no such node.
-    """
+def index_of(labels: Sequence[str], node: str | int) -> int:
+    """Index of the node with a label or number."""
     if len(labels) == 0:
         raise ValueError(NO_SPLIT)
     if isinstance(node, str) and node in labels:

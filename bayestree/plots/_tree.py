@@ -53,10 +53,6 @@ def tree(
     level : float
         Probability of the interval of the number of facets.
 
-    Returns
-    -------
-    Axes
-
     Raises
     ------
     ValueError
@@ -94,17 +90,8 @@ def tree(
 class _Plan(NamedTuple):
     """Dimensions in inches of a tree at full size, in one orientation.
 
-    Attributes
-    ----------
-    horizontal : bool
-        Whether the tree grows from left to right, or downwards.
-    width, height : float
-    slot : float
-        Extent of a leaf across the direction of growth.
-    column : float
-        Distance from a node to its children in the direction of growth.
-    leaf : float
-        Width of the text of a leaf.
+    ``slot`` is the extent of a leaf across the direction of growth, ``column`` the distance from a
+    node to its children along it, and ``leaf`` the width of the text of a leaf.
     """
 
     horizontal: bool
@@ -196,7 +183,9 @@ def _side_name(ax: Axes, place: FloatArray, name: str, side: int, style: LeafSty
     ax.text(x, y, name, fontsize=0.9 * style.size, style="italic", color=_style.INK, **align)
 
 
-def _measured(estimator: Any, tree: RoutedTree, sizes: bool | PolytopeSize) -> PolytopeSize | None:
+def _measured(
+    estimator: object, tree: RoutedTree, sizes: bool | PolytopeSize
+) -> PolytopeSize | None:
     """Posterior of the number of facets, if there is one to show."""
     if isinstance(sizes, PolytopeSize):
         if sizes.labels != tree.topology.node_labels:
@@ -207,8 +196,7 @@ def _measured(estimator: Any, tree: RoutedTree, sizes: bool | PolytopeSize) -> P
         return sizes
     if not sizes or not has_draws(estimator):
         return None
-    measured: PolytopeSize = cast(BayesianTree, estimator).polytope_size()
-    return measured
+    return cast(BayesianTree, estimator).polytope_size()
 
 
 def _node_texts(

@@ -28,11 +28,7 @@ class Outputs(NamedTuple):
 class Graph:
     """Nodes and constants of a graph, named in the order in which they are added.
 
-    Parameters
-    ----------
-    onnx : module
-    prefix : str
-        Prefix of all names: those inside a loop must differ from those outside.
+    ``prefix`` distinguishes names inside a loop from those outside.
     """
 
     def __init__(self, onnx: ModuleType, prefix: str = "") -> None:
@@ -64,13 +60,7 @@ class Graph:
 
 
 def package(name: str) -> ModuleType:
-    """Import a package that only this export needs.
-
-    Raises
-    ------
-    ImportError
-        If it is not installed.
-    """
+    """Import a package that only this export needs."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -80,12 +70,7 @@ def package(name: str) -> ModuleType:
 
 
 def check_size(trees: Sequence[Tree]) -> None:
-    """Refuse trees that do not fit in one file.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse trees that do not fit in one file."""
     n_bytes = sum(
         array.nbytes for tree in trees for array in (*tree.arrays().values(), _experts(tree))
     )
@@ -97,18 +82,9 @@ def check_size(trees: Sequence[Tree]) -> None:
 
 
 def model_of(trees: Sequence[Tree], classes: AnyArray | None) -> Any:
-    """The model of one tree, or of the mean of several.
+    """The ONNX model of one tree, or of the mean of several with the same features and classes.
 
-    Parameters
-    ----------
-    trees : sequence of Tree
-        Trees of the same features and classes.
-    classes : array, shape (C,), optional
-        Labels; by default the class names of the trees.
-
-    Returns
-    -------
-    onnx.ModelProto
+    ``classes`` are the labels; by default the class names of the trees.
     """
     graph, first = Graph(package("onnx")), trees[0]
     found = [_tree(graph, tree, f"tree{t}_") for t, tree in enumerate(trees)]

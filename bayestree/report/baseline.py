@@ -18,16 +18,7 @@ STEPS = 300
 
 
 class Baseline(NamedTuple):
-    """A fitted linear model.
-
-    Attributes
-    ----------
-    name : str
-    model : Pipeline
-    n_rows : int
-        Number of rows used: all training rows of positive weight, or an evenly spaced subset of
-        a large table.
-    """
+    """A fitted linear model, and the number of training rows that it used."""
 
     name: str
     model: Pipeline
@@ -39,20 +30,8 @@ def fit_baseline(
 ) -> Baseline | None:
     """Fit a logistic or ridge regression to standardised features.
 
-    Parameters
-    ----------
-    X : DataFrame or array, shape (n, d)
-        Only the rows used are read into memory.
-    y : array, shape (n,)
-    weights : array, shape (n,)
-        Relative weights; their scale does not matter.
-    classifies : bool
-        Whether y holds classes.
-
-    Returns
-    -------
-    Baseline or None
-        None if there are no rows of positive weight, or if they have fewer than two classes.
+    Of a large table only an evenly spaced subset is used, and only these rows are read. Weights
+    are relative. Returns None if no row has a positive weight, or for fewer than two classes.
     """
     positive = np.flatnonzero(np.asarray(weights) > 0)
     n_classes = len(np.unique(y[positive])) if classifies else 1

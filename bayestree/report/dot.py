@@ -32,14 +32,10 @@ def export_dot(
     ----------
     tree : a deterministic tree, or a fitted estimator
         The trees of a forest are drawn side by side in one graph. All numbers are those of the
-        deterministic tree; if the estimator also has posterior draws, a caption says so.
-    max_features : int, optional
-        Maximum number of terms of a half-space and of classes of a leaf. None shows all.
-    max_facets : int, optional
-        Maximum number of facets of a node, those nearest to the mean of the data. None shows all.
-    decimals : int, optional
-        Significant digits; of a threshold, relative to the standard deviation of the first term.
-        None shows all.
+        deterministic tree; if the estimator also has posterior draws, a caption notes it.
+    max_features, max_facets, decimals : int, optional
+        Maximum numbers of terms and of facets, and significant digits, as for
+        :func:`bayestree.export_text`. None shows all.
 
     Returns
     -------
@@ -48,12 +44,10 @@ def export_dot(
 
     Raises
     ------
-    NotFittedError
-        If ``tree`` is an estimator that is not fitted.
-    TypeError
-        If ``tree`` is neither a tree nor an estimator of this package.
+    NotFittedError, TypeError
+        If ``tree`` is not a tree or a fitted estimator of this package.
     ValueError
-        If ``max_features``, ``max_facets`` or ``decimals`` is less than 1.
+        If a limit is less than 1.
 
     Examples
     --------
@@ -84,8 +78,6 @@ def export_dot(
 
 
 class _Drawing:
-    """Nodes and branches of one tree."""
-
     def __init__(self, described: TreeDescription, prefix: str, max_facets: int | None) -> None:
         self.described = described
         self.prefix = prefix
@@ -123,7 +115,6 @@ class _Drawing:
         return [*head, *map(str, facets), *more, rows]
 
     def fill(self, leaf: int) -> str:
-        """Colour of a leaf."""
         value = self.described.tree.value
         if not self.described.classifies:
             spread = value.max() > value.min()

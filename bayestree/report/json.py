@@ -9,7 +9,6 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._version import __version__
 from bayestree.description import HalfSpace, TreeDescription
 from bayestree.fitted import trees_of
-from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
 FORMAT = "bayestree-tree"
@@ -46,16 +45,10 @@ def export_json(tree: object, *, indent: int | None = 2) -> str:
     indent : int, optional
         Spaces per level; None writes one line.
 
-    Returns
-    -------
-    str
-
     Raises
     ------
-    NotFittedError
-        If ``tree`` is an estimator that is not fitted.
-    TypeError
-        If ``tree`` is neither a tree nor an estimator of this package.
+    NotFittedError, TypeError
+        If ``tree`` is not a tree or a fitted estimator of this package.
 
     Examples
     --------
@@ -116,7 +109,7 @@ def _facet(tree: Tree, facet: HalfSpace) -> dict[str, Any]:
 
 
 def _leaf(described: TreeDescription, leaf: int) -> dict[str, Any]:
-    tree: RoutedTree = described.tree
+    tree = described.tree
     content = {
         "path": described.path(~leaf),
         "rows": described.rows(~leaf),

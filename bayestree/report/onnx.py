@@ -10,7 +10,7 @@ from bayestree.fitted import trees_of
 from bayestree.report._onnx_graph import check_size, model_of, package
 from bayestree.tree import LOG2, Tree
 
-NEAR = 1e-9  # of log 2: rows whose votes are as close to it may go either way by rounding
+NEAR = 1e-9  # of log 2: rows with votes this close to it may go either way by rounding
 ROWS = 1000  # rows compared at a time
 
 
@@ -49,10 +49,8 @@ def export_onnx(tree: object, *, X: ArrayLike | None = None) -> bytes:
 
     Raises
     ------
-    sklearn.exceptions.NotFittedError
-        If ``tree`` is an estimator that is not fitted.
-    TypeError
-        If ``tree`` is neither a tree with linear splits nor an estimator of one.
+    NotFittedError, TypeError
+        If ``tree`` is not a tree with linear splits or a fitted estimator of one.
     ValueError
         If the model exceeds two gigabytes, the maximum of one ONNX file.
     ImportError
@@ -80,17 +78,8 @@ def export_onnx(tree: object, *, X: ArrayLike | None = None) -> bytes:
 def check_onnx(content: bytes, tree: object, X: ArrayLike) -> int:
     """Run an ONNX model with ``onnxruntime`` and compare it with its tree.
 
-    Parameters
-    ----------
-    content : bytes
-        As :func:`export_onnx` returns it.
-    tree : Tree, or a fitted estimator
-    X : array or DataFrame, shape (n, d)
-
-    Returns
-    -------
-    int
-        Number of rows that reach another leaf because they lie within rounding error of a border.
+    Returns the number of rows that reach another leaf because they lie within rounding error of a
+    border.
 
     Raises
     ------

@@ -14,17 +14,7 @@ SAMPLE = 2000  # maximum number of rows in pictures and in measures of the split
 
 
 class Rows(NamedTuple):
-    """Rows with their target and weights.
-
-    Attributes
-    ----------
-    X : DataFrame or array, shape (n, d)
-        In the form in which the estimator takes it.
-    y : array, shape (n,), optional
-    weights : array, shape (n,)
-    held_out : bool
-        Whether the rows were held out of the fit.
-    """
+    """Rows (n, d) as the estimator takes them, with their weights and, if known, their target."""
 
     X: Any
     y: AnyArray | None
@@ -33,7 +23,6 @@ class Rows(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """As in ``"held-out rows"``."""
         return "held-out rows" if self.held_out else "training rows"
 
     @property
@@ -62,33 +51,21 @@ class Rows(NamedTuple):
 def rows_of(
     estimator: FittedModel, X: Any, y: Any = None, weights: Any = None, *, held_out: bool
 ) -> Rows | None:
-    """Check rows and convert them to the form that the estimator takes; None if X is None.
-
-    Raises
-    ------
-    ValueError
-        If X, y and weights differ in length, X does not have the features of the fit, or y has
-        none of the classes of the fit.
-    """
+    """Check rows and convert them to the form that the estimator takes; None if X is None."""
     if X is None:
         return None
     end = "_held" if held_out else ""
-    frame = getattr(X, "shape", None)
-    shape = np.shape(X) if frame is None else frame
+    shape = getattr(X, "shape", None) or np.shape(X)
     if len(shape) != 2 or shape[1] != estimator.n_features_in_:
         raise ValueError(
             f"X{end} must have shape (n, {estimator.n_features_in_}), as the rows of the fit, "
             f"got {shape}."
         )
     n = shape[0]
-    arrays = {
-        name: None if given is None else np.asarray(given)
-        for name, given in (("y", y), ("weights", weights))
-    }
-    for name, array in arrays.items():
+    target, weight = (None if given is None else np.asarray(given) for given in (y, weights))
+    for name, array in (("y", target), ("weights", weight)):
         if array is not None and array.shape != (n,):
             raise ValueError(f"{name}{end} must have shape ({n},) as X{end}, got {array.shape}.")
-    target, weight = arrays["y"], arrays["weights"]
     classes = getattr(estimator, "classes_", None)
     if classes is not None and target is not None and n and not np.isin(target, classes).any():
         raise ValueError(

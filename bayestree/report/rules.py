@@ -63,13 +63,10 @@ def export_rules(
 
     Raises
     ------
-    NotFittedError
-        If ``tree`` is an estimator that is not fitted.
-    TypeError
-        If ``tree`` is neither a tree with linear splits nor an estimator of one.
+    NotFittedError, TypeError
+        If ``tree`` is not a tree with linear splits or a fitted estimator of one.
     ValueError
-        If ``group`` is used with a regression tree, or ``max_features``, ``max_facets`` or
-        ``decimals`` is less than 1.
+        If ``group`` is used with a regression tree, or a limit is less than 1.
 
     Examples
     --------
@@ -102,14 +99,7 @@ def export_rules(
 
 
 class Bound(NamedTuple):
-    """Low and high limits of a quantity: low < or <= quantity < or <= high.
-
-    Attributes
-    ----------
-    low, high : float
-    low_open, high_open : bool
-        Whether the limit itself is excluded.
-    """
+    """Low and high limits of a quantity, each excluded where it is open."""
 
     low: float = -np.inf
     high: float = np.inf
@@ -132,13 +122,8 @@ class Bound(NamedTuple):
 class Quantity(NamedTuple):
     """The weighted sum of features in a condition, divided by its first coefficient.
 
-    Attributes
-    ----------
-    text : str
-    spread : float
-        Standard deviation of the first feature.
-    ratios : tuple of (int, float)
-        Features with their coefficients, to distinguish sums whose texts are equal.
+    ``spread`` is the standard deviation of the first feature; the ``ratios`` of the coefficients,
+    by feature, distinguish sums whose texts are equal.
     """
 
     text: str
@@ -147,8 +132,6 @@ class Quantity(NamedTuple):
 
 
 class _Rules:
-    """Writes the rules of one tree."""
-
     def __init__(
         self, tree: Tree, max_features: int | None, max_facets: int | None, decimals: int | None
     ) -> None:

@@ -32,14 +32,9 @@ IMPORTANCE_DEFINITION = (
 class Importance(NamedTuple):
     """How much the splits depend on each feature.
 
-    Attributes
-    ----------
-    nodes : tuple of arrays, shape (V, d)
-        For each tree, the share of a node's rows that change sides when the feature is shuffled
-        among them.
-    total : array, shape (d,)
-        Over all nodes, each weighted by its rows and by the distance between the predictions of
-        its two sides. Sums to 1, or is 0 if no row changes sides.
+    ``nodes`` has, for each tree, the share of a node's rows that change sides when the feature is
+    shuffled among them, shape (V, d). ``total`` (d,) weights the nodes by their rows and by the
+    distance between the predictions of their sides. It sums to 1, or is 0 if no row changes sides.
     """
 
     nodes: tuple[FloatArray, ...]
@@ -53,16 +48,9 @@ def evaluation_rows(train: Rows | None, held: Rows | None) -> Rows | None:
 
 
 def importance(trees: Sequence[RoutedTree], rows: Rows) -> Importance:
-    """Importance of each feature for the splits of deterministic trees.
+    """Importance of each feature for the splits of one or more deterministic trees.
 
     Splits by networks are left out.
-
-    Parameters
-    ----------
-    trees : sequence of RoutedTree
-        One tree, or those of a forest.
-    rows : Rows
-        As :func:`evaluation_rows` returns them.
     """
     X = rows.matrix
     total = np.zeros(X.shape[1])
@@ -97,8 +85,7 @@ def split_uncertainty(estimator: FittedModel, rows: Rows) -> SplitUncertainty | 
     fitted = cast(BayesianTree, estimator)
     if fitted.tree_.n_nodes == 0 or fitted.posterior_.settings.get("mirror"):
         return None
-    found: SplitUncertainty = fitted.split_uncertainty(rows.X)
-    return found
+    return fitted.split_uncertainty(rows.X)
 
 
 def _changed(
@@ -129,5 +116,5 @@ def _side_distance(tree: Tree) -> FloatArray:
     values = [
         [described.value(int(child)) for child in children] for children in tree.topology.children
     ]
-    apart = np.array([np.abs(left - right).sum() for left, right in values])
-    return apart / 2 if described.classifies else apart
+    distance = np.array([np.abs(left - right).sum() for left, right in values])
+    return distance / 2 if described.classifies else distance

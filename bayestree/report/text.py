@@ -30,7 +30,7 @@ def export_text(
     ----------
     tree : a deterministic tree, or a fitted estimator
         The trees of a forest are written one after the other. All numbers are those of the
-        deterministic tree; if the estimator also has posterior draws, a line at the top says so.
+        deterministic tree; if the estimator also has posterior draws, a line at the top notes it.
     max_features : int, optional
         Maximum number of terms of a facet, those of the largest weight per standard deviation,
         and of classes of a leaf, the most frequent. None shows all.
@@ -48,12 +48,10 @@ def export_text(
 
     Raises
     ------
-    NotFittedError
-        If ``tree`` is an estimator that is not fitted.
-    TypeError
-        If ``tree`` is neither a tree nor an estimator of this package.
+    NotFittedError, TypeError
+        If ``tree`` is not a tree or a fitted estimator of this package.
     ValueError
-        If ``max_features``, ``max_facets`` or ``decimals`` is less than 1.
+        If a limit is less than 1.
 
     Examples
     --------
@@ -75,8 +73,6 @@ def export_text(
 
 
 class _Writer:
-    """Writes one tree."""
-
     def __init__(self, described: TreeDescription, max_facets: int | None) -> None:
         self.described = described
         self.max_facets = max_facets

@@ -117,7 +117,7 @@ class TestLargeFiles:
         X, y = table()
         fitted = ConvexPolytopeTreeClassifier(**POLYTOPE).fit(in_file(X, tmp_path), y)
         assert "log_p" not in fitted.posterior_.stats
-        assert "[not judged] Pareto k" in str(fitted.check_convergence())
+        assert "[not assessed] Pareto k" in str(fitted.check_convergence())
         reach = fitted._reach
         reached = {node: rows for node, rows, _ in fitted.tree_.walk(X)}
         for node, rows in reached.items():

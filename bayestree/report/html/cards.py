@@ -20,7 +20,6 @@ PICTURED = 60  # nodes with a histogram and the coefficients of their facets
 CLASSES = 8  # maximum number of classes or slopes of a leaf
 FARTHEST = 30.0  # maximum absolute log-odds of a side
 
-
 Card = dict[str, Any]  # variables of a template
 
 
@@ -107,9 +106,9 @@ def _mean_images(study: Study, tree: RoutedTree) -> dict[int, Markup]:
         return {}
     X = study.train.sample().matrix
     low, high, leaves = float(X.min()), float(X.max()), tree.apply(X)
-    spoken = "Mean of the training rows of this leaf, as an image"
+    alt = "Mean of the training rows of this leaf, as an image"
     return {
-        leaf: svg.grey_image(X[leaves == leaf].mean(axis=0), low, high, study.image_shape, spoken)
+        leaf: svg.grey_image(X[leaves == leaf].mean(axis=0), low, high, study.image_shape, alt)
         for leaf in np.unique(leaves).tolist()
     }
 
@@ -153,8 +152,8 @@ def _sizes(study: Study, node: int) -> tuple[Markup | None, str, str]:
     prior_text = ""
     if prior is not None:
         prior_text = f"; its prior mean is {prior @ np.arange(len(prior)):.1f}"
-    spoken = f"Posterior of the number of facets: {svg.size_summary(posterior)}"
-    return svg.sizes(posterior, prior, spoken), study.size_text(node), prior_text
+    chart = svg.sizes(posterior, prior, "Posterior of the number of facets")
+    return chart, study.size_text(node), prior_text
 
 
 def _uncertainty(study: Study, node: int) -> str:
@@ -229,7 +228,7 @@ def _histogram(study: Study, tree: LabelledTree, node: int, sample: Sample) -> M
     if margin is None or len(margin) == 0:
         return None
     left, right = tree.side_names
-    ticks = None
+    ticks = "", ""
     if study.has_split_draws and study.posterior is not None:
         steepness = study.posterior.model.steepness
         reach = steepness * (float(np.quantile(np.abs(margin), 0.98)) or 1.0)
@@ -237,8 +236,8 @@ def _histogram(study: Study, tree: LabelledTree, node: int, sample: Sample) -> M
         ticks = f"P({right}) = {low:.2g}", f"{high:.2g}"
         if high > 0.995:
             ticks = f"P({right}) < 0.01", "> 0.99"
-    spoken = (
+    alt = (
         f"Histogram of {counted(len(margin), 'training row')} by the side of the split: "
         f"{quantity((margin <= 0).sum())} {left}, {quantity((margin > 0).sum())} {right}"
     )
-    return svg.histogram(margin, sample.labels.get(node), tree.side_names, ticks, spoken)
+    return svg.histogram(margin, sample.labels.get(node), tree.side_names, ticks, alt)

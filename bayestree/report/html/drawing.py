@@ -31,15 +31,7 @@ LINK = (1.2, 13.0)  # widths of links with no rows and with all rows
 
 
 class Sheet(NamedTuple):
-    """A part of a tree.
-
-    Attributes
-    ----------
-    nodes : tuple of int
-        Open nodes, parents first.
-    places : list of Place
-        The open nodes and the tips below them, in the order of an outline.
-    """
+    """A part of a tree: its open nodes, parents first, and the places of these and of the tips."""
 
     nodes: tuple[int, ...]
     places: list[Place]
@@ -66,13 +58,8 @@ def shown_nodes(rows: FloatArray, most: int = MOST_NODES) -> BoolArray:
 def sheets(topology: Topology, rows: FloatArray, shown: BoolArray) -> list[Sheet]:
     """The sheets of a tree, the root's first.
 
-    Parameters
-    ----------
-    topology : Topology
-    rows : array, shape (V,)
-        Rows that reach each node; the branches of the most rows are opened first.
-    shown : array of bool, shape (V,)
-        Nodes that may be opened.
+    Of the nodes ``shown``, shape (V,), the branches of the most ``rows``, shape (V,), are opened
+    first.
     """
     leaves = topology.sum_below(np.ones(topology.n_leaves))
     found, waiting = [], [0]
@@ -145,13 +132,11 @@ class Drawing(ABC):
         )  # fmt: skip
 
     def path(self, child: int, d: str, width: float) -> Markup:
-        """The line of a link."""
         return element(
             "path", d=d, class_="link", stroke_width=width, data_to=self.tree.anchor(child)
         )
 
     def link_width(self, child: int) -> float:
-        """Width of the link to a node or leaf, which grows with its rows."""
         return LINK[0] + (LINK[1] - LINK[0]) * self.tree.share(child)
 
     def is_closed(self, child: int) -> bool:
@@ -160,15 +145,14 @@ class Drawing(ABC):
 
     def chosen_by(self, child: int, *inside: Markup) -> Markup:
         """A link from the drawn node or leaf to its description."""
-        anchor, spoken = self.tree.anchor(child), self.tree.spoken(child)
+        anchor, alt = self.tree.anchor(child), self.tree.summary(child)
         kind = "leaf" if child < 0 else "branch" if self.is_closed(child) else "node"
         return element(
-            "a", element("title", spoken), *inside, href=f"#{anchor}", class_=kind, data_at=anchor,
-            data_sheet=anchor if self.is_closed(child) else None, aria_label=spoken,
+            "a", element("title", alt), *inside, href=f"#{anchor}", class_=kind, data_at=anchor,
+            data_sheet=anchor if self.is_closed(child) else None, aria_label=alt,
         )  # fmt: skip
 
     def n_leaves(self, node: int) -> int:
-        """Leaves below a node."""
         return len(self.tree.tree.topology.subtree_leaves(node))
 
 
@@ -221,7 +205,6 @@ class Upright(Drawing):
         return min(max(below * self.slot - 16, 1.5 * self.slot), self.WIDEST) - 2 * self.PAD
 
     def is_below(self, child: int, node: int) -> bool:
-        """Whether a child lies below a node on the sheet."""
         above = self.at[child].parent
         while above is not None and above != node:
             above = self.at[above].parent

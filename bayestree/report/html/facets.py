@@ -6,7 +6,6 @@ import numpy as np
 from markupsafe import Markup
 
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.inequality import inequality, limit
 from bayestree._utils.wording import counted
 from bayestree.description import TreeDescription
 from bayestree.diagnostics import Facets
@@ -21,8 +20,7 @@ TERMS, DIGITS = 4, 3  # of a facet, as in export_text
 MOST = 8  # maximum number of facets of a node
 RARE = 0.05  # share of the draws below which a facet is not shown
 WEIGHTS = 6  # maximum number of coefficients of a facet
-SPOKEN = "Coefficients as an image: red pixels point out of the polytope, blue pixels into it"
-
+ALT_TEXT = "Coefficients as an image: red pixels point out of the polytope, blue pixels into it"
 
 Table = dict[str, Any]  # rows, number of hidden facets, size in words, number of draws
 
@@ -61,15 +59,8 @@ def point_facets(study: Study, tree: Tree, node: int, *, brief: bool) -> Table:
 
 
 def _posterior_row(study: Study, found: Facets, facet: int) -> Table:
-    left, first = inequality(
-        found.normal[facet], found.strength[facet], study.features, max_features=TERMS
-    )
-    limits = np.append(found.offset[facet], found.offset_interval[facet])
-    limits = limits / found.normal[facet, first]
-    middle, low, high = (
-        text.with_minus(limit(float(value), float(found.scale[first]), DIGITS))
-        for value in (limits[0], limits[1:].min(), limits[1:].max())
-    )
+    left, *limits = found.terms(facet, study.features, TERMS)
+    middle, low, high = map(text.with_minus, limits)
     shares = found.strength[facet] ** 2
     intervals = found.normal_interval[facet]
     return {
@@ -104,4 +95,4 @@ def _image(study: Study, strength: FloatArray) -> Markup | None:
     """Coefficients per unit of each feature as an image, if rows are images."""
     if study.image_shape is None:
         return None
-    return svg.signed_image(strength, study.image_shape, SPOKEN)
+    return svg.signed_image(strength, study.image_shape, ALT_TEXT)

@@ -59,8 +59,7 @@ PAGE = {
 }
 FONT = re.compile(r"'DejaVu Sans'[^;\"]*")
 HEAD = re.compile(r"^.*?(?=<svg)", re.DOTALL)
-STYLE = re.compile(r"<style.*?</style>", re.DOTALL)
-METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
+UNUSED = re.compile(r"<style.*?</style>|<metadata>.*?</metadata>", re.DOTALL)
 GROUP = re.compile(r'<g id="[^"]*"')  # ids that recur in every figure
 OPENING = re.compile(r"<svg [^>]*>")
 
@@ -69,27 +68,16 @@ def picture(
     draw: Callable[[Axes], object],
     width: float,
     height: float,
-    spoken: str,
+    alt: str,
     *,
     legend: bool = True,
     on_paper: bool = False,
 ) -> Markup:
-    """Draw a figure as SVG.
+    """Draw a figure as SVG, with its width and height in inches and an alternative text.
 
-    Parameters
-    ----------
-    draw : callable
-        Draws on the given Axes.
-    width, height : float
-        In inches.
-    spoken : str
-        Alternative text.
-    legend : bool
-        Whether to keep a legend.
-    on_paper : bool
-        Whether to keep the white background, which colour maps need.
+    ``on_paper`` keeps the white background, which colour maps need.
     """
-    settings: Any = SETTINGS | {"svg.hashsalt": f"{spoken}{width}{height}"}  # ids of one figure
+    settings: Any = SETTINGS | {"svg.hashsalt": f"{alt}{width}{height}"}  # ids of one figure
     with mpl.rc_context(settings):
         layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
         figure = Figure(figsize=(width, height), layout=layout)
@@ -98,10 +86,10 @@ def picture(
         box = ax.get_legend()
         if box is not None and not legend:
             box.remove()
-        return _svg(figure, spoken, on_paper=on_paper)
+        return _svg(figure, alt, on_paper=on_paper)
 
 
-def _svg(figure: Figure, spoken: str, *, on_paper: bool) -> Markup:
+def _svg(figure: Figure, alt: str, *, on_paper: bool) -> Markup:
     """A figure as SVG whose style is confined to its elements."""
     for ax in figure.axes:
         for points in ax.collections:
@@ -113,9 +101,7 @@ def _svg(figure: Figure, spoken: str, *, on_paper: bool) -> Markup:
         # The browser draws the text with its own fonts, in any script.
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         figure.savefig(buffer, format="svg", transparent=not on_paper, metadata={"Date": None})
-    svg = HEAD.sub("", buffer.getvalue())
-    for pattern in (STYLE, METADATA):
-        svg = pattern.sub("", svg)
+    svg = UNUSED.sub("", HEAD.sub("", buffer.getvalue()))
     svg = FONT.sub("var(--sans)", GROUP.sub("<g", svg))
     if not on_paper:
         for colour, variable in PAGE.items():
@@ -124,7 +110,7 @@ def _svg(figure: Figure, spoken: str, *, on_paper: bool) -> Markup:
     kind = "plot paper" if on_paper else "plot"
     opening = (
         f'<svg class="{kind}" viewBox="0 0 {width:g} {height:g}" width="{width * 4 / 3:.0f}" '
-        f'height="{height * 4 / 3:.0f}" role="img" aria-label="{escape(spoken)}" '
+        f'height="{height * 4 / 3:.0f}" role="img" aria-label="{escape(alt)}" '
         'xmlns:xlink="http://www.w3.org/1999/xlink">'
     )
     # Matplotlib escapes the texts of the figure.
@@ -153,11 +139,11 @@ def shrinkage(study: Study, node: int) -> Markup:
     found = study.shrinkage
     assert found is not None
     low, middle, high = np.quantile(found.effective[:, :, node], [0.05, 0.5, 0.95])
-    spoken = (
+    alt = (
         f"Sorted weights of the experts of node {found.labels[node]}, posterior and prior; "
         f"effective number {middle:.1f}, 90 % interval {low:.1f} to {high:.1f}"
     )
-    return picture(lambda ax: plots.shrinkage(found, node, ax), *PLOT, spoken)
+    return picture(lambda ax: plots.shrinkage(found, node, ax), *PLOT, alt)
 
 
 def shrinkage_factors(study: Study, node: int) -> Markup | None:
@@ -172,10 +158,8 @@ def shrinkage_factors(study: Study, node: int) -> Markup | None:
     names = 0.075 * max(map(len, found.feature_names)) if n_features <= 40 else 0.4
     size = min(2.0 + 0.26 * n_features, 9.4), 0.5 + max(0.3 * n_experts, 1.2) + names
     label = found.labels[node]
-    spoken = f"Shrinkage factors of the coefficients of node {label}, one row per expert"
-    return picture(
-        lambda ax: plots.shrinkage_factors(found, node, ax), *size, spoken, on_paper=True
-    )
+    alt = f"Shrinkage factors of the coefficients of node {label}, one row per expert"
+    return picture(lambda ax: plots.shrinkage_factors(found, node, ax), *size, alt, on_paper=True)
 
 
 def split_uncertainty(study: Study, nodes: list[int]) -> list[Markup]:
@@ -184,16 +168,14 @@ def split_uncertainty(study: Study, nodes: list[int]) -> list[Markup]:
     rows = study.evaluated.sample(CURVE)
     found: SplitUncertainty = study.bayesian.split_uncertainty(rows.X)
 
-    def draw(ax: Axes, node: int) -> None:
-        plots.split_uncertainty(found, ax=[ax], nodes=[node])
-
     figures = []
     for node in nodes:
-        spoken = (
+        alt = (
             f"Probability of the right side at node {found.labels[node]} of "
             f"{counted(len(rows), 'row')}, sorted"
         )
-        figures.append(picture(partial(draw, node=node), *PANEL, spoken, legend=False))
+        draw = partial(plots.split_uncertainty, found, None, None, nodes=[node])
+        figures.append(picture(draw, *PANEL, alt, legend=False))
     return figures
 
 
@@ -204,29 +186,29 @@ def elbo(study: Study) -> Markup | None:
         return None
     trace = np.asarray(stats["elbo"])
     ends = f"from {trace[0]:.0f} to {trace[-1]:.0f} nats"
-    spoken = f"Evidence lower bound over {len(trace)} epochs, {ends}"
-    return picture(lambda ax: plots.elbo(study.estimator, ax), *PLOT, spoken)
+    alt = f"Evidence lower bound over {len(trace)} epochs, {ends}"
+    return picture(lambda ax: plots.elbo(study.bayesian, ax), *PLOT, alt)
 
 
 def calibration(study: Study) -> Markup:
     """Reliability diagram."""
     found = study.calibration
     assert found is not None
-    spoken = (
+    alt = (
         f"Reliability diagram of {found.n_rows} rows: share of correct predictions against "
         f"probability, expected calibration error {found.ece.value:.3f}"
     )
-    return picture(lambda ax: plots.calibration(found, ax), 4.0, 4.1, spoken, legend=False)
+    return picture(lambda ax: plots.calibration(found, ax), 4.0, 4.1, alt, legend=False)
 
 
 def boundary(study: Study) -> Markup:
     """Map of a tree of two features, with some of the rows."""
     rows = None if study.scored is None else study.scored.sample(POINTS)
-    spoken = f"Map of {' and '.join(study.features)} with borders and facets of the tree"
+    alt = f"Map of {' and '.join(study.features)} with borders and facets of the tree"
     X, y = (None, None) if rows is None else (rows.matrix, rows.y)
     return picture(
-        lambda ax: plots.boundary(study.estimator, X, y, ax, resolution=200),
-        5.4, 4.9, spoken, on_paper=True,
+        lambda ax: plots.boundary(study.bayesian, X, y, ax, resolution=200),
+        5.4, 4.9, alt, on_paper=True,
     )  # fmt: skip
 
 
@@ -237,9 +219,9 @@ def pairs(study: Study, features: list[int]) -> list[Markup]:
     figures = []
     for pair in combinations(features, 2):
         names = " and ".join(study.features[j] for j in pair)
-        spoken = f"{counted(len(rows), 'row')} by {names}"
+        alt = f"{counted(len(rows), 'row')} by {names}"
         draw = partial(_pair, study=study, rows=rows, pair=pair)
-        figures.append(picture(draw, *SCATTER, spoken))
+        figures.append(picture(draw, *SCATTER, alt))
     return figures
 
 
@@ -268,8 +250,8 @@ def predicted(study: Study) -> Markup:
     """Observed against predicted values of a regression, with intervals if there are any."""
     assert study.scored is not None
     rows = study.scored.sample(CURVE)
-    spoken = f"Observed against predicted values of {counted(len(rows), 'row')}"
-    return picture(lambda ax: _predicted(ax, study, rows), 4.2, 4.0, spoken)
+    alt = f"Observed against predicted values of {counted(len(rows), 'row')}"
+    return picture(lambda ax: _predicted(ax, study, rows), 4.2, 4.0, alt)
 
 
 def _predicted(ax: Axes, study: Study, rows: Rows) -> None:
@@ -303,7 +285,7 @@ def coverage_of(study: Study) -> FloatArray | None:
 
 def coverage(inside: FloatArray, n: int) -> Markup:
     """Share of rows inside their intervals against the probability of the intervals."""
-    spoken = f"Share of {n} rows inside their intervals against the probability of the intervals"
+    alt = f"Share of {n} rows inside their intervals against the probability of the intervals"
 
     def draw(ax: Axes) -> None:
         error = 2 * np.sqrt(LEVELS * (1 - LEVELS) / n)
@@ -314,4 +296,4 @@ def coverage(inside: FloatArray, n: int) -> Markup:
         ax.set(xlabel="probability of the interval", ylabel="share of rows inside")
         _style.open_frame(ax)
 
-    return picture(draw, 4.0, 3.8, spoken)
+    return picture(draw, 4.0, 3.8, alt)

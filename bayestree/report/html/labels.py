@@ -15,16 +15,9 @@ DOT = " \N{MIDDLE DOT} "
 class LabelledTree(TreeDescription):
     """The description of one of the trees of a study, with its labels and anchors on the page.
 
-    Attributes
-    ----------
-    prefix : str
-        Prefix of the anchors: ``""``, or ``"t2-"`` in a forest.
-    conditions : tuple of str
-        Short condition of each node in the point estimate.
-    posterior : tuple of str
-        Posterior number of facets of each node; empty if there is none.
-    uncertain : array, shape (V,), optional
-        Share of the evaluated rows about which each split is uncertain.
+    ``prefix`` distinguishes the anchors of the trees of a forest. ``conditions`` are those of the
+    point estimate; ``posterior`` has the posterior number of facets of each node, if there is one;
+    ``uncertain`` (V,) is the share of the evaluated rows about which each split is uncertain.
     """
 
     def __init__(self, study: Study, tree: RoutedTree, prefix: str = "") -> None:
@@ -46,15 +39,13 @@ class LabelledTree(TreeDescription):
         """Names of the sides: of a condition that is written in full, of a polytope, or others."""
         if self.linear is None or self.posterior_polytopes or self.has_polytopes:
             return self.tree.side_names
-        whole = (np.count_nonzero(self.linear.hyperplane, axis=1) <= TERMS).all()
-        return ("yes", "no") if whole else ("left", "right")
+        is_complete = (np.count_nonzero(self.linear.hyperplane, axis=1) <= TERMS).all()
+        return ("yes", "no") if is_complete else ("left", "right")
 
     def side(self, child: int) -> str:
-        """The side of its parent on which a node or leaf lies."""
         return self.side_names["LR".index(self.path(child)[-1])]
 
     def anchor(self, child: int) -> str:
-        """Name of a node or leaf on the page."""
         return f"{self.prefix}{self.path(child)}"
 
     def line(self, node: int) -> str:
@@ -62,7 +53,6 @@ class LabelledTree(TreeDescription):
         return DOT.join([self.conditions[node], *self.posterior[node : node + 1]])
 
     def leaf_label(self, leaf: int) -> str:
-        """Prediction of a leaf."""
         value = self.tree.value[leaf]
         if not self.classifies:
             return text.number(float(value))
@@ -77,7 +67,7 @@ class LabelledTree(TreeDescription):
         best = int(value.argmax())
         return f"{self.classes[best]} ({text.percent(float(value[best]))})"
 
-    def spoken(self, child: int) -> str:
+    def summary(self, child: int) -> str:
         """Description of a node or leaf in a line, for tooltips and screen readers."""
         rows = counted(self.rows(child), "row")
         if child < 0:

@@ -12,13 +12,22 @@ from bayestree.report.html.study import Study
 
 MOST_CLASSES = 12  # of a confusion matrix
 TINY = 1e-15
-# Scores that a run records: their keys there and here, and their names.
+NAMES = {
+    "accuracy": "Accuracy",
+    "log_loss": "Log-loss",
+    "brier": "Brier score",
+    "ece": "Expected calibration error",
+    "rmse": "Root mean squared error",
+    "mae": "Mean absolute error",
+    "r2": "R\N{SUPERSCRIPT TWO}",
+}
+# Scores that a run records, with their keys here.
 RECORDED = {
-    "accuracy": ("accuracy", "Accuracy"),
-    "accuracy_of_most_frequent_class": ("baseline", "\N{EM DASH} of the most frequent class"),
-    "log_loss": ("log_loss", "Log-loss"),
-    "rmse": ("rmse", "Root mean squared error"),
-    "r2": ("r2", "R\N{SUPERSCRIPT TWO}"),
+    "accuracy": "accuracy",
+    "accuracy_of_most_frequent_class": "baseline",
+    "log_loss": "log_loss",
+    "rmse": "rmse",
+    "r2": "r2",
 }
 
 
@@ -26,7 +35,6 @@ class Score(NamedTuple):
     """A score with its standard error, a reference, and the score of the linear model."""
 
     key: str
-    name: str
     value: float
     reference: str = ""
     error: float | None = None
@@ -34,8 +42,13 @@ class Score(NamedTuple):
     baseline: float | None = None
 
     @property
+    def name(self) -> str:
+        if self.key == "baseline":
+            return f"\N{EM DASH} of the {'most frequent class' if self.is_share else 'mean'}"
+        return NAMES[self.key]
+
+    @property
     def text(self) -> str:
-        """The value with its standard error."""
         if not self.is_share:
             return text.with_error(self.value, self.error)
         error = "" if self.error is None else f" \N{PLUS-MINUS SIGN} {100 * self.error:.1f}"
@@ -43,27 +56,16 @@ class Score(NamedTuple):
 
     @property
     def baseline_text(self) -> str:
-        """The same score of the linear model."""
         if self.baseline is None:
             return ""
         return self._replace(value=self.baseline, error=None).text
 
 
 class Scores(NamedTuple):
-    """Scores of some rows.
+    """Scores of some rows, such as ``"40 held-out rows"``, and of a linear model, if there is one.
 
-    Attributes
-    ----------
-    each : tuple of Score
-    rows : str
-        As in ``"40 held-out rows"``.
-    held_out : bool
-    baseline : str
-        Name of the linear model for comparison; empty if there is none.
-    baseline_error : float, optional
-        Standard error of the difference in accuracy or in root mean squared error.
-    baseline_rows : int, optional
-        Number of training rows used by the linear model; None for all.
+    ``baseline_error`` is the standard error of the difference in accuracy or in root mean squared
+    error; ``baseline_rows`` is the number of training rows of the linear model, None for all.
     """
 
     each: tuple[Score, ...]
@@ -75,11 +77,9 @@ class Scores(NamedTuple):
 
     @property
     def baseline_fit(self) -> str:
-        """The training rows of the linear model, as a phrase."""
         return training_rows_phrase(self.baseline_rows)
 
     def get(self, key: str) -> Score | None:
-        """The score with a key, if there is one."""
         return next((score for score in self.each if score.key == key), None)
 
 
@@ -91,7 +91,6 @@ class Confusion(NamedTuple):
 
     @property
     def shares(self) -> FloatArray:
-        """Counts divided by the total of each true class."""
         return self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
 
 
@@ -123,12 +122,11 @@ def _recorded(study: Study) -> Scores | None:
     scores = tuple(
         Score(
             key,
-            name,
             float(metrics[record]),
             is_share=record.startswith("accuracy"),
             baseline=baseline.get(record),
         )
-        for record, (key, name) in RECORDED.items()
+        for record, key in RECORDED.items()
         if record in metrics
     )
     if not scores:
@@ -164,37 +162,25 @@ def _class_scores(
         likelihood = (probability * (y[:, None] == model.classes_)).sum(axis=1)
         linear["log_loss"] = -np.log(np.maximum(likelihood, TINY))
     scores = [
-        _mean("accuracy", "Accuracy", right, weights, "share of rows predicted correctly", linear),
+        _mean("accuracy", right, weights, "share of rows predicted correctly", linear),
         Score(
             "baseline",
-            "\N{EM DASH} of the most frequent class",
             frequent / float(weights.sum()),
             "always predicting the most frequent class",
             is_share=True,
         ),
-        _mean(
-            "log_loss",
-            "Log-loss",
-            loss,
-            weights,
-            f"nats; {uniform:.2f} for a uniform guess",
-            linear,
-        ),
-        _mean(
-            "brier", "Brier score", brier, weights, "squared distance: 0 is best, 2 worst", linear
-        ),
+        _mean("log_loss", loss, weights, f"nats; {uniform:.2f} for a uniform guess", linear),
+        _mean("brier", brier, weights, "squared distance: 0 is best, 2 worst", linear),
     ]
     if study.calibration is not None:
         ece = study.calibration.ece
         reference = f"{ece.if_calibrated:.3f} would be expected if calibrated"
-        name = "Expected calibration error"
-        scores.append(Score("ece", name, ece.value, reference, ece.error))
+        scores.append(Score("ece", ece.value, reference, ece.error))
     return scores, _error(right - linear["accuracy"], weights) if linear else None
 
 
 def _mean(
     key: str,
-    name: str,
     values: FloatArray,
     weights: FloatArray,
     reference: str,
@@ -204,7 +190,7 @@ def _mean(
     value = float(np.average(values, weights=weights))
     other = float(np.average(baseline[key], weights=weights)) if key in baseline else None
     error = _error(values, weights)
-    return Score(key, name, value, reference, error, key == "accuracy", other)
+    return Score(key, value, reference, error, key == "accuracy", other)
 
 
 def _value_scores(
@@ -215,52 +201,38 @@ def _value_scores(
     tree = _errors(truth, guess, weights)
     mean = np.full(len(truth), np.average(truth, weights=weights))
     scores = [
-        Score(
-            "rmse", "Root mean squared error", tree.rmse, "in units of y; large errors count most"
-        ),
-        Score(
-            "baseline",
-            "\N{EM DASH} of the mean",
-            _errors(truth, mean, weights).rmse,
-            "always predicting the mean",
-        ),
-        _mean("mae", "Mean absolute error", np.abs(truth - guess), weights, "in units of y", {}),
+        Score("rmse", tree["rmse"], "in units of y; large errors count most"),
+        Score("baseline", _errors(truth, mean, weights)["rmse"], "always predicting the mean"),
+        _mean("mae", np.abs(truth - guess), weights, "in units of y", {}),
     ]
-    if tree.r2 is not None:
-        reference = "1 is best; 0 is as good as the mean"
-        scores.append(Score("r2", "R\N{SUPERSCRIPT TWO}", tree.r2, reference))
+    if "r2" in tree:
+        scores.append(Score("r2", tree["r2"], "1 is best; 0 is as good as the mean"))
     if study.baseline is None or study.scored is None:
         return scores, None
     other = study.baseline.model.predict(study.scored.X)
     linear = _errors(truth, other, weights)
     # a - b = (a^2 - b^2) / (a + b), and the numerator is a mean over the rows
-    apart = _error((truth - guess) ** 2 - (truth - other) ** 2, weights)
-    total = tree.rmse + linear.rmse
-    compared = [score._replace(baseline=linear._asdict().get(score.key)) for score in scores]
-    return compared, None if apart is None or total == 0 else apart / total
+    difference = _error((truth - guess) ** 2 - (truth - other) ** 2, weights)
+    total = tree["rmse"] + linear["rmse"]
+    compared = [score._replace(baseline=linear.get(score.key)) for score in scores]
+    return compared, None if difference is None or total == 0 else difference / total
 
 
-class _Errors(NamedTuple):
-    """Summaries of the errors of predictions."""
-
-    rmse: float
-    mae: float
-    r2: float | None
-
-
-def _errors(truth: FloatArray, guess: FloatArray, weights: FloatArray) -> _Errors:
-    return _Errors(
-        float(root_mean_squared_error(truth, guess, sample_weight=weights)),
-        float(np.average(np.abs(truth - guess), weights=weights)),
-        float(r2_score(truth, guess, sample_weight=weights)) if len(truth) > 1 else None,
-    )
+def _errors(truth: FloatArray, guess: FloatArray, weights: FloatArray) -> dict[str, float]:
+    found = {
+        "rmse": float(root_mean_squared_error(truth, guess, sample_weight=weights)),
+        "mae": float(np.average(np.abs(truth - guess), weights=weights)),
+    }
+    if len(truth) > 1:
+        found["r2"] = float(r2_score(truth, guess, sample_weight=weights))
+    return found
 
 
 def _error(values: FloatArray, weights: FloatArray) -> float | None:
     """Standard error of a weighted mean of independent rows."""
     share = weights / weights.sum()
-    away = values - np.average(values, weights=weights)
-    return float(np.sqrt((share**2 * away**2).sum())) if len(values) > 1 else None
+    deviation = values - np.average(values, weights=weights)
+    return float(np.sqrt((share**2 * deviation**2).sum())) if len(values) > 1 else None
 
 
 def confusion_of(study: Study) -> Confusion | None:

@@ -68,7 +68,6 @@ def data(study: Study) -> Section:
 
 
 def _facts(study: Study) -> list[tuple[str, str]]:
-    """Names and values that describe the table."""
     facts = []
     if study.data.get("path"):
         facts.append(("File", Path(study.data["path"]).name))  # without folders of this machine
@@ -152,9 +151,8 @@ def sizes(study: Study) -> Section | None:
     nodes = figures.first_nodes(study, figures.EXPERTS)
     leaves = None
     if found.n_leaves is not None:
-        table = found.leaf_probabilities()
-        spoken = f"Posterior of the number of leaves in use: {svg.size_summary(table)}"
-        leaves = svg.sizes(table, None, spoken)
+        title = "Posterior of the number of leaves in use"
+        leaves = svg.sizes(found.leaf_probabilities(), None, title)
     return Section(
         "sizes",
         "Number of facets",
@@ -170,7 +168,6 @@ def sizes(study: Study) -> Section | None:
 
 
 def _size_row(study: Study, node: int) -> dict[str, Any]:
-    """The size of one polytope by several measures."""
     found, prior, tree = study.sizes, study.size_prior, study.tree
     assert found is not None
     table = study.size_posterior[node]
@@ -188,11 +185,10 @@ def _size_row(study: Study, node: int) -> dict[str, Any]:
 
 
 def _size_chart(study: Study, node: int) -> tuple[str, Markup]:
-    """The posterior of the number of facets of one node, with its name."""
-    label, table = study.tree.topology.node_labels[node], study.size_posterior[node]
+    label = study.tree.topology.node_labels[node]
     prior = None if study.size_prior is None else study.size_prior[node]
-    spoken = f"Posterior of the number of facets of node {label}: {svg.size_summary(table)}"
-    return label, svg.sizes(table, prior, spoken)
+    title = f"Posterior of the number of facets of node {label}"
+    return label, svg.sizes(study.size_posterior[node], prior, title)
 
 
 def uncertainty(study: Study) -> Section | None:
@@ -274,8 +270,8 @@ def features(study: Study) -> Section | None:
 def _importance_image(study: Study, total: FloatArray) -> Markup | None:
     if study.image_shape is None or not total.any():
         return None
-    spoken = "Importance of each pixel: dark pixels are important"
-    return svg.grey_image(total, 0.0, float(total.max()), study.image_shape, spoken)
+    alt = "Importance of each pixel: dark pixels are important"
+    return svg.grey_image(total, 0.0, float(total.max()), study.image_shape, alt)
 
 
 def view(study: Study) -> Section | None:

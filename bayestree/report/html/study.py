@@ -34,16 +34,8 @@ FEWEST_DRAWS = 10  # minimum number of draws of each node
 class Study:
     """A fitted estimator, its rows, and their diagnostics, each computed at most once.
 
-    Parameters
-    ----------
-    estimator : fitted tree or forest
-    train, held : Rows, optional
-    title, question, command, run_file : str
-        May be empty.
-    data, metrics, manifest : mapping
-        Records of a run about its table, scores and environment; may be empty.
-    known_sizes : PolytopeSize, optional
-        Sizes of the polytopes if they have been measured before.
+    ``data``, ``metrics`` and ``manifest`` are the records of a run about its table, scores and
+    environment; ``known_sizes`` are the sizes of the polytopes if they have been measured before.
     """
 
     estimator: FittedModel
@@ -60,7 +52,6 @@ class Study:
 
     @cached_property
     def trees(self) -> tuple[RoutedTree, ...]:
-        """The deterministic tree, or those of a forest."""
         return tuple(one.tree_ for one in getattr(self.estimator, "estimators_", [self.estimator]))
 
     @property
@@ -70,27 +61,23 @@ class Study:
 
     @property
     def is_forest(self) -> bool:
-        """Whether the estimator is a forest."""
         return hasattr(self.estimator, "estimators_")
 
     @property
     def bayesian(self) -> BayesianTree:
-        """The estimator, which must have posterior draws."""
+        """The estimator as a tree, most methods of which need posterior draws."""
         return cast(BayesianTree, self.estimator)
 
     @property
     def classifies(self) -> bool:
-        """Whether y is a class."""
         return self.tree.value.ndim == 2
 
     @property
     def labels(self) -> AnyArray:
-        """Values of y that are the classes, shape (C,)."""
         return cast(FittedClassifier, self.estimator).classes_
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes."""
         if not self.classifies:
             return ()
         names = self.tree.class_names or map(str, range(self.tree.value.shape[1]))
@@ -98,7 +85,6 @@ class Study:
 
     @property
     def target(self) -> str:
-        """Name of y."""
         return isolated(str(self.data.get("target") or "y"))
 
     @property
@@ -121,7 +107,6 @@ class Study:
 
     @property
     def inference(self) -> str:
-        """Name of the inference; empty for a forest."""
         return "" if self.posterior is None else str(self.posterior.inference)
 
     @property
@@ -132,7 +117,6 @@ class Study:
 
     @property
     def has_draws(self) -> bool:
-        """Whether there is a posterior of several draws."""
         return not self.is_forest and has_draws(self.estimator)
 
     @property
@@ -195,19 +179,15 @@ class Study:
 
     @cached_property
     def shrinkage(self) -> Shrinkage | None:
-        """Shrinkage by the priors, if there are several draws."""
         if not self.has_split_draws:
             return None
-        found: Shrinkage = self.bayesian.shrinkage()
-        return found
+        return self.bayesian.shrinkage()
 
     @cached_property
     def convergence(self) -> Convergence | None:
-        """Verdicts on the inference, if there is a posterior to judge."""
         if not self.has_draws or not hasattr(self.estimator, "check_convergence"):
             return None
-        found: Convergence = self.bayesian.check_convergence()
-        return found
+        return self.bayesian.check_convergence()
 
     @cached_property
     def evaluated(self) -> Rows | None:
@@ -248,8 +228,7 @@ class Study:
         if self.scored is None:
             return None
         if self.probability is not None:
-            predicted: AnyArray = self.labels[self.probability.argmax(axis=1)]
-            return predicted
+            return self.labels[self.probability.argmax(axis=1)]
         return self.estimator.predict(self.scored.X)
 
     def interval(self, rows: Rows, level: float) -> tuple[FloatArray, FloatArray]:
@@ -259,7 +238,6 @@ class Study:
 
     @cached_property
     def baseline(self) -> Baseline | None:
-        """A linear model of the training rows."""
         rows = self.train
         if rows is None or rows.y is None or self.scored is None:
             return None

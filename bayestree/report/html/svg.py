@@ -72,21 +72,13 @@ def value_bar(
     return bar + element("rect", x=x, y=y, width=width, height=height, class_="frame")
 
 
-def value_chart(described: TreeDescription, child: int, spoken: str) -> Markup:
+def value_chart(described: TreeDescription, child: int, alt: str) -> Markup:
     """The bar of a node or leaf as a chart of its own."""
-    return _chart("stack", *STACK, spoken, [value_bar(described, child, 0.0, 0.0, *STACK)])
+    return _chart("stack", *STACK, alt, [value_bar(described, child, 0.0, 0.0, *STACK)])
 
 
-def sizes(posterior: FloatArray, prior: FloatArray | None, spoken: str) -> Markup:
-    """Bars of the posterior of a count, with the prior as an outline.
-
-    Parameters
-    ----------
-    posterior, prior : arrays, shape (sizes,)
-        Probability of 0, 1, ...
-    spoken : str
-        Alternative text.
-    """
+def sizes(posterior: FloatArray, prior: FloatArray | None, title: str) -> Markup:
+    """Bars of the posterior probability of 0, 1, ... facets or leaves; the prior as an outline."""
     tables = [posterior] if prior is None else [posterior, prior]
     likely = np.concatenate([np.flatnonzero(table > RARE) for table in tables])
     low, high = int(min(likely.min(), 1)), int(likely.max())
@@ -110,39 +102,24 @@ def sizes(posterior: FloatArray, prior: FloatArray | None, spoken: str) -> Marku
         middle = 1 + column * (size - low + 0.5)
         parts.append(lines(middle, TALL + 15, [(str(size), "tick")], 0, text_anchor="middle"))
     parts.append(element("line", x1=0.0, x2=width, y1=TALL, y2=TALL, class_="axis"))
-    return _chart("sizes", width, height, spoken, parts)
-
-
-def size_summary(posterior: FloatArray) -> str:
-    """The most probable sizes with their probabilities."""
-    order = np.argsort(-posterior, kind="stable")[:4]
-    return ", ".join(
+    most_probable = ", ".join(
         f"{size} with {text.percent(float(posterior[size]))}"
-        for size in sorted(order.tolist())
+        for size in sorted(np.argsort(-posterior, kind="stable")[:4].tolist())
         if posterior[size] > RARE
     )
+    return _chart("sizes", width, height, f"{title}: {most_probable}", parts)
 
 
 def histogram(
     margin: FloatArray,
     labels: IntArray | None,
     sides: tuple[str, str],
-    ticks: tuple[str, str] | None,
-    spoken: str,
+    ticks: tuple[str, str],
+    alt: str,
 ) -> Markup:
-    """Rows by their distance from a border, in the colours of their classes.
+    """Rows by their distance from a border, positive on the right, in the colours of their classes.
 
-    Parameters
-    ----------
-    margin : array, shape (n,)
-        Positive on the right.
-    labels : array of int, shape (n,), optional
-        Class of each row.
-    sides : (str, str)
-    ticks : (str, str), optional
-        Labels at the two ends.
-    spoken : str
-        Alternative text.
+    ``ticks`` are the labels at the two ends, or empty.
     """
     width, height = HISTOGRAM
     reach = float(np.quantile(np.abs(margin), 0.98)) or 1.0
@@ -166,7 +143,7 @@ def histogram(
             parts.append(element("path", d=path, fill=fill, class_="bin"))
     middle, foot = width / 2, height + 16
     left, right = f"\N{LEFTWARDS ARROW} {sides[0]}", f"{sides[1]} \N{RIGHTWARDS ARROW}"
-    low, high = ticks or ("", "")
+    low, high = ticks
     parts += [
         element("line", x1=0.0, x2=width, y1=height, y2=height, class_="axis"),
         element("line", x1=middle, x2=middle, y1=0.0, y2=height, class_="border"),
@@ -175,32 +152,32 @@ def histogram(
         lines(0.0, foot, [(low, "tick")], 0),
         lines(width, foot, [(high, "tick")], 0, text_anchor="end"),
     ]
-    return _chart("histogram", width, height + 22, spoken, parts)
+    return _chart("histogram", width, height + 22, alt, parts)
 
 
-def _chart(kind: str, width: float, height: float, spoken: str, parts: list[Markup]) -> Markup:
+def _chart(kind: str, width: float, height: float, alt: str, parts: list[Markup]) -> Markup:
     return element(
         "svg", *parts, class_=f"chart {kind}", viewBox=f"0 0 {width:g} {height:g}",
-        width=width, height=height, role="img", aria_label=spoken,
+        width=width, height=height, role="img", aria_label=alt,
     )  # fmt: skip
 
 
 def grey_image(
-    values: FloatArray, low: float, high: float, shape: tuple[int, int], spoken: str
+    values: FloatArray, low: float, high: float, shape: tuple[int, int], alt: str
 ) -> Markup:
     """Numbers as shades of grey, from white at ``low`` to black at ``high``."""
     place = (values - low) / (high - low) if high > low else np.zeros(len(values))
-    return _image(mpl.colormaps["Greys"](place), shape, spoken)
+    return _image(mpl.colormaps["Greys"](place), shape, alt)
 
 
-def signed_image(values: FloatArray, shape: tuple[int, int], spoken: str) -> Markup:
+def signed_image(values: FloatArray, shape: tuple[int, int], alt: str) -> Markup:
     """Numbers of both signs as an image: red above 0, blue below, white at 0."""
     top = float(np.abs(values).max())
     place = 0.5 + 0.5 * values / top if top > 0 else np.full(len(values), 0.5)
-    return _image(mpl.colormaps["RdBu_r"](place), shape, spoken)
+    return _image(mpl.colormaps["RdBu_r"](place), shape, alt)
 
 
-def _image(colours: FloatArray, shape: tuple[int, int], spoken: str) -> Markup:
+def _image(colours: FloatArray, shape: tuple[int, int], alt: str) -> Markup:
     """Colours (pixels, 4) as an image without smoothing."""
     height, width = shape
     raster = np.rint(255 * colours[:, :3]).astype(np.uint8).reshape(height, width, 3)
@@ -211,6 +188,6 @@ def _image(colours: FloatArray, shape: tuple[int, int], spoken: str) -> Markup:
     size = {"width": round(scale * width), "height": round(scale * height)}
     image = element("image", href=f"data:image/png;base64,{data}", **size)
     return element(
-        "svg", element("title", spoken), image, class_="chart pixels", role="img",
-        aria_label=spoken, viewBox=f"0 0 {size['width']} {size['height']}", **size,
+        "svg", element("title", alt), image, class_="chart pixels", role="img",
+        aria_label=alt, viewBox=f"0 0 {size['width']} {size['height']}", **size,
     )  # fmt: skip
