@@ -151,8 +151,10 @@ def as_function(stage: type[Stage], name: str) -> Callable[..., Posterior]:
         names = [n for n in kinds if n in signature.parameters and f"\n{n} :" not in text]
         return "".join(f"{name} : {kinds[name]}\n" for name in names)
 
-    end = common(LAST) + entries(stage)
-    function.__doc__ = text.replace(HEADER, HEADER + common(FIRST)).replace(PLACE, end)
+    text = text.replace(HEADER, HEADER + common(FIRST))
+    last = common(LAST)
+    stage.fit.__doc__ = text.replace(PLACE, last.rstrip())
+    function.__doc__ = text.replace(PLACE, last + entries(stage))
     function.__module__ = stage.__module__
     function.__name__ = function.__qualname__ = name
     return function

@@ -29,7 +29,7 @@ def test_the_table_in_lines(place):
     assert root[:3] == ["root", "64", f"{table['facets_point']}"]
     assert root[3:6] == [f"{table['facets_median']}", f"({table['facets_low']}", "to"]
     key = " ".join(lines[7:])
-    assert "Unsure: share of the 16 held-out rows whose side is uncertain" in key
+    assert "Unsure: share of the 16 held-out rows" in key
     assert "shuffled among them" in key
 
 

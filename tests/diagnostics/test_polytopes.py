@@ -1,5 +1,7 @@
 """Which half-spaces are needed, against independent geometry."""
 
+import math
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,7 +54,7 @@ class TestFacets:
 
     def test_the_threshold_depends_on_the_weight(self):
         # softplus(x - 0.5) = log 2 / r at r = log 2 / log(1 + e) means x = 1.5: outside
-        weight = LOG2 / np.log1p(np.e)
+        weight = LOG2 / np.log1p(math.e)
         assert facets([[1.0]], [-0.5], [0], [1], [weight]) == 0
         assert facets([[1.0]], [-0.5], [0], [1.6], [weight]) == 1
 

@@ -1,11 +1,26 @@
 import math
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from scipy import integrate, stats
 
-from bayestree.models import Flat, GammaProcess, InverseGammaScale, LiteralGammaProcess
+from bayestree import inference
+from bayestree.inference import Data, GrowthLimits
+from bayestree.models import (
+    Categorical,
+    Flat,
+    GammaProcess,
+    HyperplanePrior,
+    InverseGammaScale,
+    LiteralGammaProcess,
+    Polytope,
+    Priors,
+    SoftTree,
+)
+from bayestree.topology import Topology
 from tests.models.cases import HYPERPLANES, WEIGHTS, make, rows, traced
 
 
@@ -137,3 +152,41 @@ def test_parameters_that_are_not_positive_are_rejected(bad):
 def test_an_unknown_form_is_rejected():
     with pytest.raises(ValueError, match="form must be 'collapsed' or 'explicit'"):
         InverseGammaScale(form="marginal")
+
+
+class Unrelated:
+    """A prior that subclasses nothing, which version 0.1 accepted."""
+
+    proper = differentiable = True
+
+    def state(self, size, like, plates):
+        with plates.node, plates.expert:
+            plane = dist.Normal(like.new_zeros(size.n_features), 2.0).to_event(1)
+            return (
+                pyro.sample("hyperplane", plane),
+                pyro.sample("intercept", dist.Normal(like.new_zeros(()), 2.0)),
+            )
+
+    def log_prob(self, sites):
+        values = (sites["hyperplane"], sites["intercept"])
+        return sum(dist.Normal(0.0, 2.0).log_prob(value).sum() for value in values)
+
+
+def test_priors_that_subclass_nothing_are_deprecated():
+    with pytest.warns(DeprecationWarning, match=r"Unrelated should subclass .*HyperplanePrior"):
+        priors = Priors(hyperplane=Unrelated())  # type: ignore[arg-type]
+    assert isinstance(priors.hyperplane, HyperplanePrior)
+    assert isinstance(priors.hyperplane, Unrelated)
+    assert not priors.hyperplane.implements("set_gradient")
+    rng = np.random.default_rng(0)
+    data = Data.of(rng.normal(size=(60, 2)), rng.integers(2, size=60))
+    model = SoftTree(Topology.leaf(), Polytope(2), priors, Categorical(2))
+    limits = GrowthLimits(max_depth=1, min_gain=0.0)
+    grown = inference.grow(model, data, limits=limits, steps=5, random_state=0)
+    found = inference.map(grown.model, data, init=grown, epochs=2, random_state=0)
+    assert found.draws["hyperplane"].shape == (1, 1, 1, 2, 2)
+
+
+def test_other_objects_are_no_priors():
+    with pytest.raises(TypeError, match="hyperplane must be a HyperplanePrior, got 'flat'"):
+        Priors(hyperplane="flat")  # type: ignore[arg-type]
