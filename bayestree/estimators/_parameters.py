@@ -20,6 +20,7 @@ from bayestree._utils.parameters import (
 from bayestree._utils.progress import Verbose
 from bayestree.inference import GrowthLimits
 
+INTERCEPT_SCALE = 10.0  # of Laplace: wide on standardised features, and a proper posterior
 MaxFeatures = Literal["sqrt"] | Count | Annotated[float, Field(gt=0, le=1)] | None
 
 

@@ -19,22 +19,33 @@ from bayestree._utils.parameters import (
 )
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._parameters import (
+    INTERCEPT_SCALE,
     Hardware,
     HyperplanePriors,
     Limits,
     Prediction,
     RandomRun,
 )
-from bayestree.estimators._priors import hyperplane_prior
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._stages import StagedTree
+from bayestree.estimators._subsets import check_image
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import Growth, Map, Nuts, Stage, Svi
 from bayestree.inference.nuts import Chains
 from bayestree.inference.settings import Minibatches
 from bayestree.inference.svi import Variational
-from bayestree.models import GammaProcess, InverseGammaScale, Priors, SoftTree, named
+from bayestree.models import (
+    Flat,
+    GammaProcess,
+    InverseGammaScale,
+    Laplace,
+    Priors,
+    SoftTree,
+    Spatial,
+    named,
+)
 from bayestree.models.leaves import Leaf
+from bayestree.models.priors import HyperplanePrior
 
 
 def _same(*settings: type) -> dict[str, str]:
@@ -147,16 +158,18 @@ class BasePolytopeTree(
             )
 
     def _model(self, leaf: Leaf) -> SoftTree:
-        hyperplane = hyperplane_prior(
-            self.prior,
-            InverseGammaScale(self.scale_shape, self.shrinkage_shape, self.shrinkage_rate),
-            l1=self.l1,
-            spatial=self.spatial,
-            image_shape=self.image_shape,
-            n_features=self.n_features_in_,
-        )
-        priors = Priors(GammaProcess(self.concentration, self.rate), hyperplane)
+        priors = Priors(GammaProcess(self.concentration, self.rate), self._hyperplane_prior())
         return named.convex_polytope(leaf, n_experts=self.n_experts, priors=priors)
+
+    def _hyperplane_prior(self) -> HyperplanePrior:
+        if self.prior == "laplace":
+            return Laplace(self.l1, INTERCEPT_SCALE)
+        if self.prior == "spatial":
+            image = check_image(self.image_shape, self.n_features_in_, "prior='spatial'")
+            return Spatial(self.spatial, image)
+        if self.prior == "flat":
+            return Flat()
+        return InverseGammaScale(self.scale_shape, self.shrinkage_shape, self.shrinkage_rate)
 
     def _in_parts(self) -> bool:
         return super()._in_parts() and not (self.extend or self.refine == "tao")
@@ -168,9 +181,9 @@ class BasePolytopeTree(
         return self.scaling
 
     def _work(self, n_rows: int, n_features: int) -> int:
-        deepest = min(self.max_depth, 60)  # a power beyond has millions of digits
-        most = min(2**deepest, self.max_leaves or n_rows, n_rows // self.min_leaf + 1)
-        return min(n_rows, self.batch_size) * self.n_experts * most
+        depth = min(self.max_depth, 60)  # larger powers could have millions of digits
+        n_leaves = min(2**depth, self.max_leaves or n_rows, n_rows // self.min_leaf + 1)
+        return min(n_rows, self.batch_size) * self.n_experts * n_leaves
 
 
 @declare

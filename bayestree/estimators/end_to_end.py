@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import InstanceOf
 
 from bayestree._utils.parameters import (
@@ -17,11 +15,10 @@ from bayestree._utils.parameters import (
     Size,
     declare,
 )
-from bayestree.estimators._base import BaseTree
-from bayestree.estimators._bayesian import BayesianTree
+from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._parameters import (
+    INTERCEPT_SCALE,
     Hardware,
     Limits,
     Precision,
@@ -29,7 +26,6 @@ from bayestree.estimators._parameters import (
     RandomRun,
     Subsets,
 )
-from bayestree.estimators._priors import INTERCEPT_SCALE
 from bayestree.estimators._stages import StagedTree
 from bayestree.estimators._subsets import check_image, subset_rule
 from bayestree.estimators._units import UnitRule
@@ -44,7 +40,7 @@ from bayestree.models.splits import StumpSplit
 
 @declare
 class EndToEndTraining(RandomRun, Precision, Subsets, Limits):
-    """Parameters of an end-to-end tree that a forest of them has too."""
+    """Parameters that end-to-end trees share with forests of them."""
 
     max_depth = 8
     min_rows = 2.0
@@ -189,23 +185,18 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
         return self._stages()[-1].draws is not None
 
     def _check_combination(self, model: SoftTree) -> None:
-        linear = {
-            "l1": 0.0,
-            "spatial": 0.0,
-            "max_features": None,
-            "patch_size": None,
-            "inference": "em",
-        }
+        linear: dict[str, Any] = {"l1": 0.0, "spatial": 0.0, "inference": "em"}
+        linear |= {"max_features": None, "patch_size": None}
         given = {name: getattr(self, name) for name in linear}
         if self.split != "oblique" and given != linear:
             raise ValueError(
                 "l1, spatial, max_features, patch_size and inference='svi' need split='oblique', "
-                "for a network has no coefficients of features; got "
+                "because a network has no coefficients of features; got "
                 f"{given} with {self.split!r}."
             )
         if self._subsets() is not None and self._weighs_evidence():
             raise ValueError(
-                "max_features and patch_size keep coefficients at 0, which draws never are: use "
+                "max_features and patch_size keep coefficients at 0, which draws never are; use "
                 "inference='em', or all features."
             )
         if self.l1 and self.spatial:
@@ -213,18 +204,12 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
                 f"l1 and spatial are two priors of the same coefficients, got {self.l1} and "
                 f"{self.spatial}: leave one at 0."
             )
-        if self.spatial and self.image_shape is None:
-            raise ValueError(
-                f"spatial={self.spatial} needs image_shape, the height and width of the image "
-                "that the features are."
-            )
-        if self.image_shape is not None:
-            check_image(self.image_shape, self.n_features_in_)
-
+        if self.spatial or self.image_shape is not None:
+            check_image(self.image_shape, self.n_features_in_, f"spatial={self.spatial}")
         super()._check_combination(model)
 
     def _subsets(self) -> RandomFeatures | RandomPatch | None:
-        """Which features each split may use."""
+        """The rule for the features that each split may use; None for all of them."""
         n_features = self.n_features_in_ if self._in_place() else int(self._used.sum())
         return subset_rule(n_features, self.max_features, self.image_shape, self.patch_size)
 
@@ -266,14 +251,7 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
         found = super()._grow(growth, model, data, splitter=splitter, **common)
         return replace(found, model=found.model.with_(steepness=self._steepness_of_stumps()))
 
-    def _read_off(
-        self,
-        X: NDArray[np.float64] | FileRows,
-        y: NDArray[Any],
-        weights: NDArray[np.float64],
-        data: Data,
-        class_names: tuple[str, ...],
-    ) -> None:
-        # Polytopes and their diagnostics are of linear splits.
-        base = BayesianTree if self.split == "oblique" else BaseTree
-        base._read_off(self, X, y, weights, data, class_names)
+    def _harden(self, rows: TrainingRows, data: Data) -> None:
+        # Only linear splits have polytopes and diagnostics.
+        base = StagedTree if self.split == "oblique" else BaseTree
+        base._harden(self, rows, data)
