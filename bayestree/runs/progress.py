@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from bayestree._utils.progress import Hidden, Parts, Watch
+from bayestree._utils.progress import Parts, Watch
 
 
 class Display:
@@ -19,7 +19,7 @@ class Display:
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
         """A loop is about to begin (see :class:`bayestree._utils.progress.Monitor`)."""
-        return Hidden()
+        return Watch()
 
     def close(self) -> None:
         """The run has ended, successfully or not."""
@@ -68,7 +68,7 @@ class Both(Display):
             display.close()
 
 
-class _All:
+class _All(Watch):
     """A loop that several displays show."""
 
     def __init__(self, watches: Sequence[Watch]) -> None:
