@@ -1,7 +1,7 @@
 """Parameters and parts of models as plain JSON, and back."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -50,10 +50,7 @@ def _is_part(value: Any) -> bool:
 
 
 def _part_to_list(part: Any) -> list[Any]:
-    name = type(part).__name__
-    if not _is_part(part):
-        raise TypeError(f"{name!r} cannot be written to a model file; parts: {[*PARTS]}.")
-    return [name, {field.name: getattr(part, field.name) for field in fields(part)}]
+    return [type(part).__name__, {one.name: getattr(part, one.name) for one in fields(part)}]
 
 
 def _part_from_list(named: list[Any]) -> Any:
@@ -92,13 +89,13 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, models.Network) and not _is_part(value.build):
         return {USER: getattr(value.build, "__qualname__", type(value.build).__name__)}
-    if is_dataclass(value):
+    if _is_part(value):
         return {"part": plain(_part_to_list(value))}
     for kind, (tag, write, _) in TAGS.items():
         if isinstance(value, kind):
             return {tag: plain(write(value))}
     raise TypeError(
-        f"{value!r} of type {type(value).__name__} cannot be written to a model file; fit with "
+        f"{value!r} of the type {type(value).__name__!r} cannot be written to a model file; use "
         "plain values, parts of models, or a Tree (the tree_ of a fitted estimator) instead."
     )
 

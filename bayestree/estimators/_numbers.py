@@ -78,7 +78,9 @@ def checked_weights(sample_weight: Any, n_rows: int) -> FloatArray:
             f"{weights.shape}."
         )
     if (weights < 0).any():
-        raise ValueError(f"sample_weight must be 0 or more, got {weights.min():g}.")
+        raise ValueError(
+            f"sample_weight must be 0 or more, got negative values such as {weights.min():g}."
+        )
     if not weights.any():
         raise ValueError("sample_weight is zero everywhere; some row must have a positive weight.")
     return weights

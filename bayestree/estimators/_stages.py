@@ -48,16 +48,16 @@ class StagedTree(TreeDiagnostics, TreeChecks, BaseTree):
         A settings object takes the place of the stage of its class, or of the last stage of
         ``inference="svi"``.
         """
-        own = None if isinstance(self.inference, str) else self.inference
-        if own is None:
+        given = None if isinstance(self.inference, str) else self.inference
+        if given is None:
             kinds = self.pipelines[self.inference]
         else:
-            ending = (kinds for kinds in self.pipelines.values() if kinds[-1] is type(own))
-            kinds = next(ending, self.pipelines["svi"])
+            matching = (kinds for kinds in self.pipelines.values() if kinds[-1] is type(given))
+            kinds = next(matching, self.pipelines["svi"])
         stages = [kind.from_keywords(self._keywords(kind)) for kind in kinds[:-1]]
-        if own is not None:
-            self._check_ignored(kinds, own)
-            return [*stages, own]
+        if given is not None:
+            self._check_ignored(kinds, given)
+            return [*stages, given]
         keywords = self._keywords(kinds[-1])
         if "n_draws" in parameters_of(kinds[-1]):
             keywords["n_draws"] = self.n_draws
@@ -65,17 +65,17 @@ class StagedTree(TreeDiagnostics, TreeChecks, BaseTree):
 
     def _keywords(self, kind: type[Stage]) -> dict[str, Any]:
         """The settings of a stage that the parameters of the estimator set."""
-        return {name: getattr(self, ours) for name, ours in self.passed_on[kind].items()}
+        return {name: getattr(self, source) for name, source in self.passed_on[kind].items()}
 
-    def _check_ignored(self, kinds: tuple[type[Stage], ...], own: Stage) -> None:
+    def _check_ignored(self, kinds: tuple[type[Stage], ...], given: Stage) -> None:
         """Refuse parameters that were set and that only the replaced stage would use."""
-        used = {ours for kind in kinds[:-1] for ours in self.passed_on[kind].values()}
+        used = {source for kind in kinds[:-1] for source in self.passed_on[kind].values()}
         known = parameters_of(type(self))
         for name in {"n_draws", *self.passed_on[kinds[-1]].values()} - used:
             value = getattr(self, name)
             if value != known[name].default:
                 raise ParameterError(
-                    f"{name}={value!r} would be ignored: inference={own!r} has its own settings; "
+                    f"{name}={value!r} would be ignored: inference={given!r} has its own settings; "
                     f"set {name} there."
                 )
 
@@ -91,7 +91,7 @@ class StagedTree(TreeDiagnostics, TreeChecks, BaseTree):
             stage.check(model)
 
     def _grow(self, growth: Stage, model: SoftTree, data: Data, **common: Any) -> Posterior:
-        """The grown tree, from which the other stages start."""
+        """The grown tree, from which the next stage starts."""
         return growth.fit(model, data, limits=self._limits(), **common)
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:

@@ -178,8 +178,8 @@ class BaseAlternatingTree(RandomRun, Precision, Sweeps, Depth, BaseTree):
         super()._check_combination(model)
         if self.init == "random" and self.max_depth > MAX_RANDOM_DEPTH:
             raise ValueError(
-                f"max_depth must be {MAX_RANDOM_DEPTH} or less for init='random', which creates a "
-                f"complete tree, got {self.max_depth}."
+                "init='random' creates a complete tree: "
+                f"max_depth must be {MAX_RANDOM_DEPTH} or less, got {self.max_depth}."
             )
 
 

@@ -70,25 +70,25 @@ class BasePolytopeTree(
         Literal["svi", "nuts", "map", "grow"] | InstanceOf[Stage],
         Inference(
             "'grow' stops at the greedy tree; 'map' refines all nodes jointly; 'svi' gives a "
-            "variational posterior; 'nuts' samples the exact posterior given the topology that "
-            "was found, starting there: for small trees and up to some thousand rows, in minutes. "
+            "variational posterior; 'nuts' samples the exact posterior given the topology, "
+            "starting from the SVI fit: for small trees and up to a few thousand rows, in minutes. "
             "Or a method with its own settings, such as bayestree.inference.Svi(epochs=20)."
         ),
     ] = "svi"
     extend: Annotated[
         bool,
         Inference(
-            "Let the deterministic tree split leaves further by the polytopes above them at other "
-            "levels of their score: in steps, where the soft splits change gradually. It may then "
-            "be deeper than max_depth; max_leaves still applies."
+            "Let the deterministic tree split leaves further by the polytopes above them, at other "
+            "levels of their scores, to approximate gradual soft splits by steps. It may then be "
+            "deeper than max_depth; max_leaves still applies."
         ),
     ] = False
     refine: Annotated[
         Literal["tao"] | None,
         Inference(
-            "'tao' improves the deterministic tree by alternating optimisation: its splits and "
-            "leaves are trained in turn for its own 0/1 (squared) loss, from their fitted values. "
-            "The posterior and its diagnostics do not change."
+            "'tao' improves the deterministic tree by alternating optimisation: starting from "
+            "their fitted values, its splits and leaves are trained in turn for the 0/1 (squared) "
+            "loss. The posterior and its diagnostics do not change."
         ),
     ] = None
     concentration: Annotated[Positive, Model("gamma_0 of the gamma process.")] = 1.0
@@ -113,8 +113,7 @@ class BasePolytopeTree(
             "Final factor of the log-odds of every split; 1 is the paper's model, larger values "
             "bring the soft tree close to its deterministic form. By default 20 for MAP and 6 for "
             "SVI and NUTS, but 1 with search_facets. Posteriors of different steepness belong to "
-            "different models: to compare a fit with the search to one without it, give the "
-            "latter steepness=1."
+            "different models: to compare fits with and without the search, set steepness=1."
         ),
     ] = None
     n_draws: Annotated[
@@ -123,7 +122,7 @@ class BasePolytopeTree(
     ] = None
     validation_fraction: Annotated[
         Share,
-        Inference("Share of the rows held out, to choose the depth and ('map') when to stop."),
+        Inference("Share of the rows held out, to choose the depth and (in MAP) when to stop."),
     ] = 0.0
 
     pipelines: ClassVar[Mapping[str, tuple[type[Stage], ...]]] = {
@@ -248,9 +247,9 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
     """
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Central interval that holds y with probability ``level``, by the posterior.
+        """Central interval of y with posterior probability ``level``.
 
-        The quantiles of the mixture of all draws and leaves.
+        Its ends are quantiles of the mixture of all draws and leaves.
 
         Returns
         -------

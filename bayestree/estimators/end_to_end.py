@@ -50,8 +50,8 @@ class EndToEndTraining(RandomRun, Precision, Subsets, Limits):
     epochs: Annotated[
         Count,
         Inference(
-            "E-steps of each stump. A stump of few rows takes one step of Adam in each. For many "
-            "features, few epochs here and more refine_epochs generalise better. The paper takes "
+            "E-steps of each stump. With few rows, each includes one step of Adam. For many "
+            "features, few epochs here and more refine_epochs generalise better. The paper uses "
             "20 or more, with a learning_rate of 0.001 and a steepness_step of 0.1."
         ),
     ] = 60
@@ -59,7 +59,7 @@ class EndToEndTraining(RandomRun, Precision, Subsets, Limits):
         Size | None,
         Inference(
             "E-steps of the whole tree, by default as many as epochs (in a forest, three times as "
-            "many); 0 leaves the tree as it was grown."
+            "many); 0 keeps the grown tree."
         ),
     ] = None
     steepness: Annotated[Positive, Inference("Steepness gamma in the first epoch.")] = 1.0
@@ -75,20 +75,21 @@ class EndToEndTraining(RandomRun, Precision, Subsets, Limits):
         Positive,
         Inference(
             "Learning rate of Adam. The initial hyperplanes have norm 1. Lower it for many rows, "
-            "with which an epoch has many steps."
+            "because an epoch then has many steps."
         ),
     ] = 0.01
     attempts: Annotated[
         Count,
         Inference(
-            "Starts of a stump that sends all rows to one side, before its node becomes a leaf."
+            "Maximum number of starts of a stump that sends all rows to one side, before its node "
+            "becomes a leaf."
         ),
     ] = 5
     scaling: Annotated[
         Literal["variance", "standard", "common"],
         Model(
             "Units of the features in the fit: mean 0 and variance 1, as in the paper; the same, "
-            "but a unit of at least a sixth of the range; one unit for all."
+            "but units of at least a sixth of the range; or one unit for all."
         ),
     ] = "variance"
 
@@ -138,7 +139,7 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
         NonNegative,
         Model(
             "Rate of a Laplace prior on the coefficients, in nats: sparser splits, which "
-            "generalise better with few rows or many features. The paper has none."
+            "generalise better with few rows or many features. The paper has no such prior."
         ),
     ] = 0.0
     spatial: Annotated[
@@ -150,8 +151,8 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
     inference: Annotated[
         Literal["em", "svi"] | InstanceOf[Stage],
         Inference(
-            "'svi' gives, starting from the tree of EM, a variational posterior of splits and "
-            "leaves at the last steepness: a Bayesian oblique tree. Or a method with its own "
+            "'svi' gives a variational posterior of splits and leaves at the final steepness, "
+            "starting from the tree of EM: a Bayesian oblique tree. Or a method with its own "
             "settings, such as bayestree.inference.Svi(epochs=20)."
         ),
     ] = "em"

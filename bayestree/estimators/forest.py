@@ -38,9 +38,8 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, BaseEstimat
     """Forest of oblique trees, each trained as a whole by EM on all rows.
 
     Hehn, Kooij and Hamprecht, "End-to-End Learning of Decision Trees and Forests" (IJCV, 2020),
-    section 2.7: every split looks at a random subset of the features, or at a patch of an image,
-    which is what makes the trees differ; the forest predicts the mean of its trees (eq. 20). At
-    prediction each tree is deterministic.
+    section 2.7: every split uses a random subset of the features, or a patch of an image, so that
+    the trees differ; the forest predicts the mean of its deterministic trees (eq. 20).
 
     {parameters}
 
@@ -70,9 +69,7 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, BaseEstimat
     n_estimators: Annotated[Count, Model("Number of trees.")] = field(default=10, kw_only=False)
     n_jobs: Annotated[
         int | None,
-        Inference(
-            "Number of trees fitted in parallel, as in joblib. The numbers do not depend on it."
-        ),
+        Inference("Number of trees fitted in parallel, as in joblib. Results do not depend on it."),
     ] = None
 
     max_features = "sqrt"

@@ -182,7 +182,7 @@ class TestFacets:
 
     def test_a_tree_without_a_split(self):
         one = ConvexPolytopeTreeClassifier(**FAST | {"max_depth": 0}).fit(*ring())
-        with pytest.raises(ValueError, match="no split, and so no node"):
+        with pytest.raises(ValueError, match="no splits, and so no nodes"):
             one.facets()
 
 
