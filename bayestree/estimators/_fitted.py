@@ -18,10 +18,9 @@ class _Unmeasured:
     """Explains, when it is read, why a fit has no measurements of polytopes."""
 
     def __get__(self, tree: "FittedTree", owner: type) -> Reach:
-        kind = tree.tree_.split_name if hasattr(tree, "tree_") else "of this estimator"
         raise AttributeError(
             "this is measured on the polytopes of a soft tree with linear experts, and this fit "
-            f"has none: its splits are {kind!r}."
+            f"has none: its splits are of the kind {tree.tree_.split_name!r}."
         )
 
 
