@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -20,31 +19,17 @@ ALIKE = 1e-9  # relative differences of projections below this may be rounding
 
 def cart(
     X: FloatArray,
-    y: NDArray[Any],
+    y: AnyArray,
     weights: FloatArray | None = None,
     *,
     max_depth: int | None = None,
     random_state: RandomState = None,
     **settings: Any,
 ) -> Tree:
-    """CART, grown by scikit-learn and converted to a Tree.
+    """CART, grown by scikit-learn and converted to a Tree in the units of X.
 
-    Parameters
-    ----------
-    X : array, shape (n, d)
-    y : array, shape (n,)
-        Class numbers (integers), or real values.
-    weights : array, shape (n,), optional
-    max_depth : int, optional
-    random_state : int, RandomState or Generator, optional
-        Used to break ties.
-    **settings
-        Other parameters of ``sklearn.tree.DecisionTreeClassifier`` or ``DecisionTreeRegressor``.
-
-    Returns
-    -------
-    Tree
-        A tree with the same predictions; splits are in the units of ``X``.
+    y are class numbers (integers) or real values; ``settings`` are other parameters of
+    ``sklearn.tree.DecisionTreeClassifier`` or ``DecisionTreeRegressor``.
     """
     kind = DecisionTreeClassifier if np.issubdtype(y.dtype, np.integer) else DecisionTreeRegressor
     if max_depth == 0:  # rejected by scikit-learn; prevent the first split instead
@@ -118,20 +103,8 @@ def random_oblique(
 ) -> Tree:
     """A complete tree of random hyperplanes, each through the median of the rows that reach it.
 
-    Parameters
-    ----------
-    X : array, shape (n, d)
-    depth : int
-        Depth of all 2**depth leaves.
-    weights : array, shape (n,), optional
-    max_features : int, optional
-        Number of non-zero coefficients, drawn for each node; by default all.
-    random_state : int, RandomState or Generator, optional
-
-    Returns
-    -------
-    Tree
-        Without leaf values.
+    Each node has ``max_features`` non-zero coefficients, drawn at random; by default all. The tree
+    has no leaf values.
     """
     seeds = check_random_state(draw_seed(random_state))
     topology = Topology.complete(depth)

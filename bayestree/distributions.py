@@ -34,14 +34,8 @@ class LogGamma(_Expandable):
     """Distribution of x = log r for r ~ Gamma(concentration, rate).
 
     The log-density a x - c exp(x) + a log c - log Gamma(a) is bounded for every a > 0: the
-    Jacobian cancels the pole of a gamma density with a < 1 at r = 0.
-
-    Parameters
-    ----------
-    concentration : Tensor or float
-        Shape a > 0 of the gamma variable.
-    rate : Tensor or float
-        Rate c > 0 of the gamma variable.
+    Jacobian cancels the pole of a gamma density with a < 1 at r = 0. ``concentration`` is the
+    shape a > 0 and ``rate`` the rate c > 0 of the gamma variable.
     """
 
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
@@ -86,14 +80,8 @@ class LogWeibull(_Expandable):
 
     x = loc + log(E) / concentration with E ~ Exponential(1). Its left tail is exponential with
     rate ``concentration``, like that of :class:`LogGamma`, and its KL divergence from the latter
-    has a closed form.
-
-    Parameters
-    ----------
-    concentration : Tensor or float
-        Shape k > 0 of the Weibull variable.
-    loc : Tensor or float
-        Logarithm of the scale of the Weibull variable.
+    has a closed form. ``concentration`` is the shape k > 0 of the Weibull variable, and ``loc``
+    the logarithm of its scale.
     """
 
     arg_constraints = {"concentration": constraints.positive, "loc": constraints.real}

@@ -29,22 +29,12 @@ class NetworkTree(RoutedTree):
     """A deterministic tree with a network at each node.
 
     A row goes right at node v iff the node's network gives (x - center) / scale a log-odds
-    above 0.
-
-    Parameters
-    ----------
-    topology : Topology
-    network : Network
-        Creates the modules.
-    parameters : mapping of arrays, shape (V, ...) each
-        Parameters of the modules, by name.
-    value, leaf_rows, center, scale, feature_names, class_names
-        See :class:`RoutedTree`.
+    above 0. Other attributes are those of :class:`RoutedTree`.
     """
 
     topology: Topology
-    network: Builder
-    parameters: Mapping[str, AnyArray]
+    network: Builder  # creates the modules
+    parameters: Mapping[str, AnyArray]  # parameters of the modules by name, (V, ...) each
     value: FloatArray
     leaf_rows: FloatArray
     center: FloatArray

@@ -46,27 +46,14 @@ class Frame(TypedDict):
 
 
 class RoutedTree(ABC):
-    """Base of deterministic trees; subclasses are frozen dataclasses that add the splits.
-
-    Attributes
-    ----------
-    topology : Topology
-    value : array, shape (L, C) or (L,)
-        Class probabilities, or means, of the leaves.
-    leaf_rows : array, shape (L,)
-        Weighted number of training rows in each leaf.
-    center, scale : arrays, shape (d,)
-        Scaling (x - center) / scale of the features in the fit.
-    feature_names, class_names : tuples of str
-        May be empty.
-    """
+    """Base of deterministic trees; subclasses are frozen dataclasses that add the splits."""
 
     topology: Topology
-    value: FloatArray
-    leaf_rows: FloatArray
-    center: FloatArray
+    value: FloatArray  # (L, C) class probabilities, or (L,) means of the leaves
+    leaf_rows: FloatArray  # (L,) weighted number of training rows in each leaf
+    center: FloatArray  # (d,) scaling (x - center) / scale of the features in the fit
     scale: FloatArray
-    feature_names: tuple[str, ...]
+    feature_names: tuple[str, ...]  # may be empty, as may be class_names
     class_names: tuple[str, ...]
 
     #: Names of this kind of split and of its two sides.

@@ -21,18 +21,10 @@ NEVER = -1e4  # log-probability of a branch not taken: exp gives 0, but multiple
 
 
 def score(X: Tensor, log_weight: Tensor, hyperplane: Tensor, intercept: Tensor) -> Tensor:
-    """Score of each row at each node: s = sum_k r_k softplus(beta_k . x + b_k).
+    """Score of each row at each node, (n, V): s = sum_k r_k softplus(beta_k . x + b_k).
 
-    Parameters
-    ----------
-    X : Tensor, shape (n, d)
-    log_weight, intercept : Tensor, shape (V, K)
-    hyperplane : Tensor, shape (V, K, d)
-
-    Returns
-    -------
-    Tensor, shape (n, V)
-        Positive, so that its logarithm and its log-odds are finite.
+    For X (n, d), log_weight and intercept (V, K), and hyperplane (V, K, d). Scores are positive,
+    so that their logarithms and log-odds are finite.
     """
     n_nodes, n_experts, n_features = hyperplane.shape
     plane = hyperplane.reshape(n_nodes * n_experts, n_features)
@@ -48,17 +40,7 @@ def joint_score(X: Tensor, log_weight: Tensor, coefficient: Tensor) -> Tensor:
 
 
 def vote(activation: Tensor, log_weight: Tensor) -> Tensor:
-    """Noisy-OR rate: the sum over experts of r softplus(activation).
-
-    Parameters
-    ----------
-    activation : Tensor, shape (V, K, n)
-    log_weight : Tensor, shape (V, K)
-
-    Returns
-    -------
-    Tensor, shape (n, V)
-    """
+    """Noisy-OR rate, (n, V): sum over experts of r softplus(activation), from (V, K, n)."""
     rate: Tensor = _Vote.apply(activation, log_weight.exp())
     # Keeps the log-odds of an underflowed score, and their slope steepness / s, finite.
     return rate.T + FLOOR * torch.finfo(rate.dtype).tiny
@@ -137,17 +119,9 @@ def path_matrix(topology: Topology, *, dtype: torch.dtype, device: torch.device 
 
 
 def leaf_log_probs(log_left: Tensor, log_right: Tensor, paths: Tensor) -> Tensor:
-    """Log P(leaf | x): the sum of the branch log-probabilities on the path (CPT, eq. 8).
+    """Log P(leaf | x), (..., L): the sum of branch log-probabilities on the path (CPT, eq. 8).
 
-    Parameters
-    ----------
-    log_left, log_right : Tensor, shape (..., V)
-    paths : Tensor, shape (2V, L)
-        From :func:`path_matrix`.
-
-    Returns
-    -------
-    Tensor, shape (..., L)
+    From branches (..., V) and the paths (2V, L) of :func:`path_matrix`.
     """
     return torch.cat((log_left, log_right), dim=-1) @ paths
 

@@ -144,17 +144,8 @@ class Topology:
     def collapse(self, bypass: ArrayLike) -> tuple["Topology", IntArray, IntArray]:
         """Remove nodes, each with one of its two branches.
 
-        Parameters
-        ----------
-        bypass : array of int, shape (V,)
-            -1 keeps the node; 0 (1) replaces it by its left (right) child.
-
-        Returns
-        -------
-        topology : Topology
-            The smaller tree.
-        nodes, leaves : arrays of int
-            Old numbers of the nodes and leaves of the new tree.
+        ``bypass`` (V,) is -1 to keep a node, and 0 (1) to replace it by its left (right) child.
+        Returns the smaller tree and the old numbers of its nodes and leaves.
         """
         side = np.asarray(bypass, dtype=np.int64)
         if side.shape != (self.n_nodes,):

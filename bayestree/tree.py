@@ -71,13 +71,9 @@ class Tree(RoutedTree):
         feature_names: Sequence[str] = (),
         class_names: Sequence[str] = (),
     ) -> "Tree":
-        """A tree without leaf values from splits on standardised features.
+        """A tree without leaf values from splits of (x - center) / scale.
 
-        Parameters
-        ----------
-        weight, intercept : arrays, shape (V, K)
-        hyperplane : array, shape (V, K, d)
-            On (x - center) / scale.
+        Weights and intercepts have the shape (V, K), hyperplanes (V, K, d).
         """
         n_nodes, n_experts, n_features = hyperplane.shape
         raw = hyperplane.reshape(-1, n_features) / scale
@@ -204,11 +200,8 @@ class Tree(RoutedTree):
     def with_columns(self, source: IntArray) -> "Tree":
         """The equivalent tree without redundant features.
 
-        Parameters
-        ----------
-        source : array of int, shape (d,)
-            For each feature, its own number to keep it, the number of an equal feature to which
-            its coefficients are added, or -1 if it is always 0.
+        ``source`` (d,) has for each feature its own number to keep it, the number of an equal
+        feature to which its coefficients are added, or -1 if it is always 0.
         """
         kept = source == np.arange(len(source))
         copies = np.flatnonzero(~kept & (source >= 0))

@@ -77,13 +77,9 @@ def stacking_weights(scored: Mapping[str, tuple[Any, xr.DataArray]]) -> dict[str
     """Model weights that optimise the leave-one-out density of the averaged predictions.
 
     Yao et al., "Using stacking to average Bayesian predictive distributions" (2018), as in
-    ``arviz.compare``.
-
-    Parameters
-    ----------
-    scored : mapping
-        For two models or more, by name: a container with the groups ``posterior`` and
-        ``log_likelihood``, and the leave-one-out log predictive density of each of its rows.
+    ``arviz.compare``. ``scored`` has, by the name of each of two or more models, a container with
+    the groups ``posterior`` and ``log_likelihood``, and the leave-one-out log predictive density of
+    each of its rows.
     """
     results = {}
     with warnings.catch_warnings():

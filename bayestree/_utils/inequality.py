@@ -20,26 +20,10 @@ def inequality(
 ) -> tuple[str, int]:
     """The left side and relation of normal . x <= limit, divided by the first coefficient.
 
-    Parameters
-    ----------
-    normal : array, shape (d,)
-        At least one coefficient is not 0.
-    strength : array, shape (d,)
-        Coefficients per unit of each feature; the largest terms come first.
-    names : sequence of d str
-    max_features : int, optional
-        Maximum number of terms; None shows all.
-    decimals : int, optional
-        Significant digits of a coefficient; None writes the full double precision.
-    separator : str
-        Separator of terms.
-
-    Returns
-    -------
-    str
-        As in ``"age - 4 height + … 2 more >="``.
-    int
-        Number of the first feature; divide the limit by its coefficient as well.
+    As in ``"age - 4 height + … 2 more >="``, with the number of the first feature, by whose
+    coefficient the limit must be divided as well. Terms are in decreasing order of ``strength``,
+    the coefficients per unit of each feature. ``decimals`` is the number of significant digits;
+    None writes the full double precision.
     """
     order = _by_strength(strength)
     first = int(order[0])
@@ -58,10 +42,7 @@ def weighted_sum(
     max_features: int | None = None,
     decimals: int | None = None,
 ) -> str:
-    """normal . x in words, as in ``"2 age - 0.5 height + … 1 more"``; empty without coefficients.
-
-    The parameters are those of :func:`inequality`.
-    """
+    """normal . x in words, as in ``"2 age - 0.5 height + … 1 more"``; empty if normal is 0."""
     order = _by_strength(strength)
     terms = [signed(normal[j], decimals, names[j]) for j in order[:max_features].tolist()]
     return leading(" ".join([*terms, *_hidden(order, max_features)]))

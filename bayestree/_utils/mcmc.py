@@ -14,20 +14,8 @@ def r_hat(values: ArrayLike) -> FloatArray:
 
     Vehtari et al., "Rank-normalization, folding, and localization", Bayesian Analysis 16 (2021).
 
-    Parameters
-    ----------
-    values : array, shape (chain, draw, ...)
-
-    Returns
-    -------
-    array, shape (...)
-        NaN for a constant quantity, inf if every half of a chain is stuck at a different value.
-        For a single chain, its quarters are compared.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than 4 draws (8 for a single chain), or values are not finite.
+    For values (chain, draw, ...): NaN for a constant quantity, inf if every half of a chain is
+    stuck at a different value. A single chain must have 8 draws, and its quarters are compared.
     """
     array = np.asarray(values)
     if array.ndim > 1 and len(array) == 1:  # ArviZ requires two chains

@@ -25,16 +25,9 @@ def in_parallel(
     """Run tasks in parallel and yield one result per task as they finish.
 
     Tasks of a process that dies are repeated. If an attempt yields no result, the first remaining
-    task is run alone, so that a task that kills its process is identified eventually.
-
-    Parameters
-    ----------
-    tasks : mapping
-        By key: a function, its arguments and its keyword arguments.
-    n_jobs : int, optional
-        Processes, as in joblib; ignored on a cluster, which uses all its workers.
-    lost : callable
-        Returns the result of a task that kills its process, given the reason, or raises an error.
+    task is run alone, so that a task that kills its process is identified eventually. Its result
+    is ``lost(reason)``, which may raise an error. A cluster ignores ``n_jobs`` and uses all its
+    workers.
     """
     left = dict(tasks)
     while left:

@@ -11,15 +11,14 @@ A class states each of its parameters once::
 
         n_experts: Annotated[Count, Model("Maximum number of facets.")] = 8
 
-and everything else follows from the fields: the signature of the constructor, the checks and
-their messages (:func:`check_parameters`), the "Parameters" section of the docstring
-(:func:`document`), and what a run file accepts (:attr:`Parameter.file_type`).
+and the constructor, the checks and their messages (:func:`check_parameters`), the "Parameters"
+section of the docstring (:func:`document`), and the types in a run file
+(:attr:`Parameter.file_type`) follow from the fields.
 """
 
 import textwrap
 from dataclasses import MISSING, dataclass, field, fields
 from dataclasses import Field as DataclassField
-from enum import StrEnum
 from functools import cache, cached_property, partial
 from inspect import cleandoc, get_annotations
 from types import NoneType, UnionType
@@ -38,33 +37,22 @@ from typing import (
 import numpy as np
 from pydantic import ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError
 
-PLACE = "{parameters}"  # in a docstring, where the section of parameters goes
+PLACE = "{parameters}"  # replaced in a docstring by the section of parameters
 WIDTH = 100  # columns of a docstring
 NONE = "none"  # stands for None in TOML, which has no null
 LARGEST = 2**31 - 1  # largest integer in a file: libraries count in 32 bits
-
-
-class Group(StrEnum):
-    """What a parameter belongs to: the model, the way in which it is fitted, or a single run."""
-
-    MODEL = "model"
-    INFERENCE = "inference"
-    RUN = "run"
+MODEL, INFERENCE, RUN = "model", "inference", "run"  # groups of parameters
 
 
 @dataclass(frozen=True)
 class About:
-    """What the annotation of a field states beside its type: the group, and the description."""
+    """Group and description of a parameter, in the annotation of its field."""
 
-    group: Group
+    group: str
     description: str
 
 
-Model = partial(About, Group.MODEL)
-Inference = partial(About, Group.INFERENCE)
-Run = partial(About, Group.RUN)
-
-MODEL, INFERENCE, RUN = Group.MODEL, Group.INFERENCE, Group.RUN
+Model, Inference, Run = partial(About, MODEL), partial(About, INFERENCE), partial(About, RUN)
 
 Count = Annotated[int, Field(ge=1)]
 Size = Annotated[int, Field(ge=0)]
@@ -88,39 +76,28 @@ class ParameterError(ValueError, TypeError):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of an estimator or of an inference method.
-
-    Attributes
-    ----------
-    name : str
-    annotation : type
-        The type as pydantic reads it, without group and description.
-    default : object
-    description : str
-    group : Group
-        The table of a run file to which it belongs; those of a run are set by the run itself.
-    """
+    """A parameter of an estimator or of an inference method."""
 
     name: str
-    annotation: Any
+    annotation: Any  # the type for pydantic, without group and description
     default: Any
     description: str
-    group: Group
+    group: str  # its table in a run file; parameters of a run are set by the run itself
 
     @property
     def expected(self) -> str:
-        """Valid values, in words: ``an integer of 1 or more, or None``."""
+        """Valid values in words, such as ``an integer of 1 or more, or None``."""
         return ", or ".join(_words(member, in_file=False) for member in _members(self.annotation))
 
     @property
     def expected_in_file(self) -> str:
-        """Valid values in a file, in words: ``an integer of 1 or more, or "none"``."""
+        """Valid values in a file, such as ``an integer of 1 or more, or "none"``."""
         members = filter(_in_file, _members(self.annotation))
         return ", or ".join(_words(member, in_file=True) for member in members)
 
     @property
     def type_words(self) -> str:
-        """The type and the default, as in a docstring: ``int, default=4``."""
+        """Type and default for a docstring, such as ``int, default=4``."""
         words = [_type_words(member) for member in _members(self.annotation)]
         if self.default is None:
             return " or ".join(word for word in words if word != "None") + ", optional"
@@ -134,27 +111,15 @@ class Parameter:
 
     @cached_property
     def file_type(self) -> Any:
-        """The type of the values in a file, for pydantic and JSON schema.
+        """The type of the values in a file, for pydantic and JSON schema, with "none" for None.
 
-        ``"none"`` stands for None. Objects, which no file can hold, are left out; None if nothing
-        else is left.
+        None if a file cannot contain any of the values, which may be objects.
         """
         members = [_file_type(m) for m in _members(self.annotation) if _in_file(m)]
         return Union[tuple(members)] if members else None  # noqa: UP007 - unknown members
 
-    @property
-    def optional(self) -> bool:
-        """Whether the value may be None."""
-        return NoneType in _members(self.annotation)
-
     def check(self, value: Any) -> None:
-        """Refuse invalid values.
-
-        Raises
-        ------
-        ParameterError
-            A ValueError and a TypeError, with the name, the value and what is expected.
-        """
+        """Raise ParameterError if the value is invalid."""
         try:
             self.adapter.validate_python(plain(value))
         except ValidationError:
@@ -162,8 +127,8 @@ class Parameter:
             raise ParameterError(message) from None
 
     def from_file(self, value: Any) -> Any:
-        """The value that a valid entry of a file stands for."""
-        if self.optional and value == NONE:
+        """The value of a valid entry of a file."""
+        if value == NONE and NoneType in _members(self.annotation):
             return None
         return tuple(value) if isinstance(value, list) else value
 
@@ -203,25 +168,17 @@ def parameters_of(cls: type) -> dict[str, Parameter]:
 @cache
 def _parameters_of(cls: Any) -> dict[str, Parameter]:
     found = [one for one in fields(cls) if one.init]
-    ordered = sorted(found, key=lambda one: bool(one.kw_only))
-    return {one.name: _parameter(one) for one in ordered}
+    return {one.name: _parameter(one) for one in sorted(found, key=lambda one: bool(one.kw_only))}
 
 
 def check_parameters(instance: Any) -> None:
-    """Check the value of every parameter.
-
-    Raises
-    ------
-    ParameterError
-        With the name of the first parameter whose value is invalid, the value, and what is
-        expected.
-    """
+    """Raise ParameterError for the first parameter whose value is invalid."""
     for name, parameter in parameters_of(type(instance)).items():
         parameter.check(getattr(instance, name))
 
 
 def document(cls: type) -> None:
-    """Put the "Parameters" section in the place of ``{parameters}`` in the class's docstring."""
+    """Replace ``{parameters}`` in the docstring of a class by the "Parameters" section."""
     if cls.__doc__ and PLACE in cls.__doc__:
         section = f"Parameters\n----------\n{entries(cls)}"
         cls.__doc__ = cleandoc(cls.__doc__).replace(PLACE, section)
@@ -229,17 +186,15 @@ def document(cls: type) -> None:
 
 def entries(cls: type) -> str:
     """The entries of the "Parameters" section of a NumPy-style docstring."""
-    return "\n".join(
-        f"{name} : {parameter.type_words}\n"
-        + textwrap.indent(
-            textwrap.fill(parameter.description, WIDTH - 4, break_on_hyphens=False), "    "
-        )
-        for name, parameter in parameters_of(cls).items()
-    )
+    found = []
+    for name, one in parameters_of(cls).items():
+        text = textwrap.fill(one.description, WIDTH - 4, break_on_hyphens=False)
+        found.append(f"{name} : {one.type_words}\n{textwrap.indent(text, '    ')}")
+    return "\n".join(found)
 
 
 def plain(value: Any) -> Any:
-    """The value with Python's own numbers in place of NumPy's, and tuples in place of lists."""
+    """The value with Python numbers in place of NumPy's, and tuples in place of lists."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, tuple | list):
@@ -263,7 +218,7 @@ def _parameter(one: "DataclassField[Any]") -> Parameter:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union, nested ones included; a type alone is its only member."""
+    """The members of a union, including nested ones, or the type itself."""
     if get_origin(annotation) not in (Union, UnionType):
         return (annotation,)
     return tuple(m for member in get_args(annotation) for m in _members(member))
@@ -287,10 +242,9 @@ def _bounds(item: Any) -> dict[str, float]:
 
 
 def _in_file(member: Any) -> bool:
-    """Whether a file can hold such a value."""
+    """Whether a file can contain such a value."""
     base, _ = _base(member)
-    plain_types = (int, float, bool, str, NoneType)
-    return base in plain_types or get_origin(base) in (Literal, tuple, dict)
+    return base in (int, float, bool, str, NoneType) or get_origin(base) in (Literal, tuple, dict)
 
 
 def _words(member: Any, *, in_file: bool) -> str:
@@ -310,13 +264,9 @@ def _words(member: Any, *, in_file: bool) -> str:
     if base is bool:
         return "true or false" if in_file else "True or False"
     kinds = {int: "an integer", float: "a number", str: "a string"}
-    said = " and ".join(BOUNDS[name].format(bound) for name, bound in bounds.items())
-    return f"{kinds.get(base) or _object(base)} {said}".strip()
-
-
-def _object(base: type) -> str:
     article = "an" if base.__name__[0] in "AEIOU" else "a"
-    return f"{article} {base.__name__}"
+    limits = " and ".join(BOUNDS[name].format(bound) for name, bound in bounds.items())
+    return f"{kinds.get(base, f'{article} {base.__name__}')} {limits}".strip()
 
 
 def _type_words(member: Any) -> str:

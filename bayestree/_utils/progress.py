@@ -21,11 +21,12 @@ DELAY = 1.0  # seconds before "auto" shows the progress of a fit
 INTERVAL = 0.2  # seconds between updates of a line of text
 
 
-class Watch(Protocol):
-    """Callbacks of a monitor for one loop."""
+class Watch:
+    """Callbacks of a monitor for one loop; by default they do nothing."""
 
     def start(self) -> int:
         """Called at the start: restores the parts and returns the number of completed steps."""
+        return 0
 
     def step(self, done: int) -> None:
         """Called after a step, with the number of completed steps."""
@@ -46,31 +47,16 @@ class Monitor(Protocol):
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
         """Called before a loop of ``total`` steps.
 
-        Parameters
-        ----------
-        label : str
-        total : int
-        parts : mapping or None
-            All state that the loop changes and later steps need, except torch's generator (see
-            ``bayestree._utils.state``); None for a loop that cannot be resumed.
-        show : bool
-            Whether progress is to be shown.
+        ``parts`` is all state that the loop changes and later steps need, except torch's
+        generator (see ``bayestree._utils.state``); None for a loop that cannot be resumed.
         """
 
 
 class Track(Generic[Item]):
     """Iterate over steps while a monitor watches; a resumed loop yields only the remaining steps.
 
-    Parameters
-    ----------
-    steps : iterable with a length
-    label : str
-        Description of the loop.
-    show : bool
-        Whether to show progress.
-    parts : mapping, optional
-        All state that the loop changes (see :class:`Monitor`). Quantities that follow from it,
-        such as the step number, should be recomputed in each step.
+    ``parts`` is all state that the loop changes (see :class:`Monitor`). Quantities that follow from
+    it, such as the step number, should be recomputed in each step.
     """
 
     def __init__(
@@ -100,21 +86,6 @@ class Track(Generic[Item]):
         self.watch.finish()
 
 
-class Hidden:
-    """The watch of a loop without a display."""
-
-    def start(self) -> int:
-        return 0
-
-    def step(self, done: int) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def finish(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
 class Bars:
     """The default monitor: bars on a terminal or in a notebook.
 
@@ -131,7 +102,7 @@ class Bars:
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
         """See :class:`Monitor`."""
-        return _Bar(self, label, total) if show and self.shown and _can_show() else Hidden()
+        return _Bar(self, label, total) if show and self.shown and _can_show() else Watch()
 
     def open(self) -> None:
         """Register a loop, and show the bars, possibly after a delay."""
@@ -206,7 +177,7 @@ class _TextLine(Progress):
         self.width = len(text)
 
 
-class _Bar:
+class _Bar(Watch):
     """The bar of one loop."""
 
     def __init__(self, bars: Bars, label: str, total: int) -> None:
@@ -222,9 +193,6 @@ class _Bar:
 
     def note(self, text: str) -> None:
         self.bars.progress.update(self.task, note=text)
-
-    def finish(self) -> None:
-        """The bar is removed by ``stop``."""
 
     def stop(self) -> None:
         self.bars.progress.remove_task(self.task)

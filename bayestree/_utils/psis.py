@@ -39,11 +39,6 @@ def psis(log_ratios: ArrayLike, reff: float = 1.0) -> tuple[FloatArray, float]:
         Shape of the generalised Pareto distribution of the largest ratios: weights are usable
         below :func:`good_k`. -inf if the largest ratios are all equal (no tail), inf if there are
         fewer than 30 draws, or too few with positive weight.
-
-    Raises
-    ------
-    ValueError
-        If a ratio is NaN or +inf, none is finite, or ``reff`` is not positive.
     """
     ratios = np.asarray(log_ratios, dtype=np.float64)
     flat = ratios.ravel()

@@ -25,13 +25,7 @@ def capture(parts: Parts) -> dict[str, Any]:
 
 
 def restore(parts: Parts, state: Mapping[str, Any]) -> None:
-    """Restore parts in place, which preserves memory layouts and so the rounding of sums.
-
-    Raises
-    ------
-    ValueError
-        If the state belongs to other parts.
-    """
+    """Restore parts in place, which preserves memory layouts and so the rounding of sums."""
     if parts.keys() != state.keys():
         raise ValueError(f"the state has parts {sorted(state)}, but the loop has {sorted(parts)}.")
     for name, part in parts.items():

@@ -38,12 +38,7 @@ def counted(number: float, noun: str) -> str:
 def nearest_match(name: str, known: Collection[str], otherwise: str | None = None) -> str:
     """End a message about an unknown name with the nearest known one.
 
-    Parameters
-    ----------
-    name : str
-    known : collection of str
-    otherwise : str, optional
-        Text if no name is near; by default the list of all known names.
+    If none is near, the end is ``otherwise``, or the list of all known names.
     """
     plain = {one.strip().casefold(): one for one in sorted(known)}
     key = name.strip().casefold()

@@ -1,22 +1,23 @@
-"""Base class of the trees: checked input, the fit, and the fitted results."""
+"""Base class of the trees: the fit, and the fitted results."""
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._utils.arrays import BoolArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree._utils.progress import Verbose, fitting
 from bayestree._utils.threads import threads_for
 from bayestree.estimators._columns import ColumnChoice, with_unused_columns
 from bayestree.estimators._contents import Arrays, describe_tree, restore_tree, tree_arrays
 from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._fitted import FittedTree
+from bayestree.estimators._numbers import fitted_rows
 from bayestree.estimators._units import UnitRule, units
 from bayestree.estimators.files import save
 from bayestree.inference import Data, GrowthLimits, Posterior
@@ -25,9 +26,25 @@ from bayestree.inference.unsplit import ONE_WAY, warn_single_leaf
 from bayestree.models import Network, SoftTree
 from bayestree.models.leaves import Leaf
 from bayestree.routed_tree import Frame, RoutedTree, weight_unit
+from bayestree.topology import Topology
 
 ALL = slice(None)
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+class TrainingRows(NamedTuple):
+    """Rows in the units of the data, with encoded y."""
+
+    X: FloatArray | FileRows
+    y: AnyArray
+    weights: FloatArray
+    class_names: tuple[str, ...] = ()
+
+    def counted(self) -> "TrainingRows":
+        """The rows of positive weight; the others are ignored."""
+        kept = self.weights > 0
+        X = self.X.where(kept) if isinstance(self.X, FileRows) else self.X[kept]
+        return self._replace(X=X, y=self.y[kept], weights=self.weights[kept])
 
 
 class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
@@ -76,7 +93,7 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
         )
 
     def _work(self, n_rows: int, n_features: int) -> int:
-        """Numbers that a step of the fit processes, which determine the number of threads."""
+        """Number of values that a step of the fit processes, which determines the threads."""
         return n_rows * n_features
 
     def _in_parts(self) -> bool:
@@ -84,65 +101,44 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
         return False
 
     def _weighs_evidence(self) -> bool:
-        """Whether the scale of the weights matters, as it does to a posterior."""
+        """Whether the scale of the weights matters, as it does for a posterior."""
         return False
 
-    def _fit(
-        self,
-        X: NDArray[np.float64] | FileRows,
-        y: NDArray[Any],
-        weights: NDArray[np.float64],
-        leaf: Leaf,
-        class_names: tuple[str, ...] = (),
-    ) -> Self:
-        """Scale, infer, and read off the deterministic tree. y is encoded."""
+    def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
+        """Scale, infer, and derive the deterministic tree."""
         model = self._model(leaf)
         self._check_combination(model)
-        counted = weights > 0  # rows of weight 0 are ignored
-        X = X.where(counted) if isinstance(X, FileRows) else X[counted]
-        y, weights = y[counted], weights[counted]
-        center, scale = units(X, weights, self._unit_rule())
+        rows = rows.counted()
+        center, scale = units(rows.X, rows.weights, self._unit_rule())
         self._units = self._units._replace(center=center, scale=np.where(self._used, scale, UNUSED))
-        counts = weights if self._weighs_evidence() else weights / weight_unit(weights)
-        data = given = self._data(X, y, counts)
+        unit = 1.0 if self._weighs_evidence() else weight_unit(rows.weights)
+        data = given = self._data(rows, unit)
         reduced = not (self._used.all() or self._in_place())
         if reduced:
-            given = self._data(X, y, counts, self._used)
-        with threads_for(self._work(*X.shape)), fitting(self.verbose):
+            given = self._data(rows, unit, self._used)
+        with threads_for(self._work(*rows.X.shape)), fitting(self.verbose):
             found = self._infer(model, given)
         self.posterior_ = with_unused_columns(found, self._used, reduced=reduced)
-        self._read_off(X, y, weights, data, class_names)
+        self._harden(rows, data)
         return self
 
-    def _data(
-        self,
-        X: NDArray[np.float64] | FileRows,
-        y: NDArray[Any],
-        weights: NDArray[np.float64],
-        columns: slice | BoolArray = ALL,
-    ) -> Data:
+    def _data(self, rows: TrainingRows, unit: float, columns: slice | BoolArray = ALL) -> Data:
         """Rows in the units of the fit."""
         dtype = DTYPES[self.dtype]
-        rows: Any = self._standardise(X)
-        if isinstance(rows, FileRows):
-            rows = rows.tensor(dtype, self.device, columns)
-        else:
-            rows = rows[:, columns]
-        return Data.of(rows, y, weights, dtype=dtype, device=self.device)
+        X: Any = self._standardise(rows.X)
+        X = X.tensor(dtype, self.device, columns) if isinstance(X, FileRows) else X[:, columns]
+        return Data.of(X, rows.y, rows.weights / unit, dtype=dtype, device=self.device)
 
-    def _read_off(
-        self,
-        X: NDArray[np.float64] | FileRows,
-        y: NDArray[Any],
-        weights: NDArray[np.float64],
-        data: Data,
-        class_names: tuple[str, ...],
-    ) -> None:
-        """Make ``tree_`` from the point estimate: splits that separate rows, leaves of the rows."""
-        tree = self._splits(self.posterior_, class_names).prune(X)
-        if tree.n_leaves == 1 and self.posterior_.model.topology.n_nodes:
-            warn_single_leaf(data.y, self._limits(), ONE_WAY)
-        self.tree_ = tree.fill(X, y, weights, len(class_names), self.smoothing)
+    def _harden(self, rows: TrainingRows, data: Data) -> None:
+        """Derive ``tree_`` from the point estimate and the training rows."""
+        tree = self._splits(self.posterior_, rows.class_names).prune(rows.X)
+        if self.posterior_.model.topology.n_nodes:
+            self._warn_if_single_leaf(tree.topology, data, ONE_WAY)
+        self.tree_ = tree.fill(rows.X, rows.y, rows.weights, len(rows.class_names), self.smoothing)
+
+    def _warn_if_single_leaf(self, topology: Topology, data: Data, reason: str) -> None:
+        if topology.n_nodes == 0:
+            warn_single_leaf(data.y, self._limits(), reason)
 
     def _splits(self, posterior: Posterior, class_names: tuple[str, ...]) -> RoutedTree:
         """The splits of a point estimate at 1/2, in the units of the data."""
@@ -150,7 +146,7 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
         point = with_unused_columns(posterior, self._used, reduced=False).point
         frame: Frame = {
             "center": self._units.center,
-            # networks see columns that are not in use, in a unit in which nothing is left of them
+            # networks receive the unused columns as well, in a unit that makes them vanish
             "scale": self._units.scale
             if isinstance(model.split, Network)
             else np.where(self._used, self._units.scale, 1.0),
@@ -161,14 +157,14 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
 
     # Fitted.
 
-    def apply(self, X: ArrayLike) -> NDArray[np.int64]:
+    def apply(self, X: ArrayLike) -> IntArray:
         """Number of the leaf of ``tree_`` that each row reaches, shape (n,)."""
-        leaf: NDArray[np.int64] = self._by_parts(X, self.tree_.apply)
+        leaf: IntArray = self._by_parts(X, self.tree_.apply)
         return leaf
 
     def decision_path(self, X: ArrayLike) -> csr_matrix:
         """Nodes of ``tree_`` that each row passes, shape (n, nodes + leaves), leaves last."""
-        return self.tree_.decision_path(self._check_rows(X))
+        return self.tree_.decision_path(fitted_rows(self, X))
 
     def get_depth(self) -> int:
         """Depth of the deterministic tree."""

@@ -1,4 +1,4 @@
-"""Is the fit to be trusted? Convergence and leave-one-out scores of a fitted tree."""
+"""Checks of a fitted tree: convergence, and leave-one-out scores."""
 
 from typing import Any
 
@@ -12,27 +12,28 @@ from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics import Convergence, HeldOut, Loo
 from bayestree.diagnostics.label_free import box_rows, spread_rows, usual_rows
 from bayestree.estimators._draws import TreeDraws
+from bayestree.estimators._numbers import fitted_rows
 
-MOST_POINTS = 400  # of all nodes, at which P(right) is compared
-LEAST_POINTS = 4  # of each
+MAX_POINTS = 400  # rows of all nodes together at which P(right) is compared
+MIN_POINTS = 4  # rows of each node
 LEVEL = 0.9  # probability of the intervals that are compared with held-out values
 
 
 class TreeChecks(TreeDraws):
-    """Methods of every fitted tree; the estimators inherit them."""
+    """Checks that fitted soft trees inherit."""
 
     def check_convergence(
         self, X: ArrayLike | None = None, y: ArrayLike | None = None, *, n_rows: int = 20
     ) -> Convergence:
-        """What can be trusted of this fit, and whether its inference has converged.
+        """Which results of this fit are reliable, and whether its inference has converged.
 
         Parameters
         ----------
         X, n_rows
             As for :meth:`label_free`.
         y : array, shape (n,), optional
-            What happened in the rows X. Give rows that the fit has not seen: the verdict then
-            says whether the predictions are calibrated on them.
+            Outcomes of the rows X. For rows that were not used in the fit, the verdict also
+            states whether the predictions are calibrated.
 
         Returns
         -------
@@ -42,7 +43,7 @@ class TreeChecks(TreeDraws):
         Raises
         ------
         ValueError
-            If y comes without X, or holds unknown classes.
+            If y is given without X, or has unknown classes.
         """
         held_out = None if y is None else _held_out(self, X, y)
         return diagnostics.check_convergence(
@@ -50,35 +51,34 @@ class TreeChecks(TreeDraws):
         )
 
     def label_free(self, X: ArrayLike | None = None, *, n_rows: int = 20) -> xr.Dataset:
-        """Quantities of each draw on which chains can be compared, whatever the order of experts.
+        """Quantities that can be compared across chains, invariant to the order of experts.
 
         Parameters
         ----------
         X : array or DataFrame, shape (n, d), optional
-            Rows from which those are picked at which splits and predictions are compared. By
-            default rows are made up inside the box of each node's training rows, for the
-            estimator keeps no rows.
+            Rows from which those at which splits and predictions are compared are selected. By
+            default rows are generated inside the bounding box of each node's training rows,
+            because the estimator keeps no rows.
         n_rows : int
-            Rows at which predictions are compared, and each split, but for trees of more than 20
-            splits, which get fewer for each.
+            Number of rows at which predictions and each split are compared; fewer for each split
+            if there are more than 20.
 
         Returns
         -------
         xarray.Dataset
             See :func:`bayestree.diagnostics.label_free`; predictions are class probabilities,
-            or means on the scale of standardised y. ``arviz.plot_trace`` draws it.
+            or means on the scale of standardised y. It can be plotted by ``arviz.plot_trace``.
         """
         check_is_fitted(self)
         if n_rows < 1:
             raise ValueError(f"n_rows must be 1 or more, got {n_rows}.")
         posterior, topology = self.posterior_, self.posterior_.model.topology
-        most = MOST_POINTS // max(1, topology.n_nodes)
-        n_points = min(n_rows, max(LEAST_POINTS, most))
+        n_points = min(n_rows, max(MIN_POINTS, MAX_POINTS // max(1, topology.n_nodes)))
         if X is None:
-            rows, own = self._made_up(n_rows, n_points)
+            rows, own = self._generated_rows(n_rows, n_points)
         else:
-            rows, own = self._picked(self._check_rows(X), n_rows, n_points)
-        # A node that is not in tree_ is compared at the rows of the whole.
+            rows, own = self._selected_rows(fitted_rows(self, X), n_rows, n_points)
+        # A node that is not in tree_ is compared at the rows of the whole tree.
         node_rows = [own.get(node, rows[:n_points]) for node in range(topology.n_nodes)]
         widest = max((len(one) for one in node_rows), default=0)
         return diagnostics.label_free(
@@ -98,58 +98,58 @@ class TreeChecks(TreeDraws):
         Parameters
         ----------
         X, y, sample_weight : arrays
-            The rows of the fit, all of them, as they were given to ``fit``.
+            All rows of the fit, as they were given to ``fit``.
 
         Returns
         -------
         Loo
-            ``print`` shows it, ``compare`` sets it against that of another model. Made for the
-            draws of a sampler (``inference="nuts"``). Those of a variational fit are corrected
-            by their densities under the posterior and the guide, and as a rule this fails, as
-            the Pareto k of the rows tells: the tails of the guide are too light.
+            ``print`` shows it, and ``compare`` compares it with that of another model. Intended
+            for the draws of a sampler (``inference="nuts"``). Those of a variational fit are
+            corrected by their densities under the posterior and the guide, which usually fails,
+            as the Pareto k of the rows then shows: the tails of the guide are too light.
 
         Raises
         ------
         ValueError
             If these are not the rows of the fit (by their total weight), some of them were held
-            out (``validation_fraction``), or there is one draw only.
+            out (``validation_fraction``), or there is only one draw.
         """
         check_is_fitted(self)
         if self.validation_fraction:
             raise ValueError(
-                "the posterior has not seen the rows that validation_fraction held out, so that "
-                "leaving them out means nothing; fit with validation_fraction=0."
+                "the rows that validation_fraction held out were not used by the posterior, so "
+                "that leaving them out is meaningless; fit with validation_fraction=0."
             )
-        data, _ = self._rows_of_fit(X, y, sample_weight)
+        data, _ = self._training_rows(X, y, sample_weight)
         given, fitted = float(data.weights.sum()), float(self.tree_.leaf_rows.sum())
         if not np.isclose(given, fitted, rtol=1e-6):
             raise ValueError(
                 f"X, y and sample_weight must be those of the fit: their weights sum to {given:g}, "
                 f"those of the fit to {fitted:g}. On new rows, score predict_proba or predict."
             )
-        groups = [
-            "posterior",
-            "log_likelihood",
-            *(["sample_stats"] if self.posterior_.stats else []),
-        ]
+        groups = ["posterior", "log_likelihood"]
+        if self.posterior_.stats:
+            groups.append("sample_stats")
         return diagnostics.loo_of(self.to_arviz(X, y, sample_weight, groups=groups))
 
-    def _made_up(self, n_rows: int, n_points: int) -> tuple[FloatArray, dict[int, FloatArray]]:
-        """Rows inside the boxes of the nodes, on the scale of the draws, by posterior node."""
+    def _generated_rows(
+        self, n_rows: int, n_points: int
+    ) -> tuple[FloatArray, dict[int, FloatArray]]:
+        """Rows in the boxes of the nodes, on the scale of the draws: of all, and by node."""
         reach = self._reach
         own: dict[int, FloatArray] = {}
         for place, node in enumerate(reach.nodes.tolist()):
-            # Two nodes of tree_ may be cut from one polytope: the upper one has more rows.
+            # Two nodes of tree_ may share a node of the posterior; the upper one has more rows.
             if node not in own:
                 own[node] = box_rows(reach.low[place], reach.high[place], n_points, seed=node)
         if len(reach.nodes):
             return box_rows(reach.low[0], reach.high[0], n_rows), own
         return usual_rows(self.n_features_in_, n_rows), own
 
-    def _picked(
+    def _selected_rows(
         self, X: FloatArray, n_rows: int, n_points: int
     ) -> tuple[FloatArray, dict[int, FloatArray]]:
-        """The same from given rows: those that reach each node."""
+        """The same from given rows, by the nodes that they reach."""
         standard = self._standardise(X)
         own: dict[int, FloatArray] = {}
         for place, reached, _ in self.tree_.walk(X):
@@ -158,9 +158,9 @@ class TreeChecks(TreeDraws):
 
 
 def _held_out(estimator: Any, X: ArrayLike | None, y: ArrayLike) -> HeldOut:
-    """How far the predictions of X come true."""
+    """Calibration of the predictions of X."""
     if X is None:
-        raise ValueError("y needs the rows that it belongs to; give X as well.")
+        raise ValueError("y needs the rows to which it belongs; give X as well.")
     if hasattr(estimator, "classes_"):
         probability = estimator.predict_proba(X)
         scores = diagnostics.calibration(y, probability, classes=estimator.classes_)

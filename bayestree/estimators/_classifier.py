@@ -4,17 +4,17 @@ from collections.abc import Callable
 from typing import Any, Literal, Self, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.parameters import check_parameters
-from bayestree.estimators._base import BaseTree
+from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._columns import ColumnChoice
-from bayestree.estimators._file_rows import FileRows, checked
+from bayestree.estimators._file_rows import checked
+from bayestree.estimators._numbers import checked_weights
 from bayestree.estimators._parameters import Classes
 from bayestree.models import Categorical
 
@@ -22,7 +22,7 @@ from bayestree.models import Categorical
 class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
     """Encodes labels; a subclass fits (``_fit``) and predicts probabilities."""
 
-    classes_: NDArray[Any]
+    classes_: AnyArray
     _fit: Callable[..., Any]
     _in_parts: Callable[[], bool]
 
@@ -35,7 +35,7 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
         y : array, shape (n,)
             Labels of any kind, two or more of them.
         sample_weight : array, shape (n,), optional
-            Number of times that each row counts.
+            Weight of each row, as a number of equal rows.
 
         Raises
         ------
@@ -45,46 +45,42 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
         check_parameters(self)
         rows, labels = checked(self, X, in_parts=self._in_parts(), y=y)
         check_classification_targets(labels)
-        weights = self._row_weights(sample_weight, rows, labels)
+        weights = self._row_weights(sample_weight, labels)
         self.classes_, encoded = np.unique(labels, return_inverse=True)
         counted = np.unique(labels[weights > 0]).tolist()
         if len(counted) < 2:
             raise ValueError(
-                f"the rows of y with positive weight hold one class or none, {counted}; a "
-                "classifier needs two classes or more."
+                f"the rows of positive weight have at most one class, {counted}; a classifier "
+                "needs two classes or more."
             )
         self._choose_columns(rows, weights)
         names = tuple(str(label) for label in self.classes_)
-        return self._fit(rows, encoded, weights, Categorical(len(names)), names)
+        return self._fit(TrainingRows(rows, encoded, weights, names), Categorical(len(names)))
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: ArrayLike) -> AnyArray:
         """Most probable class, shape (n,)."""
         probability = self.predict_proba(X)
         return self.classes_[probability.argmax(axis=1)]
 
-    def _row_weights(
-        self, sample_weight: ArrayLike | None, rows: FloatArray | FileRows, values: NDArray[Any]
-    ) -> FloatArray:
-        weights: FloatArray = _check_sample_weight(
-            sample_weight, rows, dtype=np.float64, ensure_non_negative=True
-        )
+    def _row_weights(self, sample_weight: ArrayLike | None, y: AnyArray) -> FloatArray:
+        weights = checked_weights(sample_weight, len(y))
         if self.class_weight is not None:
-            weights = weights * compute_sample_weight(self.class_weight, values)
+            weights = weights * compute_sample_weight(self.class_weight, y)
             if not ((weights >= 0) & np.isfinite(weights)).all():
                 raise ValueError(f"class_weight must be zero or more, got {self.class_weight}.")
         return weights
 
-    def _coded(self, values: NDArray[Any]) -> NDArray[np.int64]:
+    def _encode(self, values: AnyArray) -> IntArray:
         numbers = {label: number for number, label in enumerate(self.classes_.tolist())}
         unknown = sorted({str(label) for label in values.tolist() if label not in numbers})
         if unknown:
             raise ValueError(
-                f"y holds classes that the fit did not see, {unknown[:5]}; it saw "
+                f"y holds classes that were absent from the fit, {unknown[:5]}; the fit had "
                 f"{[str(label) for label in numbers]}."
             )
         return np.array([numbers[label] for label in values.tolist()], dtype=np.int64)
 
-    def _decoded(self, values: NDArray[Any]) -> NDArray[Any]:
+    def _decode(self, values: AnyArray) -> AnyArray:
         return self.classes_[values]
 
 
@@ -111,9 +107,9 @@ class TreeClassifier(LabelledClassifier, BaseTree):
         only: FloatArray = self._by_parts(X, lambda rows: self._probabilities(rows)[0])
         return only
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: ArrayLike) -> AnyArray:
         """Most probable class, shape (n,)."""
-        # the probabilities of all rows of a large file are never in memory together
+        # The probabilities of all rows of a large file would not fit into memory.
         best = self._by_parts(X, lambda rows: self._probabilities(rows)[0].argmax(axis=1))
         return self.classes_[best]
 
@@ -123,5 +119,5 @@ class TreeClassifier(LabelledClassifier, BaseTree):
             only = self.tree_.predict(rows)
             return only, np.zeros_like(only)
         mean, sd = self.posterior_.predictive(self._standardise(rows))
-        # the draws of float32 fits sum to 1 in float32 only
+        # The probabilities of float32 fits sum to 1 in single precision only.
         return mean / mean.sum(axis=1, keepdims=True), sd

@@ -1,7 +1,7 @@
 """Parameters and parts of models as plain JSON, and back."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from bayestree.models.priors import FAMILIES
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
-#: What models and settings may be made of. A file can name these and nothing else.
+#: Parts of models and of settings, other than inference methods; a file can name no others.
 KINDS: tuple[type, ...] = (
     *FAMILIES,
     models.Categorical,
@@ -28,23 +28,20 @@ KINDS: tuple[type, ...] = (
     Tree,
 )
 PARTS = {kind.__name__: kind for kind in KINDS}
-
-
-USER = "network"  # the tag of a network that is not the package's own
+USER = "network"  # tag of a user-defined network
 
 
 class NetworkNeededError(ValueError):
-    """A file whose network is the user's own, which it names and does not hold."""
+    """A file names a user-defined network, which it cannot contain."""
 
 
 def _random_state(state: dict[str, Any]) -> np.random.RandomState:
-    made = np.random.RandomState()
-    made.set_state(state)
-    return made
+    restored = np.random.RandomState()
+    restored.set_state(state)
+    return restored
 
 
 def _parts() -> dict[str, type]:
-    """What a file can name: the parts above, and the settings of every inference method."""
     return {kind.__name__: kind for kind in Stage.__subclasses__()} | PARTS
 
 
@@ -52,20 +49,16 @@ def _is_part(value: Any) -> bool:
     return _parts().get(type(value).__name__) is type(value)
 
 
-def _name_part(part: Any) -> list[Any]:
-    kind = type(part)
-    name = kind.__name__
-    if not _is_part(part):
-        raise TypeError(f"{name!r} cannot be written to a model file; parts: {[*PARTS]}.")
-    return [name, {field.name: getattr(part, field.name) for field in fields(kind)}]
+def _part_to_list(part: Any) -> list[Any]:
+    return [type(part).__name__, {one.name: getattr(part, one.name) for one in fields(part)}]
 
 
-def _make_part(named: list[Any]) -> Any:
+def _part_from_list(named: list[Any]) -> Any:
     name, values = named
     return _parts()[name](**values)
 
 
-#: What JSON has no word for: the tag it is written under, how, and how it is read.
+#: Types that JSON lacks: their tag, a function that writes them, and one that reads them.
 TAGS: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
     tuple: ("tuple", list, tuple),
     Mapping: ("mapping", lambda value: [[*pair] for pair in value.items()], dict),
@@ -80,16 +73,13 @@ TAGS: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
         _random_state,
     ),
 }
-READERS = {tag: read for tag, _, read in TAGS.values()} | {"part": _make_part}
+READERS = {tag: read for tag, _, read in TAGS.values()} | {"part": _part_from_list}
 
 
 def plain(value: Any) -> Any:
-    """A parameter or part as JSON; what is neither a list nor a scalar is tagged by its kind.
+    """A parameter or part as JSON: lists and scalars, and other types with a tag.
 
-    Raises
-    ------
-    TypeError
-        For a value of another kind, or a part that is none of the package's own.
+    TypeError for unknown types and for parts that are defined outside the package.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -99,24 +89,21 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, models.Network) and not _is_part(value.build):
         return {USER: getattr(value.build, "__qualname__", type(value.build).__name__)}
-    if is_dataclass(value):
-        return {"part": plain(_name_part(value))}
+    if _is_part(value):
+        return {"part": plain(_part_to_list(value))}
     for kind, (tag, write, _) in TAGS.items():
         if isinstance(value, kind):
             return {tag: plain(write(value))}
     raise TypeError(
-        f"{value!r} of type {type(value).__name__} cannot be written to a model file; in its place "
-        "give the fit plain values, parts of models, or a Tree (the tree_ of a fitted estimator)."
+        f"{value!r} of the type {type(value).__name__!r} cannot be written to a model file; use "
+        "plain values, parts of models, or a Tree (the tree_ of a fitted estimator) instead."
     )
 
 
 def unplain(value: Any, network: models.Network | None = None) -> Any:
-    """The inverse of :func:`plain`; ``network`` stands where a network of the user's stood.
+    """The inverse of :func:`plain`; ``network`` takes the place of a user-defined network.
 
-    Raises
-    ------
-    NetworkNeededError
-        If there is such a place, and no network.
+    NetworkNeededError if such a network is missing.
     """
     if isinstance(value, list):
         return [unplain(item, network) for item in value]
@@ -126,21 +113,15 @@ def unplain(value: Any, network: models.Network | None = None) -> Any:
             return READERS[tag](unplain(inner, network))
         if network is None:
             raise NetworkNeededError(
-                f"was fitted with a network of the user's, {inner!r}, and holds its parameters "
-                f"only: load(path, network=Network({inner}))."
+                f"was fitted with the user-defined network {inner!r} and contains only its "
+                f"parameters: load(path, network=Network({inner}))."
             )
         return network
     return value
 
 
 def plain_model(model: SoftTree) -> dict[str, Any]:
-    """A model without its topology as JSON.
-
-    Raises
-    ------
-    TypeError
-        If a part of it is none of the package's own.
-    """
+    """A model without its topology as JSON; TypeError for parts from outside the package."""
     return {
         "split": plain(model.split),
         "priors": plain(model.priors),

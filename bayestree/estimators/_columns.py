@@ -1,13 +1,12 @@
-"""Columns that the fit ignores: constant ones and duplicates."""
+"""Columns that the fit ignores: constant and duplicate ones."""
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree._utils.warn import warn
 from bayestree.estimators._file_rows import FileRows
 from bayestree.inference import Posterior
@@ -15,11 +14,11 @@ from bayestree.inference.draws import Arrays
 from bayestree.models.sites import DIMENSIONS
 from bayestree.routed_tree import chunks
 
-NAMED = 5  # columns, before the rest is only counted
+NAMED = 5  # maximum number of columns that a message names
 
 
 class UnusedColumnsWarning(UserWarning):
-    """Columns of X are constant or repeat another column, and the fit does not use them."""
+    """Columns of X that are constant or equal to another column are not used by the fit."""
 
 
 def columns_in_use(
@@ -29,32 +28,17 @@ def columns_in_use(
     *,
     whole_image: bool = False,
 ) -> IntArray:
-    """The column that stands for each one in the fit, shape (d,).
+    """The column that represents each one in the fit, shape (d,); -1 for constant columns.
 
-    Columns that vary over the rows of positive weight stand for themselves; of identical columns,
-    the first stands for all. Constant columns have -1. One column is in use even where none
-    varies.
-
-    Parameters
-    ----------
-    X : array or FileRows, shape (n, d)
-    weights : array, shape (n,)
-    names : sequence of str, optional
-        Names of the columns, for the warning.
-    whole_image : bool
-        The columns are the pixels of an image: equal ones are all in use, and constant ones, of
-        which the border of an image often consists, are left out without a warning.
-
-    Warns
-    -----
-    UnusedColumnsWarning
-        Naming the columns that are left out.
+    Of equal columns, the first represents all. Only rows of positive weight matter. If no column
+    varies, the first is used. For ``whole_image``, equal pixels are all used, and constant ones,
+    which are common at the border of images, are ignored without a warning.
     """
     d = X.shape[1]
     low, high = np.full(d, np.inf), np.full(d, -np.inf)
     digests = [hashlib.blake2b() for _ in range(0 if whole_image else d)]
     for part in chunks(len(X), d):
-        rows = X[part][weights[part] > 0] + 0.0  # -0.0 equals 0.0, and now has its bytes as well
+        rows = X[part][weights[part] > 0] + 0.0  # -0.0 becomes 0.0, for equal bytes
         low = np.minimum(low, rows.min(axis=0, initial=np.inf))
         high = np.maximum(high, rows.max(axis=0, initial=-np.inf))
         for digest, column in zip(digests, np.ascontiguousarray(rows.T), strict=False):
@@ -65,12 +49,11 @@ def columns_in_use(
         source[j] = first.setdefault(digests[j].digest(), j)
     ignored = np.flatnonzero(source != np.arange(d))
     if len(ignored) and not whole_image:
-        called = [f"x{j}" for j in range(d)] if names is None else [str(name) for name in names]
-        copies = [f"{called[j]} equals {called[source[j]]}" for j in ignored if source[j] >= 0]
-        constant = [called[j] for j in ignored if source[j] < 0]
-        told = [_listed("constant", constant), _listed("duplicate", copies)]
-        message = f"the fit ignores {' and '.join(filter(None, told))} of X."
-        warn(message, UnusedColumnsWarning)
+        labels = [f"x{j}" for j in range(d)] if names is None else [str(name) for name in names]
+        copies = [f"{labels[j]} equals {labels[source[j]]}" for j in ignored if source[j] >= 0]
+        constant = [labels[j] for j in ignored if source[j] < 0]
+        lists = filter(None, [_listed("constant", constant), _listed("duplicate", copies)])
+        warn(f"the fit ignores {' and '.join(lists)} of X.", UnusedColumnsWarning)
     if (source < 0).all():
         source[0] = 0
     return source
@@ -85,17 +68,12 @@ def _listed(kind: str, found: list[str]) -> str:
 
 
 def with_unused_columns(posterior: Posterior, used: BoolArray, *, reduced: bool) -> Posterior:
-    """The posterior on all columns, with coefficients of zero for those that are not in use.
+    """The posterior on all columns, with coefficients of 0 for unused ones.
 
-    Parameters
-    ----------
-    posterior : Posterior
-    used : array of bool, shape (d,)
-    reduced : bool
-        Whether the posterior is of the columns in use alone, or of all.
+    ``reduced`` states whether the given posterior has only the columns in use.
     """
 
-    def one(name: str, values: NDArray[np.floating]) -> NDArray[np.floating]:
+    def one(name: str, values: AnyArray) -> AnyArray:
         if DIMENSIONS.get(name, ())[-1:] != ("feature",):
             return values
         unused = 0.0 if name == "hyperplane" else 1.0
@@ -117,7 +95,7 @@ def with_unused_columns(posterior: Posterior, used: BoolArray, *, reduced: bool)
 class ColumnChoice:
     """An estimator whose fit ignores columns."""
 
-    _source: IntArray  # the column that stands for each one (see ``columns_in_use``)
+    _source: IntArray  # see ``columns_in_use``
 
     @property
     def _used(self) -> BoolArray:
@@ -126,7 +104,7 @@ class ColumnChoice:
         return used
 
     def _in_place(self) -> bool:
-        """Whether every column must keep its place in the fit, as the pixels of an image do."""
+        """Whether every column must keep its position in the fit, like the pixels of an image."""
         return False
 
     def _choose_columns(self, X: FloatArray | FileRows, weights: FloatArray) -> None:

@@ -1,13 +1,10 @@
-"""Contents of the file of a fitted estimator: its arrays, and their description.
-
-A forest consists of its parameters and the contents of each tree, under ``trees/0/``, ...
-"""
+"""Contents of the file of a fitted estimator: its arrays, and their description."""
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bayestree._utils.arrays import AnyArray
 from bayestree.diagnostics.reach import Reach
 from bayestree.estimators._codec import (
     USER,
@@ -22,13 +19,11 @@ from bayestree.models import Network
 from bayestree.models.sites import Size
 from bayestree.topology import Topology
 
-Arrays = dict[str, NDArray[Any]]
-
-# What is written.
+Arrays = dict[str, AnyArray]
 
 
 def describe(estimator: Any) -> dict[str, Any]:
-    """All of a fitted estimator but the arrays, for JSON."""
+    """Everything except the arrays of a fitted estimator, as JSON."""
     names = getattr(estimator, "feature_names_in_", None)
     classes = getattr(estimator, "classes_", None)
     return {
@@ -83,30 +78,27 @@ def _is_point(posterior: Posterior) -> bool:
     return alone and all(np.array_equal(draws[name][0, 0], point[name]) for name in draws)
 
 
-# What is read.
-
-
 def check_network(described: dict[str, Any], arrays: Arrays, network: Network | None) -> None:
-    """Refuse a network that the file does not ask for, or whose parameters are others."""
+    """Refuse a network that the file does not need, or whose parameters do not match."""
     if network is None:
         return
     if not isinstance(network, Network):
         raise NetworkNeededError(f"takes a Network as network, got {network!r}.")
     if USER not in described.get("model", {}).get("split", {}):
-        raise NetworkNeededError("does not hold a network of the user's; leave out network.")
+        raise NetworkNeededError("has no user-defined network; omit network.")
     n_nodes = len(arrays["topology/children"])
     size = Size(n_nodes, 1, described["n_features"], n_nodes + 1)
     point = group(arrays, "point")
     held = {name: point[name].shape for name in network.parameters(point)}
     if held != network.shapes(size):
         raise NetworkNeededError(
-            f"holds the parameters {held} by node, and those of network are "
+            f"holds the parameters {held} for each node, but those of network are "
             f"{network.shapes(size)}; give the network of the fit."
         )
 
 
 def build(kind: Any, described: dict[str, Any], arrays: Arrays, network: Network | None) -> Any:
-    """The fitted estimator of this class that a file describes."""
+    """The fitted estimator of a class from its description and arrays."""
     estimator = kind(**unplain(described["params"], network))
     estimator.n_features_in_ = described["n_features"]
     names = described["feature_names"]
@@ -151,6 +143,6 @@ def restore_tree(
 
 
 def group(arrays: Arrays, name: str) -> Arrays:
-    """Arrays whose names begin with ``group/``, without it; writable, as after a fit."""
+    """Arrays whose names start with ``name/``, without this prefix."""
     start = f"{name}/"
-    return {name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)}
+    return {key.removeprefix(start): a for key, a in arrays.items() if key.startswith(start)}

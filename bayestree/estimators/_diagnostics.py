@@ -1,18 +1,19 @@
-"""What a fitted tree says of itself: sizes, facets, shrinkage and the uncertainty of its splits."""
+"""Diagnostics of a fitted tree: sizes, facets, shrinkage and uncertainty of its splits."""
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.reach import Reach, leaves_in_use, node_reach
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, size_of
 from bayestree.diagnostics.uncertainty import Splits, SplitUncertainty, split_uncertainty
 from bayestree.estimators._fitted import FittedTree
+from bayestree.estimators._numbers import fitted_rows
 from bayestree.inference import Posterior
 from bayestree.models import SoftTree
 from bayestree.models.prior_draws import improper_priors, sample_prior
@@ -22,14 +23,13 @@ from bayestree.tree import Tree
 
 SIZE_ROWS = 1000  # rows of each node on which the votes of its experts are measured
 VOTE_DRAWS = 100  # prior draws whose votes are measured on these rows
-PRIOR_DRAWS = 200
-PRIOR_SIZES = 1000  # prior draws whose facets are counted, where they are cheap
-PRIOR_WORK = 1_000_000  # coefficients of all nodes in these draws, at most
-PRIOR_SEED = 0  # the prior of a model is the same at every call
+MIN_PRIOR_DRAWS, MAX_PRIOR_DRAWS = 200, 1000  # prior draws whose facets are counted
+PRIOR_WORK = 1_000_000  # maximum number of coefficients in these draws, beyond the minimum
+PRIOR_SEED = 0  # the same draws at every call
 
 
 class TreeDiagnostics(FittedTree):
-    """Methods of every fitted tree; the estimators inherit them."""
+    """Diagnostics that fitted soft trees inherit."""
 
     def polytope_size(self, max_draws: int = 100) -> PolytopeSize:
         """Posterior of the number of facets of each node of ``tree_``, by three measures.
@@ -37,23 +37,22 @@ class TreeDiagnostics(FittedTree):
         Parameters
         ----------
         max_draws : int
-            Most draws that are measured, of all chains together, spread evenly over each. A draw
-            takes one to ten milliseconds for each node: fewer are faster on large trees, more
-            tell small probabilities better (of S draws, to sqrt(p (1 - p) / S)). The prior is
-            counted when it is asked for, in ten times as many draws, but at most 1,000, and 200
-            of large models.
+            Maximum number of draws measured, of all chains together, spread evenly over each. A
+            draw takes one to ten milliseconds for each node; the standard error of a probability
+            p from S draws is sqrt(p (1 - p) / S). Sizes under the prior are computed on first
+            use, from ten times as many draws, but at most 1,000, or 200 for large models.
 
         Returns
         -------
         PolytopeSize
-            ``print`` shows it; see ``mode``, ``interval``, ``probabilities``, the same under the
-            prior as ``prior_probabilities``, the leaves in use as ``leaf_probabilities``, and
+            ``print`` shows it; see ``mode``, ``interval``, ``probabilities`` (under the prior
+            ``prior_probabilities``), ``leaf_probabilities`` of the number of leaves in use, and
             ``to_frame``.
         """
         check_is_fitted(self)
         posterior, tree = self.posterior_, self.tree_
         work = tree.n_nodes * posterior.model.split.n_experts * tree.n_features
-        n_prior = min(max(PRIOR_WORK // max(work, 1), PRIOR_DRAWS), PRIOR_SIZES)
+        n_prior = min(max(PRIOR_WORK // max(work, 1), MIN_PRIOR_DRAWS), MAX_PRIOR_DRAWS)
         return size_of(
             posterior.draws,
             self._reach,
@@ -66,7 +65,7 @@ class TreeDiagnostics(FittedTree):
     def facets(
         self, node: str | int = "root", *, level: float = 0.9, max_draws: int = 100
     ) -> Facets:
-        """Where the facets of a node lie: their half-spaces, matched across draws.
+        """The half-spaces of a node's facets, matched across draws.
 
         Parameters
         ----------
@@ -75,12 +74,12 @@ class TreeDiagnostics(FittedTree):
         level : float
             Probability of the intervals.
         max_draws : int
-            Most draws that are measured, of all chains together, spread evenly over each.
+            Maximum number of draws measured, of all chains together, spread evenly over each.
 
         Returns
         -------
         Facets
-            In the units of the data; ``print`` shows it, see also ``to_frame``.
+            In the units of the data; ``print`` shows it. See also ``to_frame``.
 
         Raises
         ------
@@ -89,7 +88,7 @@ class TreeDiagnostics(FittedTree):
         """
         check_is_fitted(self)
         tree, reach = self.tree_, self._reach
-        place = _place_of(node, tree.topology)
+        place = _node_number(node, tree.topology)
         return node_facets(
             self.posterior_.draws,
             int(reach.nodes[place]),
@@ -105,7 +104,7 @@ class TreeDiagnostics(FittedTree):
         )
 
     def shrinkage(self) -> Shrinkage:
-        """What the priors shrank: weights of the experts, and coefficients of their hyperplanes.
+        """Shrinkage of the weights of the experts and of the coefficients of their hyperplanes.
 
         Returns
         -------
@@ -120,14 +119,14 @@ class TreeDiagnostics(FittedTree):
             posterior.point,
             self._reach,
             **posterior.model.priors.hyperplane.shrinkage_settings,
-            prior=prior_of_node(posterior.model, tree.n_features, PRIOR_DRAWS),
+            prior=prior_of_node(posterior.model, tree.n_features, MIN_PRIOR_DRAWS),
             prior_power=float(posterior.settings.get("kl_weight", 1.0)),
             labels=tree.topology.node_labels,
             feature_names=tree.feature_names,
         )
 
     def split_uncertainty(self, X: ArrayLike, *, level: float = 0.9) -> SplitUncertainty:
-        """How sure the splits of ``tree_`` are of some rows, by the posterior.
+        """Posterior uncertainty of the splits of ``tree_`` at given rows.
 
         Parameters
         ----------
@@ -139,16 +138,16 @@ class TreeDiagnostics(FittedTree):
         Returns
         -------
         SplitUncertainty
-            ``print`` shows it; see also ``to_frame("node")`` and ``to_frame("row")``. The
-            ``outside`` of a grid is the posterior probability that each point lies outside the
-            polytope of each node; its level lines are credible borders.
+            ``print`` shows it; see also ``to_frame("node")`` and ``to_frame("row")``. For a grid,
+            ``outside`` is the posterior probability that each point lies outside the polytope of
+            each node; its level lines are credible borders.
 
         Raises
         ------
         ValueError
             If ``level`` is not between 0 and 1, or for rows that ``predict`` refuses.
         """
-        rows = self._check_rows(X)
+        rows = fitted_rows(self, X)
         tree, model = self.tree_, self.posterior_.model
         right = [tree.goes_right(node, rows) for node in range(tree.n_nodes)]
         return split_uncertainty(
@@ -163,11 +162,11 @@ class TreeDiagnostics(FittedTree):
         )
 
 
-def _place_of(node: str | int, topology: Topology) -> int:
-    """Number of a node that is named by its path or by its number."""
+def _node_number(node: str | int, topology: Topology) -> int:
+    """Number of a node that is given by its path or by its number."""
     labels = topology.node_labels
     if not labels:
-        raise ValueError("the tree has no split, and so no node to look at.")
+        raise ValueError("the tree has no splits, and so no nodes.")
     if isinstance(node, str) and node in labels:
         return labels.index(node)
     if isinstance(node, int | np.integer) and 0 <= node < len(labels):
@@ -177,14 +176,7 @@ def _place_of(node: str | int, topology: Topology) -> int:
 
 
 def prior_of_node(model: SoftTree, n_features: int, n_draws: int) -> dict[str, Any] | None:
-    """Draws of the sites of one node's split from the prior; None where it is improper.
-
-    Returns
-    -------
-    dict
-        ``log_weight`` and ``intercept`` (n_draws, K), ``hyperplane`` (n_draws, K, d); the first
-        only where the split has weights.
-    """
+    """Prior draws of the sites of one split, (n_draws, K, ...); None if the prior is improper."""
     if improper_priors(model):
         return None
     drawn = sample_prior(
@@ -199,22 +191,13 @@ def measure_nodes(
     tree: Tree,
     X: RowSource,
     standardised: RowSource,
-    nodes: NDArray[np.int64],
+    nodes: IntArray,
     levels: FloatArray,
 ) -> Reach:
-    """What the diagnostics need of the training rows.
+    """The statistics of the training rows that the diagnostics need.
 
-    Parameters
-    ----------
-    posterior : Posterior
-    tree : Tree
-        The deterministic tree, with its leaves filled.
-    X, standardised : arrays, shape (n, d)
-        Training rows, in the units of the data and on the scale of the draws.
-    nodes : array of int, shape (V,)
-        Number in the posterior of each node of ``tree``.
-    levels : array, shape (V,)
-        The score at which each of them splits.
+    ``nodes`` (V,) are the posterior's numbers of the nodes of ``tree``, and ``levels`` (V,) the
+    scores at which they split; ``standardised`` are the rows on the scale of the draws.
     """
     reach = node_reach(
         posterior.draws,

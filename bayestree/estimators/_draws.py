@@ -1,23 +1,26 @@
-"""The posterior of a fitted tree: in ArviZ's container, and as draws of y."""
+"""The posterior of a fitted tree as an ArviZ container, and as draws of y."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.seed import RandomState
-from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._fitted import FittedTree
-from bayestree.estimators._numbers import validated
+from bayestree.estimators._numbers import fitted_rows, validated
 from bayestree.inference import Data, by_row
 
 
 class TreeDraws(FittedTree):
-    """Methods of every fitted tree; classifier and regressor say how y is coded."""
+    """Methods of fitted soft trees; classifier and regressor encode y."""
+
+    _row_weights: Callable[[ArrayLike | None, AnyArray], FloatArray]
+    _encode: Callable[[AnyArray], AnyArray]  # to class numbers, or standardised values
+    _decode: Callable[[AnyArray], AnyArray]
 
     def to_arviz(
         self,
@@ -29,42 +32,42 @@ class TreeDraws(FittedTree):
         n_prior: int = 200,
         random_state: RandomState = 0,
     ) -> Any:
-        """The posterior as ArviZ's functions take it.
+        """The posterior as a container for ArviZ.
 
         Parameters
         ----------
         X, y, sample_weight : arrays, shapes (n, d), (n,), (n,), optional
-            The rows of the fit, which the estimator does not keep. They make the groups
+            The rows of the fit, which the estimator does not keep. They give the groups
             ``log_likelihood``, ``posterior_predictive``, ``prior_predictive`` and
-            ``observed_data``, each with one variable, ``obs``. Rows of weight zero are left out.
-            Those that ``validation_fraction`` held out are among them, for which they are is not
-            kept: leaving rows out (``arviz.loo``) then means nothing.
+            ``observed_data``, each with one variable, ``obs``. Rows of weight 0 are omitted. Rows
+            held out by ``validation_fraction`` are included, because they are not recorded; then
+            leave-one-out scores (``arviz.loo``) are meaningless.
         groups : iterable of str, optional
-            Which groups to make; by default all for which there is something. Those of rows hold
-            draws * n numbers each: name the others to save memory.
+            The groups to create; by default all that are available. Groups with rows contain
+            draws * n numbers each: name only the others to save memory.
         n_prior : int
-            Draws from the prior.
+            Number of draws from the prior.
         random_state : int, RandomState or Generator
-            Of the draws from the prior and of y.
+            Seed of the draws from the prior and of y.
 
         Returns
         -------
         arviz.InferenceData or xarray.DataTree
-            The former with ArviZ 0.x, the latter with 1.x. Draws of the parameters are on the
+            The former with ArviZ 0.x, the latter with 1.x. Draws of the parameters refer to the
             scaled features (``constant_data`` has ``center`` and ``scale``) and, for regression,
-            on standardised y; X and y are in their own units, classes are numbered in the order
-            of the coordinate ``class``. ``log_likelihood`` holds the term of each row in the
-            log-likelihood, its weight included.
+            to standardised y; X and y are in their original units, and classes are numbered in
+            the order of the coordinate ``class``. ``log_likelihood`` is the term of each row in
+            the log-likelihood, including its weight.
 
         Raises
         ------
         ValueError
-            If X comes without y, y has unknown classes, or a group is not known or needs rows.
+            If X is given without y, y has unknown classes, or a group is unknown or needs rows.
         """
         check_is_fitted(self)
-        data, numbers = None, None
+        data, row_labels = None, None
         if X is not None or y is not None:
-            data, numbers = self._rows_of_fit(X, y, sample_weight)
+            data, row_labels = self._training_rows(X, y, sample_weight)
         elif sample_weight is not None:
             raise ValueError("sample_weight needs the rows; give X and y.")
         parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
@@ -74,7 +77,7 @@ class TreeDraws(FittedTree):
             feature_names=tuple(getattr(self, "feature_names_in_", ())),
             class_names=tuple(str(label) for label in getattr(self, "classes_", ())),
             units=self._units,
-            row_labels=numbers,
+            row_labels=row_labels,
             n_prior=n_prior,
             random_state=random_state,
             attributes={
@@ -86,29 +89,29 @@ class TreeDraws(FittedTree):
 
     def sample_posterior_predictive(
         self, X: ArrayLike, draws: int | None = None, *, random_state: RandomState = None
-    ) -> NDArray[Any]:
-        """Draws of y from the posterior predictive distribution, whatever ``prediction`` says.
+    ) -> AnyArray:
+        """Draws of y from the posterior predictive distribution, for any ``prediction``.
 
         Parameters
         ----------
         X : array or DataFrame, shape (n, d)
         draws : int, optional
-            By default one for each draw of the posterior, chain after chain. Fewer are spread
-            evenly over these; more go through them again.
+            Number of draws; by default one for each draw of the posterior, chain after chain.
+            Fewer are spread evenly over these; more repeat them in order.
         random_state : int, RandomState or Generator, optional
 
         Returns
         -------
         array, shape (draws, n)
-            Classes, or values in the units of y. The rows go through the tree some at a time:
-            this array is what takes memory.
+            Classes, or values in the units of y. Rows are processed in chunks, so that this
+            array determines the memory needed.
 
         Raises
         ------
         ValueError
             If ``draws`` is below 1.
         """
-        rows = self._check_rows(X)
+        rows = fitted_rows(self, X)
         posterior = self.posterior_
         total = posterior.n_chains * posterior.n_draws
         count = total if draws is None else draws
@@ -117,63 +120,47 @@ class TreeDraws(FittedTree):
         picked = np.arange(count) * total // count if count < total else np.arange(count) % total
         each = (posterior.sites(*divmod(int(pick), posterior.n_draws)) for pick in picked)
         values = by_row.sample_y(posterior.model, each, self._standardise(rows), random_state)
-        return self._decoded(values)
+        return self._decode(values)
 
     def training_data(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> Data:
-        """Rows as the model of ``posterior_`` has them, for the functions of the package itself.
+        """Rows as used by the model of ``posterior_``, for functions of ``bayestree.inference``.
 
-        As in ``bayestree.inference.nuts(clf.posterior_.model, clf.training_data(X, y),
-        init=clf.posterior_, mirror=True)``, with all the settings that estimators do not have.
+        For example ``bayestree.inference.nuts(clf.posterior_.model, clf.training_data(X, y),
+        init=clf.posterior_, mirror=True)``, with settings that estimators do not have.
 
         Parameters
         ----------
         X, y, sample_weight : arrays, shapes (n, d), (n,), (n,)
-            The rows of the fit, which the estimator does not keep. After a fit with
-            ``validation_fraction`` the posterior has seen a part of them only.
+            The rows of the fit, which the estimator does not keep. With
+            ``validation_fraction``, the posterior is based on only a part of them.
 
         Returns
         -------
         Data
-            X on the scaled features, y as numbers of the classes in the order of ``classes_`` or
-            standardised, weights with those of the classes; without rows of weight zero.
+            Scaled X, y as class numbers in the order of ``classes_`` or standardised, and weights
+            that include those of the classes; without rows of weight 0.
 
         Raises
         ------
         ValueError
-            For rows that ``fit`` would refuse, unknown classes, or no row that counts.
+            For rows that ``fit`` would refuse, or unknown classes.
         """
         check_is_fitted(self)
-        data, _ = self._rows_of_fit(X, y, sample_weight)
+        data, _ = self._training_rows(X, y, sample_weight)
         return data
 
-    def _rows_of_fit(
+    def _training_rows(
         self, X: ArrayLike | None, y: ArrayLike | None, sample_weight: ArrayLike | None
-    ) -> tuple[Data, NDArray[np.int64]]:
-        """Rows that count, on the scale of the draws, and their numbers."""
+    ) -> tuple[Data, IntArray]:
+        """Rows of positive weight, on the scale of the draws, and their numbers."""
         if X is None or y is None:
             raise ValueError("X and y belong together; give both, or neither.")
         rows, values = validated(self, X, y, reset=False, dtype=np.float64)
-        weights = self._row_weights(sample_weight, rows, values)
+        weights = self._row_weights(sample_weight, values)
         numbers = np.flatnonzero(weights > 0)
         if len(numbers) == 0:
-            raise ValueError("sample_weight is zero everywhere; some row must count.")
+            raise ValueError("class_weight is zero for all classes of y.")
         standard = self._standardise(rows[numbers])
-        return Data.of(standard, self._coded(values[numbers]), weights[numbers]), numbers
-
-    # What y is.
-
-    def _row_weights(
-        self, sample_weight: ArrayLike | None, rows: FloatArray | FileRows, values: NDArray[Any]
-    ) -> FloatArray:
-        """How often each row counts, shape (n,)."""
-        raise NotImplementedError
-
-    def _coded(self, values: NDArray[Any]) -> NDArray[Any]:
-        """y as the model has it: class numbers, or standardised values."""
-        raise NotImplementedError
-
-    def _decoded(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The inverse of :meth:`_coded`."""
-        raise NotImplementedError
+        return Data.of(standard, self._encode(values[numbers]), weights[numbers]), numbers

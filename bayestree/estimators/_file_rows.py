@@ -1,4 +1,4 @@
-"""Rows in a file, of which some at a time are read and never all of them held."""
+"""Rows in a file that are read in chunks."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,31 +6,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 
-from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree.estimators._numbers import validated
 from bayestree.inference import scratch
 
-PARTS = 8  # of what may be held, for it is copied a few times
+PARTS = 8  # chunks that fit into the allowed memory, since each is copied a few times
 
 
 class FileRows:
-    """Rows of a mapped array, in double precision and in some units.
-
-    Parameters
-    ----------
-    source : array of numbers, shape (N, d)
-        Such as ``numpy.memmap``.
-    numbers : array of int, shape (n,), optional
-        Which of its rows.
-    center, scale : arrays, shape (d,), optional
-        Rows are (source - center) / scale.
-    """
+    """Selected rows of a mapped array (N, d), as (source - center) / scale in double precision."""
 
     def __init__(
         self,
-        source: NDArray[Any],
+        source: AnyArray,
         numbers: IntArray | None = None,
         center: FloatArray | None = None,
         scale: FloatArray | None = None,
@@ -43,11 +32,11 @@ class FileRows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of rows and columns."""
+        """(n, d)."""
         return len(self), self.source.shape[1]
 
     def __getitem__(self, rows: slice | IntArray) -> FloatArray:
-        """Some of the rows, in memory."""
+        """Some of the rows as an array."""
         own = self.source[rows if self.numbers is None else self.numbers[rows]]
         found = np.array(own, dtype=np.float64)
         if self.center is not None and self.scale is not None:
@@ -56,7 +45,7 @@ class FileRows:
         return found
 
     def where(self, kept: BoolArray) -> "FileRows":
-        """The rows that are marked."""
+        """The marked rows."""
         if kept.all():
             return self
         numbers = np.flatnonzero(kept)
@@ -64,11 +53,11 @@ class FileRows:
         return FileRows(self.source, own, self.center, self.scale)
 
     def standardised(self, center: FloatArray, scale: FloatArray) -> "FileRows":
-        """The rows of the file in units."""
+        """The same rows in other units."""
         return FileRows(self.source, self.numbers, center, scale)
 
     def slices(self) -> Iterator[slice]:
-        """All rows, so many at a time as can be held."""
+        """Slices of all rows, each of which fits into memory."""
         size = max(1, scratch.HELD // PARTS // self.shape[1])
         for start in range(0, len(self), size):
             yield slice(start, min(start + size, len(self)))
@@ -76,7 +65,7 @@ class FileRows:
     def tensor(
         self, dtype: torch.dtype, device: str, columns: slice | BoolArray = slice(None)
     ) -> torch.Tensor:
-        """Columns of all rows as a tensor, in a file if it is not to be on another device."""
+        """Columns of all rows as a tensor, which is mapped from a file if it is on the CPU."""
         shape = (len(self), self[:0][:, columns].shape[1])
         if torch.device(device).type == "cpu":
             found = scratch.mapped_tensor(shape, dtype)
@@ -87,11 +76,8 @@ class FileRows:
         return found
 
 
-def large_file(X: Any) -> NDArray[Any] | None:
-    """The array of X, if it is mapped from a file and holds more than is to be in memory.
-
-    X may be a ``numpy.memmap``, or a DataFrame of one.
-    """
+def large_file(X: Any) -> AnyArray | None:
+    """The array of a ``numpy.memmap``, or of a DataFrame of one, if it is too large for memory."""
     if isinstance(X, np.memmap):
         return X if X.size > scratch.HELD else None
     if not isinstance(X, pd.DataFrame) or X.size <= scratch.HELD or len(set(X.dtypes)) > 1:
@@ -105,35 +91,22 @@ def large_file(X: Any) -> NDArray[Any] | None:
 
 
 def parts_of(X: pd.DataFrame) -> Iterator[slice]:
-    """All rows of a table: at once, or a part of a large file at a time."""
+    """Slices of all rows of a table: one, or several if it is mapped from a large file."""
     array = large_file(X)
     return iter([slice(0, len(X))]) if array is None else FileRows(array).slices()
 
 
 def fits_in_parts(estimator: Any) -> bool:
-    """Whether an estimator's fit never needs all rows of a file at a time."""
+    """Whether an estimator's fit never needs all rows in memory."""
     return bool(estimator._in_parts())
 
 
 def checked(
     estimator: Any, X: Any, *, in_parts: bool, y: Any = "no_validation", **checks: Any
 ) -> Any:
-    """X as an array of floats, or as it is in its file if it is large and may be read in parts.
+    """X, and y if it is given, as checked by :func:`validated`.
 
-    Parameters
-    ----------
-    estimator
-        In which the number and the names of the features are kept, or with which they must agree.
-    X : array or DataFrame
-    in_parts : bool
-    y : array, optional
-        A None is refused; the default is scikit-learn's word for no y.
-    checks
-        For ``validate_data`` of scikit-learn.
-
-    Returns
-    -------
-    array or FileRows, or a pair of such rows and y
+    X becomes an array of floats, or FileRows if it is a large file and ``in_parts`` is set.
     """
     array = large_file(X) if in_parts else None
     kind = np.float64 if array is None else "numeric"

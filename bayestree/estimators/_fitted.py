@@ -1,28 +1,26 @@
-"""State of a fitted tree, and rows in the units of its draws."""
+"""The state of a fitted tree, and rows in the units of its draws."""
 
 from collections.abc import Callable
 from typing import Any, cast, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import Seed
 from bayestree.diagnostics.reach import Reach
 from bayestree.estimators._file_rows import FileRows, checked
-from bayestree.estimators._numbers import validated
 from bayestree.inference import Posterior, Units
 
 
 class _Unmeasured:
-    """Raises an error that says why a fit has no measurements of polytopes."""
+    """Explains, when it is read, why a fit has no measurements of polytopes."""
 
     def __get__(self, tree: "FittedTree", owner: type) -> Reach:
-        kind = tree.tree_.split_name if hasattr(tree, "tree_") else "of this estimator"
         raise AttributeError(
             "this is measured on the polytopes of a soft tree with linear experts, and this fit "
-            f"has none: its splits are {kind!r}."
+            f"has none: its splits are of the kind {tree.tree_.split_name!r}."
         )
 
 
@@ -34,19 +32,11 @@ class FittedTree:
     n_features_in_: int
     random_state: Seed
     validation_fraction: float
-    _reach: Reach = cast(Reach, _Unmeasured())  # which a fit of linear experts replaces
+    _reach: Reach = cast(Reach, _Unmeasured())  # replaced by a fit of linear experts
     _units = Units(np.zeros(0), np.ones(0))
 
-    def _check_rows(self, X: ArrayLike) -> FloatArray:
-        check_is_fitted(self)
-        rows: NDArray[Any] = validated(self, X, reset=False, dtype=np.float64)
-        return rows
-
     def _by_parts(self, X: ArrayLike, function: Callable[[FloatArray], Any]) -> Any:
-        """One or several arrays computed by a function of the rows, in chunks of a large file.
-
-        The arrays have a row for each row of X.
-        """
+        """One array or several with a row for each row of X, in chunks if X is a large file."""
         check_is_fitted(self)
         rows = checked(self, X, in_parts=True, reset=False)
         if not isinstance(rows, FileRows):

@@ -1,19 +1,21 @@
-"""X as scikit-learn checks it, with the columns named that hold text, dates or gaps."""
+"""scikit-learn's checks of X, y and weights, with messages that name columns and rows."""
 
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from sklearn.utils.validation import validate_data
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree.tables import InputError, check_complete
 
-MOSTLY = 0.9  # of the values of a column: where so many are numbers, the others are faults
-#: How to make numbers of times, by what pandas infers them to be.
+MOSTLY = 0.9  # share of numbers above which the other values of a column are errors
+#: How to convert times to numbers, by the type that pandas infers.
 TIMES = {
     "datetime64": "pandas.DatetimeIndex({}).day_of_year",
     "datetime": "pandas.DatetimeIndex({}).day_of_year",
@@ -25,26 +27,22 @@ TIMES = {
 
 
 class _Column(NamedTuple):
-    """A column that may hold anything but numbers, its name in messages, and how to write it."""
+    """A column that is not numeric."""
 
     content: pd.Series
     name: str
-    written: str
-    place: str
+    code: str  # the column in Python
+    element: str  # template for one of its elements in Python
 
 
 def validated(estimator: Any, X: Any, *args: Any, **checks: Any) -> Any:
     """``validate_data`` of scikit-learn, with clearer errors.
 
-    Raises
-    ------
-    ValueError
-        For dates, which that takes for nanoseconds or refuses with an error of NumPy; for text,
-        missing and infinite values, also in y; and as that does.
+    Dates, which scikit-learn would convert to nanoseconds, are refused.
     """
     rows = X
     if isinstance(X, list):
-        with suppress(ValueError):  # of rows of different lengths, which validate_data refuses
+        with suppress(ValueError):  # rows of different lengths, which validate_data refuses
             rows = np.asarray(X, dtype=object)
     for column in _columns(rows):
         _refuse_times(column)
@@ -54,17 +52,45 @@ def validated(estimator: Any, X: Any, *args: Any, **checks: Any) -> Any:
         return validate_data(estimator, X, *args, **checks)
     except (TypeError, ValueError) as error:
         fits = checks.get("reset", True)
-        said = _about_text(list(_columns(rows)), fits=fits) or _about_gaps(rows, str(error))
-        if not said:
+        message = _text_message(list(_columns(rows)), fits=fits) or _gaps_message(rows, str(error))
+        if not message:
             raise
-        raise ValueError(said) from error
+        raise ValueError(message) from error
+
+
+def fitted_rows(estimator: Any, X: ArrayLike) -> FloatArray:
+    """Rows for a fitted estimator, as an array with the features of the fit."""
+    check_is_fitted(estimator)
+    rows: FloatArray = validated(estimator, X, reset=False, dtype=np.float64)
+    return rows
+
+
+def checked_weights(sample_weight: Any, n_rows: int) -> FloatArray:
+    """The weight of each row, shape (n_rows,); ones by default."""
+    if sample_weight is None or isinstance(sample_weight, Real):
+        sample_weight = np.full(n_rows, 1.0 if sample_weight is None else sample_weight)
+    weights: FloatArray = check_array(
+        sample_weight, ensure_2d=False, dtype=np.float64, order="C", input_name="sample_weight"
+    )
+    if weights.shape != (n_rows,):
+        raise ValueError(
+            f"sample_weight must have shape ({n_rows},), one weight for each row of X, got "
+            f"{weights.shape}."
+        )
+    if (weights < 0).any():
+        raise ValueError(
+            f"sample_weight must be 0 or more, got negative values such as {weights.min():g}."
+        )
+    if not weights.any():
+        raise ValueError("sample_weight is zero everywhere; some row must have a positive weight.")
+    return weights
 
 
 def _refuse_missing(y: Any) -> None:
-    """Refuse None, NaN and the like in y, which may be scikit-learn's word for no y."""
+    """Refuse None, NaN and the like in y."""
     if y is None:
-        return  # which scikit-learn refuses
-    # NumPy would make the text "nan" of a NaN in a list of labels
+        return  # scikit-learn refuses it
+    # NumPy would convert a NaN in a list of labels to the text "nan".
     values = y if hasattr(y, "dtype") else np.asarray(y, dtype=object)
     rows = np.unique(np.argwhere(np.atleast_1d(pd.isna(values)))[:, 0])
     if len(rows):
@@ -77,7 +103,7 @@ def _refuse_missing(y: Any) -> None:
 
 def _columns(X: Any) -> Iterator[_Column]:
     if isinstance(X, pd.DataFrame):
-        # by place, for two columns may have one name
+        # By position, because two columns may have the same name.
         for number, (name, dtype) in enumerate(zip(X.columns, X.dtypes, strict=True)):
             if not pd.api.types.is_numeric_dtype(dtype):
                 key = f"X[{name!r}]"
@@ -93,18 +119,18 @@ def _refuse_times(column: _Column) -> None:
     if kind in TIMES:
         raise ValueError(
             f"column {column.name} of X holds dates or times ({kind}); replace it by numbers, such "
-            f"as {TIMES[kind].format(column.written)}, or leave it out."
+            f"as {TIMES[kind].format(column.code)}, or leave it out."
         )
 
 
-def _about_text(columns: list[_Column], *, fits: bool) -> str:
-    """What to say of text among the columns, to a fit or a prediction; empty if there is none."""
+def _text_message(columns: list[_Column], *, fits: bool) -> str:
+    """The message about text among the columns, in a fit or a prediction; empty without text."""
     found = [(column, odd) for column in columns if (odd := _odd(column.content)).any()]
     if not found:
         return ""
     column, odd = found[0]
     row = int(odd.argmax())
-    where = column.place.format(row)
+    where = column.element.format(row)
     head = (
         f"could not convert string to float: column {column.name} of X holds "
         f"{str(column.content.iloc[row])!r} ({where})"
@@ -120,15 +146,15 @@ def _about_text(columns: list[_Column], *, fits: bool) -> str:
     )
 
 
-def _odd(values: pd.Series) -> NDArray[np.bool_]:
-    """Which values are text, and no number as text."""
+def _odd(values: pd.Series) -> BoolArray:
+    """Which values are text that is not a number."""
     text = np.array([isinstance(value, str) for value in values], dtype=bool)
     number = pd.to_numeric(values.astype(str), errors="coerce").notna().to_numpy(dtype=bool)
     return text & ~number
 
 
-def _about_gaps(X: Any, error: str) -> str:
-    """What to say of missing and infinite values; empty if they are not the matter."""
+def _gaps_message(X: Any, error: str) -> str:
+    """The message about missing and infinite values; empty if they did not cause the error."""
     known = isinstance(X, pd.DataFrame | np.ndarray)
     if not known or not re.match("Input X contains (NaN|infinity)", error):
         return ""

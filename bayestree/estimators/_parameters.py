@@ -1,4 +1,4 @@
-"""Parameters that several estimators share; each default that differs is stated by its class."""
+"""Parameters that several estimators share; classes override defaults."""
 
 from typing import Annotated, Literal
 
@@ -20,6 +20,7 @@ from bayestree._utils.parameters import (
 from bayestree._utils.progress import Verbose
 from bayestree.inference import GrowthLimits
 
+INTERCEPT_SCALE = 10.0  # of Laplace: wide on standardised features, and a proper posterior
 MaxFeatures = Literal["sqrt"] | Count | Annotated[float, Field(gt=0, le=1)] | None
 
 
@@ -58,9 +59,7 @@ class Limits(Depth):
 
     max_leaves: Annotated[
         Count | None,
-        Model(
-            "Maximum number of leaves: the splits of least gain are removed until no more are left."
-        ),
+        Model("Maximum number of leaves: the splits of least gain are removed until it is met."),
     ] = GrowthLimits.max_leaves
     min_rows: Annotated[
         NonNegative, Model("Minimum total weight of the rows in a node that is split.")
@@ -102,7 +101,7 @@ class Precision:
 
 @declare
 class Hardware(Precision):
-    """Where a fit runs, and in which precision."""
+    """The device and the precision of a fit."""
 
     device: Annotated[str, Inference("Device on which the fit runs, as torch names it.")] = "cpu"
 
@@ -130,15 +129,15 @@ class Subsets(ImageShape):
     patch_size: Annotated[
         Shape | None,
         Model(
-            "Each split uses a patch of the image of this height and width, at a random place, in "
-            "place of max_features."
+            "Each split uses a patch of the image of this height and width, at a random position, "
+            "instead of max_features."
         ),
     ] = None
 
 
 @declare
 class Prediction:
-    """What predicts."""
+    """How a fitted tree predicts."""
 
     prediction: Annotated[
         Literal["auto", "tree", "posterior"],
@@ -159,8 +158,8 @@ class HyperplanePriors(ImageShape):
             "Prior on the hyperplanes. 'inverse-gamma' is the paper's (eq. 6), which learns the "
             "scale of each facet; 'laplace' the l1 penalty of sparse oblique trees as a prior, "
             "with wide normal intercepts; 'spatial' prefers smooth images. 'spatial' and 'flat' "
-            "are improper: the posterior is that about the tree that was found, and a warning "
-            "names the nodes whose coefficients the rows do not determine (see docs/model.md)."
+            "are improper: the posterior is local to the fitted tree, and a warning names the "
+            "nodes whose coefficients the rows do not determine (see docs/model.md)."
         ),
     ] = "inverse-gamma"
     scale_shape: Annotated[

@@ -1,20 +1,20 @@
 """Base class of the regressors: the scale of y, and means."""
 
-from typing import Any, Literal, Self, overload
+from typing import Literal, Self, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import _check_sample_weight
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import check_parameters
-from bayestree.estimators._base import BaseTree
-from bayestree.estimators._file_rows import FileRows, checked
+from bayestree.estimators._base import BaseTree, TrainingRows
+from bayestree.estimators._file_rows import checked
+from bayestree.estimators._numbers import checked_weights
 from bayestree.estimators._units import TOO_LARGE
 from bayestree.models import Gaussian
 
-LEAF_SHAPE = 50.0  # half the weight, in rows, of the prior on the scale of the leaves
+LEAF_SHAPE = 50.0  # half the equivalent number of rows of the prior on the scales of leaves
 
 
 class TreeRegressor(RegressorMixin, BaseTree):
@@ -29,7 +29,7 @@ class TreeRegressor(RegressorMixin, BaseTree):
         y : array, shape (n,)
             Real values.
         sample_weight : array, shape (n,), optional
-            Number of times that each row counts.
+            Weight of each row, as a number of equal rows.
 
         Raises
         ------
@@ -40,9 +40,7 @@ class TreeRegressor(RegressorMixin, BaseTree):
         _check_numbers(y)
         rows, target = checked(self, X, in_parts=self._in_parts(), y=y, y_numeric=True)
         target = target.astype(np.float64)
-        weights = self._row_weights(sample_weight, rows, target)
-        if not weights.sum() > 0:
-            raise ValueError("sample_weight is zero everywhere; some row must count.")
+        weights = self._row_weights(sample_weight, target)
         center = float(np.average(target, weights=weights))
         with np.errstate(over="ignore"):
             spread = float(np.sqrt(np.average((target - center) ** 2, weights=weights)))
@@ -51,7 +49,8 @@ class TreeRegressor(RegressorMixin, BaseTree):
         scale = spread if spread > 0 else 1.0
         self._units = self._units._replace(y_center=center, y_scale=scale)
         self._choose_columns(rows, weights)
-        self._fit(rows, self._coded(target), weights, Gaussian(shape=LEAF_SHAPE))
+        training = TrainingRows(rows, self._encode(target), weights)
+        self._fit(training, Gaussian(shape=LEAF_SHAPE))
         self.tree_ = self.tree_.rescaled(scale, center)
         return self
 
@@ -83,24 +82,19 @@ class TreeRegressor(RegressorMixin, BaseTree):
         mean, sd = self.posterior_.predictive(self._standardise(rows))
         return self._units.decode(mean), sd * self._units.y_scale
 
-    def _row_weights(
-        self, sample_weight: ArrayLike | None, rows: FloatArray | FileRows, values: NDArray[Any]
-    ) -> FloatArray:
-        weights: FloatArray = _check_sample_weight(
-            sample_weight, rows, dtype=np.float64, ensure_non_negative=True
-        )
-        return weights
+    def _row_weights(self, sample_weight: ArrayLike | None, y: AnyArray) -> FloatArray:
+        return checked_weights(sample_weight, len(y))
 
-    def _coded(self, values: NDArray[Any]) -> FloatArray:
+    def _encode(self, values: AnyArray) -> FloatArray:
         return self._units.encode(np.asarray(values, dtype=np.float64))
 
-    def _decoded(self, values: NDArray[Any]) -> FloatArray:
+    def _decode(self, values: AnyArray) -> FloatArray:
         return self._units.decode(values)
 
 
 def _check_numbers(y: ArrayLike) -> None:
     """Refuse labels, which a regressor cannot predict."""
-    first = np.asarray(y, dtype=object).ravel()[:1000]  # labels are text from the start
+    first = np.asarray(y, dtype=object).ravel()[:1000]
     text = [value for value in first if isinstance(value, str)]
     if text:
         raise ValueError(f"y must hold numbers, got text such as {text[0]!r}; use a classifier.")

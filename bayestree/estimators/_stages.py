@@ -1,7 +1,7 @@
-"""The fit in stages: growth, and the inference methods that continue from its tree."""
+"""Soft trees: fitted in stages, with a posterior, its diagnostics, and a deterministic form."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -11,14 +11,17 @@ from sklearn.utils import check_random_state
 from bayestree import inference
 from bayestree._utils.parameters import ParameterError, Seed, parameters_of
 from bayestree._utils.seed import draw_seed
-from bayestree.estimators._bayesian import BayesianTree
+from bayestree.estimators._base import BaseTree, TrainingRows
+from bayestree.estimators._checks import TreeChecks
+from bayestree.estimators._diagnostics import TreeDiagnostics, measure_nodes
 from bayestree.inference import Data, Posterior, Stage
-from bayestree.inference.unsplit import warn_single_leaf
-from bayestree.models import SoftTree
+from bayestree.inference.harden import Hardened
+from bayestree.models import SoftTree, named
+from bayestree.tree import Tree
 
 
-class StagedTree(BayesianTree):
-    """A tree whose fit is a pipeline of inference methods.
+class StagedTree(TreeDiagnostics, TreeChecks, BaseTree):
+    """A soft tree, fitted by growth and the inference methods that continue from its tree.
 
     Attributes
     ----------
@@ -34,6 +37,9 @@ class StagedTree(BayesianTree):
 
     inference: Any
     n_draws: int | None
+    extend: bool = False
+    prediction: Literal["auto", "tree", "posterior"] = "auto"
+    refine: str | None = None
     random_state: Seed
 
     def _stages(self) -> list[Stage]:
@@ -42,16 +48,16 @@ class StagedTree(BayesianTree):
         A settings object takes the place of the stage of its class, or of the last stage of
         ``inference="svi"``.
         """
-        own = None if isinstance(self.inference, str) else self.inference
-        if own is None:
+        given = None if isinstance(self.inference, str) else self.inference
+        if given is None:
             kinds = self.pipelines[self.inference]
         else:
-            ending = (kinds for kinds in self.pipelines.values() if kinds[-1] is type(own))
-            kinds = next(ending, self.pipelines["svi"])
+            matching = (kinds for kinds in self.pipelines.values() if kinds[-1] is type(given))
+            kinds = next(matching, self.pipelines["svi"])
         stages = [kind.from_keywords(self._keywords(kind)) for kind in kinds[:-1]]
-        if own is not None:
-            self._check_ignored(kinds, own)
-            return [*stages, own]
+        if given is not None:
+            self._check_ignored(kinds, given)
+            return [*stages, given]
         keywords = self._keywords(kinds[-1])
         if "n_draws" in parameters_of(kinds[-1]):
             keywords["n_draws"] = self.n_draws
@@ -59,17 +65,17 @@ class StagedTree(BayesianTree):
 
     def _keywords(self, kind: type[Stage]) -> dict[str, Any]:
         """The settings of a stage that the parameters of the estimator set."""
-        return {name: getattr(self, ours) for name, ours in self.passed_on[kind].items()}
+        return {name: getattr(self, source) for name, source in self.passed_on[kind].items()}
 
-    def _check_ignored(self, kinds: tuple[type[Stage], ...], own: Stage) -> None:
+    def _check_ignored(self, kinds: tuple[type[Stage], ...], given: Stage) -> None:
         """Refuse parameters that were set and that only the replaced stage would use."""
-        used = {ours for kind in kinds[:-1] for ours in self.passed_on[kind].values()}
+        used = {source for kind in kinds[:-1] for source in self.passed_on[kind].values()}
         known = parameters_of(type(self))
         for name in {"n_draws", *self.passed_on[kinds[-1]].values()} - used:
             value = getattr(self, name)
             if value != known[name].default:
                 raise ParameterError(
-                    f"{name}={value!r} would be ignored: inference={own!r} has its own settings; "
+                    f"{name}={value!r} would be ignored: inference={given!r} has its own settings; "
                     f"set {name} there."
                 )
 
@@ -85,7 +91,7 @@ class StagedTree(BayesianTree):
             stage.check(model)
 
     def _grow(self, growth: Stage, model: SoftTree, data: Data, **common: Any) -> Posterior:
-        """The grown tree, from which the other stages start."""
+        """The grown tree, from which the next stage starts."""
         return growth.fit(model, data, limits=self._limits(), **common)
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
@@ -109,12 +115,12 @@ class StagedTree(BayesianTree):
         for stage in stages:
             found = stage.run(found, training, **common)
             if found.model.topology.n_nodes == 0:
-                warn_single_leaf(training.y, self._limits(), stage.why_single_leaf)
+                self._warn_if_single_leaf(found.model.topology, training, stage.why_single_leaf)
                 break
         return found
 
     def _hold_out(self, data: Data, seeds: np.random.RandomState) -> tuple[Data, Data | None]:
-        """Training and validation rows; a stratified draw for classes."""
+        """Training and validation rows; the split is stratified by class."""
         if self.validation_fraction == 0:
             return data, None
         classes = None if data.y.is_floating_point() else data.y.numpy(force=True)
@@ -126,3 +132,40 @@ class StagedTree(BayesianTree):
         )
         kept, held = (torch.as_tensor(np.sort(part), device=data.X.device) for part in parts)
         return data.subset(kept), data.subset(held)
+
+    def _harden(self, rows: TrainingRows, data: Data) -> None:
+        hard = inference.harden(self.posterior_, data, limits=self._limits(), extend=self.extend)
+        if self.refine == "tao" and hard.posterior.model.topology.n_nodes:
+            hard = self._refined(hard, data)
+        found = self._splits(hard.posterior, rows.class_names)
+        if not isinstance(found, Tree):
+            raise TypeError(
+                "the diagnostics of a posterior need linear experts, got the split "
+                f"{self.posterior_.model.split!r}."
+            )
+        tree = found.drop_experts(rows.X)
+        bypass = tree.one_way(rows.X)
+        _, kept, _ = tree.topology.collapse(bypass)
+        self.tree_ = tree.collapse(bypass).fill(
+            rows.X, rows.y, rows.weights, len(rows.class_names), self.smoothing
+        )
+        standardised = self._standardise(rows.X)
+        nodes, levels = hard.sources[kept], hard.levels[kept]
+        self._reach = measure_nodes(
+            self.posterior_, self.tree_, rows.X, standardised, nodes, levels
+        )
+
+    def _refined(self, hard: Hardened, data: Data) -> Hardened:
+        """The deterministic form with its splits and leaves optimised for its own loss."""
+        model = hard.posterior.model
+        loss = named.alternating(model.leaf, split=model.split).with_(topology=model.topology)
+        found = inference.tao(loss, data, init=hard.posterior)
+        reason = "refine='tao' found that no split lowers the loss; fit without refine"
+        self._warn_if_single_leaf(found.model.topology, data, reason)
+        kept = found.stats["source"]
+        return Hardened(found, hard.sources[kept], hard.levels[kept])
+
+    def _averages(self) -> bool:
+        if self.prediction == "auto":
+            return self.posterior_.n_chains * self.posterior_.n_draws > 1
+        return self.prediction == "posterior"

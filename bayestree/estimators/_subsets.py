@@ -1,4 +1,4 @@
-"""From the parameters of an estimator to the random subsets of features of its splits."""
+"""Images as features, and the random subsets of features that splits may use."""
 
 import math
 from collections.abc import Sequence
@@ -15,51 +15,32 @@ def subset_rule(
     image_shape: Sequence[int] | None,
     patch_size: Sequence[int] | None,
 ) -> RandomFeatures | RandomPatch | None:
-    """The rule for the features that a split may use; None for all of them.
+    """The rule for the features that a split may use; None for all of them."""
+    if patch_size is not None:
+        if max_features is not None:
+            raise ValueError(
+                f"patch_size={patch_size} and max_features={max_features!r} both select the "
+                "features that a split may use; give one of them."
+            )
+        image = check_image(image_shape, n_features, f"patch_size={patch_size}")
+        return RandomPatch(image, _pair("patch_size", patch_size))
+    if max_features is None:
+        return None
+    if max_features == "sqrt":
+        return RandomFeatures(max(1, math.isqrt(n_features)))
+    if isinstance(max_features, float):
+        return RandomFeatures(max(1, int(max_features * n_features)))
+    return RandomFeatures(int(max_features))
 
-    Parameters
-    ----------
-    n_features : int
-    max_features : {"sqrt"}, int, float or None
-        The square root of the features, a number of them, or a share of them.
-    image_shape, patch_size : (int, int) or None
-        Height and width of the image, and of the patches of it.
 
-    Raises
-    ------
-    ValueError
-        For a patch without an image, beside ``max_features``, or that does not fit; for an image
-        of another number of pixels.
-    """
-    if patch_size is None:
-        if max_features is None:
-            return None
-        if max_features == "sqrt":
-            return RandomFeatures(max(1, math.isqrt(n_features)))
-        if isinstance(max_features, float):
-            return RandomFeatures(max(1, int(max_features * n_features)))
-        return RandomFeatures(int(max_features))
-    if max_features is not None:
-        raise ValueError(
-            f"patch_size={patch_size} and max_features={max_features!r} both say which features a "
-            "split may use; give one of them."
-        )
+def check_image(
+    image_shape: Sequence[int] | None, n_features: int, setting: str
+) -> tuple[int, int]:
+    """Height and width of the image of ``n_features`` pixels that a setting needs."""
     if image_shape is None:
         raise ValueError(
-            f"patch_size={patch_size} needs image_shape, the height and width of the image that "
-            "the features are."
+            f"{setting} needs image_shape, the height and width of the image that the features are."
         )
-    return RandomPatch(_pair("image_shape", image_shape), _pair("patch_size", patch_size))
-
-
-def check_image(image_shape: Sequence[int], n_features: int) -> tuple[int, int]:
-    """Height and width of an image of so many pixels.
-
-    Raises
-    ------
-    ValueError
-        For other things than two whole numbers of 1 or more, or another number of pixels.
-    """
     height, width = _pair("image_shape", image_shape)
     if height * width != n_features:
         raise ValueError(
@@ -71,5 +52,5 @@ def check_image(image_shape: Sequence[int], n_features: int) -> tuple[int, int]:
 
 def _pair(name: str, value: Sequence[Any]) -> tuple[int, int]:
     if len(value) != 2 or not all(isinstance(v, Integral) and int(v) >= 1 for v in value):
-        raise ValueError(f"{name} must be two whole numbers of 1 or more, got {value!r}.")
+        raise ValueError(f"{name} must be two integers of 1 or more, got {value!r}.")
     return int(value[0]), int(value[1])

@@ -7,8 +7,8 @@ import numpy as np
 from bayestree._utils.arrays import FloatArray
 from bayestree.estimators._file_rows import FileRows
 
-RANGE = 6.0  # standard deviations that a column spans at most
-TOO_LARGE = "holds values too large to be squared (beyond some 1e150); rescale them."
+RANGE = 6.0  # range of a column in units of "standard", at most
+TOO_LARGE = "holds values too large to be squared (beyond about 1e150); rescale them."
 
 #: Units of the features: the standard deviation, but at least a sixth of the range; one unit for
 #: all; the range, scaled to [-1, 1]; exactly the standard deviation; the units of the data.
@@ -18,28 +18,11 @@ UnitRule = Literal["standard", "common", "range", "variance", "none"]
 def units(
     X: FloatArray | FileRows, weights: FloatArray, rule: UnitRule
 ) -> tuple[FloatArray, FloatArray]:
-    """Center of each column, and the unit in which it is measured.
+    """Center and unit of each column, shape (d,); the unit of a constant column is 1.
 
-    Parameters
-    ----------
-    X : array or FileRows, shape (n, d)
-    weights : array, shape (n,)
-    rule : {"standard", "common", "range", "variance", "none"}
-        ``"standard"``: the weighted mean, and the standard deviation, but no less than a sixth of
-        the range (about which it is for normal columns), so that a feature that is seldom on does
-        not outweigh all others where it is. ``"common"``: the root mean square deviation for all
-        columns. ``"range"``: middle and half of the range. ``"variance"``: mean and standard
-        deviation. ``"none"``: 0 and 1.
-
-    Returns
-    -------
-    center, scale : arrays, shape (d,)
-        The scale of a constant column is 1.
-
-    Raises
-    ------
-    ValueError
-        For values whose squares are not finite.
+    ``"standard"`` is the weighted standard deviation, but at least a sixth of the range (about its
+    size for a normal column), so that a feature that is rarely non-zero does not outweigh all
+    others where it is. ``"common"`` is the root mean square deviation over all columns.
     """
     with np.errstate(over="ignore"):
         center, deviation, low, span = _measured(X, weights)
@@ -63,18 +46,11 @@ def units(
 def _measured(
     X: FloatArray | FileRows, weights: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Mean, root mean square deviation, least value and range of each column."""
-    if isinstance(X, FileRows):
-        return _measured_in_parts(X, weights)
-    center = np.average(X, axis=0, weights=weights)
-    deviation = np.sqrt(np.average((X - center) ** 2, axis=0, weights=weights))
-    return center, deviation, X.min(axis=0), np.ptp(X, axis=0)
-
-
-def _measured_in_parts(
-    X: FileRows, weights: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """The same by two passes over a file."""
+    """Mean, root mean square deviation, minimum and range of each column."""
+    if not isinstance(X, FileRows):
+        center = np.average(X, axis=0, weights=weights)
+        deviation = np.sqrt(np.average((X - center) ** 2, axis=0, weights=weights))
+        return center, deviation, X.min(axis=0), np.ptp(X, axis=0)
     total = weights.sum()
     sums, square = np.zeros(X.shape[1]), np.zeros(X.shape[1])
     low, high = np.full(X.shape[1], np.inf), np.full(X.shape[1], -np.inf)

@@ -3,7 +3,6 @@
 from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import InstanceOf
 from sklearn.utils import check_random_state
 
@@ -18,23 +17,22 @@ from bayestree._utils.parameters import (
     parameters_of,
 )
 from bayestree._utils.seed import draw_seed
-from bayestree.estimators._base import BaseTree
+from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._parameters import Depth, Precision, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import Data, Posterior
 from bayestree.inference.tao.alternating import Sweeps
-from bayestree.inference.unsplit import warn_single_leaf, why_not_grown
+from bayestree.inference.unsplit import why_not_grown
 from bayestree.models import FeatureCount, Flat, Laplace, Oblique, SoftTree, named
 from bayestree.models.leaf_rules import LinearLeaves
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
 from bayestree.tree import Tree
 
-MOST_FEATURES = {"oblique": None, "bivariate": 2, "axis": 1}
-LARGEST_RANDOM = 16  # depth of a complete tree: 65,536 leaves
+MAX_FEATURES = {"oblique": None, "bivariate": 2, "axis": 1}
+MAX_RANDOM_DEPTH = 16  # of a complete tree: 65,536 leaves
 
 
 @runtime_checkable
@@ -46,7 +44,7 @@ class HasTree(Protocol):
 
 @runtime_checkable
 class Estimator(Protocol):
-    """An estimator as scikit-learn has it."""
+    """An estimator with scikit-learn's interface."""
 
     def fit(self, X: Any, y: Any) -> Any: ...
     def predict(self, X: Any) -> Any: ...
@@ -106,7 +104,7 @@ class BaseAlternatingTree(RandomRun, Precision, Sweeps, Depth, BaseTree):
         return FeatureCount(self.l1, self.pair_cost)
 
     def _model(self, leaf: Leaf) -> SoftTree:
-        split = Oblique(MOST_FEATURES[self.split])
+        split = Oblique(MAX_FEATURES[self.split])
         return named.alternating(leaf, split=split, prior=self._prior())
 
     def _unit_rule(self) -> UnitRule:
@@ -122,25 +120,24 @@ class BaseAlternatingTree(RandomRun, Precision, Sweeps, Depth, BaseTree):
             progress=bool(self.verbose),
             **{name: getattr(self, name) for name in parameters_of(Sweeps)},
         )
-        if found.model.topology.n_nodes == 0:
-            reason = "no split lowers the loss of the training rows"
-            if start.n_nodes == 0 and isinstance(self.init, str):
-                reason = why_not_grown(data, self._limits())
-            elif start.n_nodes == 0:
-                reason = "init has a single leaf; start from a tree with splits"
-            elif self.l1 > 0:
-                reason += f" by more than its penalty l1={self.l1:g}; lower l1"
-            warn_single_leaf(data.y, self._limits(), reason)
+        reason = "no split lowers the loss of the training rows"
+        if start.n_nodes == 0 and isinstance(self.init, str):
+            reason = why_not_grown(data, self._limits())
+        elif start.n_nodes == 0:
+            reason = "init has a single leaf; start from a tree with splits"
+        elif self.l1 > 0:
+            reason += f" by more than its penalty l1={self.l1:g}; lower l1"
+        self._warn_if_single_leaf(found.model.topology, data, reason)
         return found
 
     def _leaf_ridge(self) -> float | None:
-        """Penalty of linear leaves, or none for constant ones."""
+        """Penalty of linear leaves; None for constant leaves."""
         return None
 
     def _start(self, data: Data) -> Tree:
-        """The tree to begin with, on the scaled features of ``data``."""
+        """The initial tree, on the scaled features of ``data``."""
         if not isinstance(self.init, str):
-            return self._given()
+            return self._given_tree()
         X, seeds = data.X.numpy(force=True), check_random_state(draw_seed(self.random_state))
         y, weights = data.y.numpy(force=True), data.weights.numpy(force=True)
         if self.init == "random":
@@ -148,7 +145,7 @@ class BaseAlternatingTree(RandomRun, Precision, Sweeps, Depth, BaseTree):
                 X,
                 self.max_depth,
                 weights,
-                max_features=MOST_FEATURES[self.split],
+                max_features=MAX_FEATURES[self.split],
                 random_state=seeds,
             )
         return baselines.cart(
@@ -160,29 +157,29 @@ class BaseAlternatingTree(RandomRun, Precision, Sweeps, Depth, BaseTree):
             random_state=seeds,
         )
 
-    def _given(self) -> Tree:
-        """The tree of ``init``, brought from the units of the data to the scaled features."""
+    def _given_tree(self) -> Tree:
+        """The tree of ``init``, converted to the scaled features."""
         given = self.init.tree_ if isinstance(self.init, HasTree) else self.init
         if not isinstance(given, Tree):
             raise TypeError(
                 "init must be 'cart', 'random', a Tree, or a fitted estimator of this package with "
-                f"linear splits; got {type(self.init).__name__}. Fit it first; of a tree of "
-                "scikit-learn bayestree.baselines.from_sklearn makes a Tree."
+                f"linear splits; got {type(self.init).__name__}. Fit it first; convert a tree of "
+                "scikit-learn by bayestree.baselines.from_sklearn."
             )
         if given.n_features != self.n_features_in_:
             raise ValueError(
-                f"init is a tree on {given.n_features} features, and X has {self.n_features_in_}."
+                f"init is a tree on {given.n_features} features, but X has {self.n_features_in_}."
             )
-        # it sees constant columns at their means, and duplicates in the units of their originals
+        # Constant columns are at their means, and duplicates in the units of their originals.
         scale = np.where(self._source < 0, 1.0, self._units.scale[self._source])
         return given.on_scaled(self._units.center, scale).with_columns(self._source)
 
     def _check_combination(self, model: SoftTree) -> None:
         super()._check_combination(model)
-        if self.init == "random" and self.max_depth > LARGEST_RANDOM:
+        if self.init == "random" and self.max_depth > MAX_RANDOM_DEPTH:
             raise ValueError(
-                f"init='random' makes a complete tree: max_depth must be {LARGEST_RANDOM} or less, "
-                f"got {self.max_depth}."
+                "init='random' creates a complete tree: "
+                f"max_depth must be {MAX_RANDOM_DEPTH} or less, got {self.max_depth}."
             )
 
 
@@ -191,10 +188,10 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
     """Decision tree whose nodes are optimised in turn for the 0/1 loss of the whole tree (TAO).
 
     Carreira-Perpinan and Tavallali, "Alternating optimization of decision trees, with application
-    to learning sparse oblique trees" (2018). From a given tree each node in turn is trained, from
-    the deepest to the root, as a classifier of its rows into those that the left child serves
-    better and those that the right one does. With ``l1`` the splits look at few features and the
-    tree becomes smaller. Much more accurate than the tree it starts from, and fast.
+    to learning sparse oblique trees" (2018). Starting from an initial tree, each node in turn,
+    from the deepest to the root, is trained to classify its rows into those that the left child
+    predicts better and those that the right child does. With ``l1`` the splits use few features
+    and the tree becomes smaller. Much more accurate than the initial tree, and fast.
 
     {parameters}
 
@@ -205,7 +202,7 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
         The tree, in the units of the data.
     posterior_ : Posterior
         Its splits as one draw, on the scaled features; ``posterior_.stats["loss"]`` is the weight
-        of the wrong training rows by sweep.
+        of the misclassified training rows by sweep.
     n_features_in_, feature_names_in_
 
     See Also
@@ -265,17 +262,11 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
     def _leaf_ridge(self) -> float | None:
         return self.leaf_ridge if self.leaf == "linear" else None
 
-    def _read_off(
-        self,
-        X: NDArray[np.float64] | FileRows,
-        y: NDArray[Any],
-        weights: NDArray[np.float64],
-        data: Data,
-        class_names: tuple[str, ...],
-    ) -> None:
-        super()._read_off(X, y, weights, data, class_names)
+    def _harden(self, rows: TrainingRows, data: Data) -> None:
+        super()._harden(rows, data)
         tree = self.tree_
         if self.leaf == "linear" and isinstance(tree, Tree):
-            rule = LinearLeaves(self._standardise(X[:]), y, weights, self.leaf_ridge)
-            found = rule.fit(rule.start(tree.n_leaves), tree.apply(X))
+            X = self._standardise(rows.X[:])
+            rule = LinearLeaves(X, rows.y, rows.weights, self.leaf_ridge)
+            found = rule.fit(rule.start(tree.n_leaves), tree.apply(rows.X))
             self.tree_ = tree.with_linear_leaves(found[:, -1], found[:, :-1] / self._units.scale)

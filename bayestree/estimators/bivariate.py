@@ -29,12 +29,12 @@ CRITERIA: dict[str, Criterion] = {"entropy": Entropy(), "gini": Gini()}
 
 @declare
 class BivariateTreeClassifier(ShownRun, Limits, TreeClassifier):
-    """Decision tree that looks at one or two features in each node, grown as CART grows.
+    """Decision tree with one or two features in each node, grown like CART.
 
     Kairgeldin and Carreira-Perpinan, "Bivariate decision trees: smaller, interpretable, more
     accurate" (2024), the fast algorithm: in each node the best of all cuts of a feature, and of
-    all pairs of features at ``n_orientations`` slopes. The same rows give the same tree; nothing
-    is drawn at random. For the same splits optimised together see
+    all pairs of features at ``n_orientations`` slopes. The algorithm is deterministic. For joint
+    optimisation of such splits see
     :class:`~bayestree.AlternatingTreeClassifier` with ``split="bivariate"``.
 
     {parameters}
@@ -98,15 +98,16 @@ class BivariateTreeClassifier(ShownRun, Limits, TreeClassifier):
     budget: Annotated[
         NonNegativeOrInf,
         Inference(
-            "Numbers up to which a node's pairs are all searched at all slopes. If there are more, "
-            "they are screened at a few slopes on 1,000 rows, and the best 20 searched on all."
+            "Maximum size (pairs x slopes x distinct rows x classes) of an exact search of all "
+            "pairs of a node. In larger ones, pairs are screened at a few slopes on 1,000 rows, "
+            "and the best 20 are searched on all rows."
         ),
     ] = 1e6
     max_pairs: Annotated[
         Count,
         Inference(
-            "Maximum number of pairs of features; of more, those of the features that split best "
-            "alone are searched."
+            "Maximum number of pairs of features searched, in order of how well the features "
+            "split alone."
         ),
     ] = 20_000
 

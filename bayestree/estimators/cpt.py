@@ -19,22 +19,33 @@ from bayestree._utils.parameters import (
 )
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._parameters import (
+    INTERCEPT_SCALE,
     Hardware,
     HyperplanePriors,
     Limits,
     Prediction,
     RandomRun,
 )
-from bayestree.estimators._priors import hyperplane_prior
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._stages import StagedTree
+from bayestree.estimators._subsets import check_image
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import Growth, Map, Nuts, Stage, Svi
 from bayestree.inference.nuts import Chains
 from bayestree.inference.settings import Minibatches
 from bayestree.inference.svi import Variational
-from bayestree.models import GammaProcess, InverseGammaScale, Priors, SoftTree, named
+from bayestree.models import (
+    Flat,
+    GammaProcess,
+    InverseGammaScale,
+    Laplace,
+    Priors,
+    SoftTree,
+    Spatial,
+    named,
+)
 from bayestree.models.leaves import Leaf
+from bayestree.models.priors import HyperplanePrior
 
 
 def _same(*settings: type) -> dict[str, str]:
@@ -59,25 +70,25 @@ class BasePolytopeTree(
         Literal["svi", "nuts", "map", "grow"] | InstanceOf[Stage],
         Inference(
             "'grow' stops at the greedy tree; 'map' refines all nodes jointly; 'svi' gives a "
-            "variational posterior; 'nuts' samples the exact posterior given the topology that "
-            "was found, starting there: for small trees and up to some thousand rows, in minutes. "
+            "variational posterior; 'nuts' samples the exact posterior given the topology, "
+            "starting from the SVI fit: for small trees and up to a few thousand rows, in minutes. "
             "Or a method with its own settings, such as bayestree.inference.Svi(epochs=20)."
         ),
     ] = "svi"
     extend: Annotated[
         bool,
         Inference(
-            "Let the deterministic tree split leaves further by the polytopes above them at other "
-            "levels of their score: in steps, where the soft splits change gradually. It may then "
-            "be deeper than max_depth; max_leaves still applies."
+            "Let the deterministic tree split leaves further by the polytopes above them, at other "
+            "levels of their scores, to approximate gradual soft splits by steps. It may then be "
+            "deeper than max_depth; max_leaves still applies."
         ),
     ] = False
     refine: Annotated[
         Literal["tao"] | None,
         Inference(
-            "'tao' improves the deterministic tree by alternating optimisation: its splits and "
-            "leaves are trained in turn for its own 0/1 (squared) loss, from their fitted values. "
-            "The posterior and its diagnostics do not change."
+            "'tao' improves the deterministic tree by alternating optimisation: starting from "
+            "their fitted values, its splits and leaves are trained in turn for the 0/1 (squared) "
+            "loss. The posterior and its diagnostics do not change."
         ),
     ] = None
     concentration: Annotated[Positive, Model("gamma_0 of the gamma process.")] = 1.0
@@ -102,8 +113,7 @@ class BasePolytopeTree(
             "Final factor of the log-odds of every split; 1 is the paper's model, larger values "
             "bring the soft tree close to its deterministic form. By default 20 for MAP and 6 for "
             "SVI and NUTS, but 1 with search_facets. Posteriors of different steepness belong to "
-            "different models: to compare a fit with the search to one without it, give the "
-            "latter steepness=1."
+            "different models: to compare fits with and without the search, set steepness=1."
         ),
     ] = None
     n_draws: Annotated[
@@ -112,7 +122,7 @@ class BasePolytopeTree(
     ] = None
     validation_fraction: Annotated[
         Share,
-        Inference("Share of the rows held out, to choose the depth and ('map') when to stop."),
+        Inference("Share of the rows held out, to choose the depth and (in MAP) when to stop."),
     ] = 0.0
 
     pipelines: ClassVar[Mapping[str, tuple[type[Stage], ...]]] = {
@@ -147,16 +157,18 @@ class BasePolytopeTree(
             )
 
     def _model(self, leaf: Leaf) -> SoftTree:
-        hyperplane = hyperplane_prior(
-            self.prior,
-            InverseGammaScale(self.scale_shape, self.shrinkage_shape, self.shrinkage_rate),
-            l1=self.l1,
-            spatial=self.spatial,
-            image_shape=self.image_shape,
-            n_features=self.n_features_in_,
-        )
-        priors = Priors(GammaProcess(self.concentration, self.rate), hyperplane)
+        priors = Priors(GammaProcess(self.concentration, self.rate), self._hyperplane_prior())
         return named.convex_polytope(leaf, n_experts=self.n_experts, priors=priors)
+
+    def _hyperplane_prior(self) -> HyperplanePrior:
+        if self.prior == "laplace":
+            return Laplace(self.l1, INTERCEPT_SCALE)
+        if self.prior == "spatial":
+            image = check_image(self.image_shape, self.n_features_in_, "prior='spatial'")
+            return Spatial(self.spatial, image)
+        if self.prior == "flat":
+            return Flat()
+        return InverseGammaScale(self.scale_shape, self.shrinkage_shape, self.shrinkage_rate)
 
     def _in_parts(self) -> bool:
         return super()._in_parts() and not (self.extend or self.refine == "tao")
@@ -168,9 +180,9 @@ class BasePolytopeTree(
         return self.scaling
 
     def _work(self, n_rows: int, n_features: int) -> int:
-        deepest = min(self.max_depth, 60)  # a power beyond has millions of digits
-        most = min(2**deepest, self.max_leaves or n_rows, n_rows // self.min_leaf + 1)
-        return min(n_rows, self.batch_size) * self.n_experts * most
+        depth = min(self.max_depth, 60)  # larger powers could have millions of digits
+        n_leaves = min(2**depth, self.max_leaves or n_rows, n_rows // self.min_leaf + 1)
+        return min(n_rows, self.batch_size) * self.n_experts * n_leaves
 
 
 @declare
@@ -235,9 +247,9 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
     """
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Central interval that holds y with probability ``level``, by the posterior.
+        """Central interval of y with posterior probability ``level``.
 
-        The quantiles of the mixture of all draws and leaves.
+        Its ends are quantiles of the mixture of all draws and leaves.
 
         Returns
         -------

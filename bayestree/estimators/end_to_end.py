@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import InstanceOf
 
 from bayestree._utils.parameters import (
@@ -17,11 +15,10 @@ from bayestree._utils.parameters import (
     Size,
     declare,
 )
-from bayestree.estimators._base import BaseTree
-from bayestree.estimators._bayesian import BayesianTree
+from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._parameters import (
+    INTERCEPT_SCALE,
     Hardware,
     Limits,
     Precision,
@@ -29,7 +26,6 @@ from bayestree.estimators._parameters import (
     RandomRun,
     Subsets,
 )
-from bayestree.estimators._priors import INTERCEPT_SCALE
 from bayestree.estimators._stages import StagedTree
 from bayestree.estimators._subsets import check_image, subset_rule
 from bayestree.estimators._units import UnitRule
@@ -44,7 +40,7 @@ from bayestree.models.splits import StumpSplit
 
 @declare
 class EndToEndTraining(RandomRun, Precision, Subsets, Limits):
-    """Parameters of an end-to-end tree that a forest of them has too."""
+    """Parameters that end-to-end trees share with forests of them."""
 
     max_depth = 8
     min_rows = 2.0
@@ -54,8 +50,8 @@ class EndToEndTraining(RandomRun, Precision, Subsets, Limits):
     epochs: Annotated[
         Count,
         Inference(
-            "E-steps of each stump. A stump of few rows takes one step of Adam in each. For many "
-            "features, few epochs here and more refine_epochs generalise better. The paper takes "
+            "E-steps of each stump. With few rows, each includes one step of Adam. For many "
+            "features, few epochs here and more refine_epochs generalise better. The paper uses "
             "20 or more, with a learning_rate of 0.001 and a steepness_step of 0.1."
         ),
     ] = 60
@@ -63,7 +59,7 @@ class EndToEndTraining(RandomRun, Precision, Subsets, Limits):
         Size | None,
         Inference(
             "E-steps of the whole tree, by default as many as epochs (in a forest, three times as "
-            "many); 0 leaves the tree as it was grown."
+            "many); 0 keeps the grown tree."
         ),
     ] = None
     steepness: Annotated[Positive, Inference("Steepness gamma in the first epoch.")] = 1.0
@@ -79,20 +75,21 @@ class EndToEndTraining(RandomRun, Precision, Subsets, Limits):
         Positive,
         Inference(
             "Learning rate of Adam. The initial hyperplanes have norm 1. Lower it for many rows, "
-            "with which an epoch has many steps."
+            "because an epoch then has many steps."
         ),
     ] = 0.01
     attempts: Annotated[
         Count,
         Inference(
-            "Starts of a stump that sends all rows to one side, before its node becomes a leaf."
+            "Maximum number of starts of a stump that sends all rows to one side, before its node "
+            "becomes a leaf."
         ),
     ] = 5
     scaling: Annotated[
         Literal["variance", "standard", "common"],
         Model(
             "Units of the features in the fit: mean 0 and variance 1, as in the paper; the same, "
-            "but a unit of at least a sixth of the range; one unit for all."
+            "but units of at least a sixth of the range; or one unit for all."
         ),
     ] = "variance"
 
@@ -142,7 +139,7 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
         NonNegative,
         Model(
             "Rate of a Laplace prior on the coefficients, in nats: sparser splits, which "
-            "generalise better with few rows or many features. The paper has none."
+            "generalise better with few rows or many features. The paper has no such prior."
         ),
     ] = 0.0
     spatial: Annotated[
@@ -154,8 +151,8 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
     inference: Annotated[
         Literal["em", "svi"] | InstanceOf[Stage],
         Inference(
-            "'svi' gives, starting from the tree of EM, a variational posterior of splits and "
-            "leaves at the last steepness: a Bayesian oblique tree. Or a method with its own "
+            "'svi' gives a variational posterior of splits and leaves at the final steepness, "
+            "starting from the tree of EM: a Bayesian oblique tree. Or a method with its own "
             "settings, such as bayestree.inference.Svi(epochs=20)."
         ),
     ] = "em"
@@ -189,23 +186,18 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
         return self._stages()[-1].draws is not None
 
     def _check_combination(self, model: SoftTree) -> None:
-        linear = {
-            "l1": 0.0,
-            "spatial": 0.0,
-            "max_features": None,
-            "patch_size": None,
-            "inference": "em",
-        }
+        linear: dict[str, Any] = {"l1": 0.0, "spatial": 0.0, "inference": "em"}
+        linear |= {"max_features": None, "patch_size": None}
         given = {name: getattr(self, name) for name in linear}
         if self.split != "oblique" and given != linear:
             raise ValueError(
                 "l1, spatial, max_features, patch_size and inference='svi' need split='oblique', "
-                "for a network has no coefficients of features; got "
+                "because a network has no coefficients of features; got "
                 f"{given} with {self.split!r}."
             )
         if self._subsets() is not None and self._weighs_evidence():
             raise ValueError(
-                "max_features and patch_size keep coefficients at 0, which draws never are: use "
+                "max_features and patch_size keep coefficients at 0, which draws never are; use "
                 "inference='em', or all features."
             )
         if self.l1 and self.spatial:
@@ -213,18 +205,12 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
                 f"l1 and spatial are two priors of the same coefficients, got {self.l1} and "
                 f"{self.spatial}: leave one at 0."
             )
-        if self.spatial and self.image_shape is None:
-            raise ValueError(
-                f"spatial={self.spatial} needs image_shape, the height and width of the image "
-                "that the features are."
-            )
-        if self.image_shape is not None:
-            check_image(self.image_shape, self.n_features_in_)
-
+        if self.spatial or self.image_shape is not None:
+            check_image(self.image_shape, self.n_features_in_, f"spatial={self.spatial}")
         super()._check_combination(model)
 
     def _subsets(self) -> RandomFeatures | RandomPatch | None:
-        """Which features each split may use."""
+        """The rule for the features that each split may use; None for all of them."""
         n_features = self.n_features_in_ if self._in_place() else int(self._used.sum())
         return subset_rule(n_features, self.max_features, self.image_shape, self.patch_size)
 
@@ -266,14 +252,7 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
         found = super()._grow(growth, model, data, splitter=splitter, **common)
         return replace(found, model=found.model.with_(steepness=self._steepness_of_stumps()))
 
-    def _read_off(
-        self,
-        X: NDArray[np.float64] | FileRows,
-        y: NDArray[Any],
-        weights: NDArray[np.float64],
-        data: Data,
-        class_names: tuple[str, ...],
-    ) -> None:
-        # Polytopes and their diagnostics are of linear splits.
-        base = BayesianTree if self.split == "oblique" else BaseTree
-        base._read_off(self, X, y, weights, data, class_names)
+    def _harden(self, rows: TrainingRows, data: Data) -> None:
+        # Only linear splits have polytopes and diagnostics.
+        base = StagedTree if self.split == "oblique" else BaseTree
+        base._harden(self, rows, data)

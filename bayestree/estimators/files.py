@@ -1,12 +1,12 @@
 """Fitted estimators in files: safetensors whose metadata describes them in JSON. No pickle.
 
 The metadata has one entry, ``bayestree``: JSON with the ``version`` of the format, a
-``checksum`` (SHA-256 of the file with the checksum's own digits as zeros), the class, its
+``checksum`` (SHA-256 of the file, with zeros in place of the checksum), the class, its
 parameters, the classes of y, the names of features, the parts of the model and the versions of
 the packages. The arrays are ``draws/*``, ``point/*``, ``stats/*``, ``warmup_draws/*``,
 ``warmup_stats/*``, ``topology/*``, ``tree/*``, ``reach/*`` and ``standard/*``; a point estimate has
-no ``draws/*``, a tree without diagnostics no ``reach/*``; a forest has these for each of its trees,
-under ``trees/0/``, ``trees/1/``, ... Files of older versions stay readable.
+no ``draws/*``, and a tree without diagnostics no ``reach/*``. A forest has these for each tree,
+under ``trees/0/``, ``trees/1/``, ... Files of older versions remain readable.
 """
 
 import hashlib
@@ -23,8 +23,8 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree._utils.write import write_whole
 from bayestree._version import __version__
 from bayestree.estimators._codec import NetworkNeededError
+from bayestree.estimators._consistency import check_built, check_described
 from bayestree.estimators._contents import Arrays, build, check_network, describe
-from bayestree.estimators._trust import check_built, check_described
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
 from bayestree.models import Network
 
@@ -36,25 +36,25 @@ PACKAGES = ("numpy", "scikit-learn", "torch", "pyro-ppl", "safetensors")
 
 
 class ModelFileError(ValueError):
-    """A file that is not a whole, readable model file of this package."""
+    """A file that is not a complete, readable model file of this package."""
 
 
 def save(estimator: Any, path: str | Path) -> None:
-    """Write a fitted estimator to one file, whole or not at all; an existing file is replaced.
+    """Write a fitted estimator to a file atomically; an existing file is replaced.
 
-    The file holds parameters, posterior and tree, and no training rows.
+    The file contains parameters, posterior and tree, but no training rows.
 
     Parameters
     ----------
     estimator : a fitted estimator of this package
-    path : path of the file, by custom ``*.safetensors``
+    path : path of the file, usually ``*.safetensors``
 
     Raises
     ------
     sklearn.exceptions.NotFittedError
         If the estimator is not fitted.
     TypeError
-        If it is not a registered estimator, or holds what cannot be written without pickle.
+        If it is not a registered estimator, or has parameters that would need pickle.
     FileNotFoundError
         If the folder of ``path`` does not exist.
     IsADirectoryError
@@ -83,8 +83,8 @@ def load(path: str | Path, *, network: Network | None = None) -> Any:
     ----------
     path : path of the file
     network : Network, optional
-        The ``split`` of the fit where it was a network of your own: the file names it and holds
-        its parameters, but not its code. Those of this package are found by name.
+        The ``split`` of the fit, if it was a user-defined network: the file contains its name and
+        parameters, but not its code. Networks of this package are found by name.
 
     Returns
     -------
@@ -93,11 +93,11 @@ def load(path: str | Path, *, network: Network | None = None) -> Any:
     Raises
     ------
     FileNotFoundError
-        If there is no such file.
+        If the file does not exist.
     ModelFileError
-        If it is not a model file, was cut short or changed, or is of a newer version.
+        If it is not a model file, was truncated or changed, or has a newer version.
     ValueError
-        If ``network`` is missing, has other parameters than the file holds, or is not wanted.
+        If ``network`` is missing, has other parameters than the file, or is not needed.
 
     Examples
     --------
@@ -116,13 +116,11 @@ def load(path: str | Path, *, network: Network | None = None) -> Any:
         raise ValueError(f"{str(source)!r} {error}") from None
     except ModelFileError as error:
         raise ModelFileError(f"{str(source)!r} {error}") from None
-    except Exception as error:  # a stranger's file may be wrong in any way
+    except Exception as error:  # files may be invalid in any way
         raise ModelFileError(
-            f"{str(source)!r} does not hold what a model file of version {VERSION} should: {error}"
+            f"{str(source)!r} does not have the contents of a model file of version {VERSION}: "
+            f"{error}"
         ) from error
-
-
-# Bytes.
 
 
 def _built(content: bytes, network: Network | None) -> Any:
@@ -136,37 +134,39 @@ def _built(content: bytes, network: Network | None) -> Any:
 
 def _to_bytes(described: dict[str, Any], arrays: Arrays) -> bytes:
     text = json.dumps({"version": VERSION, "checksum": BLANK} | described)
-    whole = {name: np.asarray(values, order="C") for name, values in arrays.items()}
-    blank: bytes = safetensors.save(whole, {FORMAT: text})
+    contiguous = {name: np.asarray(values, order="C") for name, values in arrays.items()}
+    blank: bytes = safetensors.save(contiguous, {FORMAT: text})
     return blank.replace(BLANK.encode(), _digest(blank), 1)
 
 
 def _from_bytes(content: bytes) -> tuple[dict[str, Any], Arrays]:
-    """What a file describes, and its arrays, once it is known to be whole."""
+    """Description and arrays of a file, after its version and checksum are verified."""
     described = json.loads(_metadata(content))
     version, checksum = int(described["version"]), str(described["checksum"]).encode()
     if version > VERSION:
         raise ModelFileError(
-            f"is of version {version}, and bayestree {__version__} reads up to version "
+            f"has version {version}, and bayestree {__version__} reads files up to version "
             f"{VERSION}; upgrade bayestree."
         )
     blank = content.replace(checksum, BLANK.encode(), 1) if checksum else content
     if _digest(blank) != checksum:
-        raise ModelFileError("was cut short or changed after it was written (checksum differs).")
+        raise ModelFileError(
+            "was truncated or changed after it was written (the checksum differs)."
+        )
     return described, safetensors.load(content)
 
 
 def _metadata(content: bytes) -> str:
-    """The package's entry of a safetensors header, which is 8 bytes of length, then JSON."""
+    """The package's entry of a safetensors header: 8 bytes of length, then JSON."""
     length = int.from_bytes(content[:8], "little")
     if len(content) < 8 + length:
-        raise ModelFileError("is not a safetensors file, or was cut short.")
+        raise ModelFileError("is not a safetensors file, or was truncated.")
     try:
         metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
     except (ValueError, AttributeError, RecursionError):
         raise ModelFileError("is not a safetensors file, or its header was changed.") from None
     if FORMAT not in metadata:
-        raise ModelFileError("is a safetensors file, but bayestree did not write it.")
+        raise ModelFileError("is a safetensors file, but was not written by bayestree.")
     return str(metadata[FORMAT])
 
 

@@ -7,21 +7,22 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.parallel import Call, in_order
 from bayestree._utils.parameters import Count, Inference, Model, declare
 from bayestree._utils.progress import Track, fitting
 from bayestree._utils.seed import draw_seed
 from bayestree._utils.threads import threads_for
+from bayestree.estimators._base import TrainingRows
 from bayestree.estimators._classifier import LabelledClassifier
 from bayestree.estimators._contents import Arrays, build, describe, group
-from bayestree.estimators._numbers import validated
+from bayestree.estimators._numbers import fitted_rows
 from bayestree.estimators.end_to_end import EndToEndTraining, EndToEndTreeClassifier
 from bayestree.estimators.files import save
 from bayestree.inference import Data
@@ -37,9 +38,8 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, BaseEstimat
     """Forest of oblique trees, each trained as a whole by EM on all rows.
 
     Hehn, Kooij and Hamprecht, "End-to-End Learning of Decision Trees and Forests" (IJCV, 2020),
-    section 2.7: every split looks at a random subset of the features, or at a patch of an image,
-    which is what makes the trees differ; the forest predicts the mean of its trees (eq. 20). At
-    prediction each tree is deterministic.
+    section 2.7: every split uses a random subset of the features, or a patch of an image, so that
+    the trees differ; the forest predicts the mean of its deterministic trees (eq. 20).
 
     {parameters}
 
@@ -69,9 +69,7 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, BaseEstimat
     n_estimators: Annotated[Count, Model("Number of trees.")] = field(default=10, kw_only=False)
     n_jobs: Annotated[
         int | None,
-        Inference(
-            "Number of trees fitted in parallel, as in joblib. The numbers do not depend on it."
-        ),
+        Inference("Number of trees fitted in parallel, as in joblib. Results do not depend on it."),
     ] = None
 
     max_features = "sqrt"
@@ -80,33 +78,26 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, BaseEstimat
     steepness_step = 0.1
     min_gain = 0.0
 
-    def _fit(
-        self,
-        X: FloatArray,
-        y: NDArray[np.int64],
-        weights: FloatArray,
-        leaf: Categorical,
-        class_names: tuple[str, ...],
-    ) -> Self:
+    def _fit(self, rows: TrainingRows, leaf: Categorical) -> Self:
         """Grow and train every tree on all rows."""
         trees = self._trees()
         calls: list[Call[EndToEndTreeClassifier]] = [
-            (_fitted, (tree, X, y, weights, class_names), {}) for tree in trees
+            (_fitted, (tree, rows, leaf), {}) for tree in trees
         ]
         grown = _Grown()
 
-        def rest() -> Iterator[EndToEndTreeClassifier]:
+        def remaining() -> Iterator[EndToEndTreeClassifier]:
             yield from in_order(calls[len(grown.trees) :], n_jobs=self.n_jobs)
 
-        found = rest()
+        found = remaining()
         with fitting(self.verbose):
             track = Track(trees, "trees", show=bool(self.verbose), parts={"grown": grown})
             for _ in track:
                 grown.trees.append(next(found))
         self.estimators_ = grown.trees
         if self.get_n_leaves() == len(trees):
-            counted = weights > 0
-            limits, data = trees[0]._limits(), Data.of(X[counted], y[counted], weights[counted])
+            X, y, weights, _ = rows.counted()
+            limits, data = trees[0]._limits(), Data.of(X, y, weights)
             warn_single_leaf(data.y, limits, f"every tree: {why_not_grown(data, limits)}")
         return self
 
@@ -117,11 +108,11 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, BaseEstimat
         return self.image_shape is not None
 
     def _trees(self) -> list[EndToEndTreeClassifier]:
-        """The trees before their fit, each with a seed of its own."""
-        many = None if self.patch_size is not None else self.max_features
+        """The trees before their fit, each with its own seed."""
+        max_features = None if self.patch_size is not None else self.max_features
         epochs = FINE_TUNING * self.epochs if self.refine_epochs is None else self.refine_epochs
         shared = {k: v for k, v in self.get_params(deep=False).items() if k not in OWN}
-        shared |= {"max_features": many, "refine_epochs": epochs, "verbose": False}
+        shared |= {"max_features": max_features, "refine_epochs": epochs, "verbose": False}
         seeds = check_random_state(draw_seed(self.random_state)).randint(
             2**31 - 1, size=self.n_estimators
         )
@@ -137,20 +128,20 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, BaseEstimat
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probability of each class, shape (n, C): the mean over the trees."""
-        rows = self._check_rows(X)
+        rows = fitted_rows(self, X)
         total = np.zeros((len(rows), len(self.classes_)))
         for tree in self.estimators_:
             total += tree.tree_.predict(rows)
         mean: FloatArray = total / len(self.estimators_)
         return mean
 
-    def apply(self, X: ArrayLike) -> NDArray[np.int64]:
+    def apply(self, X: ArrayLike) -> IntArray:
         """Number of the leaf that each row reaches in each tree, shape (n, n_estimators)."""
-        rows = self._check_rows(X)
+        rows = fitted_rows(self, X)
         return np.stack([tree.tree_.apply(rows) for tree in self.estimators_], axis=1)
 
     @property
-    def feature_subsets_(self) -> list[NDArray[np.bool_]]:
+    def feature_subsets_(self) -> list[BoolArray]:
         """Features that each split of each tree uses, by tree of shape (nodes, d)."""
         check_is_fitted(self)
         return [tree.tree_.arrays()["hyperplane"] != 0 for tree in self.estimators_]
@@ -185,14 +176,9 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, BaseEstimat
             for t, of_tree in enumerate(described["trees"])
         ]
 
-    def _check_rows(self, X: ArrayLike) -> FloatArray:
-        check_is_fitted(self)
-        rows: FloatArray = validated(self, X, reset=False, dtype=np.float64)
-        return rows
-
 
 class _Grown:
-    """The trees fitted so far, with the state that their files hold."""
+    """The trees fitted so far; their state is that of their model files."""
 
     def __init__(self) -> None:
         self.trees: list[EndToEndTreeClassifier] = []
@@ -208,13 +194,9 @@ class _Grown:
 
 
 def _fitted(
-    tree: EndToEndTreeClassifier,
-    X: FloatArray,
-    y: NDArray[np.int64],
-    weights: FloatArray,
-    class_names: tuple[str, ...],
+    tree: EndToEndTreeClassifier, rows: TrainingRows, leaf: Categorical
 ) -> EndToEndTreeClassifier:
-    """The tree, fitted on one thread: sums are in the same order wherever it is."""
+    """Fit the tree on one thread, so that sums have the same order in every process."""
     with threads_for(0), threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", SingleLeafWarning)  # the forest warns if all of them are
-        return tree._fit(X, y, weights, Categorical(len(class_names)), class_names)
+        warnings.simplefilter("ignore", SingleLeafWarning)  # the forest warns if all trees do
+        return tree._fit(rows, leaf)

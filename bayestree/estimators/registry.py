@@ -1,6 +1,6 @@
-"""The registry of estimators: what the package, cards, model files and the command line know.
+"""The registry of estimators and of the trees from the literature.
 
-Importing it imports no estimator, and so not torch, which takes seconds.
+It does not import the estimators, because torch takes seconds to import.
 """
 
 import importlib
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Estimator to the module that defines it, or to the class if it was registered.
+#: The module that defines each estimator, or the class if it was registered.
 ESTIMATORS: dict[str, str | type] = {
     "AlternatingTreeClassifier": "bayestree.estimators.alternating",
     "AlternatingTreeRegressor": "bayestree.estimators.alternating",
@@ -25,15 +25,9 @@ TAO = ("AlternatingTreeClassifier", "AlternatingTreeRegressor")
 
 
 def estimator_class(name: str) -> Any:
-    """The class of an estimator by its name.
-
-    Raises
-    ------
-    KeyError
-        If no estimator of this name is registered.
-    """
-    home = ESTIMATORS[name]
-    return getattr(importlib.import_module(home), name) if isinstance(home, str) else home
+    """The class of an estimator by its name."""
+    known = ESTIMATORS[name]
+    return getattr(importlib.import_module(known), name) if isinstance(known, str) else known
 
 
 def register(kind: type) -> None:
@@ -43,22 +37,12 @@ def register(kind: type) -> None:
 
 @dataclass(frozen=True)
 class Named:
-    """A tree by the names of its estimators, and the parameters that define it.
-
-    Parameters
-    ----------
-    classifier, regressor : str
-        Names of the estimators; no regressor for trees that only predict classes.
-    fixed : mapping
-        Parameters that define the tree, and cannot be set.
-    start : mapping
-        Defaults of the tree, in place of those of the estimator.
-    """
+    """A tree by the names of its estimators, and the parameters that define it."""
 
     classifier: str
     regressor: str | None = None
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    start: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # cannot be changed
+    start: Mapping[str, Any] = field(default_factory=dict)  # defaults that differ
 
     def of(self, task: str) -> str | None:
         """Name of the estimator for a task, if there is one."""
@@ -83,5 +67,5 @@ TREES: dict[str, Named] = {
 
 
 def tasks_of(tree: str) -> list[str]:
-    """What a tree can predict: classes, numbers, or both."""
+    """The tasks that a tree supports."""
     return [task for task in TASKS if TREES[tree].of(task) is not None]

@@ -8,18 +8,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.estimators.alternating import BaseAlternatingTree
 from bayestree.inference.unsplit import SingleLeafWarning
-from bayestree.tree import Tree
 
 
 @dataclass(frozen=True, eq=False)
 class RegularizationPath:
-    """Trees by penalty, from the least to the greatest.
+    """Trees in order of increasing penalty.
 
     Attributes
     ----------
@@ -27,25 +26,25 @@ class RegularizationPath:
     train_score, score : arrays, shape (m,)
         Accuracy, or R^2, on the training and on the validation rows.
     nonzeros : array of int, shape (m,)
-        Coefficients of all splits that are not 0.
+        Number of non-zero coefficients of all splits.
     leaves, depth : arrays of int, shape (m,)
     seconds : array, shape (m,)
-        Of each fit.
+        Time of each fit.
     estimators : tuple of fitted estimators
     """
 
     lambdas: FloatArray
     train_score: FloatArray
     score: FloatArray
-    nonzeros: NDArray[np.int64]
-    leaves: NDArray[np.int64]
-    depth: NDArray[np.int64]
+    nonzeros: IntArray
+    leaves: IntArray
+    depth: IntArray
     seconds: FloatArray
     estimators: tuple[BaseAlternatingTree, ...]
 
     @property
     def best(self) -> int:
-        """Place of the best validation score; of equal ones the greatest penalty."""
+        """Index of the best validation score; of equal scores, that of the largest penalty."""
         return int(np.flatnonzero(self.score == self.score.max())[-1])
 
     @property
@@ -70,23 +69,23 @@ def regularization_path(
     *,
     sample_weight: ArrayLike | None = None,
 ) -> RegularizationPath:
-    """Fit trees for a series of penalties, each from the tree before it.
+    """Fit trees for a series of increasing penalties, each starting from the previous tree.
 
-    From the least penalty, whose tree starts as ``estimator`` says, to the greatest: a tree can
-    lose nodes and coefficients on the way, and nodes that are gone do not come back.
+    The first fit starts from the ``init`` of ``estimator``. Trees lose nodes and coefficients along
+    the path, and removed nodes do not return.
 
     Parameters
     ----------
     estimator : AlternatingTreeClassifier or AlternatingTreeRegressor
-        Is left as it is.
+        It is not changed.
     X, y : arrays, shapes (n, d) and (n,)
         Training rows.
     lambdas : sequence of float
         Values of ``l1``, in any order.
     X_val, y_val : arrays
-        Rows to choose the penalty by.
+        Rows by which to choose the penalty.
     sample_weight : array, shape (n,), optional
-        Of the training rows.
+        Weights of the training rows.
 
     Returns
     -------
@@ -95,9 +94,9 @@ def regularization_path(
     Raises
     ------
     TypeError
-        If ``estimator`` has no ``l1`` to vary.
+        If ``estimator`` is of another class.
     ValueError
-        If ``lambdas`` is empty or holds a number that is negative or not finite.
+        If ``lambdas`` is empty or has a number that is negative or not finite.
     """
     if not isinstance(estimator, BaseAlternatingTree):
         raise TypeError(
@@ -113,23 +112,19 @@ def regularization_path(
         one: Any = clone(estimator).set_params(l1=value)
         if fits:
             one.set_params(init=fits[-1].tree_)
-        began = time.perf_counter()
+        start = time.perf_counter()
         with warnings.catch_warnings():
-            # the greatest penalties are expected to leave a single leaf
+            # The largest penalties are expected to leave a single leaf.
             warnings.simplefilter("ignore", SingleLeafWarning)
             fits.append(one.fit(X, y, sample_weight=sample_weight))
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start)
     return RegularizationPath(
         lambdas=series,
         train_score=np.array([one.score(X, y, sample_weight) for one in fits]),
         score=np.array([one.score(X_val, y_val) for one in fits]),
-        nonzeros=np.array([_nonzeros(one.tree_) for one in fits]),
+        nonzeros=np.array([np.count_nonzero(one.tree_.hyperplane) for one in fits]),
         leaves=np.array([one.get_n_leaves() for one in fits]),
         depth=np.array([one.get_depth() for one in fits]),
         seconds=np.array(seconds),
         estimators=tuple(fits),
     )
-
-
-def _nonzeros(tree: Tree) -> int:
-    return int(np.count_nonzero(tree.hyperplane))

@@ -21,7 +21,7 @@ class WeightedObliqueTreeClassifier(RandomRun, Precision, Limits, TreeClassifier
     Yang, Shen and Gao, "Weighted oblique decision trees" (2019): each node's hyperplane minimises
     the remaining entropy when every row counts in both children, weighted by the probability of
     each side (eq. 1), by a few iterations of L-BFGS from a random start. A node whose rows all go
-    to one side is a leaf. No setting has to be chosen, and growth is fast.
+    to one side becomes a leaf. Growth is fast, and no setting needs tuning.
 
     {parameters}
 
@@ -54,9 +54,9 @@ class WeightedObliqueTreeClassifier(RandomRun, Precision, Limits, TreeClassifier
     max_iter: Annotated[
         Count,
         Inference(
-            "Maximum number of iterations of L-BFGS for a split. Few keep its coefficients small, "
-            "which is better for small sets; large and wide sets gain a little from more, and get "
-            "fewer leaves."
+            "Maximum number of iterations of L-BFGS for a split. Few iterations keep coefficients "
+            "small, which suits small data sets; large and wide ones gain a little from more "
+            "iterations, and get fewer leaves."
         ),
     ] = 20
 

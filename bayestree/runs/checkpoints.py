@@ -126,7 +126,7 @@ class _State:
             )
 
 
-class _Loop:
+class _Loop(Watch):
     """The watch of one loop; ``state`` is None if the loop cannot be resumed midway."""
 
     def __init__(self, checkpoints: Checkpoints, shown: Watch, state: _State | None) -> None:

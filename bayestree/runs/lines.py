@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bayestree._utils.progress import Hidden, Parts, Watch
+from bayestree._utils.progress import Parts, Watch
 from bayestree._utils.write import naming
 from bayestree.runs.progress import Display
 
@@ -27,10 +27,10 @@ class Lines(Display):
         self.write(text)
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        return _LoopInLines(self, label, total) if show else Hidden()
+        return _LoopInLines(self, label, total) if show else Watch()
 
 
-class Loop(Hidden):
+class Loop(Watch):
     """The state of a loop, in words."""
 
     def __init__(self, label: str, total: int) -> None:

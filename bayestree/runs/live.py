@@ -15,7 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from bayestree._utils.progress import Hidden, Parts, Watch
+from bayestree._utils.progress import Parts, Watch
 from bayestree.runs.lines import Loop, clock
 from bayestree.runs.progress import Display
 
@@ -54,7 +54,7 @@ class Live(Display):
         self._print(f"warning: {text}", style="yellow")
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
-        return _LiveLoop(self, label, total) if show else Hidden()
+        return _LiveLoop(self, label, total) if show else Watch()
 
     def close(self) -> None:
         self._end_stage()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bayestree._utils.progress import Hidden, Parts, Watch
+from bayestree._utils.progress import Parts, Watch
 
 
 class Display:
@@ -21,7 +21,7 @@ class Display:
 
     def begin(self, label: str, total: int, parts: Parts | None, *, show: bool) -> Watch:
         """A loop is about to begin (see :class:`bayestree._utils.progress.Monitor`)."""
-        return Hidden()
+        return Watch()
 
     def close(self) -> None:
         """The run has ended, successfully or not."""
@@ -60,7 +60,7 @@ class Both(Display):
         return _All([each.begin(label, total, parts, show=show) for each in self.members])
 
 
-class _All:
+class _All(Watch):
     """A loop that several displays show."""
 
     def __init__(self, members: Sequence[Watch]) -> None:

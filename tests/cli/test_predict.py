@@ -93,7 +93,7 @@ class TestPredict:
         assert "does not exist" in refused("predict", "tree", "data.csv", "--out", "no/p.csv")
         path = place / "tree" / "model.safetensors"
         path.write_bytes(path.read_bytes()[:-1])
-        assert "was cut short" in refused("predict", "tree", "data.csv")
+        assert "was truncated" in refused("predict", "tree", "data.csv")
 
     def test_edited_columns(self, fitted, place):
         path = place / "tree" / "columns.json"

@@ -92,7 +92,7 @@ def test_refuses_starts_that_it_cannot_take(cancer):
     with pytest.raises(TypeError, match=r"got AlternatingTreeClassifier. Fit it first"):
         AlternatingTreeClassifier(init=AlternatingTreeClassifier()).fit(X, y)
     narrow = AlternatingTreeClassifier(max_depth=2).fit(X[:, :5], y)
-    with pytest.raises(ValueError, match="a tree on 5 features, and X has 30"):
+    with pytest.raises(ValueError, match="a tree on 5 features, but X has 30"):
         AlternatingTreeClassifier(init=narrow).fit(X, y)
     with pytest.raises(ValueError, match="max_depth must be 16 or less, got 17"):
         AlternatingTreeClassifier(init="random", max_depth=17).fit(X, y)

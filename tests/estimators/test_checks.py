@@ -175,8 +175,8 @@ class TestLabelFree:
         clf._reach = svi._reach._replace(nodes=np.arange(1, n + 1))
         X = iris[0]
         for own, usual in (
-            (clf._made_up(5, 5)[1], svi._made_up(5, 5)[1]),
-            (clf._picked(X, 5, 5)[1], svi._picked(X, 5, 5)[1]),
+            (clf._generated_rows(5, 5)[1], svi._generated_rows(5, 5)[1]),
+            (clf._selected_rows(X, 5, 5)[1], svi._selected_rows(X, 5, 5)[1]),
         ):
             assert list(own) == list(range(1, n + 1))
             assert list(usual) == svi._reach.nodes.tolist()

@@ -389,7 +389,7 @@ def test_class_weights_that_are_none_are_refused(bad):
 
 def test_the_class_that_is_left_is_named():
     X, y = ring(60)
-    with pytest.raises(ValueError, match=r"one class or none, \[1\]"):
+    with pytest.raises(ValueError, match=r"at most one class, \[1\]"):
         classifier().fit(X, y, sample_weight=y)
 
 

@@ -13,8 +13,8 @@ from bayestree.diagnostics.polytopes import n_facets
 from bayestree.diagnostics.reach import leaves_in_use
 from bayestree.estimators import _diagnostics
 from bayestree.estimators._diagnostics import (
-    PRIOR_DRAWS,
-    PRIOR_SIZES,
+    MAX_PRIOR_DRAWS,
+    MIN_PRIOR_DRAWS,
     VOTE_DRAWS,
     prior_of_node,
 )
@@ -61,7 +61,7 @@ class TestPolytopeSize:
     def test_prior_and_leaves(self, classifier):
         size = classifier.polytope_size()
         n_nodes = classifier.tree_.n_nodes
-        assert size.prior.facets.shape == (PRIOR_SIZES, n_nodes)
+        assert size.prior.facets.shape == (MAX_PRIOR_DRAWS, n_nodes)
         assert size.prior.weights.shape == (VOTE_DRAWS, n_nodes)
         n_experts = classifier.posterior_.model.split.n_experts
         assert (size.prior.facets <= n_experts).all()
@@ -86,7 +86,7 @@ class TestPolytopeSize:
         monkeypatch.setattr(_diagnostics, "PRIOR_WORK", 300 * nodes * experts * features)
         assert len(sampled.polytope_size().prior.facets) == 300
         monkeypatch.setattr(_diagnostics, "PRIOR_WORK", 1)
-        assert len(sampled.polytope_size().prior.facets) == PRIOR_DRAWS
+        assert len(sampled.polytope_size().prior.facets) == MIN_PRIOR_DRAWS
 
     def test_saved_and_loaded(self, sampled, tmp_path):
         sampled.save(tmp_path / "model.safetensors")
@@ -182,7 +182,7 @@ class TestFacets:
 
     def test_a_tree_without_a_split(self):
         one = ConvexPolytopeTreeClassifier(**FAST | {"max_depth": 0}).fit(*ring())
-        with pytest.raises(ValueError, match="no split, and so no node"):
+        with pytest.raises(ValueError, match="no splits, and so no nodes"):
             one.facets()
 
 
@@ -192,7 +192,7 @@ class TestShrinkage:
         n_nodes = classifier.tree_.n_nodes
         n_chains, n_draws, _, n_experts = classifier.posterior_.draws["intercept"].shape
         assert found.weight.shape == (n_chains, n_draws, n_nodes, n_experts)
-        assert found.prior_weight.shape == (PRIOR_DRAWS, n_experts)
+        assert found.prior_weight.shape == (MIN_PRIOR_DRAWS, n_experts)
         assert found.kappa.shape == (n_nodes, n_experts, 2)
         assert found.labels == classifier.tree_.topology.node_labels
         assert (np.diff(found.weight, axis=-1) <= 0).all()

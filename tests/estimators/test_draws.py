@@ -210,7 +210,9 @@ class TestArviz:
         X = frame()
         y = labels(X)
         y[0] = "xx"
-        with pytest.raises(ValueError, match=r"did not see, \['xx'\]; it saw \['no', 'yes'\]"):
+        with pytest.raises(
+            ValueError, match=r"were absent from the fit, \['xx'\]; the fit had \['no', 'yes'\]"
+        ):
             clf.to_arviz(X, y)
 
     def test_an_estimator_that_is_not_fitted_has_none(self):
@@ -330,5 +332,5 @@ class TestTrainingData:
     def test_what_is_refused(self, clf):
         with pytest.raises(NotFittedError):
             ConvexPolytopeTreeClassifier().training_data(frame(), labels(frame()))
-        with pytest.raises(ValueError, match="classes that the fit did not see"):
+        with pytest.raises(ValueError, match="classes that were absent from the fit"):
             clf.training_data(frame(), np.full(N, "perhaps"))

@@ -127,7 +127,7 @@ def test_networks_of_the_package_are_found_by_name(images, tmp_path):
     assert again.split == split
     assert np.array_equal(again.predict_proba(X), clf.predict_proba(X))
     assert again.tree_.parameters["1.weight"].dtype == np.float32
-    with pytest.raises(ValueError, match="does not hold a network of the user's"):
+    with pytest.raises(ValueError, match="has no user-defined network"):
         bt.load(path, network=split)
 
 

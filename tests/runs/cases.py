@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from bayestree._utils.progress import Hidden
+from bayestree._utils.progress import Watch
 from bayestree.runs.progress import Display
 from bayestree.runs.schema import RunFile
 
@@ -53,7 +53,7 @@ class Recorder(Display):
         self.closed += 1
 
 
-class _Loop(Hidden):
+class _Loop(Watch):
     def __init__(self, recorder, label):
         self.recorder, self.label = recorder, label
 

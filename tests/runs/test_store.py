@@ -109,7 +109,7 @@ class TestChanged:
     def test_model(self, folder):
         path = folder / "model.safetensors"
         path.write_bytes(path.read_bytes()[:-1])
-        with pytest.raises(ModelFileError, match="was cut short"):
+        with pytest.raises(ModelFileError, match="was truncated"):
             _ = open_run(folder).estimator
 
     def test_a_model_needs_no_manifest(self, folder):

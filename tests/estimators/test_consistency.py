@@ -21,14 +21,14 @@ def load(described, arrays, folder):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"n_features": 3}, "feature_names are not one text for each feature"),
+        ({"n_features": 3}, "feature_names are not one distinct text"),
         ({"n_features": 3, "feature_names": None}, "units are not those of 3 features"),
         ({"n_features": True}, "n_features is True"),
         ({"n_features": -1}, "n_features is -1"),
-        ({"feature_names": ["a", "a", "b", "c"]}, "feature_names are not one text"),
-        ({"feature_names": ["a", "b", "c", 4]}, "feature_names are not one text"),
+        ({"feature_names": ["a", "a", "b", "c"]}, "feature_names are not one distinct text"),
+        ({"feature_names": ["a", "b", "c", 4]}, "feature_names are not one distinct text"),
         ({"classes": {"array": [["x", "y"], "<U1"]}}, "classes are not those of the leaves"),
-        ({"classes": None}, "does not hold what a model file"),
+        ({"classes": None}, "does not have the contents of a model file"),
     ],
 )
 def test_descriptions(changes, said, tmp_path):
@@ -49,16 +49,16 @@ def changed(arrays, name, change):
         ("draws/hyperplane", lambda a: a[..., :-1], "draws/hyperplane has the shape"),
         ("point/hyperplane", lambda a: a[..., :-1], r"point/hyperplane has .*, not \("),
         ("tree/hyperplane", lambda a: a.ravel(), "tree/hyperplane has the shape"),
-        ("tree/expert_start", lambda a: a + 1, "does not say where experts begin"),
-        ("tree/expert_start", lambda a: a[::-1], "does not say where experts begin"),
-        ("tree/leaf_rows", lambda a: a > 0, "tree/leaf_rows is of bool, not of numbers"),
+        ("tree/expert_start", lambda a: a + 1, "does not ascend from 0"),
+        ("tree/expert_start", lambda a: a[::-1], "does not ascend from 0"),
+        ("tree/leaf_rows", lambda a: a > 0, "tree/leaf_rows has the type bool, not numbers"),
         ("tree/value", lambda a: a[:, :-1], "tree/value has the shape"),
         ("tree/leaf_rows", lambda a: a[:-1], "tree/leaf_rows has the shape"),
         ("reach/low", lambda a: a[:-1], "reach/low has the shape"),
         ("reach/nodes", lambda a: a + 100, "reach/nodes are not among"),
         ("reach/largest", lambda a: a[:, :-1], "reach/largest has the shape"),
         ("standard/scale", lambda a: a[:-1], "units are not those"),
-        ("tree/children", lambda a: a * 0, "does not hold what a model file"),
+        ("tree/children", lambda a: a * 0, "does not have the contents of a model file"),
     ],
 )
 def test_arrays(name, change, said, tmp_path):

@@ -1,7 +1,7 @@
-"""Whether what was read from a file is a fitted estimator: a checksum only says who signed it.
+"""Whether the parts of a model file fit together.
 
-Anyone can write a file whose checksum is right. What it holds is data and never code; these checks
-see to it that the parts fit together, so that what is wrong is told when the file is read.
+A valid checksum does not imply valid contents, since anyone can write one. These checks make
+errors appear when the file is read.
 """
 
 import warnings
@@ -18,31 +18,17 @@ from bayestree.tree import Tree
 
 
 def check_described(described: dict[str, Any]) -> None:
-    """Refuse a description whose features are none.
-
-    Raises
-    ------
-    ValueError
-        If their number is no number, or their names are not as many, or not text.
-    """
+    """Refuse a description with an invalid number or invalid names of features."""
     n_features, names = described["n_features"], described["feature_names"]
     if not (type(n_features) is int and n_features >= 1):
-        raise ValueError(f"n_features is {n_features!r}, not a number of features")
-    if names is None:
-        return
+        raise ValueError(f"n_features is {n_features!r}, not a positive integer")
     text = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    if not (text and len(set(names)) == len(names) == n_features):
-        raise ValueError("feature_names are not one text for each feature")
+    if names is not None and not (text and len(set(names)) == len(names) == n_features):
+        raise ValueError("feature_names are not one distinct text for each feature")
 
 
 def check_built(estimator: Any, trees: Sequence[Any]) -> None:
-    """Refuse an estimator whose parts do not fit together, by their shapes and by a prediction.
-
-    Raises
-    ------
-    Exception
-        Of any kind: that of the part which does not work.
-    """
+    """Refuse an estimator whose shapes do not agree, or that cannot predict, by any exception."""
     for tree in trees:
         _check_tree(tree, estimator.n_features_in_)
     names = getattr(estimator, "feature_names_in_", None)
@@ -54,7 +40,7 @@ def check_built(estimator: Any, trees: Sequence[Any]) -> None:
         if classes is not None and estimator.predict_proba(given).shape != (1, len(classes)):
             raise ValueError("classes are not those of the leaves")
         if np.shape(estimator.predict(given)) != (1,):
-            raise ValueError("the prediction of a row is no single value")
+            raise ValueError("the prediction of a row is not a single value")
 
 
 def _check_tree(tree: Any, n_features: int) -> None:
@@ -72,7 +58,7 @@ def _check_tree(tree: Any, n_features: int) -> None:
 
 
 def _check_routes(tree: RoutedTree, d: int) -> None:
-    """The arrays of the deterministic tree: its leaves, and its experts if it has any."""
+    """Check the arrays of the deterministic tree."""
     n_leaves, n_classes = tree.topology.n_leaves, len(tree.class_names)
     shapes: dict[str, tuple[int, ...]] = {
         "value": (n_leaves, n_classes) if n_classes else (n_leaves,),
@@ -85,7 +71,7 @@ def _check_routes(tree: RoutedTree, d: int) -> None:
         starts = tree.expert_start
         ends = len(starts) > 0 and (starts[0], starts[-1]) == (0, n_experts)
         if not (ends and starts.dtype.kind == "i" and (np.diff(starts) >= 0).all()):
-            raise ValueError("tree/expert_start does not say where experts begin")
+            raise ValueError("tree/expert_start does not ascend from 0 to the number of experts")
         shapes |= {
             "expert_start": (tree.topology.n_nodes + 1,),
             "weight": (n_experts,),
@@ -110,7 +96,7 @@ def _check_draws(posterior: Posterior, d: int) -> None:
         if posterior.draws[name].shape != (*many, *values.shape):
             raise ValueError(f"draws/{name} has the shape {posterior.draws[name].shape}")
     if not own.keys() <= posterior.point.keys():
-        raise ValueError(f"point has not all of {', '.join(own)}")
+        raise ValueError(f"point does not have all of {', '.join(own)}")
 
 
 def _check_reach(reach: Reach, tree: Any, d: int) -> None:
@@ -133,10 +119,10 @@ def _check_reach(reach: Reach, tree: Any, d: int) -> None:
 
 
 def _check_shapes(group: str, parts: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse arrays of other shapes, or not of numbers; those that are absent may be."""
+    """Refuse arrays of other shapes, or not of numbers; optional ones may be None."""
     for name, shape in shapes.items():
         values = getattr(parts, name)
         if values is not None and values.shape != shape:
             raise ValueError(f"{group}/{name} has the shape {values.shape}, not {shape}")
         if values is not None and values.dtype.kind not in "fi":
-            raise ValueError(f"{group}/{name} is of {values.dtype}, not of numbers")
+            raise ValueError(f"{group}/{name} has the type {values.dtype}, not numbers")
