@@ -7,6 +7,7 @@ import shutil
 import sys
 import tomllib
 from pathlib import Path
+from unittest import mock
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -41,8 +42,8 @@ def commands():
 def _own_folder(tmp_path, monkeypatch):
     """Run in an empty folder, and restore the state of this process."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "ESTIMATORS", dict(registry.ESTIMATORS))
-    with mpl.rc_context(), torch.random.fork_rng():
+    registered = mock.patch.dict(registry.ESTIMATORS)
+    with mpl.rc_context(), torch.random.fork_rng(), registered:
         yield
     plt.close("all")
     pyro.clear_param_store()

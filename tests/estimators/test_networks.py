@@ -174,7 +174,7 @@ def test_draws_of_y_come_from_the_soft_tree(moons, fitted):
 
 @pytest.mark.parametrize("method", ["polytope_size", "shrinkage", "check_convergence"])
 def test_measures_of_polytopes_say_why_there_are_none(fitted, method):
-    with pytest.raises(AttributeError, match="its splits are 'network'"):
+    with pytest.raises(AttributeError, match="of the kind 'network'"):
         getattr(fitted, method)()
 
 

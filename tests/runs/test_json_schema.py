@@ -49,7 +49,7 @@ def test_what_a_run_can_be(of_run, parts):
 
 
 # What only the reader can check: files, combinations of keys, fixed values, TOML's nan.
-READER = ("no.toml", "two trees", "not both", "must be 1, got 3", "nan", "cards of 'wodt'")
+READER = ("no.toml", "conflicting trees", "not both", "must be 1, got 3", "nan", "cards of 'wodt'")
 
 
 @pytest.mark.parametrize("parts", [p for p, said in REFUSED if not any(w in said for w in READER)])

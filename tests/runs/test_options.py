@@ -92,7 +92,7 @@ def test_an_option_that_the_tree_does_not_have():
 
 def test_what_makes_a_tree_stays():
     with pytest.raises(
-        InputError, match=r"--experts: n_experts of tree 'cpt-k1' must be 1, got 3; name"
+        InputError, match=r"--experts: n_experts of tree 'cpt-k1' must be 1, got 3; choose"
     ):
         from_options(tree="cpt-k1", options={"--experts": ("n_experts", 3)})
     assert made("regression", tree="cpt-k1", pairs=["n_experts=1"]).n_experts == 1
