@@ -104,7 +104,9 @@ def test_neighbours_become_alike():
 def test_what_rows_do_not_hold_is_named():
     X, _ = overlapping()
     y = X[:, 0] > 5
-    with pytest.warns(ConvergenceWarning, match="do not determine the coefficients of 1 of 1 nodes"):
+    with pytest.warns(
+        ConvergenceWarning, match="do not determine the coefficients of 1 of 1 nodes"
+    ):
         ConvexPolytopeTreeClassifier(prior="flat", **CHEAP).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
