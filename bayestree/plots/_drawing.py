@@ -95,6 +95,8 @@ def _class_labels(described: TreeDescription, style: LeafStyle) -> list[str]:
     value = described.tree.value
     room = style.slot - GAP * style.size / TEXT[1] - _style.inches(": 100.0 %", style.size)
     names = [_style.cut(name, style.size, room) for name in described.classes]
+    if names != list(described.classes):  # "class 5" is also known as "5"
+        names = [_style.cut(n.removeprefix("class "), style.size, room) for n in described.classes]
     return [
         f"{names[best]}: {100 * value[leaf, best]:.1f} %".removeprefix(": ")
         for leaf, best in enumerate(value.argmax(axis=1))

@@ -144,6 +144,14 @@ def test_a_panel_lies_over_the_middle_of_its_children():
     assert panels[1].get_position().y0 == panels[2].get_position().y0 < panels[0].get_position().y0
 
 
+def test_leaves_of_numbered_classes_are_named_where_room_is_short():
+    tree = make_tree(topology=Topology.complete(3), n_features=4, n_classes=10)
+    panels = plots.node_images(tree, (2, 2))
+    labels = [text for ax in panels[0].figure.axes for text in texts(ax) if "%" in text]
+    classes = [label.partition(":")[0].removeprefix("class ") for label in labels]
+    assert sorted(classes) == sorted(str(best) for best in tree.value.argmax(axis=1))
+
+
 def test_one_node_is_drawn_where_it_is_asked_for():
     tree = make_tree()
     X, y = rows_of(tree)
