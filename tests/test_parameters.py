@@ -25,6 +25,7 @@ from bayestree._utils.parameters import (
     document,
     parameters_of,
 )
+from bayestree.inference import Map
 
 
 class Net:
@@ -199,3 +200,9 @@ def test_messages():
     with pytest.raises(TypeError, match="rate must be a number above 0, got 'fast'"):
         check_parameters(Derived(rate="fast"))
     check_parameters(Derived(depth=3, split=Net()))
+
+
+def test_infinite_numbers_are_refused_in_words():
+    with pytest.raises(ValueError, match="learning_rate must be a finite number above 0, got inf"):
+        check_parameters(Map(learning_rate=float("inf")))
+    check_parameters(Map(steepness=np.array([1.0, 6.0])))

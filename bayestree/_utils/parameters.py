@@ -16,6 +16,7 @@ section of the docstring (:func:`document`), and the types in a run file
 (:attr:`Parameter.file_type`) follow from the fields.
 """
 
+import math
 import textwrap
 from dataclasses import MISSING, dataclass, field, fields
 from dataclasses import Field as DataclassField
@@ -123,8 +124,10 @@ class Parameter:
         try:
             self.adapter.validate_python(plain(value))
         except ValidationError:
-            message = f"{self.name} must be {self.expected}, got {value!r}."
-            raise ParameterError(message) from None
+            expected = self.expected
+            if isinstance(value, float) and not math.isfinite(value):
+                expected = expected.replace("a number", "a finite number")
+            raise ParameterError(f"{self.name} must be {expected}, got {value!r}.") from None
 
     def from_file(self, value: Any) -> Any:
         """The value of a valid entry of a file."""
@@ -197,6 +200,8 @@ def plain(value: Any) -> Any:
     """The value with Python numbers in place of NumPy's, and tuples in place of lists."""
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
     if isinstance(value, tuple | list):
         return tuple(plain(one) for one in value)
     if isinstance(value, dict):

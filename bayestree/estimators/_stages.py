@@ -1,5 +1,6 @@
 """Soft trees: fitted in stages, with a posterior, its diagnostics, and a deterministic form."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -30,10 +31,13 @@ class StagedTree(TreeDiagnostics, TreeChecks, BaseTree):
     passed_on : mapping
         The settings of each stage to the parameters of the estimator that set them. The last
         stage also takes ``n_draws``, if it has draws.
+    derived : mapping
+        Other parameters of the estimator that determine settings of each stage.
     """
 
     pipelines: ClassVar[Mapping[str, tuple[type[Stage], ...]]]
     passed_on: ClassVar[Mapping[type[Stage], Mapping[str, str]]]
+    derived: ClassVar[Mapping[type[Stage], tuple[str, ...]]] = {}
 
     inference: Any
     n_draws: int | None
@@ -45,23 +49,30 @@ class StagedTree(TreeDiagnostics, TreeChecks, BaseTree):
     def _stages(self) -> list[Stage]:
         """The stages of the fit with their settings.
 
-        A settings object takes the place of the stage of its class, or of the last stage of
-        ``inference="svi"``.
+        A settings object is used as it is, in the place of the stage of its class, or of the last
+        stage of ``inference="svi"``.
         """
         given = None if isinstance(self.inference, str) else self.inference
-        if given is None:
-            kinds = self.pipelines[self.inference]
-        else:
-            matching = (kinds for kinds in self.pipelines.values() if kinds[-1] is type(given))
-            kinds = next(matching, self.pipelines["svi"])
+        kinds = self.pipelines[self.inference] if given is None else self._pipeline_of(given)
         stages = [kind.from_keywords(self._keywords(kind)) for kind in kinds[:-1]]
         if given is not None:
             self._check_ignored(kinds, given)
-            return [*stages, given]
+            return [*stages, copy.copy(given)]
         keywords = self._keywords(kinds[-1])
         if "n_draws" in parameters_of(kinds[-1]):
             keywords["n_draws"] = self.n_draws
         return [*stages, kinds[-1].from_keywords(keywords)]
+
+    def _pipeline_of(self, given: Stage) -> tuple[type[Stage], ...]:
+        for kinds in self.pipelines.values():
+            if isinstance(given, kinds[-1]):
+                return kinds
+        if not given.refines:
+            raise ParameterError(
+                f"inference must be one of {[*self.pipelines]} or a method that continues from a "
+                f"grown soft tree, got {given!r}."
+            )
+        return self.pipelines["svi"]
 
     def _keywords(self, kind: type[Stage]) -> dict[str, Any]:
         """The settings of a stage that the parameters of the estimator set."""
@@ -69,9 +80,11 @@ class StagedTree(TreeDiagnostics, TreeChecks, BaseTree):
 
     def _check_ignored(self, kinds: tuple[type[Stage], ...], given: Stage) -> None:
         """Refuse parameters that were set and that only the replaced stage would use."""
-        used = {source for kind in kinds[:-1] for source in self.passed_on[kind].values()}
+        *others, replaced = (
+            {*self.passed_on[kind].values(), *self.derived.get(kind, ())} for kind in kinds
+        )
         known = parameters_of(type(self))
-        for name in {"n_draws", *self.passed_on[kinds[-1]].values()} - used:
+        for name in sorted({"n_draws", *replaced}.difference(*others)):
             value = getattr(self, name)
             if value != known[name].default:
                 raise ParameterError(

@@ -72,7 +72,8 @@ class BasePolytopeTree(
             "'grow' stops at the greedy tree; 'map' refines all nodes jointly; 'svi' gives a "
             "variational posterior; 'nuts' samples the exact posterior given the topology, "
             "starting from the SVI fit: for small trees and up to a few thousand rows, in minutes. "
-            "Or a method with its own settings, such as bayestree.inference.Svi(epochs=20)."
+            "Or a method with its own settings and defaults, used as it is, such as "
+            "bayestree.inference.Svi(epochs=20)."
         ),
     ] = "svi"
     extend: Annotated[
@@ -138,11 +139,13 @@ class BasePolytopeTree(
         Nuts: _same(Chains),
     }
 
+    derived: ClassVar[Mapping[type[Stage], tuple[str, ...]]] = {Map: ("steepness",)}
+
     def _stages(self) -> list[Stage]:
         stages = super()._stages()
         final = float(self.steepness or min(stage.default_steepness for stage in stages))
         for stage in stages:
-            if isinstance(stage, Map) and stage is not self.inference:
+            if isinstance(stage, Map) and not isinstance(self.inference, Map):
                 stage.steepness = (1.0, final)
         return stages
 

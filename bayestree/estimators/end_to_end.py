@@ -153,7 +153,7 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
         Inference(
             "'svi' gives a variational posterior of splits and leaves at the final steepness, "
             "starting from the tree of EM: a Bayesian oblique tree. Or a method with its own "
-            "settings, such as bayestree.inference.Svi(epochs=20)."
+            "settings and defaults, used as it is, such as bayestree.inference.Svi(epochs=20)."
         ),
     ] = "em"
     n_draws: Annotated[Count, Inference("Posterior draws of 'svi'.")] = Svi.n_draws
@@ -169,14 +169,20 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
         Svi: {},
     }
 
+    derived: ClassVar[Mapping[type[Stage], tuple[str, ...]]] = {
+        Growth: ("steepness_step", "batch_size", "learning_rate"),  # of the stumps
+        Em: ("refine_epochs",),
+    }
+
     def _stages(self) -> list[Stage]:
         """The stages; EM continues from the steepness that the stumps reached."""
         stages = super()._stages()
         epochs = self.epochs if self.refine_epochs is None else self.refine_epochs
         for stage in stages:
-            if isinstance(stage, Em) and stage is not self.inference:
-                stage.epochs, stage.steepness = epochs, self._steepness_of_stumps()
-                stage.keep_zeros = (self.max_features, self.patch_size) != (None, None)
+            if isinstance(stage, Em):
+                stage.keep_zeros |= (self.max_features, self.patch_size) != (None, None)
+                if not isinstance(self.inference, Em):
+                    stage.epochs, stage.steepness = epochs, self._steepness_of_stumps()
         return [stage for stage in stages if not isinstance(stage, Em) or stage.epochs]
 
     def _steepness_of_stumps(self) -> float:
@@ -186,16 +192,17 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
         return self._stages()[-1].draws is not None
 
     def _check_combination(self, model: SoftTree) -> None:
-        linear: dict[str, Any] = {"l1": 0.0, "spatial": 0.0, "inference": "em"}
-        linear |= {"max_features": None, "patch_size": None}
+        linear = {"l1": 0.0, "spatial": 0.0, "max_features": None, "patch_size": None}
         given = {name: getattr(self, name) for name in linear}
-        if self.split != "oblique" and given != linear:
+        stages = self._stages()
+        only = any(stage.linear_only for stage in stages)
+        if self.split != "oblique" and (only or given != linear):
             raise ValueError(
                 "l1, spatial, max_features, patch_size and inference='svi' need split='oblique', "
                 "because a network has no coefficients of features; got "
-                f"{given} with {self.split!r}."
+                f"{given | {'inference': self.inference}} with {self.split!r}."
             )
-        if self._subsets() is not None and self._weighs_evidence():
+        if self._subsets() is not None and not all(stage.keeps_zeros for stage in stages[1:]):
             raise ValueError(
                 "max_features and patch_size keep coefficients at 0, which draws never are; use "
                 "inference='em', or all features."

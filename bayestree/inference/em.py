@@ -33,6 +33,9 @@ class Em(Stage):
     {parameters}
     """
 
+    linear_only = False
+    keeps_zeros = True
+
     epochs: Annotated[Count, Inference("E-steps.")] = 20
     steepness: Annotated[Positive, Inference("Steepness gamma in the first epoch.")] = 1.0
     steepness_step: Annotated[NonNegative, Inference("Increase of gamma after each epoch.")] = 0.1

@@ -34,6 +34,9 @@ class Growth(Stage):
     {parameters}
     """
 
+    refines = False
+    linear_only = False
+
     order: Annotated[
         Literal["level", "best"],
         Inference(

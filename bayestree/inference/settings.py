@@ -53,10 +53,19 @@ class Stage:
         Number of chains, and of draws from each; None for a point estimate.
     why_single_leaf : str
         Why the method may remove all splits, and the remedy.
+    refines : bool
+        Whether the method continues from the result of another.
+    linear_only : bool
+        Whether it needs splits with hyperplanes.
+    keeps_zeros : bool
+        Whether it can keep coefficients at 0.
     """
 
     in_estimators: ClassVar[Mapping[str, Any]] = {}  # defaults that differ from those of a call
     why_single_leaf: ClassVar[str] = "the inference removed every split"
+    refines: ClassVar[bool] = True
+    linear_only: ClassVar[bool] = True
+    keeps_zeros: ClassVar[bool] = False
 
     @property
     def default_steepness(self) -> float:
@@ -95,18 +104,18 @@ class Stage:
         return self.fit(calibrated(found, data), data, init=found, **common)
 
     def chosen(self, *names: str) -> dict[str, Any]:
-        """These settings by name, to be recorded with the result."""
-        return {name: getattr(self, name) for name in names}
+        """These settings by name, or all of them."""
+        return {name: getattr(self, name) for name in names or parameters_of(type(self))}
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and vars(other) == vars(self)
+        return type(other) is type(self) and other.chosen() == self.chosen()
 
     def __hash__(self) -> int:
-        return hash((type(self), *vars(self).items()))
+        return hash((type(self), *self.chosen().items()))
 
     def __repr__(self) -> str:
         known = parameters_of(type(self))
-        changed = [f"{n}={v!r}" for n, v in vars(self).items() if v != known[n].default]
+        changed = [f"{n}={v!r}" for n, v in self.chosen().items() if v != known[n].default]
         return f"{type(self).__name__}({', '.join(changed)})"
 
 
@@ -137,14 +146,19 @@ def as_function(stage: type[Stage], name: str) -> Callable[..., Posterior]:
     known = parameters_of(stage)
 
     def function(*args: Any, **keywords: Any) -> Posterior:
+        try:
+            signature.bind(*args, **keywords)
+        except TypeError as error:
+            raise TypeError(f"{name}() {error}") from None
         settings = {setting: keywords.pop(setting) for setting in known if setting in keywords}
         return stage(**settings).fit(*args, **keywords)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     settings = [inspect.Parameter(n, keyword, default=p.default) for n, p in known.items()]
-    signature = inspect.signature(stage.fit)
-    own = list(signature.parameters.values())[1:]
-    function.__signature__ = signature.replace(parameters=own + settings)  # type: ignore[attr-defined]
+    of_fit = inspect.signature(stage.fit)
+    own = list(of_fit.parameters.values())[1:]
+    signature = of_fit.replace(parameters=own + settings)
+    function.__signature__ = signature  # type: ignore[attr-defined]
     text = inspect.cleandoc(stage.fit.__doc__ or "")
 
     def common(kinds: Mapping[str, str]) -> str:

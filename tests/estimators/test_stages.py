@@ -5,11 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 
 from bayestree import ConvexPolytopeTreeClassifier, EndToEndTreeClassifier, load
-from bayestree.inference import Growth, Map, Nuts, Svi, svi
+from bayestree.inference import Em, Growth, Map, Nuts, Svi, Tao, map, svi  # noqa: A004
+from bayestree.models import Network
 
 QUICK = {"max_depth": 1, "n_experts": 2, "random_state": 0}
 
@@ -32,6 +34,70 @@ def test_keywords_that_would_be_ignored_are_refused():
         estimator.fit(X, y)
     with pytest.raises(ValueError, match="epochs must be an integer of 1 or more"):
         ConvexPolytopeTreeClassifier(**QUICK, inference=Svi(epochs=0)).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "name"),
+    [
+        (ConvexPolytopeTreeClassifier, {"inference": Map(), "steepness": 3.0}, "steepness=3.0"),
+        (EndToEndTreeClassifier, {"inference": Em(), "refine_epochs": 7}, "refine_epochs=7"),
+    ],
+)
+def test_parameters_that_settings_follow_from_are_refused_too(kind, settings, name):
+    with pytest.raises(ValueError, match=f"{name} would be ignored"):
+        kind(**settings).fit(*load_iris(return_X_y=True))
+
+
+def test_parameters_of_the_stumps_are_used_beside_a_method():
+    X, y = load_iris(return_X_y=True)
+    settings = {"learning_rate": 0.05, "epochs": 3, "max_depth": 1, "random_state": 0}
+    EndToEndTreeClassifier(**settings, inference=Em(epochs=2)).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        ConvexPolytopeTreeClassifier(inference=Tao()),
+        EndToEndTreeClassifier(inference=Growth()),
+    ],
+)
+def test_methods_that_continue_from_no_tree_are_refused(estimator):
+    with pytest.raises(ValueError, match="or a method that continues from a grown soft tree"):
+        estimator.fit(*load_iris(return_X_y=True))
+
+
+def test_a_method_keeps_the_zeros_of_feature_subsets_or_is_refused():
+    X, y = load_iris(return_X_y=True)
+    settings = {"max_features": 2, "max_depth": 2, "epochs": 3, "random_state": 0}
+    tree = EndToEndTreeClassifier(**settings, inference=Em(epochs=2)).fit(X, y).tree_
+    assert ((tree.hyperplane != 0).sum(axis=1) <= 2).all()
+    with pytest.raises(ValueError, match="keep coefficients at 0"):
+        EndToEndTreeClassifier(**settings, inference=Map(epochs=2)).fit(X, y)
+
+
+def linear(n_features):
+    return torch.nn.Linear(n_features, 1)
+
+
+def test_networks_take_methods_that_do_not_need_hyperplanes():
+    X, y = load_iris(return_X_y=True)
+    settings = {"split": Network(linear), "max_depth": 1, "epochs": 2, "random_state": 0}
+    EndToEndTreeClassifier(**settings, inference=Em(epochs=2)).fit(X, y)
+    with pytest.raises(ValueError, match="need split='oblique'"):
+        EndToEndTreeClassifier(**settings, inference=Map(epochs=2)).fit(X, y)
+
+
+def test_a_subclass_takes_the_place_of_its_base():
+    class Longer(Nuts):
+        """No settings of its own."""
+
+    stages = ConvexPolytopeTreeClassifier(inference=Longer())._stages()
+    assert [type(stage).__name__ for stage in stages] == ["Growth", "Map", "Svi", "Longer"]
+
+
+def test_unknown_settings_are_those_of_the_function():
+    with pytest.raises(TypeError, match=r"^map\(\) got an unexpected keyword argument 'epoch'"):
+        map(None, None, init=None, epoch=3)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,8 @@ class Tao(Sweeps, Stage):
     {parameters}
     """
 
+    refines = False  # of soft trees; it starts from a deterministic one
+
     leaf_ridge: Annotated[
         Positive | None,
         Inference(
