@@ -153,7 +153,7 @@ def _median(values: FloatArray, weights: FloatArray) -> float:
 
 
 def _numbered(left: IntArray, right: IntArray) -> tuple[Topology, IntArray, IntArray]:
-    """Topology from scikit-learn's children, with its numbers of our nodes and leaves."""
+    """Topology from scikit-learn's children, and its number for each of our nodes and leaves."""
     inside = left != LEAF
     number = np.where(inside, np.cumsum(inside) - 1, ~(np.cumsum(~inside) - 1))
     nodes = np.flatnonzero(inside)

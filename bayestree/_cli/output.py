@@ -1,4 +1,4 @@
-"""What the verbs print: progress on standard error, results on standard output."""
+"""Output of the verbs: progress on standard error, results on standard output."""
 
 import json
 import shlex
@@ -23,8 +23,8 @@ MOST_PRINTED = 60  # leaves of the largest tree that is printed
 
 
 def resume_hint(*, force: bool) -> str:
-    """What is printed when a run is interrupted."""
-    place = " in place of --force" if force else ""
+    """The message printed when a run is interrupted."""
+    place = " instead of --force" if force else ""
     return f"interrupted; repeat the command with --resume{place} to continue"
 
 
@@ -98,7 +98,7 @@ def print_run(run: "Run", *, as_json: bool, quiet: bool) -> None:
 
 
 def relative(path: Path) -> Path:
-    """A path relative to the current folder, if it lies within."""
+    """A path relative to the current folder, if it is inside."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 

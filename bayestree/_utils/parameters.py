@@ -39,7 +39,7 @@ from pydantic import ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError
 
 PLACE = "{parameters}"  # replaced in a docstring by the section of parameters
 WIDTH = 100  # columns of a docstring
-NONE = "none"  # stands for None in TOML, which has no null
+NONE = "none"  # represents None in TOML, which has no null
 LARGEST = 2**31 - 1  # largest integer in a file: libraries count in 32 bits
 MODEL, INFERENCE, RUN = "model", "inference", "run"  # groups of parameters
 
@@ -194,7 +194,7 @@ def entries(cls: type) -> str:
 
 
 def plain(value: Any) -> Any:
-    """The value with Python numbers in place of NumPy's, and tuples in place of lists."""
+    """The value with Python numbers instead of NumPy's, and tuples instead of lists."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, tuple | list):

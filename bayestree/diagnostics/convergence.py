@@ -128,7 +128,7 @@ def _chains(
 
 
 def _incomparable(n_chains: int, n_draws: int, *, independent: bool) -> str | None:
-    """Why R-hat and effective sample size would be meaningless, or None."""
+    """The reason why R-hat and effective sample size would be meaningless, or None."""
     if n_chains * n_draws == 1:
         return "a single draw is a point estimate: there is no posterior to check."
     if independent and n_chains == 1:

@@ -16,7 +16,7 @@ LARGEST = 1e25  # votes are clipped here: improper priors can exceed single prec
 
 
 class Reach(NamedTuple):
-    """What the diagnostics need to know about the rows that reach each of V nodes."""
+    """Summary of the rows that reach each of V nodes, sufficient for the diagnostics."""
 
     nodes: IntArray  # numbers of the nodes in the draws, (V,)
     rows: FloatArray  # number of rows, (V,)

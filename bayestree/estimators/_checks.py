@@ -38,7 +38,7 @@ class TreeChecks(TreeDraws):
         Returns
         -------
         Convergence
-            ``print`` shows it; see ``predictions``, ``intervals``, ``settled`` and ``to_frame``.
+            Can be printed; see ``predictions``, ``intervals``, ``settled`` and ``to_frame``.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class TreeChecks(TreeDraws):
         Returns
         -------
         Loo
-            ``print`` shows it, and ``compare`` compares it with that of another model. Intended
+            Can be printed; ``compare`` compares it with that of another model. Intended
             for the draws of a sampler (``inference="nuts"``). Those of a variational fit are
             corrected by their densities under the posterior and the guide, which usually fails,
             as the Pareto k of the rows then shows: the tails of the guide are too light.

@@ -101,7 +101,7 @@ def plain(value: Any) -> Any:
 
 
 def unplain(value: Any, network: models.Network | None = None) -> Any:
-    """The inverse of :func:`plain`; ``network`` takes the place of a user-defined network.
+    """The inverse of :func:`plain`; ``network`` replaces a user-defined network.
 
     NetworkNeededError if such a network is missing.
     """

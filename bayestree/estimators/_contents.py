@@ -37,7 +37,7 @@ def describe(estimator: Any) -> dict[str, Any]:
 
 
 def describe_tree(estimator: Any) -> dict[str, Any]:
-    """The part of the description that a tree adds."""
+    """The part of the description that is specific to a tree."""
     posterior = estimator.posterior_
     return {
         "class_names": list(estimator.tree_.class_names),

@@ -147,7 +147,7 @@ def _text_message(columns: list[_Column], *, fits: bool) -> str:
 
 
 def _odd(values: pd.Series) -> BoolArray:
-    """Which values are text that is not a number."""
+    """Mask of the values that are text but not a number."""
     text = np.array([isinstance(value, str) for value in values], dtype=bool)
     number = pd.to_numeric(values.astype(str), errors="coerce").notna().to_numpy(dtype=bool)
     return text & ~number

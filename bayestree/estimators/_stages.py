@@ -26,9 +26,9 @@ class StagedTree(TreeDiagnostics, TreeChecks, BaseTree):
     Attributes
     ----------
     pipelines : mapping
-        The stages that each value of ``inference`` stands for, growth first.
+        The stages that each value of ``inference`` selects, growth first.
     passed_on : mapping
-        The settings of each stage to the parameters of the estimator that set them. The last
+        For each stage, its settings and the parameters of the estimator that set them. The last
         stage also takes ``n_draws``, if it has draws.
     """
 

@@ -191,7 +191,7 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
     to learning sparse oblique trees" (2018). Starting from an initial tree, each node in turn,
     from the deepest to the root, is trained to classify its rows into those that the left child
     predicts better and those that the right child does. With ``l1`` the splits use few features
-    and the tree becomes smaller. Much more accurate than the initial tree, and fast.
+    and the tree becomes smaller. It is much more accurate than the initial tree, and fast to fit.
 
     {parameters}
 

@@ -100,9 +100,9 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
 
     Hehn, Kooij and Hamprecht, "End-to-End Learning of Decision Trees and Forests" (IJCV, 2020).
     Splits are soft during the fit: a row goes right with probability sigmoid(gamma f(x)). EM
-    climbs the log-likelihood (eq. 4) of each stump and then of the whole tree, while the
-    steepness gamma rises, so that the tree ends nearly deterministic. The deterministic tree
-    predicts.
+    maximises the log-likelihood (eq. 4) of each stump and then of the whole tree, while the
+    steepness gamma rises until the tree is nearly deterministic. Without posterior draws,
+    predictions are those of the deterministic tree.
 
     {parameters}
 

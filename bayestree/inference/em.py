@@ -161,10 +161,10 @@ class Climb:
         return float(torch.stack(values).sum())
 
     def step(self, batch: Data, held: Sites, steepness: float) -> tuple[Tensor, Tensor]:
-        """Take a gradient step of the splits on Q, with h at the held parameters (eq. 10, 14).
+        """Take a gradient step of the splits on Q, with h at the fixed parameters (eq. 10, 14).
 
         Returns the log-likelihood of the batch and the sums (L, c) of the leaves' statistics
-        (eq. 13), both at the held parameters.
+        (eq. 13), both at the fixed parameters.
         """
         split, share = self.model.split, len(batch.X) / len(self.data.X)
         with torch.no_grad():

@@ -76,12 +76,12 @@ class Growth(Stage):
             gains and limits refer to these.
         limits : GrowthLimits, optional
         splitter : Splitter, optional
-            What fits the splits (see ``bayestree.inference.splitters``); by default
+            Fits the splits (see ``bayestree.inference.splitters``); by default
             ``StumpFitter`` with the last four settings below, which other splitters ignore.
         validation : Data, optional
             The tree is cut at the depth that predicts these rows best (CPT, section 4.2.1).
         prune : callable, optional
-            Which of the splits to keep, given the grown tree and the numbers of its split nodes.
+            Selects the splits to keep, given the grown tree and the numbers of its split nodes.
         {parameters}
 
         Returns

@@ -136,7 +136,7 @@ class _Run:
         self._renew(taken, max_trials)
 
     def _judge(self, which: Tensor, value: Tensor, gradient: Tensor, max_trials: int) -> Tensor:
-        """Which trials end their line search; narrows the brackets of the others."""
+        """Mask of the trials that end their line search; narrows the brackets of the others."""
         direction, step = self.direction[which], self.step[which]
         slope = (self.gradient[which] * direction).sum(-1)
         new_slope = (gradient * direction).sum(-1)

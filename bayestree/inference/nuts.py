@@ -124,8 +124,8 @@ class Nuts(Chains, Stage):
         data : Data
             n rows.
         init : Posterior
-            Of the same topology. Chains start at its draws, and the gradients there give the
-            first mass matrix.
+            A posterior of the same topology. Chains start at its draws, and the gradients there
+            give the first mass matrix.
         {parameters}
 
         Returns

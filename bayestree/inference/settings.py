@@ -1,4 +1,4 @@
-"""Inference methods as classes: their settings, and how they run as stages of a fit.
+"""Inference methods as classes: their settings, and their role as stages of a fit.
 
 The fields of a class are its settings, with defaults, constraints and descriptions (see
 ``bayestree._utils.parameters``), and :meth:`Stage.fit` is what it does. The function of the same
@@ -46,13 +46,13 @@ class Stage:
     ----------
     default_steepness : float
         Steepness of the splits to which a fit that ends with this method is annealed by default.
-        A point may be steep; draws should vary smoothly.
+        A point estimate may be steep; draws should vary smoothly.
     in_chunks : bool
         Whether the method goes through the rows in chunks, so that they may stay in a file.
     draws : (int, int) or None
         Number of chains, and of draws from each; None for a point estimate.
     why_single_leaf : str
-        Why the method may remove all splits, and the remedy.
+        The reason why the method may remove all splits, and the remedy.
     """
 
     in_estimators: ClassVar[Mapping[str, Any]] = {}  # defaults that differ from those of a call
@@ -72,7 +72,7 @@ class Stage:
 
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, Any]) -> Self:
-        """The method with the settings that an estimator passes on; None stands for defaults."""
+        """The method with the settings that an estimator passes on; None selects defaults."""
         given = {name: value for name, value in keywords.items() if value is not None}
         return cls(**{**cls.in_estimators, **given})
 
@@ -132,7 +132,7 @@ def as_function(stage: type[Stage], name: str) -> Callable[..., Posterior]:
     """The function that runs a method with settings given as keywords.
 
     Its signature is that of ``fit`` with the settings added. So is its docstring, in which
-    ``{parameters}`` stands for common parameters and settings.
+    ``{parameters}`` is replaced by common parameters and settings.
     """
     known = parameters_of(stage)
 

@@ -169,7 +169,7 @@ class Svi(Variational, Stage):
             to mapped rows no ``log_p``. After a search, ``n_facets`` holds the facets of each
             node, and ``settings["facet_trace"]`` the moves that were tried. Under an improper
             prior ``coefficient_balance`` and its error show for each node whether the rows
-            determine its coefficients (-1) or not at all (0).
+            determine its coefficients (-1) or not (0).
 
         Raises
         ------

@@ -34,13 +34,13 @@ def tree(
 ) -> Axes:
     """Draw the deterministic tree.
 
-    A node shows what goes left and how many training rows reach it. A split by one facet is shown
-    as a condition on its two largest terms. A polytope, whose inside goes left, is shown by the
-    facet nearest to the mean of the data and the number of its other facets. These are the point
-    estimate. With several posterior draws, another line shows the posterior of the number of
-    facets: its median, with a central interval in brackets. The width of a link grows with its
-    rows. A leaf shows the probabilities of the classes as a bar, or its mean. A tree that would
-    be too wide grows from left to right.
+    A node shows the condition for going left and how many training rows reach it. A split by one
+    facet is shown as a condition on its two largest terms. A polytope, whose inside goes left, is
+    shown by the facet nearest to the mean of the data and the number of its other facets. These
+    are the point estimate. With several posterior draws, another line shows the posterior of the
+    number of facets: its median, with a central interval in brackets. The width of a link grows
+    with the number of its rows. A leaf shows the probabilities of the classes as a bar, or its
+    mean. A tree that would be too wide grows from left to right.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ def _node_texts(
 
 
 def _condition(described: TreeDescription, node: int) -> str:
-    """What goes left at a node: its nearest facet, and the number of the others."""
+    """Condition of the left side of a node: its nearest facet, and the number of the others."""
     if described.linear is None:
         return described.tree.split_name
     (nearest,) = described.half_spaces(node, 1)

@@ -32,8 +32,8 @@ def export_onnx(tree: object, *, X: ArrayLike | None = None) -> bytes:
 
     The model is the deterministic tree (``tree_``): ``prediction="tree"`` predicts the same.
     The runtime computes what :class:`bayestree.tree.Tree` does; only rows within rounding error
-    of a border, a relative 1e-16 of its terms, may fall on the other side. A run takes eight bytes
-    for each row and expert of the largest tree: pass a large table in parts.
+    of a border (1e-16 relative to its terms) may fall on the other side. Prediction takes eight
+    bytes per row and expert of the largest tree: pass a large table in parts.
 
     Parameters
     ----------

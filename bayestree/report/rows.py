@@ -27,7 +27,7 @@ class Rows(NamedTuple):
 
     @property
     def counted(self) -> str:
-        """As in ``"40 held-out rows"``."""
+        """Number and kind of the rows, such as ``"40 held-out rows"``."""
         return counted(len(self), self.kind.removesuffix("s"))
 
     def __len__(self) -> int:

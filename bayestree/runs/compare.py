@@ -53,7 +53,7 @@ class Comparison:
     scored_on : str
         The rows of the scores.
     remarks : tuple of str
-        Reservations about the figures, and conclusions from the differences.
+        Caveats about the figures, and conclusions from the differences.
     """
 
     table: pd.DataFrame
@@ -132,7 +132,7 @@ def _bad_share(loo: Loo) -> float:
 
 
 def _reasons(basis: str, scores: Mapping[str, Loo], held: HeldOut | None) -> Iterator[str]:
-    """Why the runs are compared on this basis."""
+    """The reasons why the runs are compared on this basis."""
     if basis == LOO:
         yield from (f"{name}: {loo.warning}" for name, loo in scores.items() if loo.warning)
         return
@@ -197,7 +197,7 @@ def _same_rows(named: Mapping[str, Run]) -> dict[str, Prepared]:
 
 
 def _table_difference(one: Run, other: Run) -> str:
-    """How the tables of two runs differ; empty if they do not."""
+    """Description of how the tables of two runs differ; empty if they do not."""
     digests = [
         {name: table["sha256"] for name, table in run.manifest["data"].items()}
         for run in (one, other)
@@ -275,7 +275,7 @@ def _line(
 def _conclusions(
     by_row: Mapping[str, FloatArray], *, in_nats: bool, where: str = ""
 ) -> Iterator[str]:
-    """What follows from the differences between the scores of the first run and the others."""
+    """Conclusions from the differences between the scores of the first run and the others."""
     best, *others = by_row
     for name in others:
         gap = Gap.of(by_row[best] - by_row[name])

@@ -1,4 +1,4 @@
-"""Which results of a run can be trusted."""
+"""Verdict on the results of a run: which of them are reliable."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,7 +29,7 @@ MOST_ROWS = 10_000  # maximum number of held-out rows on which predictions are j
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A verdict on a run: its inference, as in ``"nuts, 4 chains of 200 draws"``, and the checks.
+    """A verdict on a run: its inference, such as ``"nuts, 4 chains of 200 draws"``, and the checks.
 
     There are no checks of a point estimate.
     """

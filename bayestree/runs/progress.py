@@ -7,7 +7,7 @@ from bayestree._utils.progress import Parts, Watch
 
 
 class Display:
-    """Where a run reports what it does; also the monitor of its loops. By default nowhere."""
+    """Receives the reports of a run and monitors its loops; by default it ignores them."""
 
     def stage(self, name: str) -> None:
         """A stage begins."""

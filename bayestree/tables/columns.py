@@ -34,7 +34,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoding:
-    """How columns become features: numbers unchanged, text one-hot."""
+    """The encoding of columns as features: numbers unchanged, text one-hot."""
 
     columns: tuple[Column, ...]
 
@@ -169,7 +169,7 @@ def is_text(column: pd.Series) -> bool:
 def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
     """Read the target, which has no missing values, and infer the task.
 
-    A target is classified if it holds text, booleans, or at most 20 different whole numbers. The
+    The task is classification for text, booleans, or at most 20 different whole numbers. The
     returned array (n,) holds text, integers or booleans; for regression, floats.
     """
     name = column.name

@@ -69,7 +69,7 @@ def sniff(source: Path) -> Dialect:
 
 
 def explain_failure(source: Path, error: str) -> str:
-    """Why a file cannot be read as a table, with the line if it can be identified.
+    """The reason why a file cannot be read as a table, with the line if it can be identified.
 
     ``error`` is the message of pandas, which is returned if there is no better explanation.
     """

@@ -23,7 +23,7 @@ class InvalidValues:
         self.first_rows: dict[str, dict[str, int]] = {kind: {} for kind in self.counts}
 
     def add(self, frame: pd.DataFrame) -> None:
-        """Count those of a chunk, whose index holds row numbers."""
+        """Count the invalid values of a chunk, indexed by row number."""
         self.n_rows += len(frame)
         for name, column in frame.items():
             self._count("missing", str(name), column.isna().to_numpy(), frame.index)

@@ -14,7 +14,7 @@ PLAIN = "write numbers with a decimal point and without other marks"
 
 
 def dates_remedy(name: str) -> str:
-    """What to do with a column of dates."""
+    """The remedy for a column of dates."""
     return (
         f"replace it with numbers, such as pandas.to_datetime(frame[{name!r}]).dt.day_of_year, or "
         "drop the column."
@@ -22,7 +22,7 @@ def dates_remedy(name: str) -> str:
 
 
 class Texts:
-    """The different texts of a column, by kind."""
+    """The distinct texts of a column, by kind."""
 
     def __init__(self, name: str) -> None:
         self.name = name

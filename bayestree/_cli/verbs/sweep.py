@@ -30,7 +30,7 @@ def sweep(
         int | None,
         typer.Option(
             metavar="N",
-            help="Number of points fitted at once on this machine, in place of sweep.n_jobs.",
+            help="Number of points fitted at once on this machine, instead of sweep.n_jobs.",
         ),
     ] = None,
     scheduler: Annotated[

@@ -209,7 +209,7 @@ class Study:
 
     @cached_property
     def importance(self) -> splits.Importance | None:
-        """How much the splits depend on each feature, on ``evaluated``."""
+        """Importance of each feature for the splits, on ``evaluated``."""
         if self.evaluated is None or not len(self.evaluated):
             return None
         found = splits.importance(self.trees, self.evaluated)
