@@ -285,7 +285,7 @@ def _importance_tail(stats: Mapping[str, Any]) -> Check | str:
     verdict: Verdict = "info"
     if value <= limit and reliable:
         verdict = "ok"
-        says = "the guide covers the posterior, as far as its draws reach."
+        says = "the guide covers the posterior, at least in the region of its draws."
     elif value <= K_LIMIT:
         says = (
             f"{ratios.size} draws are too few to tell whether the guide covers the posterior; "

@@ -127,8 +127,8 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
     order: Annotated[
         Literal["level", "best"],
         Inference(
-            "Grow level by level, and remove the splits of least gain until there are max_leaves "
-            "leaves; or always split the leaf with the largest gain."
+            "Grow level by level, and remove the splits with the smallest gain until max_leaves "
+            "leaves remain; or always split the leaf with the largest gain."
         ),
     ] = "level"
     split: Annotated[
@@ -192,13 +192,13 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
         if self.split != "oblique" and given != linear:
             raise ValueError(
                 "l1, spatial, max_features, patch_size and inference='svi' need split='oblique', "
-                "because a network has no coefficients of features; got "
+                "because a network has no coefficients for features; got "
                 f"{given} with {self.split!r}."
             )
         if self._subsets() is not None and self._weighs_evidence():
             raise ValueError(
-                "max_features and patch_size keep coefficients at 0, which draws never are; use "
-                "inference='em', or all features."
+                "max_features and patch_size fix coefficients at 0, but posterior draws are never "
+                "exactly 0; use inference='em', or all features."
             )
         if self.l1 and self.spatial:
             raise ValueError(

@@ -38,7 +38,7 @@ class Em(Stage):
     steepness_step: Annotated[NonNegative, Inference("Increase of gamma after each epoch.")] = 0.1
     batch_size: Annotated[Count, Inference("Rows in a step of Adam.")] = 1000
     learning_rate: Annotated[Positive, Inference("Learning rate of Adam.")] = 1e-3
-    passes: Annotated[Count, Inference("Passes of the minibatches over the rows in an M-step.")] = 1
+    passes: Annotated[Count, Inference("Passes over the rows, in minibatches, per M-step.")] = 1
     keep_zeros: Annotated[
         bool,
         Inference("Coefficients that are initially 0 stay 0, so that splits keep their features."),

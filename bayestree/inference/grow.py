@@ -37,8 +37,8 @@ class Growth(Stage):
     order: Annotated[
         Literal["level", "best"],
         Inference(
-            "Grow level by level, then remove the splits of least gain until max_leaves leaves "
-            "remain; or always split the leaf with the largest gain, up to max_leaves leaves."
+            "Grow level by level, then remove the splits with the smallest gain until max_leaves "
+            "leaves remain; or always split the leaf with the largest gain, up to max_leaves."
         ),
     ] = "level"
     steps: Annotated[Count, Inference("Adam steps for each level.")] = 120

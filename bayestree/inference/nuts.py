@@ -38,7 +38,7 @@ class Chains:
     """Settings of samplers that estimators pass on."""
 
     n_chains: Annotated[Count, Inference("Chains of NUTS.")] = 4
-    n_warmup: Annotated[Size, Inference("Transitions on which each chain of NUTS adapts.")] = 500
+    n_warmup: Annotated[Size, Inference("Adaptation steps of each chain of NUTS.")] = 500
     target_acceptance: Annotated[
         Probability,
         Inference(
@@ -48,7 +48,9 @@ class Chains:
     ] = 0.9
     n_jobs: Annotated[
         int | None,
-        Inference("Processes for the chains of NUTS, as in joblib; results do not depend on them."),
+        Inference(
+            "Processes for the chains of NUTS, as in joblib; they do not affect the results."
+        ),
     ] = None
 
 
@@ -119,7 +121,7 @@ class Nuts(Chains, Stage):
         Parameters
         ----------
         model : SoftTree
-            With likelihood ``mixture``, finite steepness and proper priors of the weights; scales
+            With likelihood ``mixture``, finite steepness and proper priors on the weights; scales
             of hyperplanes are integrated out.
         data : Data
             n rows.

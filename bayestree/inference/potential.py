@@ -259,7 +259,7 @@ def density_of(model: SoftTree, data: Data) -> TreeDensity:
     model.likelihood.check_mixture("A sampler")
     weight, hyperplane = model.priors.weight, model.priors.hyperplane
     if model.split.weighted and not weight.proper:
-        raise ValueError(f"A sampler needs proper priors of the weights, got {weight}.")
+        raise ValueError(f"A sampler needs proper priors on the weights, got {weight}.")
     n_features = data.X.shape[1]
     unknown = site_names(model.collapsed(), n_features) - set(Layout(model, n_features).shapes)
     if unknown:

@@ -28,7 +28,7 @@ HEADER = "Parameters\n----------\n"
 FIRST = {  # parameters that most methods share, and that their docstrings need not describe
     "model": "SoftTree\n    Its topology must be that of ``init``.",
     "data": "Data\n    n rows.",
-    "init": "Posterior\n    Result of another method, with the sites of ``model``: where to start.",
+    "init": "Posterior\n    Start: the result of another method, with the sites of ``model``.",
 }
 LAST = {
     "random_state": "int, RandomState or Generator, optional",

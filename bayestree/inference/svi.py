@@ -82,12 +82,12 @@ class Variational(Minibatches):
         Positive,
         Inference(
             "Factor of the divergence from the prior (for the package's own guide, that of the "
-            "splits; leaves stay conjugate). 1 gives the posterior, less a tempered one."
+            "splits; leaves stay conjugate). 1 gives the posterior, a smaller value a tempered one."
         ),
     ] = 1.0
     n_restarts: Annotated[
         Count,
-        Inference("Variational fits with different noise; the one with the best ELBO is kept."),
+        Inference("Variational fits with different noise, of which the best ELBO is kept."),
     ] = 1
 
 

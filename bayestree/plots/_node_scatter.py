@@ -106,7 +106,7 @@ def _rows(estimator: object, tree: Tree, X: ArrayLike, y: ArrayLike) -> _Rows:
         raise ValueError(f"X must have shape (n, {tree.n_features}), got {rows.shape}.")
     target = np.asarray(y)
     if target.shape != (len(rows),):
-        raise ValueError(f"y must have shape ({len(rows)},) as X, got {target.shape}.")
+        raise ValueError(f"y must have shape ({len(rows)},) to match X, got {target.shape}.")
     predicted = tree.predict(rows)
     if tree.value.ndim == 2:
         classes = np.asarray(getattr(estimator, "classes_", np.arange(tree.value.shape[1])))

@@ -109,7 +109,7 @@ def _compare(trees: Sequence[Tree], X: FloatArray, found: dict[str, AnyArray]) -
         far = [row for row in differ.tolist() if not _is_near(tree, X[row : row + 1])]
         if far:
             raise OnnxMismatchError(
-                f"onnxruntime sends {len(far)} of {len(X)} rows to other leaves than the tree does."
+                f"onnxruntime and the tree send {len(far)} of {len(X)} rows to different leaves."
             )
         other[differ] = True
         total = total + tree.predict(X)

@@ -37,7 +37,7 @@ def test_patches():
         ({"patch_size": (9, 2), "image_shape": (8, 8)}, "patch_size must lie"),
         ({"patch_size": (2, 0), "image_shape": (8, 8)}, "patch_size must be two"),
         ({"patch_size": (2, 2), "image_shape": (8, 9)}, "72 pixels, and X has 64"),
-        ({"max_features": 3, "inference": "svi"}, "draws never are"),
+        ({"max_features": 3, "inference": "svi"}, "draws are never exactly 0"),
     ],
 )
 def test_what_cannot_be(settings, message):

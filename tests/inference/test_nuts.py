@@ -276,7 +276,7 @@ class TestErrors:
             nuts(make("complete"), data, init=init)
         with pytest.raises(ValueError, match="'mixture'"):
             nuts(make("stump", fit="mutual-information"), data, init=init)
-        with pytest.raises(ValueError, match="proper priors of the weights"):
+        with pytest.raises(ValueError, match="proper priors on the weights"):
             nuts(make("stump", weight="literal"), data, init=init)
         with pytest.raises(ValueError, match="finite steepness"):
             nuts(model.with_(steepness=math.inf), data, init=init)

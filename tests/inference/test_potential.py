@@ -346,7 +346,7 @@ class TestDensityOf:
             density_of(model, data_for(model))
 
     def test_improper_weights(self):
-        with pytest.raises(ValueError, match="needs proper priors of the weights"):
+        with pytest.raises(ValueError, match="needs proper priors on the weights"):
             density_of(make(weight="literal"), data_for(make()))
 
     def test_priors_of_ones_own(self):
