@@ -14,7 +14,7 @@ from bayestree.topology import Topology
 from bayestree.tree import Tree
 
 LEAF = -1  # scikit-learn's number of a missing child
-ALIKE = 1e-9  # relative differences of projections below this may be rounding
+TIE_TOLERANCE = 1e-9  # relative differences of projections below this may be rounding
 
 
 def cart(
@@ -145,8 +145,8 @@ def _median(values: FloatArray, weights: FloatArray) -> float:
     below = np.cumsum(weights[order])
     middle = float(values[order[np.searchsorted(below, below[-1] / 2)]])
     size = float(np.abs(values).max())
-    above = values[values > middle + ALIKE * size]
-    lower = values[values < middle - ALIKE * size]
+    above = values[values > middle + TIE_TOLERANCE * size]
+    lower = values[values < middle - TIE_TOLERANCE * size]
     if len(above):
         return (middle + float(above.min())) / 2
     return (middle + float(lower.max())) / 2 if len(lower) else middle + max(size, 1.0)

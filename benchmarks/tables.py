@@ -43,7 +43,7 @@ from statsmodels import datasets as tables
 import bayestree as bt
 
 SEED = 0
-MOST_ROWS = 5000  # of a larger table so many are drawn
+MAX_ROWS = 5000  # larger tables are sampled down to this number
 WORSE = {True: 0.03, False: 0.10}  # than CART: points of accuracy, or a share of its RMSE
 
 
@@ -61,8 +61,8 @@ class Table(NamedTuple):
 def encoded(frame: pd.DataFrame, target: str, *, classifies: bool) -> Table:
     """A frame without missing values, text columns as indicators; many rows are sampled."""
     frame = frame.dropna()
-    if len(frame) > MOST_ROWS:
-        frame = frame.sample(MOST_ROWS, random_state=SEED)
+    if len(frame) > MAX_ROWS:
+        frame = frame.sample(MAX_ROWS, random_state=SEED)
     X = pd.get_dummies(frame.drop(columns=target)).to_numpy(np.float64)
     y = frame[target].to_numpy()
     return Table(X, y.astype(str) if classifies else y.astype(np.float64))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bayestree.runs.schema import RunFile
     from bayestree.runs.store import Run
 
-MOST_PRINTED = 60  # leaves of the largest tree that is printed
+MAX_PRINTED = 60  # leaves of the largest tree that is printed
 
 
 def resume_hint(*, force: bool) -> str:
@@ -108,7 +108,7 @@ def _print_tree(run: "Run") -> None:
 
     metrics = run.metrics
     print(*score_lines(metrics), sep="\n", end="\n\n")
-    if metrics["leaves"] > MOST_PRINTED:
+    if metrics["leaves"] > MAX_PRINTED:
         print(f"{metrics['leaves']} leaves: see {relative(run.folder) / TREE}\n")
     else:
         print((run.folder / TREE).read_text(encoding="utf-8"))

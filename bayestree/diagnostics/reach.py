@@ -12,7 +12,7 @@ from bayestree.routed_tree import RowSource, chunks
 from bayestree.topology import Topology
 from bayestree.tree import LOG2, Tree
 
-LARGEST = 1e25  # votes are clipped here: improper priors can exceed single precision
+MAX_VOTE = 1e25  # votes are clipped here: improper priors can exceed single precision
 
 
 class Reach(NamedTuple):
@@ -115,4 +115,4 @@ def _largest_votes(draws: Draws, X: FloatArray) -> FloatArray:
         activation = X @ plane[one].T.astype(np.float64)
         top[one] = activation.max(axis=0)
     votes = np.logaddexp(0.0, top + draws["intercept"]) * weight_of(draws, ...)
-    return np.minimum(votes, LARGEST)
+    return np.minimum(votes, MAX_VOTE)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import log_expit
 
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.softplus import LEAST_SCORE, softplus
+from bayestree._utils.softplus import MIN_SCORE, softplus
 from bayestree.diagnostics.draws import Draws, weight_of
 from bayestree.topology import Topology
 
@@ -22,7 +22,7 @@ def scores(draws: Draws, one: Any, X: FloatArray) -> FloatArray:
     plane = draws["hyperplane"][one].astype(np.float64)
     activation = X @ plane.reshape(-1, plane.shape[-1]).T + draws["intercept"][one].reshape(-1)
     alone = softplus(activation).reshape(len(X), *plane.shape[:-1])
-    return np.einsum("n...k,...k->n...", alone, weight_of(draws, one)) + LEAST_SCORE
+    return np.einsum("n...k,...k->n...", alone, weight_of(draws, one)) + MIN_SCORE
 
 
 def log_odds(score: FloatArray, steepness: float) -> FloatArray:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree.tables import InputError, check_complete
 
-MOSTLY = 0.9  # share of numbers above which the other values of a column are errors
+NUMERIC_SHARE = 0.9  # share of numbers above which the other values of a column are errors
 #: How to convert times to numbers, by the type that pandas infers.
 TIMES = {
     "datetime64": "pandas.DatetimeIndex({}).day_of_year",
@@ -135,7 +135,7 @@ def _text_message(columns: list[_Column], *, fits: bool) -> str:
         f"could not convert string to float: column {column.name} of X holds "
         f"{str(column.content.iloc[row])!r} ({where})"
     )
-    if odd.mean() <= 1 - MOSTLY:
+    if odd.mean() <= 1 - NUMERIC_SHARE:
         return f"{head}, and numbers in {(~odd).sum()} of {len(odd)} rows; correct it."
     listed = ", ".join(column.name for column, _ in found)
     command = ", or fit the table by `bayestree fit`, which encodes text" if fits else ""

@@ -26,7 +26,7 @@ from bayestree.inference.training import check_topology
 from bayestree.models.soft_tree import SoftTree
 
 SEGMENTS = 20  # parts of a run, between which progress is shown
-GUESSED = 20  # maximum number of initial draws that determine the first mass matrix
+METRIC_DRAWS = 20  # maximum number of initial draws that determine the first mass matrix
 NEAR = 0.1  # standard deviation of the starts about a point estimate
 ROWS = 1_000  # maximum number of rows on which draws are compared
 #: Windows of the warm-up, as in Stan: length of the first; where they start and end, as shares.
@@ -269,7 +269,7 @@ def _starts(
     ]
     chosen = rng.choice(len(draws), n_chains, replace=len(draws) < n_chains)
     near = NEAR if len(draws) == 1 else 0.0
-    some = draws[:: -(-len(draws) // GUESSED)]
+    some = draws[:: -(-len(draws) // METRIC_DRAWS)]
     gradients = np.array([gradient_of_data(density, draw) for draw in some])
     information = Information.of(gradients, expert_blocks(density.layout))
     return [

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 from bayestree._utils.parameters import (
-    PLACE,
+    PLACEHOLDER,
     Count,
     Inference,
     Positive,
@@ -153,8 +153,8 @@ def as_function(stage: type[Stage], name: str) -> Callable[..., Posterior]:
 
     text = text.replace(HEADER, HEADER + common(FIRST))
     last = common(LAST)
-    stage.fit.__doc__ = text.replace(PLACE, last.rstrip())
-    function.__doc__ = text.replace(PLACE, last + entries(stage))
+    stage.fit.__doc__ = text.replace(PLACEHOLDER, last.rstrip())
+    function.__doc__ = text.replace(PLACEHOLDER, last + entries(stage))
     function.__module__ = stage.__module__
     function.__name__ = function.__qualname__ = name
     return function

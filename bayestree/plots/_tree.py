@@ -16,7 +16,7 @@ from bayestree.plots._layout import positions
 from bayestree.routed_tree import RoutedTree
 
 SLOT = (1.15, 2.0)  # minimum and maximum inches of a leaf
-LARGEST = 14.0, 18.0  # maximum inches of a new figure; beyond it the text shrinks
+MAX_SIZE = 14.0, 18.0  # maximum inches of a new figure; beyond it the text shrinks
 LEVEL = 0.85  # minimum inches from a node to its children
 LINE = 1.25  # height of a line of text, in units of its size
 SPACE = 0.4  # inches between the boxes of a node and its child
@@ -67,10 +67,10 @@ def tree(
                key=lambda plan: plan.excess)  # fmt: skip
     if ax is None:
         ax = _style.new_axes(
-            max(min(plan.width, LARGEST[0]), 3.2) + 2 * _style.PAD,
-            min(plan.height, LARGEST[1]) + (0.6 if measured is None else 0.9),
+            max(min(plan.width, MAX_SIZE[0]), 3.2) + 2 * _style.PAD,
+            min(plan.height, MAX_SIZE[1]) + (0.6 if measured is None else 0.9),
         )
-        room = LARGEST
+        room = MAX_SIZE
     else:
         window = ax.get_window_extent()
         room = window.width / ax.figure.dpi, window.height / ax.figure.dpi
@@ -104,7 +104,7 @@ class _Plan(NamedTuple):
     @property
     def excess(self) -> float:
         """Size relative to the largest figure; 1 if it fits."""
-        return max(self.width / LARGEST[0], self.height / LARGEST[1], 1.0)
+        return max(self.width / MAX_SIZE[0], self.height / MAX_SIZE[1], 1.0)
 
 
 def _node_extent(node_texts: list[str]) -> tuple[float, float]:

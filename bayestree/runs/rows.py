@@ -34,7 +34,7 @@ from bayestree.tables import (
     read_target,
     read_weights,
 )
-from bayestree.tables.texts import MOST_CATEGORIES
+from bayestree.tables.texts import MAX_CATEGORIES
 
 
 class Prepared(NamedTuple):
@@ -186,7 +186,7 @@ class _Scan:
                 _, chosen = _rows_of(frame, rows)
                 for name, categories in found.items():
                     categories.update(chosen[name].astype(str).unique())
-                if max(map(len, found.values())) > MOST_CATEGORIES:
+                if max(map(len, found.values())) > MAX_CATEGORIES:
                     break  # Encoding.of refuses them
         return Encoding.of({name: found.get(name) for name in self.text})
 

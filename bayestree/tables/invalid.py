@@ -10,7 +10,7 @@ import pandas as pd
 from bayestree._utils.arrays import BoolArray
 from bayestree.tables.errors import CellError, InputError
 
-LARGEST = 1e150  # squares of larger numbers overflow
+MAX_SIZE = 1e150  # squares of larger numbers overflow
 UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)*)?")  # what pandas calls a column without a name
 
 
@@ -30,7 +30,7 @@ class InvalidValues:
             if pd.api.types.is_float_dtype(column):
                 size = np.abs(column.to_numpy(dtype=float, na_value=np.nan))
                 self._count("infinite", str(name), np.isinf(size), frame.index)
-                large = (size > LARGEST) & np.isfinite(size)
+                large = (size > MAX_SIZE) & np.isfinite(size)
                 self._count("too large", str(name), large, frame.index)
 
     def _count(self, kind: str, name: str, invalid: BoolArray, index: pd.Index) -> None:

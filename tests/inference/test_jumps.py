@@ -9,7 +9,7 @@ from scipy import stats
 
 from bayestree.distributions import draw_log_gamma
 from bayestree.inference import Data
-from bayestree.inference.jumps import LEAST, Jumps, _matching
+from bayestree.inference.jumps import MIN_LOG_WEIGHT, Jumps, _matching
 from bayestree.inference.potential import NumpyDensity
 from bayestree.models import InverseGammaScale, Priors
 from bayestree.models.prior_draws import sample_prior
@@ -191,7 +191,7 @@ class TestMirror:
         """Their threshold is beyond what a number can be added to."""
         jumps, density = jumps_for(make("stump"))
         vector = normal(density)
-        density.layout.free(vector)["log_weight"][0, 0] = LEAST - 1
+        density.layout.free(vector)["log_weight"][0, 0] = MIN_LOG_WEIGHT - 1
         new, _ = mirrored(jumps, vector, 0)
         assert new is vector
         density.layout.free(vector)["log_weight"][0, 0] = 30.0

@@ -175,7 +175,7 @@ def test_what_cannot_be_written_is_refused(monkeypatch):
         export_onnx(3)
     with pytest.raises(TypeError, match="kind 'network'; export their modules with torch"):
         export_onnx(network_tree())
-    monkeypatch.setattr(_onnx_graph, "MOST_BYTES", 100)
+    monkeypatch.setattr(_onnx_graph, "MAX_BYTES", 100)
     with pytest.raises(ValueError, match="one ONNX file holds 2; grow smaller"):
         export_onnx(two_nodes())
 

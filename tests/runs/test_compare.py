@@ -26,7 +26,7 @@ def opened(*kinds):
 def found():
     """By leave-one-out scores, as if any k were good."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "MOST_BAD", 1.0)
+        patch.setattr(module, "MAX_BAD_SHARE", 1.0)
         return compare(opened("map", "svi", "other prior", "nuts"))
 
 
@@ -196,7 +196,7 @@ def test_point_estimates_have_held_out_scores(found):
 
 
 def test_too_many_rows_for_leave_one_out(monkeypatch):
-    monkeypatch.setattr(module, "MOST_NUMBERS", 64 * 40 - 1)
+    monkeypatch.setattr(module, "MAX_NUMBERS", 64 * 40 - 1)
     found = compare(opened("svi", "tao"))
     assert found.table["elpd"].isna().all()
     assert found.remarks[0].startswith("svi: no leave-one-out score: 64 rows times 40 draws")
