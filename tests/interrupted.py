@@ -1,4 +1,4 @@
-"""Fits that are stopped after a step of a loop, and taken up again as a new process would."""
+"""Fits that are stopped after a step of a loop, and resumed as by a new process."""
 
 import pytest
 import torch

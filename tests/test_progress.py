@@ -1,4 +1,4 @@
-"""Loops that are watched, and taken up again."""
+"""Loops that are monitored and resumed."""
 
 import pytest
 

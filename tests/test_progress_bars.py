@@ -1,4 +1,4 @@
-"""Bars of a fit: on a terminal only, for fits that take long, and never from workers."""
+"""Progress bars: only on a terminal, only for long fits, and never from workers."""
 
 import os
 import pty

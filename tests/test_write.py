@@ -1,4 +1,4 @@
-"""Files that cannot be written: which, why, and what to do."""
+"""Files that cannot be written: name, reason and remedy."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""Verdicts: each check passes on what is sound and fails on what is planted."""
+"""Verdicts: each check passes on sound draws and fails on a planted problem."""
 
 import numpy as np
 import pandas as pd

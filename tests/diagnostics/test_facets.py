@@ -1,4 +1,4 @@
-"""Facets: a planted polytope is found again in the units of the data."""
+"""Facets: a planted polytope is recovered in the units of the data."""
 
 import re
 

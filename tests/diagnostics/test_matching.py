@@ -1,4 +1,4 @@
-"""Facets are found again whatever their order, and strangers are told apart."""
+"""Facets are matched whatever their order, and different ones are kept apart."""
 
 import numpy as np
 from hypothesis import given, settings

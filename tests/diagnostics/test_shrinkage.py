@@ -1,4 +1,4 @@
-"""Shrinkage, on draws whose factor can be worked out."""
+"""Shrinkage, on draws whose factor is known."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Columns that say nothing, or repeat another one, stay out of the fit."""
+"""Constant and duplicate columns are ignored by the fit."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""What fitted trees say of themselves, against their own predictions and draws."""
+"""Diagnostics of fitted trees, against their predictions and draws."""
 
 from copy import copy
 

@@ -1,4 +1,4 @@
-"""Model files: what comes back is what was saved, and nothing else is read."""
+"""Model files: a saved estimator is restored, and nothing else is read."""
 
 import json
 import pickle

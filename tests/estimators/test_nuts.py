@@ -1,4 +1,4 @@
-"""Estimators that sample by NUTS: everything downstream takes the chains as they are."""
+"""Estimators that sample by NUTS: everything downstream accepts several chains."""
 
 from dataclasses import replace
 

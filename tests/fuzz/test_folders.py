@@ -1,4 +1,4 @@
-"""Folders of runs that were changed by hand: read, or refused in one line."""
+"""Run folders that were edited: read, or refused in one line."""
 
 import json
 import shutil

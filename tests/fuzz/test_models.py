@@ -1,4 +1,4 @@
-"""Model files from strangers: read, or refused; nothing in them is ever run.
+"""Untrusted model files: read or refused; nothing in them is ever executed.
 
 A stranger can sign a file as well as we can, so that most of these are signed.
 """

@@ -1,4 +1,4 @@
-"""Numbers that are allowed and absurd: a fit with them is no longer than one with large ones."""
+"""Numbers that are valid but absurd: fits with them take no longer than with large ones."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Cards, run files and sweep files from strangers: read, or refused in one line; nothing else."""
+"""Untrusted cards, run files and sweep files: read, or refused in one line."""
 
 from contextlib import suppress
 from pathlib import Path

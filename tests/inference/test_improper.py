@@ -1,4 +1,4 @@
-"""Posteriors under improper priors: held in place by the rows, or not."""
+"""Posteriors under improper priors: determined by the rows, or not."""
 
 import math
 import warnings

@@ -1,4 +1,4 @@
-"""Every inference, stopped after a step of it and taken up again: the same bits."""
+"""Every inference method, stopped after a step and resumed, gives the same bits."""
 
 from functools import cache
 

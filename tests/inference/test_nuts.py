@@ -1,4 +1,4 @@
-"""Chains of the No-U-Turn sampler: numbers, records and errors; laws known in closed form."""
+"""Chains of the No-U-Turn sampler: numbers, records, errors, and known distributions."""
 
 import math
 import sys

@@ -1,4 +1,4 @@
-"""What every prior must satisfy. A new prior is one more line in ``HYPERPLANES`` or ``WEIGHTS``."""
+"""Requirements of every prior. A new prior is one more line in ``HYPERPLANES`` or ``WEIGHTS``."""
 
 import math
 

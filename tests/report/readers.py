@@ -1,4 +1,4 @@
-"""Readers of exported trees: they send rows to leaves by what the files say, and by nothing else.
+"""Readers of exported trees, which route rows by the content of the files alone.
 
 Leaves are told apart by their numbers of rows, which the trees of the tests make unique.
 """

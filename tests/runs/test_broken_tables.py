@@ -1,4 +1,4 @@
-"""Tables as people have them: each fault is named with its column, value and line."""
+"""Malformed tables: each fault is reported with its column, value and line."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Runs against each other."""
+"""Comparison of runs."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Runs: what they write, what they refuse, and how they are taken up again."""
+"""Runs: what they write, what they refuse, and how they are resumed."""
 
 import json
 import os

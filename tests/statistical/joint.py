@@ -1,4 +1,4 @@
-"""Parameters and data from their joint law, and single transitions of the sampler in it."""
+"""Draws of parameters and data from their joint distribution, and transitions of the sampler."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""Long tests of what inference finds: priors without data, planted facets, calibration."""
+"""Long tests of inference results: priors without data, planted facets, calibration."""
 
 import math
 

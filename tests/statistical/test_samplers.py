@@ -1,4 +1,4 @@
-"""NUTS with its jumps samples what it says: exact tests of invariance, and other samplers."""
+"""NUTS with its jumps is correct: exact tests of invariance, and other samplers."""
 
 import os
 

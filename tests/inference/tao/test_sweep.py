@@ -1,4 +1,4 @@
-"""The theorems behind TAO, and what a sweep does."""
+"""The theorems behind TAO, and the effect of a sweep."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The sentences at the head of the page, of predictions whose errors are known."""
+"""The sentences at the top of the page, for predictions with known errors."""
 
 from types import SimpleNamespace
 

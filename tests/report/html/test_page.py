@@ -1,4 +1,4 @@
-"""The page as text: whole, self-contained, and of what the estimator says."""
+"""The page as text: complete, self-contained, and consistent with the estimator."""
 
 import re
 import warnings

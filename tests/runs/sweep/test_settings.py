@@ -1,4 +1,4 @@
-"""What a sweep tries."""
+"""The settings of a sweep."""
 
 import numpy as np
 import pytest
