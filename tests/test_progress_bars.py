@@ -36,7 +36,7 @@ ERASE_LINE = "\x1b[2K"
 
 
 def on_a_terminal(script):
-    """What the script writes to standard error where that is a terminal."""
+    """Output of the script on standard error if that is a terminal."""
     ours, theirs = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
     found = b""

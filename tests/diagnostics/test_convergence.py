@@ -279,7 +279,7 @@ class TestResult:
 
 
 class TestVerdict:
-    """What the findings come to, for each kind of inference."""
+    """The overall verdict for each kind of inference."""
 
     @pytest.mark.parametrize(
         ("verdicts", "kind", "settled"),

@@ -46,7 +46,7 @@ OF_ENERGY = ["plot_energy", "bfmi"]
 
 
 def called(name, data):
-    """What the function returns."""
+    """The result of the function."""
     az = arviz_compat.arviz()
     variables = ["intercept"]
     if name in OTHERS:

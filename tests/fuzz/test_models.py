@@ -37,7 +37,7 @@ def signed(described, arrays):
 
 
 def opened(content, folder):
-    """What a file holds, if it is one; it then predicts."""
+    """The estimator in a file, if it is valid; it must then predict."""
     path = folder / "model.safetensors"
     path.write_bytes(content)
     try:

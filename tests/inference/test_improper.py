@@ -100,7 +100,7 @@ class TestNUTS:
 
 
 def test_balance_of_normal_draws_is_minus_one():
-    """Of a density whose slope is known: leaves of one value, and a ridge in place of rows."""
+    """For a density with a known slope: leaves of one value, and a ridge instead of rows."""
 
     class Ridge(Flat):
         def log_prob(self, sites):

@@ -47,7 +47,7 @@ def normal(density, seed=0):
 
 
 def mirrored(jumps, vector, node, expert=0):
-    """The proposal itself, accepted whatever it is worth."""
+    """The proposal itself, always accepted."""
     at = jumps.mirrored.index(node)
     return jumps.mirror(vector, 0.0, Fixed(at, expert))
 
@@ -126,7 +126,7 @@ class TestMirror:
         np.testing.assert_array_equal(free["hyperplane"][[0, 2]], old["hyperplane"][[0, 2]])
 
     def test_branches_of_unlike_shape_stay(self):
-        """Of the incomplete tree only the lowest node has two leaves."""
+        """In the incomplete tree, only the lowest node has two leaves."""
         jumps, density = jumps_for(make("incomplete"))
         assert jumps.mirrored == [2]
         chain = Topology([[1, ~2], [~0, ~1]])

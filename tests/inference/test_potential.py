@@ -273,7 +273,7 @@ class TestLayout:
 
 
 class TestExtremes:
-    """Where a trajectory may stray: numbers, or a clean refusal, and no warnings."""
+    """Extreme points of a trajectory give numbers or a clear error, and no warnings."""
 
     @pytest.mark.parametrize("steepness", [1.0, 6.0])
     @pytest.mark.parametrize("fit", LEAVES)

@@ -52,7 +52,7 @@ def conditions(text):
 
 
 def holds(text, X, names):
-    """Which rows satisfy a condition of a rule, of one facet."""
+    """Mask of the rows that satisfy a condition of a rule on one facet."""
     if text in ("always", "never"):
         return np.full(len(X), text == "always")
     return np.all([one.holds(X, names) for one in conditions(text)], axis=0)

@@ -64,7 +64,7 @@ def test_any_tree_of_polytopes(topology, seed, n_experts, log_weight):
 
 
 def test_votes_far_below_one_are_not_rounded_away():
-    """Of weights as large as exp(40) it is the 18th digit of 1 + exp(-41) that decides."""
+    """With weights as large as exp(40), the 18th digit of 1 + exp(-41) determines the side."""
     weight = np.exp([[40.0, 40.0]])
     border = float(np.log(LOG2 / weight.sum()))
     tree = Tree.from_standardised(
@@ -103,7 +103,7 @@ def test_nodes_with_one_and_with_several_facets():
 
 
 def test_a_row_on_the_border_of_a_single_facet_goes_left():
-    """By its activation: its vote would be rounded to log 2 on both sides."""
+    """A single expert decides by its activation: its vote would round to log 2 on both sides."""
     tree = two_nodes()
     border = float(facet_threshold(tree.weight[:1])[0]) + 0.5
     X = np.array([[np.nextafter(border, side), 0.0] for side in (-9.0, 9.0)])

@@ -24,7 +24,7 @@ def opened(*kinds):
 
 @pytest.fixture(scope="module")
 def found():
-    """By leave-one-out scores, as if any k were good."""
+    """Comparison by leave-one-out scores, as if any k were good."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MAX_BAD_SHARE", 1.0)
         return compare(opened("map", "svi", "other prior", "nuts"))
@@ -62,7 +62,7 @@ def test_differences_are_from_the_best(found):
 
 
 def test_weights_are_those_of_arviz(found):
-    """Of samplers its own scores are the same, so that all of its table can be had."""
+    """For samplers the scores agree with ArviZ's, so its whole table can be compared."""
     az, made = arviz_compat.arviz(), {}
     for name in ("svi", "nuts"):
         (run,), groups = opened(name), ["posterior", "log_likelihood"]

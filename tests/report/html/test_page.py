@@ -27,7 +27,7 @@ def fitted(kind, name):
 
 
 def check_whole(page, trees):
-    """Everything that is linked is there once, and all pictures can be heard."""
+    """Every link target exists exactly once, and all figures have alternative texts."""
     ids = page.ids()
     assert len(ids) == len(set(ids))
     links = [one["attrs"]["href"] for one in page.all("a")]
