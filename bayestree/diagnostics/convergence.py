@@ -146,8 +146,8 @@ def _worst(values: xr.DataArray) -> list[Any]:
     """Number of varying entries, worst R-hat and effective sizes, and the worst entry's label."""
     stacked = values.transpose("chain", "draw", ...)
     entries = stacked.to_numpy().reshape(*stacked.shape[:2], -1).astype(np.float64)
-    least = MIN_SPREAD if values.name in ("p_right", "prediction") else 0.0
-    varies = np.flatnonzero(np.ptp(entries, axis=(0, 1)) > least)
+    min_spread = MIN_SPREAD if values.name in ("p_right", "prediction") else 0.0
+    varies = np.flatnonzero(np.ptp(entries, axis=(0, 1)) > min_spread)
     if len(varies) == 0:
         return []
     varying = entries[:, :, varies]

@@ -123,7 +123,7 @@ def box_rows(low: FloatArray, high: FloatArray, n: int, seed: int = 0) -> FloatA
     return low + (high - low) * share
 
 
-def usual_rows(n_features: int, n: int) -> FloatArray:
+def typical_rows(n_features: int, n: int) -> FloatArray:
     """``n`` reproducible rows (n, n_features) in the usual range of scaled features."""
     reach = np.full(n_features, TYPICAL_RANGE)
     return box_rows(-reach, reach, n)

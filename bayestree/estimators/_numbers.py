@@ -125,7 +125,7 @@ def _refuse_times(column: _Column) -> None:
 
 def _text_message(columns: list[_Column], *, fits: bool) -> str:
     """The message about text among the columns, in a fit or a prediction; empty without text."""
-    found = [(column, odd) for column in columns if (odd := _odd(column.content)).any()]
+    found = [(column, odd) for column in columns if (odd := _is_text(column.content)).any()]
     if not found:
         return ""
     column, odd = found[0]
@@ -146,7 +146,7 @@ def _text_message(columns: list[_Column], *, fits: bool) -> str:
     )
 
 
-def _odd(values: pd.Series) -> BoolArray:
+def _is_text(values: pd.Series) -> BoolArray:
     """Mask of the values that are text but not a number."""
     text = np.array([isinstance(value, str) for value in values], dtype=bool)
     number = pd.to_numeric(values.astype(str), errors="coerce").notna().to_numpy(dtype=bool)

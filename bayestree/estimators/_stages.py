@@ -82,7 +82,7 @@ class StagedTree(TreeDiagnostics, TreeChecks, BaseTree):
     def _in_parts(self) -> bool:
         return all(stage.in_chunks for stage in self._stages())
 
-    def _weighs_evidence(self) -> bool:
+    def _weights_are_counts(self) -> bool:
         return True
 
     def _check_combination(self, model: SoftTree) -> None:

@@ -182,7 +182,7 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
     def _steepness_of_stumps(self) -> float:
         return self.steepness + self.epochs * self.steepness_step
 
-    def _weighs_evidence(self) -> bool:
+    def _weights_are_counts(self) -> bool:
         return self._stages()[-1].draws is not None
 
     def _check_combination(self, model: SoftTree) -> None:
@@ -195,7 +195,7 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
                 "because a network has no coefficients for features; got "
                 f"{given} with {self.split!r}."
             )
-        if self._subsets() is not None and self._weighs_evidence():
+        if self._subsets() is not None and self._weights_are_counts():
             raise ValueError(
                 "max_features and patch_size fix coefficients at 0, but posterior draws are never "
                 "exactly 0; use inference='em', or all features."

@@ -150,10 +150,10 @@ def _best_first(
     tree: GrowingTree, splitter: Splitter, limits: GrowthLimits, *, progress: bool
 ) -> None:
     """Split the node of largest gain until there are ``max_leaves``; each is fitted once."""
-    most = len(tree.data.X) if limits.max_leaves is None else limits.max_leaves
-    waiting, leaves = _Waiting(tree.data.X.device), [0]
+    max_leaves = len(tree.data.X) if limits.max_leaves is None else limits.max_leaves
+    waiting, leaves = _SplitQueue(tree.data.X.device), [0]
     parts = {"tree": tree, "waiting": waiting, "fresh": leaves} | _state_of(splitter)
-    track = Track(range(1, most), "grow", show=progress, parts=parts)
+    track = Track(range(1, max_leaves), "grow", show=progress, parts=parts)
     for n_leaves in track:
         for i, split in _fitted(tree, splitter, leaves, limits).items():
             waiting.push(i, split)
@@ -165,7 +165,7 @@ def _best_first(
         track.note(counted(n_leaves + 1, "leaf"))
 
 
-class _Waiting:
+class _SplitQueue:
     """Priority queue of fitted splits of leaves, largest gain first."""
 
     def __init__(self, device: torch.device) -> None:
@@ -223,8 +223,8 @@ def _groups(tree: GrowingTree, ready: list[int], splitter: Splitter) -> list[lis
     for i in sorted(ready, key=lambda i: len(tree.nodes[i].rows)):
         size = min(splitter.rows_per_node, len(tree.nodes[i].rows))
         if groups:
-            least = min(splitter.rows_per_node, len(tree.nodes[groups[-1][0]].rows))
-            if size <= 2 * least + 20 and (len(groups[-1]) + 1) * size * per_row <= ELEMENTS:
+            smallest = min(splitter.rows_per_node, len(tree.nodes[groups[-1][0]].rows))
+            if size <= 2 * smallest + 20 and (len(groups[-1]) + 1) * size * per_row <= ELEMENTS:
                 groups[-1].append(i)
                 continue
         groups.append([i])

@@ -73,7 +73,7 @@ def coefficient_balance(
     return _recorded(np.stack([_slope(model, s, rows) for s in every[:: -(-len(every) // DRAWS)]]))
 
 
-def warn_of_loose(posterior: Posterior) -> None:
+def warn_of_undetermined(posterior: Posterior) -> None:
     """Warn of nodes whose coefficients the rows do not determine."""
     if "coefficient_balance" not in posterior.stats:
         return

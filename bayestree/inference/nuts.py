@@ -16,7 +16,7 @@ from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays
 from bayestree.inference.given import Given, gradient_of_data
 from bayestree.inference.hamiltonian import Move, StepSize, first_step_size, transition
-from bayestree.inference.improper import check_soft, coefficient_balance, warn_of_loose
+from bayestree.inference.improper import check_soft, coefficient_balance, warn_of_undetermined
 from bayestree.inference.jumps import Jumps
 from bayestree.inference.metric import Information, Precision, expert_blocks
 from bayestree.inference.posterior import Posterior
@@ -181,7 +181,7 @@ class Nuts(Chains, Stage):
                 diverging = sum(move.diverging for chain in run.chains for move in chain.moves)
                 track.note("warm-up" if warm else f"{diverging} divergences")
         found = _posterior(density, plain, run.chains, self)
-        warn_of_loose(found)
+        warn_of_undetermined(found)
         return found
 
     def run(

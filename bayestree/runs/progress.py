@@ -48,7 +48,7 @@ def _forwarded(name: str) -> Any:
     return call
 
 
-class Both(Display):
+class Displays(Display):
     """Several displays as one."""
 
     def __init__(self, *displays: Display) -> None:

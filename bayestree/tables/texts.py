@@ -51,8 +51,8 @@ class Texts:
         if self.first_other is None or len(kinds) <= FEW:
             return
         row, value = self.first_other
-        least = 0.5 if len(kinds) > MAX_CATEGORIES else 0.9
-        if kinds.count("number") > FEW and self.n_numbers >= least * self.n_rows:
+        min_share = 0.5 if len(kinds) > MAX_CATEGORIES else 0.9
+        if kinds.count("number") > FEW and self.n_numbers >= min_share * self.n_rows:
             raise self._malformed_number(row, value)
         for kind, what, remedy in (
             ("marked", "numbers that cannot be read", f"{PLAIN}, or drop the column."),

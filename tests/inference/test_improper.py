@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bayestree import inference
 from bayestree.inference import Data, GrowthLimits, Posterior, grow, nuts, svi
-from bayestree.inference.improper import coefficient_balance, warn_of_loose
+from bayestree.inference.improper import coefficient_balance, warn_of_undetermined
 from bayestree.models import (
     Categorical,
     FeatureCount,
@@ -135,7 +135,7 @@ def test_nodes_are_named_where_chance_is_no_excuse():
         },
     )
     with pytest.warns(ConvergenceWarning, match=r"2 of 5 nodes \(2, 4\)"):
-        warn_of_loose(posterior)
+        warn_of_undetermined(posterior)
 
 
 def test_many_rows_are_thinned_and_count_for_all(monkeypatch):

@@ -84,7 +84,7 @@ def improve_facets(
     return TreeFacets(guides, tree.leaf_sums, tree.gain, tuple(tree.trace))
 
 
-def without_needless(
+def without_unneeded(
     model: SoftTree, facets: TreeFacets, data: Data
 ) -> tuple[SoftTree, TreeFacets]:
     """The tree without nodes that are not needed; each is replaced by its heavier side.

@@ -149,8 +149,8 @@ class Study:
             return None
         if self.known_sizes is not None:
             return self.known_sizes
-        most = max(MIN_DRAWS, min(100, SIZE_WORK // self.tree.n_nodes))
-        found: PolytopeSize = self.bayesian.polytope_size(max_draws=most)
+        max_draws = max(MIN_DRAWS, min(100, SIZE_WORK // self.tree.n_nodes))
+        found: PolytopeSize = self.bayesian.polytope_size(max_draws=max_draws)
         if found.prior is None:
             return found
         some = {site: draws[:PRIOR_DRAWS] for site, draws in found.prior.draws.items()}
