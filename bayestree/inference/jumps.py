@@ -17,7 +17,9 @@ from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
 
 LOG2 = math.log(2.0)
-MIN_LOG_WEIGHT = -50.0  # least log-weight of an expert that is flipped; below, it affects no row
+MIN_LOG_WEIGHT = (
+    -50.0
+)  # minimum log-weight of an expert to flip; below it, an expert affects no row
 
 
 class Jumps:

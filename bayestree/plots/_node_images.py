@@ -13,7 +13,7 @@ from bayestree.plots._facet_image import SIGNED, check_shape
 from bayestree.tree import Tree
 
 SIDE = 1.15  # inches of the longer side of an image
-MAX_LEAVES = 40  # of a tree that can be drawn
+MAX_LEAVES = 40  # maximum number of leaves of a tree that can be drawn
 
 
 def node_images(estimator: FittedTree | Tree, shape: tuple[int, int]) -> AnyArray:

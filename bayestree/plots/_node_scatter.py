@@ -16,8 +16,8 @@ from bayestree.plots._drawing import LINK, Panel, panels_as_tree
 from bayestree.tree import Tree
 
 PANEL = Panel(width=2.5, height=1.75, above=0.28, below=0.42, left=0.4)
-MAX_LEAVES = 24  # of a tree that is drawn with all its nodes
-MAX_POINTS = 1500  # maximum of a panel
+MAX_LEAVES = 24  # maximum number of leaves of a tree that is drawn with all its nodes
+MAX_POINTS = 1500  # maximum number of rows drawn in a panel
 JITTER = 0.32  # of the distance between two classes
 MARGIN = 0.06  # on every side, as a share of the range of the rows
 SHADE = "#E9E9E9"

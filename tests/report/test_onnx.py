@@ -154,7 +154,9 @@ def test_a_model_that_is_not_of_the_tree_is_found_out():
     tree, X = two_nodes(), np.random.default_rng(0).normal(size=(300, 2))
     assert check_onnx(export_onnx(tree), tree, X) == 0
     moved = replace(tree, intercept=tree.intercept + np.array([2.0, 0, 0, 0]))
-    with pytest.raises(OnnxMismatchError, match=r"^onnxruntime sends \d+ of 300 rows to other"):
+    with pytest.raises(
+        OnnxMismatchError, match=r"^onnxruntime and the tree send \d+ of 300 rows to different"
+    ):
         check_onnx(export_onnx(moved), tree, X)
     other = replace(tree, value=tree.value[::-1])
     with pytest.raises(OnnxMismatchError, match="predicts differently"):

@@ -100,7 +100,7 @@ class InverseGammaScale(HyperplanePrior):
     def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
         with plates.node, plates.expert:
             shrinkage = pyro.sample("shrinkage", self.shrinkage_law(like))
-            # expanded to the plates so that the wide law below knows its batch shape
+            # expanded to the plates, so that the distribution below has their batch shape
             shrinkage = shrinkage.expand(
                 torch.broadcast_shapes(shrinkage.shape, (size.n_nodes, size.n_experts))
             )

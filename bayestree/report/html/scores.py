@@ -10,7 +10,7 @@ from bayestree.report.baseline import training_rows_phrase
 from bayestree.report.html import text
 from bayestree.report.html.study import Study
 
-MAX_CLASSES = 12  # of a confusion matrix
+MAX_CLASSES = 12  # maximum number of classes in a confusion matrix
 TINY = 1e-15
 NAMES = {
     "accuracy": "Accuracy",

@@ -24,7 +24,7 @@ from bayestree.tree import Tree
 CLASS_KEY = 20  # maximum number of classes in a key of colours
 DRAWN_LEAVES = 400  # maximum number of leaves of the drawn trees of a forest
 LISTED = 12  # nodes in a table
-MAX_USED = 15  # features in a table
+MAX_USED = 15  # maximum number of features in a table
 
 
 class Section(NamedTuple):
