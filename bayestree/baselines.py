@@ -14,7 +14,7 @@ from bayestree.topology import Topology
 from bayestree.tree import Tree
 
 LEAF = -1  # scikit-learn's number of a missing child
-ALIKE = 1e-9  # relative differences of projections below this may be rounding
+TIE_TOLERANCE = 1e-9  # relative differences of projections below this may be rounding
 
 
 def cart(
@@ -145,15 +145,15 @@ def _median(values: FloatArray, weights: FloatArray) -> float:
     below = np.cumsum(weights[order])
     middle = float(values[order[np.searchsorted(below, below[-1] / 2)]])
     size = float(np.abs(values).max())
-    above = values[values > middle + ALIKE * size]
-    lower = values[values < middle - ALIKE * size]
+    above = values[values > middle + TIE_TOLERANCE * size]
+    lower = values[values < middle - TIE_TOLERANCE * size]
     if len(above):
         return (middle + float(above.min())) / 2
     return (middle + float(lower.max())) / 2 if len(lower) else middle + max(size, 1.0)
 
 
 def _numbered(left: IntArray, right: IntArray) -> tuple[Topology, IntArray, IntArray]:
-    """Topology from scikit-learn's children, with its numbers of our nodes and leaves."""
+    """Topology from scikit-learn's children, and its number for each of our nodes and leaves."""
     inside = left != LEAF
     number = np.where(inside, np.cumsum(inside) - 1, ~(np.cumsum(~inside) - 1))
     nodes = np.flatnonzero(inside)

@@ -1,6 +1,7 @@
 """The description of a deterministic tree for plots, exports, the report and summaries.
 
-It names nodes, leaves and sides, counts rows and facets, and words conditions and predictions.
+It names nodes, leaves and sides, counts rows and facets, and puts conditions and predictions into
+words.
 """
 
 from collections.abc import Sequence
@@ -79,7 +80,7 @@ class TreeDescription:
 
     @cached_property
     def has_polytopes(self) -> bool:
-        """Whether some node has several facets."""
+        """Whether any node has several facets."""
         return self.linear is not None and bool((self.linear.n_facets > 1).any())
 
     @cached_property
@@ -221,7 +222,7 @@ def point_estimate_note(tree: object) -> list[str]:
 
 
 def check_limits(**limits: int | None) -> None:
-    """Refuse a limit below 1 by its name; None is no limit."""
+    """Refuse a limit below 1, by its name; None means no limit."""
     for name, value in limits.items():
         if value is not None and value < 1:
             raise ValueError(f"{name} must be 1 or more, got {value}; None shows all.")

@@ -1,7 +1,7 @@
 """Scores of nodes and log-probabilities of leaves, as pure tensor functions.
 
 A score s >= 0 is the rate of a node's noisy-OR: P(right) = q = 1 - exp(-s) (CPT paper, eq. 2).
-Shapes: rows n, nodes V, leaves L.
+Shapes: n rows, V nodes, L leaves.
 """
 
 import math

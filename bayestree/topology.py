@@ -142,7 +142,7 @@ class Topology:
         return sums
 
     def collapse(self, bypass: ArrayLike) -> tuple["Topology", IntArray, IntArray]:
-        """Remove nodes, each with one of its two branches.
+        """Remove nodes, each together with one of its two branches.
 
         ``bypass`` (V,) is -1 to keep a node, and 0 (1) to replace it by its left (right) child.
         Returns the smaller tree and the old numbers of its nodes and leaves.

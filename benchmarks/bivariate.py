@@ -1,11 +1,11 @@
-"""Bivariate trees beside CART: accuracy, leaves, features a node and seconds, mean +- sd.
+"""Bivariate trees against CART: accuracy, leaves, features per node and seconds, mean +- sd.
 
 Run: BAYESTREE_DATA=... python benchmarks/bivariate.py breast_cancer [--seeds 5] [--only METHOD ...]
 
-Every seed is another split into 75 % training and 25 % test rows, stratified. The price of a leaf
-(``ccp_alpha``) or a feature (``l1``, lambda of TAO) is the one of a few that is best on a fifth of
-the training rows, the dearest of equal ones; ``TAO, l1 = 3`` is fixed. The seconds are CPU time of
-the last fit. The poster of bivariate trees has pictures and no figures to be held against.
+Each seed gives a different stratified split into 75 % training and 25 % test rows. The penalty of a
+leaf (``ccp_alpha``) or a feature (``l1``, TAO's lambda) is chosen from a few values on a fifth of
+the training rows, the largest one in a tie; ``TAO, l1 = 3`` is fixed. Seconds are CPU time of the
+last fit. The poster on bivariate trees has plots only, and so no figures to compare with.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def rows_of(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def methods(name: str) -> dict[str, list[Fit]]:
-    """What is compared: of several fits the best on validation rows."""
+    """The methods compared; of several fits, the best on the validation rows."""
     depth = DEPTH.get(name, 8)
 
     def cart(alpha: float) -> Fit:

@@ -1,7 +1,7 @@
-"""Calibration of the posterior predictive, beside the deterministic tree and a random forest.
+"""Calibration of the posterior predictive, against the deterministic tree and a random forest.
 
 Run: BAYESTREE_DATA=... python benchmarks/calibration.py letter [--seed 0] [--models FOLDER]
-With --models the fitted tree is kept there, and read where it is there already.
+With --models the fitted tree is saved in FOLDER, and read from there if it already exists.
 """
 
 import argparse

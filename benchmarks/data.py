@@ -36,7 +36,7 @@ def load_all(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def folder() -> Path:
-    """Where the sets lie."""
+    """The folder of the data sets."""
     named = os.environ.get("BAYESTREE_DATA")
     if named is None:
         raise SystemExit("Set BAYESTREE_DATA to the folder of the benchmark sets.")

@@ -3,7 +3,7 @@
 Run: BAYESTREE_DATA=... python benchmarks/forest.py letter [--trees 10] [--set epochs=45 ...]
 With --validate a fifth of the training rows stands for the test rows: choose settings by it.
 The scores of the first 1, 3, 5, ... trees are those of smaller forests; a random forest of 100
-axis-aligned trees stands beside them.
+axis-aligned trees is included for comparison.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def held_out(rows: Split) -> Split:
 
 
 def by_size(forest: EndToEndForestClassifier, rows: Split) -> dict[int, float]:
-    """Test accuracy of the first trees, by how many."""
+    """Test accuracy of the first trees, by their number."""
     shares = np.cumsum([t.tree_.predict(rows.X_test) for t in forest.estimators_], axis=0)
     sizes = [size for size in (1, 3, 5, 10, 20, 50, 100) if size < len(shares)] + [len(shares)]
     labels = [forest.classes_[shares[size - 1].argmax(axis=1)] for size in sizes]

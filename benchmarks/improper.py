@@ -1,4 +1,4 @@
-"""SVI and NUTS of one split under the flat prior: where the rows hold its coefficients.
+"""SVI and NUTS of one split under the flat prior: when do the rows determine its coefficients?
 
 Run: python benchmarks/improper.py
 """

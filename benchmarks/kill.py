@@ -1,12 +1,12 @@
-"""Runs that are killed at random moments and taken up: do they end with the same numbers?
+"""Runs that are killed at random moments and resumed: do they end with the same numbers?
 
 Run: python benchmarks/kill.py [KILLS [RUN ...]]
 
-Each run of the table goes undisturbed once. Then it is begun so many times anew, its process killed
-(SIGKILL) at a random moment of that time, and taken up with ``--resume``; and once it is killed
-again and again, at moments within a third of that time, until it comes to its end. All files that
-hold numbers must then be those of the undisturbed run, byte for byte, for both are on one machine.
-``resumed`` is the seconds that the second part took, in shares of the undisturbed run.
+Each run of the table is first executed without interruption. It is then started KILLS times, killed
+(SIGKILL) at a random moment, and resumed with ``--resume``; and once it is killed repeatedly, at
+moments within a third of the uninterrupted time, until it completes. All files that contain numbers
+must be equal to those of the uninterrupted run, byte for byte, since both are on one machine.
+``resumed`` is the time of the resumed part as a share of that of the uninterrupted run.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ def command(name: str, folder: Path) -> list[str]:
 
 
 def attempt(words: list[str], seconds: float | None) -> bool:
-    """Whether the process came to its end before it was killed."""
+    """Whether the process completed before it was killed."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
     process = subprocess.Popen(
         words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -65,7 +65,7 @@ def numbers(folder: Path) -> dict[str, str]:
 
 
 def place(folder: Path) -> str:
-    """Where a killed run had come to."""
+    """The stage that a killed run had reached."""
     manifest = folder / "manifest.json"
     if not manifest.exists():
         return "before"
@@ -75,7 +75,7 @@ def place(folder: Path) -> str:
 
 
 def once(name: str, folder: Path, moment: float) -> tuple[str, float]:
-    """Kill a run once and take it up; where it was, and the seconds of the rest."""
+    """Kill a run once and resume it; the stage it had reached, and the seconds of the rest."""
     if attempt(command(name, folder), moment):
         return "ended before", 0.0
     where, started = place(folder), time.monotonic()
@@ -84,7 +84,7 @@ def once(name: str, folder: Path, moment: float) -> tuple[str, float]:
 
 
 def in_a_row(name: str, folder: Path, longest: float, moments: random.Random) -> int:
-    """Kill a run until it comes to its end; the number of kills."""
+    """Kill a run repeatedly until it completes; the number of kills."""
     for kills in range(MOST):
         if attempt(command(name, folder), moments.uniform(longest / 6, longest)):
             return kills

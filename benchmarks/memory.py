@@ -1,7 +1,7 @@
-"""Fits on files that are larger than the memory of the process, each in a process of its own.
+"""Fits on files that are larger than the memory of the process, each in a separate process.
 
 The limit is on all memory that a process writes to (RLIMIT_DATA); files that are mapped do not
-count. "anonymous" is the most of it that was in use, measured twenty times a second. MAP, SVI and
+count. "anonymous" is the peak of this memory, sampled twenty times a second. MAP, SVI and
 EM take one pass over the rows each.
 
 Run: python benchmarks/memory.py [ROWS [COLUMNS [LIMIT_IN_MIB [CASE ...]]]]
@@ -30,7 +30,7 @@ BLOCK = 100_000
 
 
 def write(folder: Path, n: int, width: int) -> None:
-    """rows.npy, y.npy, and both as rows.parquet; two hyperplanes part four classes."""
+    """rows.npy, y.npy, and both as rows.parquet; two hyperplanes separate four classes."""
     X = np.lib.format.open_memmap(folder / "rows.npy", "w+", np.float32, (n, width))
     y = np.lib.format.open_memmap(folder / "y.npy", "w+", np.int64, (n,))
     names = [f"x{i}" for i in range(width)]
@@ -48,7 +48,7 @@ def write(folder: Path, n: int, width: int) -> None:
 
 
 class Peak(threading.Thread):
-    """The most anonymous memory of this process, in MiB."""
+    """Peak anonymous memory of this process, in MiB."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""Gradients and effective draws a second: the package's NUTS against Pyro's on the model as stated.
+"""Gradients and effective draws per second: the package's NUTS against Pyro's on the same model.
 
 A stump of six experts on 300 rows of a noisy triangle. python benchmarks/nuts.py [--draws 200]
 """
@@ -29,7 +29,7 @@ def triangle(n: int, seed: int) -> Data:
 
 
 def predictions(posterior: Posterior) -> np.ndarray:
-    """P(y = 1) at fixed places, shape (chain, draw, places)."""
+    """P(y = 1) at fixed points, shape (chain, draw, points)."""
     values = [
         posterior.leaf_probs(PLACES, sites) @ sites["leaf_probs"].numpy()[:, 1]
         for sites in posterior.each()
@@ -38,7 +38,7 @@ def predictions(posterior: Posterior) -> np.ndarray:
 
 
 def pyros(model: SoftTree, data: Data, start: Posterior, n: int) -> tuple[Posterior, int]:
-    """Pyro's NUTS on the model as stated, and how many gradients it took."""
+    """Pyro's NUTS on the model as stated, and its number of gradient evaluations."""
     calls = 0
 
     def counted(*arguments: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Planted polytopes: is the ELBO from data alone that of a fit started at the truth?
+"""Planted polytopes: does a fit from the data alone reach the ELBO of a fit started at the truth?
 
 Run: python benchmarks/polytopes.py [--seeds 5] [--cases 0 1 2 ...]
 """

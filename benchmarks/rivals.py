@@ -1,10 +1,10 @@
-"""Seconds to fit, accuracy and leaves beside what a user would otherwise take, in one run.
+"""Fit time, accuracy and leaves against the usual alternatives, in one run.
 
 Run: BAYESTREE_DATA=... python benchmarks/rivals.py [--sets digits letter] [--only cart tao ...]
 A candidate whose package is not installed is skipped by name, so that the packages that need an
 older scikit-learn can be timed by another interpreter, and the rows put side by side. CPU seconds
-tell more than those of the clock where other programs run. Candidates run with their defaults, but
-for those of ours that need settings for a set (see OURS).
+are more reliable than wall-clock time if other programs run. Candidates run with their defaults,
+except those of this package that need settings for a data set (see OURS).
 """
 
 import argparse
@@ -101,7 +101,7 @@ def splits(name: str, repeats: int) -> list[Rows]:
 
 
 def leaves(estimator: Any) -> int | None:
-    """Leaves of a tree, of all trees of a forest; None where it does not tell."""
+    """Leaves of a tree, of all trees of a forest; None if it is not known."""
     if hasattr(estimator, "get_n_leaves"):
         return int(estimator.get_n_leaves())
     if hasattr(estimator, "nodes_leaves"):  # STree

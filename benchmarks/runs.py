@@ -1,9 +1,9 @@
-"""What a run costs beside the fit itself, and how fast the command line starts.
+"""Cost of a run in addition to the fit itself, and start-up time of the command line.
 
 Run: python benchmarks/runs.py [REPEATS]
 
-Each figure is of a process of its own, in processor seconds (user and system), which other work on
-the machine does not change much; the least of the repeats. ``fit`` is a script that reads the
+Each figure is the minimum over the repeats, each in a separate process, in processor seconds (user
+and system), which hardly depend on other work on the machine. ``fit`` is a script that reads the
 table, fits the same estimator and saves it; ``hand`` the same with scores, text and facets, which
 every run has; ``run`` is that as a run, with its log and its checkpoints; ``all`` a run with draws,
 predictions and report as well.

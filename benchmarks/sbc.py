@@ -1,7 +1,7 @@
 """Simulation-based calibration of the samplers (Talts and others, 2018), and coverage of SVI.
 
-Parameters are drawn from the prior, data from the parameters, and the fit is asked where the
-true values lie among its draws: ranks are uniform where the posterior is right.
+Parameters are drawn from the prior, data given the parameters, and the true values are ranked among
+the draws of the fit: the ranks are uniform if the posterior is correct.
 python benchmarks/sbc.py {stump,tree} {nuts,svi,svi-expert} [--sets 200] [--first 0] [--out FILE]
 """
 
@@ -31,7 +31,7 @@ TOPOLOGIES = {"stump": Topology.stump(), "tree": Topology.complete(2)}
 
 @dataclass(frozen=True)
 class Simulated:
-    """A data set with the parameters that made it, shape (1, 1, ...) each."""
+    """A data set and the parameters from which it was simulated, shape (1, 1, ...) each."""
 
     model: SoftTree
     data: Data
@@ -52,7 +52,7 @@ def simulate(name: str, seed: int, n: int = N_ROWS) -> Simulated:
 
 
 def dispersed(model: SoftTree, seed: int) -> Posterior:
-    """Draws of the prior, as starts that know nothing of the data."""
+    """Draws from the prior, as starts that do not depend on the data."""
     drawn = sample_prior(model, N_FEATURES, 40, random_state=seed)
     draws = {site: value.numpy()[None] for site, value in drawn.items()}
     point = {site: value[0, 0] for site, value in draws.items()}
@@ -96,7 +96,7 @@ def fit(case: Simulated, method: str, seed: int, n_draws: int = RANKS * THIN) ->
 
 
 def quantities(case: Simulated, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the labels of experts do not change, of every draw (S,)."""
+    """Quantities of each draw (S,) that do not depend on the order of the experts."""
     X = case.data.X.numpy()
     low, high = X.min(axis=0), X.max(axis=0)
     rows = torch.from_numpy(PLACES)
@@ -116,7 +116,7 @@ def quantities(case: Simulated, draws: dict[str, np.ndarray]) -> dict[str, np.nd
 
 
 def ranks(case: Simulated, posterior: Posterior, seed: int) -> dict[str, float]:
-    """Rank of each true value among thinned draws; ties broken by chance."""
+    """Rank of each true value among thinned draws; ties are broken at random."""
     rng = np.random.default_rng([seed, 2])
     thin = {site: value[:, THIN - 1 :: THIN] for site, value in posterior.draws.items()}
     true, drawn = quantities(case, case.truth), quantities(case, thin)
@@ -126,7 +126,7 @@ def ranks(case: Simulated, posterior: Posterior, seed: int) -> dict[str, float]:
 
 
 def inside(case: Simulated, posterior: Posterior) -> dict[str, float]:
-    """Whether central intervals of 50 and 90 % hold the true values."""
+    """Whether central intervals of 50 and 90 % contain the true values."""
     true, drawn = quantities(case, case.truth), quantities(case, posterior.draws)
     result = {}
     for key, values in drawn.items():

@@ -1,4 +1,4 @@
-"""Fit time and peak memory against the number of rows (50 columns), a process for each size.
+"""Fit time and peak memory against the number of rows (50 columns), one process for each size.
 
 Run: python benchmarks/scaling.py
 """

@@ -26,7 +26,7 @@ def rows_of(name: str, *, validate: bool) -> Split:
 
 
 def roughness(kernels: np.ndarray) -> float:
-    """Squared differences of neighbours over squared coefficients; 4 for white noise, nearly."""
+    """Squared differences of neighbours over squared coefficients; nearly 4 for white noise."""
     steps = sum((np.diff(kernels, axis=axis) ** 2).sum((1, 2)) for axis in (1, 2))
     return float(np.mean(steps / (kernels**2).sum((1, 2))))
 

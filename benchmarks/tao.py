@@ -1,10 +1,10 @@
-"""TAO against the published figures, beside CART of the same depth.
+"""TAO and CART of the same depth against the published figures.
 
 Run: BAYESTREE_DATA=... python benchmarks/tao.py letter [--seeds 5] [--validate] [--set l1=2.0]
      BAYESTREE_DATA=... python benchmarks/tao.py mnist --validate --lambdas 2 4 8
 With --validate a fifth of the training rows stands for the test rows: choose settings by it.
-Sets without an official split, but for the largest, are split anew by each seed; on the others
-the seed decides the start. Bace and HIV are scored by AUC, regressions by R^2.
+Sets without an official split, except the largest, are split differently by each seed; on others
+the seed determines the start. Bace and HIV are scored by AUC, regressions by R^2.
 """
 
 import argparse

@@ -66,7 +66,7 @@ def fits(name: str, trials: int, settings: dict[str, object], *, validate: bool)
 
 
 def row(name: str, found: np.ndarray) -> str:
-    """A line of the table, ours beside the paper's."""
+    """A line of the table, our figures next to the paper's."""
     mean, sd = found.mean(axis=0), found.std(axis=0, ddof=1)
     paper = PAPER[name]
     within = mean[0] >= paper.accuracy - paper.accuracy_sd

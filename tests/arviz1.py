@@ -1,4 +1,4 @@
-"""What a posterior gives under ArviZ 1.x, in an interpreter of its own without torch.
+"""Conversion of a posterior under ArviZ 1.x, in a separate interpreter without torch.
 
 Run by ``test_arviz1.py`` as ``python arviz1.py READ WRITE``: reads a posterior in netCDF, prints
 figures as JSON, and writes the posterior again.

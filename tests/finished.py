@@ -1,4 +1,4 @@
-"""Runs that are done, each made once for all tests that only read them."""
+"""Finished runs, each executed once for all tests that only read them."""
 
 import atexit
 import shutil
@@ -16,7 +16,7 @@ from bayestree.runs.schema import RunFile
 SMALL = {"max_depth": 2, "n_experts": 3}
 SHORT = {"card": "svi", "epochs": 3, "n_draws": 40}
 
-#: Tables [data], [model] and [inference] of each, beside what they share.
+#: Tables [data], [model] and [inference] of each, in addition to shared values.
 KINDS = {
     "svi": ({}, {"card": "cpt", **SMALL}, SHORT),
     "other prior": ({}, {"card": "cpt", **SMALL, "concentration": 5.0}, SHORT),

@@ -1,4 +1,4 @@
-"""Fits that are stopped after a step of a loop, and taken up again as a new process would."""
+"""Fits that are stopped after a step of a loop, and resumed as by a new process."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ class Watcher:
     Parameters
     ----------
     at : int, optional
-        Stop after so many steps of all outermost loops together.
+        Stop after this total number of steps of all outermost loops.
     kept : dict
         States of the loops of an earlier fit, in the order of the loops.
     """
@@ -74,7 +74,7 @@ class _Loop:
 
 
 def watched(fit, **options):
-    """What a fit returns, and the watcher that watched it."""
+    """The result of a fit, and its monitor."""
     with watching(watcher := Watcher(**options)):
         return fit(), watcher
 

@@ -1,4 +1,4 @@
-"""What sampling error allows a test to demand of a fit."""
+"""Tolerances that follow from sampling error."""
 
 import numpy as np
 from numpy.typing import ArrayLike

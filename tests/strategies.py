@@ -1,4 +1,4 @@
-"""What several test modules draw: random trees and their naive traversal."""
+"""Shared Hypothesis strategies: random trees and their naive traversal."""
 
 import numpy as np
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Adapter and diagnostics under ArviZ 1.x, where an interpreter that has it is at hand.
+"""Adapter and diagnostics under ArviZ 1.x, if an interpreter with it is available.
 
 ``make test-arviz1`` makes one; BAYESTREE_ARVIZ1_PYTHON names another.
 """

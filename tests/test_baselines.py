@@ -1,4 +1,4 @@
-"""CART as a tree of ours, and random trees."""
+"""CART as a Tree, and random trees."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every example runs, and what the README says can be typed."""
+"""Every example runs, and so does the code of the README."""
 
 import json
 import re

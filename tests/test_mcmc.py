@@ -1,4 +1,4 @@
-"""Statistics of chains, where their values are known."""
+"""Statistics of chains whose values are known."""
 
 import numpy as np
 import pytest

@@ -67,7 +67,7 @@ def test_a_task_that_always_kills_is_found_and_the_others_go_on(tmp_path):
 
 
 def cancelled_once(number, folder):
-    """What Dask says where the only worker that had the data is gone."""
+    """Dask's error if the only worker that had the data is gone."""
     flag = folder / "cancelled"
     if not flag.exists():
         flag.touch()

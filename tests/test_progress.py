@@ -1,4 +1,4 @@
-"""Loops that are watched, and taken up again."""
+"""Loops that are monitored and resumed."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from bayestree._utils.progress import Track, watching
 
 
 class Recorder:
-    """Remembers what it is told; the loop has ``done`` steps behind it."""
+    """Records the calls of a loop that has completed ``done`` steps before."""
 
     def __init__(self, done=0):
         self.done = done

@@ -1,4 +1,4 @@
-"""Bars of a fit: on a terminal only, for fits that take long, and never from workers."""
+"""Progress bars: only on a terminal, only for long fits, and never from workers."""
 
 import os
 import pty
@@ -36,7 +36,7 @@ ERASE_LINE = "\x1b[2K"
 
 
 def on_a_terminal(script):
-    """What the script writes to standard error where that is a terminal."""
+    """Output of the script on standard error if that is a terminal."""
     ours, theirs = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
     found = b""

@@ -1,4 +1,4 @@
-"""Pareto-smoothed importance sampling: the sign, on tails of known shape."""
+"""Pareto-smoothed importance sampling: the sign convention, on tails of known shape."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The tree as rules says what the tree does."""
+"""Rules describe the tree correctly."""
 
 from dataclasses import replace
 

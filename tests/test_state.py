@@ -1,4 +1,4 @@
-"""States of loops: what goes in comes out, bit for bit, and nothing else is read."""
+"""States of loops: round trips bit for bit, and invalid files."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The tree as text says what the tree does."""
+"""Text describes the tree correctly."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Files that cannot be written: which, why, and what to do."""
+"""Files that cannot be written: name, reason and remedy."""
 
 import errno
 import json
@@ -14,7 +14,7 @@ from tests.finished import finished, table
 FULL = Path("/dev/full")  # a device that has no room
 resource = pytest.importorskip("resource")
 
-#: Runs commands in a process whose files may have so many bytes, and prints how each ended.
+#: Runs commands in a process with a limit on file sizes, and prints how each ended.
 LIMITED = """
 import json, resource, sys
 from typer.testing import CliRunner
@@ -28,7 +28,7 @@ for words in commands:
 
 
 def limited(limit, folder, *commands):
-    """How commands end, which are run in a process whose files may have so many bytes."""
+    """Outcomes of commands that run in a process with this limit on file sizes."""
     words = [sys.executable, "-c", LIMITED, str(limit), json.dumps(commands)]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

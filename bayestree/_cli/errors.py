@@ -65,7 +65,7 @@ def _print_json(error: str) -> None:
 
 
 def _is_input_error(error: Exception) -> bool:
-    """Whether the input, not the program, is at fault; torch is imported only if necessary."""
+    """Whether the input, not the program, is to blame; torch is imported only if necessary."""
     from bayestree.tables import InputError
 
     if isinstance(error, BrokenPipeError):  # the reader has closed the pipe, as `| head` does

@@ -1,4 +1,4 @@
-"""What the verbs print: progress on standard error, results on standard output."""
+"""Output of the verbs: progress on standard error, results on standard output."""
 
 import json
 import shlex
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from bayestree.runs.schema import RunFile
     from bayestree.runs.store import Run
 
-MOST_PRINTED = 60  # leaves of the largest tree that is printed
+MAX_PRINTED = 60  # leaves of the largest tree that is printed
 
 
 def resume_hint(*, force: bool) -> str:
-    """What is printed when a run is interrupted."""
-    place = " in place of --force" if force else ""
+    """The message printed when a run is interrupted."""
+    place = " instead of --force" if force else ""
     return f"interrupted; repeat the command with --resume{place} to continue"
 
 
@@ -98,7 +98,7 @@ def print_run(run: "Run", *, as_json: bool, quiet: bool) -> None:
 
 
 def relative(path: Path) -> Path:
-    """A path relative to the current folder, if it lies within."""
+    """A path relative to the current folder, if it is inside."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
@@ -108,7 +108,7 @@ def _print_tree(run: "Run") -> None:
 
     metrics = run.metrics
     print(*score_lines(metrics), sep="\n", end="\n\n")
-    if metrics["leaves"] > MOST_PRINTED:
+    if metrics["leaves"] > MAX_PRINTED:
         print(f"{metrics['leaves']} leaves: see {relative(run.folder) / TREE}\n")
     else:
         print((run.folder / TREE).read_text(encoding="utf-8"))

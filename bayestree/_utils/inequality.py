@@ -20,7 +20,7 @@ def inequality(
 ) -> tuple[str, int]:
     """The left side and relation of normal . x <= limit, divided by the first coefficient.
 
-    As in ``"age - 4 height + … 2 more >="``, with the number of the first feature, by whose
+    For example ``"age - 4 height + … 2 more >="``, with the number of the first feature, by whose
     coefficient the limit must be divided as well. Terms are in decreasing order of ``strength``,
     the coefficients per unit of each feature. ``decimals`` is the number of significant digits;
     None writes the full double precision.
@@ -42,14 +42,14 @@ def weighted_sum(
     max_features: int | None = None,
     decimals: int | None = None,
 ) -> str:
-    """normal . x in words, as in ``"2 age - 0.5 height + … 1 more"``; empty if normal is 0."""
+    """normal . x in words, such as ``"2 age - 0.5 height + … 1 more"``; empty if normal is 0."""
     order = _by_strength(strength)
     terms = [signed(normal[j], decimals, names[j]) for j in order[:max_features].tolist()]
     return leading(" ".join([*terms, *_hidden(order, max_features)]))
 
 
 def signed(value: float, decimals: int | None, name: str = "") -> str:
-    """A signed term of a sum, as in ``"- 4 height"``."""
+    """A signed term of a sum, such as ``"- 4 height"``."""
     return f"{'-' if value < 0 else '+'} {plain(abs(value), decimals)} {name}".rstrip()
 
 

@@ -38,10 +38,10 @@ from typing import (
 import numpy as np
 from pydantic import ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError
 
-PLACE = "{parameters}"  # replaced in a docstring by the section of parameters
+PLACEHOLDER = "{parameters}"  # replaced in a docstring by the section of parameters
 WIDTH = 100  # columns of a docstring
-NONE = "none"  # stands for None in TOML, which has no null
-LARGEST = 2**31 - 1  # largest integer in a file: libraries count in 32 bits
+NONE = "none"  # represents None in TOML, which has no null
+MAX_INTEGER = 2**31 - 1  # largest integer in a file: libraries count in 32 bits
 MODEL, INFERENCE, RUN = "model", "inference", "run"  # groups of parameters
 
 
@@ -182,9 +182,9 @@ def check_parameters(instance: Any) -> None:
 
 def document(cls: type) -> None:
     """Replace ``{parameters}`` in the docstring of a class by the "Parameters" section."""
-    if cls.__doc__ and PLACE in cls.__doc__:
+    if cls.__doc__ and PLACEHOLDER in cls.__doc__:
         section = f"Parameters\n----------\n{entries(cls)}"
-        cls.__doc__ = cleandoc(cls.__doc__).replace(PLACE, section)
+        cls.__doc__ = cleandoc(cls.__doc__).replace(PLACEHOLDER, section)
 
 
 def entries(cls: type) -> str:
@@ -197,7 +197,7 @@ def entries(cls: type) -> str:
 
 
 def plain(value: Any) -> Any:
-    """The value with Python numbers in place of NumPy's, and tuples in place of lists."""
+    """The value with Python numbers instead of NumPy's, and tuples instead of lists."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
@@ -301,8 +301,8 @@ def _file_type(member: Any) -> Any:
     if origin is Literal:
         return base
     if base is int:
-        lower = {} if bounds.keys() & {"ge", "gt"} else {"ge": -LARGEST}
-        bounds = {"le": LARGEST} | lower | bounds
-        bounds["le"] = min(bounds["le"], LARGEST)
+        lower = {} if bounds.keys() & {"ge", "gt"} else {"ge": -MAX_INTEGER}
+        bounds = {"le": MAX_INTEGER} | lower | bounds
+        bounds["le"] = min(bounds["le"], MAX_INTEGER)
     extra = get_args(member)[1:] if get_origin(member) is Annotated else ()
     return Annotated[base, *extra, Field(strict=True, **cast(Any, bounds))]

@@ -14,8 +14,8 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.arviz_compat import arviz, major_version
 
 SPREAD = 1e-9  # log ratios that differ by less count as equal
-SMALLEST = float(np.log(np.finfo(np.float64).tiny))
-FEWEST = 30  # draws, a fifth of which form the tail
+LOG_TINY = float(np.log(np.finfo(np.float64).tiny))
+MIN_DRAWS = 30  # draws, a fifth of which form the tail
 
 
 def psis(log_ratios: ArrayLike, reff: float = 1.0) -> tuple[FloatArray, float]:
@@ -52,13 +52,13 @@ def psis(log_ratios: ArrayLike, reff: float = 1.0) -> tuple[FloatArray, float]:
         raise ValueError(f"reff must be positive, got {reff}.")
     flat = flat - flat.max()
     tail = int(np.ceil(min(flat.size / 5, 3 * np.sqrt(flat.size / reff))))
-    if flat.size < FEWEST:
+    if flat.size < MIN_DRAWS:
         log_weights, k = flat - logsumexp(flat), -np.inf if np.ptp(flat) < SPREAD else np.inf
     elif np.partition(flat, -tail)[-tail] > -SPREAD:
         log_weights, k = flat - logsumexp(flat), -np.inf
     else:
         # -inf would break the fit; weights below the smallest number are negligible.
-        log_weights, k = _smooth(np.maximum(flat, SMALLEST), reff)
+        log_weights, k = _smooth(np.maximum(flat, LOG_TINY), reff)
     return log_weights.reshape(ratios.shape), k
 
 

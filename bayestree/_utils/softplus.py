@@ -5,7 +5,7 @@ import numpy as np
 from bayestree._utils.arrays import FloatArray
 
 #: Added to every score, as in ``routing``, to keep its logarithm and log-odds finite.
-LEAST_SCORE = 1e6 * float(np.finfo(np.float64).tiny)
+MIN_SCORE = 1e6 * float(np.finfo(np.float64).tiny)
 
 
 def softplus(x: FloatArray) -> FloatArray:

@@ -25,12 +25,12 @@ def isolated(name: str) -> str:
 
 
 def quantity(number: float) -> str:
-    """A number of rows: without decimals if it is whole, else with one."""
+    """A number of rows: without decimals if it is whole, otherwise with one."""
     return f"{round(number, 1):,.10g}"
 
 
 def counted(number: float, noun: str) -> str:
-    """A number with its noun, as in ``"2 leaves"`` and ``"1,234.5 rows"``."""
+    """A number with its noun, such as ``"2 leaves"`` and ``"1,234.5 rows"``."""
     plural = "leaves" if noun == "leaf" else f"{noun}s"
     return f"{quantity(number)} {noun if number == 1 else plural}"
 
@@ -38,7 +38,7 @@ def counted(number: float, noun: str) -> str:
 def nearest_match(name: str, known: Collection[str], otherwise: str | None = None) -> str:
     """End a message about an unknown name with the nearest known one.
 
-    If none is near, the end is ``otherwise``, or the list of all known names.
+    If none is near, the message ends with ``otherwise``, or with the list of all known names.
     """
     plain = {one.strip().casefold(): one for one in sorted(known)}
     key = name.strip().casefold()

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from bayestree._utils import arviz_compat
 from bayestree.diagnostics.convergence import check_convergence
-from bayestree.diagnostics.label_free import label_free, spread_rows, usual_rows
+from bayestree.diagnostics.label_free import label_free, spread_rows, typical_rows
 from bayestree.diagnostics.verdict import Convergence
 from bayestree.topology import Topology
 
@@ -58,7 +58,7 @@ def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 2
     if X is None and "X" in constant:
         X = constant["X"].to_numpy()
     if X is None:
-        rows = usual_rows(len(center), n_rows)
+        rows = typical_rows(len(center), n_rows)
     else:
         given = np.asarray(X, dtype=np.float64)
         if given.ndim != 2 or given.shape[1] != len(center):

@@ -14,7 +14,7 @@ from scipy.stats import median_abs_deviation, theilslopes
 
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.mcmc import bfmi, ess, r_hat
-from bayestree._utils.psis import FEWEST as FEWEST_RATIOS
+from bayestree._utils.psis import MIN_DRAWS as MIN_RATIOS
 from bayestree._utils.psis import good_k, pareto_k
 from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.held_out import HeldOut
@@ -29,11 +29,11 @@ DIVERGENT: Grade = (0.0, 0.01)
 SATURATED: Grade = (0.01, 0.25)
 RISE: Grade = (1.0, 2.0)  # rise of the ELBO, in units of its noise
 ENOUGH_RATIOS = 200  # with fewer draws, k is often small by chance
-LEAST_NATS = 1.0  # an ELBO known to one nat is precise enough: a facet costs about sixteen
-LEAST_SPREAD = 1e-3  # probabilities and means that vary by less count as constant
-MOST_STEPS = 500  # epochs used to fit the trend of the ELBO
-MOST_TIMES = 10  # largest factor by which longer runs are recommended
-FEWEST = 8  # draws per chain (or epochs) needed for a comparison
+MIN_NATS = 1.0  # an ELBO known to one nat is precise enough: a facet costs about sixteen
+MIN_SPREAD = 1e-3  # probabilities and means that vary by less count as constant
+MAX_STEPS = 500  # epochs used to fit the trend of the ELBO
+MAX_TIMES = 10  # largest factor by which longer runs are recommended
+MIN_DRAWS = 8  # draws per chain (or epochs) needed for a comparison
 SINGLE_CHAIN = (
     "a single chain can only be compared with itself; run four or more to find out whether "
     "there are other modes."
@@ -128,7 +128,7 @@ def _chains(
 
 
 def _incomparable(n_chains: int, n_draws: int, *, independent: bool) -> str | None:
-    """Why R-hat and effective sample size would be meaningless, or None."""
+    """The reason why R-hat and effective sample size would be meaningless, or None."""
     if n_chains * n_draws == 1:
         return "a single draw is a point estimate: there is no posterior to check."
     if independent and n_chains == 1:
@@ -137,8 +137,8 @@ def _incomparable(n_chains: int, n_draws: int, *, independent: bool) -> str | No
             "draws from the same guide, so they agree by construction. Fit again with another "
             "random_state and compare, or run a sampler."
         )
-    if n_draws < FEWEST:
-        return f"R-hat and effective sample size need at least {FEWEST} draws per chain."
+    if n_draws < MIN_DRAWS:
+        return f"R-hat and effective sample size need at least {MIN_DRAWS} draws per chain."
     return None
 
 
@@ -146,8 +146,8 @@ def _worst(values: xr.DataArray) -> list[Any]:
     """Number of varying entries, worst R-hat and effective sizes, and the worst entry's label."""
     stacked = values.transpose("chain", "draw", ...)
     entries = stacked.to_numpy().reshape(*stacked.shape[:2], -1).astype(np.float64)
-    least = LEAST_SPREAD if values.name in ("p_right", "prediction") else 0.0
-    varies = np.flatnonzero(np.ptp(entries, axis=(0, 1)) > least)
+    min_spread = MIN_SPREAD if values.name in ("p_right", "prediction") else 0.0
+    varies = np.flatnonzero(np.ptp(entries, axis=(0, 1)) > min_spread)
     if len(varies) == 0:
         return []
     varying = entries[:, :, varies]
@@ -194,7 +194,7 @@ def _effective(table: pd.DataFrame, kind: str, n_chains: int) -> Check:
         f"ess_{kind}", "convergence", value, grade[0], verdict,
         f"the draws are equivalent to at least {size} (the lowest is {values.idxmin()}).",
         "" if verdict == "ok"
-        else f"Run about {times:.0f} times as long (n_draws)." if times <= MOST_TIMES
+        else f"Run about {times:.0f} times as long (n_draws)." if times <= MAX_TIMES
         else "The chains hardly move, or do not mix: address R-hat first.",
         at_least=True,
     )  # fmt: skip
@@ -245,15 +245,15 @@ def _elbo_trend(elbo: FloatArray) -> Check | str:
     """
     if not np.isfinite(elbo).all():
         raise ValueError("stats['elbo'] must be finite, but is not: the fit has diverged.")
-    if len(elbo) < FEWEST:
+    if len(elbo) < MIN_DRAWS:
         epochs = "1 epoch is" if len(elbo) == 1 else f"{len(elbo)} epochs are"
         return f"ELBO: {epochs} too few to tell whether it has settled; fit longer."
-    last = elbo[-max(len(elbo) // 3, FEWEST // 2) :]
+    last = elbo[-max(len(elbo) // 3, MIN_DRAWS // 2) :]
     # Differences of successive epochs have sqrt(2) times the standard deviation of one epoch.
     noise = float(median_abs_deviation(np.diff(last), scale="normal")) / np.sqrt(2)
-    kept = spread(len(last), MOST_STEPS)
+    kept = spread(len(last), MAX_STEPS)
     rise = float(theilslopes(last[kept], kept)[0]) * (len(last) - 1)
-    unit = max(noise, LEAST_NATS)
+    unit = max(noise, MIN_NATS)
     verdict = _grade(abs(rise) / unit, RISE)
     moved = "rose" if rise >= 0 else "fell"
     return Check(
@@ -278,14 +278,14 @@ def _importance_tail(stats: Mapping[str, Any]) -> Check | str:
         raise ValueError(
             "stats['log_p'] - stats['log_q'] must not be NaN, but is: the fit has diverged."
         )
-    if ratios.size < FEWEST_RATIOS:
-        return f"Pareto k needs at least {FEWEST_RATIOS} draws, got {ratios.size}."
+    if ratios.size < MIN_RATIOS:
+        return f"Pareto k needs at least {MIN_RATIOS} draws, got {ratios.size}."
     value, limit = pareto_k(ratios), good_k(ratios.size)
     reliable = ratios.size >= ENOUGH_RATIOS or not np.isfinite(value)
     verdict: Verdict = "info"
     if value <= limit and reliable:
         verdict = "ok"
-        says = "the guide covers the posterior, as far as its draws reach."
+        says = "the guide covers the posterior, at least in the region of its draws."
     elif value <= K_LIMIT:
         says = (
             f"{ratios.size} draws are too few to tell whether the guide covers the posterior; "

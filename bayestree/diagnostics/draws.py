@@ -12,7 +12,7 @@ from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 Draws = Mapping[str, NDArray[Any]]
 
 SHARE = 0.01  # experts whose largest vote stays below this share of log 2 are ignored
-MOST_NAMES = 4  # feature names listed in a table cell
+MAX_NAMES = 4  # feature names listed in a table cell
 
 
 def weight_of(draws: Draws, index: Any) -> FloatArray:
@@ -77,8 +77,8 @@ def named_features(names: Sequence[str], n_features: int) -> tuple[str, ...]:
 
 def listed(names: Sequence[str]) -> str:
     """The first few names, separated by commas, and the number of the others."""
-    more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" + {more} more" if more > 0 else "")
+    more = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" + {more} more" if more > 0 else "")
 
 
 def node_index(labels: Sequence[str]) -> pd.Index:

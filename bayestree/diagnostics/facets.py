@@ -11,7 +11,7 @@ from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.inequality import inequality, limit
 from bayestree._utils.wording import one_line
 from bayestree.diagnostics.draws import (
-    MOST_NAMES,
+    MAX_NAMES,
     Draws,
     kept_draws,
     listed,
@@ -97,7 +97,7 @@ class Facets:
             named.append(tuple(self.feature_names[j] for j in order[:n_needed]))
         return tuple(named)
 
-    def inequalities(self, max_features: int = MOST_NAMES) -> tuple[str, ...]:
+    def inequalities(self, max_features: int = MAX_NAMES) -> tuple[str, ...]:
         """Each facet as an inequality with an interval of its limit; inside, all are satisfied.
 
         As in :func:`bayestree.export_text`, it is divided by the coefficient of the first term,
@@ -192,7 +192,7 @@ class Facets:
         lines = [head, "facet  probability  inside is"]
         for facet in common:
             share = f"{facet + 1:5d}{self.probability[facet]:13.2f}"
-            lines.append(f"{share}  {self._inequality(facet, MOST_NAMES)}")
+            lines.append(f"{share}  {self._inequality(facet, MAX_NAMES)}")
         if rare:
             lines.append(f"... and {rare} more, each in fewer than {100 * RARE:.0f} % of the draws")
         return "\n".join(lines)

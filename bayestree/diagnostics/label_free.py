@@ -18,8 +18,8 @@ from bayestree.diagnostics.draws import Draws, effective_number, spread
 from bayestree.diagnostics.routing import leaf_log_probs, log_odds, scores
 from bayestree.topology import Topology
 
-USUAL = 2.0  # most scaled features lie within two units of 0
-MOST_ROWS = 5000  # rows from which the principal direction is computed
+TYPICAL_RANGE = 2.0  # most scaled features lie within two units of 0
+MAX_ROWS = 5000  # rows from which the principal direction is computed
 
 
 def label_free(
@@ -107,7 +107,7 @@ def spread_rows(X: FloatArray, n: int) -> FloatArray:
     """Up to ``n`` rows of ``X``, evenly spaced in rank along its first principal component."""
     if n < 1:
         raise ValueError(f"n must be 1 or more, got {n}.")
-    some = X[spread(len(X), MOST_ROWS)]
+    some = X[spread(len(X), MAX_ROWS)]
     if len(some) <= n:
         return some
     centred = some - some.mean(axis=0)
@@ -123,9 +123,9 @@ def box_rows(low: FloatArray, high: FloatArray, n: int, seed: int = 0) -> FloatA
     return low + (high - low) * share
 
 
-def usual_rows(n_features: int, n: int) -> FloatArray:
+def typical_rows(n_features: int, n: int) -> FloatArray:
     """``n`` reproducible rows (n, n_features) in the usual range of scaled features."""
-    reach = np.full(n_features, USUAL)
+    reach = np.full(n_features, TYPICAL_RANGE)
     return box_rows(-reach, reach, n)
 
 

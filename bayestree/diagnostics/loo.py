@@ -79,7 +79,7 @@ class Loo:
 
     @property
     def warning(self) -> str:
-        """Reservations about the result and what to do about them; empty if none."""
+        """Caveats about the result and what to do about them; empty if none."""
         n_bad, n = len(self.bad_rows), len(self.k)
         if n_bad == 0:
             return ""
@@ -95,7 +95,7 @@ class Loo:
         )
 
     def compare(self, other: "Loo") -> LooDifference:
-        """By how much this score exceeds that of another model of the same rows.
+        """Difference between this score and that of another model of the same rows.
 
         Rows are compared pairwise: difficulty shared by both models cancels, so the standard
         error is smaller than those of the two scores suggest (Vehtari, Gelman and Gabry 2017,

@@ -15,7 +15,7 @@ from bayestree._utils.arrays import FloatArray, IntArray
 
 LIMIT = 1.0  # largest squared distance of a match: an angle of 60 degrees at equal distances
 BESIDE = 0.1  # facets that occur together in a larger share of draws are not merged
-PASSES = 20  # maximum number of passes; few are needed
+MAX_PASSES = 20  # maximum number of passes; few are needed
 
 
 def match(draws: Sequence[FloatArray]) -> list[IntArray]:
@@ -33,7 +33,7 @@ def match(draws: Sequence[FloatArray]) -> list[IntArray]:
     if not draws:
         return []
     found = _assigned(draws, draws[_most_typical(draws)])
-    for _ in range(PASSES):
+    for _ in range(MAX_PASSES):
         centers = _means(draws, found)
         again = _assigned(draws, centers)
         if all(np.array_equal(one, other) for one, other in zip(found, again, strict=True)):

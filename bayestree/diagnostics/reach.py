@@ -12,11 +12,11 @@ from bayestree.routed_tree import RowSource, chunks
 from bayestree.topology import Topology
 from bayestree.tree import LOG2, Tree
 
-LARGEST = 1e25  # votes are clipped here: improper priors can exceed single precision
+MAX_VOTE = 1e25  # votes are clipped here: improper priors can exceed single precision
 
 
 class Reach(NamedTuple):
-    """What the diagnostics need to know about the rows that reach each of V nodes."""
+    """Summary of the rows that reach each of V nodes, sufficient for the diagnostics."""
 
     nodes: IntArray  # numbers of the nodes in the draws, (V,)
     rows: FloatArray  # number of rows, (V,)
@@ -115,4 +115,4 @@ def _largest_votes(draws: Draws, X: FloatArray) -> FloatArray:
         activation = X @ plane[one].T.astype(np.float64)
         top[one] = activation.max(axis=0)
     votes = np.logaddexp(0.0, top + draws["intercept"]) * weight_of(draws, ...)
-    return np.minimum(votes, LARGEST)
+    return np.minimum(votes, MAX_VOTE)

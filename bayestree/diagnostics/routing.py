@@ -1,6 +1,6 @@
 """Soft routing of rows by one draw, in log space: ``bayestree.routing`` in NumPy.
 
-Shapes: rows n, nodes V, experts K, leaves L.
+Shapes: n rows, V nodes, K experts, L leaves.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import log_expit
 
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.softplus import LEAST_SCORE, softplus
+from bayestree._utils.softplus import MIN_SCORE, softplus
 from bayestree.diagnostics.draws import Draws, weight_of
 from bayestree.topology import Topology
 
@@ -17,12 +17,12 @@ from bayestree.topology import Topology
 def scores(draws: Draws, one: Any, X: FloatArray) -> FloatArray:
     """Score of each row at each node, s = sum_k r_k softplus(beta_k . x + b_k), shape (n, ...).
 
-    ``one`` indexes a draw, a node or both: it leaves (..., K, d) hyperplanes.
+    ``one`` is the index of a draw, a node or both, which selects hyperplanes (..., K, d).
     """
     plane = draws["hyperplane"][one].astype(np.float64)
     activation = X @ plane.reshape(-1, plane.shape[-1]).T + draws["intercept"][one].reshape(-1)
     alone = softplus(activation).reshape(len(X), *plane.shape[:-1])
-    return np.einsum("n...k,...k->n...", alone, weight_of(draws, one)) + LEAST_SCORE
+    return np.einsum("n...k,...k->n...", alone, weight_of(draws, one)) + MIN_SCORE
 
 
 def log_odds(score: FloatArray, steepness: float) -> FloatArray:

@@ -29,7 +29,7 @@ SHRUNK = 0.5  # a coefficient with a larger factor counts as shrunk away, ...
 SAME_SIGN = 0.95  # ... unless this share of the draws agrees on its sign
 ONE_SD = ndtr([-1.0, 1.0])  # probabilities at -1 and +1 standard deviations of a normal
 N_POINTS = 200  # points at which experts are compared
-UNLIKE = 0.5  # largest relative squared distance between the votes of two matching experts
+MAX_DIFFERENCE = 0.5  # largest relative squared distance between the votes of two matching experts
 KNOWN = 0.5  # share of the draws that must have an expert for its factors to be reported
 
 
@@ -330,7 +330,9 @@ def _match_experts(
         cost = squares - 2 * target.T @ p_right  # squared distances
         pairs = linear_sum_assignment(cost)
         order.append(pairs[1])
-        agrees.append(cost[pairs] <= np.maximum(UNLIKE * squares[pairs], N_POINTS * SHARE**2))
+        agrees.append(
+            cost[pairs] <= np.maximum(MAX_DIFFERENCE * squares[pairs], N_POINTS * SHARE**2)
+        )
     return np.array(order), np.array(agrees)
 
 

@@ -85,7 +85,7 @@ class PolytopeSize:
         of the split lies inside this polytope, at some distance where several experts vote
         together, and may cross the box even if no facet does.
         A polytope that excludes the whole box counts as one facet. Most draws of a prior with
-        large weights (``concentration=10``) are of this kind: "one facet" then does not mean a
+        large weights (``concentration=10``) do so: "one facet" then does not mean a
         split by one hyperplane.
     effective : array, shape (chain, draw, V)
         (sum c)^2 / sum c^2 of the largest votes c.
@@ -269,7 +269,7 @@ def size_of(
     max_draws: int = 100,
     max_prior_draws: int = 1000,
 ) -> PolytopeSize:
-    """As :func:`polytope_size`, from a :class:`Reach` of the rows and names of its nodes."""
+    """Like :func:`polytope_size`, from a :class:`Reach` of the rows and names of its nodes."""
     kept = kept_draws(draws, max_draws)
     if len(labels) != len(reach.nodes):
         raise ValueError(f"labels must name {len(reach.nodes)} nodes, got {len(labels)}.")

@@ -153,7 +153,7 @@ class Convergence:
         if self.kind == "point":
             return (
                 "none: this is a point estimate. "
-                "For intervals use inference='svi' or 'nuts', if the tree has them."
+                "For intervals use inference='svi' or 'nuts', if the tree supports them."
             )
         if self.settled in NOT_CONVERGED:
             return NOT_CONVERGED[self.settled]

@@ -100,7 +100,7 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
         """Whether the fit processes the rows in chunks, so that they may stay in a file."""
         return False
 
-    def _weighs_evidence(self) -> bool:
+    def _weights_are_counts(self) -> bool:
         """Whether the scale of the weights matters, as it does for a posterior."""
         return False
 
@@ -111,7 +111,7 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
         rows = rows.counted()
         center, scale = units(rows.X, rows.weights, self._unit_rule())
         self._units = self._units._replace(center=center, scale=np.where(self._used, scale, UNUSED))
-        unit = 1.0 if self._weighs_evidence() else weight_unit(rows.weights)
+        unit = 1.0 if self._weights_are_counts() else weight_unit(rows.weights)
         data = given = self._data(rows, unit)
         reduced = not (self._used.all() or self._in_place())
         if reduced:

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree import diagnostics
 from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics import Convergence, HeldOut, Loo
-from bayestree.diagnostics.label_free import box_rows, spread_rows, usual_rows
+from bayestree.diagnostics.label_free import box_rows, spread_rows, typical_rows
 from bayestree.estimators._draws import TreeDraws
 from bayestree.estimators._numbers import fitted_rows
 
@@ -38,7 +38,7 @@ class TreeChecks(TreeDraws):
         Returns
         -------
         Convergence
-            ``print`` shows it; see ``predictions``, ``intervals``, ``settled`` and ``to_frame``.
+            Can be printed; see ``predictions``, ``intervals``, ``settled`` and ``to_frame``.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class TreeChecks(TreeDraws):
         Returns
         -------
         Loo
-            ``print`` shows it, and ``compare`` compares it with that of another model. Intended
+            Can be printed; ``compare`` compares it with that of another model. Intended
             for the draws of a sampler (``inference="nuts"``). Those of a variational fit are
             corrected by their densities under the posterior and the guide, which usually fails,
             as the Pareto k of the rows then shows: the tails of the guide are too light.
@@ -144,7 +144,7 @@ class TreeChecks(TreeDraws):
                 own[node] = box_rows(reach.low[place], reach.high[place], n_points, seed=node)
         if len(reach.nodes):
             return box_rows(reach.low[0], reach.high[0], n_rows), own
-        return usual_rows(self.n_features_in_, n_rows), own
+        return typical_rows(self.n_features_in_, n_rows), own
 
     def _selected_rows(
         self, X: FloatArray, n_rows: int, n_points: int

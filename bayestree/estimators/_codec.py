@@ -100,17 +100,17 @@ def plain(value: Any) -> Any:
     )
 
 
-def unplain(value: Any, network: models.Network | None = None) -> Any:
-    """The inverse of :func:`plain`; ``network`` takes the place of a user-defined network.
+def from_plain(value: Any, network: models.Network | None = None) -> Any:
+    """The inverse of :func:`plain`; ``network`` replaces a user-defined network.
 
     NetworkNeededError if such a network is missing.
     """
     if isinstance(value, list):
-        return [unplain(item, network) for item in value]
+        return [from_plain(item, network) for item in value]
     if isinstance(value, dict):
         ((tag, inner),) = value.items()
         if tag != USER:
-            return READERS[tag](unplain(inner, network))
+            return READERS[tag](from_plain(inner, network))
         if network is None:
             raise NetworkNeededError(
                 f"was fitted with the user-defined network {inner!r} and contains only its "
@@ -131,11 +131,11 @@ def plain_model(model: SoftTree) -> dict[str, Any]:
     }
 
 
-def unplain_model(
+def model_from_plain(
     spec: dict[str, Any], topology: Topology, network: models.Network | None = None
 ) -> SoftTree:
     """The inverse of :func:`plain_model`."""
-    parts = {name: unplain(spec[name], network) for name in ("split", "priors", "leaf")}
+    parts = {name: from_plain(spec[name], network) for name in ("split", "priors", "leaf")}
     return SoftTree(
         topology, likelihood=spec["likelihood"], steepness=float(spec["steepness"]), **parts
     )

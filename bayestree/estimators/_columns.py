@@ -14,7 +14,7 @@ from bayestree.inference.draws import Arrays
 from bayestree.models.sites import DIMENSIONS
 from bayestree.routed_tree import chunks
 
-NAMED = 5  # maximum number of columns that a message names
+MAX_NAMED = 5  # maximum number of columns that a message names
 
 
 class UnusedColumnsWarning(UserWarning):
@@ -62,9 +62,9 @@ def columns_in_use(
 def _listed(kind: str, found: list[str]) -> str:
     if not found:
         return ""
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
     columns = "column" if len(found) == 1 else "columns"
-    return f"{len(found)} {kind} {columns} ({', '.join(found[:NAMED])}{more})"
+    return f"{len(found)} {kind} {columns} ({', '.join(found[:MAX_NAMED])}{more})"
 
 
 def with_unused_columns(posterior: Posterior, used: BoolArray, *, reduced: bool) -> Posterior:

@@ -9,10 +9,10 @@ from bayestree.diagnostics.reach import Reach
 from bayestree.estimators._codec import (
     USER,
     NetworkNeededError,
+    from_plain,
+    model_from_plain,
     plain,
     plain_model,
-    unplain,
-    unplain_model,
 )
 from bayestree.inference import Posterior, Units
 from bayestree.models import Network
@@ -37,7 +37,7 @@ def describe(estimator: Any) -> dict[str, Any]:
 
 
 def describe_tree(estimator: Any) -> dict[str, Any]:
-    """The part of the description that a tree adds."""
+    """The part of the description that is specific to a tree."""
     posterior = estimator.posterior_
     return {
         "class_names": list(estimator.tree_.class_names),
@@ -99,13 +99,13 @@ def check_network(described: dict[str, Any], arrays: Arrays, network: Network | 
 
 def build(kind: Any, described: dict[str, Any], arrays: Arrays, network: Network | None) -> Any:
     """The fitted estimator of a class from its description and arrays."""
-    estimator = kind(**unplain(described["params"], network))
+    estimator = kind(**from_plain(described["params"], network))
     estimator.n_features_in_ = described["n_features"]
     names = described["feature_names"]
     if names is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
     if described["classes"] is not None:
-        estimator.classes_ = unplain(described["classes"])
+        estimator.classes_ = from_plain(described["classes"])
     estimator._restore(described, arrays, network)
     return estimator
 
@@ -119,7 +119,7 @@ def restore_tree(
     y_center, y_scale = (float(value) for value in standard.get("y", (0.0, 1.0)))
     estimator._units = Units(standard["center"], standard["scale"], y_center, y_scale)
     topology = Topology(arrays["topology/children"])
-    model = unplain_model(described["model"], topology, network)
+    model = model_from_plain(described["model"], topology, network)
     tree = group(arrays, "tree")
     estimator.tree_ = model.split.restored(
         Topology(tree.pop("children")),
@@ -135,7 +135,7 @@ def restore_tree(
         stats=group(arrays, "stats"),
         warmup_draws=group(arrays, "warmup_draws"),
         warmup_stats=group(arrays, "warmup_stats"),
-        settings=unplain(described["settings"]),
+        settings=from_plain(described["settings"]),
     )
     reach = group(arrays, "reach")
     if reach:

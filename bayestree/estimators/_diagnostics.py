@@ -37,7 +37,7 @@ class TreeDiagnostics(FittedTree):
         Parameters
         ----------
         max_draws : int
-            Maximum number of draws measured, of all chains together, spread evenly over each. A
+            Maximum number of draws measured, over all chains, evenly spaced within each. A
             draw takes one to ten milliseconds for each node; the standard error of a probability
             p from S draws is sqrt(p (1 - p) / S). Sizes under the prior are computed on first
             use, from ten times as many draws, but at most 1,000, or 200 for large models.
@@ -45,7 +45,7 @@ class TreeDiagnostics(FittedTree):
         Returns
         -------
         PolytopeSize
-            ``print`` shows it; see ``mode``, ``interval``, ``probabilities`` (under the prior
+            Can be printed; see ``mode``, ``interval``, ``probabilities`` (under the prior
             ``prior_probabilities``), ``leaf_probabilities`` of the number of leaves in use, and
             ``to_frame``.
         """
@@ -74,12 +74,12 @@ class TreeDiagnostics(FittedTree):
         level : float
             Probability of the intervals.
         max_draws : int
-            Maximum number of draws measured, of all chains together, spread evenly over each.
+            Maximum number of draws measured, over all chains, evenly spaced within each.
 
         Returns
         -------
         Facets
-            In the units of the data; ``print`` shows it. See also ``to_frame``.
+            In the units of the data. Can be printed; see also ``to_frame``.
 
         Raises
         ------
@@ -109,7 +109,7 @@ class TreeDiagnostics(FittedTree):
         Returns
         -------
         Shrinkage
-            ``print`` shows it; see also ``to_frame("node")``, ``to_frame("expert")`` and
+            Can be printed; see also ``to_frame("node")``, ``to_frame("expert")`` and
             ``to_frame("coefficient")``.
         """
         check_is_fitted(self)
@@ -138,9 +138,9 @@ class TreeDiagnostics(FittedTree):
         Returns
         -------
         SplitUncertainty
-            ``print`` shows it; see also ``to_frame("node")`` and ``to_frame("row")``. For a grid,
+            Can be printed; see also ``to_frame("node")`` and ``to_frame("row")``. For a grid,
             ``outside`` is the posterior probability that each point lies outside the polytope of
-            each node; its level lines are credible borders.
+            each node; its contours are credible borders.
 
         Raises
         ------

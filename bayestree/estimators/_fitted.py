@@ -19,7 +19,7 @@ class _Unmeasured:
 
     def __get__(self, tree: "FittedTree", owner: type) -> Reach:
         raise AttributeError(
-            "this is measured on the polytopes of a soft tree with linear experts, and this fit "
+            "this diagnostic needs the polytopes of a soft tree with linear experts, but this fit "
             f"has none: its splits are of the kind {tree.tree_.split_name!r}."
         )
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree.tables import InputError, check_complete
 
-MOSTLY = 0.9  # share of numbers above which the other values of a column are errors
+NUMERIC_SHARE = 0.9  # share of numbers above which the other values of a column are errors
 #: How to convert times to numbers, by the type that pandas infers.
 TIMES = {
     "datetime64": "pandas.DatetimeIndex({}).day_of_year",
@@ -125,7 +125,7 @@ def _refuse_times(column: _Column) -> None:
 
 def _text_message(columns: list[_Column], *, fits: bool) -> str:
     """The message about text among the columns, in a fit or a prediction; empty without text."""
-    found = [(column, odd) for column in columns if (odd := _odd(column.content)).any()]
+    found = [(column, odd) for column in columns if (odd := _is_text(column.content)).any()]
     if not found:
         return ""
     column, odd = found[0]
@@ -135,7 +135,7 @@ def _text_message(columns: list[_Column], *, fits: bool) -> str:
         f"could not convert string to float: column {column.name} of X holds "
         f"{str(column.content.iloc[row])!r} ({where})"
     )
-    if odd.mean() <= 1 - MOSTLY:
+    if odd.mean() <= 1 - NUMERIC_SHARE:
         return f"{head}, and numbers in {(~odd).sum()} of {len(odd)} rows; correct it."
     listed = ", ".join(column.name for column, _ in found)
     command = ", or fit the table by `bayestree fit`, which encodes text" if fits else ""
@@ -146,8 +146,8 @@ def _text_message(columns: list[_Column], *, fits: bool) -> str:
     )
 
 
-def _odd(values: pd.Series) -> BoolArray:
-    """Which values are text that is not a number."""
+def _is_text(values: pd.Series) -> BoolArray:
+    """Mask of the values that are text but not a number."""
     text = np.array([isinstance(value, str) for value in values], dtype=bool)
     number = pd.to_numeric(values.astype(str), errors="coerce").notna().to_numpy(dtype=bool)
     return text & ~number

@@ -59,7 +59,7 @@ class Limits(Depth):
 
     max_leaves: Annotated[
         Count | None,
-        Model("Maximum number of leaves: the splits of least gain are removed until it is met."),
+        Model("Maximum number of leaves; splits with the smallest gain are removed to meet it."),
     ] = GrowthLimits.max_leaves
     min_rows: Annotated[
         NonNegative, Model("Minimum total weight of the rows in a node that is split.")
@@ -103,7 +103,7 @@ class Precision:
 class Hardware(Precision):
     """The device and the precision of a fit."""
 
-    device: Annotated[str, Inference("Device on which the fit runs, as torch names it.")] = "cpu"
+    device: Annotated[str, Inference("Torch device on which the fit runs.")] = "cpu"
 
 
 @declare
@@ -111,7 +111,7 @@ class ImageShape:
     """Features that are the pixels of an image."""
 
     image_shape: Annotated[
-        Shape | None, Model("Height and width of the image that the features are, row by row.")
+        Shape | None, Model("Height and width of the image whose pixels, row by row, are features.")
     ] = None
 
 
@@ -122,8 +122,8 @@ class Subsets(ImageShape):
     max_features: Annotated[
         MaxFeatures,
         Model(
-            "Features that each split may use, drawn at random for it: the square root of their "
-            "number, a number, a share of all of them, or all."
+            "Features that each split may use, drawn at random: the square root of their number, "
+            "a number, a share of them, or all."
         ),
     ] = None
     patch_size: Annotated[

@@ -27,9 +27,9 @@ class StagedTree(TreeDiagnostics, TreeChecks, BaseTree):
     Attributes
     ----------
     pipelines : mapping
-        The stages that each value of ``inference`` stands for, growth first.
+        The stages that each value of ``inference`` selects, growth first.
     passed_on : mapping
-        The settings of each stage to the parameters of the estimator that set them. The last
+        For each stage, its settings and the parameters of the estimator that set them. The last
         stage also takes ``n_draws``, if it has draws.
     derived : mapping
         Other parameters of the estimator that determine settings of each stage.
@@ -95,7 +95,7 @@ class StagedTree(TreeDiagnostics, TreeChecks, BaseTree):
     def _in_parts(self) -> bool:
         return all(stage.in_chunks for stage in self._stages())
 
-    def _weighs_evidence(self) -> bool:
+    def _weights_are_counts(self) -> bool:
         return True
 
     def _check_combination(self, model: SoftTree) -> None:

@@ -39,7 +39,7 @@ def check_image(
     """Height and width of the image of ``n_features`` pixels that a setting needs."""
     if image_shape is None:
         raise ValueError(
-            f"{setting} needs image_shape, the height and width of the image that the features are."
+            f"{setting} needs image_shape, the height and width of the image in each row."
         )
     height, width = _pair("image_shape", image_shape)
     if height * width != n_features:

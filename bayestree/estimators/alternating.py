@@ -67,21 +67,21 @@ class BaseAlternatingTree(RandomRun, Precision, Sweeps, Depth, BaseTree):
         NonNegative,
         Model(
             "Penalty lambda, relative to a loss of 1 for each misclassified row, or to the squared "
-            "loss of y in units of its standard deviation: of oblique splits on |w|_1 on the "
-            "scaled features (1/C of liblinear), of the others on each feature that a node uses."
+            "loss of y in units of its standard deviation. It applies to |w|_1 of oblique splits "
+            "on the scaled features (1/C of liblinear), and to each feature that other splits use."
         ),
     ] = 0.0
     pair_cost: Annotated[
         Positive,
-        Model("Penalty of the two features of a bivariate split, in units of that of one."),
+        Model("Penalty for two features in a bivariate split, relative to that for one."),
     ] = 1.2
     init: Annotated[
         Literal["cart", "random"] | InstanceOf[Tree] | InstanceOf[Estimator],
         Inference(
             "Initial tree: CART, a complete tree of random hyperplanes through medians, or any "
-            "tree with such splits (a Tree or a fitted estimator), whatever its units. In a search "
-            "over parameters give the tree_ of a fitted estimator: copies of the estimator are not "
-            "fitted."
+            "tree with such splits (a Tree or a fitted estimator), whatever its units. In a "
+            "parameter search, pass the tree_ of a fitted estimator, because copies of the "
+            "estimator are not fitted."
         ),
     ] = "cart"
     min_leaf: Annotated[
@@ -90,9 +90,10 @@ class BaseAlternatingTree(RandomRun, Precision, Sweeps, Depth, BaseTree):
     scaling: Annotated[
         UnitRule,
         Model(
-            "Units of the features in the fit: each its own standard deviation (but at least a "
-            "sixth of its range), one unit for all, its range, exactly its standard deviation, or "
-            "as they are. 'common' is for features with a common unit: pixels, indicators."
+            "Units of the features in the fit: the standard deviation of each (but at least a "
+            "sixth of its range), one unit for all, the range of each, exactly the standard "
+            "deviation of each, or the units of the data. 'common' is for features that share a "
+            "unit, such as pixels or indicators."
         ),
     ] = "standard"
 
@@ -191,7 +192,7 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
     to learning sparse oblique trees" (2018). Starting from an initial tree, each node in turn,
     from the deepest to the root, is trained to classify its rows into those that the left child
     predicts better and those that the right child does. With ``l1`` the splits use few features
-    and the tree becomes smaller. Much more accurate than the initial tree, and fast.
+    and the tree becomes smaller. It is much more accurate than the initial tree, and fast to fit.
 
     {parameters}
 

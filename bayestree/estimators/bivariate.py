@@ -74,7 +74,7 @@ class BivariateTreeClassifier(ShownRun, Limits, TreeClassifier):
         int,
         Field(ge=2),
         Inference(
-            "Slopes of a line searched for each pair of features, on features standardised at the "
+            "Number of slopes searched for each pair of features, which are standardised at each "
             "node."
         ),
     ] = 30
@@ -84,15 +84,15 @@ class BivariateTreeClassifier(ShownRun, Limits, TreeClassifier):
     pair_penalty: Annotated[
         NonNegativeOrInf,
         Model(
-            "Gain, in nats of log-likelihood, by which two features must exceed one to be used. "
-            "Larger values make a tree with fewer pairs; infinity gives CART."
+            "Additional gain, in nats of log-likelihood, required to use two features instead of "
+            "one. Larger values give a tree with fewer pairs; infinity gives CART."
         ),
     ] = 2.0
     ccp_alpha: Annotated[
         NonNegative,
         Model(
-            "Penalty of minimal cost-complexity pruning: the mean impurity of the rows that each "
-            "leaf must remove, as in scikit-learn, but with entropy in nats."
+            "Penalty of minimal cost-complexity pruning: the amount by which each leaf must reduce "
+            "the mean impurity of the rows, as in scikit-learn, but with entropy in nats."
         ),
     ] = 0.0
     budget: Annotated[
@@ -106,8 +106,8 @@ class BivariateTreeClassifier(ShownRun, Limits, TreeClassifier):
     max_pairs: Annotated[
         Count,
         Inference(
-            "Maximum number of pairs of features searched, in order of how well the features "
-            "split alone."
+            "Maximum number of pairs of features searched; features that split best alone come "
+            "first."
         ),
     ] = 20_000
 

@@ -80,8 +80,8 @@ class BasePolytopeTree(
         bool,
         Inference(
             "Let the deterministic tree split leaves further by the polytopes above them, at other "
-            "levels of their scores, to approximate gradual soft splits by steps. It may then be "
-            "deeper than max_depth; max_leaves still applies."
+            "thresholds of their scores, to approximate gradual soft splits in steps. It may then "
+            "be deeper than max_depth; max_leaves still applies."
         ),
     ] = False
     refine: Annotated[
@@ -97,8 +97,8 @@ class BasePolytopeTree(
     scaling: Annotated[
         Literal["standard", "common"],
         Model(
-            "Units of the features in the fit: each its own standard deviation, or one for all. "
-            "The latter is for features with a common unit: pixels, indicators, fingerprints."
+            "Units of the features in the fit: the standard deviation of each, or one unit for "
+            "all, for features that share a unit, such as pixels, indicators or fingerprints."
         ),
     ] = "standard"
     growth_rate: Annotated[
@@ -119,11 +119,11 @@ class BasePolytopeTree(
     ] = None
     n_draws: Annotated[
         Count | None,
-        Inference("Posterior draws kept of each chain; by default 50 for SVI and 250 for NUTS."),
+        Inference("Posterior draws kept from each chain; by default 50 for SVI and 250 for NUTS."),
     ] = None
     validation_fraction: Annotated[
         Share,
-        Inference("Share of the rows held out, to choose the depth and (in MAP) when to stop."),
+        Inference("Share of the rows held out to choose the depth and (in MAP) when to stop."),
     ] = 0.0
 
     pipelines: ClassVar[Mapping[str, tuple[type[Stage], ...]]] = {

@@ -100,9 +100,9 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
 
     Hehn, Kooij and Hamprecht, "End-to-End Learning of Decision Trees and Forests" (IJCV, 2020).
     Splits are soft during the fit: a row goes right with probability sigmoid(gamma f(x)). EM
-    climbs the log-likelihood (eq. 4) of each stump and then of the whole tree, while the
-    steepness gamma rises, so that the tree ends nearly deterministic. The deterministic tree
-    predicts.
+    maximises the log-likelihood (eq. 4) of each stump and then of the whole tree, while the
+    steepness gamma rises until the tree is nearly deterministic. Without posterior draws,
+    predictions are those of the deterministic tree.
 
     {parameters}
 
@@ -127,8 +127,8 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
     order: Annotated[
         Literal["level", "best"],
         Inference(
-            "Grow level by level, and remove the splits of least gain until there are max_leaves "
-            "leaves; or always split the leaf with the largest gain."
+            "Grow level by level, and remove the splits with the smallest gain until max_leaves "
+            "leaves remain; or always split the leaf with the largest gain."
         ),
     ] = "level"
     split: Annotated[
@@ -188,7 +188,7 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
     def _steepness_of_stumps(self) -> float:
         return self.steepness + self.epochs * self.steepness_step
 
-    def _weighs_evidence(self) -> bool:
+    def _weights_are_counts(self) -> bool:
         return self._stages()[-1].draws is not None
 
     def _check_combination(self, model: SoftTree) -> None:
@@ -199,13 +199,13 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
         if self.split != "oblique" and (only or given != linear):
             raise ValueError(
                 "l1, spatial, max_features, patch_size and inference='svi' need split='oblique', "
-                "because a network has no coefficients of features; got "
+                "because a network has no coefficients for features; got "
                 f"{given | {'inference': self.inference}} with {self.split!r}."
             )
         if self._subsets() is not None and not all(stage.keeps_zeros for stage in stages[1:]):
             raise ValueError(
-                "max_features and patch_size keep coefficients at 0, which draws never are; use "
-                "inference='em', or all features."
+                "max_features and patch_size fix coefficients at 0, but posterior draws are never "
+                "exactly 0; use inference='em', or all features."
             )
         if self.l1 and self.spatial:
             raise ValueError(

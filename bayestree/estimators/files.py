@@ -1,7 +1,7 @@
 """Fitted estimators in files: safetensors whose metadata describes them in JSON. No pickle.
 
 The metadata has one entry, ``bayestree``: JSON with the ``version`` of the format, a
-``checksum`` (SHA-256 of the file, with zeros in place of the checksum), the class, its
+``checksum`` (SHA-256 of the file, with zeros instead of the checksum), the class, its
 parameters, the classes of y, the names of features, the parts of the model and the versions of
 the packages. The arrays are ``draws/*``, ``point/*``, ``stats/*``, ``warmup_draws/*``,
 ``warmup_stats/*``, ``topology/*``, ``tree/*``, ``reach/*`` and ``standard/*``; a point estimate has

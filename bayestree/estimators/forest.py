@@ -30,7 +30,14 @@ from bayestree.inference.unsplit import SingleLeafWarning, warn_single_leaf, why
 from bayestree.models import Categorical, Network
 
 FINE_TUNING = 3  # times the epochs of a stump (E2EDT, section 3.5)
-OWN = ("n_estimators", "max_features", "refine_epochs", "class_weight", "n_jobs", "random_state")
+FOREST_ONLY = (
+    "n_estimators",
+    "max_features",
+    "refine_epochs",
+    "class_weight",
+    "n_jobs",
+    "random_state",
+)
 
 
 @declare
@@ -111,7 +118,7 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, BaseEstimat
         """The trees before their fit, each with its own seed."""
         max_features = None if self.patch_size is not None else self.max_features
         epochs = FINE_TUNING * self.epochs if self.refine_epochs is None else self.refine_epochs
-        shared = {k: v for k, v in self.get_params(deep=False).items() if k not in OWN}
+        shared = {k: v for k, v in self.get_params(deep=False).items() if k not in FOREST_ONLY}
         shared |= {"max_features": max_features, "refine_epochs": epochs, "verbose": False}
         seeds = check_random_state(draw_seed(self.random_state)).randint(
             2**31 - 1, size=self.n_estimators

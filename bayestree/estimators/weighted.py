@@ -33,7 +33,7 @@ class WeightedObliqueTreeClassifier(RandomRun, Precision, Limits, TreeClassifier
     posterior_ : Posterior
         Its splits as one draw, on features scaled to [-1, 1].
     n_iter_ : int
-        Maximum number of iterations that a split took; not kept in files.
+        Largest number of iterations that a split took; not stored in files.
     n_features_in_, feature_names_in_
 
     Examples

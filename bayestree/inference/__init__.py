@@ -1,4 +1,4 @@
-"""How a soft tree is fitted: grown, refined by MAP, given a posterior by SVI."""
+"""Inference for soft trees: greedy growth, joint refinement (MAP), posteriors (SVI, NUTS)."""
 
 from bayestree.inference.data import Data, Units
 from bayestree.inference.em import Em, em

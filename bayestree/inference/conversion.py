@@ -1,4 +1,4 @@
-"""Conversion of a posterior to ArviZ groups with named dimensions, coordinates, attributes."""
+"""Conversion of a posterior to ArviZ groups with named dimensions, coordinates and attributes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -41,7 +41,7 @@ class Em(Stage):
     steepness_step: Annotated[NonNegative, Inference("Increase of gamma after each epoch.")] = 0.1
     batch_size: Annotated[Count, Inference("Rows in a step of Adam.")] = 1000
     learning_rate: Annotated[Positive, Inference("Learning rate of Adam.")] = 1e-3
-    passes: Annotated[Count, Inference("Passes of the minibatches over the rows in an M-step.")] = 1
+    passes: Annotated[Count, Inference("Passes over the rows, in minibatches, per M-step.")] = 1
     keep_zeros: Annotated[
         bool,
         Inference("Coefficients that are initially 0 stay 0, so that splits keep their features."),
@@ -164,10 +164,10 @@ class Climb:
         return float(torch.stack(values).sum())
 
     def step(self, batch: Data, held: Sites, steepness: float) -> tuple[Tensor, Tensor]:
-        """Take a gradient step of the splits on Q, with h at the held parameters (eq. 10, 14).
+        """Take a gradient step of the splits on Q, with h at the fixed parameters (eq. 10, 14).
 
         Returns the log-likelihood of the batch and the sums (L, c) of the leaves' statistics
-        (eq. 13), both at the held parameters.
+        (eq. 13), both at the fixed parameters.
         """
         split, share = self.model.split, len(batch.X) / len(self.data.X)
         with torch.no_grad():

@@ -3,7 +3,7 @@
 With u_v(n) = log p(y_n | x_n, row n is at node v) and f the log-odds of going right,
 u_v = logaddexp(log P(left) + u_left, log P(right) + u_right), and a row at v went right with
 log-odds f + u_right - u_left. One pass up the tree and one down suffice, in time proportional to
-nodes rather than nodes x leaves. Shapes: rows n, nodes V, leaves L; arrays are node-major, so
+nodes rather than nodes x leaves. Shapes: n rows, V nodes, L leaves; arrays are node-major, so
 that a level is a block of memory.
 """
 

@@ -40,8 +40,8 @@ class Growth(Stage):
     order: Annotated[
         Literal["level", "best"],
         Inference(
-            "Grow level by level, then remove the splits of least gain until max_leaves leaves "
-            "remain; or always split the leaf with the largest gain, up to max_leaves leaves."
+            "Grow level by level, then remove the splits with the smallest gain until max_leaves "
+            "leaves remain; or always split the leaf with the largest gain, up to max_leaves."
         ),
     ] = "level"
     steps: Annotated[Count, Inference("Adam steps for each level.")] = 120
@@ -79,12 +79,12 @@ class Growth(Stage):
             gains and limits refer to these.
         limits : GrowthLimits, optional
         splitter : Splitter, optional
-            What fits the splits (see ``bayestree.inference.splitters``); by default
+            Fits the splits (see ``bayestree.inference.splitters``); by default
             ``StumpFitter`` with the last four settings below, which other splitters ignore.
         validation : Data, optional
             The tree is cut at the depth that predicts these rows best (CPT, section 4.2.1).
         prune : callable, optional
-            Which of the splits to keep, given the grown tree and the numbers of its split nodes.
+            Selects the splits to keep, given the grown tree and the numbers of its split nodes.
         {parameters}
 
         Returns
@@ -153,10 +153,10 @@ def _best_first(
     tree: GrowingTree, splitter: Splitter, limits: GrowthLimits, *, progress: bool
 ) -> None:
     """Split the node of largest gain until there are ``max_leaves``; each is fitted once."""
-    most = len(tree.data.X) if limits.max_leaves is None else limits.max_leaves
-    waiting, leaves = _Waiting(tree.data.X.device), [0]
+    max_leaves = len(tree.data.X) if limits.max_leaves is None else limits.max_leaves
+    waiting, leaves = _SplitQueue(tree.data.X.device), [0]
     parts = {"tree": tree, "waiting": waiting, "fresh": leaves} | _state_of(splitter)
-    track = Track(range(1, most), "grow", show=progress, parts=parts)
+    track = Track(range(1, max_leaves), "grow", show=progress, parts=parts)
     for n_leaves in track:
         for i, split in _fitted(tree, splitter, leaves, limits).items():
             waiting.push(i, split)
@@ -168,7 +168,7 @@ def _best_first(
         track.note(counted(n_leaves + 1, "leaf"))
 
 
-class _Waiting:
+class _SplitQueue:
     """Priority queue of fitted splits of leaves, largest gain first."""
 
     def __init__(self, device: torch.device) -> None:
@@ -226,8 +226,8 @@ def _groups(tree: GrowingTree, ready: list[int], splitter: Splitter) -> list[lis
     for i in sorted(ready, key=lambda i: len(tree.nodes[i].rows)):
         size = min(splitter.rows_per_node, len(tree.nodes[i].rows))
         if groups:
-            least = min(splitter.rows_per_node, len(tree.nodes[groups[-1][0]].rows))
-            if size <= 2 * least + 20 and (len(groups[-1]) + 1) * size * per_row <= ELEMENTS:
+            smallest = min(splitter.rows_per_node, len(tree.nodes[groups[-1][0]].rows))
+            if size <= 2 * smallest + 20 and (len(groups[-1]) + 1) * size * per_row <= ELEMENTS:
                 groups[-1].append(i)
                 continue
         groups.append([i])

@@ -16,7 +16,7 @@ import numpy as np
 from bayestree._utils.arrays import FloatArray
 
 DIVERGENT = 1000.0  # decrease of the joint log-density that counts as a divergence
-LONGEST_START = 50  # maximum number of doublings or halvings of the initial step size
+MAX_DOUBLINGS = 50  # maximum number of doublings or halvings of the initial step size
 
 
 class Density(Protocol):
@@ -197,7 +197,7 @@ def first_step_size(
 
     step_size = 0.1
     grows = gain(step_size) > math.log(0.8)
-    for _ in range(LONGEST_START):
+    for _ in range(MAX_DOUBLINGS):
         if (gain(step_size) > math.log(0.8)) != grows:
             break
         step_size *= 2.0 if grows else 0.5

@@ -1,4 +1,4 @@
-"""From a soft tree to the splits of its deterministic form."""
+"""Conversion of a soft tree to the splits of its deterministic form."""
 
 import heapq
 import math

@@ -17,7 +17,7 @@ from bayestree.models.soft_tree import SoftTree
 ROWS = 20_000  # maximum number of rows on which a balance is measured
 #: Number of draws from a guide, independent for every row; maximum number from a posterior.
 GUIDE_DRAWS, DRAWS = 32, 200
-LOOSE = -0.75  # balance above which coefficients are not determined; it is -1 at a mode
+MAX_BALANCE = -0.75  # balance above which coefficients are not determined; it is -1 at a mode
 ERRORS = 2.0  # number of standard errors by which a balance must exceed it
 
 
@@ -73,12 +73,12 @@ def coefficient_balance(
     return _recorded(np.stack([_slope(model, s, rows) for s in every[:: -(-len(every) // DRAWS)]]))
 
 
-def warn_of_loose(posterior: Posterior) -> None:
+def warn_of_undetermined(posterior: Posterior) -> None:
     """Warn of nodes whose coefficients the rows do not determine."""
     if "coefficient_balance" not in posterior.stats:
         return
     balance, error = (posterior.stats[f"coefficient_balance{of}"] for of in ("", "_error"))
-    loose = np.flatnonzero(balance - ERRORS * error > LOOSE)
+    loose = np.flatnonzero(balance - ERRORS * error > MAX_BALANCE)
     if len(loose) == 0:
         return
     named = ", ".join(map(str, loose[:10])) + (", ..." if len(loose) > 10 else "")

@@ -17,7 +17,9 @@ from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
 
 LOG2 = math.log(2.0)
-LEAST = -50.0  # least log-weight of an expert that is flipped; below, it affects no row
+MIN_LOG_WEIGHT = (
+    -50.0
+)  # minimum log-weight of an expert to flip; below it, an expert affects no row
 
 
 class Jumps:
@@ -73,7 +75,7 @@ class Jumps:
         new = vector.copy()
         free = self.layout.free(new)
         log_weight = float(free["log_weight"][node, expert]) if "log_weight" in free else 0.0
-        if log_weight < LEAST:
+        if log_weight < MIN_LOG_WEIGHT:
             return vector, now
         rate = LOG2 * math.exp(-log_weight)
         border = rate + math.log(-math.expm1(-rate))

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 DESCENT, CURVATURE = 1e-4, 0.9  # c1 and c2 of the Wolfe conditions
-LEAST_CURVATURE = 1e-10  # minimum cosine between step and gradient change of a stored pair
+MIN_CURVATURE = 1e-10  # minimum cosine between step and gradient change of a stored pair
 ROUNDING = 1e-13  # relative increases of the value below this are ignored
 
 #: ``objective(points, which) -> (values, gradients)`` for the problems ``which``.
@@ -71,7 +71,7 @@ class _Memory:
         """Store pairs of the problems ``which``, except those without curvature."""
         curvature = (step * change).sum(-1)
         squared = change.square().sum(-1)
-        good = curvature > LEAST_CURVATURE * (squared * step.square().sum(-1)).sqrt()
+        good = curvature > MIN_CURVATURE * (squared * step.square().sum(-1)).sqrt()
         rows, curvature = which[good], curvature[good]
         for store, new in ((self.steps, step[good]), (self.changes, change[good])):
             store[rows] = torch.cat([store[rows, 1:], new[:, None]], 1)
@@ -136,7 +136,7 @@ class _Run:
         self._renew(taken, max_trials)
 
     def _judge(self, which: Tensor, value: Tensor, gradient: Tensor, max_trials: int) -> Tensor:
-        """Which trials end their line search; narrows the brackets of the others."""
+        """Mask of the trials that end their line search; narrows the brackets of the others."""
         direction, step = self.direction[which], self.step[which]
         slope = (self.gradient[which] * direction).sum(-1)
         new_slope = (gradient * direction).sum(-1)

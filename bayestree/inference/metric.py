@@ -14,8 +14,8 @@ import numpy as np
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.inference.potential import Layout
 
-WIDEST = 64  # maximum number of coefficients of an expert that are transformed jointly
-LEAST = 1e-3  # minimum information: without data, a coordinate has a scale of about 30
+MAX_WIDTH = 64  # maximum number of coefficients of an expert that are transformed jointly
+MIN_INFORMATION = 1e-3  # minimum information: without data, a coordinate has a scale of about 30
 GUESS_COUNT = 5  # number of gradients to which a guess of one coordinate is equivalent
 
 
@@ -35,7 +35,7 @@ def expert_blocks(layout: Layout) -> IntArray:
     places = layout.free(np.arange(layout.length, dtype=np.float64))
     joined = np.concatenate([places["hyperplane"], places["intercept"][..., None]], axis=-1)
     width = joined.shape[-1]
-    blocks = joined.reshape(-1, width) if width <= WIDEST else np.empty((0, 0))
+    blocks = joined.reshape(-1, width) if width <= MAX_WIDTH else np.empty((0, 0))
     return blocks.astype(np.int64)
 
 
@@ -102,8 +102,8 @@ class Whitening:
 
     def __init__(self, precision: Precision, blocks: IntArray, curvature: FloatArray) -> None:
         self.blocks = blocks
-        self.scale = 1 / np.sqrt(np.maximum(precision.squares, LEAST) + curvature)
-        extra = (LEAST + curvature[blocks])[..., None] * np.eye(blocks.shape[1])
+        self.scale = 1 / np.sqrt(np.maximum(precision.squares, MIN_INFORMATION) + curvature)
+        extra = (MIN_INFORMATION + curvature[blocks])[..., None] * np.eye(blocks.shape[1])
         factor, inverse = _factors(precision.products + extra)
         self.factor, self.root = factor, inverse.swapaxes(-1, -2)
 

@@ -16,7 +16,7 @@ from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays
 from bayestree.inference.given import Given, gradient_of_data
 from bayestree.inference.hamiltonian import Move, StepSize, first_step_size, transition
-from bayestree.inference.improper import check_soft, coefficient_balance, warn_of_loose
+from bayestree.inference.improper import check_soft, coefficient_balance, warn_of_undetermined
 from bayestree.inference.jumps import Jumps
 from bayestree.inference.metric import Information, Precision, expert_blocks
 from bayestree.inference.posterior import Posterior
@@ -26,7 +26,7 @@ from bayestree.inference.training import check_topology
 from bayestree.models.soft_tree import SoftTree
 
 SEGMENTS = 20  # parts of a run, between which progress is shown
-GUESSED = 20  # maximum number of initial draws that determine the first mass matrix
+METRIC_DRAWS = 20  # maximum number of initial draws that determine the first mass matrix
 NEAR = 0.1  # standard deviation of the starts about a point estimate
 ROWS = 1_000  # maximum number of rows on which draws are compared
 #: Windows of the warm-up, as in Stan: length of the first; where they start and end, as shares.
@@ -38,7 +38,7 @@ class Chains:
     """Settings of samplers that estimators pass on."""
 
     n_chains: Annotated[Count, Inference("Chains of NUTS.")] = 4
-    n_warmup: Annotated[Size, Inference("Transitions on which each chain of NUTS adapts.")] = 500
+    n_warmup: Annotated[Size, Inference("Adaptation steps of each chain of NUTS.")] = 500
     target_acceptance: Annotated[
         Probability,
         Inference(
@@ -48,7 +48,9 @@ class Chains:
     ] = 0.9
     n_jobs: Annotated[
         int | None,
-        Inference("Processes for the chains of NUTS, as in joblib; results do not depend on them."),
+        Inference(
+            "Processes for the chains of NUTS, as in joblib; they do not affect the results."
+        ),
     ] = None
 
 
@@ -119,13 +121,13 @@ class Nuts(Chains, Stage):
         Parameters
         ----------
         model : SoftTree
-            With likelihood ``mixture``, finite steepness and proper priors of the weights; scales
+            With likelihood ``mixture``, finite steepness and proper priors on the weights; scales
             of hyperplanes are integrated out.
         data : Data
             n rows.
         init : Posterior
-            Of the same topology. Chains start at its draws, and the gradients there give the
-            first mass matrix.
+            A posterior of the same topology. Chains start at its draws, and the gradients there
+            give the first mass matrix.
         {parameters}
 
         Returns
@@ -179,7 +181,7 @@ class Nuts(Chains, Stage):
                 diverging = sum(move.diverging for chain in run.chains for move in chain.moves)
                 track.note("warm-up" if warm else f"{diverging} divergences")
         found = _posterior(density, plain, run.chains, self)
-        warn_of_loose(found)
+        warn_of_undetermined(found)
         return found
 
     def run(
@@ -267,7 +269,7 @@ def _starts(
     ]
     chosen = rng.choice(len(draws), n_chains, replace=len(draws) < n_chains)
     near = NEAR if len(draws) == 1 else 0.0
-    some = draws[:: -(-len(draws) // GUESSED)]
+    some = draws[:: -(-len(draws) // METRIC_DRAWS)]
     gradients = np.array([gradient_of_data(density, draw) for draw in some])
     information = Information.of(gradients, expert_blocks(density.layout))
     return [

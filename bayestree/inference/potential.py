@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.softplus import LEAST_SCORE, softplus
+from bayestree._utils.softplus import MIN_SCORE, softplus
 from bayestree.inference.data import Data
 from bayestree.models.leaves.base import LeafGradient, log_probabilities
 from bayestree.models.prior_draws import site_names
@@ -201,7 +201,7 @@ class NumpyDensity:
         coefficient = np.concatenate([plane, free["intercept"][..., None]], axis=-1)
         activation = coefficient.reshape(-1, width + 1) @ self.columns
         vote = softplus(activation).reshape(n_nodes, n_experts, -1)
-        score = np.matmul(self._weight(free)[:, None], vote)[:, 0] + LEAST_SCORE
+        score = np.matmul(self._weight(free)[:, None], vote)[:, 0] + MIN_SCORE
         odds = self.model.steepness * (score + np.log(-np.expm1(-score)))
         minus = softplus(odds)  # minus log P(left)
         log_right = odds - minus
@@ -259,7 +259,7 @@ def density_of(model: SoftTree, data: Data) -> TreeDensity:
     model.likelihood.check_mixture("A sampler")
     weight, hyperplane = model.priors.weight, model.priors.hyperplane
     if model.split.weighted and not weight.proper:
-        raise ValueError(f"A sampler needs proper priors of the weights, got {weight}.")
+        raise ValueError(f"A sampler needs proper priors on the weights, got {weight}.")
     n_features = data.X.shape[1]
     unknown = site_names(model.collapsed(), n_features) - set(Layout(model, n_features).shapes)
     if unknown:

@@ -1,4 +1,4 @@
-"""Inference methods as classes: their settings, and how they run as stages of a fit.
+"""Inference methods as classes: their settings, and their role as stages of a fit.
 
 The fields of a class are its settings, with defaults, constraints and descriptions (see
 ``bayestree._utils.parameters``), and :meth:`Stage.fit` is what it does. The function of the same
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 from bayestree._utils.parameters import (
-    PLACE,
+    PLACEHOLDER,
     Count,
     Inference,
     Positive,
@@ -28,7 +28,7 @@ HEADER = "Parameters\n----------\n"
 FIRST = {  # parameters that most methods share, and that their docstrings need not describe
     "model": "SoftTree\n    Its topology must be that of ``init``.",
     "data": "Data\n    n rows.",
-    "init": "Posterior\n    Result of another method, with the sites of ``model``: where to start.",
+    "init": "Posterior\n    Start: the result of another method, with the sites of ``model``.",
 }
 LAST = {
     "random_state": "int, RandomState or Generator, optional",
@@ -46,13 +46,13 @@ class Stage:
     ----------
     default_steepness : float
         Steepness of the splits to which a fit that ends with this method is annealed by default.
-        A point may be steep; draws should vary smoothly.
+        A point estimate may be steep; draws should vary smoothly.
     in_chunks : bool
         Whether the method goes through the rows in chunks, so that they may stay in a file.
     draws : (int, int) or None
         Number of chains, and of draws from each; None for a point estimate.
     why_single_leaf : str
-        Why the method may remove all splits, and the remedy.
+        The reason why the method may remove all splits, and the remedy.
     refines : bool
         Whether the method continues from the result of another.
     linear_only : bool
@@ -81,7 +81,7 @@ class Stage:
 
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, Any]) -> Self:
-        """The method with the settings that an estimator passes on; None stands for defaults."""
+        """The method with the settings that an estimator passes on; None selects defaults."""
         given = {name: value for name, value in keywords.items() if value is not None}
         return cls(**{**cls.in_estimators, **given})
 
@@ -141,7 +141,7 @@ def as_function(stage: type[Stage], name: str) -> Callable[..., Posterior]:
     """The function that runs a method with settings given as keywords.
 
     Its signature is that of ``fit`` with the settings added. So is its docstring, in which
-    ``{parameters}`` stands for common parameters and settings.
+    ``{parameters}`` is replaced by common parameters and settings.
     """
     known = parameters_of(stage)
 
@@ -167,8 +167,8 @@ def as_function(stage: type[Stage], name: str) -> Callable[..., Posterior]:
 
     text = text.replace(HEADER, HEADER + common(FIRST))
     last = common(LAST)
-    stage.fit.__doc__ = text.replace(PLACE, last.rstrip())
-    function.__doc__ = text.replace(PLACE, last + entries(stage))
+    stage.fit.__doc__ = text.replace(PLACEHOLDER, last.rstrip())
+    function.__doc__ = text.replace(PLACEHOLDER, last + entries(stage))
     function.__module__ = stage.__module__
     function.__name__ = function.__qualname__ = name
     return function

@@ -21,13 +21,13 @@ from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree._utils.wording import counted
 from bayestree.inference.by_row import log_joint
 from bayestree.inference.data import Data
-from bayestree.inference.facets import improve_facets, polytope_guide, without_needless
+from bayestree.inference.facets import improve_facets, polytope_guide, without_unneeded
 from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.improper import (
     check_soft,
     coefficient_balance,
     guide_balance,
-    warn_of_loose,
+    warn_of_undetermined,
 )
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.settings import Minibatches, Stage, as_function
@@ -82,12 +82,12 @@ class Variational(Minibatches):
         Positive,
         Inference(
             "Factor of the divergence from the prior (for the package's own guide, that of the "
-            "splits; leaves stay conjugate). 1 gives the posterior, less a tempered one."
+            "splits; leaves stay conjugate). 1 gives the posterior, a smaller value a tempered one."
         ),
     ] = 1.0
     n_restarts: Annotated[
         Count,
-        Inference("Variational fits with different noise; the one with the best ELBO is kept."),
+        Inference("Variational fits with different noise, of which the best ELBO is kept."),
     ] = 1
 
 
@@ -169,7 +169,7 @@ class Svi(Variational, Stage):
             to mapped rows no ``log_p``. After a search, ``n_facets`` holds the facets of each
             node, and ``settings["facet_trace"]`` the moves that were tried. Under an improper
             prior ``coefficient_balance`` and its error show for each node whether the rows
-            determine its coefficients (-1) or not at all (0).
+            determine its coefficients (-1) or not (0).
 
         Raises
         ------
@@ -204,7 +204,7 @@ class Svi(Variational, Stage):
         if not data.mapped:  # otherwise every draw would need a pass over the file
             densities = [log_joint(best.model_of_draws, _on(data, s), data) for s in best.each()]
             best = replace(best, stats={**best.stats, "log_p": np.array([densities])})
-        warn_of_loose(best)
+        warn_of_undetermined(best)
         recorded = settings | {"n_restarts": self.n_restarts} | dict(best.settings)
         return replace(best, settings=recorded)
 
@@ -234,7 +234,7 @@ def _fit_polytope(
         start = replace(init, model=model)
         seed = int(torch.randint(2**31 - 1, ()))
         facets = improve_facets(start, data, random_state=seed, progress=progress)
-        model, facets = without_needless(model, facets, data)
+        model, facets = without_unneeded(model, facets, data)
         stats["n_facets"], recorded["facet_trace"] = facets.n_facets, list(facets.trace)
         guide, trace = _polish(polytope_guide(model, facets, data), data, settings, progress)
     else:

@@ -36,7 +36,7 @@ def too_small(gain: float, limits: GrowthLimits) -> str:
 
 
 def why_not_grown(data: Data, limits: GrowthLimits, best: float = math.nan) -> str:
-    """Why growth did not split the root, and what to change; ``best`` is the largest gain found."""
+    """Reason why growth did not split the root, and remedy; ``best`` is the largest gain found."""
     n_rows, weight = len(data.X), float(data.weights.sum())
     needs = {}
     if n_rows < 2 * limits.min_leaf:

@@ -31,8 +31,8 @@ class MajorityLeaves(LeafRule):
         self.y, self.weights, self.n_classes = y, weights, n_classes
 
     def start(self, n_leaves: int) -> IntArray:
-        most = np.bincount(self.y, self.weights, self.n_classes).argmax()
-        return np.full(n_leaves, most, dtype=np.int64)
+        majority = np.bincount(self.y, self.weights, self.n_classes).argmax()
+        return np.full(n_leaves, majority, dtype=np.int64)
 
     def fit(self, values: AnyArray, leaf: IntArray) -> IntArray:
         cell = leaf * self.n_classes + self.y

@@ -44,7 +44,7 @@ def weighted_oblique(leaf: Leaf) -> SoftTree:
 def bivariate(leaf: Leaf) -> SoftTree:
     """The fast bivariate tree (Kairgeldin and Carreira-Perpinan, 2024): two features per split.
 
-    Grown in the manner of CART, by search over pairs and orientations.
+    Grown like CART, by search over pairs and orientations.
     """
     return deterministic(_impurity(leaf, Oblique(max_features=2)))
 

@@ -25,7 +25,7 @@ class SoftTree:
     split : Polytope, Oblique or Network
     priors : Priors
     leaf : Leaf
-        Such as ``Categorical`` or ``Gaussian``.
+        For example ``Categorical`` or ``Gaussian``.
     likelihood : Likelihood or str
         ``"mixture"`` is the proper likelihood. ``"mutual-information"`` and ``"variance"`` are
         objectives of the CPT paper with plug-in leaves (eq. 14, 16); ``"misclassification"`` and

@@ -30,7 +30,7 @@ SIZE = 5.0, 4.4  # figure size in inches
 BESIDE = 0.75  # inches to the left of the map
 TICKS = 6  # maximum number of intervals between ticks
 MANY_DRAWS = 100  # with more draws, the shading and the band use a coarser grid, ...
-LEAST = 80  # ... of at least this many points per side
+MIN_RESOLUTION = 80  # ... of at least this many points per side
 COARSE = 2  # the band is smooth: every second grid point suffices
 BORDER: dict[str, Any] = {"linewidths": 1.6, "zorder": 5}  # above the rows
 BAND: dict[str, Any] = {"alpha": 0.2, "zorder": 1}
@@ -165,7 +165,7 @@ def _draw_resolution(bayesian: BayesianTree | None, resolution: int) -> int:
         return resolution
     posterior = bayesian.posterior_
     share = np.sqrt(MANY_DRAWS / (posterior.n_chains * posterior.n_draws))
-    return int(np.clip(resolution * share, min(LEAST, resolution), resolution))
+    return int(np.clip(resolution * share, min(MIN_RESOLUTION, resolution), resolution))
 
 
 def _extent(window: Window) -> tuple[float, float, float, float]:

@@ -16,7 +16,7 @@ from bayestree.routed_tree import RoutedTree
 
 BAR_WIDTH, BAR_HEIGHT = 0.8, 0.16  # of a leaf, in units of leaves and of levels
 GAP = 0.1  # inches between the texts of two leaves
-NAMED = 10  # maximum number of classes in the legend
+MAX_NAMED = 10  # maximum number of classes in the legend
 TEXT = (2.5, 9.0)  # minimum and maximum size of text, in points
 EDGES = 0.2  # left and right margins together, in units of leaves
 LINK = "#B8B8B8"
@@ -24,7 +24,7 @@ LINK = "#B8B8B8"
 PANEL_LINK = 0.35  # from a panel to the one below
 LEAF = 0.18  # height of the bar of a leaf
 HEADING = 0.32  # above the root
-NARROWEST = 0.95  # width of a leaf with its margins
+MIN_WIDTH = 0.95  # width of a leaf with its margins
 
 
 class LeafStyle(NamedTuple):
@@ -72,7 +72,7 @@ def draw_leaves(
 def class_legend(ax: Axes, described: TreeDescription, style: LeafStyle) -> None:
     """Name the classes below the tree if they are few."""
     names = described.classes
-    if not 0 < len(names) <= NAMED:
+    if not 0 < len(names) <= MAX_NAMED:
         return
     handles = [
         Rectangle((0, 0), 1, 1, facecolor=colour, label=name)
@@ -138,7 +138,7 @@ def panels_as_tree(tree: RoutedTree, panel: Panel) -> AnyArray:
     node_at, leaf_at = positions(tree.topology)
     above, below = 0.5 * panel.height + panel.above, 0.5 * panel.height + panel.below
     level = above + below + PANEL_LINK
-    slot = max((panel.width + panel.left + 2 * _style.PAD) / 2, NARROWEST)
+    slot = max((panel.width + panel.left + 2 * _style.PAD) / 2, MIN_WIDTH)
     leaf_at[:, 1] += (above - 0.5 * LEAF) / level  # level with the titles of panels
     top = (above + HEADING) / level
     bottom = min(

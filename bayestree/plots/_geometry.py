@@ -42,7 +42,7 @@ def border_fields(tree: RoutedTree, rows: FloatArray) -> Iterator[tuple[int, Flo
 
 
 def band_fields(tree: RoutedTree, interval: FloatArray, rows: FloatArray) -> Iterator[FloatArray]:
-    """For each node, a field (n,) that is negative in its band and continuous across the edge.
+    """A field (n,) for each node, negative in its band and continuous across the edge.
 
     In the band, the credible interval (n, V, 2) of P(right) at ``rows`` contains 1/2; the band
     ends where the deterministic tree does not reach the node.

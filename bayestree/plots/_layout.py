@@ -10,7 +10,7 @@ from bayestree.topology import Topology
 
 
 class Place(NamedTuple):
-    """Where a drawing has a node, or a leaf ``~leaf``.
+    """Position of a node, or of a leaf ``~leaf``, in a drawing.
 
     ``across`` is the position across the direction of growth: tips at 0, 1, 2, ... from left to
     right, and a node halfway between its children. ``line`` is the position in an outline, in which
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 def layout(topology: Topology, root: int = 0, is_open: Container[int] | None = None) -> list[Place]:
     """Places of the branch below ``root``, in the order of an outline.
 
-    Children are drawn of the nodes that are open, by default of all.
+    Only nodes that are open, by default all, have their children drawn.
     """
     places: list[Place] = []
     waiting: list[tuple[int, int | None, int]] = [(root if topology.n_nodes else ~0, None, 0)]

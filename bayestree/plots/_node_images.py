@@ -13,7 +13,7 @@ from bayestree.plots._facet_image import SIGNED, check_shape
 from bayestree.tree import Tree
 
 SIDE = 1.15  # inches of the longer side of an image
-MOST_LEAVES = 40  # of a tree that can be drawn
+MAX_LEAVES = 40  # maximum number of leaves of a tree that can be drawn
 
 
 def node_images(estimator: FittedTree | Tree, shape: tuple[int, int]) -> AnyArray:
@@ -46,9 +46,9 @@ def node_images(estimator: FittedTree | Tree, shape: tuple[int, int]) -> AnyArra
         raise ValueError(_style.NO_SPLIT)
     if (tree.n_facets > 1).any():
         raise ValueError("node_images draws one facet per node; use plots.facet_image for several.")
-    if tree.n_leaves > MOST_LEAVES:
+    if tree.n_leaves > MAX_LEAVES:
         raise ValueError(
-            f"the tree has {tree.n_leaves} leaves, but at most {MOST_LEAVES} can be drawn; fit a "
+            f"the tree has {tree.n_leaves} leaves, but at most {MAX_LEAVES} can be drawn; fit a "
             "smaller tree, or use plots.facet_image for single nodes."
         )
     unit = SIDE / max(height, width)

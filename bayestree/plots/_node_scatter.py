@@ -16,8 +16,8 @@ from bayestree.plots._drawing import LINK, Panel, panels_as_tree
 from bayestree.tree import Tree
 
 PANEL = Panel(width=2.5, height=1.75, above=0.28, below=0.42, left=0.4)
-MOST_LEAVES = 24  # of a tree that is drawn with all its nodes
-MOST_POINTS = 1500  # maximum of a panel
+MAX_LEAVES = 24  # maximum number of leaves of a tree that is drawn with all its nodes
+MAX_POINTS = 1500  # maximum number of rows drawn in a panel
 JITTER = 0.32  # of the distance between two classes
 MARGIN = 0.06  # on every side, as a share of the range of the rows
 SHADE = "#E9E9E9"
@@ -78,9 +78,9 @@ def node_scatter(
         raise ValueError("ax is for a single node; pass node as well, or omit ax.")
     if not labels:
         raise ValueError(_style.NO_SPLIT)
-    if tree.n_leaves > MOST_LEAVES:
+    if tree.n_leaves > MAX_LEAVES:
         raise ValueError(
-            f"the tree has {tree.n_leaves} leaves, but at most {MOST_LEAVES} can be drawn with "
+            f"the tree has {tree.n_leaves} leaves, but at most {MAX_LEAVES} can be drawn with "
             "all nodes; pass node, or fit a smaller tree (max_leaves, ccp_alpha)."
         )
     panels = panels_as_tree(tree, PANEL)
@@ -106,7 +106,7 @@ def _rows(estimator: object, tree: Tree, X: ArrayLike, y: ArrayLike) -> _Rows:
         raise ValueError(f"X must have shape (n, {tree.n_features}), got {rows.shape}.")
     target = np.asarray(y)
     if target.shape != (len(rows),):
-        raise ValueError(f"y must have shape ({len(rows)},) as X, got {target.shape}.")
+        raise ValueError(f"y must have shape ({len(rows)},) to match X, got {target.shape}.")
     predicted = tree.predict(rows)
     if tree.value.ndim == 2:
         classes = np.asarray(getattr(estimator, "classes_", np.arange(tree.value.shape[1])))
@@ -145,9 +145,9 @@ def _panel(ax: Axes, tree: Tree, rows: _Rows, node: int) -> None:
 
 def _some(reached: IntArray) -> IntArray:
     """All rows of a node, or a random sample of them."""
-    if len(reached) <= MOST_POINTS:
+    if len(reached) <= MAX_POINTS:
         return reached
-    return np.sort(np.random.default_rng(0).choice(reached, MOST_POINTS, replace=False))
+    return np.sort(np.random.default_rng(0).choice(reached, MAX_POINTS, replace=False))
 
 
 def _detail(tree: Tree, error: FloatArray) -> str:

@@ -74,7 +74,7 @@ def polytope_size(
         panel.set_xlabel(NAMES[measure])
     if leaves is not None:
         _bars(axes[-1], leaves)
-        _range(axes[-1], leaves[None], least=len(leaves))
+        _range(axes[-1], leaves[None], minimum=len(leaves))
         _style.panel_title(axes[-1], "tree")
         axes[-1].set_xlabel("leaves in use")
     _style.label_first_column(axes, "probability")
@@ -90,12 +90,12 @@ def _bars(ax: Axes, posterior: FloatArray, prior: FloatArray | None = None) -> N
         ax.stairs(prior, edges, label="prior", **line)
 
 
-def _range(ax: Axes, *tables: FloatArray, least: int = 1) -> None:
-    """Axis range that contains ``least`` and all sizes that are not rare in every table."""
+def _range(ax: Axes, *tables: FloatArray, minimum: int = 1) -> None:
+    """Axis range that contains ``minimum`` and all sizes that are not rare in every table."""
     likely = [np.flatnonzero((table > RARE).any(axis=0)) for table in tables]
     low, high = min(found[0] for found in likely), max(found[-1] for found in likely)
     top = max(float(table.max()) for table in tables)
-    ax.set(xlim=(min(low, least) - 0.6, high + 0.6), ylim=(0, 1.05 * top))
+    ax.set(xlim=(min(low, minimum) - 0.6, high + 0.6), ylim=(0, 1.05 * top))
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     ax.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     ax.tick_params(labelsize=_style.SMALL)

@@ -81,9 +81,9 @@ def _check_ranks(ranks: ArrayLike, n_draws: int) -> AnyArray:
 
 def _default_bins(n_simulations: int, n_draws: int) -> int:
     """As many bins as simulations allow, of equal width unless that would halve their number."""
-    most = int(np.clip(n_simulations // PER_BIN, 1, min(BINS, n_draws + 1)))
-    equal = max(bins for bins in range(1, most + 1) if (n_draws + 1) % bins == 0)
-    return equal if 2 * equal >= most else most
+    max_bins = int(np.clip(n_simulations // PER_BIN, 1, min(BINS, n_draws + 1)))
+    equal = max(bins for bins in range(1, max_bins + 1) if (n_draws + 1) % bins == 0)
+    return equal if 2 * equal >= max_bins else max_bins
 
 
 def _band(

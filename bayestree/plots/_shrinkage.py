@@ -13,7 +13,7 @@ from bayestree.fitted import FittedTree
 from bayestree.plots import _style
 
 FLOOR = 1e-6  # intervals are cut off at this share of the largest weight
-MOST_NAMES = 40  # with more features, names are omitted
+MAX_NAMES = 40  # with more features, names are omitted
 COLOURS = "Blues_r"  # colour map of shrinkage factors: white means shrunk to zero
 HALF = 0.5
 
@@ -112,12 +112,12 @@ def shrinkage_factors(
     kappa = found.kappa[place, experts]
     names = found.feature_names or tuple(f"x{j}" for j in range(kappa.shape[1]))
     if ax is None:
-        longest = max(len(name) for name in names) if len(names) <= MOST_NAMES else 5
+        longest = max(len(name) for name in names) if len(names) <= MAX_NAMES else 5
         height = 0.45 + max(0.28 * len(experts), 1.15) + 0.075 * longest
         ax = _style.new_axes(1.9 + min(0.28 * len(names), 11.0), height)
     image = ax.imshow(kappa, cmap=COLOURS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     ax.set(yticks=range(len(experts)), yticklabels=[f"expert {k}" for k in experts])
-    if len(names) <= MOST_NAMES:
+    if len(names) <= MAX_NAMES:
         ax.set_xticks(range(len(names)), names, rotation=90, fontsize=_style.SMALL)
         signed = ~found.shrunk_away[place, experts]
         _signs(ax, kappa, np.where(signed, found.coefficient[place, experts], 0.0))

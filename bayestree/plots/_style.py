@@ -31,7 +31,7 @@ COLUMNS = 4  # maximum number of panels side by side
 PAD = 0.07  # inches around everything
 HINTED = 1.05  # hinting on screens widens letters by at most this factor
 LEGEND_HANDLE, LEGEND_LINE = 0.45, 0.2  # inches beside the text of an entry, and of a line
-MOST_PANELS = 12  # nodes shown by default
+MAX_PANELS = 12  # nodes shown by default
 
 NO_SPLIT = "the tree has no split: there is no node to draw."
 
@@ -199,7 +199,7 @@ def chosen_nodes(
     if len(labels) == 0:
         raise ValueError(NO_SPLIT)
     if nodes is None:
-        most = np.argsort(-np.asarray(rows), kind="stable")[:MOST_PANELS]
+        most = np.argsort(-np.asarray(rows), kind="stable")[:MAX_PANELS]
         return sorted(int(node) for node in most)
     return [index_of(labels, node) for node in nodes]
 
@@ -212,7 +212,7 @@ def index_of(labels: Sequence[str], node: str | int) -> int:
         return list(labels).index(node)
     if not isinstance(node, str) and 0 <= node < len(labels):
         return int(node)
-    shown = ", ".join(labels[:MOST_PANELS]) + (", ..." if len(labels) > MOST_PANELS else "")
+    shown = ", ".join(labels[:MAX_PANELS]) + (", ..." if len(labels) > MAX_PANELS else "")
     raise ValueError(f"node {node!r} is not in the tree; its nodes are {shown}.")
 
 

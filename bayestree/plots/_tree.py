@@ -16,7 +16,7 @@ from bayestree.plots._layout import positions
 from bayestree.routed_tree import RoutedTree
 
 SLOT = (1.15, 2.0)  # minimum and maximum inches of a leaf
-LARGEST = 14.0, 18.0  # maximum inches of a new figure; beyond it the text shrinks
+MAX_SIZE = 14.0, 18.0  # maximum inches of a new figure; beyond it the text shrinks
 LEVEL = 0.85  # minimum inches from a node to its children
 LINE = 1.25  # height of a line of text, in units of its size
 SPACE = 0.4  # inches between the boxes of a node and its child
@@ -34,13 +34,13 @@ def tree(
 ) -> Axes:
     """Draw the deterministic tree.
 
-    A node shows what goes left and how many training rows reach it. A split by one facet is shown
-    as a condition on its two largest terms. A polytope, whose inside goes left, is shown by the
-    facet nearest to the mean of the data and the number of its other facets. These are the point
-    estimate. With several posterior draws, another line shows the posterior of the number of
-    facets: its median, with a central interval in brackets. The width of a link grows with its
-    rows. A leaf shows the probabilities of the classes as a bar, or its mean. A tree that would
-    be too wide grows from left to right.
+    A node shows the condition for going left and how many training rows reach it. A split by one
+    facet is shown as a condition on its two largest terms. A polytope, whose inside goes left, is
+    shown by the facet nearest to the mean of the data and the number of its other facets. These
+    are the point estimate. With several posterior draws, another line shows the posterior of the
+    number of facets: its median, with a central interval in brackets. The width of a link grows
+    with the number of its rows. A leaf shows the probabilities of the classes as a bar, or its
+    mean. A tree that would be too wide grows from left to right.
 
     Parameters
     ----------
@@ -67,10 +67,10 @@ def tree(
                key=lambda plan: plan.excess)  # fmt: skip
     if ax is None:
         ax = _style.new_axes(
-            max(min(plan.width, LARGEST[0]), 3.2) + 2 * _style.PAD,
-            min(plan.height, LARGEST[1]) + (0.6 if measured is None else 0.9),
+            max(min(plan.width, MAX_SIZE[0]), 3.2) + 2 * _style.PAD,
+            min(plan.height, MAX_SIZE[1]) + (0.6 if measured is None else 0.9),
         )
-        room = LARGEST
+        room = MAX_SIZE
     else:
         window = ax.get_window_extent()
         room = window.width / ax.figure.dpi, window.height / ax.figure.dpi
@@ -104,7 +104,7 @@ class _Plan(NamedTuple):
     @property
     def excess(self) -> float:
         """Size relative to the largest figure; 1 if it fits."""
-        return max(self.width / LARGEST[0], self.height / LARGEST[1], 1.0)
+        return max(self.width / MAX_SIZE[0], self.height / MAX_SIZE[1], 1.0)
 
 
 def _node_extent(node_texts: list[str]) -> tuple[float, float]:
@@ -218,7 +218,7 @@ def _node_texts(
 
 
 def _condition(described: TreeDescription, node: int) -> str:
-    """What goes left at a node: its nearest facet, and the number of the others."""
+    """Condition of the left side of a node: its nearest facet, and the number of the others."""
     if described.linear is None:
         return described.tree.split_name
     (nearest,) = described.half_spaces(node, 1)

@@ -15,7 +15,7 @@ from bayestree.tree import LOG2, Tree, facet_threshold
 
 OPSET, IR_VERSION = 17, 8  # from 2022, for ONNX 1.12 and later
 ZERO = np.zeros(1, dtype=np.int64)
-MOST_BYTES = 2**31 - 2**20  # limit of a protocol buffer, less room for everything but numbers
+MAX_BYTES = 2**31 - 2**20  # limit of a protocol buffer, less room for everything but numbers
 
 
 class Outputs(NamedTuple):
@@ -74,7 +74,7 @@ def check_size(trees: Sequence[Tree]) -> None:
     n_bytes = sum(
         array.nbytes for tree in trees for array in (*tree.arrays().values(), _experts(tree))
     )
-    if n_bytes > MOST_BYTES:
+    if n_bytes > MAX_BYTES:
         raise ValueError(
             f"tree takes {n_bytes / 2**30:.1f} GB, but one ONNX file holds 2; grow smaller trees, "
             "or export those of a forest one by one."

@@ -13,7 +13,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from bayestree.diagnostics.draws import spread
 
 WORK = 20_000_000  # maximum of rows x features x classes, to bound time (a few seconds) and memory
-FEWEST = 500  # minimum number of rows in any case
+MIN_ROWS = 500  # minimum number of rows in any case
 STEPS = 300
 
 
@@ -37,8 +37,8 @@ def fit_baseline(
     n_classes = len(np.unique(y[positive])) if classifies else 1
     if len(positive) == 0 or (classifies and n_classes < 2):
         return None
-    most = max(WORK // (X.shape[1] * n_classes), FEWEST)
-    kept = positive[spread(len(positive), most)]
+    max_rows = max(WORK // (X.shape[1] * n_classes), MIN_ROWS)
+    kept = positive[spread(len(positive), max_rows)]
     if classifies and len(np.unique(y[kept])) < 2:
         return None
     name = "logistic regression" if classifies else "ridge regression"

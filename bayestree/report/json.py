@@ -16,7 +16,7 @@ VERSION = 1
 
 
 def export_json(tree: object, *, indent: int | None = 2) -> str:
-    """Write a tree as JSON, with all its numbers in full and in the units of the data.
+    """Write a tree as JSON, with all its numbers in full precision and in the units of the data.
 
     The result is one object with these keys:
 
@@ -31,7 +31,7 @@ def export_json(tree: object, *, indent: int | None = 2) -> str:
     A reference to a child (``left``, ``right``, and the ``root`` of a tree) is
     ``{"node": number}`` or ``{"leaf": number}``. A node has its ``path`` from the root ("root",
     "L", "LR", ...), its training ``rows``, and ``facets``. Each facet has a ``weight``, an
-    ``intercept``, the numbers of its ``features`` with their ``coefficients``, and a rounded
+    ``intercept``, the indices of its ``features`` with their ``coefficients``, and a rounded
     ``text`` for readers; if a node has several facets, each text only bounds the split. A row x
     goes right where the sum over the facets of
     weight * log1p(exp(coefficients . x + intercept)) exceeds log 2, and left otherwise. A leaf
@@ -120,6 +120,6 @@ def _leaf(described: TreeDescription, leaf: int) -> dict[str, Any]:
 
 
 def _terms(coefficients: FloatArray) -> dict[str, list[Any]]:
-    """The non-zero coefficients, and the numbers of their features."""
+    """The non-zero coefficients, and the indices of their features."""
     features = np.flatnonzero(coefficients)
     return {"features": features.tolist(), "coefficients": coefficients[features].tolist()}

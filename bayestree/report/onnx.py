@@ -32,8 +32,8 @@ def export_onnx(tree: object, *, X: ArrayLike | None = None) -> bytes:
 
     The model is the deterministic tree (``tree_``): ``prediction="tree"`` predicts the same.
     The runtime computes what :class:`bayestree.tree.Tree` does; only rows within rounding error
-    of a border, a relative 1e-16 of its terms, may fall on the other side. A run takes eight bytes
-    for each row and expert of the largest tree: pass a large table in parts.
+    of a border (1e-16 relative to its terms) may fall on the other side. Prediction takes eight
+    bytes per row and expert of the largest tree: pass a large table in parts.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def _compare(trees: Sequence[Tree], X: FloatArray, found: dict[str, AnyArray]) -
         far = [row for row in differ.tolist() if not _is_near(tree, X[row : row + 1])]
         if far:
             raise OnnxMismatchError(
-                f"onnxruntime sends {len(far)} of {len(X)} rows to other leaves than the tree does."
+                f"onnxruntime and the tree send {len(far)} of {len(X)} rows to different leaves."
             )
         other[differ] = True
         total = total + tree.predict(X)

@@ -27,7 +27,7 @@ class Rows(NamedTuple):
 
     @property
     def counted(self) -> str:
-        """As in ``"40 held-out rows"``."""
+        """Number and kind of the rows, such as ``"40 held-out rows"``."""
         return counted(len(self), self.kind.removesuffix("s"))
 
     def __len__(self) -> int:
@@ -58,14 +58,14 @@ def rows_of(
     shape = getattr(X, "shape", None) or np.shape(X)
     if len(shape) != 2 or shape[1] != estimator.n_features_in_:
         raise ValueError(
-            f"X{end} must have shape (n, {estimator.n_features_in_}), as the rows of the fit, "
+            f"X{end} must have shape (n, {estimator.n_features_in_}) like the rows of the fit, "
             f"got {shape}."
         )
     n = shape[0]
     target, weight = (None if given is None else np.asarray(given) for given in (y, weights))
     for name, array in (("y", target), ("weights", weight)):
         if array is not None and array.shape != (n,):
-            raise ValueError(f"{name}{end} must have shape ({n},) as X{end}, got {array.shape}.")
+            raise ValueError(f"{name}{end} must have shape ({n},) like X{end}, got {array.shape}.")
     classes = getattr(estimator, "classes_", None)
     if classes is not None and target is not None and n and not np.isin(target, classes).any():
         raise ValueError(

@@ -31,7 +31,7 @@ def export_rules(
     written as ELSE.
 
     By default the rules are equivalent to the tree: every term is written in full precision, and
-    only rows within rounding error of a border, a relative 1e-16 of its terms, may take another
+    only rows within rounding error of a border (1e-16 relative to its terms) may take another
     rule. Limits make the rules shorter but not equivalent; a first line, marked ``#``, then
     states what is missing.
 
@@ -170,7 +170,7 @@ class _Rules:
             yield ""
 
     def vote(self, expert: int) -> str:
-        """As in ``0.8 softplus(2 age - 0.5 height - 4)``."""
+        """A vote, such as ``0.8 softplus(2 age - 0.5 height - 4)``."""
         plane = self.tree.hyperplane[expert]
         total = weighted_sum(
             plane,
@@ -250,7 +250,7 @@ class _Rules:
         return " AND ".join(self.condition(what, bound) for what, bound in bounds.items())
 
     def condition(self, what: Quantity | str, bound: Bound) -> str:
-        """As in ``(2 < x3 <= 5)``."""
+        """A condition, such as ``(2 < x3 <= 5)``."""
         if isinstance(what, str):
             return what
         low = limit(bound.low, what.spread, self.decimals)

@@ -1,4 +1,4 @@
-"""Which features the splits of a tree depend on, and how uncertain its posterior is about them.
+"""Importance of the features for the splits of a tree, and the posterior uncertainty of the splits.
 
 The report and the summary of a run share these definitions.
 """
@@ -30,7 +30,7 @@ IMPORTANCE_DEFINITION = (
 
 
 class Importance(NamedTuple):
-    """How much the splits depend on each feature.
+    """Importance of each feature for the splits.
 
     ``nodes`` has, for each tree, the share of a node's rows that change sides when the feature is
     shuffled among them, shape (V, d). ``total`` (d,) weights the nodes by their rows and by the

@@ -1,1 +1,1 @@
-"""Scripted runs: cards, run files, run folders, sweeps. What is heavy is imported when needed."""
+"""Scripted runs: cards, run files, run folders, sweeps. Heavy packages are imported when needed."""

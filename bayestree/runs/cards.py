@@ -1,4 +1,4 @@
-"""Cards: TOML files of values for the model of a tree, or for its inference."""
+"""Cards: TOML files of values for the model of a tree, or for its inference method."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

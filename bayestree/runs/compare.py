@@ -13,14 +13,14 @@ from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics import Loo
 from bayestree.runs.held_out import Gap, HeldOut, held_out_scores
-from bayestree.runs.outputs import MOST_NUMBERS, has_draws
+from bayestree.runs.outputs import MAX_NUMBERS, has_draws
 from bayestree.runs.rows import Prepared
 from bayestree.runs.store import Run
 from bayestree.tables import InputError
 
 SMALL = 4.0  # nats: smaller differences are inconclusive (Sivula, Magnusson and Vehtari 2020)
 CLEAR = 2.0  # standard errors
-MOST_BAD = 0.1  # maximum share of rows whose k is too large
+MAX_BAD_SHARE = 0.1  # maximum share of rows whose k is too large
 WIDTH = 88  # characters per line of text
 LOO, HELD_OUT, NONE = "leave-one-out", "held-out rows", "none"
 
@@ -53,7 +53,7 @@ class Comparison:
     scored_on : str
         The rows of the scores.
     remarks : tuple of str
-        Reservations about the figures, and conclusions from the differences.
+        Caveats about the figures, and conclusions from the differences.
     """
 
     table: pd.DataFrame
@@ -121,7 +121,7 @@ def compare(runs: Sequence[Run]) -> Comparison:
 
 
 def _basis(scores: Mapping[str, Loo], held: HeldOut | None) -> str:
-    if len(scores) > 1 and all(_bad_share(loo) <= MOST_BAD for loo in scores.values()):
+    if len(scores) > 1 and all(_bad_share(loo) <= MAX_BAD_SHARE for loo in scores.values()):
         return LOO
     return NONE if held is None else HELD_OUT
 
@@ -132,14 +132,14 @@ def _bad_share(loo: Loo) -> float:
 
 
 def _reasons(basis: str, scores: Mapping[str, Loo], held: HeldOut | None) -> Iterator[str]:
-    """Why the runs are compared on this basis."""
+    """The reasons why the runs are compared on this basis."""
     if basis == LOO:
         yield from (f"{name}: {loo.warning}" for name, loo in scores.items() if loo.warning)
         return
     unreliable = [
         f"{name} ({len(loo.bad_rows)} of {len(loo.k)} rows above {loo.good_k:.2f})"
         for name, loo in scores.items()
-        if _bad_share(loo) > MOST_BAD
+        if _bad_share(loo) > MAX_BAD_SHARE
     ]
     if unreliable:
         yield (
@@ -197,7 +197,7 @@ def _same_rows(named: Mapping[str, Run]) -> dict[str, Prepared]:
 
 
 def _table_difference(one: Run, other: Run) -> str:
-    """How the tables of two runs differ; empty if they do not."""
+    """Description of how the tables of two runs differ; empty if they do not."""
     digests = [
         {name: table["sha256"] for name, table in run.manifest["data"].items()}
         for run in (one, other)
@@ -217,7 +217,7 @@ def _loo(run: Run, rows: Prepared) -> Loo | str:
     if not (has_draws(estimator) and hasattr(estimator, "loo")):
         return "a point estimate has no posterior."
     n_draws = estimator.posterior_.n_chains * estimator.posterior_.n_draws
-    if len(rows.X) * n_draws > MOST_NUMBERS:
+    if len(rows.X) * n_draws > MAX_NUMBERS:
         return (
             f"{len(rows.X):,} rows times {n_draws} draws are too many; with this many rows the "
             "held-out rows are sufficient."
@@ -275,7 +275,7 @@ def _line(
 def _conclusions(
     by_row: Mapping[str, FloatArray], *, in_nats: bool, where: str = ""
 ) -> Iterator[str]:
-    """What follows from the differences between the scores of the first run and the others."""
+    """Conclusions from the differences between the scores of the first run and the others."""
     best, *others = by_row
     for name in others:
         gap = Gap.of(by_row[best] - by_row[name])

@@ -1,4 +1,4 @@
-"""Which results of a run can be trusted."""
+"""Verdict on the results of a run: which of them are reliable."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,12 +24,12 @@ from bayestree.runs.scores import LEVEL
 from bayestree.runs.store import Run
 from bayestree.tables import InputError
 
-MOST_ROWS = 10_000  # maximum number of held-out rows on which predictions are judged
+MAX_ROWS = 10_000  # maximum number of held-out rows on which predictions are judged
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A verdict on a run: its inference, as in ``"nuts, 4 chains of 200 draws"``, and the checks.
+    """A verdict on a run: its inference, such as ``"nuts, 4 chains of 200 draws"``, and the checks.
 
     There are no checks of a point estimate.
     """
@@ -78,7 +78,7 @@ def _held_out(run: Run) -> HeldOut | None:
         _, y, _, *others = (column.to_numpy() for column in table.columns)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{str(path)!r} was changed after it was written; fit again.") from error
-    kept = spread(len(y), MOST_ROWS)
+    kept = spread(len(y), MAX_ROWS)
     if run.task == "regression":
         if not others:  # the tree has no model of y
             return None

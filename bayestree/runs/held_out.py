@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray
-from bayestree.runs.outputs import MOST_NUMBERS
+from bayestree.runs.outputs import MAX_NUMBERS
 from bayestree.runs.rows import Prepared
 from bayestree.runs.scores import TINY, predict_rows
 
@@ -70,7 +70,7 @@ def _log_scores(estimator: Any, rows: Prepared) -> FloatArray | None:
     if posterior is None or not hasattr(estimator, "to_arviz"):
         return None
     n_draws = posterior.n_chains * posterior.n_draws
-    if posterior.model.likelihood.plug_in or len(rows.X_held) * n_draws > MOST_NUMBERS:
+    if posterior.model.likelihood.plug_in or len(rows.X_held) * n_draws > MAX_NUMBERS:
         return None
     container = estimator.to_arviz(
         rows.X_held, rows.y_held, _weights(rows), groups=["posterior", "log_likelihood"]

@@ -42,7 +42,7 @@ def run_schema() -> Json:
 
 
 def card_schema(kind: Kind) -> Json:
-    """Return the schema of a card of a model or of an inference."""
+    """Return the schema of a model card or an inference card."""
     table = _table(kind)
     del table["properties"]["card"]
     values = {name: key for name, key in table["properties"].items() if name != "tree"}

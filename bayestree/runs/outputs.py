@@ -35,7 +35,7 @@ from bayestree.runs.schema import RunFile
 from bayestree.runs.scores import baseline_scores, predictions, scored
 from bayestree.runs.store import Columns
 
-MOST_NUMBERS = 10_000_000  # maximum rows x draws of the groups of posterior.nc by row
+MAX_NUMBERS = 10_000_000  # maximum rows x draws of the groups of posterior.nc by row
 # Sizes by estimator, so that facets.csv and the report share one computation.
 _SIZES: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
@@ -86,7 +86,7 @@ def write_draws(run: Fitted) -> None:
     if not has_draws(run.estimator):
         return
     rows, posterior = run.rows, run.estimator.posterior_
-    by_row = len(rows.X) * posterior.n_chains * posterior.n_draws <= MOST_NUMBERS
+    by_row = len(rows.X) * posterior.n_chains * posterior.n_draws <= MAX_NUMBERS
     container = run.estimator.to_arviz(*((rows.X, rows.y, rows.weights) if by_row else ()))
     write_whole(run.folder / DRAWS, arviz_compat.netcdf(container))
 

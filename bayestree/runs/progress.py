@@ -7,7 +7,7 @@ from bayestree._utils.progress import Parts, Watch
 
 
 class Display:
-    """Where a run reports what it does; also the monitor of its loops. By default nowhere."""
+    """Receives the reports of a run and monitors its loops; by default it ignores them."""
 
     def stage(self, name: str) -> None:
         """A stage begins."""
@@ -48,7 +48,7 @@ def _forwarded(name: str) -> Any:
     return call
 
 
-class Both(Display):
+class Displays(Display):
     """Several displays as one."""
 
     def __init__(self, *displays: Display) -> None:

@@ -34,7 +34,7 @@ from bayestree.tables import (
     read_target,
     read_weights,
 )
-from bayestree.tables.texts import MOST_CATEGORIES
+from bayestree.tables.texts import MAX_CATEGORIES
 
 
 class Prepared(NamedTuple):
@@ -42,7 +42,7 @@ class Prepared(NamedTuple):
 
     ``rows_held`` are the numbers of the held-out rows in their table. ``fingerprints`` identify
     the files: ``data`` and, if the held-out rows have a table of their own, ``test``. If no rows
-    are held out, the training rows take their place and ``held_out`` is False.
+    are held out, the training rows replace them and ``held_out`` is False.
     """
 
     task: str
@@ -179,14 +179,14 @@ class _Scan:
         return {"path": str(path), "sha256": sha256(path), "rows": shape[0], "columns": shape[1]}
 
     def encoding(self, rows: IntArray) -> Encoding:
-        """How columns become features, by the categories of these rows."""
+        """The encoding of columns as features, by the categories of these rows."""
         found: dict[str, set[str]] = {name: set() for name, text in self.text.items() if text}
         if found:
             for frame in self.table.chunks():
                 _, chosen = _rows_of(frame, rows)
                 for name, categories in found.items():
                     categories.update(chosen[name].astype(str).unique())
-                if max(map(len, found.values())) > MOST_CATEGORIES:
+                if max(map(len, found.values())) > MAX_CATEGORIES:
                     break  # Encoding.of refuses them
         return Encoding.of({name: found.get(name) for name in self.text})
 
@@ -226,7 +226,7 @@ def _rows_of(frame: pd.DataFrame, rows: IntArray) -> tuple[slice, pd.DataFrame]:
 
 
 def _is_single(dtype: Any) -> bool:
-    """Whether single precision represents all values; those of text become 0 and 1."""
+    """Whether single precision represents all values; text becomes 0 and 1."""
     if not pd.api.types.is_numeric_dtype(dtype):
         return True
     return isinstance(dtype, np.dtype) and np.can_cast(dtype, np.float32)

@@ -27,7 +27,7 @@ from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
 from bayestree.runs.folder import CHECKPOINTS, LOG, MANIFEST, RUN, RunFolder
 from bayestree.runs.lines import LogFile
 from bayestree.runs.manifest import new_manifest, now, version_changes
-from bayestree.runs.progress import Both, Display, Silent
+from bayestree.runs.progress import Display, Displays, Silent
 from bayestree.runs.rows import Prepared, read_rows
 from bayestree.runs.schema import RunFile
 from bayestree.runs.store import Run, open_run, read_model
@@ -90,7 +90,7 @@ def run(
         else:
             folder.clear()
             manifest = new_manifest(explicit, rows, command)
-        with closing(Both(display or Silent(), LogFile(folder / LOG))) as displays:
+        with closing(Displays(display or Silent(), LogFile(folder / LOG))) as displays:
             job = _Job(folder, explicit, rows, manifest, displays)
             with _recording_end(job, new=new), _warnings_to(job):
                 job.go(estimator, resumed=resume)

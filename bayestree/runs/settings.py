@@ -55,7 +55,7 @@ class DataTable(Section):
     weights: Name | None = Field(None, description="Column of row weights.")
     drop: tuple[Name, ...] = Field((), description="Columns to leave out.")
     test_fraction: Share = Field(0.2, description="Share of the rows held out for scoring.")
-    test: Location | None = Field(None, description="File of held-out rows, in place of a share.")
+    test: Location | None = Field(None, description="File of held-out rows, instead of a share.")
     storage: Literal["memory", "disk"] = Field(
         "memory", description="disk: read the rows in chunks, never all into memory."
     )
@@ -213,7 +213,7 @@ def check_section(
 
 
 def check_parameters(settings: Iterable[Setting], tree: str, task: str) -> dict[str, Any]:
-    """Return the parameters of a tree, with settings in place of its defaults; later ones win.
+    """Return the parameters of a tree, settings replacing its defaults; later settings win.
 
     If a tree cannot take a setting, the InputError names the origin of the setting.
     """

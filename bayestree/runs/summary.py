@@ -47,7 +47,7 @@ def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
         - ``features``: list of the names that account for 90 % of the importance at the node, the
           most important first. A feature's importance is the share of the rows that change
           sides when it is shuffled among them (:func:`bayestree.report.splits.importance`);
-        - ``split``: the split of the point estimate in words, which is true on the left side; of
+        - ``split``: the split of the point estimate as a condition that holds on the left side; of
           several facets the one that cuts off most rows.
 
         The columns of the posterior are absent without a posterior, and those of features and

@@ -7,7 +7,7 @@ from typing import Any
 
 from bayestree.tables import InputError
 
-LARGEST = 2**20  # bytes
+MAX_BYTES = 2**20  # bytes
 BARE_WORD = re.compile(r"[A-Za-z_./~][\w./~:+-]*")  # words and paths
 
 
@@ -16,7 +16,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     name = f"{what} {str(path)!r}"
     if not path.is_file():
         raise InputError(f"{name} {'is not a file' if path.exists() else 'does not exist'}.")
-    if path.stat().st_size > LARGEST:
+    if path.stat().st_size > MAX_BYTES:
         raise InputError(f"{name} is larger than 1 MiB; expected a short TOML file.")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))

@@ -11,11 +11,11 @@ import pandas as pd
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.tables.errors import CellError, InputError
 from bayestree.tables.invalid import abbreviate, check_complete, quote_columns
-from bayestree.tables.texts import MARKED, MOST_CATEGORIES, PLAIN, Texts, dates_remedy
+from bayestree.tables.texts import MARKED, MAX_CATEGORIES, PLAIN, Texts, dates_remedy
 
 Task = Literal["classification", "regression"]
 
-MOST_CLASSES = 20  # numeric targets with more different whole numbers are quantities
+MAX_CLASSES = 20  # numeric targets with more different whole numbers are quantities
 DATES = ("datetime64", "datetime", "date", "period")  # as pandas infers them
 
 
@@ -34,7 +34,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoding:
-    """How columns become features: numbers unchanged, text one-hot."""
+    """The encoding of columns as features: numbers unchanged, text one-hot."""
 
     columns: tuple[Column, ...]
 
@@ -110,9 +110,9 @@ def _column(name: str, categories: Collection[str] | None) -> Column:
     if categories is None:
         return Column(name)
     found = tuple(sorted(categories))
-    if len(found) > MOST_CATEGORIES:
+    if len(found) > MAX_CATEGORIES:
         raise InputError(
-            f"column {name!r} holds more than {MOST_CATEGORIES} different texts, such as "
+            f"column {name!r} holds more than {MAX_CATEGORIES} different texts, such as "
             f"{found[0]!r} and {found[-1]!r}, too many for categories; drop the column, or group "
             "them."
         )
@@ -169,7 +169,7 @@ def is_text(column: pd.Series) -> bool:
 def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
     """Read the target, which has no missing values, and infer the task.
 
-    A target is classified if it holds text, booleans, or at most 20 different whole numbers. The
+    The task is classification for text, booleans, or at most 20 different whole numbers. The
     returned array (n,) holds text, integers or booleans; for regression, floats.
     """
     name = column.name
@@ -190,7 +190,7 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
     values = column.astype(float).to_numpy()
     whole = bool((values == np.round(values)).all())
     if task == "auto":
-        few = whole and len(np.unique(values)) <= MOST_CLASSES
+        few = whole and len(np.unique(values)) <= MAX_CLASSES
         task = "classification" if few else "regression"
     if task == "regression":
         return "regression", values

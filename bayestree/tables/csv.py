@@ -14,7 +14,7 @@ SAMPLE = 1000  # records from which the separator and the decimal mark are infer
 
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 DECIMAL_POINT = re.compile(r"[+-]?\d*\.\d+")
-EITHER = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # 1,234 may be 1.234 or 1234
+AMBIGUOUS_NUMBER = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # 1,234 may be 1.234 or 1234
 
 Record = tuple[int, list[str]]
 
@@ -62,14 +62,14 @@ def sniff(source: Path) -> Dialect:
     commas = [cell for cell in cells if DECIMAL_COMMA.fullmatch(cell)]
     is_comma = (
         separator != ","
-        and not all(map(EITHER.fullmatch, commas))
+        and not all(map(AMBIGUOUS_NUMBER.fullmatch, commas))
         and not any(map(DECIMAL_POINT.fullmatch, cells))
     )
     return Dialect(separator, "," if is_comma else ".")
 
 
 def explain_failure(source: Path, error: str) -> str:
-    """Why a file cannot be read as a table, with the line if it can be identified.
+    """The reason why a file cannot be read as a table, with the line if it can be identified.
 
     ``error`` is the message of pandas, which is returned if there is no better explanation.
     """

@@ -9,7 +9,7 @@ class CellError(InputError):
     """A value in a table that cannot be used.
 
     ``before`` and ``after`` are the message around the location of the value; ``row`` counts from
-    0; ``missing`` says whether the value is a missing one.
+    0; ``missing`` is true for a missing value.
     """
 
     def __init__(

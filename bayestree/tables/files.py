@@ -47,7 +47,7 @@ def read_array(source: Path) -> AnyArray:
 
 @contextmanager
 def reading(source: Path) -> Iterator[None]:
-    """Turn errors of the block into an InputError that says what is wrong with the file."""
+    """Turn errors of the block into an InputError that explains what is wrong with the file."""
     try:
         yield
     except InputError:

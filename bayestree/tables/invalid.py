@@ -10,7 +10,7 @@ import pandas as pd
 from bayestree._utils.arrays import BoolArray
 from bayestree.tables.errors import CellError, InputError
 
-LARGEST = 1e150  # squares of larger numbers overflow
+MAX_SIZE = 1e150  # squares of larger numbers overflow
 UNNAMED = re.compile(r"(Unnamed: \d+(\.\d+)*)?")  # what pandas calls a column without a name
 
 
@@ -23,14 +23,14 @@ class InvalidValues:
         self.first_rows: dict[str, dict[str, int]] = {kind: {} for kind in self.counts}
 
     def add(self, frame: pd.DataFrame) -> None:
-        """Count those of a chunk, whose index holds row numbers."""
+        """Count the invalid values of a chunk, indexed by row number."""
         self.n_rows += len(frame)
         for name, column in frame.items():
             self._count("missing", str(name), column.isna().to_numpy(), frame.index)
             if pd.api.types.is_float_dtype(column):
                 size = np.abs(column.to_numpy(dtype=float, na_value=np.nan))
                 self._count("infinite", str(name), np.isinf(size), frame.index)
-                large = (size > LARGEST) & np.isfinite(size)
+                large = (size > MAX_SIZE) & np.isfinite(size)
                 self._count("too large", str(name), large, frame.index)
 
     def _count(self, kind: str, name: str, invalid: BoolArray, index: pd.Index) -> None:

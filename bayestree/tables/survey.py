@@ -30,7 +30,7 @@ class Survey:
         }
 
     def add(self, frame: pd.DataFrame) -> None:
-        """Examine a chunk, whose index holds row numbers."""
+        """Examine a chunk, indexed by row number."""
         self._invalid.add(frame)
         for name, before in self.text.items():
             here = is_text(frame[name])

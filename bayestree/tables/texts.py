@@ -6,7 +6,7 @@ import pandas as pd
 
 from bayestree.tables.errors import CellError
 
-MOST_CATEGORIES = 100  # text columns with more hold names or identifiers
+MAX_CATEGORIES = 100  # text columns with more hold names or identifiers
 FEW = 20  # this many different numbers or dates may still be categories
 DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b.*|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}\b.*")
 MARKED = re.compile(r"[-+]?[$€£]?\s?\d[\d.,' ]*\s?[%$€£]?")  # 1,5 or 1,234.5 or 12 %
@@ -14,7 +14,7 @@ PLAIN = "write numbers with a decimal point and without other marks"
 
 
 def dates_remedy(name: str) -> str:
-    """What to do with a column of dates."""
+    """The remedy for a column of dates."""
     return (
         f"replace it with numbers, such as pandas.to_datetime(frame[{name!r}]).dt.day_of_year, or "
         "drop the column."
@@ -22,7 +22,7 @@ def dates_remedy(name: str) -> str:
 
 
 class Texts:
-    """The different texts of a column, by kind."""
+    """The distinct texts of a column, by kind."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -41,7 +41,7 @@ class Texts:
             others = labels[labels.isin(counts.index[~is_number])]
             self.first_other = int(others.index[0]), str(others.iloc[0])
         for label, number in zip(counts.index, is_number, strict=True):
-            if len(self.kinds) > MOST_CATEGORIES:
+            if len(self.kinds) > MAX_CATEGORIES:
                 break
             self.kinds[label] = "number" if number else _kind(label)
 
@@ -51,8 +51,8 @@ class Texts:
         if self.first_other is None or len(kinds) <= FEW:
             return
         row, value = self.first_other
-        least = 0.5 if len(kinds) > MOST_CATEGORIES else 0.9
-        if kinds.count("number") > FEW and self.n_numbers >= least * self.n_rows:
+        min_share = 0.5 if len(kinds) > MAX_CATEGORIES else 0.9
+        if kinds.count("number") > FEW and self.n_numbers >= min_share * self.n_rows:
             raise self._malformed_number(row, value)
         for kind, what, remedy in (
             ("marked", "numbers that cannot be read", f"{PLAIN}, or drop the column."),

@@ -25,7 +25,7 @@ def done(*words):
 
 
 def refused(*words):
-    """What is said on stderr: one line, with exit code 2."""
+    """The message on stderr: one line, with exit code 2."""
     result = run(*words)
     assert result.exit_code == 2, result.output
     assert result.stderr.startswith("bayestree: ")

@@ -1,4 +1,4 @@
-"""What a shell proposes."""
+"""Shell completion."""
 
 import pytest
 from typer.testing import CliRunner

@@ -1,4 +1,4 @@
-"""How verbs fail: one line for people, and JSON for programs that ask for it."""
+"""Failures of verbs: one line for people, and JSON for programs that request it."""
 
 import json
 

@@ -59,7 +59,7 @@ def test_onnx_is_compared_on_the_rows_of_the_fit(tree, fitted, place, monkeypatc
 
 @pytest.mark.parametrize("missing", ["manifest.json", "run.log"])
 def test_onnx_without_the_data_is_compared_on_rows_that_are_made_up(tree, fitted, place, missing):
-    """The data is beside the run, and no longer where that was moved to."""
+    """The run was moved away from the data next to it."""
     shutil.copytree(tree, "moved", ignore=shutil.ignore_patterns(missing))
     result = done("export", "moved", "--out", "tree.onnx", "--json")
     found = json.loads(result.stdout)

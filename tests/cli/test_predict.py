@@ -58,7 +58,7 @@ class TestPredict:
         assert label in done("predict", "every", "all.csv", "--force").stdout
 
     def test_equal_rows_of_another_file_are_not_called_training_rows(self, fitted, place):
-        """Of categories new rows often equal old ones."""
+        """With categorical columns, new rows often equal old ones."""
         fitted.iloc[::-1].to_csv("new.csv", index=False)
         assert "\nscores: " in done("predict", "tree", "new.csv").stdout
         found = json.loads(done("predict", "tree", "new.csv", "--force", "--json").stdout)

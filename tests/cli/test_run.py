@@ -101,7 +101,7 @@ def test_interrupted_and_taken_up(file, place, monkeypatch):
         result = run("run", file, "--quiet")
         forced = run("run", file, "--quiet", "--force")
     assert result.exit_code == forced.exit_code == 130
-    assert "with --resume in place of --force to continue" in forced.stderr
+    assert "with --resume instead of --force to continue" in forced.stderr
     assert result.stderr == "bayestree: interrupted; repeat the command with --resume to continue\n"
     assert "add --resume" in refused("run", file)
     done("run", file, "--resume")

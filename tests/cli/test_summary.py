@@ -109,7 +109,7 @@ def test_rows_that_have_gone(place):
 
 
 def test_many_nodes_are_cut(place, monkeypatch):
-    monkeypatch.setattr(verb, "MOST_NODES", 1)
+    monkeypatch.setattr(verb, "MAX_NODES", 1)
     lines = done("summary", finished("forest")).stdout.splitlines()
     assert [line[:1] for line in lines[6:]].count("1") == 1
     assert lines[7].endswith("more nodes: write all with --out nodes.csv")

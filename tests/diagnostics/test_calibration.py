@@ -1,4 +1,4 @@
-"""Calibration scores: by hand, against scikit-learn, and on forecasts that are true or not."""
+"""Calibration scores: worked examples, scikit-learn, and forecasts that are calibrated or not."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Checks of stored posteriors say what those of arrays say."""
+"""Checks of stored posteriors agree with those of arrays."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Verdicts: each check passes on what is sound and fails on what is planted."""
+"""Verdicts: each check passes on sound draws and fails on a planted problem."""
 
 import numpy as np
 import pandas as pd
@@ -279,7 +279,7 @@ class TestResult:
 
 
 class TestVerdict:
-    """What the findings come to, for each kind of inference."""
+    """The overall verdict for each kind of inference."""
 
     @pytest.mark.parametrize(
         ("verdicts", "kind", "settled"),

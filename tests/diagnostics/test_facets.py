@@ -1,4 +1,4 @@
-"""Facets: a planted polytope is found again in the units of the data."""
+"""Facets: a planted polytope is recovered in the units of the data."""
 
 import re
 
@@ -107,7 +107,7 @@ def test_only_facets_inside_the_box():
 
 
 def test_a_constant_feature():
-    """It takes no part in matching, but its coefficient is told."""
+    """It is not used for matching, but its coefficient is reported."""
     found = facets_of(planted(np.random.default_rng(3)), low=(0.0, -2.0), high=(0.0, 5.0))
     assert len(found.counts) == 2
     assert (np.abs(found.normal[:, 1]) > 0.99).all()

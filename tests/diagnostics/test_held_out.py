@@ -1,4 +1,4 @@
-"""Whether held-out rows speak for the predictions."""
+"""Verdicts on predictions by held-out rows."""
 
 import numpy as np
 import pytest

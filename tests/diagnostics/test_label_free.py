@@ -1,4 +1,4 @@
-"""Quantities without labels, against the soft tree itself and by hand."""
+"""Label-free quantities, against the soft tree itself and worked examples."""
 
 import numpy as np
 import pytest

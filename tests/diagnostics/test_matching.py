@@ -1,4 +1,4 @@
-"""Facets are found again whatever their order, and strangers are told apart."""
+"""Facets are matched whatever their order, and different ones are kept apart."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -83,7 +83,7 @@ def test_any_order_any_number(seed, d, n_facets, n_draws):
 
 
 def test_what_scatters_widely_comes_home():
-    """In many dimensions draws are farther from each other than the limit, not from their mean."""
+    """In many dimensions draws exceed the limit from each other, but not from their mean."""
     rng = np.random.default_rng(0)
     d, n_draws = 100, 40
     draws = []

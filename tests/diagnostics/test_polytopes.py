@@ -1,4 +1,4 @@
-"""Which half-spaces are needed, against independent geometry."""
+"""Irredundant half-spaces, against independent geometry."""
 
 import math
 

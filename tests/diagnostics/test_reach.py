@@ -1,4 +1,4 @@
-"""What is kept of the rows, against direct sums and a routing by hand."""
+"""Summaries of the rows, against direct sums and explicit routing."""
 
 import numpy as np
 import pytest

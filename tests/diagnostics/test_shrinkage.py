@@ -1,4 +1,4 @@
-"""Shrinkage, on draws whose factor can be worked out."""
+"""Shrinkage, on draws whose factor is known."""
 
 import numpy as np
 import pytest
@@ -147,7 +147,7 @@ class TestFactors:
         np.testing.assert_allclose(found.kappa[0, :2], clear.kappa[0, :2], rtol=0.3)
 
     def test_a_settled_sign_is_not_shrunk_away(self):
-        """Of any size above zero: the prior bounds it, and it matters."""
+        """A coefficient of any positive size: the prior bounds it, and it matters."""
         rng = np.random.default_rng(16)
         draws, point = case(rng)
         draws["hyperplane"][..., 0, 0] *= rng.lognormal(0, 2, size=(2, 200, 1))

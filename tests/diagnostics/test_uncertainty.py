@@ -1,4 +1,4 @@
-"""How sure the splits are, on cases worked out by hand."""
+"""Uncertainty of the splits, on worked examples."""
 
 import numpy as np
 import pytest

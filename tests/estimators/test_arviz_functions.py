@@ -1,4 +1,4 @@
-"""ArviZ's own functions on what ``to_arviz`` gives: docs/arviz.md says which of them work."""
+"""ArviZ's functions on the result of ``to_arviz``: docs/arviz.md lists those that work."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -46,7 +46,7 @@ OF_ENERGY = ["plot_energy", "bfmi"]
 
 
 def called(name, data):
-    """What the function returns."""
+    """The result of the function."""
     az = arviz_compat.arviz()
     variables = ["intercept"]
     if name in OTHERS:

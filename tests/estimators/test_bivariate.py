@@ -1,4 +1,4 @@
-"""The bivariate tree with the face of scikit-learn."""
+"""The bivariate tree with scikit-learn's interface."""
 
 import math
 

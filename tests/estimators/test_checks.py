@@ -1,4 +1,4 @@
-"""Convergence and leave-one-out scores, asked of fitted trees."""
+"""Convergence and leave-one-out scores of fitted trees."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Columns that say nothing, or repeat another one, stay out of the fit."""
+"""Constant and duplicate columns are ignored by the fit."""
 
 import warnings
 
@@ -225,7 +225,7 @@ def test_a_start_may_use_a_column_that_is_now_a_duplicate():
     other = X.assign(a=np.random.default_rng(1).normal(size=len(X)))
     before = AlternatingTreeClassifier(max_depth=4, random_state=0).fit(other, y)
     after = AlternatingTreeClassifier(init=before.tree_, random_state=0).fit(X, y)
-    # the leaves are fitted anew, which cannot raise the loss
+    # the leaves are refitted, which cannot raise the loss
     assert after.posterior_.stats["loss"][0] <= (before.predict(X) != y).sum()
 
 

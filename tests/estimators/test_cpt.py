@@ -256,7 +256,7 @@ def test_a_jump_is_learned(fitted_regressor):
     model, _, _ = fitted_regressor
     X, planted = jump(2000, seed=9, noise=0)
     clear = np.abs(X[:, 0]) > 0.3
-    # A tenth of the variance would be lost with one of 40 such rows on the wrong side.
+    # One of these 40 rows on the wrong side would cost a tenth of the variance.
     assert r2_score(planted[clear], model.predict(X[clear])) > 0.9
 
 
@@ -270,7 +270,7 @@ def test_the_mean_and_its_spread(fitted_regressor):
 
 @pytest.mark.portable
 def test_intervals_cover():
-    """As often as they say, on fresh rows away from the jump, whose place is uncertain."""
+    """Intervals have nominal coverage on new rows away from the jump, whose place is uncertain."""
     model = regressor("svi", epochs=60).fit(*jump(1000))
     X, y = jump(3000, seed=4)
     clear = np.abs(X[:, 0]) > 0.5
@@ -300,7 +300,7 @@ def test_levels_outside_zero_and_one_are_refused(level):
 
 @pytest.mark.portable
 def test_units_of_y_do_not_matter():
-    """With numbers that change their units without rounding, so that the paths are the same."""
+    """These factors change the units without rounding, so that the optimisation paths agree."""
     X, y = jump(256)
     y = np.round(1024 * y) / 1024
     plain, scaled = regressor().fit(X, y), regressor().fit(X, 2**20 * y - 2**28)

@@ -1,4 +1,4 @@
-"""What the defaults owe to anybody's rows: smooth leaves, and weights on any scale."""
+"""Defaults that must suit any data: smooth leaves, and weights on any scale."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What fitted trees say of themselves, against their own predictions and draws."""
+"""Diagnostics of fitted trees, against their predictions and draws."""
 
 from copy import copy
 
@@ -137,7 +137,7 @@ class TestFacets:
             assert one.counts.sum() == sizes.sum()
 
     def test_nodes_are_found_in_the_posterior(self, sampled):
-        """Where nodes of the soft tree are not in ``tree_``, the two are numbered apart."""
+        """If ``tree_`` lacks nodes of the soft tree, the two are numbered differently."""
         other = copy(sampled)
         other._reach = sampled._reach._replace(nodes=sampled._reach.nodes[::-1])
         sizes = other.polytope_size().facets
@@ -156,7 +156,7 @@ class TestFacets:
         high = reach.high[0] * scale + tree.center
         corners = np.random.default_rng(0).uniform(low, high, size=(2000, 2))
         inside = (corners @ found.normal.T <= found.offset).all(axis=1)
-        # the left side lies inside of the enclosing polytope
+        # the left side is inside the enclosing polytope
         left = one.split_uncertainty(pd.DataFrame(corners, columns=X.columns)).outside[:, 0] == 0
         assert left.any()
         assert not (left & ~inside).any()

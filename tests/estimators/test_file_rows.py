@@ -26,7 +26,7 @@ POLYTOPE = {"n_experts": 3, "n_draws": 4} | QUICK
 
 @pytest.fixture
 def small(monkeypatch):
-    """Of mapped rows no more than 2,000 are held at a time."""
+    """At most 2,000 mapped rows are in memory at a time."""
     monkeypatch.setattr(scratch, "HELD", 2000 * WIDTH)
 
 

@@ -1,4 +1,4 @@
-"""Model files: what comes back is what was saved, and nothing else is read."""
+"""Model files: a saved estimator is restored, and nothing else is read."""
 
 import json
 import pickle
@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 import bayestree
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree.estimators import files
-from bayestree.estimators._codec import plain, plain_model, unplain, unplain_model
+from bayestree.estimators._codec import from_plain, model_from_plain, plain, plain_model
 from bayestree.estimators._contents import describe
 from bayestree.estimators.files import ModelFileError
 from bayestree.models import (
@@ -201,7 +201,7 @@ class TestModels:
     )
     def test_every_part(self, model):
         spec = json.loads(json.dumps(plain_model(model)))
-        assert unplain_model(spec, model.topology) == model
+        assert model_from_plain(spec, model.topology) == model
 
     def test_a_part_of_somebody_else(self):
         class Oblique(bayestree.models.Oblique):
@@ -222,7 +222,7 @@ class TestModels:
         )
     )
     def test_settings(self, value):
-        assert unplain(json.loads(json.dumps(plain(value)))) == value
+        assert from_plain(json.loads(json.dumps(plain(value)))) == value
 
 
 class TestRefusals:

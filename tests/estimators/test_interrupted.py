@@ -1,4 +1,4 @@
-"""Every estimator, stopped after a step of its fit and taken up again: the same file."""
+"""Every estimator, stopped after a step of its fit and resumed, gives the same file."""
 
 import numpy as np
 import pytest

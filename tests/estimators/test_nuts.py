@@ -1,4 +1,4 @@
-"""Estimators that sample by NUTS: everything downstream takes the chains as they are."""
+"""Estimators that sample by NUTS: everything downstream accepts several chains."""
 
 from dataclasses import replace
 
@@ -190,7 +190,7 @@ def test_weights_of_rows_reach_the_sampler():
 
 @pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
 def test_noise_ends_in_one_leaf():
-    """Where growth finds no split there is nothing to sample by NUTS."""
+    """If growth finds no split, NUTS has nothing to sample."""
     X, _ = rows(80)
     y = np.random.default_rng(3).integers(2, size=80)
     model = ConvexPolytopeTreeClassifier(**SHORT | {"min_gain": 1e3}).fit(X, y)

@@ -1,4 +1,4 @@
-"""The registry of estimators: one place that the package and model files read."""
+"""The registry of estimators, which the package and model files share."""
 
 import ast
 import subprocess

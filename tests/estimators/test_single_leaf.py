@@ -1,4 +1,4 @@
-"""A tree that could not split says which limit kept it from that."""
+"""A tree that could not split reports the limit that prevented it."""
 
 import warnings
 from dataclasses import replace

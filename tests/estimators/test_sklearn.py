@@ -1,4 +1,4 @@
-"""The rules of scikit-learn, by its own checks."""
+"""Compatibility with scikit-learn, by its own checks."""
 
 from dataclasses import dataclass
 

@@ -71,7 +71,7 @@ def test_a_method_keeps_the_zeros_of_feature_subsets_or_is_refused():
     settings = {"max_features": 2, "max_depth": 2, "epochs": 3, "random_state": 0}
     tree = EndToEndTreeClassifier(**settings, inference=Em(epochs=2)).fit(X, y).tree_
     assert ((tree.hyperplane != 0).sum(axis=1) <= 2).all()
-    with pytest.raises(ValueError, match="keep coefficients at 0"):
+    with pytest.raises(ValueError, match="fix coefficients at 0"):
         EndToEndTreeClassifier(**settings, inference=Map(epochs=2)).fit(X, y)
 
 

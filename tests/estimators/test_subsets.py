@@ -37,7 +37,7 @@ def test_patches():
         ({"patch_size": (9, 2), "image_shape": (8, 8)}, "patch_size must lie"),
         ({"patch_size": (2, 0), "image_shape": (8, 8)}, "patch_size must be two"),
         ({"patch_size": (2, 2), "image_shape": (8, 9)}, "72 pixels, and X has 64"),
-        ({"max_features": 3, "inference": "svi"}, "draws never are"),
+        ({"max_features": 3, "inference": "svi"}, "draws are never exactly 0"),
     ],
 )
 def test_what_cannot_be(settings, message):
@@ -60,7 +60,7 @@ def test_a_split_keeps_to_its_features_through_all_of_the_fit():
 
 
 def test_constant_pixels_count_as_pixels():
-    """All pixels of an image are in the fit, so a share of all of them is all of them."""
+    """All pixels of an image are in the fit, so a share of 1 means every pixel."""
     X, y = load_digits(return_X_y=True)
     blank = np.zeros((len(X), 192))
     blank[:, ::3] = X

@@ -1,4 +1,4 @@
-"""What a stranger may send: bytes of a good file with changes, and values of every kind."""
+"""Untrusted input: bytes of a valid file with changes, and values of every kind."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Folders of runs that were changed by hand: read, or refused in one line."""
+"""Run folders that were edited: read, or refused in one line."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ JSONS = ["manifest.json", "columns.json"]
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run in its folder, beside its table."""
+    """A run in its folder, next to its table."""
     place = tmp_path_factory.mktemp("whole")
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(40, 2)), columns=["a", "b"])

@@ -1,4 +1,4 @@
-"""Model files from strangers: read, or refused; nothing in them is ever run.
+"""Untrusted model files: read or refused; nothing in them is ever executed.
 
 A stranger can sign a file as well as we can, so that most of these are signed.
 """
@@ -37,7 +37,7 @@ def signed(described, arrays):
 
 
 def opened(content, folder):
-    """What a file holds, if it is one; it then predicts."""
+    """The estimator in a file, if it is valid; it must then predict."""
     path = folder / "model.safetensors"
     path.write_bytes(content)
     try:

@@ -1,9 +1,9 @@
-"""Numbers that are allowed and absurd: a fit with them is no longer than one with large ones."""
+"""Numbers that are valid but absurd: fits with them take no longer than with large ones."""
 
 import numpy as np
 import pytest
 
-from bayestree._utils.parameters import LARGEST
+from bayestree._utils.parameters import MAX_INTEGER
 from bayestree.estimators.registry import TREES
 from bayestree.runs.parameters import tree_parameters
 from bayestree.runs.schema import RunFile
@@ -17,7 +17,7 @@ QUICK = {"epochs": 1, "refine_epochs": 1, "n_draws": 2, "n_estimators": 2, "n_ex
 @pytest.mark.parametrize("tree", [tree for tree in TREES if tree != "cpt-k1"])
 def test_limits_without_end(tree):
     own = tree_parameters(tree, "classification")
-    values = dict.fromkeys(LIMITS, LARGEST) | QUICK
+    values = dict.fromkeys(LIMITS, MAX_INTEGER) | QUICK
     sets = [(name, value) for name, value in values.items() if name in own]
     parts = {"data": {"path": "x.csv", "target": "y"}, "model": {"tree": tree}}
     estimator = RunFile.from_parts(parts, "run.toml", sets=sets).estimator("classification")

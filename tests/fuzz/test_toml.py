@@ -1,4 +1,4 @@
-"""Cards, run files and sweep files from strangers: read, or refused in one line; nothing else."""
+"""Untrusted cards, run files and sweep files: read, or refused in one line."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -47,7 +47,7 @@ draws = true
 
 
 def read(reader, *given, **options):
-    """What is read, if anything; a refusal is one line."""
+    """The content of a file if it is valid; a refusal is one line."""
     try:
         return reader(*given, **options)
     except InputError as error:

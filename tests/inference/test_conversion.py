@@ -1,4 +1,4 @@
-"""A posterior as ArviZ's groups: what each holds, and what is left out."""
+"""A posterior as ArviZ's groups: the content of each, and omissions."""
 
 import json
 from dataclasses import replace

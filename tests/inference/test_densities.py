@@ -96,7 +96,7 @@ def test_densities_are_those_of_the_explicit_model_with_the_scales_integrated_ou
 @pytest.mark.parametrize("covariance", ["diagonal", "expert"])
 @pytest.mark.parametrize("prior", [Flat(), Laplace(2.0, 3.0), Spatial(0.7, (2, 1))], ids=str)
 def test_without_scales_the_mean_log_ratio_is_the_bound(leaf, covariance, prior):
-    """With scales it would lie above, for integrating them out tightens the bound."""
+    """With scales it would exceed the bound, because integrating them out tightens it."""
     guide, data = random_guide(leaf, covariance, prior)
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(2)

@@ -145,7 +145,7 @@ class TestStationary:
 
     @pytest.mark.parametrize(("step_size", "max_depth"), [(0.4, 8), (1.2, 8), (0.8, 2)])
     def test_skewed(self, step_size, max_depth):
-        """At coarse steps, too, and where trajectories are cut short."""
+        """Also with coarse steps, and if trajectories are cut short."""
         density = LogGammas()
         draws, _ = run(density, [0.0, 1.0], 3000, step_size=step_size, max_depth=max_depth)
         # bounded functions of the draws, so that means and their errors are well known
@@ -166,7 +166,7 @@ class TestStationary:
 
 
 class TestChoice:
-    """Which state of a trajectory is taken."""
+    """The choice of the next state from a trajectory."""
 
     def span(self, name, log_weight, *, valid=True):
         at = Place(np.array([float(name)]), 0.0, np.zeros(1))
@@ -203,7 +203,7 @@ class TestChoice:
         assert not joined.valid
 
     def test_a_trajectory_is_weighted_by_its_densities(self):
-        """States of one trajectory of two steps, each chosen as often as its density says."""
+        """States of a trajectory of two steps are chosen in proportion to their density."""
         density, counts = Normal(), {}
         start = place(density, [0.3, -1.0, 1.0])
         variance, momentum = np.ones(3), np.array([0.7, -0.2, 0.4])
@@ -239,7 +239,7 @@ class TestMoves:
             assert move.step_size == 1e-3
 
     def test_a_trajectory_is_one_orbit(self):
-        """No state is visited twice, whichever way the doublings went."""
+        """No state is visited twice, in whichever directions the trajectory was doubled."""
 
         class Recorded(Normal):
             seen: list = []
@@ -289,7 +289,7 @@ class TestMoves:
 
 class TestStepSize:
     def test_reaches_its_target(self):
-        """Where acceptance falls with the step, the average settles where it is the target."""
+        """If acceptance decreases with the step size, the average converges to the target."""
         generator = np.random.default_rng(0)
         step = StepSize.of(0.01, 0.8)
         for _ in range(2000):
@@ -319,7 +319,7 @@ class TestStepSize:
 
     @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
     def test_first(self, scale):
-        """Of the order of the scale of a normal law, wherever the search starts."""
+        """The step size is of the order of a normal's scale, wherever the search starts."""
 
         class Scaled:
             def value_and_gradient(self, vector):

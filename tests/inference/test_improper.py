@@ -1,4 +1,4 @@
-"""Posteriors under improper priors: held in place by the rows, or not."""
+"""Posteriors under improper priors: determined by the rows, or not."""
 
 import math
 import warnings
@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bayestree import inference
 from bayestree.inference import Data, GrowthLimits, Posterior, grow, nuts, svi
-from bayestree.inference.improper import coefficient_balance, warn_of_loose
+from bayestree.inference.improper import coefficient_balance, warn_of_undetermined
 from bayestree.models import (
     Categorical,
     FeatureCount,
@@ -100,7 +100,7 @@ class TestNUTS:
 
 
 def test_balance_of_normal_draws_is_minus_one():
-    """Of a density whose slope is known: leaves of one value, and a ridge in place of rows."""
+    """For a density with a known slope: leaves of one value, and a ridge instead of rows."""
 
     class Ridge(Flat):
         def log_prob(self, sites):
@@ -135,7 +135,7 @@ def test_nodes_are_named_where_chance_is_no_excuse():
         },
     )
     with pytest.warns(ConvergenceWarning, match=r"2 of 5 nodes \(2, 4\)"):
-        warn_of_loose(posterior)
+        warn_of_undetermined(posterior)
 
 
 def test_many_rows_are_thinned_and_count_for_all(monkeypatch):

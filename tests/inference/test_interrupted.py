@@ -1,4 +1,4 @@
-"""Every inference, stopped after a step of it and taken up again: the same bits."""
+"""Every inference method, stopped after a step and resumed, gives the same bits."""
 
 from functools import cache
 
@@ -188,7 +188,7 @@ def test_svi_after_a_search_for_facets(monkeypatch):
 
 
 def refitted(problem, *, present=None, guide=None):
-    """In place of a search: the experts as they are, for a moment."""
+    """A short stand-in for the search, which returns the current experts."""
     if guide is None:
         guide = guide_around(present, problem.rows, problem.prior)
     fit = refit(problem.adopt(guide), problem, 2, 1)

@@ -9,7 +9,7 @@ from scipy import stats
 
 from bayestree.distributions import draw_log_gamma
 from bayestree.inference import Data
-from bayestree.inference.jumps import LEAST, Jumps, _matching
+from bayestree.inference.jumps import MIN_LOG_WEIGHT, Jumps, _matching
 from bayestree.inference.potential import NumpyDensity
 from bayestree.models import InverseGammaScale, Priors
 from bayestree.models.prior_draws import sample_prior
@@ -47,7 +47,7 @@ def normal(density, seed=0):
 
 
 def mirrored(jumps, vector, node, expert=0):
-    """The proposal itself, accepted whatever it is worth."""
+    """The proposal itself, always accepted."""
     at = jumps.mirrored.index(node)
     return jumps.mirror(vector, 0.0, Fixed(at, expert))
 
@@ -126,7 +126,7 @@ class TestMirror:
         np.testing.assert_array_equal(free["hyperplane"][[0, 2]], old["hyperplane"][[0, 2]])
 
     def test_branches_of_unlike_shape_stay(self):
-        """Of the incomplete tree only the lowest node has two leaves."""
+        """In the incomplete tree, only the lowest node has two leaves."""
         jumps, density = jumps_for(make("incomplete"))
         assert jumps.mirrored == [2]
         chain = Topology([[1, ~2], [~0, ~1]])
@@ -191,7 +191,7 @@ class TestMirror:
         """Their threshold is beyond what a number can be added to."""
         jumps, density = jumps_for(make("stump"))
         vector = normal(density)
-        density.layout.free(vector)["log_weight"][0, 0] = LEAST - 1
+        density.layout.free(vector)["log_weight"][0, 0] = MIN_LOG_WEIGHT - 1
         new, _ = mirrored(jumps, vector, 0)
         assert new is vector
         density.layout.free(vector)["log_weight"][0, 0] = 30.0

@@ -112,7 +112,7 @@ def test_a_start_without_a_value_is_left_alone():
 
 
 def test_a_wrong_gradient_ends_the_search():
-    """No descent along it: the problem is given up, and the others are not."""
+    """A problem without descent is abandoned, and the others are not."""
 
     def objective(points, which):
         sign = torch.where(which == 0, -1.0, 1.0).double()[:, None]

@@ -34,7 +34,7 @@ def grown(model, data, depth=2):
 
 
 def log_joint(posterior, model, data):
-    """Of the point at steepness 1, shrinkages at their prior mean, as ``map`` holds them."""
+    """Log-joint of the point at steepness 1, with shrinkages fixed at their prior mean."""
     sites = dict(posterior.point_sites())
     prior = model.priors.hyperplane
     if isinstance(prior, InverseGammaScale):

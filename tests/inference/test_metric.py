@@ -1,4 +1,4 @@
-"""White coordinates for samplers, and what gradients say of a precision."""
+"""Whitened coordinates for samplers, and estimates of a precision from gradients."""
 
 import math
 

@@ -70,7 +70,7 @@ def test_em_of_linear_layers_is_that_of_oblique_splits(leaf, steepness):
 
 @pytest.mark.portable
 def test_one_network_does_what_no_line_does():
-    """With the better of some starts: some end in the optimum of a line."""
+    """Uses the best of several starts, because some end in the optimum of a line."""
     data = strip()
     gains = {"line": [], "network": []}
     for name, split in (("line", None), ("network", Network(perceptron))):

@@ -1,4 +1,4 @@
-"""Chains of the No-U-Turn sampler: numbers, records and errors; laws known in closed form."""
+"""Chains of the No-U-Turn sampler: numbers, records, errors, and known distributions."""
 
 import math
 import sys
@@ -276,7 +276,7 @@ class TestErrors:
             nuts(make("complete"), data, init=init)
         with pytest.raises(ValueError, match="'mixture'"):
             nuts(make("stump", fit="mutual-information"), data, init=init)
-        with pytest.raises(ValueError, match="proper priors of the weights"):
+        with pytest.raises(ValueError, match="proper priors on the weights"):
             nuts(make("stump", weight="literal"), data, init=init)
         with pytest.raises(ValueError, match="finite steepness"):
             nuts(model.with_(steepness=math.inf), data, init=init)
@@ -319,7 +319,7 @@ class TestErrors:
 
 class TestShrinkages:
     def test_redrawn_given_the_coefficients(self):
-        """From independent joint draws, the joint law of b and its coefficients stays."""
+        """Independent joint draws keep the joint distribution of b and its coefficients."""
         prior = InverseGammaScale(0.7, 2.0, 0.5)
         rng = np.random.default_rng(0)
         n = 4000
@@ -366,7 +366,7 @@ class TestShrinkages:
 
 
 class TestFixedPriors:
-    """Priors that state nothing beside the hyperplanes."""
+    """Priors with no sites except the hyperplanes."""
 
     def test_lp_is_the_log_joint(self):
         model = make("stump").with_(priors=Priors(hyperplane=Laplace(2.0, intercept_scale=3.0)))

@@ -273,7 +273,7 @@ class TestLayout:
 
 
 class TestExtremes:
-    """Where a trajectory may stray: numbers, or a clean refusal, and no warnings."""
+    """Extreme points of a trajectory give numbers or a clear error, and no warnings."""
 
     @pytest.mark.parametrize("steepness", [1.0, 6.0])
     @pytest.mark.parametrize("fit", LEAVES)
@@ -346,7 +346,7 @@ class TestDensityOf:
             density_of(model, data_for(model))
 
     def test_improper_weights(self):
-        with pytest.raises(ValueError, match="needs proper priors of the weights"):
+        with pytest.raises(ValueError, match="needs proper priors on the weights"):
             density_of(make(weight="literal"), data_for(make()))
 
     def test_priors_of_ones_own(self):

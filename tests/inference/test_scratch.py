@@ -19,7 +19,7 @@ N, WIDTH = 1000, 3
 
 @pytest.fixture
 def held(monkeypatch):
-    """No more than 900 numbers are held of mapped rows: 300 rows, and 37 of a shuffle."""
+    """At most 900 numbers of mapped rows are in memory: 300 rows, and 37 in a shuffle."""
     monkeypatch.setattr(scratch, "HELD", 900)
     monkeypatch.setattr("bayestree.inference.data.BLOCK", 4 * WIDTH * 8)  # four rows
 

@@ -1,4 +1,4 @@
-"""What holds for every family of leaves. A new family inherits it: see ``test_leaf_contract``."""
+"""Properties of every family of leaves. New families inherit the tests (``test_leaf_contract``)."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Draws from the prior have the laws that the model states."""
+"""Draws from the prior have the distributions that the model states."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What every prior must satisfy. A new prior is one more line in ``HYPERPLANES`` or ``WEIGHTS``."""
+"""Requirements of every prior. A new prior is one more line in ``HYPERPLANES`` or ``WEIGHTS``."""
 
 import math
 
@@ -156,7 +156,7 @@ def test_expectation_is_the_mean_over_draws(prior, covariance):
 
 @having("redraw")
 def test_redrawn_sites_keep_the_joint_law(prior):
-    """From independent joint draws: the law of each site, alone and against the coefficients."""
+    """Independent joint draws: the distribution of each site, alone and with the coefficients."""
     free = free_sites(prior, n_nodes=2_000)
     fresh = free_sites(prior, n_nodes=2_000, seed=1)
     before = {name: free[name].copy() for name in prior.sites}

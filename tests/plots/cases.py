@@ -1,4 +1,4 @@
-"""Trees and texts that the tests of the pictures share."""
+"""Trees and texts that the tests of the plots share."""
 
 from types import SimpleNamespace
 from typing import Any

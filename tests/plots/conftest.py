@@ -1,4 +1,4 @@
-"""Every picture leaves pyplot and its settings alone."""
+"""No plot changes pyplot or its settings."""
 
 import matplotlib as mpl
 import pytest

@@ -1,4 +1,4 @@
-"""Pictures of estimators that were fitted, not made up."""
+"""Plots of fitted estimators, as opposed to constructed ones."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Posterior of the sizes beside their prior."""
+"""Posterior of the sizes, next to their prior."""
 
 from types import SimpleNamespace
 

@@ -118,7 +118,7 @@ def test_what_is_shrunk_to_zero_is_nearly_white():
 
 
 def test_many_features_go_without_names():
-    n_features = 2 * _style.MOST_PANELS * 2
+    n_features = 2 * _style.MAX_PANELS * 2
     wide = make_shrinkage(names=[f"gene {j}" for j in range(n_features)])
     ax = plots.shrinkage_factors(wide)
     drawn(ax)

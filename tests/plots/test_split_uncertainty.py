@@ -1,4 +1,4 @@
-"""How sure splits are of rows."""
+"""Uncertainty of the splits about rows."""
 
 from types import SimpleNamespace
 

@@ -234,7 +234,7 @@ def test_a_node_of_one_facet_says_its_condition(plane, says):
 
 
 def fitted_with(tree, sizes, n_draws):
-    """An estimator with a posterior of so many draws."""
+    """An estimator with a posterior of this number of draws."""
     posterior = SimpleNamespace(n_chains=1, n_draws=n_draws)
     return estimator_of(tree, posterior_=posterior, polytope_size=lambda: sizes)
 

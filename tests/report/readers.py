@@ -1,4 +1,4 @@
-"""Readers of exported trees: they send rows to leaves by what the files say, and by nothing else.
+"""Readers of exported trees, which route rows by the content of the files alone.
 
 Leaves are told apart by their numbers of rows, which the trees of the tests make unique.
 """
@@ -52,7 +52,7 @@ def conditions(text):
 
 
 def holds(text, X, names):
-    """Which rows satisfy a condition of a rule, of one facet."""
+    """Mask of the rows that satisfy a condition of a rule on one facet."""
     if text in ("always", "never"):
         return np.full(len(X), text == "always")
     return np.all([one.holds(X, names) for one in conditions(text)], axis=0)

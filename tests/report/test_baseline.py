@@ -51,7 +51,7 @@ def test_the_scale_of_the_weights_does_not_matter(classifies, scale):
 
 def test_many_rows_are_thinned(monkeypatch):
     monkeypatch.setattr(module, "WORK", 3 * 2 * 100)
-    monkeypatch.setattr(module, "FEWEST", 50)
+    monkeypatch.setattr(module, "MIN_ROWS", 50)
     X, score = rows()
     assert fit_baseline(X, score > 0, np.ones(300), classifies=True).n_rows == 100
 

@@ -123,7 +123,7 @@ def assert_equivalent(tree, X):
 
 
 def assert_bounds(tree, X, text, dot):
-    """What goes left is within every facet that is listed, and the texts claim no more."""
+    """Rows that go left are inside every listed facet, and the texts claim no more."""
     several = np.flatnonzero(tree.n_facets > 1).tolist()
     assert text.count("Facets only bound a polytope") == 1
     assert text.count("necessary, but not sufficient") == len(several)

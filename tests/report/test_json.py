@@ -1,4 +1,4 @@
-"""The tree as JSON holds all that is needed to predict as the tree does."""
+"""The tree as JSON contains everything that its predictions need."""
 
 import json
 import math

@@ -64,7 +64,7 @@ def test_any_tree_of_polytopes(topology, seed, n_experts, log_weight):
 
 
 def test_votes_far_below_one_are_not_rounded_away():
-    """Of weights as large as exp(40) it is the 18th digit of 1 + exp(-41) that decides."""
+    """With weights as large as exp(40), the 18th digit of 1 + exp(-41) determines the side."""
     weight = np.exp([[40.0, 40.0]])
     border = float(np.log(LOG2 / weight.sum()))
     tree = Tree.from_standardised(
@@ -103,7 +103,7 @@ def test_nodes_with_one_and_with_several_facets():
 
 
 def test_a_row_on_the_border_of_a_single_facet_goes_left():
-    """By its activation: its vote would be rounded to log 2 on both sides."""
+    """A single expert decides by its activation: its vote would round to log 2 on both sides."""
     tree = two_nodes()
     border = float(facet_threshold(tree.weight[:1])[0]) + 0.5
     X = np.array([[np.nextafter(border, side), 0.0] for side in (-9.0, 9.0)])
@@ -154,7 +154,9 @@ def test_a_model_that_is_not_of_the_tree_is_found_out():
     tree, X = two_nodes(), np.random.default_rng(0).normal(size=(300, 2))
     assert check_onnx(export_onnx(tree), tree, X) == 0
     moved = replace(tree, intercept=tree.intercept + np.array([2.0, 0, 0, 0]))
-    with pytest.raises(OnnxMismatchError, match=r"^onnxruntime sends \d+ of 300 rows to other"):
+    with pytest.raises(
+        OnnxMismatchError, match=r"^onnxruntime and the tree send \d+ of 300 rows to different"
+    ):
         check_onnx(export_onnx(moved), tree, X)
     other = replace(tree, value=tree.value[::-1])
     with pytest.raises(OnnxMismatchError, match="predicts differently"):
@@ -175,7 +177,7 @@ def test_what_cannot_be_written_is_refused(monkeypatch):
         export_onnx(3)
     with pytest.raises(TypeError, match="kind 'network'; export their modules with torch"):
         export_onnx(network_tree())
-    monkeypatch.setattr(_onnx_graph, "MOST_BYTES", 100)
+    monkeypatch.setattr(_onnx_graph, "MAX_BYTES", 100)
     with pytest.raises(ValueError, match="one ONNX file holds 2; grow smaller"):
         export_onnx(two_nodes())
 

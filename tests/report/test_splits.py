@@ -1,4 +1,4 @@
-"""What splits look at, and how sure they are."""
+"""Importance of features for splits, and the uncertainty of splits."""
 
 from dataclasses import replace
 from types import SimpleNamespace

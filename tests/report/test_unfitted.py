@@ -1,4 +1,4 @@
-"""What reads a fitted estimator says so when it is given one that was not fitted."""
+"""Functions of fitted estimators raise a clear error for unfitted ones."""
 
 import numpy as np
 import pytest

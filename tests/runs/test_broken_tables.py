@@ -1,4 +1,4 @@
-"""Tables as people have them: each fault is named with its column, value and line."""
+"""Malformed tables: each fault is reported with its column, value and line."""
 
 import numpy as np
 import pandas as pd
@@ -252,7 +252,7 @@ class TestColumns:
 
 
 def test_runs_with_an_index_among_their_features_still_open(tmp_path):
-    """As earlier versions made them: what was fitted says which columns are features."""
+    """As earlier versions wrote them: the fitted model determines which columns are features."""
     frame(60).rename_axis("number").reset_index().to_csv(tmp_path / "data.csv", index=False)
     file = run_file(tmp_path, data={"drop": []})
     folder = run(file).folder

@@ -1,4 +1,4 @@
-"""Checkpoints: when they are written, what is read back, and how a run is asked to stop."""
+"""Checkpoints: when they are written, what is restored, and how a run is stopped."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Runs against each other."""
+"""Comparison of runs."""
 
 import json
 import shutil
@@ -24,9 +24,9 @@ def opened(*kinds):
 
 @pytest.fixture(scope="module")
 def found():
-    """By leave-one-out scores, as if any k were good."""
+    """Comparison by leave-one-out scores, as if any k were good."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "MOST_BAD", 1.0)
+        patch.setattr(module, "MAX_BAD_SHARE", 1.0)
         return compare(opened("map", "svi", "other prior", "nuts"))
 
 
@@ -62,7 +62,7 @@ def test_differences_are_from_the_best(found):
 
 
 def test_weights_are_those_of_arviz(found):
-    """Of samplers its own scores are the same, so that all of its table can be had."""
+    """For samplers the scores agree with ArviZ's, so its whole table can be compared."""
     az, made = arviz_compat.arviz(), {}
     for name in ("svi", "nuts"):
         (run,), groups = opened(name), ["posterior", "log_likelihood"]
@@ -196,7 +196,7 @@ def test_point_estimates_have_held_out_scores(found):
 
 
 def test_too_many_rows_for_leave_one_out(monkeypatch):
-    monkeypatch.setattr(module, "MOST_NUMBERS", 64 * 40 - 1)
+    monkeypatch.setattr(module, "MAX_NUMBERS", 64 * 40 - 1)
     found = compare(opened("svi", "tao"))
     assert found.table["elpd"].isna().all()
     assert found.remarks[0].startswith("svi: no leave-one-out score: 64 rows times 40 draws")

@@ -1,4 +1,4 @@
-"""The JSON schemas say what the reader does: what it takes, and what it refuses."""
+"""The JSON schemas accept and refuse the same files as the reader."""
 
 import json
 import tomllib

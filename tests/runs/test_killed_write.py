@@ -1,4 +1,4 @@
-"""A run that is killed in the middle of writing a checkpoint, and taken up from the one before."""
+"""A run that is killed while it writes a checkpoint, and resumed from the previous one."""
 
 import json
 import signal

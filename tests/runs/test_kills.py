@@ -1,4 +1,4 @@
-"""Runs whose process is killed and which are taken up, again and again."""
+"""Runs whose process is killed, and which are resumed, repeatedly."""
 
 import signal
 import subprocess

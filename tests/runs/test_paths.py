@@ -1,4 +1,4 @@
-"""Paths of a run: where they are, and that they stay inside a root."""
+"""Paths of a run: how they are resolved, and that they stay inside a root."""
 
 from pathlib import Path
 

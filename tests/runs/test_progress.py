@@ -11,7 +11,7 @@ from bayestree._utils.progress import Track, watching
 from bayestree.runs import lines
 from bayestree.runs.lines import Lines, LogFile, Loop, clock
 from bayestree.runs.live import Live
-from bayestree.runs.progress import Both, Silent
+from bayestree.runs.progress import Displays, Silent
 
 
 class Clock:
@@ -160,7 +160,7 @@ class TestBoth:
         displays = Lines(said.append), Silent(other.append)
         closed = []
         displays[1].close = lambda: closed.append(True)
-        with closing(Both(*displays)) as both:
+        with closing(Displays(*displays)) as both:
             both.stage("fit")
             both.say("word")
             both.warn("steep")

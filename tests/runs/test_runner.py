@@ -1,4 +1,4 @@
-"""Runs: what they write, what they refuse, and how they are taken up again."""
+"""Runs: what they write, what they refuse, and how they are resumed."""
 
 import json
 import os
@@ -92,7 +92,7 @@ class TestWhatIsWritten:
         assert not (found.folder / "facets.csv").exists()
 
     def test_large_groups_are_left_out(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(outputs, "MOST_NUMBERS", 48 * 3 - 1)
+        monkeypatch.setattr(outputs, "MAX_NUMBERS", 48 * 3 - 1)
         found = run(run_file(tmp_path, output={"draws": True}))
         container = arviz_compat.arviz().from_netcdf(found.folder / "posterior.nc")
         assert "log_likelihood" not in arviz_compat.names(container)

@@ -1,4 +1,4 @@
-"""The run file: what it says, what it refuses and how; written, it is read as the same."""
+"""The run file: its content, its errors, and round trips."""
 
 import json
 from pathlib import Path

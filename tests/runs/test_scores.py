@@ -1,4 +1,4 @@
-"""Scores, by hand."""
+"""Scores: worked examples."""
 
 import numpy as np
 import pandas as pd

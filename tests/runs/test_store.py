@@ -1,4 +1,4 @@
-"""Runs opened again, and folders that were changed."""
+"""Reopened runs, and folders that were changed."""
 
 import json
 import shutil

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bayestree.runs.toml import LARGEST, abbreviated, read_pair, read_toml
+from bayestree.runs.toml import MAX_BYTES, abbreviated, read_pair, read_toml
 from bayestree.tables import InputError
 
 
@@ -41,7 +41,7 @@ class TestFiles:
             (b"x = '\xff'", "is not valid TOML: .*utf-8"),
             (b"x = " + b"[" * 5000, "is not valid TOML: it is nested too deeply"),
             (b"x = " + b"9" * 5000, "is not valid TOML: .*digits"),
-            (b"#" * (LARGEST + 1), "larger than 1 MiB"),
+            (b"#" * (MAX_BYTES + 1), "larger than 1 MiB"),
         ],
     )
     def test_what_is_no_toml(self, tmp_path, content, said):

@@ -1,4 +1,4 @@
-"""Parameters and data from their joint law, and single transitions of the sampler in it."""
+"""Draws of parameters and data from their joint distribution, and transitions of the sampler."""
 
 import numpy as np
 import torch
@@ -89,13 +89,13 @@ def places(model, draws):
 
 
 def thinned(values):
-    """Draws of one quantity (chain, draw), as many as they are worth."""
+    """Draws of one quantity (chain, draw), as many as the effective sample size."""
     while True:
         effective = min(ess(values), ess((values - 0.5) ** 2))
         step = int(np.ceil(0.9 * values.size / effective))
         if step <= 1:
             return values.ravel()
-        # of chains that swing from side to side, every second draw is worth less: look again
+        # thinning an oscillating chain can lower its effective sample size: check again
         values = values[:, ::step]
 
 

@@ -1,4 +1,4 @@
-"""Long tests of what inference finds: priors without data, planted facets, calibration."""
+"""Long tests of inference results: priors without data, planted facets, calibration."""
 
 import math
 
@@ -46,7 +46,7 @@ def test_without_data_svi_returns_to_the_prior():
 
 
 def test_the_bound_is_below_the_evidence():
-    """Of an oblique stump on a line, whose evidence is the mean likelihood over the prior."""
+    """The evidence of an oblique stump on a line is the mean likelihood over the prior."""
     priors = Priors(hyperplane=InverseGammaScale(1.5, 2.0, 1.0))
     model = soft_tree(priors=priors, steepness=1.0).with_(split=Oblique())
     data = ring(14)

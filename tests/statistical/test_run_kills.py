@@ -1,4 +1,4 @@
-"""Runs that are killed at random moments and taken up end with the numbers of undisturbed ones."""
+"""Runs killed at random moments and resumed end with the numbers of uninterrupted ones."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""NUTS with its jumps samples what it says: exact tests of invariance, and other samplers."""
+"""NUTS with its jumps is correct: exact tests of invariance, and other samplers."""
 
 import os
 
@@ -165,7 +165,7 @@ class TestRanks:
         return np.array(found)
 
     def quantities(self, walker, vector, X):
-        """What the labels of experts do not change, and what is most at risk."""
+        """Quantities that do not depend on the order of the experts, and those most at risk."""
         sites = walker.density.layout.sites(vector)
         tensors = {name: torch.as_tensor(value) for name, value in sites.items()}
         share = walker.model.leaf_log_probs(tensors, X[:2]).exp().numpy()

@@ -1,4 +1,4 @@
-"""A sweep whose driver is killed again and again ends with the table of an undisturbed one."""
+"""A sweep whose driver is killed repeatedly ends with the table of an uninterrupted one."""
 
 import os
 import random

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from bayestree.runs.cards import Card
 
 cards = typer.Typer(
-    help="List, show and copy the cards of the package, for models and for inferences.\n\n"
+    help="List, show and copy the cards of the package, for models and for inference methods.\n\n"
     "A card contains values for the parameters of a tree. A run file names one card for the model "
-    "and one for the inference, and may override any value.",
+    "and one for the inference method, and may override any value.",
     rich_markup_mode=None,
 )
 
@@ -166,7 +166,7 @@ def parameters(
 def schema(
     of: Annotated[
         SchemaOption,
-        typer.Argument(help="A run file, a sweep file, or a card of a model or of an inference."),
+        typer.Argument(help="Run file, sweep file, model card or inference card."),
     ] = SchemaOption.run,
     *,
     out: Annotated[

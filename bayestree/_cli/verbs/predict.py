@@ -51,7 +51,7 @@ def predict(
 
 
 def _rows_label(n_rows: int, n_seen: int | None) -> str:
-    """Which rows were scored, if the model was fitted to some of them."""
+    """Name of the scored rows, if the model was fitted to some of them."""
     if not n_seen:
         return ""
     if n_seen == n_rows:

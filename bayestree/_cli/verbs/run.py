@@ -24,7 +24,7 @@ def run(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Folder to write, in place of output.folder."),
+        typer.Option(metavar="FOLDER", help="Folder to write, instead of output.folder."),
     ] = None,
     resume: Resume = False,
     force: ForceRun = False,
@@ -39,7 +39,7 @@ def run(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a run file: data, a model and an inference.
+    """Run a run file: data, a model and an inference method.
 
     The output folder then contains the run file with every value explicit (run.toml), the library
     versions, the seed and the fingerprint of the data (manifest.json), the model

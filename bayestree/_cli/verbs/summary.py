@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from bayestree.runs.store import Run
 
-MOST_NODES = 60  # maximum number of printed nodes; --out writes all
-MOST_FEATURES = 3  # maximum number of printed features of a node
+MAX_NODES = 60  # maximum number of printed nodes; --out writes all
+MAX_FEATURES = 3  # maximum number of printed features of a node
 WIDTH = 100  # characters per line below the table
 LEVEL = 0.9  # probability of the intervals, as in the table of the run
 TERMS, DIGITS = 4, 3  # shown of the facets of a node, as in tree.txt
@@ -48,10 +48,10 @@ def summary(
     The table has, for each node, the number of training rows that reach it; the number of facets
     of its polytope in the point estimate, in the posterior (median and 90 % interval) and in the
     prior (mean); the share of rows whose side is uncertain; the most important features; and the
-    split of the point estimate, which is true on the left side (L). Lines below the table explain
-    these columns and name the rows they were measured on. With --node the facets of one node are
-    shown: those of the point estimate, and those of the posterior, each with its probability and
-    the interval of its limit.
+    split of the point estimate, a condition that holds on the left side (L). Lines below the table
+    explain these columns and name the rows they were measured on. With --node the facets of one
+    node are shown: those of the point estimate, and those of the posterior, each with its
+    probability and the interval of its limit.
 
     For example:
 
@@ -159,7 +159,7 @@ def _printed(table: "pd.DataFrame") -> Iterator[str]:
     if table.empty:
         yield "a tree without a split"
         return
-    shown = table.iloc[:MOST_NODES]
+    shown = table.iloc[:MAX_NODES]
     columns: dict[str, list[str]] = {}
     for level, name in enumerate(shown.index.names):
         columns[str(name)] = [str(key) for key in shown.index.get_level_values(level)]
@@ -213,6 +213,6 @@ def _percent(share: float) -> str:
 
 def _first(names: Sequence[str]) -> str:
     """The first few names, and the number of others."""
-    shown = " \N{MIDDLE DOT} ".join(map(one_line, names[:MOST_FEATURES]))
-    hidden = len(names) - MOST_FEATURES
+    shown = " \N{MIDDLE DOT} ".join(map(one_line, names[:MAX_FEATURES]))
+    hidden = len(names) - MAX_FEATURES
     return shown if hidden <= 0 else f"{shown} + {hidden} more"

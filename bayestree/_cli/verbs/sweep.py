@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from bayestree.runs.sweep import Sweep
 
 INCOMPLETE = 1  # exit code where points failed
-MOST_PRINTED = 20  # settings; the table contains all of them
-AGAIN = "interrupted; repeat the same command to fit the remaining points"
+MAX_PRINTED = 20  # settings; the table contains all of them
+RESUME_HINT = "interrupted; repeat the same command to fit the remaining points"
 
 
 def sweep(
@@ -30,7 +30,7 @@ def sweep(
         int | None,
         typer.Option(
             metavar="N",
-            help="Number of points fitted at once on this machine, in place of sweep.n_jobs.",
+            help="Number of points fitted at once on this machine, instead of sweep.n_jobs.",
         ),
     ] = None,
     scheduler: Annotated[
@@ -62,7 +62,7 @@ def sweep(
 
         bayestree sweep depths.toml --scheduler tcp://10.0.0.1:8786
     """
-    with clear_errors(interrupted=AGAIN):
+    with clear_errors(interrupted=RESUME_HINT):
         from bayestree.runs.sweep import read_sweep
         from bayestree.runs.sweep import sweep as run_sweep
         from bayestree.tables import InputError
@@ -98,10 +98,10 @@ def _print(found: "Sweep", *, as_json: bool) -> None:
         }
         print_json(content)
         return
-    shown = found.ranking.head(MOST_PRINTED).rename(columns={"mean": found.metric})
+    shown = found.ranking.head(MAX_PRINTED).rename(columns={"mean": found.metric})
     print(f"\n{shown.to_string(index=False, na_rep='', float_format='{:.4g}'.format)}\n")
-    if len(found.ranking) > MOST_PRINTED:
-        print(f"and {len(found.ranking) - MOST_PRINTED} more settings\n")
+    if len(found.ranking) > MAX_PRINTED:
+        print(f"and {len(found.ranking) - MAX_PRINTED} more settings\n")
     if found.n_failed:
         print(f"{found.n_failed} of {len(found.table)} points failed: see `error` in the table")
     best = "" if found.best is None else f"; the best setting as a run file: {found.best}"

@@ -5,7 +5,7 @@ from bayestree.inference.facets.tree import (
     TreeFacets,
     improve_facets,
     polytope_guide,
-    without_needless,
+    without_unneeded,
 )
 
-__all__ = ["SearchOptions", "TreeFacets", "improve_facets", "polytope_guide", "without_needless"]
+__all__ = ["SearchOptions", "TreeFacets", "improve_facets", "polytope_guide", "without_unneeded"]

@@ -129,7 +129,7 @@ def drop_negligible(fit: Fits, problem: Problem) -> Fits:
 def refit(
     fits: Fits, problem: Problem, iterations: int, segments: int, tolerance: float = 0.05
 ) -> Fits:
-    """Climb the ELBO, sides updated and coordinates renewed between segments."""
+    """Maximise the ELBO, updating sides and renewing coordinates between segments."""
     draws = problem.draws.of(fits.guide.n_slots)
     before = torch.full_like(fits.elbo, -torch.inf)
     for _ in range(segments):

@@ -175,7 +175,7 @@ class NodeGuide(NamedTuple):
 
 
 def pool_mask(like: Tensor) -> Tensor:
-    """Which slots (the last dimension of ``like``) are the pool."""
+    """Mask of the slots (the last dimension of ``like``) that are the pool."""
     mask = torch.zeros(like.shape[-1], dtype=torch.bool)
     mask[-1] = True
     return mask

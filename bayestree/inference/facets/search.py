@@ -52,7 +52,7 @@ def search_facets(
     """Posterior of one polytope split, with the number of facets that the ELBO supports.
 
     ``present`` is a start in addition to random ones: experts (slot, ...) without the dimension of
-    fits. ``guide`` is a guide to improve by moves, in place of all starts.
+    fits. ``guide`` is a guide to improve by moves, instead of all starts.
     """
     trace: list[str] = []
     fit = _from_starts(problem, present, trace) if guide is None else problem.adopt(guide)
@@ -92,7 +92,7 @@ def core_rows(fits: list[Fits], problem: Problem) -> Problem:
 
     Three quarters are the rows nearest to a boundary of ``fits``, with unchanged weights; the rest
     are drawn from the others with weights above 1. Distances are in feature space: in units of the
-    score, a steep facet would have few near rows, and mislabelled ones of large weight beyond
+    score, a steep facet would have few rows near it, and mislabelled ones of large weight beyond
     them. Without fits, all rows have the same probability.
     """
     design, size = problem.rows.design, problem.options.core_rows

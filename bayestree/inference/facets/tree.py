@@ -42,7 +42,7 @@ class TreeFacets(NamedTuple):
 
     @property
     def needed(self) -> BoolArray:
-        """Which nodes are needed, shape (V,); the experts of the others are near their prior."""
+        """Mask of the needed nodes, shape (V,); the experts of the others are near their prior."""
         return (self.gain > 0) & np.array([node.n_facets > 0 for node in self.nodes])
 
     @property
@@ -65,7 +65,7 @@ def improve_facets(
 
     Nodes are visited in breadth-first order. The leaves of a node without nodes below are updated
     during its search, other leaves after each node. The first sweep uses new starts and the
-    present experts; later ones continue by moves from each split that has a gain. The start is the
+    current experts; later ones continue by moves from each split that has a gain. The start is the
     point estimate of ``posterior``. Computations are in double precision on the CPU.
     """
     tree = _Tree(posterior, data.to(torch.empty(0, dtype=torch.float64, device="cpu")))
@@ -84,7 +84,7 @@ def improve_facets(
     return TreeFacets(guides, tree.leaf_sums, tree.gain, tuple(tree.trace))
 
 
-def without_needless(
+def without_unneeded(
     model: SoftTree, facets: TreeFacets, data: Data
 ) -> tuple[SoftTree, TreeFacets]:
     """The tree without nodes that are not needed; each is replaced by its heavier side.

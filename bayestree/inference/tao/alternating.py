@@ -44,7 +44,7 @@ class Sweeps:
         bool,
         Inference(
             "Reject updates of a node that would raise the objective. By default they are accepted "
-            "and the best tree seen is returned, which reaches a lower objective."
+            "and the best tree seen is returned, which usually has a lower objective."
         ),
     ] = False
     ridge: Annotated[
@@ -56,7 +56,7 @@ class Sweeps:
     ] = 0.1
     n_jobs: Annotated[
         int | None,
-        Inference("Threads for the nodes of a depth, -1 for one per core; results are the same."),
+        Inference("Threads for the nodes of a level, -1 for one per core; results are the same."),
     ] = None
 
 

@@ -38,7 +38,7 @@ class Alternation:
         return [np.flatnonzero(depth == level).tolist() for level in range(self.topology.depth)]
 
     def sides(self, split: NodeSplit, rows: IntArray) -> BoolArray:
-        """Which of the rows a split sends right."""
+        """Mask of the rows that a split sends right."""
         used = np.flatnonzero(split.hyperplane.any(axis=0))
         if len(used) == 0:
             return np.broadcast_to(split.goes_right(self.X[:1, :]), rows.shape)

@@ -67,7 +67,7 @@ class Prior(ABC):
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """Names of the sites that the prior has in addition to those it is a prior on."""
+        """Names of the prior's additional sites, other than the weights or coefficients."""
         return ()
 
     @abstractmethod
@@ -108,10 +108,10 @@ class WeightPrior(Prior):
 
     @abstractmethod
     def state(self, size: Size, like: Tensor, plates: Plates) -> Tensor:
-        """Sample the site ``log_weight`` [node, expert], of dtype and device of ``like``."""
+        """Sample the site ``log_weight`` [node, expert] on the dtype and device of ``like``."""
 
     def law(self, n_experts: int, like: Tensor, sites: Sites | None = None) -> LogGamma:
-        """Law of one log-weight, given the hyper-parameters among ``sites``."""
+        """Distribution of one log-weight, given the hyper-parameters among ``sites``."""
         raise NotImplementedError
 
 
@@ -168,7 +168,7 @@ class IndependentPrior(HyperplanePrior):
 
     @abstractmethod
     def laws(self, like: Tensor) -> tuple[TorchDistribution, TorchDistribution]:
-        """Laws of one coefficient and of one intercept, of dtype and device of ``like``."""
+        """Distributions of one coefficient and one intercept, on dtype and device of ``like``."""
 
     def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
         coefficient, offset = self.laws(like)

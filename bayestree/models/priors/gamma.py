@@ -29,7 +29,7 @@ class GammaProcess(WeightPrior):
         c_0.
     concentration_prior, rate_prior : (float, float), optional
         Shape and rate of a gamma hyper-prior. The site ``concentration`` (``rate``), shared by
-        all nodes, is then sampled, and the fixed value is only its start.
+        all nodes, is then sampled, and the fixed value is only its initial value.
     """
 
     concentration: float = 1.0

@@ -7,7 +7,7 @@ With b = ``shrinkage``, beta any of the d + 1 coefficients of an expert and a = 
     b | sigma              ~  Gamma(e_0 + (d + 1) a, f_0 + sum of 1 / sigma^2).
 
 The bound under factors q(beta) q(sigma) q(b), with q(sigma) at its optimum, is the second line
-with E log b, E b and E beta^2 in place of log b, b and beta^2 (docs/model.md, "Priors").
+with E log b, E b and E beta^2 instead of log b, b and beta^2 (docs/model.md, "Priors").
 """
 
 import math
@@ -100,7 +100,7 @@ class InverseGammaScale(HyperplanePrior):
     def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
         with plates.node, plates.expert:
             shrinkage = pyro.sample("shrinkage", self.shrinkage_law(like))
-            # expanded to the plates so that the wide law below knows its batch shape
+            # expanded to the plates, so that the distribution below has their batch shape
             shrinkage = shrinkage.expand(
                 torch.broadcast_shapes(shrinkage.shape, (size.n_nodes, size.n_experts))
             )
@@ -190,7 +190,7 @@ class InverseGammaScale(HyperplanePrior):
     # Under normal coefficients.
 
     def shrinkage_factor_shape(self, width: int) -> float:
-        """Shape of the law of b given ``width`` scales, and of its variational factor."""
+        """Shape of the distribution of b given ``width`` scales, and of its variational factor."""
         return self.shrinkage_shape + width * self.shape
 
     def shrinkage_factor(self, rate: Tensor, width: int) -> dist.Gamma:

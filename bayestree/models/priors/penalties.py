@@ -59,7 +59,7 @@ class Laplace(IndependentPrior):
     Parameters
     ----------
     rate : float
-        Rate of the Laplace law, on the scaled features; TAO's lambda where the loss is in nats.
+        Rate of the Laplace density, on the scaled features; TAO's lambda if the loss is in nats.
     intercept_scale : float, optional
         Standard deviation of a normal prior on the intercepts. Without one they are flat, as in
         TAO, and the prior is improper.

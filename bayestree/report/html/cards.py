@@ -9,16 +9,16 @@ from scipy.special import expit
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.wording import counted, quantity
 from bayestree.report.html import svg, text
-from bayestree.report.html.facets import MEASURED, point_facets, posterior_facets
+from bayestree.report.html.facets import MAX_MATCHED, point_facets, posterior_facets
 from bayestree.report.html.labels import LabelledTree
 from bayestree.report.html.study import Study
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
-PRINTED = 9  # nodes whose description appears on paper as well
-PICTURED = 60  # nodes with a histogram and the coefficients of their facets
+MAX_PRINTED = 9  # nodes whose description appears on paper as well
+MAX_PICTURED = 60  # nodes with a histogram and the coefficients of their facets
 CLASSES = 8  # maximum number of classes or slopes of a leaf
-FARTHEST = 30.0  # maximum absolute log-odds of a side
+MAX_LOG_ODDS = 30.0  # maximum absolute log-odds of a side
 
 Card = dict[str, Any]  # variables of a template
 
@@ -43,8 +43,8 @@ def node_cards(study: Study, tree: LabelledTree, shown: BoolArray) -> list[Card]
 def _node_card(study: Study, tree: LabelledTree, node: int, rank: int, sample: Sample) -> Card:
     point = posterior = None
     if tree.linear is not None:
-        point = point_facets(study, tree.linear, node, brief=rank >= PICTURED)
-        if study.has_split_draws and rank < MEASURED:
+        point = point_facets(study, tree.linear, node, brief=rank >= MAX_PICTURED)
+        if study.has_split_draws and rank < MAX_MATCHED:
             posterior = posterior_facets(study, tree.tree, node)
     sizes, size_text, prior_text = _sizes(study, node)
     return {
@@ -60,8 +60,8 @@ def _node_card(study: Study, tree: LabelledTree, node: int, rank: int, sample: S
         "size_text": size_text,
         "prior_text": prior_text,
         "uncertainty": _uncertainty(study, node),
-        "histogram": _histogram(study, tree, node, sample) if rank < PICTURED else None,
-        "printed": rank < PRINTED,
+        "histogram": _histogram(study, tree, node, sample) if rank < MAX_PICTURED else None,
+        "printed": rank < MAX_PRINTED,
     }
 
 
@@ -215,11 +215,11 @@ def _sample(study: Study, tree: RoutedTree) -> Sample:
 
 
 def log_odds(tree: RoutedTree, node: int, X: FloatArray) -> FloatArray:
-    """Log-odds of the right side at a node, shape (n,), limited to ``FARTHEST``."""
+    """Log-odds of the right side at a node, shape (n,), limited to ``MAX_LOG_ODDS``."""
     if isinstance(tree, Tree) and tree.n_facets[node] == 1:
         expert = tree.experts(node).start
         return X @ tree.hyperplane[expert] - tree.facet_limit[expert]
-    score = np.maximum(tree.score(node, X), np.exp(-FARTHEST))
+    score = np.maximum(tree.score(node, X), np.exp(-MAX_LOG_ODDS))
     return score + np.log(-np.expm1(-score))
 
 

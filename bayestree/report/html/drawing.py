@@ -20,10 +20,13 @@ from bayestree.report.html.labels import DOT, LabelledTree
 from bayestree.report.html.svg import element, lines, value_bar
 from bayestree.topology import Topology
 
-MOST_TIPS, FULL = 10, 12  # desired and maximum number of leaves and closed branches of a sheet
+TARGET_TIPS, MAX_TIPS = (
+    10,
+    12,
+)  # desired and maximum number of leaves and closed branches of a sheet
 DEEPEST = 7  # maximum number of levels of a sheet
 SMALL = 3  # leaves of a branch that may be opened up to the maximum
-MOST_NODES = 250  # maximum number of nodes of a tree that are drawn and described
+MAX_NODES = 250  # maximum number of nodes of a tree that are drawn and described
 FEW = 4  # maximum number of tips of a sheet with its panel beside it
 TEXT, SMALL_TEXT, LINE = 12.0, 11.0, 16.0  # sizes of text, and height of a line, in pixels
 BAR = 12.0  # height of the bar of a leaf
@@ -47,7 +50,7 @@ class Sheet(NamedTuple):
         return tuple(place.child for place in self.places if place.child not in self.nodes)
 
 
-def shown_nodes(rows: FloatArray, most: int = MOST_NODES) -> BoolArray:
+def shown_nodes(rows: FloatArray, most: int = MAX_NODES) -> BoolArray:
     """Nodes to draw, shape (V,): those of the most rows, which include all nodes above them."""
     shown = np.zeros(len(rows), dtype=bool)
     # with equal rows the upper node comes first, because its number is smaller
@@ -80,7 +83,7 @@ def _opened(
     closed = [(-rows[root], root)]
     while closed:
         _, node = heapq.heappop(closed)
-        full = n_tips >= (FULL if leaves[node] <= SMALL else MOST_TIPS)
+        full = n_tips >= (MAX_TIPS if leaves[node] <= SMALL else TARGET_TIPS)
         if not shown[node] or full or depth[node] >= DEEPEST:
             continue
         opened.add(node)
@@ -163,7 +166,7 @@ class Upright(Drawing):
     SLOT = (80.0, 200.0)  # minimum and maximum width of a tip
     PAGE, BESIDE = 1140.0, 560.0  # width of a drawing of many and of few tips
     LEVEL, TOP, BELOW = 56.0, 6.0, 74.0  # below a node, above the root, below a tip
-    BOX, PAD, WIDEST = 42.0, 9.0, 300.0  # height of a node of two lines, margin, maximum width
+    BOX, PAD, MAX_WIDTH = 42.0, 9.0, 300.0  # height of a node of two lines, margin, maximum width
     TIP = 104.0  # maximum width of the bar of a leaf and of a closed branch
 
     def __init__(self, tree: LabelledTree, sheet: Sheet) -> None:
@@ -202,7 +205,7 @@ class Upright(Drawing):
     def room(self, node: int) -> float:
         """Width available to a node: that of the tips below it, but at least one and a half."""
         below = sum(self.is_below(tip, node) for tip in self.sheet.tips)
-        return min(max(below * self.slot - 16, 1.5 * self.slot), self.WIDEST) - 2 * self.PAD
+        return min(max(below * self.slot - 16, 1.5 * self.slot), self.MAX_WIDTH) - 2 * self.PAD
 
     def is_below(self, child: int, node: int) -> bool:
         above = self.at[child].parent

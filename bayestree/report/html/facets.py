@@ -15,9 +15,9 @@ from bayestree.report.html.study import Study
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
-MEASURED = 24  # nodes whose facets are matched across the draws: those of the most rows
+MAX_MATCHED = 24  # nodes whose facets are matched across the draws: those of the most rows
 TERMS, DIGITS = 4, 3  # of a facet, as in export_text
-MOST = 8  # maximum number of facets of a node
+MAX_FACETS = 8  # maximum number of facets of a node
 RARE = 0.05  # share of the draws below which a facet is not shown
 WEIGHTS = 6  # maximum number of coefficients of a facet
 ALT_TEXT = "Coefficients as an image: red pixels point out of the polytope, blue pixels into it"
@@ -28,7 +28,7 @@ Table = dict[str, Any]  # rows, number of hidden facets, size in words, number o
 def posterior_facets(study: Study, tree: RoutedTree, node: int) -> Table | None:
     """The facets that draws share, with probabilities and intervals; None if they share none."""
     found: Facets = study.bayesian.facets(tree.topology.node_labels[node])
-    common = np.flatnonzero(found.probability >= RARE)[:MOST]
+    common = np.flatnonzero(found.probability >= RARE)[:MAX_FACETS]
     if len(common) == 0:
         return None
     rows = [_posterior_row(study, found, int(facet)) for facet in common]
@@ -42,7 +42,7 @@ def point_facets(study: Study, tree: Tree, node: int, *, brief: bool) -> Table:
     """
     described = TreeDescription(tree, TERMS, DIGITS, features=study.features)
     rows = []
-    for facet in described.half_spaces(node, MOST):
+    for facet in described.half_spaces(node, MAX_FACETS):
         left, bound = printed(facet)
         strength: FloatArray = tree.standardised_hyperplane[facet.expert]
         coefficients: list[Table] = []

@@ -10,7 +10,7 @@ from bayestree.report.baseline import training_rows_phrase
 from bayestree.report.html import text
 from bayestree.report.html.study import Study
 
-MOST_CLASSES = 12  # of a confusion matrix
+MAX_CLASSES = 12  # maximum number of classes in a confusion matrix
 TINY = 1e-15
 NAMES = {
     "accuracy": "Accuracy",
@@ -241,7 +241,7 @@ def confusion_of(study: Study) -> Confusion | None:
     if rows is None or rows.y is None or found is None or not study.classifies:
         return None
     labels = study.labels
-    if len(labels) > MOST_CLASSES:
+    if len(labels) > MAX_CLASSES:
         return None
     counts = np.array(
         [[int(((rows.y == true) & (found == guess)).sum()) for guess in labels] for true in labels]

@@ -24,7 +24,7 @@ from bayestree.tree import Tree
 CLASS_KEY = 20  # maximum number of classes in a key of colours
 DRAWN_LEAVES = 400  # maximum number of leaves of the drawn trees of a forest
 LISTED = 12  # nodes in a table
-MOST_USED = 15  # features in a table
+MAX_USED = 15  # maximum number of features in a table
 
 
 class Section(NamedTuple):
@@ -255,9 +255,9 @@ def features(study: Study) -> Section | None:
         {
             "used": [
                 (study.features[j], float(total[j]), float(total[j] / total[used[0]]))
-                for j in used[:MOST_USED]
+                for j in used[:MAX_USED]
             ],
-            "hidden": len(used) - MOST_USED,
+            "hidden": len(used) - MAX_USED,
             "unused": len(study.features) - len(used),
             "image": _importance_image(study, total),
             "measured_on": "" if study.evaluated is None else study.evaluated.counted,

@@ -27,7 +27,7 @@ from bayestree.routed_tree import RoutedTree
 SIZE_WORK = 6000  # maximum number of measured polytopes, over all nodes and draws
 PRIOR_NODES = 8  # maximum number of nodes for which the prior, which takes longer, is measured too
 PRIOR_DRAWS = 250  # draws of the prior, unless it has been measured before
-FEWEST_DRAWS = 10  # minimum number of draws of each node
+MIN_DRAWS = 10  # minimum number of draws of each node
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,8 +149,8 @@ class Study:
             return None
         if self.known_sizes is not None:
             return self.known_sizes
-        most = max(FEWEST_DRAWS, min(100, SIZE_WORK // self.tree.n_nodes))
-        found: PolytopeSize = self.bayesian.polytope_size(max_draws=most)
+        max_draws = max(MIN_DRAWS, min(100, SIZE_WORK // self.tree.n_nodes))
+        found: PolytopeSize = self.bayesian.polytope_size(max_draws=max_draws)
         if found.prior is None:
             return found
         some = {site: draws[:PRIOR_DRAWS] for site, draws in found.prior.draws.items()}
@@ -209,7 +209,7 @@ class Study:
 
     @cached_property
     def importance(self) -> splits.Importance | None:
-        """How much the splits depend on each feature, on ``evaluated``."""
+        """Importance of each feature for the splits, on ``evaluated``."""
         if self.evaluated is None or not len(self.evaluated):
             return None
         found = splits.importance(self.trees, self.evaluated)

@@ -18,7 +18,7 @@ PLACES = 1  # decimals of a length in pixels
 STACK = (240.0, 12.0)  # width and height of a bar of classes
 COLUMN, TALL, FOOT = 22.0, 84.0, 30.0  # width and height of a size's bar, and room for the numbers
 RARE = 0.005  # probability below which sizes at either end are not shown
-BINS = 30  # of a histogram
+BINS = 30  # number of bins of a histogram
 HISTOGRAM = (360.0, 96.0)
 IMAGE = 112  # pixels of the longer side of an image
 

@@ -52,7 +52,7 @@ def sweep(
     Each finished point is written to a separate file, from which the table is assembled, so that no
     point is lost or counted twice when a process is killed. A point is identified by everything
     that affects its numbers: a sweep that was interrupted or extended keeps its finished points.
-    Failed points are repeated.
+    Failed points are retried.
 
     Parameters
     ----------

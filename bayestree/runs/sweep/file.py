@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 import tomli_w
 from pydantic import Field, TypeAdapter, ValidationError
 
-from bayestree._utils.parameters import LARGEST
+from bayestree._utils.parameters import MAX_INTEGER
 from bayestree._utils.write import write_whole
 from bayestree.runs.parameters import TABLES
 from bayestree.runs.paths import relative_path, resolve_path
@@ -23,7 +23,7 @@ from bayestree.runs.settings import (
     find_key,
     table_settings,
 )
-from bayestree.runs.sweep.settings import MOST_SETTINGS, Range, Setting, grid, random
+from bayestree.runs.sweep.settings import MAX_SETTINGS, Range, Setting, grid, random
 from bayestree.runs.toml import abbreviated, read_toml
 from bayestree.tables import InputError
 
@@ -53,7 +53,7 @@ class SweepTable(Section):
     method: Literal["grid", "random"] = Field(
         "grid", description="All combinations of the values, or random ones."
     )
-    points: Annotated[int, Field(strict=True, ge=1, le=MOST_SETTINGS)] | None = Field(
+    points: Annotated[int, Field(strict=True, ge=1, le=MAX_SETTINGS)] | None = Field(
         None, description="Number of settings of a random search."
     )
     search_seed: Seed = Field(0, description="Seed of a random search.")
@@ -70,7 +70,7 @@ class SweepTable(Section):
         description="Metric of the ranking; by default log_loss for classification and rmse for "
         "regression.",
     )
-    n_jobs: Annotated[int, Field(strict=True, ge=-LARGEST, le=LARGEST)] = Field(
+    n_jobs: Annotated[int, Field(strict=True, ge=-MAX_INTEGER, le=MAX_INTEGER)] = Field(
         2, description="Number of points fitted at once on this machine; -1 uses all cores."
     )
     scheduler: Name | None = Field(

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from bayestree._utils.parameters import LARGEST
+from bayestree._utils.parameters import MAX_INTEGER
 from bayestree.tables import InputError
 
-MOST_SETTINGS = 100_000  # settings of a sweep; more are a mistake
+MAX_SETTINGS = 100_000  # settings of a sweep; more are a mistake
 PATIENCE = 100  # duplicates drawn in a row, for each point, before the search stops
 DIGITS = 4  # significant digits of numbers drawn from a range, as a table shows them
 
-Integer = Annotated[int, Field(strict=True, ge=-LARGEST, le=LARGEST)]
+Integer = Annotated[int, Field(strict=True, ge=-MAX_INTEGER, le=MAX_INTEGER)]
 Number = Integer | Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Setting = dict[str, Any]
 
@@ -69,9 +69,9 @@ def grid(vary: Choices, where: str) -> list[Setting]:
             )
         lists.append(values)
     count = math.prod(map(len, lists))
-    if count > MOST_SETTINGS:
+    if count > MAX_SETTINGS:
         raise InputError(
-            f"{where}: the grid has {count} combinations, but the maximum is {MOST_SETTINGS}; "
+            f"{where}: the grid has {count} combinations, but the maximum is {MAX_SETTINGS}; "
             'vary less, or set method = "random".'
         )
     return [dict(zip(vary, values, strict=True)) for values in itertools.product(*lists)]

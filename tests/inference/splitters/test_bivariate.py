@@ -1,4 +1,4 @@
-"""Growth of bivariate trees, its pruning, and TAO's solver, by hand and against brute force."""
+"""Growth of bivariate trees, pruning, and TAO's solver: worked examples and brute force."""
 
 import math
 from itertools import combinations

@@ -1,4 +1,4 @@
-"""The search of splits by one and two features, against brute force and by hand."""
+"""The search of splits by one and two features: brute force and worked examples."""
 
 import math
 from itertools import combinations

@@ -110,7 +110,7 @@ def test_each_node_has_an_adam_of_its_own():
 
 @dataclass(frozen=True)
 class Unlucky(Oblique):
-    """Starts far from all rows as often as ``log`` is short."""
+    """Starts far from all rows, as long as ``log`` is short."""
 
     log: list = None
 

@@ -12,7 +12,7 @@ CLASSES, REALS = Categorical(3), Gaussian()
 
 
 def log_likelihood(y, weights, *, classes):
-    """Of rows about their own best leaf: of classes exactly, of reals their sum of squares."""
+    """Log-likelihood of rows in their best leaf; minus the sum of squares for real values."""
     total = weights.sum()
     if total == 0:
         return 0.0

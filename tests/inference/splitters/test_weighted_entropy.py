@@ -1,4 +1,4 @@
-"""Weighted entropy: values by hand, the gradient, and what a split is worth."""
+"""Weighted entropy: worked values, the gradient, and the gain of a split."""
 
 import math
 

@@ -153,7 +153,7 @@ def test_single_precision_rows():
 
 
 def test_a_gram_matrix_that_rounding_left_indefinite_still_gives_a_descent():
-    """As that of single-precision rows that nearly coincide: its least eigenvalue is below 0."""
+    """Like that of nearly equal single-precision rows: its smallest eigenvalue is negative."""
     gram = np.full((3, 3), 1e6) - 1e-3 * np.eye(3)
     slopes = np.array([1.0, -2.0, 0.5])
     step = _newton_step(gram, slopes)

@@ -1,4 +1,4 @@
-"""The theorems behind TAO, and what a sweep does."""
+"""The theorems behind TAO, and the effect of a sweep."""
 
 import numpy as np
 import pytest
@@ -150,7 +150,7 @@ def test_losses_weigh_the_rows():
 
 
 def errors_on_digits():
-    """Of each row, by the tree of the half to which it does not belong."""
+    """Error of each row under the tree of the half to which it does not belong."""
     X, y = load_digits(return_X_y=True)
     X = (X - X.mean(axis=0)) / 4
     wrong, even = np.zeros(len(y)), np.arange(len(y)) % 2 == 0

@@ -1,4 +1,4 @@
-"""Fitted estimators that several files look at, each fitted once."""
+"""Fitted estimators that several test files share, each fitted once."""
 
 import numpy as np
 import pandas as pd

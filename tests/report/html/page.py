@@ -1,4 +1,4 @@
-"""A page taken apart."""
+"""The parsed elements of a page."""
 
 from html.parser import HTMLParser
 

@@ -1,4 +1,4 @@
-"""The sentences at the head of the page, of predictions whose errors are known."""
+"""The sentences at the top of the page, for predictions with known errors."""
 
 from types import SimpleNamespace
 
@@ -51,7 +51,7 @@ def test_the_direction_is_that_of_the_error(factor, verdict):
 
 
 def test_two_impossible_rows_do_not_turn_the_verdict():
-    """As of a forest whose votes are cautious, but for two rows that no tree voted for."""
+    """Like those of a forest with cautious votes, except two rows that no tree voted for."""
     p, y = sharpened(0.5), drawn(TRUE)
     p[:2], y[:2] = 0.0, 1
     says = found(p, y).text

@@ -1,4 +1,4 @@
-"""The page as text: whole, self-contained, and of what the estimator says."""
+"""The page as text: complete, self-contained, and consistent with the estimator."""
 
 import re
 import warnings
@@ -27,7 +27,7 @@ def fitted(kind, name):
 
 
 def check_whole(page, trees):
-    """Everything that is linked is there once, and all pictures can be heard."""
+    """Every link target exists exactly once, and all figures have alternative texts."""
     ids = page.ids()
     assert len(ids) == len(set(ids))
     links = [one["attrs"]["href"] for one in page.all("a")]
@@ -270,7 +270,7 @@ def test_a_page_is_the_same_each_time_and_leaves_no_trace(drawn):
     [
         ({"X": np.zeros((3, 5))}, r"X must have shape \(n, 2\)"),
         ({"X_held": np.zeros(3)}, r"X_held must have shape \(n, 2\)"),
-        ({"y": ["core"]}, r"y must have shape \(80,\) as X"),
+        ({"y": ["core"]}, r"y must have shape \(80,\) like X"),
         ({"weights_held": [1.0]}, r"weights_held must have shape"),
         ({"y_held": np.zeros(80)}, r"y_held has none of the classes of the fit"),
     ],

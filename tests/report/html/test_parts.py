@@ -6,7 +6,7 @@ from hypothesis import given
 
 from bayestree._utils.wording import FIRST_STRONG, POP
 from bayestree.report.html import text as texts
-from bayestree.report.html.drawing import FULL, sheets, shown_nodes
+from bayestree.report.html.drawing import MAX_TIPS, sheets, shown_nodes
 from bayestree.topology import Topology
 from tests.strategies import topologies
 
@@ -18,7 +18,7 @@ def test_sheets_have_every_node_once(topology):
     found = sheets(topology, rows, shown)
     opened = [node for sheet in found for node in sheet.nodes]
     assert sorted(opened) == np.flatnonzero(shown).tolist()
-    assert all(len(sheet.tips) == len(sheet.nodes) + 1 <= FULL for sheet in found)
+    assert all(len(sheet.tips) == len(sheet.nodes) + 1 <= MAX_TIPS for sheet in found)
     ends = {tip for sheet in found for tip in sheet.tips}
     assert all(sheet.root in ends for sheet in found[1:])
 

@@ -83,5 +83,5 @@ def written(folder, *, sweep=SWEEP, run=RUN):
 
 
 def numbers(found):
-    """What a table says of the fits, without the circumstances."""
+    """The columns of a table that depend on the fits only, not on the circumstances."""
     return found.drop(columns=["seconds", "worker"])

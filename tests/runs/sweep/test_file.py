@@ -11,7 +11,7 @@ from tests.runs.sweep.cases import SWEEP, written
 
 
 def refused(folder, text, **others):
-    """What is said of a sweep file."""
+    """The message about a sweep file."""
     with pytest.raises(InputError) as caught:
         written(folder, sweep=text, **others)
     return str(caught.value)

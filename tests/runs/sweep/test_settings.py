@@ -1,4 +1,4 @@
-"""What a sweep tries."""
+"""The settings of a sweep."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from bayestree.runs.sweep.settings import MOST_SETTINGS, Range, grid, random
+from bayestree.runs.sweep.settings import MAX_SETTINGS, Range, grid, random
 from bayestree.tables import InputError
 
 VARY = {"model.max_depth": [2, 3, 4], "inference.card": ["map", "svi"]}
@@ -35,7 +35,7 @@ class TestGrid:
 
     def test_a_slip_is_refused_before_it_fills_the_memory(self):
         many = {f"model.{name}": list(range(1000)) for name in "abcdef"}
-        with pytest.raises(InputError, match=f"but the maximum is {MOST_SETTINGS}"):
+        with pytest.raises(InputError, match=f"but the maximum is {MAX_SETTINGS}"):
             grid(many, "s.toml")
 
 
