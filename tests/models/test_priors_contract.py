@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
@@ -13,6 +14,7 @@ from bayestree.models import (
     Flat,
     FlatWeights,
     GammaProcess,
+    IndependentPrior,
     InverseGammaScale,
     Laplace,
     LiteralGammaProcess,
@@ -227,3 +229,27 @@ def test_an_overridden_density_discards_inherited_closed_forms():
     assert Laplace().implements("set_gradient")
     assert not Own().implements("set_gradient")
     assert Own().factors(torch.zeros(1, 1), 2) is None
+
+
+def test_overridden_laws_discard_inherited_closed_forms():
+    class Ridge(IndependentPrior):
+        def laws(self, like):
+            return (dist.Normal(like.new_zeros(()), like.new_ones(())),) * 2
+
+        def log_density(self, free, n_experts):
+            return -0.5 * sum((free[name] ** 2).sum() for name in ("hyperplane", "intercept"))
+
+        def set_gradient(self, free, into):
+            for name in ("hyperplane", "intercept"):
+                into[name][...] = -free[name]
+
+        def expected_log_prob(self, moments):
+            return -0.5 * moments.square.sum()
+
+    class Heavy(Ridge):
+        def laws(self, like):
+            return (dist.Cauchy(like.new_zeros(()), like.new_ones(())),) * 2
+
+    for method in ("log_density", "set_gradient", "expected_log_prob"):
+        assert Ridge().implements(method)
+        assert not Heavy().implements(method)

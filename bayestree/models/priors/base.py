@@ -77,12 +77,12 @@ class Prior(ABC):
     def implements(self, method: str) -> bool:
         """Whether a closed form exists for this density.
 
-        A method inherited from a class above the one that defines ``log_prob`` belongs to another
-        density.
+        A method inherited from a class above the one that defines the density (``log_prob``,
+        ``laws`` or ``state``) belongs to another density.
         """
         method_owner, density_owner = (
-            next((kind for kind in type(self).__mro__ if name in vars(kind)), object)
-            for name in (method, "log_prob")
+            next((kind for kind in type(self).__mro__ if names & vars(kind).keys()), object)
+            for names in ({method}, {"log_prob", "laws", "state"})
         )
         return issubclass(method_owner, density_owner)
 
