@@ -9,6 +9,7 @@ import numpy as np
 from bayestree import models
 from bayestree.inference import GrowthLimits, Stage
 from bayestree.models import SoftTree
+from bayestree.models.likelihoods import LIKELIHOODS
 from bayestree.models.priors import FAMILIES
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -122,11 +123,17 @@ def from_plain(value: Any, network: models.Network | None = None) -> Any:
 
 def plain_model(model: SoftTree) -> dict[str, Any]:
     """A model without its topology as JSON; TypeError for parts from outside the package."""
+    likelihood = model.likelihood
+    if LIKELIHOODS.get(likelihood) != likelihood:
+        raise TypeError(
+            f"the likelihood {likelihood!r} of the type {type(likelihood).__name__!r} cannot be "
+            f"written to a model file; use one of {[*LIKELIHOODS]} instead."
+        )
     return {
         "split": plain(model.split),
         "priors": plain(model.priors),
         "leaf": plain(model.leaf),
-        "likelihood": model.likelihood,
+        "likelihood": likelihood,
         "steepness": model.steepness,
     }
 

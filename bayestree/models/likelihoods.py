@@ -40,6 +40,18 @@ class Likelihood(str):
     deterministic: ClassVar[bool] = False  # whether it is defined for the deterministic tree only
     leaf_kind: ClassVar[Literal["any", "class", "number"]] = "any"  # what y has to be
 
+    def __eq__(self, other: object) -> bool:
+        """Whether the other is the same likelihood, or its name."""
+        if isinstance(other, Likelihood) and type(other) is not type(self):
+            return False
+        return str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        """Opposite of equality; ``str`` has its own."""
+        return not self == other
+
+    __hash__ = str.__hash__
+
     def check_leaf(self, leaf: Leaf) -> None:
         """Raise ValueError unless the likelihood is defined for a family of leaves."""
         kind = "class" if leaf.n_classes else "number"

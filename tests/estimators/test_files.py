@@ -29,6 +29,7 @@ from bayestree.models import (
     Priors,
     SoftTree,
 )
+from bayestree.models.likelihoods import Mixture
 from bayestree.topology import Topology
 
 DATA = Path(__file__).parents[1] / "data"
@@ -202,6 +203,19 @@ class TestModels:
     def test_every_part(self, model):
         spec = json.loads(json.dumps(plain_model(model)))
         assert model_from_plain(spec, model.topology) == model
+
+    @pytest.mark.parametrize("name", ["mixture", "own"])
+    def test_a_likelihood_of_somebody_else(self, name):
+        class Own(Mixture):
+            pass
+
+        model = SoftTree(Topology.leaf(), Polytope(1), likelihood=Own(name))
+        with pytest.raises(TypeError, match=r"of the type 'Own' cannot be written"):
+            plain_model(model)
+
+    def test_a_copied_likelihood(self):
+        model = pickle.loads(pickle.dumps(SoftTree(Topology.leaf(), Polytope(1))))
+        assert plain_model(model)["likelihood"] == "mixture"
 
     def test_a_part_of_somebody_else(self):
         class Oblique(bayestree.models.Oblique):

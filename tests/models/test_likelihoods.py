@@ -6,7 +6,7 @@ import torch
 from sklearn.metrics import mutual_info_score
 
 from bayestree.models import Categorical, Gaussian, Polytope, SoftTree
-from bayestree.models.likelihoods import LIKELIHOODS
+from bayestree.models.likelihoods import LIKELIHOODS, Variance
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 from tests.models.cases import make, rows, traced
@@ -108,3 +108,14 @@ def test_losses_are_those_of_the_deterministic_tree(likelihood, leaf):
     assert float(model.log_likelihood(sites, X, y, weights)) == pytest.approx(expected, rel=1e-10)
     with pytest.raises(ValueError, match=r"needs steepness math\.inf, got 2\.0"):
         model.with_(steepness=2.0)
+
+
+def test_likelihoods_are_equal_if_name_and_type_are():
+    mixture = LIKELIHOODS["mixture"]
+    assert mixture == "mixture"
+    assert "mixture" == mixture  # noqa: SIM300 - the other order
+    assert not mixture != "mixture"  # noqa: SIM202 - str has its own !=
+    assert mixture == type(mixture)("mixture")
+    assert Variance("mixture") != mixture
+    assert not Variance("mixture") == mixture  # noqa: SIM201
+    assert hash(mixture) == hash("mixture")
