@@ -1,6 +1,6 @@
 """Parameters and parts of models as plain JSON, and back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -36,14 +36,33 @@ class NetworkNeededError(ValueError):
     """A file names a user-defined network, which it cannot contain."""
 
 
+class UndefinedNameError(ValueError):
+    """A file names a class that is defined outside the package, and not in this process."""
+
+    def __init__(self, role: str, name: str) -> None:
+        super().__init__(
+            f"the file names the {role} {name!r}, which is not defined here; import it before "
+            "loading."
+        )
+
+
 def _random_state(state: dict[str, Any]) -> np.random.RandomState:
     restored = np.random.RandomState()
     restored.set_state(state)
     return restored
 
 
+def _stages(base: type[Stage] = Stage) -> Iterator[type[Stage]]:
+    """All inference methods that are defined in this process."""
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _stages(kind)
+
+
 def _parts() -> dict[str, type]:
-    return {kind.__name__: kind for kind in Stage.__subclasses__()} | PARTS
+    """Parts by their names; those of the package take precedence."""
+    stages = sorted(_stages(), key=lambda kind: kind.__module__.startswith("bayestree."))
+    return {kind.__name__: kind for kind in stages} | PARTS
 
 
 def _is_part(value: Any) -> bool:
@@ -56,7 +75,10 @@ def _part_to_list(part: Any) -> list[Any]:
 
 def _part_from_list(named: list[Any]) -> Any:
     name, values = named
-    return _parts()[name](**values)
+    parts = _parts()
+    if name not in parts:  # only inference methods can be from outside
+        raise UndefinedNameError("inference method", name)
+    return parts[name](**values)
 
 
 #: Types that JSON lacks: their tag, a function that writes them, and one that reads them.

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.write import write_whole
 from bayestree._version import __version__
-from bayestree.estimators._codec import NetworkNeededError
+from bayestree.estimators._codec import NetworkNeededError, UndefinedNameError
 from bayestree.estimators._consistency import check_built, check_described
 from bayestree.estimators._contents import Arrays, build, check_network, describe
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
@@ -95,7 +95,8 @@ def load(path: str | Path, *, network: Network | None = None) -> Any:
     FileNotFoundError
         If the file does not exist.
     ModelFileError
-        If it is not a model file, was truncated or changed, or has a newer version.
+        If it is not a model file, was truncated or changed, has a newer version, or names a class
+        from outside the package that is not imported.
     ValueError
         If ``network`` is missing, has other parameters than the file, or is not needed.
 
@@ -114,6 +115,8 @@ def load(path: str | Path, *, network: Network | None = None) -> Any:
         return _built(content, network)
     except NetworkNeededError as error:
         raise ValueError(f"{str(source)!r} {error}") from None
+    except UndefinedNameError as error:
+        raise ModelFileError(f"{str(source)!r}: {error}") from None
     except ModelFileError as error:
         raise ModelFileError(f"{str(source)!r} {error}") from None
     except Exception as error:  # files may be invalid in any way
@@ -127,6 +130,8 @@ def _built(content: bytes, network: Network | None) -> Any:
     described, arrays = _from_bytes(content)
     check_described(described)
     check_network(described, arrays, network)
+    if described["class"] not in ESTIMATORS:
+        raise UndefinedNameError("estimator", described["class"])
     found = build(estimator_class(described["class"]), described, arrays, network)
     check_built(found, found._fitted_trees())
     return found

@@ -31,8 +31,15 @@ def estimator_class(name: str) -> Any:
 
 
 def register(kind: type) -> None:
-    """Add an estimator that is defined outside the package, so that model files can hold it."""
-    ESTIMATORS[kind.__name__] = kind
+    """Add an estimator that is defined outside the package, so that model files can hold it.
+
+    ValueError if an estimator of the package has its name.
+    """
+    name = kind.__name__
+    if not isinstance(ESTIMATORS.get(name), str):
+        ESTIMATORS[name] = kind
+    elif estimator_class(name) is not kind:
+        raise ValueError(f"{name} is an estimator of the package; choose another name.")
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,17 @@ from safetensors.numpy import load_file, save_file
 from sklearn.exceptions import NotFittedError
 
 import bayestree
-from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+from bayestree import (
+    ConvexPolytopeTreeClassifier,
+    ConvexPolytopeTreeRegressor,
+    inference,
+    load,
+)
 from bayestree.estimators import files
 from bayestree.estimators._codec import from_plain, model_from_plain, plain, plain_model
 from bayestree.estimators._contents import describe
 from bayestree.estimators.files import ModelFileError
+from bayestree.estimators.registry import ESTIMATORS
 from bayestree.models import (
     Flat,
     GammaProcess,
@@ -251,6 +257,38 @@ class TestRefusals:
 
         with pytest.raises(TypeError, match=r"estimator must be one of .*, got Mine"):
             files.save(Mine(), tmp_path / "model.safetensors")
+
+    def test_an_inference_method_of_ones_own(self, tmp_path):
+        class Map(inference.Map):
+            pass
+
+        class Best(Map):
+            pass
+
+        path = tmp_path / "model.safetensors"
+        assert from_plain(plain(Best(epochs=3))) == Best(epochs=3)
+        assert type(from_plain(plain(inference.Map()))) is inference.Map
+        small = {"max_depth": 1, "n_experts": 2, "random_state": 0}
+        one = ConvexPolytopeTreeClassifier(**small, inference=Best(epochs=2))
+        one.fit(*rows()).save(path)
+        assert type(load(path).inference) is Best
+        Best.__name__ = "Other"  # as if it had not been imported
+        with pytest.raises(
+            ModelFileError,
+            match="the file names the inference method 'Best', which is not defined here; import",
+        ):
+            load(path)
+
+    def test_an_estimator_that_is_not_registered(self, tmp_path, monkeypatch):
+        class Own(ConvexPolytopeTreeClassifier):
+            pass
+
+        path = tmp_path / "model.safetensors"
+        monkeypatch.setitem(ESTIMATORS, "Own", Own)
+        Own(**FAST).fit(*rows()).save(path)
+        monkeypatch.delitem(ESTIMATORS, "Own")
+        with pytest.raises(ModelFileError, match="names the estimator 'Own', which is not defined"):
+            load(path)
 
     def test_what_cannot_be_written_leaves_the_old_file(self, tmp_path):
         path = tmp_path / "model.safetensors"

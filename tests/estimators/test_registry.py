@@ -47,3 +47,11 @@ def test_an_estimator_from_outside(monkeypatch):
     assert estimator_class("Own") is Own
     with pytest.raises(AttributeError, match="no attribute 'Own'"):
         _ = estimators.Own
+
+
+def test_names_of_the_package_cannot_be_taken():
+    own = type("BivariateTreeClassifier", (BivariateTreeClassifier,), {})
+    register(BivariateTreeClassifier)
+    with pytest.raises(ValueError, match="BivariateTreeClassifier is an estimator of the package"):
+        register(own)
+    assert estimator_class("BivariateTreeClassifier") is BivariateTreeClassifier
