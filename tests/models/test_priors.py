@@ -1,4 +1,8 @@
+import copy
 import math
+import pickle
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyro
@@ -172,6 +176,16 @@ class Unrelated:
         return sum(dist.Normal(0.0, 2.0).log_prob(value).sum() for value in values)
 
 
+@dataclass(frozen=True)
+class Settings:
+    """A prior that subclasses nothing and has settings."""
+
+    scale: float
+
+    state = Unrelated.state
+    log_prob = Unrelated.log_prob
+
+
 def test_priors_that_subclass_nothing_are_deprecated():
     with pytest.warns(DeprecationWarning, match=r"Unrelated should subclass .*HyperplanePrior"):
         priors = Priors(hyperplane=Unrelated())  # type: ignore[arg-type]
@@ -185,6 +199,26 @@ def test_priors_that_subclass_nothing_are_deprecated():
     grown = inference.grow(model, data, limits=limits, steps=5, random_state=0)
     found = inference.map(grown.model, data, init=grown, epochs=2, random_state=0)
     assert found.draws["hyperplane"].shape == (1, 1, 1, 2, 2)
+
+
+@pytest.mark.filterwarnings("ignore:.*should subclass:DeprecationWarning")
+def test_priors_that_subclass_nothing_can_be_compared_and_copied():
+    prior = Settings(3.0)
+    priors = Priors(hyperplane=prior)  # type: ignore[arg-type]
+    assert priors == Priors(hyperplane=prior)  # type: ignore[arg-type]
+    for twin in (pickle.loads(pickle.dumps(priors)), copy.deepcopy(priors), copy.copy(priors)):
+        assert twin == priors
+        assert isinstance(twin.hyperplane, HyperplanePrior)
+    assert type(prior) is Settings
+
+
+def test_classes_with_slots_have_to_subclass():
+    prior: Any = dataclass(slots=True)(Settings)(3.0)
+    with (
+        pytest.warns(DeprecationWarning, match="should subclass"),
+        pytest.raises(TypeError, match=r"let Settings subclass bayestree\.models\.Hyperplane"),
+    ):
+        Priors(hyperplane=prior)
 
 
 def test_other_objects_are_no_priors():

@@ -3,6 +3,7 @@
 import copy
 import warnings
 from dataclasses import dataclass, field
+from functools import cache
 from types import new_class
 from typing import Any
 
@@ -79,6 +80,32 @@ def _adopted(name: str, prior: Any, base: type[Prior]) -> Any:
         DeprecationWarning,
         stacklevel=4,
     )
+    try:
+        return _with_base(prior, base)
+    except TypeError as error:  # classes with __slots__ or a metaclass of their own
+        raise TypeError(
+            f"{name} must be a {base.__name__}, got {prior!r}: let {kind.__name__} subclass "
+            f"bayestree.models.{base.__name__}."
+        ) from error
+
+
+def _with_base(prior: Any, base: type[Prior]) -> Any:
+    """A copy of a prior whose class has the methods of the base, too."""
+    kind: Any = type(prior)
     adopted = copy.copy(prior)
-    object.__setattr__(adopted, "__class__", new_class(kind.__name__, (kind, base)))
+    object.__setattr__(adopted, "__class__", _class_with_base(kind, base))
     return adopted
+
+
+@cache
+def _class_with_base(kind: type, base: type[Prior]) -> type:
+    """The class of adopted priors, which no module has: they are pickled as the original."""
+
+    def reduce(self: Any) -> tuple[Any, ...]:
+        original: Any = object.__new__(kind)
+        vars(original).update(vars(self))
+        return _with_base, (original, base)
+
+    return new_class(
+        kind.__name__, (kind, base), exec_body=lambda body: body.update(__reduce__=reduce)
+    )
