@@ -12,8 +12,9 @@ import xarray as xr
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics import Loo
+from bayestree.fitted import has_draws
 from bayestree.runs.held_out import Gap, HeldOut, held_out_scores
-from bayestree.runs.outputs import MAX_NUMBERS, has_draws
+from bayestree.runs.outputs import MAX_NUMBERS
 from bayestree.runs.rows import Prepared
 from bayestree.runs.store import Run
 from bayestree.tables import InputError

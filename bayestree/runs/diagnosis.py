@@ -18,8 +18,8 @@ from bayestree.diagnostics import (
 )
 from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.verdict import Settled
+from bayestree.fitted import has_draws
 from bayestree.runs.folder import METRICS, PREDICTIONS
-from bayestree.runs.outputs import has_draws
 from bayestree.runs.scores import LEVEL
 from bayestree.runs.store import Run
 from bayestree.tables import InputError

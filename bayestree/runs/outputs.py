@@ -17,6 +17,7 @@ import tomli_w
 from bayestree._utils import arviz_compat
 from bayestree._utils.write import whole_file, write_whole
 from bayestree.estimators._file_rows import parts_of
+from bayestree.fitted import has_draws
 from bayestree.report.text import export_text
 from bayestree.runs.folder import (
     COLUMNS,
@@ -83,7 +84,7 @@ def write_scores(run: Fitted) -> None:
 
 def write_draws(run: Fitted) -> None:
     """Write the posterior draws, if there are any, as netCDF; large groups by row are left out."""
-    if not has_draws(run.estimator):
+    if not (has_draws(run.estimator) and hasattr(run.estimator, "to_arviz")):
         return
     rows, posterior = run.rows, run.estimator.posterior_
     by_row = len(rows.X) * posterior.n_chains * posterior.n_draws <= MAX_NUMBERS
@@ -183,14 +184,6 @@ def strip_folders(run_file: str) -> str:
         if key in content[table]:
             content[table][key] = Path(content[table][key]).name
     return tomli_w.dumps(content)
-
-
-def has_draws(estimator: Any) -> bool:
-    """Whether there is a posterior of more than one draw."""
-    if not hasattr(estimator, "to_arviz"):
-        return False
-    posterior = estimator.posterior_
-    return bool(posterior.n_chains * posterior.n_draws > 1)
 
 
 def text_of(estimator: Any) -> str:

@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 
 from bayestree.description import TreeDescription
+from bayestree.fitted import has_draws
 from bayestree.report import splits
 from bayestree.report.rows import Rows, rows_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.runs.folder import FACETS
-from bayestree.runs.outputs import has_draws, sizes_of
+from bayestree.runs.outputs import sizes_of
 from bayestree.runs.store import Run
 from bayestree.tree import Tree
 

@@ -116,7 +116,7 @@ def _nodes(run: "Run", *, rows: bool) -> "pd.DataFrame":
 
 
 def _facets(run: "Run", node: str) -> Any:
-    from bayestree.runs.outputs import has_draws
+    from bayestree.fitted import has_draws
     from bayestree.tables import InputError
 
     estimator = run.estimator
