@@ -11,7 +11,7 @@ from bayestree._utils.warn import warn
 from bayestree.estimators._file_rows import FileRows
 from bayestree.inference import Posterior
 from bayestree.inference.draws import Arrays
-from bayestree.models.sites import DIMENSIONS
+from bayestree.models.sites import SITES
 from bayestree.routed_tree import chunks
 
 MAX_NAMED = 5  # maximum number of columns that a message names
@@ -74,7 +74,7 @@ def with_unused_columns(posterior: Posterior, used: BoolArray, *, reduced: bool)
     """
 
     def one(name: str, values: AnyArray) -> AnyArray:
-        if DIMENSIONS.get(name, ())[-1:] != ("feature",):
+        if name not in SITES or SITES[name].dimensions[-1:] != ("feature",):
             return values
         unused = 0.0 if name == "hyperplane" else 1.0
         found = np.full((*values.shape[:-1], len(used)), unused, dtype=values.dtype)

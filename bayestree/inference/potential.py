@@ -17,11 +17,10 @@ from bayestree._utils.softplus import MIN_SCORE, softplus
 from bayestree.inference.data import Data
 from bayestree.models.leaves.base import LeafGradient, log_probabilities
 from bayestree.models.prior_draws import site_names
+from bayestree.models.sites import SITES
 from bayestree.models.soft_tree import SoftTree
 
 Sites = dict[str, FloatArray]
-
-POSITIVE = ("concentration", "rate", "hyperplane_scale", "intercept_scale", "shrinkage")
 
 
 class Layout:
@@ -37,10 +36,16 @@ class Layout:
         if model.split.weighted:
             names = [*weight.sites, "log_weight", *names]
         shapes = model.shapes(n_features)
+        unknown = [name for name in names if name not in shapes]
+        if unknown:
+            raise ValueError(
+                f"A sampler does not know the dimensions and supports of the sites {unknown} of "
+                "the priors: add each to bayestree.models.sites.SITES, or give it one of the names "
+                f"{[*SITES]}."
+            )
         self.shapes = {name: shapes[name] for name in names}
-        leaf = {name: site.support for name, site in model.leaf.sites.items()}
-        self.supports: dict[str, str] = dict.fromkeys(names, "real")
-        self.supports |= dict.fromkeys(POSITIVE, "positive") | leaf
+        known = {**SITES, **model.leaf.sites}
+        self.supports = {name: known[name].support for name in names}
         self.free_shapes = {
             name: (*shape[:-1], shape[-1] - 1) if self.supports[name] == "simplex" else shape
             for name, shape in self.shapes.items()

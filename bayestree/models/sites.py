@@ -18,17 +18,17 @@ class Site(NamedTuple):
     support: Literal["real", "positive", "simplex"] = "real"
 
 
-#: Dimensions of the sites of splits and priors; leaves declare their own.
-DIMENSIONS: dict[str, tuple[str, ...]] = {
-    "concentration": (),
-    "rate": (),
-    "log_weight": ("node", "expert"),
-    "weight": ("node", "expert"),
-    "hyperplane": ("node", "expert", "feature"),
-    "intercept": ("node", "expert"),
-    "hyperplane_scale": ("node", "expert", "feature"),
-    "intercept_scale": ("node", "expert"),
-    "shrinkage": ("node", "expert"),
+#: The sites of splits and priors; leaves declare their own.
+SITES: dict[str, Site] = {
+    "concentration": Site((), "positive"),
+    "rate": Site((), "positive"),
+    "log_weight": Site(("node", "expert")),
+    "weight": Site(("node", "expert"), "positive"),
+    "hyperplane": Site(("node", "expert", "feature")),
+    "intercept": Site(("node", "expert")),
+    "hyperplane_scale": Site(("node", "expert", "feature"), "positive"),
+    "intercept_scale": Site(("node", "expert"), "positive"),
+    "shrinkage": Site(("node", "expert"), "positive"),
 }
 
 

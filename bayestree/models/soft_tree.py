@@ -10,7 +10,7 @@ from bayestree import routing
 from bayestree.models import likelihoods
 from bayestree.models.leaves import Categorical, Leaf
 from bayestree.models.priors import Prior, Priors
-from bayestree.models.sites import DIMENSIONS, Sites, Size
+from bayestree.models.sites import SITES, Sites, Size
 from bayestree.models.splits import Polytope, Split
 from bayestree.topology import Topology
 
@@ -118,8 +118,7 @@ class SoftTree:
     @property
     def dimensions(self) -> dict[str, tuple[str, ...]]:
         """Dimensions of every site that splits, priors and leaves can have."""
-        leaves = {name: site.dimensions for name, site in self.leaf.sites.items()}
-        return DIMENSIONS | leaves
+        return {name: site.dimensions for name, site in {**SITES, **self.leaf.sites}.items()}
 
     def shapes(self, n_features: int) -> dict[str, tuple[int, ...]]:
         """Shape of one draw of every site that splits, priors and leaves can have."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bayestree import routing
 from bayestree.models.priors import Plates, Priors
-from bayestree.models.sites import DIMENSIONS, Sites, Size
+from bayestree.models.sites import SITES, Sites, Size
 from bayestree.routed_tree import Frame, RoutedTree
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -84,7 +84,7 @@ class _Linear:
         return ("hyperplane", "intercept", *("log_weight",) * self.weighted)
 
     def shapes(self, size: Size) -> dict[str, tuple[int, ...]]:
-        return {name: size.shape(DIMENSIONS[name]) for name in self._names}
+        return {name: size.shape(SITES[name].dimensions) for name in self._names}
 
     def parameters(self, sites: Iterable[str]) -> tuple[str, ...]:
         return self._names

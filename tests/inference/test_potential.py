@@ -21,6 +21,7 @@ from bayestree.inference.potential import (
 )
 from bayestree.models import Flat, Laplace, Spatial
 from bayestree.models.prior_draws import sample_prior
+from bayestree.models.sites import SITES, Site
 from tests.models.cases import FITS, TOPOLOGIES, Oblique, make, rows
 from tests.strategies import seeds
 
@@ -376,6 +377,32 @@ class TestDensityOf:
         own = model.with_(priors=replace(model.priors, hyperplane=Own()))
         with pytest.raises(ValueError, match=r"does not know the sites \['hyperplane_scale'\]"):
             density_of(own, data_for(model))
+
+    def test_priors_of_ones_own_with_sites_of_their_own(self, monkeypatch):
+        class Own(Flat):
+            sites = ("spread",)
+
+            def state(self, size, like, plates):
+                with plates.node, plates.expert:
+                    pyro.sample("spread", dist.HalfNormal(like.new_ones(())))
+                return super().state(size, like, plates)
+
+            def log_prob(self, sites):
+                return dist.HalfNormal(1.0).log_prob(sites["spread"]).sum()
+
+        model = make("stump")
+        own = model.with_(priors=replace(model.priors, hyperplane=Own()))
+        with pytest.raises(
+            ValueError, match=r"supports of the sites \['spread'\] of the priors: add"
+        ):
+            density_of(own, data_for(model))
+        monkeypatch.setitem(SITES, "spread", Site(("node", "expert"), "positive"))
+        density = density_of(own, data_for(model))
+        vector = normal(density.layout.length)
+        assert (density.layout.sites(vector)["spread"] > 0).all()
+        _, gradient = density.value_and_gradient(vector)
+        place = density.layout.places["spread"]
+        np.testing.assert_allclose(gradient[place], 1 - np.exp(2 * vector[place]))
 
     def test_weights_that_are_not_there_need_no_prior(self):
         model = make(split=Oblique(), weight="literal")
