@@ -84,8 +84,8 @@ def test_leaf_probabilities_are_products_of_noisy_or_branches(topology, seed, st
             for letter in label:
                 # P(no expert votes right), the product of eq. 1
                 left = np.prod((1 + np.exp(plane[at] @ row + offset[at])) ** -weight[at])
-                odds = ((1 - left) / left) ** steepness
-                expected *= odds / (1 + odds) if letter == "R" else 1 / (1 + odds)
+                sides = {"L": left**steepness, "R": (1 - left) ** steepness}
+                expected *= sides[letter] / sum(sides.values())
                 at = topology.children[at, "LR".index(letter)]
             # 1 - left loses what left has near 1; the test's own rounding, not the code's.
             assert probabilities[leaf] == pytest.approx(expected, rel=1e-8, abs=1e-12)
