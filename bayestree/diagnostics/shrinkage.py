@@ -111,7 +111,7 @@ class Shrinkage:
         Raises
         ------
         ValueError
-            If ``by`` is none of these, or ``level`` is not between 0 and 1.
+            If ``by`` is not one of these, or ``level`` is not between 0 and 1.
         """
         if by == "node":
             return self._by_node(level)

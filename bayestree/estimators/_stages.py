@@ -1,6 +1,5 @@
 """Soft trees: fitted in stages, with a posterior, its diagnostics, and a deterministic form."""
 
-import copy
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -57,7 +56,7 @@ class StagedTree(TreeDiagnostics, TreeChecks, BaseTree):
         stages = [kind.from_keywords(self._keywords(kind)) for kind in kinds[:-1]]
         if given is not None:
             self._check_ignored(kinds, given)
-            return [*stages, copy.copy(given)]
+            return [*stages, given]
         keywords = self._keywords(kinds[-1])
         if "n_draws" in parameters_of(kinds[-1]):
             keywords["n_draws"] = self.n_draws

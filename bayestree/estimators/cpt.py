@@ -1,6 +1,7 @@
 """Convex polytope trees as scikit-learn estimators."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -144,10 +145,12 @@ class BasePolytopeTree(
     def _stages(self) -> list[Stage]:
         stages = super()._stages()
         final = float(self.steepness or min(stage.default_steepness for stage in stages))
-        for stage in stages:
-            if isinstance(stage, Map) and not isinstance(self.inference, Map):
-                stage.steepness = (1.0, final)
-        return stages
+        if isinstance(self.inference, Map):
+            return stages
+        return [
+            replace(stage, steepness=(1.0, final)) if isinstance(stage, Map) else stage
+            for stage in stages
+        ]
 
     def _check_combination(self, model: SoftTree) -> None:
         super()._check_combination(model)

@@ -176,14 +176,17 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
 
     def _stages(self) -> list[Stage]:
         """The stages; EM continues from the steepness that the stumps reached."""
-        stages = super()._stages()
         epochs = self.epochs if self.refine_epochs is None else self.refine_epochs
-        for stage in stages:
-            if isinstance(stage, Em):
-                stage.keep_zeros |= (self.max_features, self.patch_size) != (None, None)
-                if not isinstance(self.inference, Em):
-                    stage.epochs, stage.steepness = epochs, self._steepness_of_stumps()
-        return [stage for stage in stages if not isinstance(stage, Em) or stage.epochs]
+        subsets = (self.max_features, self.patch_size) != (None, None)
+        reached = {"epochs": epochs, "steepness": self._steepness_of_stumps()}
+        settings: dict[str, Any] = {} if isinstance(self.inference, Em) else reached
+        return [
+            replace(stage, keep_zeros=stage.keep_zeros or subsets, **settings)
+            if isinstance(stage, Em)
+            else stage
+            for stage in super()._stages()
+            if not isinstance(stage, Em) or settings.get("epochs", stage.epochs)
+        ]
 
     def _steepness_of_stumps(self) -> float:
         return self.steepness + self.epochs * self.steepness_step

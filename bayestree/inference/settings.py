@@ -7,6 +7,7 @@ name, and the parameters that an estimator passes on, follow from the class.
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import FrozenInstanceError
 from typing import Annotated, Any, ClassVar, Self
 
 from bayestree._utils.parameters import (
@@ -39,8 +40,8 @@ LAST = {
 class Stage:
     """An inference method with its settings: one stage of a fit.
 
-    A subclass is decorated by ``declare``, states its settings as fields, and overrides
-    :meth:`fit`, or :meth:`run` where it needs more than the model and a start.
+    Settings are immutable. A subclass is decorated by ``declare``, states its settings as fields,
+    and overrides :meth:`fit`, or :meth:`run` where it needs more than the model and a start.
 
     Attributes
     ----------
@@ -106,6 +107,13 @@ class Stage:
     def chosen(self, *names: str) -> dict[str, Any]:
         """These settings by name, or all of them."""
         return {name: getattr(self, name) for name in names or parameters_of(type(self))}
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in vars(self) or name not in parameters_of(type(self)):
+            raise FrozenInstanceError(
+                f"cannot set {name!r} of {self!r}; use dataclasses.replace to change a setting."
+            )
+        super().__setattr__(name, value)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other.chosen() == self.chosen()

@@ -1,5 +1,7 @@
 """Inference methods as settings objects of an estimator."""
 
+import pickle
+from dataclasses import replace
 from inspect import signature
 from typing import Any
 
@@ -137,3 +139,12 @@ def test_a_function_has_the_settings_of_its_class():
     assert {Map(), Map(epochs=3), Map()} == {Map(epochs=3), Map()}
     with pytest.raises(TypeError, match="unexpected keyword argument 'steps'"):
         svi(None, None, init=None, steps=3)
+
+
+def test_settings_are_immutable():
+    settings = Svi(epochs=3)
+    for name in ("epochs", "epocs"):
+        with pytest.raises(AttributeError, match=f"cannot set '{name}'"):
+            setattr(settings, name, 5)
+    assert replace(settings, epochs=5) == Svi(epochs=5)
+    assert pickle.loads(pickle.dumps(settings)) == settings
