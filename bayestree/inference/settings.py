@@ -150,7 +150,7 @@ class Minibatches:
             "Maximum share of the likelihood of each row that a step may leave out: nodes that "
             "contribute less are not evaluated if this saves time. 0 evaluates all nodes."
         ),
-    ] = 0.01
+    ] = 0.001
 
 
 def as_function(stage: type[Stage], name: str) -> Callable[..., Posterior]:
