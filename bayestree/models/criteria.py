@@ -14,6 +14,11 @@ from torch import Tensor
 class Criterion(ABC):
     """Purity of a set of rows, from sums of their statistics."""
 
+    def __init_subclass__(cls) -> None:
+        # an inherited closed form is not the gradient of another value
+        if {"value", "nats"} & vars(cls).keys() and "ascent" not in vars(cls):
+            cls.ascent = Criterion.ascent  # type: ignore[method-assign]
+
     @abstractmethod
     def value(self, sums: Tensor) -> Tensor:
         """Purity of rows with sums (..., c) of statistics; that of a split is summed over sides."""
@@ -25,6 +30,17 @@ class Criterion(ABC):
     def split_value(self, side: Tensor, whole: Tensor) -> Tensor:
         """Value of a split of rows with sums ``whole`` given the sums (..., c) of one side."""
         return self.value(side) + self.value(whole - side)
+
+    def ascent(self, side: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-likelihood (...) of a split with sums ``side``, and its gradient (..., c) in these.
+
+        By automatic differentiation, unless a criterion has a closed form.
+        """
+        with torch.enable_grad():
+            sums = side.detach().requires_grad_()
+            nats = self.nats(self.split_value(sums, whole), whole)
+            (slope,) = torch.autograd.grad(nats.sum(), sums)
+        return nats.detach(), slope
 
     def gain(self, split: Tensor, whole: Tensor) -> Tensor:
         """Gain in nats of a split of value ``split`` over no split."""
@@ -45,6 +61,12 @@ class Entropy(Criterion):
         counts = sums.clamp_min(torch.finfo(sums.dtype).tiny)
         total = counts.sum(-1)
         return (counts * counts.log()).sum(-1) - total * total.log()
+
+    def ascent(self, side: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
+        # the gradient of sum_c n_c log(n_c / n) is log(n_c / n)
+        counts = torch.stack((side, whole - side)).clamp_min_(torch.finfo(side.dtype).tiny)
+        share = counts.log() - counts.sum(-1, keepdim=True).log()
+        return (counts * share).sum((0, -1)), share[0] - share[1]
 
 
 @dataclass(frozen=True)
@@ -69,3 +91,16 @@ class SquaredError(Criterion):
         total = whole[..., 0]
         variance = (-value / total).clamp_min(torch.finfo(value.dtype).eps)
         return -0.5 * total * variance.log()
+
+    def ascent(self, side: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
+        # the gradient of s_1^2 / s_0 - s_2 is (-m^2, 2 m, -1) with the mean m = s_1 / s_0
+        value = self.split_value(side, whole)
+        both = torch.stack((side, whole - side))
+        mean = both[..., 1] / both[..., 0].clamp_min(torch.finfo(side.dtype).tiny)
+        last = torch.zeros_like(value)  # s_2 of the two sides adds up to a constant
+        square = mean.square()
+        slope = torch.stack((square[1] - square[0], 2 * (mean[0] - mean[1]), last), dim=-1)
+        # d nats / d value, at most that at the floor of the variance
+        total = whole[..., 0]
+        rate = 0.5 * total / (-value).maximum(total * torch.finfo(value.dtype).eps)
+        return self.nats(value, whole), rate.unsqueeze(-1) * slope

@@ -5,8 +5,7 @@ import torch
 from bayestree import ConvexPolytopeTreeRegressor
 from bayestree.inference import Data, GrowthLimits, grow
 from bayestree.inference.splitters.protocol import FittedSplit
-from bayestree.inference.splitters.stumps import Experts, StumpFitter
-from bayestree.models import Categorical, Gaussian, InverseGammaScale, Oblique, Polytope
+from bayestree.models import Categorical, Gaussian, Oblique
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 from tests.inference.problems import (
@@ -270,19 +269,3 @@ def test_columns_that_say_nothing_do_not_drown_the_one_that_does():
         reg = ConvexPolytopeTreeRegressor(inference="grow", max_depth=2, random_state=seed)
         scores.append(reg.fit(*indicators(1000, seed)).score(*indicators(4000, seed + 100)))
     assert np.mean(scores) > 0.5
-
-
-def test_the_prior_of_growth_is_of_directions_alone():
-    fitter = StumpFitter(Polytope(3), Gaussian(), InverseGammaScale(), 1, 1, 100, 0.1, min_leaf=1)
-    torch.manual_seed(0)
-    plane = torch.randn(2, 1, 3, 5, dtype=torch.float64)
-    zeros = plane.new_zeros(2, 1, 3)
-    sizes = plane.new_ones(2)
-    of = [
-        float(fitter._log_prior(Experts(scale * plane, zeros + shift, zeros, sizes)))
-        for scale, shift in ((1.0, 0.0), (50.0, 3.0))
-    ]
-    assert of[0] == pytest.approx(of[1], rel=1e-12)
-    sparse = torch.zeros_like(plane)
-    sparse[..., 0] = 1.0
-    assert float(fitter._log_prior(Experts(sparse, zeros, zeros, sizes))) > of[0]

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from bayestree.inference.data import PART, Data
 from bayestree.inference.splitters.protocol import FittedSplit, padded
-from bayestree.inference.training import at_prior_mean
 from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
@@ -22,6 +22,7 @@ SHARPNESS = 3.0  # slope of an initial facet per standard deviation of its proje
 SCREEN = 40  # steps after which only the best restart is kept
 REACH = 1e3  # thresholds farther from log 2 by this factor would give extreme weights
 REDRAW = 20  # steps between new subsamples of nodes with too many rows
+BETAS = 0.9, 0.99  # of Adam
 
 
 class Batch(NamedTuple):
@@ -30,29 +31,24 @@ class Batch(NamedTuple):
     ``share`` (V,) is the share of each node's rows in the batch.
     """
 
-    X: Tensor
+    X: Tensor  # (V, m, d + 1), the last feature is 1
     statistics: Tensor
     present: Tensor
     share: Tensor
 
 
-class Experts(NamedTuple):
-    """Parameters of V x R stumps of K experts; coefficients in units of ``size`` (V,)."""
+class Stumps(NamedTuple):
+    """V x R stumps of K experts: hyperplane and intercept, in units of ``size``, and log-weight."""
 
-    coefficient: Tensor
-    offset: Tensor
-    log_weight: Tensor
-    size: Tensor
+    values: Tensor  # (V, R, K, d + 2)
+    size: Tensor  # (V,)
 
     def score(self, X: Tensor) -> Tensor:
-        """Scores of rows X (V, m, d), shape (V, R, m)."""
-        n_nodes, n_restarts, n_experts, width = self.coefficient.shape
-        size = self.size.view(-1, 1, 1)
-        plane = self.coefficient.reshape(n_nodes, -1, width) * size
-        offset = self.offset.reshape(n_nodes, -1, 1) * size
-        activation = torch.baddbmm(offset, plane, X.transpose(1, 2))
-        activation = activation.view(n_nodes * n_restarts, n_experts, -1)
-        scores = vote(activation, self.log_weight.view(n_nodes * n_restarts, n_experts))
+        """Scores of rows X (V, m, d + 1), shape (V, R, m)."""
+        n_nodes, n_restarts, n_experts, width = self.values.shape
+        plane = self.values[..., :-1].reshape(n_nodes, -1, width - 1) * self.size.view(-1, 1, 1)
+        activation = torch.bmm(plane, X.mT).view(n_nodes * n_restarts, n_experts, -1)
+        scores = vote(activation, self.values[..., -1].reshape(n_nodes * n_restarts, n_experts))
         return scores.T.reshape(n_nodes, n_restarts, -1)
 
 
@@ -74,12 +70,13 @@ class StumpFitter:
 
     def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
         """The best split of each node, or None if no split separates its rows."""
-        batch = self._draw(data, rows)
-        experts = self._start(batch)
-        experts = self._descend(data, rows, batch, experts, SCREEN, cosine=False)
-        experts = self._best_restart(batch, experts)
-        experts = self._descend(data, rows, batch, experts, self.steps, cosine=True)
-        return [self._finish(data, rows[v], experts, v) for v in range(len(rows))]
+        with torch.no_grad():
+            batch = self._draw(data, rows)
+            stumps = self._start(batch)
+            stumps = self._climb(data, rows, batch, stumps, SCREEN, cosine=False)
+            stumps = self._best_restart(batch, stumps)
+            stumps = self._climb(data, rows, batch, stumps, self.steps, cosine=True)
+            return [self._finish(data, rows[v], stumps, v) for v in range(len(rows))]
 
     def _draw(self, data: Data, rows: list[Tensor]) -> Batch:
         limit = self.rows_per_node
@@ -91,26 +88,27 @@ class StumpFitter:
         ]
         index, used = padded(drawn)
         present = used.to(data.X)
-        flat = data.take(index.flatten())
-        statistics = self.leaf.statistics(flat.y, flat.weights)
+        flat = index.flatten()
+        statistics = self.leaf.statistics(data.y[flat], data.weights[flat])
         return Batch(
-            flat.X.view(*index.shape, -1),
+            pad(data.X[flat], (0, 1), value=1.0).view(*index.shape, -1),
             statistics.view(*index.shape, -1) * present.unsqueeze(-1),
             present,
             present.sum(1) / present.new_tensor([len(members) for members in rows]),
         )
 
-    def _start(self, batch: Batch) -> Experts:
+    def _start(self, batch: Batch) -> Stumps:
         """Uniformly random directions, each cutting off an outer part of the rows.
 
         The weights are chosen such that half of the rows go right.
         """
-        n_nodes, _, width = batch.X.shape
+        X = batch.X[..., :-1]
+        n_nodes, _, width = X.shape
         n_experts = self.split.n_experts
         count = self.n_restarts * n_experts
-        direction = torch.randn(n_nodes, count, width, dtype=batch.X.dtype, device=batch.X.device)
+        direction = torch.randn(n_nodes, count, width, dtype=X.dtype, device=X.device)
         direction = direction / direction.norm(dim=-1, keepdim=True)
-        projection = torch.bmm(direction, batch.X.transpose(1, 2))
+        projection = torch.bmm(direction, X.mT)
         total = batch.present.sum(1).view(-1, 1)
         present = batch.present.unsqueeze(1)
         mean = (projection * present).sum(-1) / total
@@ -122,88 +120,112 @@ class StumpFitter:
         outer = lowest + 0.5 * torch.rand_like(mean)
         cut = _quantile(projection.masked_fill(absent, math.inf), outer, total)
         size = steep.mean(1) / math.sqrt(width)
-        shape = (n_nodes, self.n_restarts, n_experts)
         relative = (steep / size.unsqueeze(-1)).unsqueeze(-1)
-        experts = Experts(
-            coefficient=(direction * relative).view(*shape, width),
-            offset=(-cut.unsqueeze(-1) * relative).view(shape),
-            log_weight=cut.new_zeros(shape),
-            size=size,
-        )
-        if not self.split.weighted:
-            return experts
-        scores = experts.score(batch.X).masked_fill(absent, math.inf)
-        half = scores.new_full(scores.shape[:2], 0.5)
-        log_weight = (LOG2 / _quantile(scores, half, total)).log()
-        return experts._replace(log_weight=log_weight.unsqueeze(-1).expand(shape).contiguous())
+        values = torch.cat((direction, -cut.unsqueeze(-1), torch.zeros_like(relative)), dim=-1)
+        values = (values * relative).view(n_nodes, self.n_restarts, n_experts, -1)
+        stumps = Stumps(values, size)
+        if self.split.weighted:
+            scores = stumps.score(batch.X).masked_fill(absent, math.inf)
+            half = scores.new_full(scores.shape[:2], 0.5)
+            values[..., -1] = (LOG2 / _quantile(scores, half, total)).log().unsqueeze(-1)
+        return stumps
 
-    def _descend(
+    def _climb(
         self,
         data: Data,
         rows: list[Tensor],
         batch: Batch,
-        experts: Experts,
+        stumps: Stumps,
         steps: int,
         *,
         cosine: bool,
-    ) -> Experts:
-        free = ["coefficient", "offset"] + ["log_weight"] * self.split.weighted
-        leaves = {name: getattr(experts, name).detach().requires_grad_() for name in free}
-        experts = experts._replace(**leaves)
-        optimiser = torch.optim.Adam(leaves.values(), lr=self.learning_rate, betas=(0.9, 0.99))
+    ) -> Stumps:
+        """Steps of Adam."""
+        values, size = stumps.values.clone(), stumps.size
+        mean, square = torch.zeros_like(values), torch.zeros_like(values)
         larger = max(len(r) for r in rows) > self.rows_per_node
+        minus = batch.X * -size.view(-1, 1, 1)
         for step in range(steps):
             if larger and step and step % REDRAW == 0:
                 batch = self._draw(data, rows)
+                minus = batch.X * -size.view(-1, 1, 1)
+            rate = self.learning_rate
             if cosine:
-                rate = 0.02 + 0.5 * (1 + math.cos(math.pi * step / steps))
-                optimiser.param_groups[0]["lr"] = self.learning_rate * rate
-            optimiser.zero_grad(set_to_none=True)
-            (-self._objective(batch, experts)).backward()
-            optimiser.step()
-        return Experts(*(value.detach() for value in experts))
+                rate *= 0.02 + 0.5 * (1 + math.cos(math.pi * step / steps))
+            _, slope = self._ascent(batch, minus, values)
+            mean.lerp_(slope, 1 - BETAS[0])
+            square.mul_(BETAS[1]).addcmul_(slope, slope, value=1 - BETAS[1])
+            first, second = (1 - beta ** (step + 1) for beta in BETAS)
+            # eps as in Adam relative to the corrected root
+            root = square.sqrt().add_(1e-8 * math.sqrt(second))
+            values.addcdiv_(mean, root, value=rate * math.sqrt(second) / first)
+        return Stumps(values, size)
 
-    def _objective(self, batch: Batch, experts: Experts) -> Tensor:
-        """Log-likelihood of all soft splits and log-density of their hyperplanes, in nats."""
-        value, whole = self._split_value(batch, -torch.expm1(-experts.score(batch.X)))
-        nats = self.leaf.criterion.nats(value, whole) / batch.share.unsqueeze(1)
-        return nats.sum() + self._log_prior(experts)
+    def _ascent(self, batch: Batch, minus: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-likelihoods of soft splits (V, R), and the gradient with the prior's added.
 
-    def _log_prior(self, experts: Experts) -> Tensor:
-        """Log-density of the hyperplanes, each divided by its root mean square.
+        ``minus`` (V, m, d + 1) are the negative rows in the units of ``values``. With
+        q_k = sigmoid(-a_k) = P(expert k does not vote),
+
+            log P(left) = sum_k r_k log q_k,
+            d log P(left) / d log r_k = r_k log q_k,
+            d log P(left) / d(-a_k) = r_k (1 - q_k).
+        """
+        n_nodes, n_restarts, n_experts, width = values.shape
+        flat, parts = (n_nodes * n_restarts, n_experts, -1), (n_nodes, n_restarts, -1)
+        plane = values[..., :-1].reshape(n_nodes, -1, width - 1)
+        silent = torch.bmm(plane, minus.mT).sigmoid_()
+        # an underflowed probability would give 0 * inf
+        log_silent = silent.clamp_min_(torch.finfo(silent.dtype).tiny).log().view(flat)
+        weight = values[..., -1].exp()
+        left = torch.bmm(weight.view(flat[0], 1, n_experts), log_silent).exp_().view(parts)
+        side = torch.bmm(left, batch.statistics)
+        nats, slope = self.leaf.criterion.ascent(side, batch.statistics.sum(1, keepdim=True))
+        share = batch.share.unsqueeze(1)
+        flow = torch.bmm(slope / share.unsqueeze(-1), batch.statistics.mT).mul_(left)
+        flow = flow.view(flat[0], 1, -1)  # d log-likelihood / d log P(left)
+        result = torch.empty_like(values)
+        result[..., -1] = log_silent.mul_(flow).sum(-1).view(weight.shape)
+        silent = silent.view(flat)
+        active = torch.addcmul(flow, silent, flow, value=-1, out=silent)
+        result[..., :-1] = torch.bmm(active.view(n_nodes, -1, active.shape[-1]), minus).view(
+            *weight.shape, -1
+        )
+        result *= weight.unsqueeze(-1)
+        if not self.split.weighted:
+            result[..., -1] = 0.0
+        result[..., :-2] += self._prior_slope(values[..., :-2])
+        return nats / share, result
+
+    def _prior_slope(self, plane: Tensor) -> Tensor:
+        """Gradient of the prior's log-density of hyperplanes divided by their root mean squares.
 
         A stump is finally cut at the best threshold, so only the directions of its hyperplanes
         matter: the prior should make them sparse, which removes the noise of their random starts,
         but not limit their slopes.
         """
-        unit = experts.coefficient.square().mean(-1, keepdim=True).sqrt()
-        sites = {
-            "hyperplane": experts.coefficient / unit,
-            "intercept": torch.zeros_like(experts.offset),
-        }
-        return self.prior.log_prob(sites | at_prior_mean(self.prior, sites))
+        inverse = plane.square().mean(-1, keepdim=True).rsqrt_()
+        unit = plane * inverse
+        slope = self.prior.slope_or_derivative(unit)
+        # without its component along the hyperplane, which only changes the slope
+        along = (slope * unit).mean(-1, keepdim=True)
+        return slope.addcmul(unit, along, value=-1).mul_(inverse)
 
-    def _split_value(self, batch: Batch, right: Tensor) -> tuple[Tensor, Tensor]:
-        """Criterion of splits with P(right) (V, R, m), and the sums over all rows (V, 1, c)."""
-        whole = batch.statistics.sum(1, keepdim=True)
-        return self.leaf.criterion.split_value(torch.bmm(right, batch.statistics), whole), whole
-
-    @torch.no_grad()
-    def _best_restart(self, batch: Batch, experts: Experts) -> Experts:
+    def _best_restart(self, batch: Batch, stumps: Stumps) -> Stumps:
         """For each node, the restart with the best split at P(right) = 1/2."""
-        right = (experts.score(batch.X) > LOG2).to(batch.X.dtype)
-        best = self._split_value(batch, right)[0].argmax(1)
+        right = (stumps.score(batch.X) > LOG2).to(batch.X.dtype)
+        whole = batch.statistics.sum(1, keepdim=True)
+        split = self.leaf.criterion.split_value(torch.bmm(right, batch.statistics), whole)
+        best = split.argmax(1)
         node = torch.arange(len(best), device=best.device)
-        coefficient, offset, log_weight = (part[node, best].unsqueeze(1) for part in experts[:3])
-        return Experts(coefficient, offset, log_weight, experts.size)
+        return Stumps(stumps.values[node, best].unsqueeze(1), stumps.size)
 
-    @torch.no_grad()
-    def _finish(self, data: Data, rows: Tensor, experts: Experts, node: int) -> FittedSplit | None:
-        size = experts.size[node]
+    def _finish(self, data: Data, rows: Tensor, stumps: Stumps, node: int) -> FittedSplit | None:
+        plane = stumps.values[node, 0, :, :-1] * stumps.size[node]
         sites = {
-            "hyperplane": experts.coefficient[node, 0] * size,
-            "intercept": experts.offset[node, 0] * size,
-            "log_weight": experts.log_weight[node, 0],
+            "hyperplane": plane[:, :-1],
+            "intercept": plane[:, -1],
+            "log_weight": stumps.values[node, 0, :, -1],
         }
         single = [sites[name].unsqueeze(0) for name in ("log_weight", "hyperplane", "intercept")]
         scores = torch.cat([score(data.X[part], *single)[:, 0] for part in rows.split(PART)])

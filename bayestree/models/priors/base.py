@@ -143,6 +143,23 @@ class HyperplanePrior(Prior):
         """The additional sites at their prior means, for point estimates of the coefficients."""
         return {}
 
+    def slope(self, hyperplane: Tensor) -> Tensor:
+        """Gradient of the log-density in coefficients (..., K, d), other sites at prior means."""
+        raise NotImplementedError
+
+    def slope_or_derivative(self, hyperplane: Tensor) -> Tensor:
+        """:meth:`slope` or, for priors without this closed form, automatic differentiation."""
+        if self.implements("slope"):
+            return self.slope(hyperplane)
+        with torch.enable_grad():
+            value = hyperplane.detach().requires_grad_()
+            intercept = value.new_zeros(value.shape[:-1])
+            sites = {"hyperplane": value, "intercept": intercept, **self.prior_means(intercept)}
+            density = self.log_prob(sites)
+            if not density.requires_grad:  # a constant
+                return torch.zeros_like(hyperplane)
+            return torch.autograd.grad(density, value)[0]
+
     def redraw(self, free: FreeSites, rng: np.random.Generator) -> None:
         """Draw the additional sites given the coefficients, in place."""
         raise NotImplementedError

@@ -142,6 +142,11 @@ class InverseGammaScale(HyperplanePrior):
         penalty = (self.shape + 0.5) * torch.log1p(value.square() / (2 * shrinkage))
         return self._constant - 0.5 * shrinkage.log() - penalty
 
+    def slope(self, hyperplane: Tensor) -> Tensor:
+        # of -(a + 1/2) log(b + beta^2 / 2)
+        b = self.shrinkage_shape / self.shrinkage_rate
+        return hyperplane / (0.5 * hyperplane.square()).add_(b).mul_(-1 / (self.shape + 0.5))
+
     def log_density(self, free: FreeSites, n_experts: int) -> float:
         # The sum of the shrinkage's own density, with its Jacobian, and -log(b) / 2 and the
         # penalty of each coefficient.

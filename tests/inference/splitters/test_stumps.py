@@ -4,11 +4,91 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayestree.inference.splitters.stumps import best_threshold
-from bayestree.models import Categorical, Gaussian
-from bayestree.models.criteria import Entropy, SquaredError
+from bayestree.inference import Data
+from bayestree.inference.splitters.stumps import StumpFitter, best_threshold
+from bayestree.models import (
+    Categorical,
+    Flat,
+    Gaussian,
+    InverseGammaScale,
+    Laplace,
+    Oblique,
+    Polytope,
+    Spatial,
+)
+from bayestree.models.criteria import Entropy, Gini, SquaredError
 
 CLASSES, REALS = Categorical(3), Gaussian()
+
+
+class Other(SquaredError):
+    def value(self, sums):
+        return Gini().value(sums)
+
+
+class Sharper(InverseGammaScale):
+    def log_prob(self, sites):
+        return 2 * super().log_prob(sites)
+
+
+class OtherClasses(Categorical):
+    criterion = Other()
+
+
+PRIORS = (Sharper(2.0), InverseGammaScale(2.0), Laplace(1.5), Flat(), Spatial(2.0, (2, 2)))
+
+
+def fitter(leaf=CLASSES, prior=PRIORS[1], split=None, **settings):
+    settings = {"steps": 30, "n_restarts": 2, "rows_per_node": 100, "learning_rate": 0.1} | settings
+    return StumpFitter(split or Polytope(5), leaf, prior, **settings, min_leaf=1)
+
+
+def objective(stumps, leaf, prior, batch):
+    """Log-likelihood of soft splits and log-density of the directions of their hyperplanes."""
+    whole = batch.statistics.sum(1, keepdim=True)
+    right = -torch.expm1(-stumps.score(batch.X))
+    value = leaf.criterion.split_value(torch.bmm(right, batch.statistics), whole)
+    nats = leaf.criterion.nats(value, whole) / batch.share.unsqueeze(1)
+    plane = stumps.values[..., :-2]
+    unit = plane / plane.square().mean(-1, keepdim=True).sqrt()
+    intercept = unit.new_zeros(unit.shape[:-1])
+    sites = {"hyperplane": unit, "intercept": intercept, **prior.prior_means(intercept)}
+    return nats, nats.sum() + prior.log_prob(sites)
+
+
+@pytest.mark.parametrize("split", [Polytope(5), Oblique()])
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("leaf", [CLASSES, REALS, OtherClasses(3)])
+def test_the_gradient_is_that_of_the_objective(leaf, prior, split):
+    rng = torch.Generator().manual_seed(0)
+    X = torch.randn(200, 4, generator=rng)
+    y = X[:, 0].square() + X[:, 1] * (leaf is REALS)
+    data = Data.of(X, y if leaf is REALS else y.long().clamp_max(2))
+    rows = [torch.arange(40), torch.arange(20, 90), torch.arange(150)]  # the last is sampled
+    one = fitter(leaf, prior, split)
+    batch = one._draw(data, rows)
+    stumps = one._start(batch)
+    values = stumps.values.requires_grad_()
+    nats, total = objective(stumps, leaf, prior, batch)
+    (expected,) = torch.autograd.grad(total, values)
+    if isinstance(split, Oblique):
+        expected[..., -1] = 0.0  # the weight of an oblique split is fixed
+    minus = batch.X * -stumps.size.view(-1, 1, 1)
+    with torch.no_grad():
+        found, slope = one._ascent(batch, minus, values)
+    torch.testing.assert_close(found, nats.detach(), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(slope, expected, rtol=1e-8, atol=1e-10)
+    assert float(slope.abs().max()) > 0.1
+
+
+def test_the_prior_of_growth_is_of_directions_alone():
+    plane = torch.randn(2, 1, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    slope = fitter()._prior_slope(plane)
+    # longer hyperplanes have the same density, so the gradient has no part along them
+    torch.testing.assert_close((slope * plane).sum(-1), plane.new_zeros(2, 1, 3))
+    torch.testing.assert_close(fitter()._prior_slope(50 * plane), slope / 50)
+    smallest = plane.abs().argmin(-1, keepdim=True)
+    assert bool((slope.gather(-1, smallest) * plane.gather(-1, smallest) < 0).all())
 
 
 def log_likelihood(y, weights, *, classes):
