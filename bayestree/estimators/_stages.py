@@ -125,7 +125,7 @@ class StagedTree(TreeDiagnostics, TreeChecks, BaseTree):
         if not stages:
             return inference.recalibrated(found, training)
         for stage in stages:
-            found = stage.run(found, training, **common)
+            found = stage.run(found, training, last=stage is stages[-1], **common)
             if found.model.topology.n_nodes == 0:
                 self._warn_if_single_leaf(found.model.topology, training, stage.why_single_leaf)
                 break

@@ -1,6 +1,7 @@
 """Maximum a posteriori: joint refinement of all splits and leaves with soft routing."""
 
 import copy
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -31,6 +32,8 @@ from bayestree.inference.training import (
 from bayestree.models import splits
 from bayestree.models.soft_tree import SoftTree
 from bayestree.models.splits import joined
+
+START_SHARE = 0.3  # of the default epochs, where another method continues
 
 
 @declare
@@ -117,8 +120,12 @@ class Map(Minibatches, Stage):
             settings=self.chosen(*names) | {"epochs": epochs},
         )
 
-    def run(self, found: Posterior, data: Data, **common: Any) -> Posterior:
-        return self.fit(calibrated(found, data), data, init=found, **common)
+    def run(self, found: Posterior, data: Data, *, last: bool = True, **common: Any) -> Posterior:
+        stage = self
+        if not (last or self.epochs) and self.optimiser == "adam":
+            epochs = START_SHARE * default_epochs(len(data.X), self.batch_size)
+            stage = replace(self, epochs=max(1, round(epochs)))
+        return stage.fit(calibrated(found, data), data, init=found, **common)
 
 
 map = as_function(Map, "map")  # noqa: A001 - the name of the method

@@ -185,7 +185,13 @@ class Nuts(Chains, Stage):
         return found
 
     def run(
-        self, found: Posterior, data: Data, *, validation: Data | None = None, **common: Any
+        self,
+        found: Posterior,
+        data: Data,
+        *,
+        last: bool = True,
+        validation: Data | None = None,
+        **common: Any,
     ) -> Posterior:
         return self.fit(found.model, data, init=found, **common)
 

@@ -96,12 +96,19 @@ class Stage:
         raise NotImplementedError
 
     def run(
-        self, found: Posterior, data: Data, *, validation: Data | None = None, **common: Any
+        self,
+        found: Posterior,
+        data: Data,
+        *,
+        last: bool = True,
+        validation: Data | None = None,
+        **common: Any,
     ) -> Posterior:
         """Continue from the result of the previous stage.
 
-        ``validation`` are held-out rows, for methods that use them; ``common`` are
-        ``random_state`` and ``progress``, as for :meth:`fit`.
+        ``last`` says whether the result is final or the start of another stage; ``validation`` are
+        held-out rows, for methods that use them; ``common`` are ``random_state`` and ``progress``,
+        as for :meth:`fit`.
         """
         return self.fit(calibrated(found, data), data, init=found, **common)
 
@@ -136,7 +143,7 @@ class Minibatches:
         Count | None,
         Inference(
             "Passes over the rows in the refinement; by default 60, but at least 1,000 and at most "
-            "10,000 steps."
+            "10,000 steps, and three tenths of this for MAP as the start of another method."
         ),
     ] = None
     batch_size: Annotated[Count, Inference("Rows in a step of Adam.")] = 500

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bayestree.inference import scratch
+from bayestree.inference.adam import Adam
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.sparse import ROWS, leaf_probs
@@ -102,11 +103,6 @@ class RunningSums:
         self.sums.lerp_(sums / share, self.rate)
 
 
-def adam(module: nn.Module) -> torch.optim.Adam:
-    """Adam with a short memory of squared gradients, because annealing moves the optimum."""
-    return torch.optim.Adam(module.parameters(), betas=(0.9, 0.99), fused=True)
-
-
 class Ascent:
     """Epochs of Adam that raise the log-likelihood of a module less its penalty.
 
@@ -131,7 +127,7 @@ class Ascent:
         self.batch_size, self.learning_rate = batch_size, learning_rate
         self.per_epoch = -(-len(data.X) // batch_size)
         self.schedule = Schedule(epochs * self.per_epoch, steepness, warm_up)
-        self.optimiser = adam(module)
+        self.optimiser = Adam(module.parameters())
         self.running = RunningSums(sums, self.per_epoch)
         self.total = float(data.weights.sum())
 
@@ -141,8 +137,8 @@ class Ascent:
         for step, batch in enumerate(batches, number * self.per_epoch):
             share = len(batch.X) / len(self.data.X)
             rate = self.learning_rate * self.schedule.rate(step)
-            self.optimiser.param_groups[0]["lr"] = rate
-            self.optimiser.zero_grad(set_to_none=True)
+            self.optimiser.rate = rate
+            self.optimiser.zero_grad()
             gamma = self.schedule.gamma(step)
             if step == number * self.per_epoch:
                 self.module.choose_routing(batch, gamma)

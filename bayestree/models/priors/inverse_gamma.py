@@ -12,6 +12,7 @@ with E log b, E b and E beta^2 instead of log b, b and beta^2 (docs/model.md, "P
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -34,6 +35,15 @@ from bayestree.models.priors.base import (
     check_positive,
 )
 from bayestree.models.sites import Sites, Size
+
+
+@lru_cache(maxsize=32)
+def _shrinkage_law(
+    shape: float, rate: float, dtype: torch.dtype, device: torch.device
+) -> dist.Gamma:
+    # cached: to create a distribution takes longer than to evaluate it in a small tree
+    like = torch.empty((), dtype=dtype, device=device)
+    return dist.Gamma(like.new_tensor(shape), like.new_tensor(rate), validate_args=False)
 
 
 @dataclass(frozen=True)
@@ -90,9 +100,7 @@ class InverseGammaScale(HyperplanePrior):
 
     def shrinkage_law(self, like: Tensor) -> dist.Gamma:
         """Prior of one shrinkage b."""
-        return dist.Gamma(
-            like.new_tensor(self.shrinkage_shape), like.new_tensor(self.shrinkage_rate)
-        )
+        return _shrinkage_law(self.shrinkage_shape, self.shrinkage_rate, like.dtype, like.device)
 
     def _coefficient(self, shrinkage: Tensor) -> dist.StudentT:
         return dist.StudentT(2 * self.shape, 0.0, (shrinkage / self.shape).sqrt())
