@@ -109,15 +109,21 @@ class TreeClassifier(LabelledClassifier, BaseTree):
 
     def predict(self, X: ArrayLike) -> AnyArray:
         """Most probable class, shape (n,)."""
-        # The probabilities of all rows of a large file would not fit into memory.
-        best = self._by_parts(X, lambda rows: self._probabilities(rows)[0].argmax(axis=1))
-        return self.classes_[best]
+        labels: AnyArray = self._by_parts(X, lambda rows: self.classes_[self._best(rows)])
+        return labels
+
+    def _best(self, rows: FloatArray) -> IntArray:
+        """Number of the most probable class."""
+        if not self._averages():  # does not write the probabilities of every row
+            best: IntArray = self.tree_.value.argmax(axis=1)[self.tree_.apply(rows)]
+            return best
+        return self._probabilities(rows)[0].argmax(axis=1)
 
     def _probabilities(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation over the draws."""
         if not self._averages():
             only = self.tree_.predict(rows)
-            return only, np.zeros_like(only)
+            return only, np.zeros(only.shape)  # unlike zeros_like, takes no memory until it is used
         mean, sd = self.posterior_.predictive(self._standardise(rows))
         # The probabilities of float32 fits sum to 1 in single precision only.
         return mean / mean.sum(axis=1, keepdims=True), sd
