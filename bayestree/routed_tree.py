@@ -12,8 +12,9 @@ from scipy.sparse import csr_matrix
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree.topology import Topology
 
-CHUNK = 65_536  # maximum number of rows routed at a time
-NUMBERS = 2**21  # maximum number of their feature values: fewer fit the cache, more share calls
+CHUNK = 131_072  # maximum number of rows routed at a time: more share the calls at each node
+NUMBERS = 2**21  # maximum number of their feature values, 16 MB: about the size of a cache
+BLOCK = 16_384  # rows whose sides at a node are computed at a time: their votes fit the cache
 
 
 class RowSource(Protocol):
@@ -146,7 +147,8 @@ class RoutedTree(ABC):
         waiting = [(0, np.arange(len(X)), X)]
         while waiting:
             node, rows, own = waiting.pop()
-            right = self.goes_right(node, own)
+            blocks = (own[start : start + BLOCK] for start in range(0, len(own), BLOCK))
+            right = np.concatenate([self.goes_right(node, block) for block in blocks])
             for child, taken in zip(children[node], (~right, right), strict=True):
                 (places,) = taken.nonzero()
                 if child < 0:

@@ -16,7 +16,7 @@ __all__ = ["LOG2", "FloatArray", "Tree", "facet_threshold"]
 
 LOG2 = float(np.log(2.0))
 MOST_ROWS = 32_768  # maximum number of rows that choose the experts of a node
-MARGIN = 1e-9  # relative, far above the rounding of votes and below what matters
+MARGIN = 1e-9  # relative change of weights, far above the rounding errors of votes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,38 +134,39 @@ class Tree(RoutedTree):
 
     def score(self, node: int, X: FloatArray) -> FloatArray:
         """Noisy-OR rate of a node, shape (n,); the split is at log 2."""
-        rate: FloatArray = self.weight[self.experts(node)] @ softplus(self._activation(node, X))
+        experts = self.experts(node)
+        rate: FloatArray = self.weight[experts] @ softplus(self._activation(experts, X))
         return rate
 
     def goes_right(self, node: int, X: FloatArray) -> BoolArray:
         """Side of each row at a node, shape (n,)."""
         experts = self.experts(node)
-        activation = self._activation(node, X)
+        activation = self._activation(experts, X)
         if len(activation) == 1:
             return activation[0] > self._limits[0, experts]
-        _, near_left, near_right = self._limits[:, experts, None]
-        right = (activation > near_right).any(axis=0)
-        (near,) = ((activation > near_left).any(axis=0) & ~right).nonzero()
+        _, lower, upper = self._limits[:, experts, None]
+        right = (activation > upper).any(axis=0)
+        (near,) = ((activation > lower).any(axis=0) & ~right).nonzero()
         if len(near):
             votes = softplus(activation.take(near, axis=1))
             right[near] = self.weight[experts] @ votes > LOG2
         return right
 
-    def _activation(self, node: int, X: FloatArray) -> FloatArray:
+    def _activation(self, experts: slice, X: FloatArray) -> FloatArray:
         """Pre-activations of a node's experts, shape (K, n)."""
-        experts = self.experts(node)
         activation: FloatArray = self.hyperplane[experts] @ X.T
         activation += self.intercept[experts, None]
         return activation
 
     @cached_property
     def _limits(self) -> FloatArray:
-        """Activation of each expert at its facet, and those between which it is near, (3, E).
+        """Activations of each expert: at its facet, and a lower and an upper bound, (3, E).
 
-        A vote r softplus(a) above log 2 alone sends a row right; if none of the K votes at a node
-        exceeds (log 2) / K, neither does their sum exceed log 2. Since softplus increases, these
-        are the activations above ``facet_threshold`` of r, and up to that of K r. ``MARGIN``
-        exceeds the rounding of limits and votes, so that all sides are those of the scores.
+        A row goes right if the vote r softplus(a) of one expert exceeds log 2. It goes left if
+        none of the K votes at the node exceeds (log 2) / K, since their sum is then at most log 2.
+        The activations of such votes are ``facet_threshold`` of r and of K r. ``MARGIN`` widens
+        the bounds by more than the rounding of votes, sums and thresholds, so that every side is
+        that of the score, which decides between the bounds.
         """
         weight, n_experts = self.weight, np.repeat(self.n_facets, self.n_facets)
         return np.stack(
@@ -271,7 +272,7 @@ class Tree(RoutedTree):
         for node in range(self.n_nodes):
             experts = self.experts(node)
             rows = X[rows_of.get(node, np.empty(0, dtype=np.int64))]
-            votes = softplus(self._activation(node, rows)).T * self.weight[experts]
+            votes = softplus(self._activation(experts, rows)).T * self.weight[experts]
             kept, factor = _deciding(votes, tolerance)
             keep[experts.start + kept] = True
             weight[experts] *= factor

@@ -134,14 +134,14 @@ def test_rows_beyond_one_chunk_are_routed_alike():
 
 
 @settings(max_examples=50)
-@given(topologies(), seeds(), st.sampled_from([(1, 2**21), (7, 2**21), (100, 33)]))
+@given(topologies(), seeds(), st.sampled_from([(1, 60, 9), (7, 180, 3), (100, 33, 100)]))
 def test_sides_do_not_depend_on_chunks_nor_on_the_layout_of_rows(topology, seed, sizes):
     tree, _ = random_tree(topology, seed)
     X = rows_for(tree, seed).astype(np.float32)
     leaf = tree.apply(X.astype(np.float64))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bayestree.routed_tree.CHUNK", sizes[0])
-        patch.setattr("bayestree.routed_tree.NUMBERS", sizes[1])
+        for name, size in zip(("CHUNK", "NUMBERS", "BLOCK"), sizes, strict=True):
+            patch.setattr(f"bayestree.routed_tree.{name}", size)
         for rows in (X, np.asfortranarray(X), np.repeat(X, 2, axis=0)[::2]):
             assert np.array_equal(tree.apply(rows), leaf)
 

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.parameters import check_parameters
@@ -109,15 +110,12 @@ class TreeClassifier(LabelledClassifier, BaseTree):
 
     def predict(self, X: ArrayLike) -> AnyArray:
         """Most probable class, shape (n,)."""
-        labels: AnyArray = self._by_parts(X, lambda rows: self.classes_[self._best(rows)])
-        return labels
-
-    def _best(self, rows: FloatArray) -> IntArray:
-        """Number of the most probable class."""
-        if not self._averages():  # does not write the probabilities of every row
-            best: IntArray = self.tree_.value.argmax(axis=1)[self.tree_.apply(rows)]
-            return best
-        return self._probabilities(rows)[0].argmax(axis=1)
+        check_is_fitted(self)
+        if not self._averages():  # without writing the probabilities of every row
+            return self.classes_[self.tree_.value.argmax(axis=1)][self.apply(X)]
+        # The probabilities of all rows of a large file would not fit into memory.
+        best = self._by_parts(X, lambda rows: self._probabilities(rows)[0].argmax(axis=1))
+        return self.classes_[best]
 
     def _probabilities(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation over the draws."""
