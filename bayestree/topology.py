@@ -113,6 +113,20 @@ class Topology:
         return turns
 
     @cached_property
+    def left_to_right(self) -> tuple[IntArray, IntArray]:
+        """Places of the leaves from left to right, (L,); the first right of each split, (V,)."""
+        size = self.sum_below(np.ones(self.n_leaves)).astype(np.int64).tolist()
+        place, cut, start = [0] * self.n_leaves, [0] * self.n_nodes, [0] * self.n_nodes
+        for node, (left, right) in enumerate(self.children.tolist()):
+            cut[node] = start[node] + (1 if left < 0 else size[left])
+            for child, first in ((left, start[node]), (right, cut[node])):
+                if child < 0:
+                    place[~child] = first
+                else:
+                    start[child] = first
+        return np.array(place, dtype=np.int64), np.array(cut, dtype=np.int64)
+
+    @cached_property
     def node_labels(self) -> tuple[str, ...]:
         """Path of each node from the root, as ``"root"``, ``"L"``, ``"LR"``, ..."""
         return tuple(path or "root" for path in self._paths()[0])

@@ -2,17 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
-from bayestree.routed_tree import CHUNK, RoutedTree, RowSource
+from bayestree._utils.softplus import softplus
+from bayestree.routed_tree import RoutedTree, RowSource
 from bayestree.topology import Topology
 
 __all__ = ["LOG2", "FloatArray", "Tree", "facet_threshold"]
 
 LOG2 = float(np.log(2.0))
+MOST_ROWS = 32_768  # maximum number of rows that choose the experts of a node
+MARGIN = 1e-9  # relative change of weights, far above the rounding errors of votes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -131,23 +135,47 @@ class Tree(RoutedTree):
     def score(self, node: int, X: FloatArray) -> FloatArray:
         """Noisy-OR rate of a node, shape (n,); the split is at log 2."""
         experts = self.experts(node)
-        activation = X @ self.hyperplane[experts].T + self.intercept[experts]
-        return np.logaddexp(0.0, activation) @ self.weight[experts]
+        rate: FloatArray = self.weight[experts] @ softplus(self._activation(experts, X))
+        return rate
 
     def goes_right(self, node: int, X: FloatArray) -> BoolArray:
         """Side of each row at a node, shape (n,)."""
         experts = self.experts(node)
-        weight = self.weight[experts]
-        activation = X @ self.hyperplane[experts].T + self.intercept[experts]
-        if len(weight) == 1:
-            return activation[:, 0] > facet_threshold(weight)[0]
-        # max(z, 0) <= softplus(z) <= max(z, 0) + log 2 decides most rows without a logarithm.
-        lower = np.maximum(activation, 0.0) @ weight
-        right = lower > LOG2
-        open_rows = np.flatnonzero(~right & (lower > LOG2 * (1 - weight.sum())))
-        if len(open_rows):
-            right[open_rows] = np.logaddexp(0.0, activation[open_rows]) @ weight > LOG2
+        activation = self._activation(experts, X)
+        if len(activation) == 1:
+            return activation[0] > self._limits[0, experts]
+        _, lower, upper = self._limits[:, experts, None]
+        right = (activation > upper).any(axis=0)
+        (near,) = ((activation > lower).any(axis=0) & ~right).nonzero()
+        if len(near):
+            votes = softplus(activation.take(near, axis=1))
+            right[near] = self.weight[experts] @ votes > LOG2
         return right
+
+    def _activation(self, experts: slice, X: FloatArray) -> FloatArray:
+        """Pre-activations of a node's experts, shape (K, n)."""
+        activation: FloatArray = self.hyperplane[experts] @ X.T
+        activation += self.intercept[experts, None]
+        return activation
+
+    @cached_property
+    def _limits(self) -> FloatArray:
+        """Activations of each expert: at its facet, and a lower and an upper bound, (3, E).
+
+        A row goes right if the vote r softplus(a) of one expert exceeds log 2. It goes left if
+        none of the K votes at the node exceeds (log 2) / K, since their sum is then at most log 2.
+        The activations of such votes are ``facet_threshold`` of r and of K r. ``MARGIN`` widens
+        the bounds by more than the rounding of votes, sums and thresholds, so that every side is
+        that of the score, which decides between the bounds.
+        """
+        weight, n_experts = self.weight, np.repeat(self.n_facets, self.n_facets)
+        return np.stack(
+            [
+                facet_threshold(weight),
+                facet_threshold(weight * n_experts * (1 + MARGIN)),
+                facet_threshold(weight * (1 - MARGIN)),
+            ]
+        )
 
     def collapse(self, bypass: IntArray) -> "Tree":
         """The tree without the marked nodes (see :meth:`Topology.collapse`)."""
@@ -238,18 +266,13 @@ class Tree(RoutedTree):
         the others compensate for the mean of the removed votes near the border. At least one
         expert is kept.
         """
-        rows_of: dict[int, list[IntArray]] = {}
-        for node, rows, _ in self._walk_chunks(X):
-            seen = rows_of.setdefault(node, [])
-            if sum(map(len, seen)) < CHUNK:
-                seen.append(rows)
+        rows_of = {node: rows[:MOST_ROWS].copy() for node, rows, _ in self.walk(X)}
         keep = np.zeros(self.n_experts_total, dtype=bool)
         weight = self.weight.copy()
         for node in range(self.n_nodes):
             experts = self.experts(node)
-            rows = np.concatenate(rows_of.get(node, [np.empty(0, dtype=np.int64)]))[:CHUNK]
-            activation = X[rows] @ self.hyperplane[experts].T + self.intercept[experts]
-            votes = np.logaddexp(0.0, activation) * self.weight[experts]
+            rows = X[rows_of.get(node, np.empty(0, dtype=np.int64))]
+            votes = softplus(self._activation(experts, rows)).T * self.weight[experts]
             kept, factor = _deciding(votes, tolerance)
             keep[experts.start + kept] = True
             weight[experts] *= factor
@@ -265,10 +288,12 @@ class Tree(RoutedTree):
 def facet_threshold(weight: FloatArray) -> FloatArray:
     """softplus^-1(log 2 / r): above this activation an expert alone sends a row right.
 
-    softplus(a) = t gives a = log(e^t - 1) = t + log(1 - e^-t).
+    softplus(a) = t gives a = log(e^t - 1) = t + log(1 - e^-t). It is infinite if r is so small that
+    no finite activation is enough.
     """
-    rate = LOG2 / weight
-    return rate + np.log(-np.expm1(-rate))
+    with np.errstate(divide="ignore", over="ignore"):
+        rate = LOG2 / weight
+        return rate + np.log(-np.expm1(-rate))
 
 
 def _deciding(votes: FloatArray, tolerance: float) -> tuple[IntArray, float]:

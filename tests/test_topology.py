@@ -164,3 +164,14 @@ def test_sums_and_leaves_below_a_node_are_those_of_the_table_of_turns(topology):
     np.testing.assert_allclose(topology.sum_below(values[:, 0]), below @ values[:, 0])
     for node in range(topology.n_nodes):
         assert topology.subtree_leaves(node).tolist() == np.flatnonzero(below[node]).tolist()
+
+
+@given(topologies())
+def test_leaves_from_left_to_right_are_in_the_order_of_their_labels(topology):
+    place, cut = topology.left_to_right
+    order = np.argsort(np.array([label.replace("root", "") for label in topology.leaf_labels]))
+    assert np.array_equal(place[order], np.arange(topology.n_leaves))
+    for node in range(topology.n_nodes):
+        assert np.array_equal(
+            topology.turns[1, node], topology.turns[:, node].any(0) & (place >= cut[node])
+        )

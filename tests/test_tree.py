@@ -1,10 +1,12 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bayestree._utils.softplus import softplus
 from bayestree.topology import Topology
 from bayestree.tree import LOG2, Tree, facet_threshold
 from tests.strategies import path_of, seeds, topologies
@@ -61,6 +63,47 @@ def test_shortcut_takes_the_side_of_the_exact_score(data, seed, n_experts):
     assert np.array_equal(tree.goes_right(0, X)[clear], (score > LOG2)[clear])
 
 
+@settings(max_examples=200)
+@given(st.lists(st.floats(-300, 300), min_size=1, max_size=7), seeds())
+def test_rows_at_the_border_take_the_side_of_the_sum_of_votes(log_weight, seed):
+    # Experts that each read one feature have that feature as their activation, without rounding.
+    # Votes that share log 2 at random put a row on the border, and small steps lead off it.
+    generator = np.random.default_rng(seed)
+    weight, n_experts = np.exp(log_weight), len(log_weight)
+    tree = replace(
+        random_tree(Topology.stump(), 0, n_experts=n_experts, n_features=n_experts)[0],
+        weight=weight, hyperplane=np.eye(n_experts), intercept=np.zeros(n_experts),
+    )  # fmt: skip
+    share = np.maximum(generator.dirichlet(np.full(n_experts, 0.5), 40), 1e-12)
+    border = facet_threshold(weight / np.append(share, np.full((1, n_experts), 1 / n_experts), 0))
+    steps = np.array([0, 1e-16, 1e-13, 1e-10, 1e-8, 1e-4, 1.0])
+    steps = np.append(steps, -steps)[:, None, None]
+    X = (border + steps * np.maximum(1, np.abs(border))).reshape(-1, n_experts)
+    score = (weight * softplus(X)).sum(axis=1)
+    # Sums of up to seven votes may round differently, as may thresholds of up to 300 units.
+    clear = np.abs(score / LOG2 - 1) > 1e-12
+    assert clear.mean() > 0.5
+    assert np.array_equal(tree.goes_right(0, X)[clear], (score > LOG2)[clear])
+    assert np.array_equal((tree.score(0, X) > LOG2)[clear], (score > LOG2)[clear])
+
+
+@pytest.mark.parametrize("silent", [0.0, 5e-324, 1e-310])
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_an_expert_of_no_weight_has_no_facet(silent, sign):
+    one, _ = random_tree(Topology.stump(), 0, n_experts=1, n_features=1)
+    one = replace(one, weight=np.ones(1), hyperplane=np.ones((1, 1)), intercept=np.zeros(1))
+    two = replace(
+        one, expert_start=np.array([0, 2]), weight=np.array([1.0, silent]),
+        hyperplane=np.array([[1.0], [sign * 1e3]]), intercept=np.zeros(2),
+    )  # fmt: skip
+    X = np.array([-1e300, -1.0, -1e-9, 1e-9, 1.0, 1e300])[:, None]
+    assert facet_threshold(np.array([silent])) == np.inf
+    assert (
+        two.goes_right(0, X).tolist() == one.goes_right(0, X).tolist() == [False] * 3 + [True] * 3
+    )
+    assert not replace(one, weight=np.array([silent])).goes_right(0, X).any()
+
+
 @given(st.floats(-30, 30))
 def test_facet_threshold_is_where_one_expert_alone_votes_log_2(log_weight):
     weight = np.exp(np.array([log_weight]))
@@ -88,6 +131,34 @@ def test_rows_beyond_one_chunk_are_routed_alike():
     many = np.tile(X, (40, 1))
     assert np.array_equal(tree.apply(many), np.tile(tree.apply(X), 40))
     assert tree.prune(many).topology == tree.prune(X).topology
+
+
+@settings(max_examples=50)
+@given(topologies(), seeds(), st.sampled_from([(1, 60, 9), (7, 180, 3), (100, 33, 100)]))
+def test_sides_do_not_depend_on_chunks_nor_on_the_layout_of_rows(topology, seed, sizes):
+    tree, _ = random_tree(topology, seed)
+    X = rows_for(tree, seed).astype(np.float32)
+    leaf = tree.apply(X.astype(np.float64))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, size in zip(("CHUNK", "NUMBERS", "BLOCK"), sizes, strict=True):
+            patch.setattr(f"bayestree.routed_tree.{name}", size)
+        for rows in (X, np.asfortranarray(X), np.repeat(X, 2, axis=0)[::2]):
+            assert np.array_equal(tree.apply(rows), leaf)
+
+
+@settings(max_examples=50)
+@given(topologies(), seeds())
+def test_walk_gives_the_rows_of_each_node_in_order_and_their_sides(topology, seed):
+    tree, _ = random_tree(topology, seed)
+    X = rows_for(tree, seed)
+    sides = np.array([naive_sides(tree, row) for row in X], dtype=bool)
+    paths = [path_of(topology, row)[0] for row in sides]
+    steps = list(tree.walk(X))
+    assert [node for node, _, _ in steps] == sorted(set().union(*paths))
+    for node, rows, right in steps:
+        assert rows.tolist() == [i for i, path in enumerate(paths) if node in path]
+        assert right.tolist() == sides[rows, node].tolist()
+        assert np.array_equal(right, tree.goes_right(node, X[rows]))
 
 
 def test_no_rows_reach_no_leaf():

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.parameters import check_parameters
@@ -109,6 +110,9 @@ class TreeClassifier(LabelledClassifier, BaseTree):
 
     def predict(self, X: ArrayLike) -> AnyArray:
         """Most probable class, shape (n,)."""
+        check_is_fitted(self)
+        if not self._averages():  # without writing the probabilities of every row
+            return self.classes_[self.tree_.value.argmax(axis=1)][self.apply(X)]
         # The probabilities of all rows of a large file would not fit into memory.
         best = self._by_parts(X, lambda rows: self._probabilities(rows)[0].argmax(axis=1))
         return self.classes_[best]
@@ -117,7 +121,7 @@ class TreeClassifier(LabelledClassifier, BaseTree):
         """Mean and standard deviation over the draws."""
         if not self._averages():
             only = self.tree_.predict(rows)
-            return only, np.zeros_like(only)
+            return only, np.zeros(only.shape)  # unlike zeros_like, takes no memory until it is used
         mean, sd = self.posterior_.predictive(self._standardise(rows))
         # The probabilities of float32 fits sum to 1 in single precision only.
         return mean / mean.sum(axis=1, keepdims=True), sd

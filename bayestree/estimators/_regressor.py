@@ -78,7 +78,7 @@ class TreeRegressor(RegressorMixin, BaseTree):
         """Mean and standard deviation over the draws."""
         if not self._averages():
             only = self.tree_.predict(rows)
-            return only, np.zeros_like(only)
+            return only, np.zeros(only.shape)  # unlike zeros_like, takes no memory until it is used
         mean, sd = self.posterior_.predictive(self._standardise(rows))
         return self._units.decode(mean), sd * self._units.y_scale
 

@@ -69,8 +69,8 @@ class TestLargeFiles:
             return found
 
         monkeypatch.setattr(FileRows, "__getitem__", watched)
-        for module in ("routed_tree", "tree"):
-            monkeypatch.setattr(f"bayestree.{module}.CHUNK", 1000)
+        monkeypatch.setattr("bayestree.routed_tree.CHUNK", 1000)
+        monkeypatch.setattr("bayestree.tree.MOST_ROWS", 1000)
         return sizes
 
     @pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
