@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.softplus import MIN_SCORE, softplus
+from bayestree._utils.softplus import MIN_SCORE
 from bayestree.inference.data import Data
 from bayestree.models.leaves.base import LeafGradient, log_probabilities
 from bayestree.models.prior_draws import site_names
@@ -175,7 +175,8 @@ class NumpyDensity:
         self._vectors = np.empty((2, self.layout.length))
         self._free, self._into = map(self.layout.free, self._vectors)
         shape = (model.topology.n_nodes, model.split.n_experts, len(X))
-        self._vote, self._power, self._spare = np.empty((3, *shape))
+        self._activation, self._power, self._vote = np.empty((3, *shape))
+        self._branch = np.empty((2, shape[0], shape[2]))
         # as an array, because the minimum with a scalar takes three times as long
         self._most = np.full(len(X), MAX_EXPONENT)
 
@@ -196,7 +197,7 @@ class NumpyDensity:
     def value_and_gradient(self, vector: FloatArray) -> tuple[float, FloatArray]:
         self._vectors[0] = vector
         leaves = self.leaves.read(self._free)
-        score, log_right, joint = self._route(leaves)
+        power, chance, joint = self._route(leaves)
         top = joint.max(axis=0)
         joint -= top
         member = np.exp(joint, out=joint)
@@ -206,7 +207,7 @@ class NumpyDensity:
         self.leaves.gradient(leaves, member, self._into)
         for prior in self.priors:
             prior.set_gradient(self._free, self._into)
-        self._routing_gradient(score, log_right, self.paths @ member)
+        self._routing_gradient(power, chance, self.paths @ member)
         return value, self._vectors[1].copy()
 
     def _prior(self, leaves: FloatArray) -> float:
@@ -215,48 +216,61 @@ class NumpyDensity:
         return split + self.leaves.prior(leaves)
 
     def _route(self, leaves: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Scores and log P(right) (V, n), log joint (L, n).
+        """P(right) / P(left), and P(right) at a steepness of 1 (V, n); log joint (L, n).
 
         Leaves softplus of the activations z in ``_vote`` and exp(z) in ``_power``, (V, K, n).
         """
-        free, vote, power, n = self._free, self._vote, self._power, len(self.weights)
+        free, z, n = self._free, self._activation, len(self.weights)
         coefficient = np.concatenate([free["hyperplane"], free["intercept"][..., None]], axis=-1)
         width = coefficient.shape[-1]
-        np.matmul(coefficient.reshape(-1, width), self.columns, out=vote.reshape(-1, n))
-        # softplus(z) = log(1 + exp(z)), which in double precision is z long before MAX_EXPONENT
-        np.exp(np.minimum(vote, self._most, out=power), out=power)
-        np.maximum(vote, np.log1p(power, out=self._spare), out=vote)
-        score = np.matmul(self._weight(free)[:, None], vote)[:, 0] + MIN_SCORE
-        odds = self.model.steepness * (score + np.log(-np.expm1(-score)))
-        minus = softplus(odds)  # minus log P(left)
-        log_right = odds - minus
-        joint = self.paths.T @ np.concatenate([-minus, log_right])
+        np.matmul(coefficient.reshape(-1, width), self.columns, out=z.reshape(-1, n))
+        vote = self._softplus(z, self._power, self._vote)
+        score = np.matmul(self._weight(free)[:, None], vote)[:, 0]
+        score += MIN_SCORE
+        chance = -np.expm1(-score)
+        log_left, odds = self._branch
+        np.add(score, np.log(chance, out=odds), out=odds)
+        odds *= self.model.steepness
+        power = score  # no longer needed
+        minus = self._softplus(odds, power, log_left)  # minus log P(left)
+        odds -= minus  # log P(right)
+        np.negative(minus, out=log_left)
+        joint = self.paths.T @ self._branch.reshape(-1, n)
         joint += self.leaves.log_density(leaves)
-        return score, log_right, joint
+        return power, chance, joint
+
+    def _softplus(self, z: FloatArray, power: FloatArray, out: FloatArray) -> FloatArray:
+        """log(1 + exp(z)), with exp(z), up to exp(MAX_EXPONENT), in ``power``."""
+        np.exp(np.minimum(z, self._most, out=power), out=power)
+        # in double precision, softplus(z) is z long before MAX_EXPONENT
+        return np.maximum(z, np.log1p(power, out=out), out=out)
 
     def _weight(self, free: Sites) -> FloatArray:
         if self.model.split.weighted:
             return np.exp(free["log_weight"])
         return np.ones_like(free["intercept"])
 
-    def _routing_gradient(
-        self, score: FloatArray, log_right: FloatArray, turned: FloatArray
-    ) -> None:
+    def _routing_gradient(self, power: FloatArray, chance: FloatArray, turned: FloatArray) -> None:
         """Add the gradient in weights and coefficients, after ``_route``.
 
         ``turned`` (2V, n) are the expected numbers of left and right turns of each row. With q =
-        P(right), the log joint has slope (right - q (left + right)) in the log-odds of q, which
-        have slope steepness / (1 - exp(-s)) in the score s = sum of r softplus(z).
+        P(right), the log joint has slope right - q (left + right) in the log-odds of q, which have
+        slope steepness / (1 - exp(-s)) = steepness / chance in the score s = sum of r softplus(z).
         """
-        left, right = turned.reshape(2, *score.shape)
-        slope = (right - np.exp(log_right) * (left + right)) * (
-            self.model.steepness / -np.expm1(-score)
-        )
+        left, slope = turned.reshape(2, *power.shape)
+        left += slope
+        left *= power
+        power += 1.0
+        left /= power
+        slope -= left
+        slope *= self.model.steepness
+        slope /= chance
         weight, into = self._weight(self._free), self._into
         if self.model.split.weighted:
             into["log_weight"] += weight * np.matmul(self._vote, slope[..., None])[..., 0]
         # the slope of softplus is exp(z) / (1 + exp(z))
-        step = np.divide(self._power, np.add(self._power, 1.0, out=self._spare), out=self._spare)
+        step = np.add(self._power, 1.0, out=self._activation)
+        np.divide(self._power, step, out=step)
         step *= slope[:, None]
         plane = (self.columns @ step.reshape(-1, step.shape[-1]).T).T.reshape(*weight.shape, -1)
         plane *= weight[..., None]
