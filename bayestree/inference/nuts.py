@@ -25,7 +25,7 @@ from bayestree.inference.settings import Stage, as_function
 from bayestree.inference.training import check_topology
 from bayestree.models.soft_tree import SoftTree
 
-MIN_SECONDS = 20.0  # sampling time above which chains may run in processes of their own
+MIN_SECONDS = 20.0  # minimum CPU time of a run in processes; each imports torch for five seconds
 SEGMENTS = 20  # parts of a run, between which progress is shown
 METRIC_DRAWS = 20  # maximum number of initial draws that determine the first mass matrix
 NEAR = 0.1  # standard deviation of the starts about a point estimate
@@ -50,8 +50,8 @@ class Chains:
     n_jobs: Annotated[
         int | None,
         Inference(
-            "Processes for the chains of NUTS, as in joblib; they do not affect the results. Runs "
-            "that take less time than the start of a process use none."
+            "Processes for the chains of NUTS, as in joblib, unless the run takes a few seconds; "
+            "they do not affect the results."
         ),
     ] = None
 
@@ -171,8 +171,8 @@ class Nuts(Chains, Stage):
         rng = np.random.default_rng(draw_seed(random_state))
         run = _Run(_starts(density, init, self.n_chains, rng), expert_blocks(density.layout))
         total = self.n_warmup + self.n_draws
-        long = _most_seconds(model, data, self) > MIN_SECONDS
-        with Parallel(n_jobs=self.n_jobs if long else 1) as pool:
+        most = self.n_chains * total * 2**self.max_tree_depth * density.seconds
+        with Parallel(n_jobs=self.n_jobs if most > MIN_SECONDS else 1) as pool:
             track = Track(_segments(total), "nuts", show=progress, parts={"chains": run})
             for length in track:
                 run.chains = list(
@@ -259,16 +259,6 @@ def _segments(total: int) -> list[int]:
     """Lengths of the parts of a run."""
     ends = np.unique(np.linspace(0, total, min(SEGMENTS, total) + 1).round().astype(int))
     return np.diff(ends).tolist()
-
-
-def _most_seconds(model: SoftTree, data: Data, settings: Nuts) -> float:
-    """Approximate CPU time of a run in which every trajectory has its maximum length.
-
-    A process imports torch before it samples, which takes some five seconds.
-    """
-    size = model.topology.n_nodes * model.split.n_experts * len(data.X)
-    transitions = settings.n_chains * (settings.n_warmup + settings.n_draws)
-    return transitions * 2**settings.max_tree_depth * (1e-4 + 5e-9 * size)
 
 
 def _starts(

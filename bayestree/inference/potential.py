@@ -123,6 +123,8 @@ class TorchDensity:
         self.model = model.collapsed()
         self.data = data.to(torch.empty(0, dtype=torch.float64))
         self.layout = Layout(self.model, data.X.shape[1])
+        size = model.topology.n_nodes * model.split.n_experts * len(data.X)
+        self.seconds = 1e-3 + 2e-8 * size  # approximate CPU time of a gradient
 
     def value(self, vector: FloatArray) -> float:
         with torch.no_grad():
@@ -177,6 +179,7 @@ class NumpyDensity:
         shape = (model.topology.n_nodes, model.split.n_experts, len(X))
         self._activation, self._power, self._vote = np.empty((3, *shape))
         self._branch = np.empty((2, shape[0], shape[2]))
+        self.seconds = 1e-4 + 5e-9 * self._vote.size  # approximate CPU time of a gradient
         # as an array, because the minimum with a scalar takes three times as long
         self._most = np.full(len(X), MAX_EXPONENT)
 
