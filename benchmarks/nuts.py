@@ -1,6 +1,7 @@
 """Gradients and effective draws per second: the package's NUTS against Pyro's on the same model.
 
 A stump of six experts on 300 rows of a noisy triangle. python benchmarks/nuts.py [--draws 200]
+With --gradients: CPU time of a gradient, hand-written and by autograd, for trees of many sizes.
 """
 
 import argparse
@@ -15,8 +16,21 @@ from sbc import PLACES
 from bayestree import inference
 from bayestree._utils.mcmc import ess
 from bayestree.inference import Data, GrowthLimits, Posterior
+from bayestree.inference.potential import NumpyDensity, TorchDensity
 from bayestree.models import Categorical, Polytope, SoftTree
 from bayestree.topology import Topology
+
+#: Rows, columns, depth and experts per node.
+SIZES = (
+    (100, 4, 1, 4),
+    (150, 4, 1, 20),
+    (768, 8, 1, 20),
+    (768, 8, 2, 20),
+    (768, 8, 3, 20),
+    (1000, 10, 4, 10),
+    (3000, 10, 2, 10),
+    (2000, 16, 5, 8),
+)
 
 
 def triangle(n: int, seed: int) -> Data:
@@ -71,11 +85,32 @@ def report(name: str, posterior: Posterior, gradients: int, seconds: float) -> N
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draws", type=int, default=200)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
+def gradients() -> None:
+    """Least CPU time of a gradient over five batches, in turn, at a draw of standard normals."""
+    for n_rows, n_features, depth, n_experts in SIZES:
+        rng = np.random.default_rng(0)
+        data = Data.of(rng.normal(size=(n_rows, n_features)), rng.integers(0, 2, n_rows))
+        topology = Topology.complete(depth)
+        model = SoftTree(topology, Polytope(n_experts), leaf=Categorical(2), steepness=6.0)
+        densities = NumpyDensity(model, data), TorchDensity(model, data)
+        vector = rng.normal(size=densities[0].layout.length)
+        best = np.full(2, np.inf)
+        for _ in range(5):
+            for place, density in enumerate(densities):
+                began, calls = time.process_time(), 0
+                while time.process_time() < began + 0.2:
+                    density.value_and_gradient(vector)
+                    calls += 1
+                best[place] = min(best[place], (time.process_time() - began) / calls)
+        print(
+            f"{n_rows:5d} rows x {n_features:2d}, {topology.n_nodes:2d} nodes x {n_experts:2d} "
+            f"experts: {1e6 * best[0]:7.0f} us, by autograd {1e6 * best[1]:7.0f} us",
+            flush=True,
+        )
+
+
+def compare(draws: int) -> None:
+    """Both samplers on a stump."""
     data = triangle(300, 0)
     model = SoftTree(Topology.leaf(), Polytope(6), leaf=Categorical(2))
     grown = inference.grow(model, data, limits=GrowthLimits(1, min_gain=0.0), random_state=0)
@@ -87,8 +122,8 @@ def main() -> None:
         data,
         init=start,
         n_chains=4,
-        n_warmup=options.draws,
-        n_draws=5 * options.draws,
+        n_warmup=draws,
+        n_draws=5 * draws,
         keep_warmup=True,
         random_state=0,
     )
@@ -96,8 +131,20 @@ def main() -> None:
     report("bayestree", ours, steps, time.perf_counter() - began)
 
     began = time.perf_counter()
-    theirs, calls = pyros(grown.model, data, start, options.draws)
+    theirs, calls = pyros(grown.model, data, start, draws)
     report("pyro", theirs, calls, time.perf_counter() - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--gradients", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.gradients:
+        gradients()
+    else:
+        compare(options.draws)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class Given:
 
     def vector(self, white: FloatArray) -> FloatArray:
         """The whole vector (D,) at white coordinates."""
-        return np.append(self.whitening.position(white), self.start[self.moving :])
+        return np.concatenate([self.whitening.position(white), self.start[self.moving :]])
 
     def value_and_gradient(self, white: FloatArray) -> tuple[float, FloatArray]:
         value, gradient = self.density.value_and_gradient(self.vector(white))

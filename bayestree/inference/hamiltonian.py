@@ -161,11 +161,20 @@ class _Walk:
 
 
 def _no_u_turn(near: _Span, far: _Span, momentum: FloatArray) -> bool:
-    """Whether neither the merged span nor the spans across the seam make a U-turn."""
+    """Whether neither the merged span nor the spans across the seam make a U-turn.
+
+    Where one of the two is a single point, the span across the seam is the merged span.
+    """
     return (
         _apart(near.first, far.last, momentum)
-        and _apart(near.first, far.first, near.momentum + far.first.momentum)
-        and _apart(near.last, far.last, far.momentum + near.last.momentum)
+        and (
+            far.first is far.last
+            or _apart(near.first, far.first, near.momentum + far.first.momentum)
+        )
+        and (
+            near.first is near.last
+            or _apart(near.last, far.last, far.momentum + near.last.momentum)
+        )
     )
 
 

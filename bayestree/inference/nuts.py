@@ -25,6 +25,7 @@ from bayestree.inference.settings import Stage, as_function
 from bayestree.inference.training import check_topology
 from bayestree.models.soft_tree import SoftTree
 
+MIN_SECONDS = 20.0  # minimum CPU time of a run in processes; each imports torch for five seconds
 SEGMENTS = 20  # parts of a run, between which progress is shown
 METRIC_DRAWS = 20  # maximum number of initial draws that determine the first mass matrix
 NEAR = 0.1  # standard deviation of the starts about a point estimate
@@ -49,7 +50,8 @@ class Chains:
     n_jobs: Annotated[
         int | None,
         Inference(
-            "Processes for the chains of NUTS, as in joblib; they do not affect the results."
+            "Processes for the chains of NUTS, as in joblib, unless the run takes a few seconds; "
+            "they do not affect the results."
         ),
     ] = None
 
@@ -169,7 +171,8 @@ class Nuts(Chains, Stage):
         rng = np.random.default_rng(draw_seed(random_state))
         run = _Run(_starts(density, init, self.n_chains, rng), expert_blocks(density.layout))
         total = self.n_warmup + self.n_draws
-        with Parallel(n_jobs=self.n_jobs) as pool:
+        most = self.n_chains * total * 2**self.max_tree_depth * density.seconds
+        with Parallel(n_jobs=self.n_jobs if most > MIN_SECONDS else 1) as pool:
             track = Track(_segments(total), "nuts", show=progress, parts={"chains": run})
             for length in track:
                 run.chains = list(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from joblib import Parallel
 from scipy import stats
 
 from bayestree._utils.mcmc import ess
@@ -72,11 +73,26 @@ def short():
 
 
 class TestNumbers:
-    def test_do_not_depend_on_the_processes(self, short):
+    def test_do_not_depend_on_the_processes(self, short, monkeypatch):
+        monkeypatch.setattr(sys.modules["bayestree.inference.nuts"], "MIN_SECONDS", 0.0)
         both = sampled(make(steepness=2.0), keep_warmup=True, mirror=True, n_jobs=2)
         assert_same(short, both)
         for name, value in short.warmup_draws.items():
             np.testing.assert_array_equal(value, both.warmup_draws[name])
+
+    @pytest.mark.parametrize(("longest", "processes"), [(1, 1), (8, 2)])
+    def test_short_runs_start_no_processes(self, monkeypatch, longest, processes):
+        """With 64 transitions, 2 steps each take milliseconds, 256 each take seconds."""
+        module, seen = sys.modules["bayestree.inference.nuts"], []
+
+        def here(n_jobs):
+            seen.append(n_jobs)
+            return Parallel(n_jobs=1)
+
+        monkeypatch.setattr(module, "Parallel", here)
+        monkeypatch.setattr(module, "MIN_SECONDS", 1.0)
+        sampled(make("stump"), n_jobs=2, max_tree_depth=longest)
+        assert seen == [processes]
 
     def test_follow_from_the_seed(self):
         one, two = (sampled(make("stump")) for _ in range(2))

@@ -169,6 +169,20 @@ class TestDensities:
             weighted.value_and_gradient(vector)[1], spelt.value_and_gradient(vector)[1], rtol=1e-9
         )
 
+    @pytest.mark.parametrize("fit", LEAVES)
+    def test_calls_do_not_affect_each_other(self, fit):
+        """Arrays are used again, but neither results nor arguments are among them."""
+        model = make(fit=fit)
+        data = data_for(model)
+        density = NumpyDensity(model, data)
+        vectors = [normal(density.layout.length, seed, scale=2.0) for seed in range(3)]
+        found = [density.value_and_gradient(vector) for vector in vectors]
+        for seed, (vector, (value, gradient)) in enumerate(zip(vectors, found, strict=True)):
+            np.testing.assert_array_equal(vector, normal(len(vector), seed, scale=2.0))
+            alone = NumpyDensity(model, data)
+            assert alone.value(vector) == density.value(vector) == value
+            np.testing.assert_array_equal(alone.value_and_gradient(vector)[1], gradient)
+
     def test_float32_rows_are_taken_in_double_precision(self):
         model = make(fit="gaussian-mixture")
         X, y, _ = rows(model)

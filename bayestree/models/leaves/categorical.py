@@ -51,7 +51,7 @@ class CategoricalGradient(LeafGradient):
         return log_probabilities(free["leaf_probs"])
 
     def log_density(self, leaves: FloatArray) -> FloatArray:
-        return leaves[:, self.classes]
+        return leaves.take(self.classes, axis=1)
 
     def prior(self, leaves: FloatArray) -> float:
         # the Jacobian of the log-ratios, prod_c p_c, raises each exponent by one
