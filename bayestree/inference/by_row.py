@@ -9,7 +9,8 @@ from torch.distributions import Categorical
 
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.seed import RandomState, draw_seed, seeded
-from bayestree.inference.data import PART, Data
+from bayestree.inference.data import Data
+from bayestree.inference.sparse import ROWS, leaf_probs, log_likelihood_rows
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
@@ -22,20 +23,19 @@ def log_likelihood(model: SoftTree, draws: Iterable[Sites], data: Data) -> Float
     """
     found = []
     for sites in draws:
-        parts = [
-            part.weights * model.log_likelihood_rows(sites, part.X, part.y)
-            for part in (part.to(_like(sites)) for part in data.parts())
-        ]
-        found.append(torch.cat(parts).numpy(force=True).astype(np.float64))
+        rows = data.to(_like(sites))
+        values = rows.weights * log_likelihood_rows(model, sites, rows)
+        found.append(values.numpy(force=True).astype(np.float64))
     return np.stack(found)
 
 
 @torch.no_grad()
 def log_joint(model: SoftTree, sites: Sites, data: Data) -> float:
     """Log-density of the parameters and all rows, summed in double precision."""
-    parts = data.parts(whole=not model.likelihood.additive)
-    terms = [float(model.log_likelihood(sites, *part.to(_like(sites)))) for part in parts]
-    return float(model.log_prior(sites)) + sum(terms)
+    rows, prior = data.to(_like(sites)), float(model.log_prior(sites))
+    if not model.likelihood.additive:
+        return prior + float(model.log_likelihood(sites, *rows))
+    return prior + float((rows.weights * log_likelihood_rows(model, sites, rows)).double().sum())
 
 
 @torch.no_grad()
@@ -50,8 +50,8 @@ def sample_y(
     found = []
     with seeded(draw_seed(random_state)):
         for sites in draws:
-            rows = torch.as_tensor(X, dtype=_like(sites).dtype).split(PART)
-            leaf = [Categorical(logits=model.leaf_log_probs(sites, part)).sample() for part in rows]
+            rows = torch.as_tensor(X, dtype=_like(sites).dtype).split(ROWS)
+            leaf = [Categorical(probs).sample() for probs in leaf_probs(model, sites, rows)]
             found.append(model.leaf.draw(sites, torch.cat(leaf)).numpy())
     return np.stack(found)
 

@@ -1,6 +1,7 @@
 """The package's own guide: Weibull weights, normal hyperplanes, conjugate leaves."""
 
 import math
+from functools import partial
 from typing import Any, Literal
 
 import pyro
@@ -12,12 +13,14 @@ from torch.distributions import kl_divergence
 from bayestree import routing
 from bayestree._utils.seed import generator_state
 from bayestree.distributions import LogGamma, LogWeibull
-from bayestree.inference.data import Data
-from bayestree.inference.training import expert_size, joined
+from bayestree.inference.data import PART, Data
+from bayestree.inference.sparse import ROWS, Experts, RoutedModule, memberships
+from bayestree.inference.training import expert_size
 from bayestree.models.leaves import LeafDistribution
 from bayestree.models.priors import Moments, Plates, ScaleFactors
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
+from bayestree.models.splits import joined
 
 LOG_2PI = math.log(2 * math.pi)
 SPREAD = 0.1  # initial standard deviation of a coefficient, in units of its node's rms
@@ -39,7 +42,7 @@ def divergence_from_flat(
     return -entropy if log_weight is None else kl_divergence(*log_weight) - entropy
 
 
-class PolytopeGuide(nn.Module):
+class PolytopeGuide(RoutedModule):
     """Variational posterior of a soft tree: a Pyro guide with a closed form of its divergence.
 
     log_weight is log-Weibull (with the left tail of the log-gamma prior, and a closed KL to it);
@@ -60,11 +63,13 @@ class PolytopeGuide(nn.Module):
         leaf_sums: Tensor,
         *,
         covariance: Literal["diagonal", "expert"] = "diagonal",
+        tolerance: float = 0.0,
     ) -> None:
         super().__init__()
         self.scales = _supported(model, sites)
         self.model = model
         self.full = covariance == "expert"
+        self.tolerance = 0.0 if self.full else tolerance
         self.register_buffer("size", expert_size(sites["hyperplane"], sites["intercept"]))
         coefficient = joined(sites)
         # Means are in units of ``size``, so that one step suits every node.
@@ -191,7 +196,7 @@ class PolytopeGuide(nn.Module):
         else:
             spread, squares = variance.view(-1, width), X.square()
         center = mean.view(-1, width) @ X.T
-        activation = routing.jitter(center, spread @ squares.T, self._noise(center))
+        activation = routing.jitter(center, spread @ squares.T, self.noise(center))
         score = routing.vote(activation.view(n_nodes, n_experts, len(X)), log_weight)
         return routing.tree_log_probs(score, steepness, self.model.topology)
 
@@ -204,7 +209,7 @@ class PolytopeGuide(nn.Module):
         value = law.rsample()
         return value, (value - law.mean) / law.stddev
 
-    def _noise(self, like: Tensor) -> Tensor:
+    def noise(self, like: Tensor) -> Tensor:
         """Standard normals; in training, a stretch of a tape from a random position.
 
         Fresh draws would take a sixth of the time of a step, and each stretch is a valid sample.
@@ -232,27 +237,45 @@ class PolytopeGuide(nn.Module):
                 self._tape = like.new_empty(state["length"]).normal_(generator=generator)
 
     def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor, Tensor]:
-        """One-draw bound on E log p(y | X), divergence of the splits, memberships (n, L).
+        """One-draw bound on E log p(y | X), divergence of the splits, and sums (L, c).
 
         Each row's leaf indicator has its optimal factor, which moves the expectation over the
-        leaves inside the sum: log sum P(leaf | x) exp(E log p(y | leaf)). ``batch`` has a column of
-        ones.
+        leaves inside the sum: log sum P(leaf | x) exp(E log p(y | leaf)).
         """
         moments = self.moments
-        log_prob = self.leaf_log_probs(batch.X, steepness, moments)
-        joint = log_prob + self.leaf_law.expected_log_density(batch.y)
-        value = torch.logsumexp(joint, -1) @ batch.weights
-        return value, self._split_kl(moments), joint.detach().softmax(-1)
+        if self.sparse:
+            value, sums = self.sparse_fit(batch, steepness, self.experts(moments))
+        else:
+            joint = self.leaf_log_probs(batch.X, steepness, moments) + self.log_density(batch.y)
+            value = torch.logsumexp(joint, -1) @ batch.weights
+            member = joint.detach().softmax(-1)
+            sums = member.T @ self.model.leaf.statistics(batch.y, batch.weights)
+        return value, self._split_kl(moments), sums
+
+    def experts(self, moments: Moments | None = None) -> Experts:
+        mean, variance, _ = self.moments if moments is None else moments
+        return Experts(self._draw_log_weight()[0], mean, variance)
+
+    def log_density(self, y: Tensor) -> Tensor:
+        return self.leaf_law.expected_log_density(y)
 
     @torch.no_grad()
     def expected_log_likelihood(self, data: Data) -> Tensor:
         """One-draw estimate of E log p(y | X), leaves drawn too, at the model's steepness."""
-        leaves = self.leaf_law.sample()
+        leaves, steepness = self.leaf_law.sample(), self.model.steepness
         total = data.X.new_zeros(())
-        for part in data.parts(ones=True):
-            log_prob = self.leaf_log_probs(part.X, self.model.steepness)
-            density = self.model.leaf.log_density(leaves, part.y)
-            total = total + torch.logsumexp(log_prob + density, -1) @ part.weights
+        for part in data.parts(ROWS if self.sparse else PART, ones=True):
+            if self.sparse:
+                found = self.explore(
+                    part, steepness, self.experts(), partial(self.model.leaf.log_density, leaves)
+                )
+                _, paths, table = found
+                rows = memberships(paths.log_odds, paths, table).log_likelihood
+            else:
+                log_prob = self.leaf_log_probs(part.X, steepness)
+                density = self.model.leaf.log_density(leaves, part.y)
+                rows = torch.logsumexp(log_prob + density, -1)
+            total = total + rows @ part.weights
         return total
 
     def size_slope(self, batch: Data, kl_weight: float = 1.0) -> Tensor:

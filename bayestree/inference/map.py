@@ -15,6 +15,7 @@ from bayestree.inference.data import Data
 from bayestree.inference.improper import check_differentiable
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.settings import Minibatches, Stage, as_function
+from bayestree.inference.sparse import Experts, RoutedModule
 from bayestree.inference.training import (
     Ascent,
     RunningSums,
@@ -25,11 +26,11 @@ from bayestree.inference.training import (
     check_topology,
     default_epochs,
     expert_size,
-    joined,
     leaf_sums,
 )
 from bayestree.models import splits
 from bayestree.models.soft_tree import SoftTree
+from bayestree.models.splits import joined
 
 
 @declare
@@ -104,7 +105,7 @@ class Map(Minibatches, Stage):
         epochs = self.epochs or default
         climb = _adam if batched else _lbfgs
         with seeded(draw_seed(random_state)):
-            point = Point(model, init, data)
+            point = Point(model, init, data, self.routing_tolerance)
             keep = _Best(point, validation, self.patience)
             trace = climb(self, epochs, point, data, keep, progress=progress)
         names = ("optimiser", "epochs", "batch_size", "learning_rate", "steepness")
@@ -123,7 +124,7 @@ class Map(Minibatches, Stage):
 map = as_function(Map, "map")  # noqa: A001 - the name of the method
 
 
-class Point(nn.Module):
+class Point(RoutedModule):
     """Parameters of all splits, and leaves estimated from soft memberships.
 
     Coefficients (V, K, d + 1), the intercept last, are in units of their node's size, so that
@@ -132,9 +133,11 @@ class Point(nn.Module):
 
     sums: Tensor
 
-    def __init__(self, model: SoftTree, init: Posterior, data: Data) -> None:
+    def __init__(
+        self, model: SoftTree, init: Posterior, data: Data, tolerance: float = 0.0
+    ) -> None:
         super().__init__()
-        self.model = model.collapsed()
+        self.model, self.tolerance = model.collapsed(), tolerance
         sites = init.point_sites(data.X)
         self.size = expert_size(sites["hyperplane"], sites["intercept"])
         self.unit = nn.Parameter(joined(sites) / self.size)
@@ -147,21 +150,27 @@ class Point(nn.Module):
         return self._splits(self.unit * self.size) | self.model.leaf.estimate(self.sums)
 
     def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-likelihood of a batch, minus the log prior, and memberships (n, L) of the rows.
+        experts = self.experts()
+        log_weight, coefficient, _ = experts
+        leaf, leaves = self.model.leaf, self.model.leaf.estimate(self.sums)
+        if self.sparse:
+            value, sums = self.sparse_fit(batch, steepness, experts)
+        else:
+            score = routing.joint_score(batch.X, log_weight, coefficient)
+            log_prob = routing.tree_log_probs(score, steepness, self.model.topology)
+            likelihood = self.model.likelihood
+            joint = likelihood.joint(leaf, leaves, log_prob, batch.y)
+            value = likelihood.value(joint, leaf, batch.y, batch.weights)
+            member = likelihood.memberships(joint.detach())
+            sums = member.T @ leaf.statistics(batch.y, batch.weights)
+        return value, -self.model.log_prior(self._splits(coefficient) | leaves), sums
 
-        ``batch.X`` ends with a column of ones.
-        """
+    def experts(self) -> Experts:
         coefficient = self.unit * self.size
-        sites = self._splits(coefficient)
-        log_weight = splits.log_weight(self.model.split, sites)
-        score = routing.joint_score(batch.X, log_weight, coefficient)
-        log_prob = routing.tree_log_probs(score, steepness, self.model.topology)
-        likelihood, leaf = self.model.likelihood, self.model.leaf
-        leaves = leaf.estimate(self.sums)
-        joint = likelihood.joint(leaf, leaves, log_prob, batch.y)
-        value = likelihood.value(joint, leaf, batch.y, batch.weights)
-        prior = self.model.log_prior(sites | leaves)
-        return value, -prior, likelihood.memberships(joint.detach())
+        return Experts(splits.log_weight(self.model.split, self._splits(coefficient)), coefficient)
+
+    def log_density(self, y: Tensor) -> Tensor:
+        return self.model.leaf.log_density(self.model.leaf.estimate(self.sums), y)
 
     def _splits(self, coefficient: Tensor) -> dict[str, Tensor]:
         sites = {"hyperplane": coefficient[..., :-1], "intercept": coefficient[..., -1]}
@@ -228,7 +237,7 @@ def _lbfgs(
     """Rounds of L-BFGS on the splits, each followed by an update of the leaves."""
     data = data.with_ones()
     schedule = Schedule(epochs, settings.steepness)
-    running = RunningSums(point.model.leaf, point.sums, batches=1)
+    running = RunningSums(point.sums, batches=1)
     total = float(data.weights.sum())
     trace: list[float] = []
     parts = {"point": point, "keep": keep, "trace": trace}
@@ -246,7 +255,7 @@ def _lbfgs(
 
         loss = optimiser.step(closure)
         with torch.no_grad():
-            running.update(point.fit(data, gamma)[2], data, 1.0)
+            running.update(point.fit(data, gamma)[2], 1.0)
         trace.append(-float(loss.detach()) * total)
         track.note(f"log joint {trace[-1]:,.0f}")
         if keep.stop(gamma, ready=epoch >= schedule.annealed * epochs):

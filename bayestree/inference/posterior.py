@@ -11,9 +11,9 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.inference.data import Data, Units
 from bayestree.inference.draws import Draws
+from bayestree.inference.sparse import ROWS, leaf_probs
 from bayestree.models.sites import Sites
 
-ROWS = 8_192
 BISECTIONS = 40  # the final interval has 1e-12 of the initial length
 
 
@@ -27,7 +27,7 @@ class Posterior(Draws):
         """P(leaf | x) of one draw, shape (n, L)."""
         rows = torch.as_tensor(X, dtype=next(iter(sites.values())).dtype)
         with torch.no_grad():
-            parts = [self.model.leaf_log_probs(sites, part).exp() for part in rows.split(ROWS)]
+            parts = list(leaf_probs(self.model, sites, rows.split(ROWS)))
         return torch.cat(parts).numpy()
 
     def predictive(self, X: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

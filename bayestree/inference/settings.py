@@ -14,6 +14,7 @@ from bayestree._utils.parameters import (
     PLACEHOLDER,
     Count,
     Inference,
+    NonNegative,
     Positive,
     check_parameters,
     declare,
@@ -143,6 +144,13 @@ class Minibatches:
         Positive,
         Inference("Maximum learning rate of the refinement, relative to a node's rms coefficient."),
     ] = 0.03
+    routing_tolerance: Annotated[
+        NonNegative,
+        Inference(
+            "Maximum share of the likelihood of each row that a step may leave out: nodes that "
+            "contribute less are not evaluated if this saves time. 0 evaluates all nodes."
+        ),
+    ] = 0.001
 
 
 def as_function(stage: type[Stage], name: str) -> Callable[..., Posterior]:

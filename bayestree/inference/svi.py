@@ -192,7 +192,7 @@ class Svi(Variational, Stage):
         self.check(model)
         check_linear(model, data, "svi")
         settings = self.chosen("guide", "covariance", "search_facets", "epochs", "batch_size")
-        settings |= self.chosen("learning_rate", "steepness", "kl_weight")
+        settings |= self.chosen("learning_rate", "routing_tolerance", "steepness", "kl_weight")
         settings["epochs"] = self.epochs or default_epochs(len(data.X), self.batch_size)
         run = _fit_polytope if self.guide == "polytope" else _fit_autoguide
         fits = []
@@ -240,7 +240,13 @@ def _fit_polytope(
     else:
         sites = _on(data, init.point_sites())
         sums = leaf_sums(init.model, sites, data)
-        guide = PolytopeGuide(model, sites, sums, covariance=settings["covariance"])
+        guide = PolytopeGuide(
+            model,
+            sites,
+            sums,
+            covariance=settings["covariance"],
+            tolerance=settings["routing_tolerance"],
+        )
         trace = _climb(guide, data, settings, progress)
     guide.eval().refresh(steps=50)
     bound = float(evaluate_elbo(guide, data))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from bayestree.inference import scratch
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
-from bayestree.models.leaves import Leaf
+from bayestree.inference.sparse import ROWS, leaf_probs
 from bayestree.models.priors import HyperplanePrior
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
@@ -88,19 +88,18 @@ class RunningSums:
     is a quarter of the true one), so the sums (L, c) are averaged over about half an epoch.
     """
 
-    def __init__(self, leaf: Leaf, sums: Tensor, batches: int) -> None:
-        self.leaf, self.sums = leaf, sums
+    def __init__(self, sums: Tensor, batches: int) -> None:
+        self.sums = sums
         self.rate = min(1.0, 1 / (batches / 2 + 1)) if batches > 1 else 1.0
 
     @torch.no_grad()
-    def update(self, member: Tensor, batch: Data, share: float) -> None:
-        """Add a batch with memberships (n, L) that contains a ``share`` of all rows.
+    def update(self, sums: Tensor, share: float) -> None:
+        """Add the sums (L, c) of a batch that contains a ``share`` of all rows.
 
         The share refers to the number of rows: a share of the weight would downweight a batch
         with a heavy row, and that row with it.
         """
-        fresh = member.T @ self.leaf.statistics(batch.y, batch.weights) / share
-        self.sums.lerp_(fresh, self.rate)
+        self.sums.lerp_(sums / share, self.rate)
 
 
 def adam(module: nn.Module) -> torch.optim.Adam:
@@ -111,8 +110,8 @@ def adam(module: nn.Module) -> torch.optim.Adam:
 class Ascent:
     """Epochs of Adam that raise the log-likelihood of a module less its penalty.
 
-    ``module.fit(batch, steepness)`` returns both, with the memberships (n, L) of the rows. The
-    penalty, minus the log prior or a divergence from it, has the factor ``weight``.
+    ``module`` is a :class:`RoutedModule`. The penalty, minus the log prior or a divergence from it,
+    has the factor ``weight``.
     """
 
     def __init__(
@@ -133,7 +132,7 @@ class Ascent:
         self.per_epoch = -(-len(data.X) // batch_size)
         self.schedule = Schedule(epochs * self.per_epoch, steepness, warm_up)
         self.optimiser = adam(module)
-        self.running = RunningSums(module.model.leaf, sums, self.per_epoch)
+        self.running = RunningSums(sums, self.per_epoch)
         self.total = float(data.weights.sum())
 
     def epoch(self, number: int, value: float = 0.0) -> tuple[float, Data]:
@@ -144,18 +143,16 @@ class Ascent:
             rate = self.learning_rate * self.schedule.rate(step)
             self.optimiser.param_groups[0]["lr"] = rate
             self.optimiser.zero_grad(set_to_none=True)
-            likelihood, penalty, member = self.module.fit(batch, self.schedule.gamma(step))
+            gamma = self.schedule.gamma(step)
+            if step == number * self.per_epoch:
+                self.module.choose_routing(batch, gamma)
+            likelihood, penalty, sums = self.module.fit(batch, gamma)
             weight = self.weight * self.schedule.prior(step)
             ((weight * penalty - likelihood / share) / self.total).backward()
             self.optimiser.step()
-            self.running.update(member, batch, share)
+            self.running.update(sums, share)
             value += float(likelihood.detach() - share * penalty.detach())
         return value, batch
-
-
-def joined(sites: Sites) -> Tensor:
-    """Hyperplanes with intercepts as last coefficients, shape (V, K, d + 1)."""
-    return torch.cat((sites["hyperplane"], sites["intercept"].unsqueeze(-1)), dim=-1)
 
 
 def at_prior_mean(prior: HyperplanePrior, sites: Sites) -> dict[str, Tensor]:
@@ -166,9 +163,11 @@ def at_prior_mean(prior: HyperplanePrior, sites: Sites) -> dict[str, Tensor]:
 @torch.no_grad()
 def leaf_sums(model: SoftTree, sites: Sites, data: Data) -> Tensor:
     """Sums (L, c) of the leaves' statistics weighted by soft memberships, computed in parts."""
+    parts = data.parts(ROWS)
+    probs = leaf_probs(model, sites, (part.X for part in data.parts(ROWS)))
     return summed(
-        model.leaf_log_probs(sites, part.X).exp().T @ model.leaf.statistics(part.y, part.weights)
-        for part in data.parts()
+        member.T @ model.leaf.statistics(part.y, part.weights)
+        for member, part in zip(probs, parts, strict=True)
     )
 
 

@@ -181,3 +181,8 @@ class Oblique(_Linear):
 def log_weight(split: Split, sites: Sites) -> Tensor:
     """Log-weights of the experts, shape (..., V, K): a site, or zeros where weights are 1."""
     return sites["log_weight"] if split.weighted else torch.zeros_like(sites["intercept"])
+
+
+def joined(sites: Sites) -> Tensor:
+    """Hyperplanes with intercepts as last coefficients, shape (V, K, d + 1)."""
+    return torch.cat((sites["hyperplane"], sites["intercept"].unsqueeze(-1)), dim=-1)

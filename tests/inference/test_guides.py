@@ -295,7 +295,7 @@ def test_noise_of_a_small_fit_is_standard_on_average():
     guide.train()
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        noise = torch.stack([guide._noise(torch.empty(4, 12).double()) for _ in range(4000)])
+        noise = torch.stack([guide.noise(torch.empty(4, 12).double()) for _ in range(4000)])
     assert abs(float(noise.mean())) < 0.01
     assert abs(float(noise.var()) - 1) < 0.02
 

@@ -23,8 +23,9 @@ from bayestree.inference.facets.sides import FixedSides, LeafSides, Sides
 from bayestree.inference.facets.starts import Points, guide_around
 from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.training import joined, leaf_sums
+from bayestree.inference.training import leaf_sums
 from bayestree.models.soft_tree import SoftTree
+from bayestree.models.splits import joined
 
 MIN_SHARE = 1e-3  # rows that reach a node with a smaller probability are left out
 MIN_ROWS = 10  # a node with fewer rows has no facets
