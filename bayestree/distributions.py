@@ -150,9 +150,21 @@ class Constant(TorchDistribution):
         return torch.zeros_like(value)
 
 
+class _InverseRoot(PowerTransform):
+    """x^(-1/2), without ``torch.broadcast_shapes``, which imports sympy and so takes a second."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.tensor(-0.5))
+
+    def forward_shape(self, shape: Any) -> Any:
+        return shape
+
+    inverse_shape = forward_shape
+
+
 def inverse_gamma_scale(concentration: Any, rate: Any) -> TransformedDistribution:
     """Distribution of a standard deviation whose square is InverseGamma(concentration, rate)."""
-    return TransformedDistribution(Gamma(concentration, rate), [PowerTransform(torch.tensor(-0.5))])
+    return TransformedDistribution(Gamma(concentration, rate), [_InverseRoot()])
 
 
 def draw_log_gamma(shape: float, rate: float, rng: np.random.Generator) -> float:

@@ -1,18 +1,19 @@
 """Compatibility with ArviZ 0.x (InferenceData) and 1.x (xarray.DataTree).
 
-ArviZ takes seconds to import, so it is imported on first use.
+ArviZ takes seconds to import and xarray a part of one, so they are imported on first use.
 """
+
+from __future__ import annotations
 
 import importlib
 import io
 import warnings
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import h5netcdf
-import xarray as xr
-from xarray.backends import H5NetCDFStore
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 def major_version() -> int:
@@ -33,6 +34,8 @@ def container(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any
     ``attrs`` are strings and numbers, as required by netCDF.
     """
     if major_version() > 0:
+        import xarray as xr  # noqa: PLC0415
+
         tree = xr.DataTree.from_dict(dict(groups))
         tree.attrs.update(attrs)
         return tree
@@ -41,9 +44,9 @@ def container(groups: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any
 
 def names(container: Any) -> list[str]:
     """Names of the groups of an InferenceData or a DataTree."""
-    if isinstance(container, xr.DataTree):
-        return [str(name) for name in container.children]
-    return [*container.groups()]
+    if callable(container.groups):  # a property of a DataTree
+        return [*container.groups()]
+    return [str(name) for name in container.children]
 
 
 def group(container: Any, name: str) -> xr.Dataset:
@@ -54,7 +57,7 @@ def group(container: Any, name: str) -> xr.Dataset:
             "by to_arviz(X, y), and groups that were omitted by naming them in groups=."
         )
     found: xr.Dataset = container[name]
-    return found.to_dataset() if isinstance(container, xr.DataTree) else found
+    return found if callable(container.groups) else found.to_dataset()
 
 
 def netcdf(container: Any) -> memoryview:
@@ -62,6 +65,9 @@ def netcdf(container: Any) -> memoryview:
 
     They are created in memory because HDF5 kills the process if it cannot write to a file.
     """
+    import h5netcdf  # noqa: PLC0415
+    from xarray.backends import H5NetCDFStore  # noqa: PLC0415
+
     content = io.BytesIO()
     with h5netcdf.File(content, "w") as file:
         file.attrs.update(container.attrs)

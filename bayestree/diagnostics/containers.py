@@ -1,10 +1,11 @@
 """Checks of a stored posterior from its ArviZ container, without the estimator."""
 
+from __future__ import annotations
+
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike
 
 from bayestree._utils import arviz_compat
@@ -12,6 +13,9 @@ from bayestree.diagnostics.convergence import check_convergence
 from bayestree.diagnostics.label_free import label_free, spread_rows, typical_rows
 from bayestree.diagnostics.verdict import Convergence
 from bayestree.topology import Topology
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 def convergence_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 20) -> Convergence:
@@ -81,5 +85,7 @@ def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 2
 def _recorded(container: Any) -> xr.Dataset:
     """``sample_stats``; empty where nothing was recorded."""
     if "sample_stats" not in arviz_compat.names(container):
+        import xarray as xr  # noqa: PLC0415 - takes 0.2 s, and this module is imported by estimators
+
         return xr.Dataset()
     return arviz_compat.group(container, "sample_stats")

@@ -4,12 +4,13 @@ They need only the quantities of :func:`bayestree.diagnostics.label_free` and th
 the inference recorded.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from scipy.stats import median_abs_deviation, theilslopes
 
 from bayestree._utils.arrays import FloatArray
@@ -19,6 +20,9 @@ from bayestree._utils.psis import good_k, pareto_k
 from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.held_out import HeldOut
 from bayestree.diagnostics.verdict import K_LIMIT, Check, Convergence, Kind, Verdict
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 Grade = tuple[float, float]  # "ok" up to the first limit, "failed" beyond the second
 

@@ -5,11 +5,12 @@ agree on everything else. Invariant are the log joint density, P(right) of rows 
 predictions, sorted weights and the effective number of experts.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit
 
@@ -17,6 +18,9 @@ from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.draws import Draws, effective_number, spread
 from bayestree.diagnostics.routing import leaf_log_probs, log_odds, scores
 from bayestree.topology import Topology
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 TYPICAL_RANGE = 2.0  # most scaled features lie within two units of 0
 MAX_ROWS = 5000  # rows from which the principal direction is computed
@@ -154,6 +158,8 @@ def _prediction(
 def _labelled(
     variables: dict[str, Any], topology: Topology, class_names: Sequence[str]
 ) -> xr.Dataset:
+    import xarray as xr  # noqa: PLC0415 - takes 0.2 s, and importing an estimator imports this module
+
     dataset = xr.Dataset(variables)
     coordinates: dict[str, Any] = {str(name): np.arange(n) for name, n in dataset.sizes.items()}
     if "node" in coordinates:

@@ -1,9 +1,10 @@
 """Checks of a fitted tree: convergence, and leave-one-out scores."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
@@ -13,6 +14,9 @@ from bayestree.diagnostics import Convergence, HeldOut, Loo
 from bayestree.diagnostics.label_free import box_rows, spread_rows, typical_rows
 from bayestree.estimators._draws import TreeDraws
 from bayestree.estimators._numbers import fitted_rows
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 MAX_POINTS = 400  # rows of all nodes together at which P(right) is compared
 MIN_POINTS = 4  # rows of each node

@@ -5,7 +5,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 
 from bayestree import inference
@@ -135,6 +134,8 @@ class StagedTree(TreeDiagnostics, TreeChecks, BaseTree):
         """Training and validation rows; the split is stratified by class."""
         if self.validation_fraction == 0:
             return data, None
+        from sklearn.model_selection import train_test_split  # noqa: PLC0415 - takes 0.1 s to import
+
         classes = None if data.y.is_floating_point() else data.y.numpy(force=True)
         parts = train_test_split(
             np.arange(len(data.X)),

@@ -44,8 +44,13 @@ class Growth(Stage):
             "leaves remain; or always split the leaf with the largest gain, up to max_leaves."
         ),
     ] = "level"
-    steps: Annotated[Count, Inference("Adam steps for each level.")] = 120
-    n_restarts: Annotated[Count, Inference("Random starts of each stump, in the same batch.")] = 4
+    steps: Annotated[
+        Count, Inference("Adam steps after the first 40; a stump that converges takes fewer.")
+    ] = 120
+    n_restarts: Annotated[
+        Count,
+        Inference("Random starts of each stump; half remain after 20 steps, the best after 40."),
+    ] = 4
     rows_per_node: Annotated[
         Count, Inference("Rows drawn for a stump, and redrawn during its fit if a node has more.")
     ] = 2000

@@ -19,10 +19,11 @@ from bayestree.routing import score, vote
 
 LOG2 = math.log(2.0)
 SHARPNESS = 3.0  # slope of an initial facet per standard deviation of its projection
-SCREEN = 40  # steps after which only the best restart is kept
+SCREEN = 40  # steps at the full rate, after which only the best restart is kept
 REACH = 1e3  # thresholds farther from log 2 by this factor would give extreme weights
-REDRAW = 20  # steps between new subsamples of nodes with too many rows
-BETAS = 0.9, 0.99  # of Adam
+WINDOW = 20  # steps between new subsamples of nodes with too many rows, and tests of progress
+STALLED = 0.1  # change of the log-likelihood between windows, in nats: far below any gain in use
+BETAS, EPS = (0.9, 0.99), 1e-8  # of Adam
 
 
 class Batch(NamedTuple):
@@ -52,6 +53,54 @@ class Stumps(NamedTuple):
         return scores.T.reshape(n_nodes, n_restarts, -1)
 
 
+class Climb(NamedTuple):
+    """Stumps of V nodes under Adam, and how far each node has come; changed in place."""
+
+    values: Tensor  # (V, R, K, d + 2), as in ``Stumps``
+    mean: Tensor  # of gradients
+    square: Tensor
+    node: Tensor  # (V,), places in the batch at the start
+    left: Tensor  # (V,), number of remaining steps
+    value: Tensor  # (V,), sum of the log-likelihoods of the last window
+
+    @classmethod
+    def of(cls, stumps: Stumps, steps: int) -> "Climb":
+        """The start, before ``steps`` at a falling rate."""
+        values = stumps.values.clone()
+        node = torch.arange(len(values), device=values.device)
+        left, value = (torch.full_like(stumps.size, start) for start in (steps, math.inf))
+        return cls(values, torch.zeros_like(values), torch.zeros_like(values), node, left, value)
+
+    def take(self, nodes: Tensor) -> "Climb":
+        """The selected nodes."""
+        return Climb(*(part[nodes] for part in self))
+
+    def keep_best(self, nats: Tensor, n_kept: int) -> "Climb":
+        """The restarts of largest log-likelihood (V, R)."""
+        best = nats.topk(n_kept, dim=1).indices[:, :, None, None]
+        values, mean, square = (part.take_along_dim(best, 1) for part in self[:3])
+        return self._replace(values=values, mean=mean, square=square)
+
+    def move(self, slope: Tensor, step: int, rate: Tensor) -> None:
+        """Step ``step`` of Adam, at a rate for each node (V,)."""
+        self.mean.lerp_(slope, 1 - BETAS[0])
+        self.square.mul_(BETAS[1]).addcmul_(slope, slope, value=1 - BETAS[1])
+        first, second = (1 - beta ** (step + 1) for beta in BETAS)
+        root = self.square.sqrt().add_(EPS * math.sqrt(second))
+        scale = rate * (math.sqrt(second) / first)
+        self.values.addcdiv_(self.mean * scale.view(-1, 1, 1, 1), root)
+
+    def end_soon(self, value: Tensor) -> Tensor:
+        """Let nodes that stall end within a window, given the sums ``value`` of the last one.
+
+        Returns which nodes have steps left.
+        """
+        stalled = (value - self.value).abs() <= STALLED * WINDOW
+        self.left.copy_(torch.where(stalled, self.left.clamp_max(WINDOW), self.left))
+        self.value.copy_(value)
+        return self.left > 0
+
+
 @dataclass(frozen=True)
 class StumpFitter:
     """Fits all stumps of a level; for the settings see :func:`bayestree.inference.grow`."""
@@ -72,10 +121,7 @@ class StumpFitter:
         """The best split of each node, or None if no split separates its rows."""
         with torch.no_grad():
             batch = self._draw(data, rows)
-            stumps = self._start(batch)
-            stumps = self._climb(data, rows, batch, stumps, SCREEN, cosine=False)
-            stumps = self._best_restart(batch, stumps)
-            stumps = self._climb(data, rows, batch, stumps, self.steps, cosine=True)
+            stumps = self._climb(data, rows, batch, self._start(batch))
             return [self._finish(data, rows[v], stumps, v) for v in range(len(rows))]
 
     def _draw(self, data: Data, rows: list[Tensor]) -> Batch:
@@ -130,36 +176,42 @@ class StumpFitter:
             values[..., -1] = (LOG2 / _quantile(scores, half, total)).log().unsqueeze(-1)
         return stumps
 
-    def _climb(
-        self,
-        data: Data,
-        rows: list[Tensor],
-        batch: Batch,
-        stumps: Stumps,
-        steps: int,
-        *,
-        cosine: bool,
-    ) -> Stumps:
-        """Steps of Adam."""
-        values, size = stumps.values.clone(), stumps.size
-        mean, square = torch.zeros_like(values), torch.zeros_like(values)
+    def _climb(self, data: Data, rows: list[Tensor], batch: Batch, stumps: Stumps) -> Stumps:
+        """Raise the log-likelihoods of all restarts, then of the better half, then of the best.
+
+        The rate is constant until ``SCREEN``, and then falls as a cosine over ``steps``. A node
+        whose log-likelihood stalls skips to the end of the cosine, and then leaves the batch.
+        """
+        climb, found = Climb.of(stumps, self.steps), torch.empty_like(stumps.values[:, :1])
         larger = max(len(r) for r in rows) > self.rows_per_node
-        minus = batch.X * -size.view(-1, 1, 1)
-        for step in range(steps):
-            if larger and step and step % REDRAW == 0:
-                batch = self._draw(data, rows)
-                minus = batch.X * -size.view(-1, 1, 1)
-            rate = self.learning_rate
-            if cosine:
-                rate *= 0.02 + 0.5 * (1 + math.cos(math.pi * step / steps))
-            _, slope = self._ascent(batch, minus, values)
-            mean.lerp_(slope, 1 - BETAS[0])
-            square.mul_(BETAS[1]).addcmul_(slope, slope, value=1 - BETAS[1])
-            first, second = (1 - beta ** (step + 1) for beta in BETAS)
-            # eps as in Adam relative to the corrected root
-            root = square.sqrt().add_(1e-8 * math.sqrt(second))
-            values.addcdiv_(mean, root, value=rate * math.sqrt(second) / first)
-        return Stumps(values, size)
+        minus = batch.X * -stumps.size.view(-1, 1, 1)
+        value = torch.zeros_like(climb.value)
+        for step in range(SCREEN + self.steps):
+            if step > SCREEN and step % WINDOW == 0:
+                going = climb.end_soon(value)
+                value.zero_()
+                if not going.all():
+                    found[climb.node] = climb.values
+                    climb, value = climb.take(going), value[going]
+                    batch, minus = Batch(*(part[going] for part in batch)), minus[going]
+                    if not len(value):
+                        break
+            if larger and step and step % WINDOW == 0:
+                batch = self._draw(data, [rows[v] for v in climb.node.tolist()])
+                minus = batch.X * -stumps.size[climb.node].view(-1, 1, 1)
+            nats, slope = self._ascent(batch, minus, climb.values)
+            climb.move(slope, step, self.learning_rate * self._share(climb.left))
+            if step + 1 in (SCREEN // 2, SCREEN):
+                climb = climb.keep_best(nats, 1 if step + 1 == SCREEN else (nats.shape[1] + 1) // 2)
+            if step >= SCREEN:
+                climb.left.sub_(1)
+                value += nats[:, 0]
+        found[climb.node] = climb.values
+        return Stumps(found, stumps.size)
+
+    def _share(self, left: Tensor) -> Tensor:
+        """Factor of the learning rate: a cosine from 1 to nearly 0 over the last ``steps``."""
+        return 0.02 + 0.49 * (1 - torch.cos(math.pi * left / self.steps))
 
     def _ascent(self, batch: Batch, minus: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Log-likelihoods of soft splits (V, R), and the gradient with the prior's added.
@@ -210,15 +262,6 @@ class StumpFitter:
         # without its component along the hyperplane, which only changes the slope
         along = (slope * unit).mean(-1, keepdim=True)
         return slope.addcmul(unit, along, value=-1).mul_(inverse)
-
-    def _best_restart(self, batch: Batch, stumps: Stumps) -> Stumps:
-        """For each node, the restart with the best split at P(right) = 1/2."""
-        right = (stumps.score(batch.X) > LOG2).to(batch.X.dtype)
-        whole = batch.statistics.sum(1, keepdim=True)
-        split = self.leaf.criterion.split_value(torch.bmm(right, batch.statistics), whole)
-        best = split.argmax(1)
-        node = torch.arange(len(best), device=best.device)
-        return Stumps(stumps.values[node, best].unsqueeze(1), stumps.size)
 
     def _finish(self, data: Data, rows: Tensor, stumps: Stumps, node: int) -> FittedSplit | None:
         plane = stumps.values[node, 0, :, :-1] * stumps.size[node]

@@ -108,9 +108,10 @@ class InverseGammaScale(HyperplanePrior):
     def state(self, size: Size, like: Tensor, plates: Plates) -> tuple[Tensor, Tensor]:
         with plates.node, plates.expert:
             shrinkage = pyro.sample("shrinkage", self.shrinkage_law(like))
-            # expanded to the plates, so that the distribution below has their batch shape
+            # expanded to the plates, so that the distribution below has their batch shape;
+            # torch.broadcast_shapes imports sympy, which takes a second
             shrinkage = shrinkage.expand(
-                torch.broadcast_shapes(shrinkage.shape, (size.n_nodes, size.n_experts))
+                np.broadcast_shapes(shrinkage.shape, (size.n_nodes, size.n_experts))
             )
             wide = shrinkage.unsqueeze(-1).expand(*shrinkage.shape, size.n_features)
             if self.form == "explicit":

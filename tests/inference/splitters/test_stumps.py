@@ -4,7 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayestree.inference import Data
+from bayestree.inference import Data, GrowthLimits
+from bayestree.inference.splitters import stumps
 from bayestree.inference.splitters.stumps import StumpFitter, best_threshold
 from bayestree.models import (
     Categorical,
@@ -43,13 +44,13 @@ def fitter(leaf=CLASSES, prior=PRIORS[1], split=None, **settings):
     return StumpFitter(split or Polytope(5), leaf, prior, **settings, min_leaf=1)
 
 
-def objective(stumps, leaf, prior, batch):
+def objective(found, leaf, prior, batch):
     """Log-likelihood of soft splits and log-density of the directions of their hyperplanes."""
     whole = batch.statistics.sum(1, keepdim=True)
-    right = -torch.expm1(-stumps.score(batch.X))
+    right = -torch.expm1(-found.score(batch.X))
     value = leaf.criterion.split_value(torch.bmm(right, batch.statistics), whole)
     nats = leaf.criterion.nats(value, whole) / batch.share.unsqueeze(1)
-    plane = stumps.values[..., :-2]
+    plane = found.values[..., :-2]
     unit = plane / plane.square().mean(-1, keepdim=True).sqrt()
     intercept = unit.new_zeros(unit.shape[:-1])
     sites = {"hyperplane": unit, "intercept": intercept, **prior.prior_means(intercept)}
@@ -67,18 +68,72 @@ def test_the_gradient_is_that_of_the_objective(leaf, prior, split):
     rows = [torch.arange(40), torch.arange(20, 90), torch.arange(150)]  # the last is sampled
     one = fitter(leaf, prior, split)
     batch = one._draw(data, rows)
-    stumps = one._start(batch)
-    values = stumps.values.requires_grad_()
-    nats, total = objective(stumps, leaf, prior, batch)
+    start = one._start(batch)
+    values = start.values.requires_grad_()
+    nats, total = objective(start, leaf, prior, batch)
     (expected,) = torch.autograd.grad(total, values)
     if isinstance(split, Oblique):
         expected[..., -1] = 0.0  # the weight of an oblique split is fixed
-    minus = batch.X * -stumps.size.view(-1, 1, 1)
+    minus = batch.X * -start.size.view(-1, 1, 1)
     with torch.no_grad():
         found, slope = one._ascent(batch, minus, values)
     torch.testing.assert_close(found, nats.detach(), rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(slope, expected, rtol=1e-8, atol=1e-10)
     assert float(slope.abs().max()) > 0.1
+
+
+def climbed(monkeypatch, stalled):
+    """Final log-likelihoods of two nodes, and the number of steps of each.
+
+    The classes of the first are separated by a wide gap, and those of the second are noisy.
+    """
+    rng = torch.Generator().manual_seed(0)
+    X = torch.randn(400, 3, generator=rng, dtype=torch.float64)
+    y = X[:, 0] > 0
+    X[:200, 0] += 4 * X[:200, 0].sign()
+    y[200:] ^= torch.rand(200, generator=rng) < 0.3
+    data, rows = Data.of(X, y.long()), [torch.arange(200), torch.arange(200, 400)]
+    one = fitter(Categorical(2), steps=300, learning_rate=0.02, rows_per_node=200)
+    steps = torch.zeros(2)
+    ascent = StumpFitter._ascent
+
+    def counted(self, batch, minus, values):
+        for node, right in enumerate((0, 200)):  # the rows tell which nodes are in the batch
+            present = (batch.X[:, 0, :-1] == X[right]).all(-1).any()
+            steps[node] += float(present)
+        return ascent(self, batch, minus, values)
+
+    monkeypatch.setattr(stumps, "STALLED", stalled)
+    monkeypatch.setattr(StumpFitter, "_ascent", counted)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        batch = one._draw(data, rows)
+        found = one._climb(data, rows, batch, one._start(batch))
+        nats = objective(found, Categorical(2), one.prior, batch)[0][:, 0]
+    return nats, steps
+
+
+def test_a_stump_that_has_converged_leaves_the_batch(monkeypatch):
+    full, every = climbed(monkeypatch, -1.0)
+    assert every.tolist() == [340, 340]
+    some, steps = climbed(monkeypatch, 0.1)
+    assert steps[0] < every[0]
+    # the test is per window, so a little more is lost: less than a tenth of the default min_gain
+    assert bool((full - some < 0.1 * GrowthLimits.min_gain).all()), (full, some)
+
+
+def test_the_last_steps_follow_when_the_log_likelihood_stalls():
+    flat = torch.tensor([5.0, 5.0, 5.0], dtype=torch.float64) * stumps.WINDOW
+    start = stumps.Stumps(torch.zeros(3, 1, 1, 3, dtype=torch.float64), torch.ones(3).double())
+    climb = stumps.Climb.of(start, 100)
+    assert climb.end_soon(flat).all()
+    assert climb.left.tolist() == [100] * 3
+    change = torch.tensor([0.5, 1.5, -1.5]) * stumps.STALLED * stumps.WINDOW
+    assert climb.end_soon(flat + change).all()
+    # a fall is not convergence: it is the noise of subsamples, or a rate that is too high
+    assert climb.left.tolist() == [stumps.WINDOW, 100, 100]
+    climb.left.sub_(stumps.WINDOW)
+    assert climb.end_soon(flat).tolist() == [False, True, True]
 
 
 def test_the_prior_of_growth_is_of_directions_alone():
