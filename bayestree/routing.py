@@ -41,22 +41,30 @@ def joint_score(X: Tensor, log_weight: Tensor, coefficient: Tensor) -> Tensor:
 
 def vote(activation: Tensor, log_weight: Tensor) -> Tensor:
     """Noisy-OR rate, (n, V): sum over experts of r softplus(activation), from (V, K, n)."""
-    rate: Tensor = _Vote.apply(activation, log_weight.exp())
+    weight = log_weight.exp()
+    # without gradients, the bookkeeping of a Function would take longer than a small tree
+    with_gradient = torch.is_grad_enabled()
+    rate: Tensor = (
+        _Vote.apply(activation, weight) if with_gradient else _rate(activation, weight)[0]
+    )
     # Keeps the log-odds of an underflowed score, and their slope steepness / s, finite.
     return rate.T + FLOOR * torch.finfo(rate.dtype).tiny
 
 
-class _Vote(torch.autograd.Function):
-    """sum_k weight_k softplus(activation_k), (V, K, n) -> (V, n), in few passes over memory.
+def _rate(activation: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """sum_k weight_k softplus(activation_k), (V, n), and log P(no vote) = -softplus, (V, K, n)."""
+    silent = logsigmoid(activation.neg())  # faster than softplus
+    return torch.bmm(weight.unsqueeze(1), silent).squeeze(1).neg_(), silent
 
-    ``silent`` is log P(no vote) = -softplus(a), so the slope of softplus is 1 - exp(silent).
-    """
+
+class _Vote(torch.autograd.Function):
+    """The rates (V, n) in few passes over memory; the slope of softplus is 1 - exp(silent)."""
 
     @staticmethod
     def forward(ctx: Any, activation: Tensor, weight: Tensor) -> Tensor:
-        silent = logsigmoid(activation.neg())  # faster than softplus
+        rate, silent = _rate(activation, weight)
         ctx.save_for_backward(silent, weight)
-        return torch.bmm(weight.unsqueeze(1), silent).squeeze(1).neg_()
+        return rate
 
     @staticmethod
     @once_differentiable
@@ -70,6 +78,8 @@ class _Vote(torch.autograd.Function):
 
 def jitter(center: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
     """center + sqrt(variance) * noise, of equal shapes; differentiable in center and variance."""
+    if not torch.is_grad_enabled():
+        return torch.addcmul(center, variance.sqrt(), noise)
     result: Tensor = _Jitter.apply(center, variance, noise)
     return result
 

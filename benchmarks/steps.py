@@ -15,7 +15,7 @@ from bayestree.inference.data import Data
 from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.map import Point
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.training import adam
+from bayestree.inference.adam import Adam
 from bayestree.models import Categorical, Polytope, SoftTree
 from bayestree.topology import Topology
 
@@ -80,10 +80,10 @@ def arithmetic(model: SoftTree, start: Posterior, data: Data):
 
 def map_step(model: SoftTree, start: Posterior, data: Data):
     point = Point(model, start, data)
-    optimiser, rows = adam(point), data.with_ones()
+    optimiser, rows = Adam(point.parameters()), data.with_ones()
 
     def step() -> None:
-        optimiser.zero_grad(set_to_none=True)
+        optimiser.zero_grad()
         value, prior, _ = point.fit(rows, STEEPNESS)
         (-value - prior).backward()
         optimiser.step()
@@ -94,10 +94,10 @@ def map_step(model: SoftTree, start: Posterior, data: Data):
 def svi_step(model: SoftTree, start: Posterior, data: Data):
     sums = torch.ones(model.topology.n_leaves, model.leaf.n_classes)
     guide = PolytopeGuide(model, start.point_sites(), sums)
-    optimiser, rows = adam(guide), data.with_ones()
+    optimiser, rows = Adam(guide.parameters()), data.with_ones()
 
     def step() -> None:
-        optimiser.zero_grad(set_to_none=True)
+        optimiser.zero_grad()
         value, divergence, _ = guide.fit(rows, STEEPNESS)
         (divergence - value).backward()
         optimiser.step()

@@ -42,13 +42,15 @@ class Blocks(NamedTuple):
     @classmethod
     def of(cls, node: Tensor, row: Tensor) -> Self:
         """Arrange the pairs of nodes (P,) and rows (P,)."""
-        nodes, count = torch.unique_consecutive(node, return_counts=True)
+        nodes, group, count = torch.unique_consecutive(
+            node, return_inverse=True, return_counts=True
+        )
         blocks = (count + (SIZE - 1)).div_(SIZE, rounding_mode="floor")
         # The entries of a node begin where the blocks of the nodes before it end.
         shift = SIZE * (blocks.cumsum(0) - blocks) - (count.cumsum(0) - count)
-        slot = shift.repeat_interleave(count) + torch.arange(len(node), device=node.device)
+        slot = shift[group] + _count(0, node)
         block = nodes.repeat_interleave(blocks)
-        padded = row.new_zeros(len(block) * SIZE).index_copy_(0, slot, row)
+        padded = row.new_zeros(block.shape[0] * SIZE).index_copy_(0, slot, row)
         return cls(block, padded.view(-1, SIZE), slot)
 
 
@@ -94,12 +96,12 @@ class Evaluation:
     def log_odds(self, node: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
         """Log-odds of going right (P,), and the places of the pairs among all evaluated entries."""
         blocks = Blocks.of(node, row)
-        shape = (len(blocks.node), self.experts.log_weight.shape[1], SIZE)
+        shape = (blocks.node.shape[0], self.experts.log_weight.shape[1], SIZE)
         noise = None if self.draw is None else self.draw(self.X.new_empty(shape))
         scores = self.experts.scores(blocks.node, self.X[blocks.row], noise).reshape(-1)
         self.parts.append((blocks, noise))
         slot = blocks.slot + self.n_entries
-        self.n_entries += len(scores)
+        self.n_entries += scores.shape[0]
         return self.steepness * routing.log_odds(scores[blocks.slot]), slot
 
     def scores(self, slot: Tensor) -> Tensor:
@@ -132,13 +134,13 @@ class Table(NamedTuple):
         topology, n_classes = model.topology, model.leaf.n_classes
         if y is None:
             value = like.new_zeros(topology.n_nodes + topology.n_leaves, 1)
-            return cls(value, torch.zeros(len(like), dtype=torch.long, device=like.device))
+            return cls(value, torch.zeros(like.shape[0], dtype=torch.long, device=like.device))
         values = torch.arange(n_classes, device=y.device) if n_classes else y
         leaves = log_density(values).T
         value = torch.cat((leaves.new_empty(topology.n_nodes, leaves.shape[1]), leaves))
         for level in reversed(levels(topology, value.device)):
             value[level.nodes] = torch.maximum(value[level.left], value[level.right])
-        return cls(value, y if n_classes else torch.arange(len(y), device=y.device))
+        return cls(value, y if n_classes else torch.arange(y.shape[0], device=y.device))
 
     def at(self, node: Tensor, row: Tensor) -> Tensor:
         return self.value[node, self.column[row]]
@@ -199,7 +201,7 @@ def route(evaluation: Evaluation, table: Table, topology: Topology, tolerance: f
         level = _Level(*(torch.cat(both) for both in zip(path, fresh, strict=True)))
         found.append(level)
         node, row, log_mass, odds, _ = level
-        start += len(node)
+        start += node.shape[0]
         right = logsigmoid(odds)
         mass = log_mass + torch.stack((right - odds, right))
         kid = child[:, node]
@@ -208,15 +210,15 @@ def route(evaluation: Evaluation, table: Table, topology: Topology, tolerance: f
         pointer[path_side[goes_on], goes_on] = _count(start, goes_on)
         branch = inner & (pointer < 0)
         share = (mass + table.at(kid, row) - lower[row]).exp_().masked_fill_(~branch, 0.0)
-        several = torch.bincount(row.expand(2, -1)[branch], minlength=len(lower))
+        several = torch.bincount(row.expand(2, -1)[branch], minlength=lower.shape[0])
         allowed = (tolerance * depth / len(main) - lost) / several
         keep = share > allowed[row]
         lost.index_add_(0, row, share.masked_fill(keep, 0.0).sum(0))
         side, at = keep.nonzero(as_tuple=True)
-        pointer[side, at] = _count(start + len(goes_on), at)
+        pointer[side, at] = _count(start + goes_on.shape[0], at)
         ends, leaf_of = (~inner).nonzero(as_tuple=True)
         pointer[ends, leaf_of] = -2 - _count(n_leaves, ends)
-        n_leaves += len(ends)
+        n_leaves += ends.shape[0]
         leaves.append((kid[ends, leaf_of], row[leaf_of]))
         below.append(pointer)
         next_node, next_row = kid[side, at], row[at]
@@ -224,7 +226,7 @@ def route(evaluation: Evaluation, table: Table, topology: Topology, tolerance: f
         fresh = _Level(next_node, next_row, mass[side, at], *evaluated)
     node, row, _, odds, slot = (torch.cat(column) for column in zip(*found, strict=True))
     pointer = torch.cat(below, dim=1)
-    bounds = accumulate((len(level.node) for level in found), initial=0)
+    bounds = accumulate((level.node.shape[0] for level in found), initial=0)
     return Paths(
         node,
         row,
@@ -237,14 +239,14 @@ def route(evaluation: Evaluation, table: Table, topology: Topology, tolerance: f
 
 
 def _count(start: int, like: Tensor) -> Tensor:
-    return torch.arange(start, start + len(like), device=like.device)
+    return torch.arange(start, start + like.shape[0], device=like.device)
 
 
 def _children(topology: Topology, device: torch.device) -> Tensor:
     """Left and right child of each node, shape (2, V); leaf l has number V + l."""
     plan = levels(topology, device)
     nodes, left, right = (torch.cat(part) for part in zip(*plan, strict=True))
-    child = nodes.new_empty(2, len(nodes))
+    child = nodes.new_empty(2, nodes.shape[0])
     child[:, nodes] = torch.stack((left, right))
     return child
 
@@ -256,7 +258,7 @@ def _descend(
 
     Returns the levels of the paths, and the log of what the leaf at their end contributes (n,).
     """
-    n_rows = len(table.column)
+    n_rows = table.column.shape[0]
     row = torch.arange(n_rows, device=child.device)
     node = torch.zeros_like(row)
     log_mass = table.value.new_zeros(n_rows)
@@ -268,7 +270,7 @@ def _descend(
         bound = table.at(kid, row)
         right = odds + bound[1] > bound[0]
         side = right.long()
-        at = torch.arange(len(row), device=row.device)
+        at = torch.arange(row.shape[0], device=row.device)
         here = log_mass + logsigmoid(torch.where(right, odds, -odds))
         after, best = kid[side, at], bound[side, at]
         lower[row] = here + best  # final where the child is a leaf
@@ -292,7 +294,7 @@ class Membership(NamedTuple):
 @torch.no_grad()
 def memberships(odds: Tensor, paths: Paths, table: Table) -> Membership:
     """Posterior over the paths from log-odds of going right (P,): a pass up and a pass down."""
-    n_pairs, n_rows = len(odds), len(table.column)
+    n_pairs, n_rows = odds.shape[0], table.column.shape[0]
     ends = table.at(paths.leaf, paths.leaf_row)
     value = torch.cat((torch.empty_like(odds), odds.new_full((1,), ABSENT), ends))
     right = torch.empty_like(odds)
