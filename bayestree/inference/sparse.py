@@ -136,7 +136,8 @@ class Table(NamedTuple):
             value = like.new_zeros(topology.n_nodes + topology.n_leaves, 1)
             return cls(value, torch.zeros(like.shape[0], dtype=torch.long, device=like.device))
         values = torch.arange(n_classes, device=y.device) if n_classes else y
-        leaves = log_density(values).T
+        # A finite minimum keeps differences finite.
+        leaves = log_density(values).T.clamp_min(ABSENT)
         value = torch.cat((leaves.new_empty(topology.n_nodes, leaves.shape[1]), leaves))
         for level in reversed(levels(topology, value.device)):
             value[level.nodes] = torch.maximum(value[level.left], value[level.right])
@@ -278,8 +279,7 @@ def _descend(
         goes_on = torch.cat([(inner & half).nonzero().squeeze(1) for half in (~right, right)])
         steps.append(_Step(_Level(node, row, log_mass, odds, slot), side, goes_on))
         node, row, log_mass = after[goes_on], row[goes_on], here[goes_on]
-    # Where the density is 0, nothing can be left out.
-    return steps, lower.clamp_min(torch.finfo(lower.dtype).min)
+    return steps, lower
 
 
 class Membership(NamedTuple):
@@ -301,7 +301,7 @@ def memberships(odds: Tensor, paths: Paths, table: Table) -> Membership:
     for level in reversed(paths.levels):
         right[level], value[level] = right_given_y(odds[level], *value[paths.below[:, level]])
     right.sigmoid_()
-    log_likelihood = value[:n_rows].clone()
+    log_likelihood = value[:n_rows].masked_fill(value[:n_rows] < ABSENT / 2, -torch.inf)
     mass = value
     mass[:n_rows] = 1.0
     for level in paths.levels:
