@@ -86,6 +86,8 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(f"device {self.device!r} cannot be used here: {reason}") from error
+        if self._continues():
+            self._check_same_split(model)
 
     def _limits(self) -> GrowthLimits:
         return GrowthLimits(
@@ -110,7 +112,9 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
         self._check_combination(model)
         rows = rows.counted()
         center, scale = units(rows.X, rows.weights, self._unit_rule())
-        self._units = self._units._replace(center=center, scale=np.where(self._used, scale, UNUSED))
+        if not self._continues():
+            scale = np.where(self._used, scale, UNUSED)
+            self._units = self._units._replace(center=center, scale=scale)
         unit = 1.0 if self._weights_are_counts() else weight_unit(rows.weights)
         data = given = self._data(rows, unit)
         reduced = not (self._used.all() or self._in_place())

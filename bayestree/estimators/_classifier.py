@@ -14,7 +14,6 @@ from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.parameters import check_parameters
 from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._columns import ColumnChoice
-from bayestree.estimators._file_rows import checked
 from bayestree.estimators._numbers import checked_weights
 from bayestree.estimators._parameters import Classes
 from bayestree.models import Categorical
@@ -44,10 +43,13 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
             For missing or infinite values, other shapes, or a single class.
         """
         check_parameters(self)
-        rows, labels = checked(self, X, in_parts=self._in_parts(), y=y)
+        rows, labels = self._checked_fit(X, y, in_parts=self._in_parts())
         check_classification_targets(labels)
         weights = self._row_weights(sample_weight, labels)
-        self.classes_, encoded = np.unique(labels, return_inverse=True)
+        classes, encoded = np.unique(labels, return_inverse=True)
+        if self._continues():
+            self._check_same_classes(classes)
+        self.classes_ = classes
         counted = np.unique(labels[weights > 0]).tolist()
         if len(counted) < 2:
             raise ValueError(

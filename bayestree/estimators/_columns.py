@@ -9,6 +9,7 @@ import numpy as np
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree._utils.warn import warn
 from bayestree.estimators._file_rows import FileRows
+from bayestree.estimators._warm import Continuation
 from bayestree.inference import Posterior
 from bayestree.inference.draws import Arrays
 from bayestree.models.sites import SITES
@@ -92,7 +93,7 @@ def with_unused_columns(posterior: Posterior, used: BoolArray, *, reduced: bool)
     )
 
 
-class ColumnChoice:
+class ColumnChoice(Continuation):
     """An estimator whose fit ignores columns."""
 
     _source: IntArray  # see ``columns_in_use``
@@ -108,5 +109,7 @@ class ColumnChoice:
         return False
 
     def _choose_columns(self, X: FloatArray | FileRows, weights: FloatArray) -> None:
+        if self._continues():
+            return
         names = getattr(self, "feature_names_in_", None)
         self._source = columns_in_use(X, weights, names, whole_image=self._in_place())

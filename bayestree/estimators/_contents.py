@@ -15,6 +15,7 @@ from bayestree.estimators._codec import (
     plain_model,
 )
 from bayestree.inference import Posterior, Units
+from bayestree.inference.data import UNUSED
 from bayestree.models import Network
 from bayestree.models.sites import Size
 from bayestree.topology import Topology
@@ -118,6 +119,8 @@ def restore_tree(
     standard = group(arrays, "standard")
     y_center, y_scale = (float(value) for value in standard.get("y", (0.0, 1.0)))
     estimator._units = Units(standard["center"], standard["scale"], y_center, y_scale)
+    columns = np.arange(len(standard["scale"]))
+    estimator._source = np.where(standard["scale"] == UNUSED, -1, columns)
     topology = Topology(arrays["topology/children"])
     model = model_from_plain(described["model"], topology, network)
     tree = group(arrays, "tree")

@@ -45,6 +45,21 @@ class RandomRun(ShownRun):
 
 
 @declare
+class WarmStart:
+    """Whether a second fit continues from the first."""
+
+    warm_start: Annotated[
+        bool,
+        Run(
+            "Continue from the fitted tree when fit is called again, instead of growing a new one: "
+            "its topology, splits and units are kept as the start of the refinement, with the "
+            "parameters and rows of the new call. Features, classes and the form of the splits "
+            "(n_experts, split) must be the same."
+        ),
+    ] = False
+
+
+@declare
 class Depth:
     """The depth of a tree."""
 

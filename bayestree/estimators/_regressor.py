@@ -9,7 +9,6 @@ from sklearn.base import RegressorMixin
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import check_parameters
 from bayestree.estimators._base import BaseTree, TrainingRows
-from bayestree.estimators._file_rows import checked
 from bayestree.estimators._numbers import checked_weights
 from bayestree.estimators._units import TOO_LARGE
 from bayestree.models import Gaussian
@@ -38,7 +37,7 @@ class TreeRegressor(RegressorMixin, BaseTree):
         """
         check_parameters(self)
         _check_numbers(y)
-        rows, target = checked(self, X, in_parts=self._in_parts(), y=y, y_numeric=True)
+        rows, target = self._checked_fit(X, y, in_parts=self._in_parts(), y_numeric=True)
         target = target.astype(np.float64)
         weights = self._row_weights(sample_weight, target)
         center = float(np.average(target, weights=weights))
@@ -46,12 +45,12 @@ class TreeRegressor(RegressorMixin, BaseTree):
             spread = float(np.sqrt(np.average((target - center) ** 2, weights=weights)))
         if not np.isfinite(spread):
             raise ValueError(f"y {TOO_LARGE}")
-        scale = spread if spread > 0 else 1.0
-        self._units = self._units._replace(y_center=center, y_scale=scale)
+        if not self._continues():
+            self._units = self._units._replace(y_center=center, y_scale=spread or 1.0)
         self._choose_columns(rows, weights)
         training = TrainingRows(rows, self._encode(target), weights)
         self._fit(training, Gaussian(shape=LEAF_SHAPE))
-        self.tree_ = self.tree_.rescaled(scale, center)
+        self.tree_ = self.tree_.rescaled(self._units.y_scale, self._units.y_center)
         return self
 
     @overload

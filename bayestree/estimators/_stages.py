@@ -13,6 +13,7 @@ from bayestree._utils.seed import draw_seed
 from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._checks import TreeChecks
 from bayestree.estimators._diagnostics import TreeDiagnostics, measure_nodes
+from bayestree.estimators._warm import KEPT_LEAF, fitted_start
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.harden import Hardened
 from bayestree.models import SoftTree, named
@@ -105,13 +106,21 @@ class StagedTree(TreeDiagnostics, TreeChecks, BaseTree):
         """The grown tree, from which the next stage starts."""
         return growth.fit(model, data, limits=self._limits(), **common)
 
+    def _first_steepness(self, new: float) -> float:
+        """Steepness at which the refinement starts: ``new``, or that of the tree it continues."""
+        return self.posterior_.model.steepness if self._continues() else new
+
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
         seeds = check_random_state(draw_seed(self.random_state))
         common: dict[str, Any] = {"random_state": seeds, "progress": bool(self.verbose)}
         training, validation = self._hold_out(data, seeds)
         common["validation"] = validation
         growth, *stages = self._stages()
-        found = self._grow(growth, model, training, **common)
+        if self._continues():
+            found = fitted_start(self.posterior_, model, training, self._used)
+            self._warn_if_single_leaf(found.model.topology, training, KEPT_LEAF)
+        else:
+            found = self._grow(growth, model, training, **common)
         if found.model.topology.n_nodes == 0:
             found = inference.recalibrated(found, training)
             draws = [growth, *stages][-1].draws

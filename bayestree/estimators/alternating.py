@@ -19,9 +19,10 @@ from bayestree._utils.parameters import (
 from bayestree._utils.seed import draw_seed
 from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._parameters import Depth, Precision, RandomRun
+from bayestree.estimators._parameters import Depth, Precision, RandomRun, WarmStart
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._units import UnitRule
+from bayestree.estimators._warm import KEPT_LEAF
 from bayestree.inference import Data, Posterior
 from bayestree.inference.tao.alternating import Sweeps
 from bayestree.inference.unsplit import why_not_grown
@@ -51,7 +52,7 @@ class Estimator(Protocol):
 
 
 @declare
-class BaseAlternatingTree(RandomRun, Precision, Sweeps, Depth, BaseTree):
+class BaseAlternatingTree(WarmStart, RandomRun, Precision, Sweeps, Depth, BaseTree):
     """Start from a tree and optimise its nodes in turn; classifier and regressor add y."""
 
     max_depth = 6
@@ -122,7 +123,9 @@ class BaseAlternatingTree(RandomRun, Precision, Sweeps, Depth, BaseTree):
             **{name: getattr(self, name) for name in parameters_of(Sweeps)},
         )
         reason = "no split lowers the loss of the training rows"
-        if start.n_nodes == 0 and isinstance(self.init, str):
+        if start.n_nodes == 0 and self._continues():
+            reason = KEPT_LEAF
+        elif start.n_nodes == 0 and isinstance(self.init, str):
             reason = why_not_grown(data, self._limits())
         elif start.n_nodes == 0:
             reason = "init has a single leaf; start from a tree with splits"
@@ -137,6 +140,8 @@ class BaseAlternatingTree(RandomRun, Precision, Sweeps, Depth, BaseTree):
 
     def _start(self, data: Data) -> Tree:
         """The initial tree, on the scaled features of ``data``."""
+        if self._continues():
+            return self._on_scaled(self.tree_)
         if not isinstance(self.init, str):
             return self._given_tree()
         X, seeds = data.X.numpy(force=True), check_random_state(draw_seed(self.random_state))
@@ -159,7 +164,7 @@ class BaseAlternatingTree(RandomRun, Precision, Sweeps, Depth, BaseTree):
         )
 
     def _given_tree(self) -> Tree:
-        """The tree of ``init``, converted to the scaled features."""
+        """The tree of ``init``, on the scaled features."""
         given = self.init.tree_ if isinstance(self.init, HasTree) else self.init
         if not isinstance(given, Tree):
             raise TypeError(
@@ -171,6 +176,10 @@ class BaseAlternatingTree(RandomRun, Precision, Sweeps, Depth, BaseTree):
             raise ValueError(
                 f"init is a tree on {given.n_features} features, but X has {self.n_features_in_}."
             )
+        return self._on_scaled(given)
+
+    def _on_scaled(self, given: Tree) -> Tree:
+        """A tree in the units of the data, converted to the scaled features."""
         # Constant columns are at their means, and duplicates in the units of their originals.
         scale = np.where(self._source < 0, 1.0, self._units.scale[self._source])
         return given.on_scaled(self._units.center, scale).with_columns(self._source)

@@ -26,6 +26,7 @@ from bayestree.estimators._parameters import (
     Limits,
     Prediction,
     RandomRun,
+    WarmStart,
 )
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._stages import StagedTree
@@ -56,7 +57,15 @@ def _same(*settings: type) -> dict[str, str]:
 
 @declare
 class BasePolytopeTree(
-    RandomRun, Hardware, Prediction, Chains, Variational, HyperplanePriors, Limits, StagedTree
+    WarmStart,
+    RandomRun,
+    Hardware,
+    Prediction,
+    Chains,
+    Variational,
+    HyperplanePriors,
+    Limits,
+    StagedTree,
 ):
     """Grow and refine a convex polytope tree; classifier and regressor add y."""
 
@@ -145,10 +154,11 @@ class BasePolytopeTree(
     def _stages(self) -> list[Stage]:
         stages = super()._stages()
         final = float(self.steepness or min(stage.default_steepness for stage in stages))
+        first = self._first_steepness(1.0)
         if isinstance(self.inference, Map):
             return stages
         return [
-            replace(stage, steepness=(1.0, final)) if isinstance(stage, Map) else stage
+            replace(stage, steepness=(first, final)) if isinstance(stage, Map) else stage
             for stage in stages
         ]
 

@@ -25,6 +25,7 @@ from bayestree.estimators._parameters import (
     Prediction,
     RandomRun,
     Subsets,
+    WarmStart,
 )
 from bayestree.estimators._stages import StagedTree
 from bayestree.estimators._subsets import check_image, subset_rule
@@ -95,7 +96,9 @@ class EndToEndTraining(RandomRun, Precision, Subsets, Limits):
 
 
 @declare
-class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassifier, StagedTree):
+class EndToEndTreeClassifier(
+    WarmStart, EndToEndTraining, Hardware, Prediction, TreeClassifier, StagedTree
+):
     """Oblique decision tree, grown and then trained as a whole by EM.
 
     Hehn, Kooij and Hamprecht, "End-to-End Learning of Decision Trees and Forests" (IJCV, 2020).
@@ -175,10 +178,11 @@ class EndToEndTreeClassifier(EndToEndTraining, Hardware, Prediction, TreeClassif
     }
 
     def _stages(self) -> list[Stage]:
-        """The stages; EM continues from the steepness that the stumps reached."""
+        """The stages; EM continues from the steepness that was reached."""
         epochs = self.epochs if self.refine_epochs is None else self.refine_epochs
         subsets = (self.max_features, self.patch_size) != (None, None)
-        reached = {"epochs": epochs, "steepness": self._steepness_of_stumps()}
+        first = self._first_steepness(self._steepness_of_stumps())
+        reached = {"epochs": epochs, "steepness": first}
         settings: dict[str, Any] = {} if isinstance(self.inference, Em) else reached
         return [
             replace(stage, keep_zeros=stage.keep_zeros or subsets, **settings)

@@ -123,7 +123,7 @@ class RunFile(Head):
         return self.data.task
 
     def parameters(self, task: str | None = None) -> dict[str, Any]:
-        """Return all arguments of the estimator except ``verbose``.
+        """Return all arguments of the estimator except ``verbose`` and ``warm_start``.
 
         The task is needed if the file leaves it to the data. An InputError names a setting that the
         tree cannot take.

@@ -75,7 +75,11 @@ TABLES = ("data", "model", "inference", "output")
 #: Keys of the tables of parameters that are not parameters.
 CARD_KEYS = {"model": ("card", "tree"), "inference": ("card",)}
 #: Parameters that the run sets itself, and the remedy.
-RUN_KEYS = {"random_state": "set 'seed' instead", "verbose": "remove it"}
+RUN_KEYS = {
+    "random_state": "set 'seed' instead",
+    "verbose": "remove it",
+    "warm_start": "remove it: a run grows a new tree",
+}
 #: Valid values in words, by the type of pydantic's error.
 EXPECTED = {
     "bool_type": "true or false",

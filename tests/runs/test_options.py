@@ -78,6 +78,7 @@ def test_unknown_trees(tmp_path, tree, text, said):
         ("scaling=comon", "--set: scaling must be .*, got 'comon'"),
         ("random_state=3", "'random_state' is set by the run itself; set 'seed' instead"),
         ("verbose=false", "'verbose' is set by the run itself; remove it"),
+        ("warm_start=true", "'warm_start' is set by the run itself; remove it: a run grows a new"),
     ],
 )
 def test_refused_settings(pair, said):

@@ -1,0 +1,77 @@
+"""Fits that continue from the fitted tree (``warm_start``)."""
+
+import re
+from typing import Any
+
+import numpy as np
+
+from bayestree._utils.arrays import AnyArray, BoolArray
+from bayestree.estimators._file_rows import checked
+from bayestree.inference import Data, Posterior
+from bayestree.inference.training import HARD, leaf_sums
+from bayestree.models import SoftTree
+
+REMEDY = "set warm_start=False to fit a new tree"
+KEPT_LEAF = f"warm_start=True keeps the single leaf of the fit before; {REMEDY}"
+OTHER_FEATURES = re.compile(r"X has \d+ features|The feature names")  # scikit-learn's messages
+
+
+class Continuation:
+    """An estimator whose fit may continue from its last one."""
+
+    warm_start: bool = False  # of estimators without this parameter
+    classes_: AnyArray
+    posterior_: Posterior
+
+    def _continues(self) -> bool:
+        """Whether the next fit continues from the fitted tree."""
+        return self.warm_start and hasattr(self, "tree_")
+
+    def _checked_fit(self, X: Any, y: Any, *, in_parts: bool, **checks: Any) -> Any:
+        """X and y of a fit (see ``checked``); one that continues needs the same features."""
+        continues = self._continues()
+        try:
+            return checked(self, X, in_parts=in_parts, y=y, reset=not continues, **checks)
+        except ValueError as error:
+            if continues and OTHER_FEATURES.match(str(error)):
+                raise ValueError(
+                    f"{str(error).rstrip().rstrip('.')}. warm_start=True needs the features of "
+                    f"the fit before: give these, or {REMEDY}."
+                ) from error
+            raise
+
+    def _check_same_classes(self, classes: AnyArray) -> None:
+        """Refuse other classes than those of the fit that is continued."""
+        if np.array_equal(classes, self.classes_):
+            return
+        old, new = self.classes_.tolist(), classes.tolist()
+        added, missing = ([c for c in x if c not in z][:5] for x, z in ((new, old), (old, new)))
+        raise ValueError(
+            "warm_start=True needs the classes of the fit before, but y adds the classes "
+            f"{added} and lacks {missing}: give rows of the same classes, or {REMEDY}."
+        )
+
+    def _check_same_split(self, model: SoftTree) -> None:
+        """Refuse parameters that give the splits another form than that of the fitted ones."""
+        fitted = self.posterior_.model.split
+        if model.split != fitted:
+            raise ValueError(
+                f"warm_start=True continues from splits of the form {fitted!r}, but the parameters "
+                f"give {model.split!r}: restore n_experts or split, or {REMEDY}."
+            )
+
+
+def fitted_start(posterior: Posterior, model: SoftTree, data: Data, used: BoolArray) -> Posterior:
+    """The splits of a fit as the start of another, with leaves estimated from its rows.
+
+    The result is what growth would give. ``used`` marks the columns of the posterior that ``data``
+    has, if it does not have all of them.
+    """
+    sites = posterior.point_sites(data.X)
+    splits = {name: sites[name] for name in model.split.parameters(sites)}
+    if data.X.shape[1] < len(used):
+        splits["hyperplane"] = splits["hyperplane"][..., np.flatnonzero(used)]
+    model = model.with_(topology=posterior.model.topology, steepness=posterior.model.steepness)
+    sums = leaf_sums(model.with_(steepness=HARD), splits, data)
+    model = model.with_(leaf=model.leaf.calibrate(sums))
+    return Posterior.from_point(model, splits | model.leaf.estimate(sums), "grow")
