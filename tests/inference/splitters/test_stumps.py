@@ -103,10 +103,10 @@ def climbed(monkeypatch, stalled):
             steps[node] += float(present)
         return ascent(self, batch, minus, values)
 
-    monkeypatch.setattr(stumps, "STALLED", stalled)
-    monkeypatch.setattr(StumpFitter, "_ascent", counted)
     torch.manual_seed(1)
-    with torch.no_grad():
+    with torch.no_grad(), monkeypatch.context() as patch:
+        patch.setattr(stumps, "STALLED", stalled)
+        patch.setattr(StumpFitter, "_ascent", counted)
         batch = one._draw(data, rows)
         found = one._climb(data, rows, batch, one._start(batch))
         nats = objective(found, Categorical(2), one.prior, batch)[0][:, 0]
