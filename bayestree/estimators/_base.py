@@ -29,6 +29,7 @@ from bayestree.routed_tree import Frame, RoutedTree, weight_unit
 from bayestree.topology import Topology
 
 ALL = slice(None)
+SINGLE_ROWS = 10_000  # from which dtype="auto" is single precision
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -61,7 +62,7 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
     min_leaf: int = 1
     min_gain: float = 0.0
     smoothing: float = 0.0
-    dtype: Literal["float64", "float32"] = "float64"
+    dtype: Literal["auto", "float64", "float32"] = "float64"
     device: str = "cpu"
     verbose: Verbose = "auto"
 
@@ -102,6 +103,10 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
         """Whether the fit processes the rows in chunks, so that they may stay in a file."""
         return False
 
+    def _needs_double(self) -> bool:
+        """Whether ``dtype="auto"`` is double precision for any number of rows."""
+        return False
+
     def _weights_are_counts(self) -> bool:
         """Whether the scale of the weights matters, as it does for a posterior."""
         return False
@@ -128,7 +133,9 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
 
     def _data(self, rows: TrainingRows, unit: float, columns: slice | BoolArray = ALL) -> Data:
         """Rows in the units of the fit."""
-        dtype = DTYPES[self.dtype]
+        single = len(rows.y) >= SINGLE_ROWS and not self._needs_double()
+        auto = "float32" if single else "float64"
+        dtype = DTYPES[auto if self.dtype == "auto" else self.dtype]
         X: Any = self._standardise(rows.X)
         X = X.tensor(dtype, self.device, columns) if isinstance(X, FileRows) else X[:, columns]
         return Data.of(X, rows.y, rows.weights / unit, dtype=dtype, device=self.device)

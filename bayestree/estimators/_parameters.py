@@ -109,9 +109,13 @@ class Precision:
     """The precision of a fit."""
 
     dtype: Annotated[
-        Literal["float64", "float32"],
-        Inference("Precision of the fit; float32 saves time and memory on wide data."),
-    ] = "float64"
+        Literal["auto", "float64", "float32"],
+        Inference(
+            "Precision of the fit. 'auto' selects float32, which saves time and memory, for 10,000 "
+            "rows or more, and float64 for fewer rows, NUTS, the search for facets, and Pyro's "
+            "guides."
+        ),
+    ] = "auto"
 
 
 @declare

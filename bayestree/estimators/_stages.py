@@ -94,6 +94,9 @@ class StagedTree(TreeDiagnostics, TreeChecks, BaseTree):
     def _in_parts(self) -> bool:
         return all(stage.in_chunks for stage in self._stages())
 
+    def _needs_double(self) -> bool:
+        return any(stage.needs_double for stage in self._stages())
+
     def _weights_are_counts(self) -> bool:
         return True
 

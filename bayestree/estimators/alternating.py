@@ -56,6 +56,7 @@ class BaseAlternatingTree(WarmStart, RandomRun, Precision, Sweeps, Depth, BaseTr
     """Start from a tree and optimise its nodes in turn; classifier and regressor add y."""
 
     max_depth = 6
+    dtype = "float64"
 
     split: Annotated[
         Literal["oblique", "bivariate", "axis"],

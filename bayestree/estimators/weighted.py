@@ -47,6 +47,7 @@ class WeightedObliqueTreeClassifier(RandomRun, Precision, Limits, TreeClassifier
     """
 
     max_depth = 50
+    dtype = "float64"
     min_rows = 2.0
     min_leaf = 1
     min_gain = 3.0  # 0 grows to pure leaves, as the paper does

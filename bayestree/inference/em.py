@@ -16,6 +16,7 @@ from torch import Tensor
 from bayestree._utils.parameters import Count, Inference, NonNegative, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree.inference.adam import Adam
 from bayestree.inference.data import Data
 from bayestree.inference.expectation import expectation, slope
 from bayestree.inference.improper import check_differentiable
@@ -127,7 +128,7 @@ class Climb:
         self.zeros = {name: value == 0 for name, value in self.splits.items() if keep_zeros}
         for value in self.splits.values():
             value.requires_grad_()
-        self.optimiser = torch.optim.Adam(self.splits.values(), lr=learning_rate, fused=True)
+        self.optimiser = Adam(self.splits.values(), learning_rate, betas=(0.9, 0.999))
         self.total = float(data.weights.sum())
 
     def state_dict(self) -> dict[str, Any]:
@@ -177,7 +178,7 @@ class Climb:
         # Rows that are elsewhere almost surely contribute less than the rounding error.
         here = member.mass[: len(before)] > torch.finfo(before.dtype).eps
         odds = steepness * split.log_odds(self.splits, batch.X, here.T).T
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimiser.zero_grad()
         per_row = batch.weights / (share * self.total)
         odds.backward(-slope(odds.detach(), member) * per_row)
         prior = self._log_prior()

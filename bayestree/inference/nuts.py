@@ -86,6 +86,7 @@ class Nuts(Chains, Stage):
     ] = False
 
     in_estimators = {"n_draws": 250}
+    needs_double = True
 
     @property
     def draws(self) -> tuple[int, int]:

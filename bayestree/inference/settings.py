@@ -51,6 +51,8 @@ class Stage:
         A point estimate may be steep; draws should vary smoothly.
     in_chunks : bool
         Whether the method goes through the rows in chunks, so that they may stay in a file.
+    needs_double : bool
+        Whether the method needs double precision.
     draws : (int, int) or None
         Number of chains, and of draws from each; None for a point estimate.
     why_single_leaf : str
@@ -75,6 +77,10 @@ class Stage:
 
     @property
     def in_chunks(self) -> bool:
+        return False
+
+    @property
+    def needs_double(self) -> bool:
         return False
 
     @property

@@ -118,6 +118,10 @@ class Svi(Variational, Stage):
         return self.guide == "polytope" and not self.search_facets
 
     @property
+    def needs_double(self) -> bool:
+        return self.guide != "polytope" or self.search_facets
+
+    @property
     def draws(self) -> tuple[int, int]:
         return 1, self.n_draws
 
