@@ -41,14 +41,19 @@ def joint_score(X: Tensor, log_weight: Tensor, coefficient: Tensor) -> Tensor:
 
 def vote(activation: Tensor, log_weight: Tensor) -> Tensor:
     """Noisy-OR rate, (n, V): sum over experts of r softplus(activation), from (V, K, n)."""
-    weight = log_weight.exp()
-    # without gradients, the bookkeeping of a Function would take longer than a small tree
-    with_gradient = torch.is_grad_enabled()
-    rate: Tensor = (
-        _Vote.apply(activation, weight) if with_gradient else _rate(activation, weight)[0]
-    )
+    rate: Tensor = _Vote.apply(activation, log_weight.exp())
+    return _above_zero(rate).T
+
+
+def vote_and_silence(activation: Tensor, log_weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Noisy-OR rates (V, n), and log P(no vote) of each expert (V, K, n), without gradients."""
+    rate, silent = _rate(activation, log_weight.exp())
+    return _above_zero(rate), silent
+
+
+def _above_zero(rate: Tensor) -> Tensor:
     # Keeps the log-odds of an underflowed score, and their slope steepness / s, finite.
-    return rate.T + FLOOR * torch.finfo(rate.dtype).tiny
+    return rate + FLOOR * torch.finfo(rate.dtype).tiny
 
 
 def _rate(activation: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,8 +83,6 @@ class _Vote(torch.autograd.Function):
 
 def jitter(center: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
     """center + sqrt(variance) * noise, of equal shapes; differentiable in center and variance."""
-    if not torch.is_grad_enabled():
-        return torch.addcmul(center, variance.sqrt(), noise)
     result: Tensor = _Jitter.apply(center, variance, noise)
     return result
 

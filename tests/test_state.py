@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayestree._utils.state import capture, from_bytes, restore, to_bytes
+from bayestree.inference.adam import Adam
 
 DTYPES = st.sampled_from([np.bool_, np.int8, np.int64, np.uint32, np.float32, np.float64])
 LEAVES = (
@@ -99,7 +100,7 @@ def test_a_file_cut_short_is_refused(data):
 def parts():
     torch.manual_seed(1)
     module = torch.nn.Linear(3, 2)
-    optimiser = torch.optim.Adam(module.parameters(), lr=0.1)
+    optimiser = Adam(module.parameters(), 0.1)
     return {
         "module": module,
         "optimiser": optimiser,

@@ -62,16 +62,6 @@ def _restore(part: Any, state: Any) -> None:
         part.set_state(state)
     else:
         part.load_state_dict(state)
-        if isinstance(part, torch.optim.Optimizer):
-            _restore_layout(part)
-
-
-def _restore_layout(optimiser: torch.optim.Optimizer) -> None:
-    """Give optimiser states the memory layout of their parameters, which fused steps need."""
-    for parameter, kept in optimiser.state.items():
-        for name, value in kept.items():
-            if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
-                kept[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def to_bytes(state: Any) -> bytes:

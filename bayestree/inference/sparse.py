@@ -27,31 +27,8 @@ from bayestree.models.splits import joined, log_weight
 from bayestree.topology import Topology
 
 ROWS = 8_192  # rows routed at a time
-SIZE = 16  # rows of a block: fewer cost more products, more of them more padding
 EXACT = 1e-6  # share of a row's likelihood that predictions and densities may leave out
 ABSENT = -1e30  # log p(y | x) of a branch that is left out: exp gives 0, differences are finite
-
-
-class Blocks(NamedTuple):
-    """P pairs, in which those of a node are adjacent, as B blocks of ``SIZE`` rows of one node."""
-
-    node: Tensor  # (B,)
-    row: Tensor  # (B, SIZE), padded with row 0
-    slot: Tensor  # (P,), the place of each pair among the B * SIZE entries
-
-    @classmethod
-    def of(cls, node: Tensor, row: Tensor) -> Self:
-        """Arrange the pairs of nodes (P,) and rows (P,)."""
-        nodes, group, count = torch.unique_consecutive(
-            node, return_inverse=True, return_counts=True
-        )
-        blocks = (count + (SIZE - 1)).div_(SIZE, rounding_mode="floor")
-        # The entries of a node begin where the blocks of the nodes before it end.
-        shift = SIZE * (blocks.cumsum(0) - blocks) - (count.cumsum(0) - count)
-        slot = shift[group] + _count(0, node)
-        block = nodes.repeat_interleave(blocks)
-        padded = row.new_zeros(block.shape[0] * SIZE).index_copy_(0, slot, row)
-        return cls(block, padded.view(-1, SIZE), slot)
 
 
 class Experts(NamedTuple):
@@ -61,24 +38,22 @@ class Experts(NamedTuple):
     coefficient: Tensor  # (V, K, d + 1), the intercept last
     variance: Tensor | None = None  # (V, K, d + 1)
 
-    def scores(self, node: Tensor, X: Tensor, noise: Tensor | None) -> Tensor:
-        """Scores (B, SIZE) of rows X (B, SIZE, d + 1) at nodes (B,).
 
-        With variances, coefficients are drawn afresh for every row: ``noise`` (B, K, SIZE) are
-        standard normals.
-        """
-        rows = X.mT
-        activation = torch.bmm(self.coefficient[node], rows)
-        if self.variance is not None and noise is not None:
-            spread = torch.bmm(self.variance[node], rows.square())
-            activation = routing.jitter(activation, spread, noise)
-        return routing.vote(activation, self.log_weight[node]).T
+class Part(NamedTuple):
+    """Pairs as B blocks of S rows of one node, and what the gradient of their scores needs."""
+
+    node: Tensor  # (B,)
+    rows: Tensor  # X of the blocks, (B, S, d + 1)
+    silent: Tensor  # log P(no vote) of each expert, (B, K, S)
+    scale: Tensor | None  # standard deviations of the pre-activations, (B, K, S)
+    noise: Tensor | None  # standard normals, (B, K, S)
 
 
 class Evaluation:
-    """Log-odds of pairs as :func:`route` asks for them, and then their scores with gradients.
+    """Scores of pairs as :func:`route` asks for them, and later their gradients.
 
-    ``X`` ends with a column of ones. ``draw`` returns standard normals of the shape of a tensor.
+    ``X`` ends with a column of ones. If experts have variances, their coefficients are drawn afresh
+    for every row, with the standard normals that ``draw`` returns in the shape of a tensor.
     """
 
     def __init__(
@@ -86,31 +61,99 @@ class Evaluation:
         experts: Experts,
         X: Tensor,
         steepness: float,
-        draw: Callable[[Tensor], Tensor] | None = None,
+        draw: Callable[[Tensor], Tensor] = torch.randn_like,
     ) -> None:
         self.experts, self.X, self.steepness, self.draw = experts, X, steepness, draw
-        self.parts: list[tuple[Blocks, Tensor | None]] = []
+        self.parts: list[Part] = []
+        self.entries: list[Tensor] = []  # scores of all entries of the blocks of each part
         self.n_entries = 0
 
     @torch.no_grad()
     def log_odds(self, node: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-odds of going right (P,), and the places of the pairs among all evaluated entries."""
-        blocks = Blocks.of(node, row)
-        shape = (blocks.node.shape[0], self.experts.log_weight.shape[1], SIZE)
-        noise = None if self.draw is None else self.draw(self.X.new_empty(shape))
-        scores = self.experts.scores(blocks.node, self.X[blocks.row], noise).reshape(-1)
-        self.parts.append((blocks, noise))
-        slot = blocks.slot + self.n_entries
-        self.n_entries += scores.shape[0]
-        return self.steepness * routing.log_odds(scores[blocks.slot]), slot
+        """Log-odds of going right (P,), and the places of the pairs among all entries.
+
+        Pairs of a node are adjacent.
+        """
+        block, block_row, slot = _blocks(node, row)
+        rows, scale, noise = self.X[block_row], None, None
+        activation = torch.bmm(self.experts.coefficient[block], rows.mT)
+        if self.experts.variance is not None:
+            scale = torch.bmm(self.experts.variance[block], rows.square().mT).sqrt_()
+            noise = self.draw(scale)
+            activation.addcmul_(scale, noise)
+        score, silent = routing.vote_and_silence(activation, self.experts.log_weight[block])
+        self.parts.append(Part(block, rows, silent, scale, noise))
+        entries = score.reshape(-1)
+        self.entries.append(entries)
+        self.n_entries += entries.shape[0]
+        odds = self.steepness * routing.log_odds(entries[slot])
+        return odds, slot + (self.n_entries - entries.shape[0])
 
     def scores(self, slot: Tensor) -> Tensor:
         """Scores of the pairs at places (P,), differentiable in the experts."""
-        node = torch.cat([blocks.node for blocks, _ in self.parts])
-        row = torch.cat([blocks.row for blocks, _ in self.parts])
-        noises = [noise for _, noise in self.parts if noise is not None]
-        noise = torch.cat(noises) if noises else None
-        return self.experts.scores(node, self.X[row], noise).reshape(-1)[slot]
+        found: Tensor = _Scores.apply(self, slot, *self.experts)
+        return found
+
+
+def _blocks(node: Tensor, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Pairs (P,), of which those of a node are adjacent, as B blocks of S rows of one node.
+
+    Returns the nodes (B,), the rows (B, S), padded with row 0, and the place of each pair (P,)
+    among the B S entries.
+    """
+    nodes, group, count = torch.unique_consecutive(node, return_inverse=True, return_counts=True)
+    # Smaller blocks cost more copies of the coefficients, larger ones more padding.
+    typical = node.shape[0] // max(nodes.shape[0], 1)
+    size = min(64, max(8, 2 ** typical.bit_length() // 2))
+    blocks = (count + (size - 1)).div_(size, rounding_mode="floor")
+    # The entries of a node begin where the blocks of the nodes before it end.
+    shift = size * (blocks.cumsum(0) - blocks) - (count.cumsum(0) - count)
+    slot = shift[group] + _count(0, node)
+    block = nodes.repeat_interleave(blocks)
+    padded = row.new_zeros(block.shape[0] * size).index_copy_(0, slot, row)
+    return block, padded.view(-1, size), slot
+
+
+class _Scores(torch.autograd.Function):
+    """The scores found by an evaluation; their gradients go back part by part.
+
+    With a = m + sqrt(v) z and s = sum_k r_k softplus(a_k): ds/da = r (1 - exp(silent)),
+    da/dv = z / (2 sqrt(v)), and ds/d log r = -r silent.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        evaluation: Evaluation,
+        slot: Tensor,
+        log_weight: Tensor,
+        coefficient: Tensor,
+        variance: Tensor | None,
+    ) -> Tensor:
+        ctx.evaluation = evaluation
+        ctx.save_for_backward(slot, log_weight, coefficient, variance)
+        return torch.cat(evaluation.entries)[slot]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        slot, log_weight, coefficient, variance = ctx.saved_tensors
+        evaluation: Evaluation = ctx.evaluation
+        down = grad.new_zeros(evaluation.n_entries).index_copy_(0, slot, -grad)
+        sizes = [entries.shape[0] for entries in evaluation.entries]
+        weight = log_weight.exp()
+        of_weight, of_coefficient = torch.zeros_like(log_weight), torch.zeros_like(coefficient)
+        of_variance = None if variance is None else torch.zeros_like(variance)
+        for part, entries in zip(evaluation.parts, down.split(sizes), strict=True):
+            node, rows, silent, scale, noise = part
+            slope = entries.view(rows.shape[0], 1, rows.shape[1])
+            of_weight.index_add_(0, node, (silent * slope).sum(-1))
+            of_activation = torch.expm1(silent).mul_(slope).mul_(weight[node].unsqueeze(-1))
+            of_coefficient.index_add_(0, node, torch.bmm(of_activation, rows))
+            if of_variance is not None and scale is not None and noise is not None:
+                of_spread = of_activation.mul_(noise).div_(scale).mul_(0.5)
+                of_variance.index_add_(0, node, torch.bmm(of_spread, rows.square()))
+        return None, None, of_weight * weight, of_coefficient, of_variance
 
 
 class Table(NamedTuple):
@@ -457,8 +500,7 @@ class RoutedModule(nn.Module):
         log_density: Callable[[Tensor], Tensor],
     ) -> tuple[Evaluation, Paths, Table]:
         """Find the pairs that matter, given the log-densities (n, L) of values of y."""
-        draw = None if experts.variance is None else self.noise
-        evaluation = Evaluation(experts, batch.X, steepness, draw)
+        evaluation = Evaluation(experts, batch.X, steepness, self.noise)
         table = Table.of(log_density, batch.y, self.model, batch.X)
         return evaluation, route(evaluation, table, self.model.topology, self.tolerance), table
 
