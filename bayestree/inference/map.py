@@ -33,7 +33,7 @@ from bayestree.models import splits
 from bayestree.models.soft_tree import SoftTree
 from bayestree.models.splits import joined
 
-START_SHARE = 0.3  # of the default epochs, where another method continues
+START_SHARE = 0.3  # of the epochs, where another method continues
 
 
 @declare
@@ -103,10 +103,8 @@ class Map(Minibatches, Stage):
         self.check(model)
         check_differentiable(model)
         check_linear(model, data, "map")
-        batched = self.optimiser == "adam"
-        default = default_epochs(len(data.X), self.batch_size) if batched else 30
-        epochs = self.epochs or default
-        climb = _adam if batched else _lbfgs
+        epochs = self.epochs or self._default_epochs(data)
+        climb = _adam if self.optimiser == "adam" else _lbfgs
         with seeded(draw_seed(random_state)):
             point = Point(model, init, data, self.routing_tolerance)
             keep = _Best(point, validation, self.patience)
@@ -122,10 +120,13 @@ class Map(Minibatches, Stage):
 
     def run(self, found: Posterior, data: Data, *, last: bool = True, **common: Any) -> Posterior:
         stage = self
-        if not (last or self.epochs) and self.optimiser == "adam":
-            epochs = START_SHARE * default_epochs(len(data.X), self.batch_size)
+        if not last:
+            epochs = START_SHARE * (self.epochs or self._default_epochs(data))
             stage = replace(self, epochs=max(1, round(epochs)))
         return stage.fit(calibrated(found, data), data, init=found, **common)
+
+    def _default_epochs(self, data: Data) -> int:
+        return default_epochs(len(data.X), self.batch_size) if self.optimiser == "adam" else 30
 
 
 map = as_function(Map, "map")  # noqa: A001 - the name of the method

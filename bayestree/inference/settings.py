@@ -149,7 +149,7 @@ class Minibatches:
         Count | None,
         Inference(
             "Passes over the rows in the refinement; by default 60, but at least 1,000 and at most "
-            "10,000 steps, and three tenths of this for MAP as the start of another method."
+            "10,000 steps. MAP as the start of another method takes three tenths of them."
         ),
     ] = None
     batch_size: Annotated[Count, Inference("Rows in a step of Adam.")] = 500
