@@ -1,42 +1,95 @@
-"""Fit time and peak memory against the number of rows (50 columns), one process for each size.
+"""How fit time and memory grow with rows, columns, depth and experts, with fitted exponents.
 
-Run: python benchmarks/scaling.py
+Run: OMP_NUM_THREADS=1 python benchmarks/scaling.py [rows columns depth experts] [--device cuda]
+
+Each fit has a process of its own: growth, two epochs of MAP and five of SVI on points labelled by
+the nearest of 400 prototypes in the first four columns, which needs as deep a tree as is allowed.
+The exponent is the slope of log seconds on log size, over the largest three sizes.
 """
 
+import argparse
+import json
 import subprocess
 import sys
 import time
 
 import numpy as np
 from data import peak_gib
+from sklearn.neighbors import NearestNeighbors
 
 from bayestree import ConvexPolytopeTreeClassifier
+from bayestree.inference import Growth
 
-SIZES = (10_000, 100_000, 1_000_000)
-COLUMNS = 50
+SIZES = {
+    "rows": (10_000, 31_600, 100_000, 316_000, 1_000_000),
+    "columns": (10, 30, 100, 300, 1_000, 2_000),
+    "depth": (4, 6, 8, 10, 12, 14),
+    "experts": (1, 3, 10, 30, 100),
+}
+BASE = {"rows": 20_000, "columns": 16, "depth": 8, "experts": 10}
 
 
-def one(n: int) -> None:
+def table(n_rows: int, n_columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of 10 classes in 400 cells."""
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((n, COLUMNS))
-    y = (np.abs(X[:, 0]) + np.abs(X[:, 1]) > 1.5).astype(int) + 2 * (X[:, 2] + X[:, 3] > 0)
-    before = peak_gib()
-    start = time.perf_counter()
-    clf = ConvexPolytopeTreeClassifier(max_depth=4, dtype="float32", random_state=0).fit(X, y)
-    seconds = time.perf_counter() - start
-    print(
-        f"| {n} | {seconds:.1f} | {before:.2f} | {peak_gib():.2f} | {clf.get_n_leaves()} |",
-        flush=True,
+    prototypes = rng.standard_normal((400, 4))
+    X = rng.standard_normal((n_rows, n_columns))
+    nearest = NearestNeighbors(n_neighbors=1).fit(prototypes)
+    cell = nearest.kneighbors(X[:, :4], return_distance=False)[:, 0]
+    return X, cell % 10
+
+
+def one(sizes: dict[str, int], device: str) -> None:
+    X, y = table(sizes["rows"], sizes["columns"])
+    before, grown, fit = peak_gib(), [], Growth.fit
+
+    def timed(*args, **keywords):
+        begun = time.perf_counter()
+        found = fit(*args, **keywords)
+        grown.append(time.perf_counter() - begun)
+        return found
+
+    Growth.fit = timed
+    tree = ConvexPolytopeTreeClassifier(
+        max_depth=sizes["depth"],
+        n_experts=sizes["experts"],
+        min_rows=10,
+        min_leaf=3,
+        min_gain=2.0,
+        growth_rate=0.15,
+        epochs=5,
+        dtype="float32",
+        device=device,
+        random_state=0,
     )
+    start = time.perf_counter()
+    tree.fit(X, y)
+    seconds = time.perf_counter() - start
+    nodes = tree.posterior_.model.topology.n_nodes
+    print(json.dumps([grown[0], seconds - grown[0], nodes, peak_gib() - before]))
 
 
 def main() -> None:
-    if len(sys.argv) > 1:
-        one(int(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="*", default=[*SIZES], choices=[*SIZES])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        one(options.one, options.device)
         return
-    print("| rows | seconds | GiB before | peak GiB | leaves |\n|---|---|---|---|---|", flush=True)
-    for n in SIZES:
-        subprocess.run([sys.executable, __file__, str(n)], check=True)
+    for what in options.what:
+        print(f"| {what} | nodes | growth s | refinement s | GiB |\n" + "|---" * 5 + "|")
+        seconds = []
+        for size in SIZES[what]:
+            command = [sys.executable, __file__, "--device", options.device]
+            command += ["--one", json.dumps(BASE | {what: size})]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            grown, refined, nodes, memory = json.loads(done.stdout)
+            seconds.append((grown, refined))
+            print(f"| {size} | {nodes} | {grown:.1f} | {refined:.1f} | {memory:.2f} |", flush=True)
+        slopes = np.polyfit(np.log(SIZES[what][-3:]), np.log(seconds[-3:]), 1)[0]
+        print(f"exponents: growth {slopes[0]:.2f}, refinement {slopes[1]:.2f}\n", flush=True)
 
 
 if __name__ == "__main__":
