@@ -1,7 +1,8 @@
-"""Time of a MAP and an SVI step against the bare arithmetic of the same shapes.
+"""Time of MAP and SVI steps, dense and sparse, against their bare arithmetic.
 
-The arithmetic is one matrix product, softplus, weighted sum and route product in plain tensors,
-forward and backward. Run: python benchmarks/steps.py
+The dense arithmetic is one matrix product, softplus, weighted sum and route product in plain
+tensors, forward and backward; the sparse one the same, without routes, for the pairs of nodes and
+rows that matter, sorted by node in blocks of 32 rows. Run: python benchmarks/steps.py
 """
 
 import time
@@ -21,9 +22,12 @@ from bayestree.topology import Topology
 
 SHAPES = {  # nodes, experts, features, classes, rows per step
     "Letter": (299, 20, 16, 26, 500),
+    "Letter, 2,000 rows": (299, 20, 16, 26, 2000),
     "MNIST": (97, 16, 784, 10, 1000),
 }
-STEEPNESS = 3.0
+STEEPNESS = 20.0
+TOLERANCE = 1e-3  # the default of routing_tolerance
+SHARP = 8.0  # factor of the random coefficients, for trees as sharp as fitted ones
 
 
 def random_tree(n_nodes: int, rng: np.random.Generator) -> Topology:
@@ -53,8 +57,8 @@ def problem(name: str) -> tuple[SoftTree, Posterior, Data]:
     )
     torch.manual_seed(0)
     sites = {
-        "hyperplane": torch.randn(n_nodes, n_experts, width) / width**0.5,
-        "intercept": torch.randn(n_nodes, n_experts),
+        "hyperplane": SHARP * torch.randn(n_nodes, n_experts, width) / width**0.5,
+        "intercept": SHARP * (torch.randn(n_nodes, n_experts) - 1.2),
         "log_weight": torch.randn(n_nodes, n_experts) - 3,
         "leaf_probs": torch.full((n_nodes + 1, n_classes), 1 / n_classes),
     }
@@ -78,28 +82,42 @@ def arithmetic(model: SoftTree, start: Posterior, data: Data):
     return step
 
 
-def map_step(model: SoftTree, start: Posterior, data: Data):
-    point = Point(model, start, data)
-    optimiser, rows = Adam(point.parameters()), data.with_ones()
+def sparse_arithmetic(model: SoftTree, start: Posterior, data: Data):
+    point = Point(model, start, data, TOLERANCE)
+    rows = data.with_ones()
+    with torch.no_grad():
+        _, paths, _ = point.explore(rows, STEEPNESS, point.experts(), point.log_density)
+    node, order = paths.node.sort(stable=True)
+    row = paths.row[order]
+    last = torch.cat([torch.bincount(node, minlength=model.topology.n_nodes)]).tolist()
+    blocks, start_of = [], 0
+    for v, count in enumerate(last):
+        for k in range(0, count, 32):
+            some = row[start_of + k : start_of + min(k + 32, count)]
+            blocks.append((v, torch.nn.functional.pad(some, (0, 32 - len(some)))))
+        start_of += count
+    block, rows_of = torch.tensor([v for v, _ in blocks]), torch.stack([r for _, r in blocks])
+    plane, weight = (part.detach().requires_grad_() for part in reversed(point.experts()[:2]))
 
     def step() -> None:
-        optimiser.zero_grad()
-        value, prior, _ = point.fit(rows, STEEPNESS)
-        (-value - prior).backward()
-        optimiser.step()
+        votes = softplus(torch.bmm(plane[block], rows.X[rows_of].mT))
+        score = (votes * weight.exp()[block].unsqueeze(-1)).sum(1)
+        plane.grad = weight.grad = None
+        score.sum().backward()
 
+    print(f"{len(node) / len(data.X):.1f} of {model.topology.n_nodes} nodes a row")
     return step
 
 
-def svi_step(model: SoftTree, start: Posterior, data: Data):
-    sums = torch.ones(model.topology.n_leaves, model.leaf.n_classes)
-    guide = PolytopeGuide(model, start.point_sites(), sums)
-    optimiser, rows = Adam(guide.parameters()), data.with_ones()
+def fit_step(module: Point | PolytopeGuide, data: Data, *, sparse: bool):
+    module.sparse = sparse
+    optimiser, rows = Adam(module.parameters()), data.with_ones()
 
     def step() -> None:
         optimiser.zero_grad()
-        value, divergence, _ = guide.fit(rows, STEEPNESS)
-        (divergence - value).backward()
+        value, penalty, _ = module.fit(rows, STEEPNESS)
+        (penalty - value).backward()
+        optimiser.rate = 0.0  # the tree must not change while it is timed
         optimiser.step()
 
     return step
@@ -118,16 +136,27 @@ def milliseconds(step, repeats: int) -> float:
 
 def main() -> None:
     print(f"threads {torch.get_num_threads()}, torch {torch.__version__}")
-    print("| shapes | arithmetic ms | MAP ms | ratio | SVI ms | ratio |\n|---|---|---|---|---|---|")
+    lines = ["| shapes | step | dense ms | / arithmetic | sparse ms | / arithmetic |"]
+    lines.append("|---" * 6 + "|")
     for name, shape in SHAPES.items():
-        parts = problem(name)
-        bare, point, vi = (
-            milliseconds(make(*parts), 15) for make in (arithmetic, map_step, svi_step)
+        model, start, data = problem(name)
+        bare, few = (
+            milliseconds(make(model, start, data), 15) for make in (arithmetic, sparse_arithmetic)
         )
-        print(
-            f"| {name} {shape} | {bare:.1f} | {point:.1f} | {point / bare:.2f} | "
-            f"{vi:.1f} | {vi / bare:.2f} |"
-        )
+        sums = torch.ones(model.topology.n_leaves, model.leaf.n_classes)
+        modules = {
+            "MAP": Point(model, start, data, TOLERANCE),
+            "SVI": PolytopeGuide(model, start.point_sites(), sums, tolerance=TOLERANCE),
+        }
+        for kind, module in modules.items():
+            dense, sparse = (
+                milliseconds(fit_step(module, data, sparse=sparse), 15) for sparse in (False, True)
+            )
+            lines.append(
+                f"| {name} {shape} | {kind} | {dense:.1f} | {dense / bare:.2f} | {sparse:.1f} | "
+                f"{sparse / few:.2f} |"
+            )
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

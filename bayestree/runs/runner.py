@@ -27,6 +27,7 @@ from bayestree.runs.checkpoints import Checkpoints, stopped_by_signals
 from bayestree.runs.folder import CHECKPOINTS, LOG, MANIFEST, RUN, RunFolder
 from bayestree.runs.lines import LogFile
 from bayestree.runs.manifest import new_manifest, now, version_changes
+from bayestree.runs.parameters import tree_parameters
 from bayestree.runs.progress import Display, Displays, Silent
 from bayestree.runs.rows import Prepared, read_rows
 from bayestree.runs.schema import RunFile
@@ -242,6 +243,12 @@ def _check_same(folder: RunFolder, file: RunFile, rows: Prepared) -> None:
     """Refuse to resume a run with other values or other data."""
     there = read_toml(folder / RUN, "run file")
     here = tomllib.loads(file.to_toml(folder.path))
+    # What the folder lacks are parameters that its version did not have.
+    parameters = tree_parameters(file.tree, str(file.task()))
+    for table in ("model", "inference"):
+        for key in (here[table].keys() & parameters.keys()) - there[table].keys():
+            if here[table][key] == parameters[key].to_file(parameters[key].default):
+                del here[table][key]
     lines = difflib.ndiff(_essential(there), _essential(here))
     changes = [line for line in lines if line[0] in "+-"]
     if changes:

@@ -22,7 +22,7 @@ def run_file(folder, *, data=None, model=None, inference=None, output=None, **he
     parts = {
         "data": {"path": "data.csv", "target": "kind", "drop": ["price"]} | (data or {}),
         "model": {"tree": "cpt", "max_depth": 1, "n_experts": 2, "min_rows": 4} | (model or {}),
-        "inference": {"epochs": 4, "n_draws": 3} | (inference or {}),
+        "inference": {"epochs": 5, "n_draws": 3} | (inference or {}),
         "output": {"folder": "out", "report": False, "draws": False} | (output or {}),
     }
     return RunFile.from_parts(parts | head, folder / "run.toml")

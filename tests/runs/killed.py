@@ -47,7 +47,7 @@ class _Steps:
 
 def main():
     folder, *steps = sys.argv[1:]
-    file = run_file(Path(folder), inference={"epochs": 6, "n_draws": 3, "batch_size": 30})
+    file = run_file(Path(folder), inference={"epochs": 12, "n_draws": 3, "batch_size": 30})
     runner.Checkpoints = partial(Checkpoints, every=0.0, share=float("inf"))  # type: ignore[attr-defined]
     for step in [*map(int, steps), 0]:
         process = os.fork()

@@ -110,8 +110,9 @@ def test_a_forest_is_the_same(dask_cluster, rows):
 def test_chains_are_the_same(dask_cluster, rows):
     tree = ConvexPolytopeTreeClassifier(
         max_depth=1,
+        min_gain=1.0,
         n_experts=2,
-        epochs=2,
+        epochs=10,
         inference="nuts",
         n_chains=2,
         n_warmup=5,

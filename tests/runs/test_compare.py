@@ -77,7 +77,8 @@ def test_weights_are_those_of_arviz(found):
     density = np.exp(np.stack([made[name][1].elpd_row for name in weights], axis=1))
     share = np.linspace(0, 1, 1001)
     mixed = np.log(density @ np.stack([share, 1 - share])).sum(axis=0)
-    assert weights["svi"] == pytest.approx(share[mixed.argmax()], abs=2e-3)
+    first = next(iter(weights))
+    assert weights[first] == pytest.approx(share[mixed.argmax()], abs=2e-3)
     assert az.__name__ == "arviz"
 
 

@@ -21,12 +21,12 @@ def contents(folder):
 def test_killed_three_times(tmp_path):
     (tmp_path / "whole").mkdir()
     (tmp_path / "killed").mkdir()
-    file = run_file(tmp_path / "whole", inference={"epochs": 6, "n_draws": 3, "batch_size": 30})
+    file = run_file(tmp_path / "whole", inference={"epochs": 12, "n_draws": 3, "batch_size": 30})
     run(file)
     command = [sys.executable, "-m", "tests.runs.killed", str(tmp_path / "killed"), "2", "9", "6"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(-signal.SIGKILL)] * 3 + ["0"], done.stderr
-    assert done.stderr == "6 steps\n", "three loops taken up, and three steps"
+    assert done.stderr == "10 steps\n", "three loops resumed, and seven steps"
     found = open_run(tmp_path / "killed" / "out")
     assert found.manifest["resumed"] == 3
     assert contents(tmp_path / "killed" / "out") == contents(tmp_path / "whole" / "out")

@@ -96,7 +96,7 @@ def test_a_tree_without_a_split_has_a_page(inference):
 
 @pytest.mark.usefixtures("sketched")
 def test_few_epochs_are_no_verdict():
-    X, label, _ = rows(60)
+    X, label, _ = rows(120)
     clf = bt.ConvexPolytopeTreeClassifier(
         max_depth=1, n_experts=2, epochs=2, n_draws=8, random_state=0
     )
