@@ -245,10 +245,10 @@ def _check_same(folder: RunFolder, file: RunFile, rows: Prepared) -> None:
     here = tomllib.loads(file.to_toml(folder.path))
     # What the folder lacks are parameters that its version did not have.
     parameters = tree_parameters(file.tree, str(file.task()))
-    for table in ("model", "inference"):
-        for key in (here[table].keys() & parameters.keys()) - there[table].keys():
-            if here[table][key] == parameters[key].to_file(parameters[key].default):
-                del here[table][key]
+    for section in ("model", "inference"):
+        for key in (here[section].keys() & parameters.keys()) - there[section].keys():
+            if here[section][key] == parameters[key].to_file(parameters[key].default):
+                del here[section][key]
     lines = difflib.ndiff(_essential(there), _essential(here))
     changes = [line for line in lines if line[0] in "+-"]
     if changes:
