@@ -432,7 +432,7 @@ def _explored(
     linear = "hyperplane" in sites and model.likelihood.additive
     share = min(1.0, 2 * topology.depth / max(topology.n_nodes, 1))
     for X, y in parts:
-        if not (linear and pays(model, len(X), X.shape[1], share)):
+        if not (linear and pays(model, len(X), X.shape[1], share, gradient=False)):
             yield X, None
             continue
         ones = torch.cat((X, X.new_ones(len(X), 1)), dim=1)
@@ -443,15 +443,19 @@ def _explored(
         yield X, (paths, memberships(paths.log_odds, paths, table))
 
 
-def pays(model: SoftTree, n_rows: int, n_features: int, share: float = 0.0) -> bool:
+def pays(
+    model: SoftTree, n_rows: int, n_features: int, share: float = 0.0, *, gradient: bool = True
+) -> bool:
     """Whether sparse routing is faster than evaluating all nodes, if a share of the pairs matter.
 
-    By measured nanoseconds: an expert of a pair costs 7 + 0.06 d in a dense step and three times
-    as much in a sparse one, each level of which costs another millisecond.
+    By measured nanoseconds: an expert of a pair costs 7 + 0.06 d in a dense step, a third of this
+    without gradients, and two or three times 7 + 0.06 d in a sparse one, each level of which costs
+    another millisecond.
     """
     depth, n_nodes = model.topology.depth, model.topology.n_nodes
-    dense = n_rows * n_nodes * model.split.n_experts * (7 + 0.06 * n_features)
-    return 3 * share * dense + 1e6 * depth < dense
+    each = n_rows * n_nodes * model.split.n_experts * (7 + 0.06 * n_features)
+    dense, sparse = (each, 3 * each) if gradient else (each / 3, 2 * each)
+    return share * sparse + 1e6 * depth < dense
 
 
 class RoutedModule(nn.Module):
@@ -459,7 +463,20 @@ class RoutedModule(nn.Module):
 
     model: SoftTree
     tolerance: float
-    sparse = False  # of the current epoch
+    _sparse: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("_sparse", torch.tensor(False))  # part of the state of a fit
+
+    @property
+    def sparse(self) -> bool:
+        """Whether steps evaluate only the pairs that matter."""
+        return bool(self._sparse)
+
+    @sparse.setter
+    def sparse(self, value: bool) -> None:
+        self._sparse.fill_(value)
 
     def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor, Tensor]:
         """Log-likelihood of a batch, penalty, and sums (L, c) of the leaves' statistics.
@@ -484,13 +501,14 @@ class RoutedModule(nn.Module):
         """Use sparse routing from now on if it is expected to save time on such batches."""
         n_rows, width = batch.X.shape
         possible = self.tolerance > 0 and self.model.likelihood.additive
-        self.sparse = possible and pays(self.model, n_rows, width)
-        if self.sparse:
+        sparse = possible and pays(self.model, n_rows, width)
+        if sparse:
             with torch.no_grad():
                 experts = self.experts()
             _, paths, _ = self.explore(batch, steepness, experts, self.log_density)
             share = len(paths.node) / (n_rows * self.model.topology.n_nodes)
-            self.sparse = pays(self.model, n_rows, width, share)
+            sparse = pays(self.model, n_rows, width, share)
+        self.sparse = sparse
 
     def explore(
         self,

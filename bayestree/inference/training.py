@@ -18,6 +18,7 @@ from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
 HARD = 1e3  # a steepness at which routing is practically deterministic
+CHOICE_STEPS = 50  # minimum number of steps between choices of the routing, which cost a step
 START_RATE, FINAL_RATE = 0.02, 0.02  # share of the steps that warm up, and final relative rate
 
 
@@ -126,6 +127,7 @@ class Ascent:
         self.module, self.data, self.weight = module, data, weight
         self.batch_size, self.learning_rate = batch_size, learning_rate
         self.per_epoch = -(-len(data.X) // batch_size)
+        self.choices = -(-CHOICE_STEPS // self.per_epoch)  # epochs between choices of the routing
         self.schedule = Schedule(epochs * self.per_epoch, steepness, warm_up)
         self.optimiser = Adam(module.parameters())
         self.running = RunningSums(sums, self.per_epoch)
@@ -140,7 +142,7 @@ class Ascent:
             self.optimiser.rate = rate
             self.optimiser.zero_grad()
             gamma = self.schedule.gamma(step)
-            if step == number * self.per_epoch:
+            if step % self.per_epoch == 0 and number % self.choices == 0:
                 self.module.choose_routing(batch, gamma)
             likelihood, penalty, sums = self.module.fit(batch, gamma)
             weight = self.weight * self.schedule.prior(step)
