@@ -136,7 +136,8 @@ class StagedTree(TreeDiagnostics, TreeChecks, BaseTree):
         if not stages:
             return inference.recalibrated(found, training)
         for stage in stages:
-            found = stage.run(found, training, last=stage is stages[-1], **common)
+            start: dict[str, Any] = {} if stage is stages[-1] else {"last": False}
+            found = stage.run(found, training, **start, **common)
             if found.model.topology.n_nodes == 0:
                 self._warn_if_single_leaf(found.model.topology, training, stage.why_single_leaf)
                 break

@@ -46,9 +46,11 @@ class Continuation:
             return
         old, new = self.classes_.tolist(), classes.tolist()
         added, missing = ([c for c in x if c not in z][:5] for x, z in ((new, old), (old, new)))
+        changes = [f"has the new classes {added}"] * bool(added)
+        changes += [f"lacks the classes {missing}"] * bool(missing)
         raise ValueError(
-            "warm_start=True needs the classes of the fit before, but y adds the classes "
-            f"{added} and lacks {missing}: give rows of the same classes, or {REMEDY}."
+            "warm_start=True needs the classes of the previous fit, but y "
+            f"{' and '.join(changes)}: give rows of the same classes, or {REMEDY}."
         )
 
     def _check_same_split(self, model: SoftTree) -> None:
@@ -56,8 +58,8 @@ class Continuation:
         fitted = self.posterior_.model.split
         if model.split != fitted:
             raise ValueError(
-                f"warm_start=True continues from splits of the form {fitted!r}, but the parameters "
-                f"give {model.split!r}: restore n_experts or split, or {REMEDY}."
+                f"warm_start=True continues from {fitted!r} splits, but the parameters ask for "
+                f"{model.split!r}: change n_experts or split back, or {REMEDY}."
             )
 
 

@@ -48,6 +48,8 @@ class Adam:
             )
             if value.grad is not None
         ]
+        if not found:
+            return
         values, slopes, means, squares, counts = (
             list(column) for column in zip(*found, strict=True)
         )

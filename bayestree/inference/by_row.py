@@ -23,19 +23,19 @@ def log_likelihood(model: SoftTree, draws: Iterable[Sites], data: Data) -> Float
     """
     found = []
     for sites in draws:
-        rows = data.to(_like(sites))
-        values = rows.weights * log_likelihood_rows(model, sites, rows)
-        found.append(values.numpy(force=True).astype(np.float64))
+        values = log_likelihood_rows(model, sites, data)
+        found.append((data.weights.to(values) * values).numpy(force=True).astype(np.float64))
     return np.stack(found)
 
 
 @torch.no_grad()
 def log_joint(model: SoftTree, sites: Sites, data: Data) -> float:
     """Log-density of the parameters and all rows, summed in double precision."""
-    rows, prior = data.to(_like(sites)), float(model.log_prior(sites))
+    prior = float(model.log_prior(sites))
     if not model.likelihood.additive:
-        return prior + float(model.log_likelihood(sites, *rows))
-    return prior + float((rows.weights * log_likelihood_rows(model, sites, rows)).double().sum())
+        return prior + float(model.log_likelihood(sites, *data.to(_like(sites))))
+    values = log_likelihood_rows(model, sites, data)
+    return prior + float((data.weights.to(values) * values).double().sum())
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from bayestree import routing
 from bayestree._utils.seed import generator_state
 from bayestree.distributions import LogGamma, LogWeibull
 from bayestree.inference.data import PART, Data
-from bayestree.inference.sparse import ROWS, Experts, RoutedModule, memberships
+from bayestree.inference.sparse import EXACT, ROWS, Evaluation, Experts, RoutedModule, memberships
 from bayestree.inference.training import expert_size
 from bayestree.models.leaves import LeafDistribution
 from bayestree.models.priors import Moments, Plates, ScaleFactors
@@ -223,11 +223,12 @@ class PolytopeGuide(RoutedModule):
         return self._tape[start : start + like.numel()].view_as(like)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Length and seed of the tape, which reproduce it."""
+        """The choice of the routing, and length and seed of the tape, which reproduce it."""
         length = 0 if self._tape is None else len(self._tape)
-        return {"length": length, "seed": self._tape_seed}
+        return super().get_extra_state() | {"length": length, "seed": self._tape_seed}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
+        super().set_extra_state(state)
         self._tape, self._tape_seed = None, state["seed"]
         if state["seed"] is not None:
             like = self.unit_mean
@@ -266,15 +267,13 @@ class PolytopeGuide(RoutedModule):
         total = data.X.new_zeros(())
         for part in data.parts(ROWS if self.sparse else PART, ones=True):
             if self.sparse:
-                found = self.explore(
-                    part, steepness, self.experts(), partial(self.model.leaf.log_density, leaves)
-                )
-                _, paths, table = found
+                evaluation = Evaluation(self.experts(), part.X, steepness, self.noise, keep=False)
+                density = partial(self.model.leaf.log_density, leaves)
+                paths, table = self.explore(part, evaluation, density, EXACT)
                 rows = memberships(paths.log_odds, paths, table).log_likelihood
             else:
                 log_prob = self.leaf_log_probs(part.X, steepness)
-                density = self.model.leaf.log_density(leaves, part.y)
-                rows = torch.logsumexp(log_prob + density, -1)
+                rows = torch.logsumexp(log_prob + self.model.leaf.log_density(leaves, part.y), -1)
             total = total + rows @ part.weights
         return total
 

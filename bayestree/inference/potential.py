@@ -162,6 +162,7 @@ class NumpyDensity:
     """
 
     def __init__(self, model: SoftTree, data: Data) -> None:
+        self._arguments = model, data
         self.model = model = model.collapsed()
         self.priors = model.split_priors
         self.layout = Layout(model, data.X.shape[1])
@@ -182,6 +183,10 @@ class NumpyDensity:
         self.seconds = 1e-4 + 5e-9 * self._vote.size  # approximate CPU time of a gradient
         # as an array, because the minimum with a scalar takes three times as long
         self._most = np.full(len(X), MAX_EXPONENT)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy needs views of its own arrays.
+        return type(self), self._arguments
 
     @staticmethod
     def covers(model: SoftTree) -> bool:

@@ -14,8 +14,8 @@ from bayestree._utils.parameters import (
     PLACEHOLDER,
     Count,
     Inference,
-    NonNegative,
     Positive,
+    Share,
     check_parameters,
     declare,
     entries,
@@ -149,7 +149,7 @@ class Minibatches:
         Count | None,
         Inference(
             "Passes over the rows in the refinement; by default 60, but at least 1,000 and at most "
-            "10,000 steps. MAP as the start of another method takes three tenths of them."
+            "10,000 steps. Before another method, MAP makes three tenths of these passes."
         ),
     ] = None
     batch_size: Annotated[Count, Inference("Rows in a step of Adam.")] = 500
@@ -158,7 +158,7 @@ class Minibatches:
         Inference("Maximum learning rate of the refinement, relative to a node's rms coefficient."),
     ] = 0.03
     routing_tolerance: Annotated[
-        NonNegative,
+        Share,
         Inference(
             "Maximum share of the likelihood of each row that a step may leave out: nodes that "
             "contribute less are not evaluated if this saves time. 0 evaluates all nodes."

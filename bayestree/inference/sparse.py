@@ -8,6 +8,7 @@ blocks of rows of one node, whose scores are one batched matrix product; and
 Shapes: n rows, V nodes, L leaves, P pairs of a node and a row, Q pairs of a leaf and a row.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import accumulate, pairwise
@@ -27,6 +28,7 @@ from bayestree.models.splits import joined, log_weight
 from bayestree.topology import Topology
 
 ROWS = 8_192  # rows routed at a time
+NUMBERS = 2**22  # maximum number of their feature values that are copied at a time
 EXACT = 1e-6  # share of a row's likelihood that predictions and densities may leave out
 ABSENT = -1e30  # log p(y | x) of a branch that is left out: exp gives 0, differences are finite
 
@@ -53,7 +55,8 @@ class Evaluation:
     """Scores of pairs as :func:`route` asks for them, and later their gradients.
 
     ``X`` ends with a column of ones. If experts have variances, their coefficients are drawn afresh
-    for every row, with the standard normals that ``draw`` returns in the shape of a tensor.
+    for every row, with the standard normals that ``draw`` returns in the shape of a tensor. Without
+    ``keep`` there are no gradients, and memory is bounded.
     """
 
     def __init__(
@@ -62,8 +65,11 @@ class Evaluation:
         X: Tensor,
         steepness: float,
         draw: Callable[[Tensor], Tensor] = torch.randn_like,
+        *,
+        keep: bool = True,
     ) -> None:
         self.experts, self.X, self.steepness, self.draw = experts, X, steepness, draw
+        self.keep = keep
         self.parts: list[Part] = []
         self.entries: list[Tensor] = []  # scores of all entries of the blocks of each part
         self.n_entries = 0
@@ -75,6 +81,15 @@ class Evaluation:
         Pairs of a node are adjacent.
         """
         block, block_row, slot = _blocks(node, row)
+        numbers = block_row.shape[1] * self.X.shape[1]
+        some = max(1, block.shape[0] if self.keep else NUMBERS // numbers)
+        parts = zip(block.split(some), block_row.split(some), strict=True)
+        entries = torch.cat([self._entries(*part) for part in parts])
+        start, self.n_entries = self.n_entries, self.n_entries + entries.shape[0]
+        return self.steepness * routing.log_odds(entries[slot]), slot + start
+
+    def _entries(self, block: Tensor, block_row: Tensor) -> Tensor:
+        """Scores of blocks of rows (B, S) of nodes (B,), shape (B S,)."""
         rows, scale, noise = self.X[block_row], None, None
         activation = torch.bmm(self.experts.coefficient[block], rows.mT)
         if self.experts.variance is not None:
@@ -82,12 +97,10 @@ class Evaluation:
             noise = self.draw(scale)
             activation.addcmul_(scale, noise)
         score, silent = routing.vote_and_silence(activation, self.experts.log_weight[block])
-        self.parts.append(Part(block, rows, silent, scale, noise))
-        entries = score.reshape(-1)
-        self.entries.append(entries)
-        self.n_entries += entries.shape[0]
-        odds = self.steepness * routing.log_odds(entries[slot])
-        return odds, slot + (self.n_entries - entries.shape[0])
+        if self.keep:
+            self.parts.append(Part(block, rows, silent, scale, noise))
+            self.entries.append(score.reshape(-1))
+        return score.reshape(-1)
 
     def scores(self, slot: Tensor) -> Tensor:
         """Scores of the pairs at places (P,), differentiable in the experts."""
@@ -408,39 +421,49 @@ def leaf_probs(model: SoftTree, sites: Sites, parts: Iterable[Tensor]) -> Iterat
 
 def log_likelihood_rows(model: SoftTree, sites: Sites, data: Data) -> Tensor:
     """log p(y | x) of each row without its weight, shape (n,); its error is at most ``EXACT``."""
-    parts = data.parts(ROWS)
-    explored = _explored(model, sites, ((part.X, part.y) for part in data.parts(ROWS)))
-    return torch.cat(
-        [
-            torch.cat([model.log_likelihood_rows(sites, *some[:2]) for some in part.parts()])
-            if found is None
-            else found[1].log_likelihood
-            for part, (_, found) in zip(parts, explored, strict=True)
-        ]
-    )
+    like = next(value for value in sites.values() if value.is_floating_point())
+    found = [like.new_zeros(0)]
+    parts, same = ((part.to(like) for part in data.parts(ROWS)) for _ in range(2))
+    explored = _explored(model, sites, ((part.X, part.y) for part in same))
+    for part, (_, routed) in zip(parts, explored, strict=True):
+        if routed is None:
+            found += [model.log_likelihood_rows(sites, some.X, some.y) for some in part.parts()]
+        else:
+            found.append(routed[1].log_likelihood)
+    return torch.cat(found)
 
 
 @torch.no_grad()
 def _explored(
     model: SoftTree, sites: Sites, parts: Iterable[tuple[Tensor, Tensor | None]]
 ) -> Iterator[tuple[Tensor, tuple[Paths, Membership] | None]]:
-    """X of each part, and its paths if sparse routing pays, as the part before it shows.
+    """X of each part, and its paths if sparse routing pays, as a few rows show.
 
     A part is X (n, d) and y (n,), or None to route by P(leaf | x) alone.
     """
     topology = model.topology
-    linear = "hyperplane" in sites and model.likelihood.additive
-    share = min(1.0, 2 * topology.depth / max(topology.n_nodes, 1))
+    possible = "hyperplane" in sites and model.likelihood.additive
+    possible = possible and math.isfinite(model.steepness)
+    share = None
     for X, y in parts:
-        if not (linear and pays(model, len(X), X.shape[1], share, gradient=False)):
+        if possible and share is None and pays(model, len(X), X.shape[1], gradient=False):
+            first = _explored_part(model, sites, X[:PART], None if y is None else y[:PART])
+            share = len(first[0].node) / (len(X[:PART]) * topology.n_nodes)
+        if share is None or not pays(model, len(X), X.shape[1], share, gradient=False):
             yield X, None
-            continue
-        ones = torch.cat((X, X.new_ones(len(X), 1)), dim=1)
-        experts = Experts(log_weight(model.split, sites), joined(sites))
-        table = Table.of(partial(model.leaf.log_density, sites), y, model, X)
-        paths = route(Evaluation(experts, ones, model.steepness), table, topology, EXACT)
-        share = len(paths.node) / (len(X) * topology.n_nodes)
-        yield X, (paths, memberships(paths.log_odds, paths, table))
+        else:
+            yield X, _explored_part(model, sites, X, y)
+
+
+def _explored_part(
+    model: SoftTree, sites: Sites, X: Tensor, y: Tensor | None
+) -> tuple[Paths, Membership]:
+    ones = torch.cat((X, X.new_ones(len(X), 1)), dim=1)
+    experts = Experts(log_weight(model.split, sites), joined(sites))
+    table = Table.of(partial(model.leaf.log_density, sites), y, model, X)
+    evaluation = Evaluation(experts, ones, model.steepness, keep=False)
+    paths = route(evaluation, table, model.topology, EXACT)
+    return paths, memberships(paths.log_odds, paths, table)
 
 
 def pays(
@@ -463,20 +486,14 @@ class RoutedModule(nn.Module):
 
     model: SoftTree
     tolerance: float
-    _sparse: Tensor
+    sparse = False  # whether steps evaluate only the pairs that matter
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("_sparse", torch.tensor(False))  # part of the state of a fit
+    def get_extra_state(self) -> dict[str, Any]:
+        """The choice of the routing, which is part of the state of a fit."""
+        return {"sparse": self.sparse}
 
-    @property
-    def sparse(self) -> bool:
-        """Whether steps evaluate only the pairs that matter."""
-        return bool(self._sparse)
-
-    @sparse.setter
-    def sparse(self, value: bool) -> None:
-        self._sparse.fill_(value)
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.sparse = state["sparse"]
 
     def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor, Tensor]:
         """Log-likelihood of a batch, penalty, and sums (L, c) of the leaves' statistics.
@@ -501,11 +518,13 @@ class RoutedModule(nn.Module):
         """Use sparse routing from now on if it is expected to save time on such batches."""
         n_rows, width = batch.X.shape
         possible = self.tolerance > 0 and self.model.likelihood.additive
+        possible = possible and math.isfinite(steepness)
         sparse = possible and pays(self.model, n_rows, width)
         if sparse:
             with torch.no_grad():
                 experts = self.experts()
-            _, paths, _ = self.explore(batch, steepness, experts, self.log_density)
+            evaluation = Evaluation(experts, batch.X, steepness, self.noise, keep=False)
+            paths, _ = self.explore(batch, evaluation, self.log_density, self.tolerance)
             share = len(paths.node) / (n_rows * self.model.topology.n_nodes)
             sparse = pays(self.model, n_rows, width, share)
         self.sparse = sparse
@@ -513,18 +532,18 @@ class RoutedModule(nn.Module):
     def explore(
         self,
         batch: Data,
-        steepness: float,
-        experts: Experts,
+        evaluation: Evaluation,
         log_density: Callable[[Tensor], Tensor],
-    ) -> tuple[Evaluation, Paths, Table]:
+        tolerance: float,
+    ) -> tuple[Paths, Table]:
         """Find the pairs that matter, given the log-densities (n, L) of values of y."""
-        evaluation = Evaluation(experts, batch.X, steepness, self.noise)
         table = Table.of(log_density, batch.y, self.model, batch.X)
-        return evaluation, route(evaluation, table, self.model.topology, self.tolerance), table
+        return route(evaluation, table, self.model.topology, tolerance), table
 
     def sparse_fit(self, batch: Data, steepness: float, experts: Experts) -> tuple[Tensor, Tensor]:
         """Log-likelihood of a batch, with gradients, and sums (L, c)."""
-        evaluation, paths, table = self.explore(batch, steepness, experts, self.log_density)
+        evaluation = Evaluation(experts, batch.X, steepness, self.noise)
+        paths, table = self.explore(batch, evaluation, self.log_density, self.tolerance)
         scores = evaluation.scores(paths.slot)
         value, member = log_likelihood(scores, paths, table, batch.weights, steepness)
         statistics = self.model.leaf.statistics(batch.y, batch.weights)

@@ -114,8 +114,8 @@ class _State:
             return int(state["done"])
         except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
             raise InputError(
-                f"the checkpoint {str(self.path)!r} belongs to another run, or was changed "
-                f"({error}); delete {str(self.path.parent)!r} to start again."
+                f"the checkpoint {str(self.path)!r} belongs to another run or version, or was "
+                f"changed ({error}); delete {str(self.path.parent)!r} to start again."
             ) from error
 
     def _check(self, label: str, total: int) -> None:

@@ -214,8 +214,11 @@ def test_alternating_optimisation_continues(leaf):
     ("change", "message"),
     [
         (lambda X, y: (X[:, :2], y), "X has 2 features, but .* expecting 3 .*warm_start=False"),
-        (lambda X, y: (X, np.where(y == "up", "over", y)), r"adds .*\['over'\] .*\['up'\].*False"),
-        (lambda X, y: (X[y != "up"], y[y != "up"]), r"adds the classes \[\] and lacks \['up'\]"),
+        (
+            lambda X, y: (X, np.where(y == "up", "over", y)),
+            r"has the new classes \['over'\] and lacks .*\['up'\].*False",
+        ),
+        (lambda X, y: (X[y != "up"], y[y != "up"]), r"but y lacks the classes \['up'\]"),
     ],
 )
 def test_other_rows_are_refused(change, message):

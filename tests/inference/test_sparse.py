@@ -62,7 +62,8 @@ def explored(model, sites, data, tolerance, steepness=None):
     ones = data.with_ones().X
     log_weight = sites.get("log_weight", torch.zeros_like(sites["intercept"]))
     coefficient = torch.cat((sites["hyperplane"], sites["intercept"].unsqueeze(-1)), -1)
-    evaluation = Evaluation(Experts(log_weight, coefficient), ones, steepness or model.steepness)
+    experts = Experts(log_weight, coefficient)
+    evaluation = Evaluation(experts, ones, steepness or model.steepness, keep=False)
     table = Table.of(lambda y: model.leaf.log_density(sites, y), data.y, model, ones)
     return evaluation, sparse.route(evaluation, table, model.topology, tolerance), table
 
@@ -186,6 +187,24 @@ def test_impossible_classes_have_no_likelihood_and_no_nan():
         rows = sparse.log_likelihood_rows(model, sites, data)
     assert torch.equal(rows.isneginf(), data.y == 1)
     torch.testing.assert_close(rows[data.y == 0], torch.zeros(15).double(), atol=1e-5, rtol=0)
+
+
+def test_the_deterministic_tree_and_no_rows_are_evaluated_densely():
+    model, sites, data = problem(10, 30, steepness=math.inf)
+    with ALWAYS:
+        (routed,) = sparse.leaf_probs(model, sites, [data.X])
+        nothing = sparse.log_likelihood_rows(model, sites, data.take(torch.arange(0)))
+    torch.testing.assert_close(routed, model.leaf_log_probs(sites, data.X).exp())
+    assert nothing.shape == (0,)
+
+
+def test_results_do_not_depend_on_the_size_of_copies():
+    model, sites, data = problem(20, 200)
+    with ALWAYS:
+        (whole,) = sparse.leaf_probs(model, sites, [data.X])
+        with mock.patch.object(sparse, "NUMBERS", 100):
+            (pieces,) = sparse.leaf_probs(model, sites, [data.X])
+    torch.testing.assert_close(pieces, whole)
 
 
 def test_sparse_routing_is_chosen_for_large_sharp_trees_only():
