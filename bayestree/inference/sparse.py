@@ -469,16 +469,16 @@ def _explored_part(
 def pays(
     model: SoftTree, n_rows: int, n_features: int, share: float = 0.0, *, gradient: bool = True
 ) -> bool:
-    """Whether sparse routing is faster than evaluating all nodes, if a share of the pairs matter.
+    """Whether sparse routing is faster than a dense pass, if this share of the pairs matters.
 
-    By measured nanoseconds: an expert of a pair costs 7 + 0.06 d in a dense step, a third of this
-    without gradients, and two or three times 7 + 0.06 d in a sparse one, each level of which costs
-    another millisecond.
+    By measured nanoseconds: an expert of a pair costs 7 + 0.06 d in a dense step, and a third of
+    this without gradients; in a sparse step three times as much as in a dense one, each level of
+    which costs another millisecond.
     """
     depth, n_nodes = model.topology.depth, model.topology.n_nodes
-    each = n_rows * n_nodes * model.split.n_experts * (7 + 0.06 * n_features)
-    dense, sparse = (each, 3 * each) if gradient else (each / 3, 2 * each)
-    return share * sparse + 1e6 * depth < dense
+    dense = n_rows * n_nodes * model.split.n_experts * (7 + 0.06 * n_features)
+    dense = dense if gradient else dense / 3
+    return 3 * share * dense + 1e6 * depth < dense
 
 
 class RoutedModule(nn.Module):
