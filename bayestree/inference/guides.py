@@ -14,7 +14,9 @@ from bayestree import routing
 from bayestree._utils.seed import generator_state
 from bayestree.distributions import LogGamma, LogWeibull
 from bayestree.inference.data import PART, Data
-from bayestree.inference.sparse import EXACT, ROWS, Evaluation, Experts, RoutedModule, memberships
+from bayestree.inference.pairs import Evaluation, Experts
+from bayestree.inference.paths import memberships
+from bayestree.inference.sparse import EXACT, ROWS, RoutedModule
 from bayestree.inference.training import expert_size
 from bayestree.models.leaves import LeafDistribution
 from bayestree.models.priors import Moments, Plates, ScaleFactors

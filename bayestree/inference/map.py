@@ -14,9 +14,10 @@ from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
 from bayestree.inference.improper import check_differentiable
+from bayestree.inference.pairs import Experts
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.settings import Minibatches, Stage, as_function
-from bayestree.inference.sparse import Experts, RoutedModule
+from bayestree.inference.sparse import RoutedModule
 from bayestree.inference.training import (
     Ascent,
     RunningSums,

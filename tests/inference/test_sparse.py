@@ -10,12 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayestree.inference import Data, by_row, sparse, svi
+from bayestree.inference import Data, by_row, pairs, sparse, svi
 from bayestree.inference import map as fit_map
 from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.map import Point
+from bayestree.inference.pairs import Evaluation, Experts
+from bayestree.inference.paths import Table, log_likelihood, memberships, route
 from bayestree.inference.posterior import Posterior
-from bayestree.inference.sparse import Evaluation, Experts, Table, log_likelihood, memberships
 from bayestree.inference.training import leaf_sums
 from bayestree.models import Categorical, Gaussian, Oblique, Polytope, SoftTree
 from bayestree.topology import Topology
@@ -65,7 +66,7 @@ def explored(model, sites, data, tolerance, steepness=None):
     experts = Experts(log_weight, coefficient)
     evaluation = Evaluation(experts, ones, steepness or model.steepness, keep=False)
     table = Table.of(lambda y: model.leaf.log_density(sites, y), data.y, model, ones)
-    return evaluation, sparse.route(evaluation, table, model.topology, tolerance), table
+    return evaluation, route(evaluation, table, model.topology, tolerance), table
 
 
 @settings(max_examples=60, deadline=None)
@@ -92,11 +93,11 @@ def test_at_most_the_tolerated_share_of_every_likelihood_is_lost(
 def test_sharp_splits_need_few_pairs():
     model, sites, data = problem(60, 200, steepness=20.0, size=5.0)
     _, paths, _ = explored(model, sites, data, 1e-3)
-    pairs = set(zip(paths.node.tolist(), paths.row.tolist(), strict=True))
-    assert len(pairs) == len(paths.node)  # none twice
+    visits = set(zip(paths.node.tolist(), paths.row.tolist(), strict=True))
+    assert len(visits) == len(paths.node)  # none twice
     # Every row passes the root and at least the path that gives its lower bound.
-    assert len(pairs) < 0.5 * 60 * 200
-    assert {row for node, row in pairs if node == 0} == set(range(200))
+    assert len(visits) < 0.5 * 60 * 200
+    assert {row for node, row in visits if node == 0} == set(range(200))
 
 
 @pytest.mark.parametrize("split", [Polytope(4), Oblique()])
@@ -126,7 +127,7 @@ def test_gradients_agree_with_finite_differences():
     def value(*experts):
         torch.manual_seed(1)
         evaluation = Evaluation(Experts(*experts), ones, 2.0)
-        paths = sparse.route(evaluation, table, model.topology, 0.0)
+        paths = route(evaluation, table, model.topology, 0.0)
         return log_likelihood(evaluation.scores(paths.slot), paths, table, data.weights, 2.0)[0]
 
     inputs = tuple(part.clone().requires_grad_() for part in experts)
@@ -202,7 +203,7 @@ def test_results_do_not_depend_on_the_size_of_copies():
     model, sites, data = problem(20, 200)
     with ALWAYS:
         (whole,) = sparse.leaf_probs(model, sites, [data.X])
-        with mock.patch.object(sparse, "NUMBERS", 100):
+        with mock.patch.object(pairs, "NUMBERS", 100):
             (pieces,) = sparse.leaf_probs(model, sites, [data.X])
     torch.testing.assert_close(pieces, whole)
 
