@@ -152,5 +152,5 @@ class _Scores(torch.autograd.Function):
 
 
 def count_from(start: int, like: Tensor) -> Tensor:
-    """start, start + 1, ..., as many as a tensor has entries."""
+    """Consecutive integers from ``start``, one for each entry of a tensor."""
     return torch.arange(start, start + like.shape[0], device=like.device)

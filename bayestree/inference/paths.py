@@ -4,6 +4,7 @@ Shapes: n rows, V nodes, L leaves, P pairs of a node and a row, Q pairs of a lea
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Self
 
@@ -22,7 +23,7 @@ ABSENT = -1e30  # log p(y | x) of a branch that is left out: exp gives 0, differ
 
 
 class Table(NamedTuple):
-    """log p(y | leaf) of every row, and the largest below each node."""
+    """log p(y | leaf) of every row, and the maximum over the leaves below each node."""
 
     value: Tensor  # (V + L, c), the leaves last; c classes, or one column for each row
     column: Tensor  # (n,), the column of each row
@@ -94,9 +95,10 @@ def route(evaluation: Evaluation, table: Table, topology: Topology, tolerance: f
 
     P(node | x) times the largest density below a node bounds the contribution of the branch to
     p(y | x) from above; the leaf at the end of one path bounds p(y | x) from below. Branches are
-    left out while the sum of the former stays below ``tolerance`` times the latter: at most this
-    share of the likelihood of each row is lost. At each level the allowance of a row grows by an
-    equal part of the tolerance; what is left of it is divided equally among its branches.
+    left out while the sum of the former stays below ``tolerance`` times the latter: up to rounding,
+    at most this share of the likelihood of each row is lost. At each level the allowance of a row
+    grows by an equal part of the tolerance, and what remains is divided equally among the branches
+    of the row.
     """
     child = _children(topology, table.value.device)
     main, lower = _descend(evaluation, table, child, topology)
@@ -147,6 +149,7 @@ def route(evaluation: Evaluation, table: Table, topology: Topology, tolerance: f
     )
 
 
+@lru_cache(maxsize=32)
 def _children(topology: Topology, device: torch.device) -> Tensor:
     """Left and right child of each node, shape (2, V); leaf l has number V + l."""
     plan = levels(topology, device)

@@ -6,6 +6,7 @@ are their users: predictions and densities of rows, and modules that are fitted.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -34,7 +35,7 @@ EXACT = 1e-6  # share of a row's likelihood that predictions and densities may l
 
 def leaf_probs(model: SoftTree, sites: Sites, parts: Iterable[Tensor]) -> Iterator[Tensor]:
     """P(leaf | x), shape (n, L), of parts of the rows, to within ``EXACT`` of each row."""
-    for X, found in _explored(model, sites, ((X, None) for X in parts)):
+    for X, _, found in _explored(model, sites, ((X, None) for X in parts)):
         if found is None:
             yield torch.cat([model.leaf_log_probs(sites, some).exp() for some in X.split(PART)])
         else:
@@ -47,37 +48,35 @@ def leaf_probs(model: SoftTree, sites: Sites, parts: Iterable[Tensor]) -> Iterat
 def log_likelihood_rows(model: SoftTree, sites: Sites, data: Data) -> Tensor:
     """log p(y | x) of each row without its weight, shape (n,); its error is at most ``EXACT``."""
     like = next(value for value in sites.values() if value.is_floating_point())
+    parts = (part.to(like) for part in data.parts(ROWS))
     found = [like.new_zeros(0)]
-    parts, same = ((part.to(like) for part in data.parts(ROWS)) for _ in range(2))
-    explored = _explored(model, sites, ((part.X, part.y) for part in same))
-    for part, (_, routed) in zip(parts, explored, strict=True):
-        if routed is None:
-            found += [model.log_likelihood_rows(sites, some.X, some.y) for some in part.parts()]
-        else:
+    for X, y, routed in _explored(model, sites, ((part.X, part.y) for part in parts)):
+        if routed is not None:
             found.append(routed[1].log_likelihood)
+        elif y is not None:
+            few = zip(X.split(PART), y.split(PART), strict=True)
+            found += [model.log_likelihood_rows(sites, *some) for some in few]
     return torch.cat(found)
 
 
 @torch.no_grad()
 def _explored(
     model: SoftTree, sites: Sites, parts: Iterable[tuple[Tensor, Tensor | None]]
-) -> Iterator[tuple[Tensor, tuple[Paths, Membership] | None]]:
-    """X of each part, and its paths if sparse routing pays, as a few rows show.
+) -> Iterator[tuple[Tensor, Tensor | None, tuple[Paths, Membership] | None]]:
+    """Each part, and its paths if sparse routing pays, as a few rows show.
 
     A part is X (n, d) and y (n,), or None to route by P(leaf | x) alone.
     """
-    topology = model.topology
     possible = "hyperplane" in sites and model.likelihood.additive
     possible = possible and math.isfinite(model.steepness)
-    share = None
+    share = 0.0  # of the pairs that matter; 0 until it is measured
     for X, y in parts:
-        if possible and share is None and pays(model, len(X), X.shape[1], gradient=False):
-            first = _explored_part(model, sites, X[:PART], None if y is None else y[:PART])
-            share = len(first[0].node) / (len(X[:PART]) * topology.n_nodes)
-        if share is None or not pays(model, len(X), X.shape[1], share, gradient=False):
-            yield X, None
-        else:
-            yield X, _explored_part(model, sites, X, y)
+        if possible and share == 0 and pays(model, len(X), X.shape[1], gradient=False):
+            few = X[:PART]
+            paths, _ = _explored_part(model, sites, few, None if y is None else y[:PART])
+            share = len(paths.node) / (len(few) * model.topology.n_nodes)
+        sparse = share > 0 and pays(model, len(X), X.shape[1], share, gradient=False)
+        yield X, y, _explored_part(model, sites, X, y) if sparse else None
 
 
 def _explored_part(
@@ -106,7 +105,7 @@ def pays(
     return 3 * share * dense + 1e6 * depth < dense
 
 
-class RoutedModule(nn.Module):
+class RoutedModule(nn.Module, ABC):
     """Splits and leaves during a fit, evaluated at all nodes or only where they matter."""
 
     model: SoftTree
@@ -120,24 +119,24 @@ class RoutedModule(nn.Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.sparse = state["sparse"]
 
+    @abstractmethod
     def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor, Tensor]:
         """Log-likelihood of a batch, penalty, and sums (L, c) of the leaves' statistics.
 
         ``batch`` has a column of ones.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def experts(self) -> Experts:
         """The experts with gradients, drawn where they are uncertain."""
-        raise NotImplementedError
 
-    def noise(self, like: Tensor) -> Tensor:
-        """Standard normals of the shape of a tensor, if experts have variances."""
-        raise NotImplementedError
-
+    @abstractmethod
     def log_density(self, y: Tensor) -> Tensor:
         """log p(y_n | leaf), or its expectation, shape (n, L)."""
-        raise NotImplementedError
+
+    def noise(self, like: Tensor) -> Tensor:
+        """Standard normals of the shape of a tensor, for experts that have variances."""
+        return torch.randn_like(like)
 
     def choose_routing(self, batch: Data, steepness: float) -> None:
         """Use sparse routing from now on if it is expected to save time on such batches."""

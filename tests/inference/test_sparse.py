@@ -226,18 +226,30 @@ def test_sparse_routing_is_chosen_for_large_sharp_trees_only():
     assert not chosen(entropy, sites, 1e-3)
 
 
-@pytest.mark.parametrize("method", [fit_map, svi])
-def test_whole_fits_end_where_dense_ones_do(method):
+def fits(method, tolerance, seeds, stat):
+    """A statistic of fits from the same start with each seed."""
     model, sites, data = problem(7, 400, size=1.0, steepness=2.0)
     start = Posterior.from_point(model, sites, "test")
-    keywords = {"init": start, "epochs": 60, "batch_size": 100, "random_state": 0}
-    dense = method(model, data, routing_tolerance=0.0, **keywords)
+    settings = {"init": start, "epochs": 60, "batch_size": 100, "routing_tolerance": tolerance}
+    return np.array(
+        [method(model, data, **settings, random_state=seed).stats[stat] for seed in seeds]
+    )
+
+
+def test_a_map_fit_takes_the_dense_steps():
+    dense = fits(fit_map, 0.0, [0], "log_joint")
     with ALWAYS:
-        routed = method(model, data, routing_tolerance=1e-6, **keywords)
-    if method is fit_map:  # the same steps but for what is left out
-        assert routed.stats["log_joint"] == pytest.approx(dense.stats["log_joint"], rel=1e-3)
-    else:
-        # Other noise leads to another point of the same optimum: the bound varies by about one
-        # nat among seeds, and 100 of 400 rows a step leave the last digits open.
-        gap = float(routed.stats["final_elbo"] - dense.stats["final_elbo"])
-        assert abs(gap) < 0.02 * abs(float(dense.stats["final_elbo"]))
+        routed = fits(fit_map, 1e-9, [0], "log_joint")
+    np.testing.assert_allclose(routed, dense, rtol=1e-5)
+
+
+def test_svi_reaches_the_dense_bound():
+    seeds = range(6)
+    dense = fits(svi, 0.0, seeds, "final_elbo")
+    with ALWAYS:
+        routed = fits(svi, 1e-6, seeds, "final_elbo")
+    error = math.sqrt((dense.var(ddof=1) + routed.var(ddof=1)) / len(seeds))
+    # Six errors of a difference of means of six are exceeded in one of 7,000 runs (t, 10 degrees).
+    assert abs(dense.mean() - routed.mean()) < 6 * error
+    # The error itself is small, so that a bound that misses a branch would be seen.
+    assert error < 0.01 * abs(dense.mean())
