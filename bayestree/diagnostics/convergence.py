@@ -274,7 +274,8 @@ def _importance_tail(stats: Mapping[str, Any]) -> Check | str:
     if "log_p" not in stats or "log_q" not in stats:
         return (
             "Pareto k: the log-densities of the draws under posterior and guide were not "
-            "recorded, so the quality of the approximation is unknown."
+            "recorded (fits to more than 10,000 rows leave them out), so the quality of the "
+            "approximation is unknown."
         )
     log_p, log_q = (np.asarray(stats[name], dtype=np.float64) for name in ("log_p", "log_q"))
     ratios = log_p - log_q

@@ -123,6 +123,8 @@ class Conversion:
             data = self.data._replace(X=self.data.X[:, self._used])
             terms = [by_row.log_joint(self.model, s, data) for s in self._each_in_use]
             stats["lp"] = self._by_draw(terms)
+            if "log_q" in stats:
+                stats["log_p"] = stats["lp"]
         if independent and "lp" in stats:
             stats["energy"] = -np.asarray(stats["lp"])
         return self.stats(stats)

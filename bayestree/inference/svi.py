@@ -44,6 +44,9 @@ FINAL_RATE = 0.01
 POINT_GUIDES = ("AutoDelta", "AutoLaplaceApproximation")  # point masses while they are fitted
 ELBO_DRAWS = 16
 ELBO_ROWS = 100_000  # draws x rows of a final ELBO, with at least 4 draws
+# Rows up to which the log joint density of each draw is recorded. With more rows, the importance
+# ratios vary by so many nats that they judge nothing, and the densities take a quarter of the time.
+DENSITY_ROWS = 10_000
 POLISH_DRAWS = 64  # draws used to compare the fits before and after polishing
 POLISH_RATE, POLISH_SHARE = 0.1, 0.2  # learning rate and epochs of polishing, relative to a fit
 
@@ -170,10 +173,10 @@ class Svi(Variational, Stage):
             (1, n_draws): the untempered log joint density and the guide's log density of the
             sites that were drawn (the package's own guide integrates the scales out). Guides
             without a density (``AutoDelta``, ``AutoLaplaceApproximation``) have no ``log_q``, fits
-            to mapped rows no ``log_p``. After a search, ``n_facets`` holds the facets of each
-            node, and ``settings["facet_trace"]`` the moves that were tried. Under an improper
-            prior ``coefficient_balance`` and its error show for each node whether the rows
-            determine its coefficients (-1) or not (0).
+            to mapped rows or to more than 10,000 no ``log_p``. After a search, ``n_facets`` holds
+            the facets of each node, and ``settings["facet_trace"]`` the moves that were tried.
+            Under an improper prior ``coefficient_balance`` and its error show for each node
+            whether the rows determine its coefficients (-1) or not (0).
 
         Raises
         ------
@@ -205,7 +208,7 @@ class Svi(Variational, Stage):
             with seeded(draw_seed(generator)):
                 fits.append(run(model, data, init, settings, self.n_draws, progress))
         best = max(fits, key=lambda fit: float(fit.stats["final_elbo"]))
-        if not data.mapped:  # otherwise every draw would need a pass over the file
+        if len(data.X) <= DENSITY_ROWS and not data.mapped:
             densities = [log_joint(best.model_of_draws, _on(data, s), data) for s in best.each()]
             best = replace(best, stats={**best.stats, "log_p": np.array([densities])})
         warn_of_undetermined(best)

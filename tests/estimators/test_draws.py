@@ -1,5 +1,6 @@
 """The posterior of an estimator: for ArviZ, and as draws of y."""
 
+import importlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 from scipy import stats
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import bayestree
@@ -128,6 +130,17 @@ class TestArviz:
         np.testing.assert_array_equal(
             constant.sample_weight, np.where(labels(X) == "yes", 3.0, 1.0)
         )
+
+    def test_large_fits_leave_the_log_joint_to_the_conversion(self, case, monkeypatch):
+        estimator, X, y = case
+        monkeypatch.setattr(importlib.import_module("bayestree.inference.svi"), "DENSITY_ROWS", 100)
+        large = clone(estimator).fit(X, y)
+        assert "log_p" not in large.posterior_.stats
+        assert "more than 10,000 rows" in str(large.check_convergence())
+        found = arviz_compat.group(large.to_arviz(X, y), "sample_stats")
+        for name in ("lp", "log_p"):
+            np.testing.assert_allclose(found[name], estimator.posterior_.stats["log_p"], rtol=1e-12)
+        assert large.loo(X, y).elpd == pytest.approx(estimator.loo(X, y).elpd, rel=1e-9)
 
     def test_the_recorded_log_joint_is_that_of_these_rows(self, case):
         estimator, X, y = case
