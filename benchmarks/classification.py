@@ -27,7 +27,7 @@ JOBS: dict[str, dict[str, object]] = {
                    "inference": "map", "epochs": 4, "min_rows": 10, "min_leaf": 3,
                    "min_gain": 2.0, "growth_rate": 0.03},
     "mnist": {"max_depth": 8, "n_experts": 10, "max_leaves": 98, "scaling": "common",
-              "kl_weight": 0.1, "epochs": 20},
+              "kl_weight": 0.1, "epochs": 20, "batch_size": 1000, "learning_rate": 0.1},
     "connect4": {"max_depth": 4, "n_experts": 30, "max_leaves": 16, "scaling": "common"},
     "connect4-depth2": {"max_depth": 2, "n_experts": 30, "max_leaves": 4, "scaling": "common"},
     "bace": {"max_depth": 5, "n_experts": 10, "max_leaves": 21, "scaling": "common",

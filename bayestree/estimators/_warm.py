@@ -56,7 +56,8 @@ class Continuation:
     def _check_same_split(self, model: SoftTree) -> None:
         """Refuse parameters that give the splits another form than that of the fitted ones."""
         fitted = self.posterior_.model.split
-        if model.split != fitted:
+        dropped = self.posterior_.settings.get("drop_idle", False)  # by the fit itself
+        if model.split != fitted and not dropped:
             raise ValueError(
                 f"warm_start=True continues from {fitted!r} splits, but the parameters ask for "
                 f"{model.split!r}: change n_experts or split back, or {REMEDY}."
@@ -73,7 +74,8 @@ def fitted_start(posterior: Posterior, model: SoftTree, data: Data, used: BoolAr
     splits = {name: sites[name] for name in model.split.parameters(sites)}
     if data.X.shape[1] < len(used):
         splits["hyperplane"] = splits["hyperplane"][..., np.flatnonzero(used)]
-    model = model.with_(topology=posterior.model.topology, steepness=posterior.model.steepness)
+    fitted = posterior.model
+    model = model.with_(topology=fitted.topology, split=fitted.split, steepness=fitted.steepness)
     sums = leaf_sums(model.with_(steepness=HARD), splits, data)
     model = model.with_(leaf=model.leaf.calibrate(sums))
     return Posterior.from_point(model, splits | model.leaf.estimate(sums), "grow")

@@ -66,13 +66,7 @@ def harden(
     check_linear(posterior.model, data, "harden")
     sites = posterior.point_sites(data.X)
     with torch.no_grad():
-        if data.mapped:
-            tree, scores = _condensed(posterior.model, sites, data)
-        else:
-            scores = torch.cat([posterior.model.scores(sites, part.X) for part in data.parts()])
-            tree = GrowingTree(posterior.model, data)
-        sources = _route(tree, sites, scores)
-        kept = tree.cut(limits.max_leaves, limits.min_gain)
+        tree, scores, sources, kept = _cut(posterior.model, sites, data, limits)
         if extend:
             kept = _extended(tree, kept, sources, sites, scores, limits)
         if len(sites["intercept"]) and not kept:
@@ -84,6 +78,29 @@ def harden(
         nodes = np.array([sources[i] for i in order], dtype=np.int64)
         hard = tree.assemble(kept, "harden")
         return Hardened(hard, nodes, _levels(posterior.point, nodes, hard.point))
+
+
+def needed_nodes(posterior: Posterior, data: Data, limits: GrowthLimits) -> NDArray[np.bool_]:
+    """Which nodes the deterministic form keeps, shape (V,)."""
+    sites = posterior.point_sites(data.X)
+    needed = np.zeros(posterior.model.topology.n_nodes, dtype=np.bool_)
+    with torch.no_grad():
+        _, _, sources, kept = _cut(posterior.model, sites, data, limits)
+    needed[[sources[i] for i in kept]] = True
+    return needed
+
+
+def _cut(
+    model: SoftTree, sites: Sites, data: Data, limits: GrowthLimits
+) -> tuple[GrowingTree, Tensor, dict[int, int], set[int]]:
+    """The tree as its rows are routed, their scores, the source of each split, and splits kept."""
+    if data.mapped:
+        tree, scores = _condensed(model, sites, data)
+    else:
+        scores = torch.cat([model.scores(sites, part.X) for part in data.parts()])
+        tree = GrowingTree(model, data)
+    sources = _route(tree, sites, scores)
+    return tree, scores, sources, tree.cut(limits.max_leaves, limits.min_gain)
 
 
 def _levels(soft: Arrays, nodes: NDArray[np.int64], hard: Arrays) -> NDArray[np.float64]:

@@ -1,9 +1,11 @@
-"""Moves between modes of a soft tree's posterior, for gradient-based samplers.
+"""Metropolis moves on a soft tree's posterior, where a gradient-based sampler is slow.
 
-Each is a Metropolis proposal on the unconstrained vector that leaves the posterior invariant.
+Each is a proposal on the unconstrained vector that leaves the posterior invariant.
 Low density separates useful facets: gradients seldom carry an expert from one to another, but a
 draw from the prior sometimes does. A half-space, and its complement with the branches swapped,
-describe the same split: two modes of nearly equal mass.
+describe the same split: two modes of nearly equal mass. And the boundary of an expert hardly
+determines its weight and the size of its coefficients: a long, curved ridge, along which an expert
+slides in one step.
 """
 
 import math
@@ -17,9 +19,13 @@ from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
 
 LOG2 = math.log(2.0)
-MIN_LOG_WEIGHT = (
-    -50.0
-)  # minimum log-weight of an expert to flip; below it, an expert affects no row
+# Minimum log-weight of an expert whose boundary is flipped or kept; below it, no row is affected.
+MIN_LOG_WEIGHT = -50.0
+SHORTEST = 0.03  # smallest standard deviation of a slide, on the log scale; the largest is 1
+
+
+Expert = tuple[int, int]  # node and number within the node
+Slide = Callable[[Sites, Expert, float], float]
 
 
 class Jumps:
@@ -33,6 +39,9 @@ class Jumps:
         children = model.topology.children
         self.pairs = [_matching(model.topology, *map(int, pair)) for pair in children]
         self.mirrored = [node for node, pairs in enumerate(self.pairs) if pairs is not None]
+        self.slides: list[Slide] = [self.sharpen]
+        if model.split.weighted:
+            self.slides += [self.shift, self.trade] if self.shape[1] > 1 else [self.shift]
 
     @staticmethod
     def covers(model: SoftTree) -> bool:
@@ -74,11 +83,9 @@ class Jumps:
         expert = int(rng.integers(self.shape[1]))
         new = vector.copy()
         free = self.layout.free(new)
-        log_weight = float(free["log_weight"][node, expert]) if "log_weight" in free else 0.0
-        if log_weight < MIN_LOG_WEIGHT:
+        border = _border(free, (node, expert))
+        if math.isnan(border):
             return vector, now
-        rate = LOG2 * math.exp(-log_weight)
-        border = rate + math.log(-math.expm1(-rate))
         free["hyperplane"][node, expert] *= -1
         free["intercept"][node, expert] = 2 * border - free["intercept"][node, expert]
         dimensions = self.model.dimensions
@@ -89,11 +96,73 @@ class Jumps:
         changed = self.value(new)
         return (new, changed) if _accepts(changed - now, rng) else (vector, now)
 
+    def slide(
+        self, vector: FloatArray, now: float, rng: np.random.Generator
+    ) -> tuple[FloatArray, float]:
+        """Propose to move an expert along one of the curves on which the boundary stays.
+
+        The length of the move is normal, with a standard deviation between ``SHORTEST`` and 1.
+        """
+        slide = self.slides[int(rng.integers(len(self.slides)))]
+        node, expert = (int(rng.integers(length)) for length in self.shape)
+        length = SHORTEST ** rng.random() * rng.standard_normal()
+        new = vector.copy()
+        log_volume = slide(self.layout.free(new), (node, expert), length)
+        if math.isnan(log_volume):
+            return vector, now
+        value = self.value(new)
+        return (new, value) if _accepts(value - now + log_volume, rng) else (vector, now)
+
+    # Slides change the sites in place and return the logarithm of the change of volume, NaN if the
+    # expert has no boundary. A slide of -length is the inverse of one of length.
+
+    def sharpen(self, free: Sites, expert: Expert, length: float) -> float:
+        """Multiply the expert's distances from its boundary, and its scales."""
+        border, factor = _border(free, expert), math.exp(length)
+        free["hyperplane"][expert] *= factor
+        free["intercept"][expert] = border + factor * (free["intercept"][expert] - border)
+        self.model.priors.hyperplane.rescale(free, expert, length)
+        return (
+            math.nan if math.isnan(border) else length * (self.layout.shapes["hyperplane"][2] + 1)
+        )
+
+    def shift(self, free: Sites, expert: Expert, length: float) -> float:
+        """Multiply the expert's weight, and move its intercept so that the boundary stays."""
+        old = _border(free, expert)
+        free["log_weight"][expert] += length
+        free["intercept"][expert] += _border(free, expert) - old
+        return 0.0 * float(free["intercept"][expert])
+
+    def trade(self, free: Sites, expert: Expert, length: float) -> float:
+        """Exchange weight with the next expert of the node; the sum of the weights stays.
+
+        In the coordinates log(r + r') and log(r / r'), which keep volume, only the latter changes.
+        """
+        node, first = expert
+        pair = [first, (first + 1) % self.shape[1]]
+        old = free["log_weight"][node, pair]
+        odds = old[0] - old[1] + length
+        total = np.logaddexp(*old)
+        free["log_weight"][node, pair] = total - np.logaddexp(0.0, [-odds, odds])
+        return 0.0
+
     def _log_prior(self, free: Sites, node: int, expert: int) -> float:
         """Log-density of one expert, up to a constant."""
         dimensions = self.model.dimensions
         own = {n: value[node, expert] for n, value in free.items() if "node" in dimensions[n]}
         return sum(prior.log_density(own, self.shape[1]) for prior in self.model.split_priors)
+
+
+def _border(free: Sites, expert: Expert) -> float:
+    """The activation t at which an expert alone splits at 1/2, softplus(t) = log(2) / r.
+
+    NaN for a negligible weight.
+    """
+    log_weight = float(free["log_weight"][expert]) if "log_weight" in free else 0.0
+    if log_weight < MIN_LOG_WEIGHT:
+        return math.nan
+    rate = LOG2 * math.exp(-log_weight)
+    return rate + math.log(-math.expm1(-rate))
 
 
 Swap = tuple[str, int, int]  # dimension, and the two entries that are exchanged

@@ -9,13 +9,21 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from bayestree._utils.arrays import FloatArray, IntArray
-from bayestree._utils.parameters import Count, Inference, Probability, Size, declare
+from bayestree._utils.parameters import (
+    Count,
+    Inference,
+    Positive,
+    Probability,
+    Size,
+    declare,
+)
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays
 from bayestree.inference.given import Given, gradient_of_data
 from bayestree.inference.hamiltonian import Move, StepSize, first_step_size, transition
+from bayestree.inference.idle import without_idle
 from bayestree.inference.improper import check_soft, coefficient_balance, warn_of_undetermined
 from bayestree.inference.jumps import Jumps
 from bayestree.inference.metric import Information, Precision, expert_blocks
@@ -29,6 +37,7 @@ MIN_SECONDS = 20.0  # minimum CPU time of a run in processes; each imports torch
 SEGMENTS = 20  # parts of a run, between which progress is shown
 METRIC_DRAWS = 20  # maximum number of initial draws that determine the first mass matrix
 NEAR = 0.1  # standard deviation of the starts about a point estimate
+FORECAST = 50  # transitions after which the time of a run is forecast
 ROWS = 1_000  # maximum number of rows on which draws are compared
 #: Windows of the warm-up, as in Stan: length of the first; where they start and end, as shares.
 FIRST_WINDOW, OPENING, CLOSING = 25, 0.15, 0.9
@@ -47,6 +56,9 @@ class Chains:
             "give smaller steps and fewer divergences."
         ),
     ] = 0.9
+    max_tree_depth: Annotated[
+        Count, Inference("Maximum number of doublings of a trajectory of NUTS.")
+    ] = 10
     n_jobs: Annotated[
         int | None,
         Inference(
@@ -64,7 +76,6 @@ class Nuts(Chains, Stage):
     """
 
     n_draws: Annotated[Count, Inference("Draws from each chain after the warm-up.")] = 500
-    max_tree_depth: Annotated[Count, Inference("Maximum number of doublings of a trajectory.")] = 8
     n_refreshes: Annotated[
         Size,
         Inference(
@@ -72,6 +83,14 @@ class Nuts(Chains, Stage):
             "InverseGammaScale priors on hyperplanes and without hyper-priors."
         ),
     ] = 10
+    n_slides: Annotated[
+        Size,
+        Inference(
+            "Proposals in each transition to change the weight and size of an expert, or the "
+            "weights of two, without moving the boundary; where experts are redrawn "
+            "(see n_refreshes)."
+        ),
+    ] = 20
     mirror: Annotated[
         bool,
         Inference(
@@ -81,11 +100,26 @@ class Nuts(Chains, Stage):
             "Ignored where no experts are redrawn (see n_refreshes)."
         ),
     ] = False
+    drop_idle: Annotated[
+        bool,
+        Inference(
+            "Sample without the nodes that the deterministic tree of the start would not keep, and "
+            "with twice as many experts in each node as the largest number of facets in use (at "
+            "least 4). The default of estimators."
+        ),
+    ] = False
+    time_limit: Annotated[
+        Positive | None,
+        Inference(
+            "Maximum CPU time in seconds, of all chains. A run whose first transitions forecast "
+            "more ends there with a RuntimeError. None: no limit."
+        ),
+    ] = 7200.0
     keep_warmup: Annotated[
         bool, Inference("Keep the warm-up in warmup_draws and warmup_stats.")
     ] = False
 
-    in_estimators = {"n_draws": 250}
+    in_estimators = {"n_draws": 250, "drop_idle": True}
     needs_double = True
 
     @property
@@ -147,6 +181,8 @@ class Nuts(Chains, Stage):
         ValueError
             For invalid settings, a start of another topology or with other sites, a tree without
             a split, plug-in leaves, or improper weights.
+        RuntimeError
+            If the forecast of the CPU time exceeds ``time_limit``.
 
         Warns
         -----
@@ -167,6 +203,9 @@ class Nuts(Chains, Stage):
             )
         self.check(model)
         check_soft(model)
+        if self.drop_idle:
+            init = without_idle(replace(init, model=model), data)
+            model = init.model
         density = density_of(model, data)
         plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
         rng = np.random.default_rng(draw_seed(random_state))
@@ -181,12 +220,32 @@ class Nuts(Chains, Stage):
                         delayed(_advance)(model, plain, chain, self, length) for chain in run.chains
                     )
                 )
+                self._check_time(run.chains, length, density.seconds)
                 warm = run.chains[0].done <= self.n_warmup
                 diverging = sum(move.diverging for chain in run.chains for move in chain.moves)
                 track.note("warm-up" if warm else f"{diverging} divergences")
         found = _posterior(density, plain, run.chains, self)
         warn_of_undetermined(found)
         return found
+
+    def _check_time(self, chains: list["Chain"], length: int, seconds: float) -> None:
+        """Stop a run after its first 50 transitions if they show that it is hopeless.
+
+        The forecast counts gradients of a nominal time, so that it does not depend on the load of
+        the machine: the same run always has the same result.
+        """
+        done, total = chains[0].done, self.n_warmup + self.n_draws
+        if self.time_limit is None or not done - length < FORECAST <= done:
+            return
+        forecast = sum(chain.n_steps for chain in chains) * seconds * total / done
+        if forecast > self.time_limit:
+            raise RuntimeError(
+                f"NUTS would take about {forecast / 60:,.0f} minutes of CPU time, as its first "
+                f"{done} transitions show ({forecast / total / seconds / len(chains):,.0f} "
+                f"gradients each), more than time_limit={self.time_limit:g} seconds. Use "
+                "inference='svi', a smaller tree (max_depth, n_experts), fewer rows, a smaller "
+                "max_tree_depth, fewer draws or chains, or a larger time_limit."
+            )
 
     def run(
         self,
@@ -211,6 +270,7 @@ class Chain:
     information: Precision
     rng: np.random.Generator
     done: int = 0
+    n_steps: int = 0  # gradients of all transitions
     step: StepSize | None = None
     running: Information | None = None
     vectors: list[FloatArray] = field(default_factory=list)
@@ -225,6 +285,7 @@ class Chain:
             "information": tuple(self.information),
             "rng": self.rng.bit_generator.state,
             "done": self.done,
+            "n_steps": self.n_steps,
             "step": None if self.step is None else astuple(self.step),
             "running": None if running is None else running.state_dict(),
             "vectors": np.array(self.vectors),
@@ -237,7 +298,7 @@ class Chain:
         """Restore a state; ``blocks`` are those of the density."""
         self.position, self.information = state["position"], Precision(*state["information"])
         self.rng.bit_generator.state = state["rng"]
-        self.done = state["done"]
+        self.done, self.n_steps = state["done"], state["n_steps"]
         self.step = None if state["step"] is None else StepSize(*state["step"])
         running = state["running"]
         self.running = None if running is None else Information.restored(blocks, running)
@@ -317,6 +378,7 @@ def _transition(density: TreeDensity, jumps: Jumps | None, chain: Chain, setting
         generator=chain.rng,
     )
     chain.done += 1
+    chain.n_steps += move.n_steps
     if warm:
         chain.step.update(move.acceptance_rate)
         _adapt(density, chain, given.vector(place.position), settings)
@@ -331,6 +393,8 @@ def _transition(density: TreeDensity, jumps: Jumps | None, chain: Chain, setting
             vector = moved
         for _ in range(-(-settings.n_refreshes // 2) if settings.mirror else 0):
             vector, value = jumps.mirror(vector, value, chain.rng)
+        for _ in range(settings.n_slides):
+            vector, value = jumps.slide(vector, value, chain.rng)
     chain.position = vector
     if not warm or settings.keep_warmup:
         chain.vectors.append(vector)
@@ -364,14 +428,14 @@ def _posterior(density: TreeDensity, data: Data, chains: list[Chain], settings: 
         return {name: value[:, part] for name, value in arrays.items()}
 
     kept = selected(draws, after)
-    names = ("n_chains", "n_warmup", "target_acceptance", "max_tree_depth", "n_refreshes", "mirror")
+    names = set(settings.chosen()) - {"n_draws", "n_jobs", "keep_warmup", "time_limit"}
     found = Posterior(
         model=model,
         draws=kept,
         point={name: value[0, 0] for name, value in kept.items()},
         inference="nuts",
         stats=selected(stats, after),
-        settings=settings.chosen(*names),
+        settings=settings.chosen(*sorted(names)),
         warmup_draws=selected(draws, before) if warm else {},
         warmup_stats=selected(stats, before) if warm else {},
     )

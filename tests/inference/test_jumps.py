@@ -199,6 +199,84 @@ class TestMirror:
         assert np.isfinite(heavy).all()
 
 
+@pytest.mark.parametrize("name", ["sharpen", "shift", "trade"])
+class TestSlide:
+    """Moves along curves on which the boundary of an expert stays."""
+
+    def made(self, name, length, topology="stump", expert=(0, 1)):
+        """Before and after a slide, the change of volume, and the density."""
+        jumps, density = jumps_for(make(topology))
+        vector = normal(density)
+        new = vector.copy()
+        volume = getattr(jumps, name)(density.layout.free(new), expert, length)
+        return vector, new, volume, jumps, density
+
+    def test_there_and_back(self, name):
+        vector, new, volume, jumps, density = self.made(name, 0.7, "complete", (2, 0))
+        assert (new != vector).any()
+        back = getattr(jumps, name)(density.layout.free(new), (2, 0), -0.7)
+        np.testing.assert_allclose(new, vector, rtol=1e-12, atol=1e-12)
+        assert back == pytest.approx(-volume)
+
+    def test_change_of_volume(self, name):
+        vector, _, volume, jumps, density = self.made(name, 0.4)
+
+        def slid(start):
+            new = start.copy()
+            getattr(jumps, name)(density.layout.free(new), (0, 1), 0.4)
+            return new
+
+        columns = [slid(vector + h) - slid(vector - h) for h in 1e-5 * np.eye(len(vector))]
+        _, found = np.linalg.slogdet(np.array(columns) / 2e-5)
+        assert volume == pytest.approx(found, abs=1e-6)
+
+    def test_touches_one_expert(self, name):
+        vector, new, _, _, density = self.made(name, 0.7, "complete", (1, 0))
+        before, after = density.layout.free(vector), density.layout.free(new)
+        np.testing.assert_array_equal(before["leaf_probs"], after["leaf_probs"])
+        changed = {
+            (*place[:2],)
+            for site in ("log_weight", "hyperplane", "intercept", "shrinkage")
+            for place in np.argwhere(before[site] != after[site])
+        }
+        assert changed == ({(1, 0), (1, 1)} if name == "trade" else {(1, 0)})
+
+    def test_idle_experts_have_no_boundary(self, name):
+        jumps, density = jumps_for(make("stump"))
+        vector = normal(density)
+        density.layout.free(vector)["log_weight"][...] = MIN_LOG_WEIGHT - 1
+        volume = getattr(jumps, name)(density.layout.free(vector), (0, 0), 0.1)
+        assert math.isnan(volume) == (name != "trade")
+
+
+def test_slides_keep_boundaries_and_sums():
+    jumps, density = jumps_for(make("stump"))
+    vector = normal(density)
+    X = np.random.default_rng(1).normal(size=(200, 2))
+
+    def alone(free, expert):
+        """Whether each row would go right by this expert alone."""
+        pre = X @ free["hyperplane"][expert] + free["intercept"][expert]
+        return np.exp(free["log_weight"][expert]) * np.logaddexp(0, pre) > math.log(2)
+
+    before = density.layout.free(vector.copy())
+    for slide in (jumps.sharpen, jumps.shift):
+        free = density.layout.free(vector)
+        for expert in ((0, 0), (0, 1), (0, 2)):
+            slide(free, expert, 0.9)
+            np.testing.assert_array_equal(alone(free, expert), alone(before, expert))
+    total = np.exp(free["log_weight"][0, [2, 0]]).sum()
+    jumps.trade(free, (0, 2), 1.3)
+    assert np.exp(free["log_weight"][0, [2, 0]]).sum() == pytest.approx(total)
+
+
+@pytest.mark.parametrize(("split", "n_experts", "n_slides"), [(None, 3, 3), (Oblique(), 1, 1)])
+def test_slides_of_a_split(split, n_experts, n_slides):
+    """An oblique split has no weights to shift or to trade."""
+    jumps, _ = jumps_for(make("stump", split=split))
+    assert (jumps.shape[1], len(jumps.slides)) == (n_experts, n_slides)
+
+
 class TestRefresh:
     def test_proposes_from_the_prior(self, split):
         """All coordinates of one expert, by two-sample KS tests against the model itself."""

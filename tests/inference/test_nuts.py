@@ -277,6 +277,8 @@ class TestErrors:
             ({"max_tree_depth": 0}, "max_tree_depth must be an integer of 1 or more"),
             ({"n_warmup": -1}, "n_warmup must be an integer of 0 or more"),
             ({"n_refreshes": -1}, "n_refreshes must be an integer of 0 or more"),
+            ({"n_slides": -1}, "n_slides must be an integer of 0 or more"),
+            ({"time_limit": 0.0}, "time_limit must be a number above 0"),
             ({"target_acceptance": 1.0}, "target_acceptance must be a number above 0 and below 1"),
             ({"target_acceptance": 0.0}, "target_acceptance must be a number above 0 and below 1"),
         ],
@@ -284,6 +286,16 @@ class TestErrors:
     def test_settings(self, settings, message):
         with pytest.raises(ValueError, match=message):
             sampled(make("stump"), **settings)
+
+    def test_a_run_that_would_take_too_long_ends_early(self):
+        model = make("stump")
+        settings = {"n_chains": 2, "n_warmup": 40, "n_draws": 60, "max_tree_depth": 4}
+        whole = nuts(model, data_for(model), init=start(model), random_state=0, **settings)
+        # its gradients take two seconds or less by the forecast, and at least a hundredth
+        with pytest.raises(RuntimeError, match=r"first 5\d transitions .* than time_limit=0.01"):
+            sampled(model, **settings, time_limit=0.01)
+        for limit in (60.0, None):
+            assert_same(whole, sampled(model, **settings, time_limit=limit))
 
     def test_models(self):
         model = make("stump")

@@ -93,9 +93,10 @@ def thinned(values):
     while True:
         effective = min(ess(values), ess((values - 0.5) ** 2))
         step = int(np.ceil(0.9 * values.size / effective))
-        if step <= 1:
+        # thinning an oscillating chain can lower its effective sample size: check again, while
+        # there are draws enough to estimate it
+        if step <= 1 or values.shape[1] < 100:
             return values.ravel()
-        # thinning an oscillating chain can lower its effective sample size: check again
         values = values[:, ::step]
 
 
@@ -120,6 +121,7 @@ class Walker:
             target_acceptance=0.8,
             max_tree_depth=4,
             n_refreshes=n_refreshes,
+            n_slides=6,
             mirror=True,
             keep_warmup=False,
         )
@@ -147,6 +149,8 @@ class Walker:
         """One transition in reversed time."""
         value = self.density.value(vector)
         n_refreshes = self.settings.n_refreshes if self.jumps else 0
+        for _ in range(self.settings.n_slides if self.jumps else 0):
+            vector, value = self.jumps.slide(vector, value, self.rng)
         for _ in range(-(-n_refreshes // 2)):
             vector, value = self.jumps.mirror(vector, value, self.rng)
         for _ in range(n_refreshes):

@@ -164,6 +164,12 @@ class HyperplanePrior(Prior):
         """Draw the additional sites given the coefficients, in place."""
         raise NotImplementedError
 
+    def rescale(self, free: FreeSites, expert: tuple[int, int], length: float) -> None:
+        """Let the additional sites follow coefficients that were multiplied by exp(length).
+
+        In place, and without a change of volume.
+        """
+
     def precision(self, free: FreeSites) -> FloatArray:
         """Curvature of minus the log-density at coefficients of zero, given the other sites."""
         raise NotImplementedError

@@ -201,6 +201,9 @@ class InverseGammaScale(HyperplanePrior):
         free["intercept"][expert] = unit * rng.standard_t(2 * self.shape)
         free["shrinkage"][expert] = log_b
 
+    def rescale(self, free: FreeSites, expert: tuple[int, int], length: float) -> None:
+        free["shrinkage"][expert] += 2 * length  # b is in units of squared coefficients
+
     # Under normal coefficients.
 
     def shrinkage_factor_shape(self, width: int) -> float:
