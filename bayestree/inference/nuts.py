@@ -58,7 +58,7 @@ class Chains:
     ] = 0.9
     max_tree_depth: Annotated[
         Count, Inference("Maximum number of doublings of a trajectory of NUTS.")
-    ] = 10
+    ] = 8
     n_jobs: Annotated[
         int | None,
         Inference(
@@ -76,6 +76,9 @@ class Nuts(Chains, Stage):
     """
 
     n_draws: Annotated[Count, Inference("Draws from each chain after the warm-up.")] = 500
+    thinning: Annotated[
+        Count, Inference("Transitions for each draw that is kept; 4 by default in estimators.")
+    ] = 1
     n_refreshes: Annotated[
         Size,
         Inference(
@@ -90,7 +93,7 @@ class Nuts(Chains, Stage):
             "weights of two, without moving the boundary; where experts are redrawn "
             "(see n_refreshes)."
         ),
-    ] = 20
+    ] = 40
     mirror: Annotated[
         bool,
         Inference(
@@ -119,12 +122,17 @@ class Nuts(Chains, Stage):
         bool, Inference("Keep the warm-up in warmup_draws and warmup_stats.")
     ] = False
 
-    in_estimators = {"n_draws": 250, "drop_idle": True}
+    in_estimators = {"n_draws": 250, "thinning": 4, "drop_idle": True}
     needs_double = True
 
     @property
     def draws(self) -> tuple[int, int]:
         return self.n_chains, self.n_draws
+
+    @property
+    def total(self) -> int:
+        """Number of transitions of a chain."""
+        return self.n_warmup + self.n_draws * self.thinning
 
     @property
     def windows(self) -> list[int]:
@@ -173,8 +181,9 @@ class Nuts(Chains, Stage):
             ``stats`` holds, each (chain, draw): ``lp`` (the log joint density of the sites),
             ``energy``, ``diverging``, ``tree_depth``, ``reached_max_treedepth``, ``n_steps``,
             ``acceptance_rate``, ``step_size`` and ``refreshed`` (share of proposed experts that
-            were accepted); under an improper prior also ``coefficient_balance`` and its error, by
-            node. ``point`` is the draw whose predictions are nearest to the posterior mean.
+            were accepted), of the last transition of each draw, but ``diverging`` of any of them;
+            under an improper prior also ``coefficient_balance`` and its error, by node. ``point``
+            is the draw whose predictions are nearest to the posterior mean.
 
         Raises
         ------
@@ -210,10 +219,9 @@ class Nuts(Chains, Stage):
         plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
         rng = np.random.default_rng(draw_seed(random_state))
         run = _Run(_starts(density, init, self.n_chains, rng), expert_blocks(density.layout))
-        total = self.n_warmup + self.n_draws
-        most = self.n_chains * total * 2**self.max_tree_depth * density.seconds
+        most = self.n_chains * self.total * 2**self.max_tree_depth * density.seconds
         with Parallel(n_jobs=self.n_jobs if most > MIN_SECONDS else 1) as pool:
-            track = Track(_segments(total), "nuts", show=progress, parts={"chains": run})
+            track = Track(_segments(self.total), "nuts", show=progress, parts={"chains": run})
             for length in track:
                 run.chains = list(
                     pool(
@@ -234,7 +242,7 @@ class Nuts(Chains, Stage):
         The forecast counts gradients of a nominal time, so that it does not depend on the load of
         the machine: the same run always has the same result.
         """
-        done, total = chains[0].done, self.n_warmup + self.n_draws
+        done, total = chains[0].done, self.total
         if self.time_limit is None or not done - length < FORECAST <= done:
             return
         forecast = sum(chain.n_steps for chain in chains) * seconds * total / done
@@ -271,6 +279,7 @@ class Chain:
     rng: np.random.Generator
     done: int = 0
     n_steps: int = 0  # gradients of all transitions
+    diverged: bool = False  # whether a transition since the last draw did
     step: StepSize | None = None
     running: Information | None = None
     vectors: list[FloatArray] = field(default_factory=list)
@@ -286,6 +295,7 @@ class Chain:
             "rng": self.rng.bit_generator.state,
             "done": self.done,
             "n_steps": self.n_steps,
+            "diverged": self.diverged,
             "step": None if self.step is None else astuple(self.step),
             "running": None if running is None else running.state_dict(),
             "vectors": np.array(self.vectors),
@@ -299,6 +309,7 @@ class Chain:
         self.position, self.information = state["position"], Precision(*state["information"])
         self.rng.bit_generator.state = state["rng"]
         self.done, self.n_steps = state["done"], state["n_steps"]
+        self.diverged = state["diverged"]
         self.step = None if state["step"] is None else StepSize(*state["step"])
         running = state["running"]
         self.running = None if running is None else Information.restored(blocks, running)
@@ -379,6 +390,7 @@ def _transition(density: TreeDensity, jumps: Jumps | None, chain: Chain, setting
     )
     chain.done += 1
     chain.n_steps += move.n_steps
+    chain.diverged |= move.diverging
     if warm:
         chain.step.update(move.acceptance_rate)
         _adapt(density, chain, given.vector(place.position), settings)
@@ -396,11 +408,16 @@ def _transition(density: TreeDensity, jumps: Jumps | None, chain: Chain, setting
         for _ in range(settings.n_slides):
             vector, value = jumps.slide(vector, value, chain.rng)
     chain.position = vector
-    if not warm or settings.keep_warmup:
+    kept = (
+        settings.keep_warmup if warm else (chain.done - settings.n_warmup) % settings.thinning == 0
+    )
+    if kept:
         chain.vectors.append(vector)
         chain.values.append(value)
-        chain.moves.append(move)
+        chain.moves.append(move._replace(diverging=chain.diverged))
         chain.refreshed.append(accepted / max(settings.n_refreshes, 1))
+    if kept or warm:
+        chain.diverged = False
 
 
 def _adapt(density: TreeDensity, chain: Chain, vector: FloatArray, settings: Nuts) -> None:

@@ -268,6 +268,17 @@ class TestWindows:
         assert (np.ptp(found.stats["step_size"], axis=1) == 0).all()
 
 
+def test_thinning_keeps_every_third_draw():
+    settings = {"n_chains": 2, "n_warmup": 20, "max_tree_depth": 4, "random_state": 0}
+    every = sampled(make(), **settings | {"n_draws": 12})
+    third = sampled(make(), **settings | {"n_draws": 4, "thinning": 3})
+    for name, values in every.draws.items():
+        np.testing.assert_array_equal(values[:, 2::3], third.draws[name])
+    np.testing.assert_array_equal(every.stats["n_steps"][:, 2::3], third.stats["n_steps"])
+    whole = every.stats["diverging"].reshape(2, 4, 3)
+    np.testing.assert_array_equal(whole.any(-1), third.stats["diverging"])
+
+
 class TestErrors:
     @pytest.mark.parametrize(
         ("settings", "message"),
@@ -277,6 +288,7 @@ class TestErrors:
             ({"max_tree_depth": 0}, "max_tree_depth must be an integer of 1 or more"),
             ({"n_warmup": -1}, "n_warmup must be an integer of 0 or more"),
             ({"n_refreshes": -1}, "n_refreshes must be an integer of 0 or more"),
+            ({"thinning": 0}, "thinning must be an integer of 1 or more"),
             ({"n_slides": -1}, "n_slides must be an integer of 0 or more"),
             ({"time_limit": 0.0}, "time_limit must be a number above 0"),
             ({"target_acceptance": 1.0}, "target_acceptance must be a number above 0 and below 1"),
