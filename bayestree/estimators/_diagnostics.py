@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.seed import RandomState
 from bayestree.diagnostics.draws import SHARE
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.reach import Reach, leaves_in_use, node_reach
@@ -197,8 +198,15 @@ def prior_of_node(model: SoftTree, n_features: int, n_draws: int) -> dict[str, A
     """Prior draws of the sites of one split, (n_draws, K, ...); None if the prior is improper."""
     if improper_priors(model):
         return None
+    return splits_of_prior(model, n_features, n_draws, PRIOR_SEED)
+
+
+def splits_of_prior(
+    model: SoftTree, n_features: int, n_draws: int, random_state: RandomState
+) -> dict[str, Any]:
+    """Prior draws of the sites of one split, (n_draws, K, ...); ValueError if it is improper."""
     drawn = sample_prior(
-        model.with_(topology=Topology.stump()), n_features, n_draws, random_state=PRIOR_SEED
+        model.with_(topology=Topology.stump()), n_features, n_draws, random_state=random_state
     )
     splits = ("hyperplane", "intercept", "log_weight")
     return {site: drawn[site][:, 0].numpy() for site in splits if site in drawn}

@@ -195,6 +195,6 @@ class HyperplanePriors(ImageShape):
             "prior on the number of facets hardly depends on d. None: the same scale for any d, "
             "as in the paper."
         ),
-    ] = None
+    ] = 10.0
     l1: Annotated[Positive, Model("Rate of the 'laplace' prior.")] = 1.0
     spatial: Annotated[Positive, Model("Strength of the 'spatial' prior (E2EDT, eq. 15).")] = 1.0
