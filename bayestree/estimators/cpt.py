@@ -185,7 +185,7 @@ class BasePolytopeTree(
         if self.prior == "flat":
             return Flat()
         own = InverseGammaScale(self.scale_shape, self.shrinkage_shape, self.shrinkage_rate)
-        if self.prior_width is None:
+        if self.prior_width == "none":
             return own
         scale = width_scale(int(self._used.sum()), self.prior_width, self.scale_shape)
         return replace(own, coefficient_scale=scale)
