@@ -135,6 +135,15 @@ class TestFacets:
             found = other.facets(number, min_share=0.0)
             assert found.counts.sum() == sizes[..., number].sum()
 
+    def test_shares_outside_0_to_1_are_refused(self, sampled):
+        with pytest.raises(ValueError, match=r"min_share must lie between 0 and 1, got 1\.5"):
+            sampled.facets(min_share=1.5)
+
+    def test_a_variational_fit_says_so_in_its_first_line(self, classifier):
+        variational = classifier.posterior_.inference == "svi"
+        for found in (classifier.facets(), classifier.polytope_size()):
+            assert ("single variational fit" in str(found).splitlines()[0]) == variational
+
     def test_a_point_is_its_own_polytope(self):
         """The facets of one draw are those of the tree, in the units of the data."""
         X, y = ring()
