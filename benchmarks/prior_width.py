@@ -16,7 +16,7 @@ KINDS = {"classifier": ConvexPolytopeTreeClassifier, "regressor": ConvexPolytope
 WIDTHS = ("none", 10.0)
 SETS = (
     *("fourclass", "iris", "glass", "wine", "heart", "vehicle", "breast_cancer", "satimage"),
-    *("usps", "airfoil", "concrete"),
+    *("connect4", "usps", "airfoil", "concrete"),
 )
 MAX_ROWS, SEEDS = 1000, (0, 1)
 

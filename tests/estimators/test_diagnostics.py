@@ -247,9 +247,12 @@ class TestSplitUncertainty:
             np.testing.assert_array_equal(found.right[own, node], right)
         outside = np.where(found.right, 1 - found.disagreement, found.disagreement)
         np.testing.assert_allclose(outside, found.outside)
-        # drop_experts may move 2 rows in 1,000 of each node to the other side
         if classifier.posterior_.n_draws == 1:
-            assert (found.disagreement.mean(axis=0) < 0.02).all()
+            # drop_experts may move 2 in 1,000 of the training rows of each node to the other side
+            fitted = ring()[0]
+            moved = classifier.split_uncertainty(fitted).disagreement
+            for node, own, _ in tree.walk(fitted.to_numpy()):
+                assert moved[own, node].mean() <= 0.002
         assert (found.best_leaf == tree.apply(rows)).mean() > 0.9
         assert found.leaf_labels == tree.topology.leaf_labels
 
