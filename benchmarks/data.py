@@ -28,8 +28,8 @@ REGRESSION = ("airfoil", "concrete", "abalone", "kin40k")
 
 
 def load_all(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """X and y of all rows, whatever their official split; iris and wine of scikit-learn too."""
-    if name in ("iris", "wine"):
+    """X and y of all rows, whatever their official split; scikit-learn's small sets too."""
+    if name in ("iris", "wine", "breast_cancer", "diabetes"):
         return getattr(datasets, f"load_{name}")(return_X_y=True)
     with np.load(folder() / f"{name}.npz") as found:
         return found["X"].astype(np.float64), found["y"]

@@ -147,6 +147,8 @@ def _print_facets(run: "Run") -> None:
     table = summary(run, rows=False)
     if table.empty:
         return
-    print("facets of each node: in the point estimate, and posterior median with its 90 % interval")
+    counted = table.attrs.get("counted", "facets")
+    print("facets of each node: in the point estimate, and the posterior median, with its 90 %")
+    print(f"interval, of the number of {counted}")
     columns = {"node": [str(label) for label in table.index], **facet_columns(table)}
     print(*aligned(columns, right=("point estimate",)), sep="\n", end="\n\n")

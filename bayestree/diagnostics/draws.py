@@ -12,6 +12,10 @@ from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 Draws = Mapping[str, NDArray[Any]]
 
 SHARE = 0.01  # experts whose largest vote stays below this share of log 2 are ignored
+VARIATIONAL = (
+    "From a single variational fit, whose numbers of facets are too certain and may be wrong; "
+    "inference='nuts' samples them."
+)
 MAX_NAMES = 4  # feature names listed in a table cell
 
 

@@ -7,11 +7,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree._utils.inequality import inequality, limit
 from bayestree._utils.wording import one_line
 from bayestree.diagnostics.draws import (
     MAX_NAMES,
+    SHARE,
+    VARIATIONAL,
     Draws,
     kept_draws,
     listed,
@@ -20,7 +22,7 @@ from bayestree.diagnostics.draws import (
     tails,
 )
 from bayestree.diagnostics.matching import match
-from bayestree.diagnostics.polytopes import needed, thresholds
+from bayestree.diagnostics.polytopes import cuts_off, needed, thresholds
 
 COVERED = 0.9  # share of a facet's squared strength covered by its named features
 RARE = 0.05  # facets of lower probability are not printed
@@ -68,6 +70,12 @@ class Facets:
     scale : array, shape (d,)
         Scale of each feature: its spread.
     feature_names : tuple of str
+    min_share : float
+        Least share of the node's rows that each of these facets alone cuts off; 0 if all facets in
+        the box of the rows are listed.
+    variational : bool
+        Whether the draws are those of a single variational fit, whose numbers of facets are too
+        certain.
     """
 
     probability: FloatArray
@@ -82,6 +90,8 @@ class Facets:
     node: str
     scale: FloatArray
     feature_names: tuple[str, ...]
+    min_share: float = 0.0
+    variational: bool = False
 
     @property
     def features(self) -> tuple[tuple[str, ...], ...]:
@@ -185,6 +195,10 @@ class Facets:
             f"Facets of node {self.node}: {self.n_draws} draws, limits with "
             f"{100 * self.level:.0f} % intervals"
         )
+        if self.min_share:
+            head += f"; each cuts off at least {100 * self.min_share:.2g} % of the rows"
+        if self.variational:
+            head = f"{VARIATIONAL}\n{head}"
         if not len(self.counts):
             return f"{head}\nno draw has a facet near the node's rows"
         common = np.flatnonzero(self.probability >= RARE).tolist()
@@ -218,6 +232,9 @@ def node_facets(
     feature_names: Sequence[str] = (),
     level: float = 0.9,
     max_draws: int = 100,
+    cut: AnyArray | None = None,
+    min_share: float = SHARE,
+    variational: bool = False,
 ) -> Facets:
     """Facets of a node's enclosing polytope inside a box, matched across draws.
 
@@ -242,18 +259,34 @@ def node_facets(
         Probability of the intervals.
     max_draws : int
         Maximum number of draws measured, over all chains, evenly spaced within each.
+    cut : array, shape (chain, draw, K), optional
+        Share of the node's rows that each expert alone cuts off.
+    min_share : float
+        Facets that alone cut off a smaller share are left out. Ignored without ``cut``.
+    variational : bool
+        Whether the draws are those of a single variational fit.
 
     Raises
     ------
     ValueError
-        If ``level`` is not between 0 and 1, ``max_draws`` below 1, or the number of names wrong.
+        If ``level`` is not between 0 and 1, ``min_share`` not from 0 to 1, ``max_draws`` below 1,
+        or the number of names wrong.
     """
     n_features = len(center)
     names = named_features(feature_names, n_features)
     bounds = tails(level)
+    if not 0 <= min_share <= 1:
+        raise ValueError(f"min_share must lie between 0 and 1, got {min_share}.")
     kept = kept_draws(draws, max_draws)
     found = [
-        _half_spaces(draws, (chain, draw, node), factor, low, high)
+        _half_spaces(
+            draws,
+            (chain, draw, node),
+            factor,
+            low,
+            high,
+            None if cut is None else cuts_off(cut[chain, draw], min_share),
+        )
         for chain in range(len(draws["intercept"]))
         for draw in kept
     ]
@@ -287,16 +320,25 @@ def node_facets(
         node=label or str(node),
         scale=scale,
         feature_names=names,
+        min_share=0.0 if cut is None else min_share,
+        variational=variational,
     )
 
 
 def _half_spaces(
-    draws: Draws, index: tuple[int, int, int], factor: float, low: FloatArray, high: FloatArray
+    draws: Draws,
+    index: tuple[int, int, int],
+    factor: float,
+    low: FloatArray,
+    high: FloatArray,
+    cutting: BoolArray | None,
 ) -> HalfSpaces:
     """Facets of one draw, each divided by the length of its normal in units of the box."""
     weight, plane, intercept = split_of(draws, index)
     weight = weight * factor
     kept = needed(weight, plane, intercept, low, high)
+    if cutting is not None:
+        kept = kept[cutting[kept]]
     bound = (thresholds(weight) - intercept)[kept]
     length = np.linalg.norm(plane[kept] * (high - low) / 2, axis=1)
     return HalfSpaces(plane[kept] / length[:, None], bound / length)

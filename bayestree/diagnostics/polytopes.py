@@ -3,7 +3,8 @@
 import numpy as np
 from scipy.optimize import linprog
 
-from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from bayestree.diagnostics.draws import SHARE
 from bayestree.tree import facet_threshold
 
 TOLERANCE = 1e-7  # tolerance of the linear programs, in units of the box
@@ -46,6 +47,12 @@ def needed(
         return np.array([beyond.argmax()])
     cuts = np.flatnonzero(np.maximum(plane, 0.0).sum(axis=1) > bound + TOLERANCE)
     return cuts[_irredundant(plane[cuts], bound[cuts])]
+
+
+def cuts_off(share: AnyArray, least: float = SHARE) -> BoolArray:
+    """Whether shares of a node's rows, in half precision, are ``least`` or more."""
+    found: BoolArray = share >= np.asarray(least, dtype=share.dtype)
+    return found
 
 
 def thresholds(weight: FloatArray) -> FloatArray:

@@ -188,6 +188,7 @@ def node_shrinkage(
     reach: Reach,
     *,
     scale_shape: float | None = None,
+    coefficient_scale: float = 1.0,
     l1: float | None = None,
     prior: Draws | None = None,
     prior_power: float = 1.0,
@@ -232,6 +233,8 @@ def node_shrinkage(
         The nodes to measure, with their boxes and votes.
     scale_shape : float, optional
         Shape a of the inverse-gamma scales; None for other priors.
+    coefficient_scale : float
+        Factor s of these scales: ``b`` above is s^2 times the draws of ``shrinkage``.
     l1 : float, optional
         Rate of a Laplace prior of the hyperplanes. If neither is given, the prior does not shrink
         and the factors are 0.
@@ -247,6 +250,9 @@ def node_shrinkage(
     log_weight = _descending(log_weight_of(draws, (slice(None), slice(None), nodes)))
     no_prior = np.empty((0, coefficient.shape[1]))
     expected = no_prior if prior is None else _descending(log_weight_of(prior, ...))
+    scaled = dict(draws)
+    if "shrinkage" in draws:
+        scaled["shrinkage"] = coefficient_scale**2 * draws["shrinkage"]
     kappa = np.full(coefficient.shape, np.nan)
     positive = kappa.copy()
     matched = np.zeros(coefficient.shape[:2])
@@ -256,7 +262,7 @@ def node_shrinkage(
         matched[place] = agrees.mean(axis=0)
         votes = _flat(reach.largest[:, :, place])
         counts[place] = np.median(_reordered(votes, order), axis=0) >= SHARE * LOG2
-        share, positive[place] = _share_of_prior(draws, int(node), order, agrees, scale_shape, l1)
+        share, positive[place] = _share_of_prior(scaled, int(node), order, agrees, scale_shape, l1)
         kappa[place] = np.minimum(prior_power * share, 1.0)
     return Shrinkage(
         weight=np.exp(log_weight),

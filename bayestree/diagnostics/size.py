@@ -1,4 +1,4 @@
-"""Number of facets of a polytope: three measures for each draw of each node."""
+"""Number of facets of a polytope: four measures for each draw of each node."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ import pandas as pd
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree.diagnostics.draws import (
     SHARE,
+    VARIATIONAL,
     Draws,
     effective_number,
     flat,
@@ -20,11 +21,16 @@ from bayestree.diagnostics.draws import (
     spread,
     tails,
 )
-from bayestree.diagnostics.polytopes import n_facets
+from bayestree.diagnostics.polytopes import cuts_off, needed
 from bayestree.diagnostics.reach import Reach, node_reach
 from bayestree.tree import LOG2
 
-Measure = Literal["facets", "weights", "effective"]
+Measure = Literal["cutting", "facets", "weights", "effective"]
+#: The measures of which one is the main measure, in words.
+MEANINGS: dict[Measure, str] = {
+    "cutting": f"facets that alone cut off at least {100 * SHARE:.0f} % of the node's rows",
+    "facets": "facets in the box of the node's rows",
+}
 REFIT = "the estimator was fitted by a version that did not store this; fit it again"
 
 
@@ -33,8 +39,9 @@ class PriorSize:
     """Prior sizes of each node in its box, computed on demand.
 
     ``draws`` are those of one node, (prior draw, K, ...) by site, because every node has the same
-    prior. ``factor`` (V,) multiplies the weights of each node. ``largest`` (prior draw, V, K) has
-    the largest votes of prior draws, not necessarily of ``draws``.
+    prior. ``factor`` (V,) multiplies the weights of each node. ``largest`` and ``cut``
+    (prior draw, V, K) have the largest votes of the draws, and the shares of the node's rows that
+    each expert alone sends right.
     """
 
     draws: Draws
@@ -42,33 +49,45 @@ class PriorSize:
     high: FloatArray
     factor: FloatArray
     largest: AnyArray | None = None
+    cut: AnyArray | None = None
 
-    @cached_property
+    @property
     def facets(self) -> IntArray:
         """Number of irredundant half-spaces in each node's box, shape (prior draw, V)."""
-        sizes = np.zeros((len(self.draws["intercept"]), len(self.low)), dtype=np.int64)
-        for draw, node in np.ndindex(sizes.shape):
-            box = self.low[node], self.high[node]
-            sizes[draw, node] = _n_facets(self.draws, draw, self.factor[node], *box)
-        return sizes
+        return self.counts[0]
+
+    @property
+    def cutting(self) -> IntArray:
+        """Number of these that alone cut off at least 1 % of the rows, shape (prior draw, V)."""
+        self._known(self.cut)
+        return self.counts[1]
 
     @property
     def weights(self) -> IntArray:
         """Number of experts whose largest vote is at least 1 % of log 2, (prior draw, V)."""
-        return _voting(self._votes)
+        return _voting(self._known(self.largest))
 
     @property
     def effective(self) -> FloatArray:
         """Effective number of the largest votes, shape (prior draw, V)."""
-        return effective_number(self._votes)
+        return effective_number(self._known(self.largest))
 
-    @property
-    def _votes(self) -> FloatArray:
-        if self.largest is None:
+    @cached_property
+    def counts(self) -> tuple[IntArray, IntArray]:
+        """``facets``, and ``cutting`` or, where this is unknown, zeros."""
+        sizes = np.zeros((2, len(self.draws["intercept"]), len(self.low)), dtype=np.int64)
+        for draw, node in np.ndindex(sizes.shape[1:]):
+            box, cut = (self.low[node], self.high[node]), self.cut
+            share = None if cut is None else cut[draw, node]
+            sizes[:, draw, node] = _counts(self.draws, draw, self.factor[node], *box, share)
+        return sizes[0], sizes[1]
+
+    def _known(self, measured: AnyArray | None) -> FloatArray:
+        if measured is None:
             raise ValueError(
                 f"the prior of this measure needs votes over training rows, but {REFIT}."
             )
-        return self.largest.astype(np.float64)
+        return measured.astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,9 +100,9 @@ class PolytopeSize:
         Number of experts whose largest vote over the node's rows is at least 1 % of log 2.
     facets : array of int, shape (chain, draw, V)
         Number of irredundant half-spaces of the enclosing polytope inside the bounding box of
-        the node's rows; the main measure. Experts that share a hyperplane count once. The border
-        of the split lies inside this polytope, at some distance where several experts vote
-        together, and may cross the box even if no facet does.
+        the node's rows. Experts that share a hyperplane count once. The border of the split lies
+        inside this polytope, at some distance where several experts vote together, and may cross
+        the box even if no facet does.
         A polytope that excludes the whole box counts as one facet. Most draws of a prior with
         large weights (``concentration=10``) do so: "one facet" then does not mean a
         split by one hyperplane.
@@ -97,6 +116,14 @@ class PolytopeSize:
         The same quantities under the prior, inside the same boxes.
     n_leaves : array of int, shape (chain, draw), optional
         Number of leaves in use: leaves of each draw that training rows reach under hard splits.
+    cutting : array of int, shape (chain, draw, V), optional
+        Number of those of ``facets`` that alone cut off, and so send right, at least 1 % of the
+        node's rows; the main measure. Boxes of many features have corners far from any row:
+        unlike ``facets``, this number does not count what cuts off only these. Unknown for models
+        that were saved by an earlier version; ``facets`` is then the main measure.
+    variational : bool
+        Whether the draws are those of a single variational fit, whose numbers of facets are too
+        certain.
     """
 
     weights: IntArray
@@ -106,25 +133,50 @@ class PolytopeSize:
     rows: FloatArray
     prior: PriorSize | None = None
     n_leaves: IntArray | None = None
+    cutting: IntArray | None = None
+    variational: bool = False
 
-    def probabilities(self, measure: Measure = "facets") -> FloatArray:
+    @property
+    def headline(self) -> Measure:
+        """The main measure, which methods use by default: ``"cutting"`` if it is known."""
+        return "facets" if self.cutting is None else "cutting"
+
+    @property
+    def meaning(self) -> str:
+        """The main measure in words."""
+        return MEANINGS[self.headline]
+
+    def sizes(self, measure: Measure | None = None) -> AnyArray:
+        """One of the measures, by default the main one, shape (chain * draw, V).
+
+        Raises
+        ------
+        ValueError
+            If the measure is unknown.
+        """
+        found: AnyArray | None = getattr(self, measure or self.headline)
+        if found is None:
+            raise ValueError(f"the rows that each facet cuts off were not counted: {REFIT}.")
+        return flat(found)
+
+    def probabilities(self, measure: Measure | None = None) -> FloatArray:
         """Posterior probability of each size, shape (V, largest size + 1).
 
         ``effective`` is rounded to integers.
         """
-        return _table(flat(getattr(self, measure)))
+        return _table(self.sizes(measure))
 
-    def prior_probabilities(self, measure: Measure = "facets") -> FloatArray:
+    def prior_probabilities(self, measure: Measure | None = None) -> FloatArray:
         """Prior probability of each size, shape (V, largest size + 1).
 
-        The first call for ``"facets"`` solves as many linear programs as a posterior needs.
+        The first call for facets solves more linear programs than a posterior needs.
 
         Raises
         ------
         ValueError
             If the prior is unknown, or was not measured by ``measure``.
         """
-        return _table(getattr(self._known_prior(), measure))
+        return _table(getattr(self._known_prior(), measure or self.headline))
 
     def leaf_probabilities(self) -> FloatArray:
         """Posterior probability of each number of leaves in use, shape (largest number + 1,).
@@ -138,17 +190,17 @@ class PolytopeSize:
             raise ValueError(f"the leaves in use were not counted: {REFIT}.")
         return _table(self.n_leaves.reshape(-1, 1))[0]
 
-    def mode(self, measure: Measure = "facets") -> IntArray:
+    def mode(self, measure: Measure | None = None) -> IntArray:
         """Most probable size of each node, shape (V,); the smaller one in a tie."""
         return self.probabilities(measure).argmax(axis=1)
 
-    def median(self, measure: Measure = "facets") -> IntArray:
+    def median(self, measure: Measure | None = None) -> IntArray:
         """Median size of each node, shape (V,); ``effective`` is rounded to integers."""
-        sizes = flat(getattr(self, measure))
+        sizes = self.sizes(measure)
         found: FloatArray = np.quantile(sizes, 0.5, axis=0, method="inverted_cdf")
         return np.rint(found).astype(np.int64)
 
-    def interval(self, level: float = 0.9, measure: Measure = "facets") -> FloatArray:
+    def interval(self, level: float = 0.9, measure: Measure | None = None) -> FloatArray:
         """Central interval of probability ``level`` of the size, shape (V, 2).
 
         Raises
@@ -156,10 +208,13 @@ class PolytopeSize:
         ValueError
             If ``level`` is not between 0 and 1.
         """
-        return _interval(flat(getattr(self, measure)), level, integer=measure != "effective")
+        return _interval(self.sizes(measure), level, integer=measure != "effective")
 
     def to_frame(self, level: float = 0.9, *, prior: bool | None = None) -> pd.DataFrame:
         """One row per node: mode, mean, median and interval of the facets, means of the others.
+
+        ``facets`` is the main measure, ``box_mean`` the mean of the attribute ``facets`` where
+        that is another one.
 
         Parameters
         ----------
@@ -173,7 +228,7 @@ class PolytopeSize:
         ValueError
             If ``level`` is not between 0 and 1, or the prior is requested but unknown.
         """
-        facets = flat(self.facets)
+        facets = self.sizes()
         interval = self.interval(level).astype(np.int64)
         columns: dict[str, Any] = {
             "rows": self.rows,
@@ -182,11 +237,12 @@ class PolytopeSize:
             "facets_median": self.median(),
             "facets_low": interval[:, 0],
             "facets_high": interval[:, 1],
+            **({} if self.cutting is None else {"box_mean": flat(self.facets).mean(axis=0)}),
             "weights_mean": flat(self.weights).mean(axis=0),
             "effective_mean": flat(self.effective).mean(axis=0),
         }
-        if prior or (prior is None and self.prior is not None):
-            expected = self._known_prior().facets
+        if prior or (prior is None and self.has_prior):
+            expected = getattr(self._known_prior(), self.headline)
             bounds = _interval(expected, level, integer=True).astype(np.int64)
             columns |= {
                 "prior_mean": expected.mean(axis=0),
@@ -199,13 +255,21 @@ class PolytopeSize:
         n_chains, n_draws, n_nodes = self.facets.shape
         if n_nodes == 0:
             return "Polytope size: a tree without a split"
-        lines = [f"Polytope size: {n_chains} x {n_draws} draws (chain x draw), 90 % intervals"]
+        lines = [VARIATIONAL] if self.variational else []
+        lines.append(f"Polytope size: {n_chains} x {n_draws} draws (chain x draw), 90 % intervals")
+        lines.append(f"Counted: {self.meaning}")
         if self.n_leaves is not None:
             low, high = _interval(self.n_leaves.reshape(-1, 1), 0.9, integer=True)[0]
             mode = self.leaf_probabilities().argmax()
             lines.append(f"Leaves in use: {mode} ({low:.0f} to {high:.0f})")
         frame = self.to_frame(prior=False)
         return "\n".join([*lines, frame.to_string(float_format="{:.1f}".format)])
+
+    @property
+    def has_prior(self) -> bool:
+        """Whether the main measure is known under the prior, too."""
+        counted = self.cutting is None or (self.prior is not None and self.prior.cut is not None)
+        return self.prior is not None and counted
 
     def _known_prior(self) -> PriorSize:
         if self.prior is None:
@@ -268,16 +332,19 @@ def size_of(
     prior: Draws | None = None,
     max_draws: int = 100,
     max_prior_draws: int = 1000,
+    variational: bool = False,
 ) -> PolytopeSize:
     """Like :func:`polytope_size`, from a :class:`Reach` of the rows and names of its nodes."""
     kept = kept_draws(draws, max_draws)
     if len(labels) != len(reach.nodes):
         raise ValueError(f"labels must name {len(reach.nodes)} nodes, got {len(labels)}.")
     votes = reach.largest[:, kept].astype(np.float64)
-    facets = np.zeros(votes.shape[:3], dtype=np.int64)
+    facets, cutting = np.zeros((2, *votes.shape[:3]), dtype=np.int64)
     for chain, place, node in np.ndindex(facets.shape):
         one, box = (chain, kept[place], reach.nodes[node]), (reach.low[node], reach.high[node])
-        facets[chain, place, node] = _n_facets(draws, one, reach.factor[node], *box)
+        cut = None if reach.cut is None else reach.cut[chain, kept[place], node]
+        found = _counts(draws, one, reach.factor[node], *box, cut)
+        facets[chain, place, node], cutting[chain, place, node] = found
     return PolytopeSize(
         weights=_voting(votes),
         facets=facets,
@@ -286,13 +353,18 @@ def size_of(
         rows=reach.rows,
         prior=None if prior is None else _prior_size(prior, reach, max_prior_draws),
         n_leaves=None if reach.leaves is None else reach.leaves[:, kept],
+        cutting=None if reach.cut is None else cutting,
+        variational=variational,
     )
 
 
-def _n_facets(draws: Draws, one: Any, factor: Any, low: FloatArray, high: FloatArray) -> int:
-    """Number of irredundant half-spaces of a node of one draw inside a box."""
+def _counts(
+    draws: Draws, one: Any, factor: Any, low: FloatArray, high: FloatArray, cut: AnyArray | None
+) -> tuple[int, int]:
+    """Number of irredundant half-spaces of a node of one draw, and of those that cut off rows."""
     weight, plane, intercept = split_of(draws, one)
-    return n_facets(weight * factor, plane, intercept, low, high)
+    found = needed(weight * factor, plane, intercept, low, high)
+    return len(found), 0 if cut is None else int(cuts_off(cut[found]).sum())
 
 
 def _prior_size(prior: Draws, reach: Reach, max_draws: int) -> PriorSize:
@@ -300,7 +372,12 @@ def _prior_size(prior: Draws, reach: Reach, max_draws: int) -> PriorSize:
         raise ValueError(f"max_prior_draws must be 1 or more, got {max_draws}.")
     kept = spread(len(prior["intercept"]), max_draws)
     some = {site: values[kept] for site, values in prior.items()}
-    return PriorSize(some, reach.low, reach.high, reach.factor, reach.prior_largest)
+    # other draws than those of the fit, if another version of torch drew them
+    same = reach.prior_intercept is not None and np.allclose(
+        prior["intercept"], reach.prior_intercept, rtol=1e-4
+    )
+    cut = reach.prior_cut[kept] if same and reach.prior_cut is not None else None
+    return PriorSize(some, reach.low, reach.high, reach.factor, reach.prior_largest, cut)
 
 
 def _voting(votes: FloatArray) -> IntArray:

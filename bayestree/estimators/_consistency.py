@@ -113,6 +113,17 @@ def _check_reach(reach: Reach, tree: Any, d: int) -> None:
     _check_shapes("reach", reach, shapes)
     if reach.largest.shape[:3] != (*many, n_nodes):
         raise ValueError(f"reach/largest has the shape {reach.largest.shape}")
+    n_prior = 0 if reach.prior_largest is None else len(reach.prior_largest)
+    n_experts = reach.largest.shape[3:]
+    _check_shapes(
+        "reach",
+        reach,
+        {
+            "cut": reach.largest.shape,
+            "prior_cut": (n_prior, n_nodes, *n_experts),
+            "prior_intercept": (n_prior, *n_experts),
+        },
+    )
     known = posterior.model.topology.n_nodes
     if not ((reach.nodes >= 0) & (reach.nodes < known)).all():
         raise ValueError(f"reach/nodes are not among {known} nodes")

@@ -7,6 +7,8 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.seed import RandomState
+from bayestree.diagnostics.draws import SHARE
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.reach import Reach, leaves_in_use, node_reach
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
@@ -22,9 +24,7 @@ from bayestree.topology import Topology
 from bayestree.tree import Tree
 
 SIZE_ROWS = 1000  # rows of each node on which the votes of its experts are measured
-VOTE_DRAWS = 100  # prior draws whose votes are measured on these rows
-MIN_PRIOR_DRAWS, MAX_PRIOR_DRAWS = 200, 1000  # prior draws whose facets are counted
-PRIOR_WORK = 1_000_000  # maximum number of coefficients in these draws, beyond the minimum
+PRIOR_DRAWS = 200  # prior draws of a node; their votes are measured on these rows
 PRIOR_SEED = 0  # the same draws at every call
 
 
@@ -32,7 +32,10 @@ class TreeDiagnostics(FittedTree):
     """Diagnostics that fitted soft trees inherit."""
 
     def polytope_size(self, max_draws: int = 100) -> PolytopeSize:
-        """Posterior of the number of facets of each node of ``tree_``, by three measures.
+        """Posterior of the number of facets of each node of ``tree_``, by four measures.
+
+        After inference="svi" it is that of a single variational fit, whose counts are too
+        certain and may be wrong; inference="nuts" samples them.
 
         Parameters
         ----------
@@ -40,7 +43,7 @@ class TreeDiagnostics(FittedTree):
             Maximum number of draws measured, over all chains, evenly spaced within each. A
             draw takes one to ten milliseconds for each node; the standard error of a probability
             p from S draws is sqrt(p (1 - p) / S). Sizes under the prior are computed on first
-            use, from ten times as many draws, but at most 1,000, or 200 for large models.
+            use, from ten times as many draws, but at most 200.
 
         Returns
         -------
@@ -51,8 +54,8 @@ class TreeDiagnostics(FittedTree):
         """
         check_is_fitted(self)
         posterior, tree = self.posterior_, self.tree_
-        work = tree.n_nodes * posterior.model.split.n_experts * tree.n_features
-        n_prior = min(max(PRIOR_WORK // max(work, 1), MIN_PRIOR_DRAWS), MAX_PRIOR_DRAWS)
+        measured = self._reach.prior_largest
+        n_prior = PRIOR_DRAWS if measured is None else len(measured)
         return size_of(
             posterior.draws,
             self._reach,
@@ -60,12 +63,21 @@ class TreeDiagnostics(FittedTree):
             prior=prior_of_node(posterior.model, tree.n_features, n_prior),
             max_draws=max_draws,
             max_prior_draws=10 * max_draws,
+            variational=posterior.inference == "svi",
         )
 
     def facets(
-        self, node: str | int = "root", *, level: float = 0.9, max_draws: int = 100
+        self,
+        node: str | int = "root",
+        *,
+        level: float = 0.9,
+        max_draws: int = 100,
+        min_share: float = SHARE,
     ) -> Facets:
         """The half-spaces of a node's facets, matched across draws.
+
+        After inference="svi" they are those of a single variational fit, whose probabilities are
+        too close to 0 and 1; inference="nuts" samples them.
 
         Parameters
         ----------
@@ -75,6 +87,10 @@ class TreeDiagnostics(FittedTree):
             Probability of the intervals.
         max_draws : int
             Maximum number of draws measured, over all chains, evenly spaced within each.
+        min_share : float
+            Facets that alone cut off a smaller share of the node's rows are left out; 0 lists all
+            facets in the box of these rows. Models saved by earlier versions have not recorded
+            the shares, and list all.
 
         Returns
         -------
@@ -84,7 +100,7 @@ class TreeDiagnostics(FittedTree):
         Raises
         ------
         ValueError
-            If there is no such node, or ``level`` is not between 0 and 1.
+            If there is no such node, or ``level`` or ``min_share`` is not between 0 and 1.
         """
         check_is_fitted(self)
         tree, reach = self.tree_, self._reach
@@ -101,6 +117,9 @@ class TreeDiagnostics(FittedTree):
             feature_names=tree.feature_names,
             level=level,
             max_draws=max_draws,
+            cut=None if reach.cut is None else reach.cut[:, :, place],
+            min_share=min_share,
+            variational=self.posterior_.inference == "svi",
         )
 
     def shrinkage(self) -> Shrinkage:
@@ -119,7 +138,7 @@ class TreeDiagnostics(FittedTree):
             posterior.point,
             self._reach,
             **posterior.model.priors.hyperplane.shrinkage_settings,
-            prior=prior_of_node(posterior.model, tree.n_features, MIN_PRIOR_DRAWS),
+            prior=prior_of_node(posterior.model, tree.n_features, PRIOR_DRAWS),
             prior_power=float(posterior.settings.get("kl_weight", 1.0)),
             labels=tree.topology.node_labels,
             feature_names=tree.feature_names,
@@ -179,8 +198,15 @@ def prior_of_node(model: SoftTree, n_features: int, n_draws: int) -> dict[str, A
     """Prior draws of the sites of one split, (n_draws, K, ...); None if the prior is improper."""
     if improper_priors(model):
         return None
+    return splits_of_prior(model, n_features, n_draws, PRIOR_SEED)
+
+
+def splits_of_prior(
+    model: SoftTree, n_features: int, n_draws: int, random_state: RandomState
+) -> dict[str, Any]:
+    """Prior draws of the sites of one split, (n_draws, K, ...); ValueError if it is improper."""
     drawn = sample_prior(
-        model.with_(topology=Topology.stump()), n_features, n_draws, random_state=PRIOR_SEED
+        model.with_(topology=Topology.stump()), n_features, n_draws, random_state=random_state
     )
     splits = ("hyperplane", "intercept", "log_weight")
     return {site: drawn[site][:, 0].numpy() for site in splits if site in drawn}
@@ -205,7 +231,7 @@ def measure_nodes(
         (rows for _, rows, _ in tree.walk(X)),
         nodes,
         level=levels,
-        prior=prior_of_node(posterior.model, tree.n_features, VOTE_DRAWS),
+        prior=prior_of_node(posterior.model, tree.n_features, PRIOR_DRAWS),
         max_rows=SIZE_ROWS,
     )
     return reach._replace(

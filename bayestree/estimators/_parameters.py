@@ -186,5 +186,15 @@ class HyperplanePriors(ImageShape):
     ] = 2.0
     shrinkage_shape: Annotated[Positive, Model("e_0 of the gamma prior of b_beta.")] = 1.0
     shrinkage_rate: Annotated[Positive, Model("f_0, a rate, of the gamma prior of b_beta.")] = 1.0
+    prior_width: Annotated[
+        Positive | Literal["none"],
+        Model(
+            "Number of features at which the coefficients of the 'inverse-gamma' prior have the "
+            "scale of the intercept. For d features their scale is multiplied by "
+            "(prior_width / d)^p, p = 1/2 or, for heavier tails, 1 / (2 scale_shape), so that the "
+            "prior on the number of facets hardly depends on d. 'none': the same scale for any d, "
+            "as in the paper."
+        ),
+    ] = 10.0
     l1: Annotated[Positive, Model("Rate of the 'laplace' prior.")] = 1.0
     spatial: Annotated[Positive, Model("Strength of the 'spatial' prior (E2EDT, eq. 15).")] = 1.0

@@ -10,9 +10,10 @@ from sklearn.utils import check_random_state
 from bayestree import inference
 from bayestree._utils.parameters import ParameterError, Seed, parameters_of
 from bayestree._utils.seed import draw_seed
-from bayestree.estimators._base import BaseTree, TrainingRows
+from bayestree.estimators._base import TrainingRows
 from bayestree.estimators._checks import TreeChecks
 from bayestree.estimators._diagnostics import TreeDiagnostics, measure_nodes
+from bayestree.estimators._prior_size import PriorPredictive
 from bayestree.estimators._warm import KEPT_LEAF, fitted_start
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.harden import Hardened
@@ -20,7 +21,7 @@ from bayestree.models import SoftTree, named
 from bayestree.tree import Tree
 
 
-class StagedTree(TreeDiagnostics, TreeChecks, BaseTree):
+class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
     """A soft tree, fitted by growth and the inference methods that continue from its tree.
 
     Attributes

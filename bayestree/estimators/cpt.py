@@ -47,7 +47,7 @@ from bayestree.models import (
     named,
 )
 from bayestree.models.leaves import Leaf
-from bayestree.models.priors import HyperplanePrior
+from bayestree.models.priors import HyperplanePrior, width_scale
 
 
 def _same(*settings: type) -> dict[str, str]:
@@ -184,7 +184,11 @@ class BasePolytopeTree(
             return Spatial(self.spatial, image)
         if self.prior == "flat":
             return Flat()
-        return InverseGammaScale(self.scale_shape, self.shrinkage_shape, self.shrinkage_rate)
+        own = InverseGammaScale(self.scale_shape, self.shrinkage_shape, self.shrinkage_rate)
+        if self.prior_width == "none":
+            return own
+        scale = width_scale(int(self._used.sum()), self.prior_width, self.scale_shape)
+        return replace(own, coefficient_scale=scale)
 
     def _in_parts(self) -> bool:
         return super()._in_parts() and not (self.extend or self.refine == "tao")

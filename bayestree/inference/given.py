@@ -26,7 +26,10 @@ class Given:
         curvature = np.zeros_like(vector)
         if self.moving < layout.length:
             free, precision = layout.free(curvature), prior.precision(layout.free(vector))
-            free["hyperplane"][...], free["intercept"][...] = precision[..., None], precision
+            free["hyperplane"][...], free["intercept"][...] = (
+                precision[..., :-1],
+                precision[..., -1],
+            )
         self.whitening = Whitening(information, expert_blocks(layout), curvature[: self.moving])
 
     @property

@@ -14,7 +14,8 @@ from bayestree.fitted import FittedTree
 from bayestree.plots import _style
 
 NAMES: dict[Measure, str] = {
-    "facets": "facets",
+    "cutting": "facets",
+    "facets": "facets in the box",
     "weights": "experts that vote",
     "effective": "effective experts",
 }
@@ -24,7 +25,7 @@ RARE = 0.005  # the axis ends at the largest size with a higher probability in s
 
 def polytope_size(
     estimator: FittedTree | PolytopeSize,
-    measure: Measure = "facets",
+    measure: Measure | None = None,
     ax: Any = None,
     *,
     nodes: Sequence[str | int] | None = None,
@@ -39,8 +40,10 @@ def polytope_size(
     Parameters
     ----------
     estimator : fitted estimator with a posterior, or the PolytopeSize it returned
-    measure : {"facets", "weights", "effective"}
-        See :class:`bayestree.diagnostics.PolytopeSize`; ``effective`` is rounded to integers.
+    measure : {"cutting", "facets", "weights", "effective"}, optional
+        See :class:`bayestree.diagnostics.PolytopeSize`; ``effective`` is rounded to integers. By
+        default the facets that alone cut off at least 1 % of the node's rows (``"cutting"``), or
+        ``"facets"`` for models of earlier versions.
     ax : array of Axes, optional
         One per panel.
     nodes : sequence of str or int, optional
@@ -58,12 +61,14 @@ def polytope_size(
         If the tree has no split, there is no such node or measure, or the number of ``ax`` is
         wrong.
     """
-    if measure not in NAMES:
+    if measure not in (None, *NAMES):
         raise ValueError(f"measure must be one of {', '.join(NAMES)}, got {measure!r}.")
     size = _style.result_of(estimator, PolytopeSize, "polytope_size")
+    measure = measure or size.headline
     chosen = _style.chosen_nodes(size.labels, size.rows, nodes)
     posterior = size.probabilities(measure)[chosen]
-    expected = size.prior_probabilities(measure)[chosen] if prior and size.prior else None
+    known = size.prior if measure != size.headline else size.has_prior
+    expected = size.prior_probabilities(measure)[chosen] if prior and known else None
     leaves = None if size.n_leaves is None else size.leaf_probabilities()
     axes = _style.panels(ax, len(chosen) + (leaves is not None), PANEL)
     tables = [posterior] if expected is None else [posterior, expected]

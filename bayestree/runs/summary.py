@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree.description import TreeDescription
+from bayestree.diagnostics.size import MEANINGS
 from bayestree.fitted import has_draws
 from bayestree.report import splits
 from bayestree.report.rows import Rows, rows_of
@@ -16,7 +17,7 @@ from bayestree.runs.store import Run
 from bayestree.tree import Tree
 
 TERMS, DIGITS = 3, 3  # shown of a half-space
-SIZES = ("facets_median", "facets_low", "facets_high", "prior_mean")
+SIZES = ("facets_median", "facets_low", "facets_high", "prior_mean", "box_mean")
 
 
 def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
@@ -38,9 +39,13 @@ def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
         - ``rows``: weighted training rows that reach the node;
         - ``facets_point``: number of facets of its polytope in the point estimate, which is the
           tree of ``tree.txt`` and of every export;
-        - ``facets``: the posterior mode of this number, with the median (``facets_median``), an
-          interval of probability 0.9 (``facets_low``, ``facets_high``), and the prior mean
-          (``prior_mean``); without a posterior the same as ``facets_point``;
+        - ``facets``: the posterior mode of the number of facets that alone cut off at least 1 %
+          of the node's rows, with the median (``facets_median``), an interval of probability 0.9
+          (``facets_low``, ``facets_high``), and the prior mean (``prior_mean``); without a
+          posterior the same as ``facets_point``;
+        - ``box_mean``: the posterior mean of the number of all facets in the box of the node's
+          rows. Runs of earlier versions lack it: their ``facets`` are those in the box.
+          ``attrs["counted"]`` of the table says which are counted;
         - ``unsure``: share of the rows reaching the node for which the posterior probability of
           the side not taken by the point estimate exceeds 10 %; ``disagreement``, the mean of
           these probabilities; ``sd``, the mean standard deviation of P(right); missing if no row
@@ -91,7 +96,9 @@ def _with_posterior(run: Run, evaluated: Rows | None) -> pd.DataFrame:
     if uncertainty is not None:
         parts.append(uncertainty.to_frame("node")[["unsure", "disagreement", "sd"]])
     last = [name for name in ("features", "split") if name in table]
-    return pd.concat([table.drop(columns=last), *parts, table[last]], axis="columns")
+    joined = pd.concat([table.drop(columns=last), *parts, table[last]], axis="columns")
+    joined.attrs["counted"] = MEANINGS["cutting" if "box_mean" in sizes else "facets"]
+    return joined
 
 
 def _point_estimate(tree: RoutedTree, evaluated: Rows | None) -> pd.DataFrame:

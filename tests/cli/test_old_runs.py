@@ -36,7 +36,9 @@ def test_the_rows_and_their_split_are_the_recorded_ones(folder):
 
 
 def test_summary(folder):
-    (node,) = json.loads(done("summary", folder, "--json").stdout)["nodes"]
+    found = json.loads(done("summary", folder, "--json").stdout)
+    (node,) = found["nodes"]
+    assert found["counted"] == "facets in the box of the node's rows"
     assert (node["node"], node["rows"], node["facets"]) == ("root", 48.0, 1)
     assert node["split"] == "width + 0.489 height <= -0.190"
     assert "Posterior" in done("summary", folder, "--node", "root").stdout

@@ -35,7 +35,7 @@ def test_votes_beyond_single_precision():
     assert (reach.largest[0, 0] > 1e20).all()
 
 
-def test_largest_votes_of_posterior_and_prior():
+def test_largest_votes_and_cuts_of_posterior_and_prior():
     rng = np.random.default_rng(0)
     draws, X = draws_of(rng), rng.normal(size=(30, 2))
     prior = {site: values[0, :, 0] for site, values in draws_of(rng, draws=5).items()}
@@ -47,9 +47,13 @@ def test_largest_votes_of_posterior_and_prior():
         for draw in range(2):
             expected = votes(draws, (0, draw, node), own).max(axis=0) * factor
             np.testing.assert_allclose(reach.largest[0, draw, place], expected, rtol=1e-5)
+            cut = (votes(draws, (0, draw, node), own) > level[place]).mean(axis=0)
+            np.testing.assert_allclose(reach.cut[0, draw, place], cut, atol=5e-4)
         for draw in range(5):
             expected = votes(prior, draw, own).max(axis=0) * factor
             np.testing.assert_allclose(reach.prior_largest[draw, place], expected, rtol=1e-5)
+            cut = (votes(prior, draw, own) > level[place]).mean(axis=0)
+            np.testing.assert_allclose(reach.prior_cut[draw, place], cut, atol=5e-4)
         np.testing.assert_array_equal(reach.low[place], own.min(axis=0))
         np.testing.assert_array_equal(reach.high[place], own.max(axis=0))
     np.testing.assert_allclose(reach.factor, LOG2 / level)

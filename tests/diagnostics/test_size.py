@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bayestree.diagnostics import polytope_size
-from bayestree.diagnostics.polytopes import n_facets
+from bayestree.diagnostics.polytopes import n_facets, needed
 from bayestree.diagnostics.reach import node_reach
 from bayestree.diagnostics.size import size_of
 
@@ -40,13 +40,15 @@ class TestPolytopeSize:
             assert size.weights[one] == (votes >= 0.01 * LOG2).sum()
             assert size.effective[one] == pytest.approx(votes.sum() ** 2 / (votes**2).sum())
             low, high = X[rows[node]].min(axis=0), X[rows[node]].max(axis=0)
-            assert size.facets[one] == n_facets(
+            split = (
                 np.exp(draws["log_weight"][one]),
                 draws["hyperplane"][one],
                 draws["intercept"][one],
-                low,
-                high,
             )
+            assert size.facets[one] == n_facets(*split, low, high)
+            alone = split[0] * np.log1p(np.exp(activation)) > LOG2
+            cutting = alone.mean(axis=0)[needed(*split, low, high)] >= 0.01
+            assert size.cutting[one] == cutting.sum()
 
     def test_only_the_rows_of_the_node_count(self, case):
         draws, X, rows = case
@@ -71,6 +73,42 @@ class TestPolytopeSize:
         np.testing.assert_allclose(size.effective, 4.0)
         assert (size.facets <= 1).all()
 
+    @pytest.mark.parametrize(("n_cut", "counted"), [(9, 0), (10, 1), (11, 1)])
+    def test_a_facet_that_cuts_off_a_hundredth_of_the_rows(self, n_cut, counted):
+        X = np.linspace(0.0, 1.0, 1000)[:, None]
+        border = (X[-n_cut] + X[-n_cut - 1]) / 2  # x <= border is the left side
+        draws = {"hyperplane": np.ones((1, 1, 1, 1, 1)), "intercept": -border.reshape(1, 1, 1, 1)}
+        size = polytope_size(draws, X, [np.arange(1000)])
+        assert size.facets.item() == 1
+        assert size.cutting.item() == counted
+
+    def test_a_corner_of_the_box_without_rows(self):
+        """x1 + x2 <= 1.5 cuts off a corner of the box of rows on the other diagonal."""
+        X = np.column_stack([np.linspace(0, 1, 200), np.linspace(1, 0, 200)])
+        plane, intercept = np.array([[1.0, 1.0], [1.0, 0.0]]), np.array([-1.5, -0.8])
+        draws = {"hyperplane": plane[None, None, None], "intercept": intercept[None, None, None]}
+        size = polytope_size(draws, X, [np.arange(200)])
+        assert (size.facets.item(), size.cutting.item()) == (2, 1)
+
+    def test_a_prior_drawn_again_with_other_numbers_is_not_measured(self, case):
+        draws, X, rows = case
+        prior = {site: values[0, :, 0] for site, values in draws.items()}
+        reach = node_reach(draws, X, rows, np.arange(2), prior=prior)
+        other = prior | {"intercept": prior["intercept"] + 1}
+        size = size_of(draws, reach, "ab", prior=other)
+        assert not size.has_prior
+        assert "prior_mean" not in size.to_frame()
+        with pytest.raises(ValueError, match="needs votes over training rows"):
+            size.prior_probabilities()
+
+    def test_a_variational_fit_says_so_in_its_first_line(self, case):
+        draws, X, rows = case
+        reach = node_reach(draws, X, rows, np.arange(2))
+        first = str(size_of(draws, reach, "ab", variational=True)).splitlines()[0]
+        assert "single variational fit" in first
+        assert "inference='nuts'" in first
+        assert "variational" not in str(size_of(draws, reach, "ab"))
+
     def test_splits_without_weights(self, case):
         draws, X, rows = case
         weighted = draws | {"log_weight": np.zeros_like(draws["log_weight"])}
@@ -81,10 +119,11 @@ class TestPolytopeSize:
 
     def test_summary(self, case):
         size = polytope_size(*case, labels=["root", "L"])
+        assert size.headline == "cutting"
         table = size.probabilities()
         np.testing.assert_allclose(table.sum(axis=1), 1.0)
         np.testing.assert_array_equal(
-            table @ np.arange(table.shape[1]), size.facets.reshape(-1, 2).mean(axis=0)
+            table @ np.arange(table.shape[1]), size.cutting.reshape(-1, 2).mean(axis=0)
         )
         assert table[0, size.mode()[0]] == table[0].max()
         interval = size.interval(0.9)
@@ -93,7 +132,9 @@ class TestPolytopeSize:
         frame = size.to_frame()
         assert list(frame.index) == ["root", "L"]
         np.testing.assert_array_equal(frame["facets"], size.mode())
+        np.testing.assert_allclose(frame["box_mean"], size.facets.mean(axis=(0, 1)))
         assert "root" in str(size)
+        assert "Counted: facets that alone cut off at least 1 % of the node's rows" in str(size)
         assert size.probabilities("effective").sum() == pytest.approx(2)
         assert not [name for name in map(str, frame) if name.startswith("prior")]
 
@@ -109,6 +150,7 @@ class TestPolytopeSize:
         prior = {site: values[0, :, 0] for site, values in draws.items()}
         size = polytope_size(draws, X, rows, prior=prior)
         np.testing.assert_array_equal(size.prior.facets[:, 0], size.facets[0, :, 0])
+        np.testing.assert_array_equal(size.prior.cutting[:, 0], size.cutting[0, :, 0])
         np.testing.assert_array_equal(size.prior.weights[:, 0], size.weights[0, :, 0])
         np.testing.assert_allclose(size.prior.effective[:, 0], size.effective[0, :, 0])
         for draw in range(3):  # the other node, whose rows are others
@@ -119,10 +161,10 @@ class TestPolytopeSize:
         table = size.prior_probabilities()
         np.testing.assert_allclose(table.sum(axis=1), 1.0)
         np.testing.assert_allclose(
-            table @ np.arange(table.shape[1]), size.prior.facets.mean(axis=0)
+            table @ np.arange(table.shape[1]), size.prior.cutting.mean(axis=0)
         )
         frame = size.to_frame()
-        np.testing.assert_allclose(frame["prior_mean"], size.prior.facets.mean(axis=0))
+        np.testing.assert_allclose(frame["prior_mean"], size.prior.cutting.mean(axis=0))
         assert (frame["prior_low"] <= frame["prior_high"]).all()
         assert "prior_mean" not in size.to_frame(prior=False)
         assert polytope_size(draws, X, rows, prior=prior, max_prior_draws=2).prior.facets.shape == (
@@ -134,12 +176,14 @@ class TestPolytopeSize:
         prior = {site: values[0, :, 0] for site, values in case[0].items()}
         size = polytope_size(*case, prior=prior)
         calls = []
-        monkeypatch.setattr("bayestree.diagnostics.size.n_facets", lambda *a: calls.append(a) or 3)
+        monkeypatch.setattr(
+            "bayestree.diagnostics.size.needed", lambda *a: calls.append(a) or np.arange(3)
+        )
         str(size)
         size.to_frame(prior=False)
         assert calls == []
         size.prior_probabilities()
-        size.prior_probabilities()
+        size.prior_probabilities("facets")
         assert len(calls) == 6
 
     def test_what_is_not_known_is_refused_with_a_remedy(self, case):
@@ -152,8 +196,16 @@ class TestPolytopeSize:
         with pytest.raises(ValueError, match=r"leaves in use were not counted.* fit it again"):
             size.leaf_probabilities()
         prior = {site: values[0, :, 0] for site, values in draws.items()}
-        reach = node_reach(draws, X, rows, np.arange(2))
+        reach = node_reach(draws, X, rows, np.arange(2))._replace(cut=None)
         old = size_of(draws, reach, "ab", prior=prior)
+        assert old.headline == "facets"
+        assert "Counted: facets in the box" in str(old)
+        assert "box_mean" not in old.to_frame()
+        np.testing.assert_allclose(old.to_frame()["facets_mean"], old.facets.mean(axis=(0, 1)))
+        with pytest.raises(
+            ValueError, match=r"each facet cuts off were not counted.* fit it again"
+        ):
+            old.median("cutting")
         assert old.prior_probabilities().shape[0] == 2
         with pytest.raises(ValueError, match=r"needs votes over training rows.* fit it again"):
             old.prior_probabilities("weights")
@@ -178,6 +230,7 @@ class TestPolytopeSize:
         moved = draws | {"log_weight": draws["log_weight"] + np.log(LOG2 / level)[:, None]}
         one, other = size_of(draws, reach, "ab"), polytope_size(moved, X, rows)
         np.testing.assert_array_equal(one.facets, other.facets)
+        np.testing.assert_array_equal(one.cutting, other.cutting)
         np.testing.assert_array_equal(one.weights, other.weights)
         np.testing.assert_allclose(one.effective, other.effective, rtol=1e-6)
         assert (one.facets != polytope_size(draws, X, rows).facets).any()

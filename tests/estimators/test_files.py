@@ -400,11 +400,18 @@ def test_version_1_knows_what_can_be_known_without_rows():
     assert size.n_leaves is None
     assert "Leaves in use" not in str(size)
     assert "prior_mean" in size.to_frame()
+    assert size.headline == "facets"
+    assert "Counted: facets in the box of the node's rows" in str(size)
+    with pytest.raises(ValueError, match="fit it again"):
+        size.sizes("cutting")
     with pytest.raises(ValueError, match="fit it again"):
         size.leaf_probabilities()
     with pytest.raises(ValueError, match="fit it again"):
         size.prior_probabilities("weights")
-    assert clf.facets("root").feature_names == tuple(recorded["columns"])
+    facets = clf.facets("root")
+    assert facets.feature_names == tuple(recorded["columns"])
+    assert facets.counts.sum() == size.facets[..., 0].sum()
+    assert "of the rows" not in str(facets)
     assert clf.shrinkage().counts.any()
     X = pd.DataFrame(recorded["X"], columns=recorded["columns"])
     assert clf.split_uncertainty(X).mean.shape == (len(X), clf.tree_.n_nodes)

@@ -112,7 +112,7 @@ class TestClassifier:
     def test_diagnostics(self, classifier):
         size = classifier.polytope_size()
         assert size.facets.shape == (2, 25, classifier.tree_.n_nodes)
-        assert classifier.facets(0).counts.sum() == size.facets.sum()
+        assert classifier.facets(0).counts.sum() == size.cutting.sum()
         assert classifier.shrinkage().weight.shape == (2, 25, classifier.tree_.n_nodes, 2)
         found = classifier.split_uncertainty(rows()[0][:5])
         assert found.mean.shape == (5, classifier.tree_.n_nodes)

@@ -18,7 +18,10 @@ from bayestree.models import Flat, InverseGammaScale, Laplace, Spatial
 from tests.sampling import z_score
 
 PRIORS: dict[str, Any] = {
-    "inverse-gamma": ({"scale_shape": 0.7}, InverseGammaScale(0.7, 0.1, 0.1)),
+    "inverse-gamma": (
+        {"scale_shape": 0.7},
+        InverseGammaScale(0.7, 0.1, 0.1, coefficient_scale=5.0 ** (1 / 1.4)),
+    ),
     "laplace": ({"l1": 3.0}, Laplace(3.0, intercept_scale=10.0)),
     "flat": ({}, Flat()),
     "spatial": ({"spatial": 0.5, "image_shape": (1, 2)}, Spatial(0.5, (1, 2))),

@@ -26,6 +26,8 @@ from bayestree.models.sites import Size
 HYPERPLANES = {
     "collapsed": InverseGammaScale(0.7, 2.0, 0.5),
     "explicit": InverseGammaScale(2.5, 2.0, 0.5, form="explicit"),
+    "scaled": InverseGammaScale(0.7, 2.0, 0.5, coefficient_scale=0.3),
+    "scaled-explicit": InverseGammaScale(2.5, 2.0, 0.5, "explicit", 3.0),
     "flat": Flat(),
     "laplace": Laplace(2.0),
     "laplace-proper": Laplace(2.0, intercept_scale=3.0),
@@ -199,15 +201,17 @@ def test_precision_is_the_curvature_at_zero(prior):
     free = free_sites(prior)
     free["hyperplane"][...] = free["intercept"][...] = 0.0
     precision, step = prior.precision(free), 1e-4
+    assert precision.shape == (3, N_EXPERTS, D + 1)
     for at in np.ndindex(3, N_EXPERTS):
-        values = []
-        for shift in (step, 0.0, -step):
-            free["hyperplane"][at][0] = shift
-            values.append(prior.log_density(free, N_EXPERTS))
-        free["hyperplane"][at][0] = 0.0
-        assert precision[at] == pytest.approx(
-            -(values[0] - 2 * values[1] + values[2]) / step**2, rel=1e-3
-        )
+        for site, place in (("hyperplane", (*at, 0)), ("intercept", at)):
+            values = []
+            for shift in (step, 0.0, -step):
+                free[site][place] = shift
+                values.append(prior.log_density(free, N_EXPERTS))
+            free[site][place] = 0.0
+            curvature = -(values[0] - 2 * values[1] + values[2]) / step**2
+            expected = precision[at][0 if site == "hyperplane" else -1]
+            assert expected == pytest.approx(curvature, rel=1e-3)
 
 
 @pytest.mark.parametrize("prior", HYPERPLANES.values(), ids=str)

@@ -30,7 +30,7 @@ def test_bars_are_posterior_probabilities():
     assert heights(left) == {0: 0, 1: 1, 2: 0, 3: 0, 4: 0, 5: 0}
     assert root.get_title(loc="left") == "root"
     assert root.get_title(loc="right") == "100 rows"
-    assert root.get_xlabel() == "facets"
+    assert root.get_xlabel() == "facets in the box"
 
 
 def test_the_outline_is_the_prior():
@@ -63,7 +63,7 @@ def test_other_measures_have_their_own_sizes_and_names():
         "experts that vote",
         "effective experts",
     }
-    with pytest.raises(ValueError, match="one of facets, weights, effective, got 'size'"):
+    with pytest.raises(ValueError, match="one of cutting, facets, weights, effective, got 'size'"):
         plots.polytope_size(make_sizes(FACETS), "size")
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 import textwrap
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -82,7 +82,7 @@ def summary(
                 shown["features"] = [json.dumps(x, ensure_ascii=False) for x in shown["features"]]
             write_table(shown, out)
         if as_json:
-            other = {"asked": table.attrs["asked"]} if node is None else {"point_estimate": point}
+            other: dict[Any, Any] = {"point_estimate": point} if node else dict(table.attrs)
             print_json(
                 {
                     "folder": str(run.folder),
@@ -177,10 +177,10 @@ def _printed(table: "pd.DataFrame") -> Iterator[str]:
     yield from aligned(columns, right=("rows", "point estimate", "prior", "unsure"))
     if len(table) > len(shown):
         yield f"… {len(table) - len(shown)} more nodes: write all with --out nodes.csv"
-    yield from _legend(columns, table.attrs.get("asked", ""))
+    yield from _legend(columns, table.attrs)
 
 
-def _legend(columns: Collection[str], asked: str) -> Iterator[str]:
+def _legend(columns: Collection[str], attrs: Mapping[Any, Any]) -> Iterator[str]:
     """Explanation of the columns and of the rows they were measured on."""
     from bayestree.report.splits import IMPORTANCE_DEFINITION, UNCERTAIN_DEFINITION
 
@@ -188,17 +188,17 @@ def _legend(columns: Collection[str], asked: str) -> Iterator[str]:
     if "posterior" in columns:
         lines.append(
             "Point estimate and posterior: number of facets in the tree of tree.txt, and the "
-            "posterior median with its 90 % interval."
+            f"posterior median of the number of {attrs['counted']}, with its 90 % interval."
         )
     if "unsure" in columns:
         lines.append(
-            f"Unsure: share of the {asked} at the node whose side is uncertain. "
+            f"Unsure: share of the {attrs.get('asked', '')} at the node whose side is uncertain. "
             f"{UNCERTAIN_DEFINITION}"
         )
     if "features" in columns:
         lines.append(
             "Features: those that account for 90 % of the importance, the most important first, "
-            f"measured on {asked}. {IMPORTANCE_DEFINITION}"
+            f"measured on {attrs.get('asked', '')}. {IMPORTANCE_DEFINITION}"
         )
     if lines:
         yield ""

@@ -101,7 +101,8 @@ def penalty(points: Points, prior: FacetPrior) -> Tensor:
     """Minus the log-prior, up to a constant, with shrinkages at their prior means, (fit,)."""
     law = prior.weight.law(prior.n_experts, points.log_weight)
     shrinkage = prior.hyperplane.prior_means(points.log_weight)["shrinkage"]
-    planes = prior.hyperplane.collapsed_log_prob(points.coefficient, shrinkage[..., None])
+    b = shrinkage[..., None] * prior.hyperplane.squares(points.coefficient)
+    planes = prior.hyperplane.collapsed_log_prob(points.coefficient, b)
     return -planes.sum((-1, -2)) - law.log_prob(points.log_weight).sum(-1)
 
 

@@ -18,7 +18,7 @@ from bayestree.models.priors.base import (
     check_positive,
 )
 from bayestree.models.priors.gamma import FlatWeights, GammaProcess, LiteralGammaProcess
-from bayestree.models.priors.inverse_gamma import InverseGammaScale
+from bayestree.models.priors.inverse_gamma import InverseGammaScale, width_scale
 from bayestree.models.priors.penalties import FeatureCount, Flat, Laplace, Spatial
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "Spatial",
     "WeightPrior",
     "check_positive",
+    "width_scale",
 ]
 
 #: The priors that a model file can name.

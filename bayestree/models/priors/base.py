@@ -171,7 +171,10 @@ class HyperplanePrior(Prior):
         """
 
     def precision(self, free: FreeSites) -> FloatArray:
-        """Curvature of minus the log-density at coefficients of zero, given the other sites."""
+        """Curvature of minus the log-density at coefficients of zero, given the other sites.
+
+        Shape (..., d + 1), the intercept last.
+        """
         raise NotImplementedError
 
     def expected_log_prob(self, moments: Moments) -> Tensor:

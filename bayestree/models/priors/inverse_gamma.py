@@ -6,6 +6,9 @@ With b = ``shrinkage``, beta any of the d + 1 coefficients of an expert and a = 
     log p(beta | b)        =  a log b - (a + 1/2) log(b + beta^2 / 2) + constant
     b | sigma              ~  Gamma(e_0 + (d + 1) a, f_0 + sum of 1 / sigma^2).
 
+These hold for the intercept, and for the d coefficients in units of s = ``coefficient_scale``:
+with beta / s and sigma / s in place of beta and sigma, and -log s in the constant.
+
 The bound under factors q(beta) q(sigma) q(b), with q(sigma) at its optimum, is the second line
 with E log b, E b and E beta^2 instead of log b, b and beta^2 (docs/model.md, "Priors").
 """
@@ -46,13 +49,25 @@ def _shrinkage_law(
     return dist.Gamma(like.new_tensor(shape), like.new_tensor(rate), validate_args=False)
 
 
+def width_scale(n_features: int, reference: float, shape: float) -> float:
+    """Scale of the coefficients at which beta . x has the spread of ``reference`` features.
+
+    The sum of d independent Student-t variables with nu = 2 ``shape`` degrees of freedom spreads
+    as d^(1 / min(nu, 2)): by the largest of them for heavy tails, by their variance otherwise.
+    Correlation between the features changes the spread little, as the coefficients are
+    independent.
+    """
+    return float((reference / n_features) ** max(0.5, 0.5 / shape))
+
+
 @dataclass(frozen=True)
 class InverseGammaScale(HyperplanePrior):
     """Sparse hyperplanes through inverse-gamma scales (CPT, eq. 6).
 
     b_k ~ Gamma(shrinkage_shape, shrinkage_rate) (site ``shrinkage``), sigma_kj^2 ~
     InverseGamma(shape, b_k), and each of the d coefficients and the intercept of expert k is
-    Normal(0, sigma_kj^2). ``explicit`` states the scales as the sites ``hyperplane_scale`` and
+    Normal(0, sigma_kj^2), with s^2 b_k instead of b_k for the coefficients, s =
+    ``coefficient_scale``. ``explicit`` states the scales as the sites ``hyperplane_scale`` and
     ``intercept_scale``; ``collapsed`` integrates them out: Student-t with 2 ``shape`` degrees of
     freedom and scale sqrt(b_k / shape), the penalty (shape + 1/2) log(1 + beta^2 / 2b) of eq. 15.
 
@@ -63,18 +78,24 @@ class InverseGammaScale(HyperplanePrior):
     shrinkage_shape, shrinkage_rate : float
         e_0 and f_0, the latter as a rate.
     form : {"collapsed", "explicit"}
+    coefficient_scale : float
+        Scale s of the coefficients relative to that of the intercept; 1 is the paper's prior. See
+        :func:`width_scale` for the scale at which the prior on the number of facets does not
+        depend on d.
     """
 
     shape: float = 1.0
     shrinkage_shape: float = 1.0
     shrinkage_rate: float = 1.0
     form: Literal["collapsed", "explicit"] = "collapsed"
+    coefficient_scale: float = 1.0
 
     def __post_init__(self) -> None:
         check_positive(
             shape=self.shape,
             shrinkage_shape=self.shrinkage_shape,
             shrinkage_rate=self.shrinkage_rate,
+            coefficient_scale=self.coefficient_scale,
         )
         if self.form not in ("collapsed", "explicit"):
             raise ValueError(f"form must be 'collapsed' or 'explicit', got {self.form!r}.")
@@ -86,7 +107,7 @@ class InverseGammaScale(HyperplanePrior):
 
     @property
     def shrinkage_settings(self) -> dict[str, float]:
-        return {"scale_shape": self.shape}
+        return {"scale_shape": self.shape, "coefficient_scale": self.coefficient_scale}
 
     def collapsed(self) -> "InverseGammaScale":
         return replace(self, form="collapsed")
@@ -102,6 +123,17 @@ class InverseGammaScale(HyperplanePrior):
         """Prior of one shrinkage b."""
         return _shrinkage_law(self.shrinkage_shape, self.shrinkage_rate, like.dtype, like.device)
 
+    @property
+    def _square(self) -> float:
+        """Factor s^2 of b for the coefficients."""
+        return self.coefficient_scale**2
+
+    def squares(self, like: Tensor) -> Tensor:
+        """Factors of b for the coefficients and, last, the intercept: (d + 1,) for (..., d + 1)."""
+        factors = like.new_full(like.shape[-1:], self._square)
+        factors[-1] = 1.0
+        return factors
+
     def _coefficient(self, shrinkage: Tensor) -> dist.StudentT:
         return dist.StudentT(2 * self.shape, 0.0, (shrinkage / self.shape).sqrt())
 
@@ -113,7 +145,8 @@ class InverseGammaScale(HyperplanePrior):
             shrinkage = shrinkage.expand(
                 np.broadcast_shapes(shrinkage.shape, (size.n_nodes, size.n_experts))
             )
-            wide = shrinkage.unsqueeze(-1).expand(*shrinkage.shape, size.n_features)
+            wide = (self._square * shrinkage).unsqueeze(-1)
+            wide = wide.expand(*shrinkage.shape, size.n_features)
             if self.form == "explicit":
                 scale = pyro.sample(
                     "hyperplane_scale", inverse_gamma_scale(self.shape, wide).to_event(1)
@@ -131,7 +164,8 @@ class InverseGammaScale(HyperplanePrior):
     def log_prob(self, sites: Sites) -> Tensor:
         shrinkage = sites["shrinkage"]
         total = self.shrinkage_law(shrinkage).log_prob(shrinkage).sum()
-        for site, b in (("hyperplane", shrinkage.unsqueeze(-1)), ("intercept", shrinkage)):
+        wide = (self._square * shrinkage).unsqueeze(-1)
+        for site, b in (("hyperplane", wide), ("intercept", shrinkage)):
             value = sites[site]
             if self.form == "explicit":
                 scale = sites[f"{site}_scale"]
@@ -153,14 +187,14 @@ class InverseGammaScale(HyperplanePrior):
 
     def slope(self, hyperplane: Tensor) -> Tensor:
         # of -(a + 1/2) log(b + beta^2 / 2)
-        b = self.shrinkage_shape / self.shrinkage_rate
+        b = self._square * self.shrinkage_shape / self.shrinkage_rate
         return hyperplane / (0.5 * hyperplane.square()).add_(b).mul_(-1 / (self.shape + 0.5))
 
     def log_density(self, free: FreeSites, n_experts: int) -> float:
         # The sum of the shrinkage's own density, with its Jacobian, and -log(b) / 2 and the
         # penalty of each coefficient.
         b, width = np.exp(free["shrinkage"]), free["hyperplane"].shape[-1] + 1
-        ratio = free["hyperplane"] ** 2 / (2 * b[..., None])
+        ratio = free["hyperplane"] ** 2 / (2 * self._square * b[..., None])
         tail = np.log1p(ratio).sum() + np.log1p(free["intercept"] ** 2 / (2 * b)).sum()
         own = (self.shrinkage_shape - 0.5 * width) * free["shrinkage"] - self.shrinkage_rate * b
         return float(own.sum() - (self.shape + 0.5) * tail)
@@ -168,7 +202,8 @@ class InverseGammaScale(HyperplanePrior):
     def set_gradient(self, free: FreeSites, into: FreeSites) -> None:
         b, width = np.exp(free["shrinkage"]), free["hyperplane"].shape[-1] + 1
         plane, offset = free["hyperplane"], free["intercept"]
-        into["hyperplane"][...] = -(2 * self.shape + 1) * plane / (2 * b[..., None] + plane**2)
+        into["hyperplane"][...] = -(2 * self.shape + 1) * plane
+        into["hyperplane"] /= 2 * self._square * b[..., None] + plane**2
         into["intercept"][...] = -(2 * self.shape + 1) * offset / (2 * b + offset**2)
         # d/d log b of each penalty is half of beta times its gradient
         shrunk = (into["hyperplane"] * plane).sum(-1) + into["intercept"] * offset
@@ -179,7 +214,8 @@ class InverseGammaScale(HyperplanePrior):
     # The conditionals.
 
     def redraw(self, free: FreeSites, rng: np.random.Generator) -> None:
-        coefficient = np.concatenate([free["hyperplane"], free["intercept"][..., None]], axis=-1)
+        plane = free["hyperplane"] / self.coefficient_scale
+        coefficient = np.concatenate([plane, free["intercept"][..., None]], axis=-1)
         b = np.exp(free["shrinkage"])[..., None]
         precision = rng.standard_gamma(self.shape + 0.5, coefficient.shape)
         precision /= b + coefficient**2 / 2
@@ -189,7 +225,9 @@ class InverseGammaScale(HyperplanePrior):
 
     def precision(self, free: FreeSites) -> FloatArray:
         # E 1 / sigma^2 at beta = 0
-        return np.asarray((self.shape + 0.5) * np.exp(-free["shrinkage"]))
+        own = np.asarray((self.shape + 0.5) * np.exp(-free["shrinkage"]))[..., None]
+        planes = np.broadcast_to(own / self._square, free["hyperplane"].shape)
+        return np.concatenate([planes, own], axis=-1)
 
     def draw_expert(
         self, free: FreeSites, expert: tuple[int, int], rng: np.random.Generator
@@ -197,7 +235,7 @@ class InverseGammaScale(HyperplanePrior):
         log_b = draw_log_gamma(self.shrinkage_shape, self.shrinkage_rate, rng)
         unit = math.exp(0.5 * log_b) / math.sqrt(self.shape)
         plane = free["hyperplane"][expert]
-        plane[...] = unit * rng.standard_t(2 * self.shape, len(plane))
+        plane[...] = self.coefficient_scale * unit * rng.standard_t(2 * self.shape, len(plane))
         free["intercept"][expert] = unit * rng.standard_t(2 * self.shape)
         free["shrinkage"][expert] = log_b
 
@@ -218,7 +256,8 @@ class InverseGammaScale(HyperplanePrior):
     def updated_rate(self, rate: Tensor, square: Tensor) -> Tensor:
         """One coordinate step of the rate of that factor, given E beta^2 (..., d + 1)."""
         b = self.shrinkage_factor(rate, square.shape[-1]).mean
-        return self._rate((b.unsqueeze(-1) + square / 2).reciprocal().sum(-1))
+        rate = b.unsqueeze(-1) + square / (2 * self.squares(square))
+        return self._rate(rate.reciprocal().sum(-1))
 
     def _rate(self, precision: Tensor) -> Tensor:
         return self.shrinkage_rate + (self.shape + 0.5) * precision
@@ -230,8 +269,10 @@ class InverseGammaScale(HyperplanePrior):
         :meth:`updated_rate`, without a further pass over the coefficients.
         """
         log_b = torch.digamma(shrinkage.concentration) - shrinkage.rate.log()
-        scales, precision = _LogScaleRate.apply(square, shrinkage.mean)
-        planes = square.shape[-1] * (self.shape * log_b + self._constant)
+        scales, precision = _LogScaleRate.apply(square / self.squares(square), shrinkage.mean)
+        width = square.shape[-1]
+        planes = width * (self.shape * log_b + self._constant)
+        planes = planes - (width - 1) * math.log(self.coefficient_scale)
         own = kl_divergence(shrinkage, self.shrinkage_law(log_b))
         return planes - (self.shape + 0.5) * scales - own, self._rate(precision)
 
@@ -260,7 +301,8 @@ class ShrinkageFactors(ScaleFactors):
 
     def scale_rate(self, moments: Moments) -> Tensor:
         """Rates of the inverse-gamma factors of the squared scales, shape (V, K, d + 1)."""
-        return self.law.mean.unsqueeze(-1) + moments.square / 2
+        b = self.law.mean.unsqueeze(-1) * self.prior.squares(moments.mean)
+        return b + moments.square / 2
 
     def refresh(self, moments: Moments) -> None:
         self.rate.copy_(self.prior.updated_rate(self.rate, moments.square))

@@ -57,6 +57,7 @@ def _node_card(study: Study, tree: LabelledTree, node: int, rank: int, sample: S
         "point": point,
         "posterior": posterior,
         "sizes": sizes,
+        "meaning": "" if study.sizes is None else study.sizes.meaning,
         "size_text": size_text,
         "prior_text": prior_text,
         "uncertainty": _uncertainty(study, node),

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import counted, quantity
 from bayestree.diagnostics import SplitUncertainty
+from bayestree.diagnostics.draws import VARIATIONAL
 from bayestree.report import splits
 from bayestree.report.html import figures, svg, text
 from bayestree.report.html.cards import leaf_cards, node_cards
@@ -159,6 +160,8 @@ def sizes(study: Study) -> Section | None:
         {
             "rows": [_size_row(study, node) for node in figures.first_nodes(study, LISTED)],
             "has_prior": study.size_prior is not None,
+            "meaning": found.meaning,
+            "variational": VARIATIONAL if found.variational else "",
             "charts": [_size_chart(study, node) for node in figures.first_nodes(study)],
             "leaves": leaves,
             "experts": [figures.shrinkage(study, node) for node in nodes],
@@ -179,6 +182,7 @@ def _size_row(study: Study, node: int) -> dict[str, Any]:
         "mode": int(table.argmax()),
         "share": float(table.max()),
         "prior": None if expected is None else f"{expected:.1f}",
+        "box": f"{found.facets[:, :, node].mean():.1f}",
         "weights": f"{found.weights[:, :, node].mean():.1f}",
         "effective": f"{found.effective[:, :, node].mean():.1f}",
     }

@@ -1,7 +1,7 @@
 """The subject of a report: a fitted estimator, its rows, and the diagnostics computed from them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
 
@@ -26,7 +26,6 @@ from bayestree.routed_tree import RoutedTree
 
 SIZE_WORK = 6000  # maximum number of measured polytopes, over all nodes and draws
 PRIOR_NODES = 8  # maximum number of nodes for which the prior, which takes longer, is measured too
-PRIOR_DRAWS = 250  # draws of the prior, unless it has been measured before
 MIN_DRAWS = 10  # minimum number of draws of each node
 
 
@@ -151,10 +150,7 @@ class Study:
             return self.known_sizes
         max_draws = max(MIN_DRAWS, min(100, SIZE_WORK // self.tree.n_nodes))
         found: PolytopeSize = self.bayesian.polytope_size(max_draws=max_draws)
-        if found.prior is None:
-            return found
-        some = {site: draws[:PRIOR_DRAWS] for site, draws in found.prior.draws.items()}
-        return replace(found, prior=replace(found.prior, draws=some))
+        return found
 
     @cached_property
     def size_posterior(self) -> FloatArray:
@@ -165,9 +161,9 @@ class Study:
     @cached_property
     def size_prior(self) -> FloatArray | None:
         """Prior probability of each number of facets, if it is proper and nodes are few."""
-        if self.sizes is None or self.sizes.prior is None:
+        if self.sizes is None or not self.sizes.has_prior:
             return None
-        known = "facets" in vars(self.sizes.prior)  # it has been counted before
+        known = "counts" in vars(self.sizes.prior)  # it has been counted before
         few = len(self.sizes.labels) <= PRIOR_NODES
         return self.sizes.prior_probabilities() if known or few else None
 
