@@ -241,8 +241,8 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
 class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
     """Regression tree whose splits are convex polytopes, with a posterior.
 
-    Leaves are normal with conjugate priors; a strong prior, centred on the pooled scale of the
-    leaves that were grown, keeps their scales similar.
+    Leaves are normal with conjugate priors, whose parameters are learned from the leaves that were
+    grown: their scales are similar where the noise is, and differ where it does.
 
     {parameters}
 
