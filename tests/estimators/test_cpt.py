@@ -8,6 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, export_text, load
+from bayestree.estimators import cpt
 from bayestree.models import Oblique, Polytope
 
 CHEAP = {"max_depth": 2, "n_experts": 4, "min_gain": 1.0, "random_state": 0}
@@ -279,6 +280,18 @@ def test_intervals_cover():
         covered = np.mean((low <= y[clear]) & (y[clear] <= high))
         error = np.sqrt(level * (1 - level) * (1 / clear.sum() + 1 / 1000))
         assert abs(covered - level) < 4 * error
+
+
+@pytest.mark.parametrize(
+    ("worse", "settings", "expected"),
+    [(True, {}, 20.0), (False, {}, 6.0), (True, {"steepness": 6.0}, 6.0)],
+)
+def test_splits_become_steeper_where_the_mean_is_worse_than_the_tree(
+    monkeypatch, worse, settings, expected
+):
+    monkeypatch.setattr(cpt, "fits_worse_than_tree", lambda found, data: worse)
+    model = regressor("svi", max_depth=1, **settings).fit(*jump(100))
+    assert model.posterior_.model.steepness == expected
 
 
 def two_noises(n, seed):
