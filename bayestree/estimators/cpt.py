@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,7 +32,16 @@ from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._stages import StagedTree
 from bayestree.estimators._subsets import check_image
 from bayestree.estimators._units import UnitRule
-from bayestree.inference import Growth, Map, Nuts, Stage, Svi
+from bayestree.inference import (
+    Data,
+    Growth,
+    Map,
+    Nuts,
+    Posterior,
+    Stage,
+    Svi,
+    fits_worse_than_tree,
+)
 from bayestree.inference.nuts import Chains
 from bayestree.inference.settings import Minibatches
 from bayestree.inference.svi import Variational
@@ -123,8 +132,10 @@ class BasePolytopeTree(
         Inference(
             "Final factor of the log-odds of every split; 1 is the paper's model, larger values "
             "bring the soft tree close to its deterministic form. By default 20 for MAP and 6 for "
-            "SVI and NUTS, but 1 with search_facets. Posteriors of different steepness belong to "
-            "different models: to compare fits with and without the search, set steepness=1."
+            "SVI and NUTS, but 1 with search_facets; SVI for regression continues to 20 if its "
+            "mean fits the training rows worse than its tree. Posteriors of different steepness "
+            "belong to different models: to compare fits with and without the search, set "
+            "steepness=1."
         ),
     ] = None
     n_draws: Annotated[
@@ -245,8 +256,8 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
 class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
     """Regression tree whose splits are convex polytopes, with a posterior.
 
-    Leaves are normal with conjugate priors; a strong prior, centred on the pooled scale of the
-    leaves that were grown, keeps their scales similar.
+    Leaves are normal with conjugate priors, whose parameters are learned from the leaves that were
+    grown: their scales are similar where the noise is, and differ where it does.
 
     {parameters}
 
@@ -265,6 +276,20 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
     >>> reg = ConvexPolytopeTreeRegressor(max_depth=2, epochs=30, random_state=0).fit(X, y)
     >>> low, high = reg.predict_interval(X, 0.9)
     """
+
+    def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
+        stage = self._stages()[-1]
+        if not isinstance(stage, Svi) or self.steepness is not None:
+            return found
+        if (
+            stage.search_facets
+            or stage.guide != "polytope"
+            or not fits_worse_than_tree(found, data)
+        ):
+            return found
+        stage = replace(stage, steepness=found.model.steepness)
+        start = replace(found, model=found.model.with_(steepness=Map.default_steepness))
+        return stage.run(start, data, **common)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central interval of y with posterior probability ``level``.

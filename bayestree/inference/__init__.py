@@ -12,7 +12,7 @@ from bayestree.inference.settings import Stage
 from bayestree.inference.single_leaf import single_leaf
 from bayestree.inference.svi import Svi, svi
 from bayestree.inference.tao import Tao, tao
-from bayestree.inference.training import calibrated, recalibrated
+from bayestree.inference.training import calibrated, fits_worse_than_tree, recalibrated
 
 __all__ = [
     "Data",
@@ -28,6 +28,7 @@ __all__ = [
     "Units",
     "calibrated",
     "em",
+    "fits_worse_than_tree",
     "grow",
     "harden",
     "map",

@@ -18,6 +18,7 @@ from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
 HARD = 1e3  # a steepness at which routing is practically deterministic
+JUDGED = 4_000  # rows on which predictions are compared
 CHOICE_STEPS = 50  # minimum number of steps between choices of the routing, which cost a step
 START_RATE, FINAL_RATE = 0.02, 0.02  # share of the steps that warm up, and final relative rate
 
@@ -199,6 +200,24 @@ def recalibrated(posterior: Posterior, data: Data) -> Posterior:
     sums = leaf_sums(model.with_(steepness=HARD), sites, data)
     found = Posterior.from_point(model, sites | model.leaf.estimate(sums), posterior.inference)
     return replace(found, stats=posterior.stats, settings=posterior.settings)
+
+
+@torch.no_grad()
+def fits_worse_than_tree(posterior: Posterior, data: Data) -> bool:
+    """Whether the mean of the draws fits y worse than their point estimate with hard splits.
+
+    Judged by the squared error of at most ``JUDGED`` of the rows.
+    """
+    step = -(-len(data.X) // JUDGED)
+    rows = data.take(torch.arange(0, len(data.X), step, device=data.X.device))
+    hard = posterior.model.with_(steepness=HARD)
+    sites = posterior.point_sites(rows.X)
+    leaves = hard.leaf.estimate(leaf_sums(hard, sites, rows))
+    probs = torch.cat(list(leaf_probs(hard, sites, [rows.X])))
+    of_tree = probs.numpy(force=True) @ hard.leaf.expected_y(leaves)
+    mean, _ = posterior.predictive(rows.X.numpy(force=True))
+    y, weights = rows.y.numpy(force=True), rows.weights.numpy(force=True)
+    return bool(weights @ (y - mean) ** 2 > weights @ (y - of_tree) ** 2)
 
 
 def expert_size(hyperplane: Tensor, intercept: Tensor) -> Tensor:

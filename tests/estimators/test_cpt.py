@@ -8,6 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, export_text, load
+from bayestree.estimators import cpt
 from bayestree.models import Oblique, Polytope
 
 CHEAP = {"max_depth": 2, "n_experts": 4, "min_gain": 1.0, "random_state": 0}
@@ -279,6 +280,40 @@ def test_intervals_cover():
         covered = np.mean((low <= y[clear]) & (y[clear] <= high))
         error = np.sqrt(level * (1 - level) * (1 / clear.sum() + 1 / 1000))
         assert abs(covered - level) < 4 * error
+
+
+@pytest.mark.parametrize(
+    ("worse", "settings", "expected"),
+    [(True, {}, 20.0), (False, {}, 6.0), (True, {"steepness": 6.0}, 6.0)],
+)
+def test_splits_become_steeper_where_the_mean_is_worse_than_the_tree(
+    monkeypatch, worse, settings, expected
+):
+    monkeypatch.setattr(cpt, "fits_worse_than_tree", lambda found, data: worse)
+    model = regressor("svi", max_depth=1, **settings).fit(*jump(100))
+    assert model.posterior_.model.steepness == expected
+
+
+def two_noises(n, seed):
+    """A step of 2 at 0, with noise of sd 0.25 left of it and 1 right of it."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 2))
+    right = X[:, 0] > 0
+    return X, np.where(right, 2.0, 0.0) + np.where(right, 1.0, 0.25) * rng.normal(size=n)
+
+
+@pytest.mark.portable
+def test_intervals_cover_on_both_sides_of_unequal_noise():
+    model = regressor("svi", epochs=60).fit(*two_noises(1000, seed=0))
+    X, y = two_noises(8000, seed=1)
+    low, high = model.predict_interval(X)
+    inside = (low <= y) & (y <= high)
+    for side in (X[:, 0] < -0.1, X[:, 0] > 0.1):
+        # The relative error of the scale of m rows, 1 / sqrt(2 m), moves both ends of the interval
+        # by z = 1.645 times as much; there the normal density is 0.103. Two leaves share a side.
+        of_scale = 2 * 1.645 * 0.103 / np.sqrt(2 * 250)
+        error = np.hypot(np.sqrt(0.9 * 0.1 / side.sum()), of_scale)
+        assert abs(inside[side].mean() - 0.9) < 4 * error
 
 
 @pytest.mark.portable

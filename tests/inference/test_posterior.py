@@ -3,8 +3,8 @@ import pytest
 import torch
 from scipy import optimize, stats
 
-from bayestree.inference import Posterior
-from bayestree.models import Categorical, Gaussian, Polytope, SoftTree
+from bayestree.inference import Data, Posterior, fits_worse_than_tree
+from bayestree.models import Categorical, Gaussian, Oblique, Polytope, SoftTree
 from bayestree.topology import Topology
 from tests.models.cases import traced
 
@@ -91,3 +91,19 @@ def test_draws_and_points_are_read_back():
     point = Posterior.from_point(posterior.model, posterior.point_sites(), "map")
     assert (point.n_chains, point.n_draws) == (1, 1)
     assert np.array_equal(point.draws["leaf_probs"][0, 0], posterior.point["leaf_probs"])
+
+
+@pytest.mark.parametrize(("steepness", "worse"), [(0.5, True), (500.0, False)])
+def test_soft_splits_fit_a_step_worse_than_hard_ones(steepness, worse):
+    x = np.linspace(-1, 1, 40)  # no row at 0
+    data = Data.of(x[:, None], np.where(x > 0, 1.0, -1.0) + 0.1 * np.cos(40 * x))
+    model = SoftTree(Topology.stump(), Oblique(), leaf=Gaussian(), steepness=steepness)
+    sites = {
+        "hyperplane": torch.ones(1, 1, 1, dtype=torch.float64),
+        "intercept": torch.zeros(1, 1, dtype=torch.float64),
+        # The best means, which shrunk ones of the tree cannot beat.
+        "leaf_mean": torch.stack([data.y[:20].mean(), data.y[20:].mean()]),
+        "leaf_scale": torch.ones(2, dtype=torch.float64),
+    }
+    found = Posterior.from_point(model, sites, "map")
+    assert fits_worse_than_tree(found, data) == worse

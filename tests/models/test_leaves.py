@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,45 @@ def test_estimates_are_smoothed_shares_and_shrunk_means():
     leaf = Gaussian(mean=0.0, strength=1.0)
     statistics = leaf.statistics(torch.tensor([4.0, 4.0, 4.0]), torch.ones(3))
     assert leaf.estimate(statistics.sum(0, keepdim=True))["leaf_mean"].tolist() == [3.0]
+
+
+@pytest.mark.parametrize("shape", [2.0, 12.0, math.inf])
+def test_calibration_recovers_how_similar_the_variances_are(shape):
+    """The planted prior lies within the likelihood region of the one that is found."""
+    rng = np.random.default_rng(0)
+    n_leaves, strength, variance = 150, 0.3, 0.2
+    own = np.full(n_leaves, variance)
+    if shape < math.inf:
+        own *= shape / rng.gamma(shape, size=n_leaves)
+    means = rng.normal(0, np.sqrt(own / strength))
+    sizes = 3 + np.arange(n_leaves) % 12
+    leaves = [rng.normal(*law) for law in zip(means, own**0.5, sizes, strict=True)]
+    sums = torch.tensor([[len(y), y.sum(), y @ y] for y in leaves])
+    found = Gaussian().calibrate(sums)
+
+    def evidence(leaf):
+        return sum(log_evidence(leaf, y) for y in leaves)
+
+    best = evidence(found)
+    for name, limit in (("strength", 1.0), ("shape", 50.0), ("rate", math.inf)):
+        for factor in (0.9, 1.1):
+            value = getattr(found, name) * factor
+            # Flat directions are found to about 1e-3 nats.
+            assert value > limit or evidence(replace(found, **{name: value})) < best + 1e-3
+    known = min(shape, 50.0)
+    gap = 2 * (best - evidence(Gaussian(0.0, strength, known, known * variance)))
+    assert -2e-3 < gap < stats.chi2.isf(1e-5, 3)
+    if shape == 2.0:  # and rules out a common scale
+        gap = 2 * (best - evidence(Gaussian(0.0, strength, 50.0, 50.0 * variance)))
+        assert gap > stats.chi2.isf(1e-5, 3)
+
+
+def test_calibration_ignores_empty_leaves_and_keeps_noise_free_ones_finite():
+    rows = torch.tensor([[9.0, 0.0, 8.0], [4.0, 4.0, 6.0]], dtype=torch.float64)
+    with_empty = torch.cat((rows, torch.zeros(2, 3, dtype=torch.float64)))
+    assert Gaussian().calibrate(with_empty) == Gaussian().calibrate(rows)
+    exact = Gaussian().calibrate(torch.tensor([[9.0, 18.0, 36.0], [9.0, -9.0, 9.0]]))
+    assert exact.rate / exact.shape == pytest.approx(1e-6)
 
 
 def test_equal_values_give_a_finite_scale():

@@ -8,7 +8,8 @@ from typing import ClassVar, Self
 import numpy as np
 import pyro.distributions as dist
 import torch
-from scipy.special import ndtr
+from scipy.optimize import Bounds, minimize
+from scipy.special import gammaln, ndtr
 from torch import Tensor
 from torch.distributions import kl_divergence
 
@@ -20,6 +21,8 @@ from bayestree.models.priors import check_positive
 from bayestree.models.sites import Site, Sites
 
 MIN_VARIANCE = 1e-6  # the density of y would be infinite where leaves fit perfectly
+STRENGTHS = (1e-6, 1.0)  # a calibrated prior is worth one row at most for the mean of a leaf
+SHAPES = (1.0, 50.0)  # and 2 to 100 rows for its scale: no pooling to practically one scale
 LOG_2PI = math.log(2 * math.pi)
 
 
@@ -145,17 +148,36 @@ class Gaussian(NumericLeaf):
         return torch.stack((weights, weights * y, weights * y**2), dim=-1)
 
     def calibrate(self, sums: Tensor) -> Self:
-        """Centre the prior of the leaf scales on the pooled scale, with the same ``shape``.
+        """The prior of highest marginal likelihood of the leaves: strength, shape and rate.
 
-        The prior's mean precision becomes that of the rows about their leaves' means. With a large
-        ``shape`` all leaves then have nearly the same scale, which keeps the mixture from fitting
-        the density of y at the expense of its mean.
+        ``shape`` becomes large where the leaves' variances are alike, so that small leaves share
+        the scale of all, and small where they differ. With ``strength`` the prior of the means
+        follows the noise: fixed, it would add ``strength / 2`` squared means to each leaf's rate.
         """
-        mass, first, second = sums.unbind(-1)
-        # Empty leaves have no mean; rounding can leave a spread just below zero.
-        spread = (second - first**2 / mass.clamp_min(torch.finfo(mass.dtype).tiny)).clamp_min(0.0)
-        pooled = float(spread.sum() / mass.sum())
-        return replace(self, rate=self.shape * max(pooled, MIN_VARIANCE))
+        columns = sums.double().numpy(force=True)
+        mass, first, second = columns[columns[:, 0] > 0].T
+        loc = first / mass
+        # Rounding can leave a spread just below zero.
+        inside = np.maximum(second - first * loc, 0.0)
+        pooled = max(float(inside.sum() / mass.sum()), MIN_VARIANCE)
+
+        def loss(free: FloatArray) -> float:
+            """-log p(y of all leaves), up to a constant, of log strength, shape, variance."""
+            strength, shape, variance = np.exp(free)
+            between = strength * mass / (strength + mass) * (loc - self.mean) ** 2
+            # Integrating the normal-inverse-gamma prior leaves, with b = shape x variance,
+            # sqrt(k / (k + m)) Gamma(a + m/2) / Gamma(a) b^-(m/2) (1 + spread / 2b)^-(a + m/2).
+            rate = shape * variance
+            grown = np.log1p((inside + between) / (2 * rate))
+            terms = gammaln(shape) - gammaln(shape + mass / 2) + np.log1p(mass / strength) / 2
+            terms += mass / 2 * np.log(rate) + (shape + mass / 2) * grown
+            return float(terms.sum())
+
+        low, high = np.log([STRENGTHS, SHAPES, (MIN_VARIANCE, max(4 * pooled, 1.0))]).T
+        start = np.clip(np.log([self.strength, 10.0, pooled]), low, high)
+        free = minimize(loss, start, method="L-BFGS-B", bounds=Bounds(low, high)).x
+        strength, shape, variance = (float(value) for value in np.exp(free))
+        return replace(self, strength=strength, shape=shape, rate=shape * variance)
 
     def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
         below: FloatArray = ndtr(
