@@ -175,14 +175,15 @@ class Svi(Variational, Stage):
         Posterior
             One chain of ``n_draws`` draws; after a search for facets, its topology may be
             smaller. ``stats`` holds ``elbo`` by epoch (with Pyro's guides the objective, tempered
-            or not), the untempered ``final_elbo``, and ``log_p`` and ``log_q``, shape
-            (1, n_draws): the untempered log joint density and the guide's log density of the
-            sites that were drawn (the package's own guide integrates the scales out). Guides
-            without a density (``AutoDelta``, ``AutoLaplaceApproximation``) have no ``log_q``, fits
-            to mapped rows or to more than 10,000 no ``log_p``. After a search, ``n_facets`` holds
-            the facets of each node, and ``settings["facet_trace"]`` the moves that were tried.
-            Under an improper prior ``coefficient_balance`` and its error show for each node
-            whether the rows determine its coefficients (-1) or not (0).
+            or not), the untempered ``final_elbo``, ``elbo_gain`` and its Monte Carlo error
+            ``elbo_gain_error`` (the gain of the objective by brief further steps of a copy), and
+            ``log_p`` and ``log_q``, shape (1, n_draws): the untempered log joint density and the
+            guide's log density of the sites that were drawn (the package's own guide integrates the
+            scales out). Guides without a density (``AutoDelta``, ``AutoLaplaceApproximation``) have
+            no ``log_q``, fits to mapped rows or to more than 10,000 no ``log_p``. After a search,
+            ``n_facets`` holds the facets of each node, and ``settings["facet_trace"]`` the moves
+            that were tried. Under an improper prior ``coefficient_balance`` and its error show for
+            each node whether the rows determine its coefficients (-1) or not (0).
 
         Raises
         ------

@@ -193,12 +193,12 @@ class TestVariational:
 
     @pytest.mark.parametrize(
         ("gain", "verdict"),
-        [(-30.0, "ok"), (0.9, "ok"), (1.5, "doubtful"), (2.5, "failed"), (np.nan, "failed")],
+        [(-30.0, "ok"), (1.9, "ok"), (3.0, "doubtful"), (5.0, "failed"), (np.nan, "failed")],
     )
     def test_the_gain_of_further_steps(self, gain, verdict):
         found = check_convergence(None, bound(gain))["elbo"]
         assert found.verdict == verdict
-        assert found.threshold == 1.0
+        assert found.threshold == 2.0
         assert bool(found.remedy) == (verdict != "ok")
 
     def test_a_gain_within_its_error_proves_nothing(self):

@@ -118,9 +118,9 @@ def test_the_check_of_the_bound_changes_no_result(guide, monkeypatch):
 @pytest.mark.portable
 @pytest.mark.parametrize("leaf", FITS)
 def test_the_check_of_the_bound_tells_a_finished_fit_from_others(leaf):
-    """Finished: the default number of steps. The others are ten nats or more below it."""
+    """Finished: twice the default number of steps. The others are ten nats or more below it."""
     init, data = problem(FITS[leaf])
-    finished = fit(init, data, epochs=1000, batch_size=200)
+    finished = fit(init, data, epochs=2000, batch_size=200)
     assert check_convergence(None, finished.stats)["elbo"].verdict == "ok"
     for spoiled in ({"epochs": 20}, {"epochs": 500, "learning_rate": 1e-4}):
         found = fit(init, data, batch_size=200, **spoiled)
