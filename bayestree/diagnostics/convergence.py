@@ -292,9 +292,8 @@ def _importance_tail(stats: Mapping[str, Any]) -> Check | str:
         )
     else:
         says = (
-            "the guide does not cover the posterior, so its draws cannot be reweighted into exact "
-            "ones. This is common: the guide is normal, the posterior has heavy tails. It does "
-            "not distinguish a good fit from a bad one."
+            "the draws of the guide cannot be reweighted into exact ones. That is so for nearly "
+            "all variational fits, good or bad: the guide is normal, the posterior has heavy tails."
         )
     return Check("pareto_k", "approximation", value, limit, verdict, says, "")
 

@@ -21,7 +21,7 @@ from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.training import Ascent
 
 ELBO_ROWS = 100_000  # draws x rows of an ELBO
-ELBO_DRAWS = (16, 32)  # minimum and maximum number of draws of a gain
+ELBO_DRAWS = (16, 64)  # minimum and maximum number of draws of a gain
 FURTHER_SHARE, MIN_FURTHER = (
     0.07,
     50,
