@@ -6,7 +6,8 @@ Ten starts (tables and seeds), and from each two sound fits, with the default nu
 with three times as many, and two fits that are spoiled, in ten different ways. The gap of a fit is
 the best ELBO (256 draws) of the fits from its start, among them two of six times the epochs, less
 its own. A fit is good if its gap is at most FEW nats. The check is right if it is "ok" for a good
-fit, and not for another.
+fit, and not for another. Gaps of up to three times FEW are counted separately: whether they can be
+seen in a few steps is doubtful.
 """
 
 import importlib
