@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import median_abs_deviation, theilslopes
 
-from bayestree._utils.arrays import FloatArray
 from bayestree._utils.mcmc import bfmi, ess, r_hat
 from bayestree._utils.psis import MIN_DRAWS as MIN_RATIOS
 from bayestree._utils.psis import good_k, pareto_k
-from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.held_out import HeldOut
 from bayestree.diagnostics.verdict import K_LIMIT, Check, Convergence, Kind, Verdict
 
@@ -31,13 +28,14 @@ ESS: Grade = (100, 25)  # per chain
 E_BFMI: Grade = (0.3, 0.2)
 DIVERGENT: Grade = (0.0, 0.01)
 SATURATED: Grade = (0.01, 0.25)
-RISE: Grade = (1.0, 2.0)  # rise of the ELBO, in units of its noise
 ENOUGH_RATIOS = 200  # with fewer draws, k is often small by chance
-MIN_NATS = 1.0  # an ELBO known to one nat is precise enough: a facet costs about sixteen
+MIN_NATS = 2.0  # a gain of the ELBO by two nats is accepted: a facet costs about sixteen
+MIN_SHARE = 1e-3  # so is one by this share of the ELBO
+N_ERRORS = 2.0  # and one by this multiple of its Monte Carlo error
+MUCH = 2.0  # multiple of the accepted gain that fails
 MIN_SPREAD = 1e-3  # probabilities and means that vary by less count as constant
-MAX_STEPS = 500  # epochs used to fit the trend of the ELBO
 MAX_TIMES = 10  # largest factor by which longer runs are recommended
-MIN_DRAWS = 8  # draws per chain (or epochs) needed for a comparison
+MIN_DRAWS = 8  # draws per chain needed for a comparison
 SINGLE_CHAIN = (
     "a single chain can only be compared with itself; run four or more to find out whether "
     "there are other modes."
@@ -51,7 +49,7 @@ def check_convergence(
 
     The available data determine the checks: R-hat and effective sample size of label-free
     quantities for chains; divergences, tree depth and E-BFMI for Hamiltonian samplers;
-    stability of the ELBO and Pareto k for variational fits.
+    the gain of the ELBO by further steps, and Pareto k, for variational fits.
 
     Parameters
     ----------
@@ -60,7 +58,7 @@ def check_convergence(
     stats : mapping of arrays
         Recorded statistics, as in ``Posterior.stats`` or ArviZ's ``sample_stats``:
         ``diverging``, ``reached_max_treedepth``, ``energy``, ``log_p``, ``log_q`` of shape
-        (chain, draw), and ``elbo`` by step.
+        (chain, draw); ``elbo`` by step, with ``elbo_gain`` and ``elbo_gain_error``.
     held_out : HeldOut, optional
         Calibration of the predictions on held-out rows.
 
@@ -80,7 +78,7 @@ def check_convergence(
     table, checks, not_judged = _chains(quantities, independent=independent)
     if not independent:
         checks += _hamiltonian(stats)
-    found = [_elbo_trend(np.asarray(stats["elbo"], dtype=np.float64))] if "elbo" in stats else []
+    found = [_elbo_gain(stats)] if "elbo" in stats else []
     found += [_importance_tail(stats)] if independent else []
     checks += [one for one in found if isinstance(one, Check)]
     not_judged += [one for one in found if isinstance(one, str)]
@@ -242,30 +240,26 @@ def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
         )  # fmt: skip
 
 
-def _elbo_trend(elbo: FloatArray) -> Check | str:
-    """Whether the ELBO is stable over the last third of a variational fit.
-
-    The trend is the slope of a Theil-Sen line; a falling ELBO has not settled either.
-    """
-    if not np.isfinite(elbo).all():
+def _elbo_gain(stats: Mapping[str, Any]) -> Check | str:
+    """Whether brief further steps at an undecayed learning rate would have raised the ELBO."""
+    if not np.isfinite(stats["elbo"]).all():
         raise ValueError("stats['elbo'] must be finite, but is not: the fit has diverged.")
-    if len(elbo) < MIN_DRAWS:
-        epochs = "1 epoch is" if len(elbo) == 1 else f"{len(elbo)} epochs are"
-        return f"ELBO: {epochs} too few to tell whether it has settled; fit longer."
-    last = elbo[-max(len(elbo) // 3, MIN_DRAWS // 2) :]
-    # Differences of successive epochs have sqrt(2) times the standard deviation of one epoch.
-    noise = float(median_abs_deviation(np.diff(last), scale="normal")) / np.sqrt(2)
-    kept = spread(len(last), MAX_STEPS)
-    rise = float(theilslopes(last[kept], kept)[0]) * (len(last) - 1)
-    unit = max(noise, MIN_NATS)
-    verdict = _grade(abs(rise) / unit, RISE)
-    moved = "rose" if rise >= 0 else "fell"
+    if "elbo_gain" not in stats:
+        return (
+            "ELBO: what further steps would gain was not recorded, and the trace alone cannot "
+            "tell, since a decaying learning rate flattens it. Fit again with this version."
+        )
+    gain, error = float(stats["elbo_gain"]), float(stats["elbo_gain_error"])
+    size = abs(float(stats.get("final_elbo", 0.0)))
+    limit = max(MIN_NATS, MIN_SHARE * size, N_ERRORS * error)
+    verdict = _grade(gain, (limit, MUCH * limit))
     return Check(
-        "elbo", "convergence", abs(rise), RISE[0] * unit, verdict,
-        f"the ELBO {moved} by {abs(rise):,.1f} nats over the last third of the fit; its "
-        f"noise from epoch to epoch is {noise:,.1f}.",
+        "elbo", "convergence", gain, limit, verdict,
+        f"brief further steps at an undecayed learning rate change the ELBO by {gain:+,.1f} nats "
+        f"(Monte Carlo error {error:,.1f}).",
         "" if verdict == "ok"
-        else "Double the epochs until final_elbo rises by no more than a few nats.",
+        else "Double the epochs until final_elbo rises by no more than a few nats, with the "
+        "default learning_rate and batch_size.",
     )  # fmt: skip
 
 
@@ -298,9 +292,8 @@ def _importance_tail(stats: Mapping[str, Any]) -> Check | str:
         )
     else:
         says = (
-            "the guide does not cover the posterior, so its draws cannot be reweighted into exact "
-            "ones. This is common: the guide is normal, the posterior has heavy tails. It does "
-            "not distinguish a good fit from a bad one."
+            "the draws of the guide cannot be reweighted into exact ones. That is so for nearly "
+            "all variational fits, good or bad: the guide is normal, the posterior has heavy tails."
         )
     return Check("pareto_k", "approximation", value, limit, verdict, says, "")
 

@@ -27,6 +27,8 @@ STATS: dict[str, tuple[str, ...]] = {
     "elbo": ("step",),
     "log_joint": ("step",),
     "final_elbo": (),
+    "elbo_gain": (),
+    "elbo_gain_error": (),
     "n_facets": ("node",),
     "coefficient_balance": ("node",),
     "coefficient_balance_error": ("node",),

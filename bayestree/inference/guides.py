@@ -178,9 +178,9 @@ class PolytopeGuide(RoutedModule):
             weight = self.log_weight_law.mean_exp().view(-1, 1)
         return int((activation > routing.log_odds(routing.LOG2 / weight)).any(1).sum())
 
-    def kl(self) -> Tensor:
-        """KL divergence of the guide from the prior, a scalar."""
-        return self._split_kl(self.moments) + self.leaf_law.kl()
+    def kl(self, weight: float = 1.0) -> Tensor:
+        """KL divergence of the guide from the prior, that of the splits times ``weight``."""
+        return weight * self._split_kl(self.moments) + self.leaf_law.kl()
 
     def leaf_log_probs(self, X: Tensor, steepness: float, moments: Moments | None = None) -> Tensor:
         """log P(leaf | x), shape (n, L), for fresh coefficients in every row of [X, 1]."""

@@ -19,6 +19,13 @@ from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree._utils.wording import counted
+from bayestree.inference.bounds import (
+    FURTHER_RATE,
+    elbo_gain,
+    evaluate_elbo,
+    further_steps,
+    polytope_gain,
+)
 from bayestree.inference.by_row import log_joint
 from bayestree.inference.data import Data
 from bayestree.inference.facets import improve_facets, polytope_guide, without_unneeded
@@ -43,7 +50,6 @@ from bayestree.models.soft_tree import SoftTree
 FINAL_RATE = 0.01
 POINT_GUIDES = ("AutoDelta", "AutoLaplaceApproximation")  # point masses while they are fitted
 ELBO_DRAWS = 16
-ELBO_ROWS = 100_000  # draws x rows of a final ELBO, with at least 4 draws
 # Rows up to which the log joint density of each draw is recorded. With more rows, the importance
 # ratios vary by so many nats that they judge nothing, and the densities take a quarter of the time.
 DENSITY_ROWS = 10_000
@@ -169,14 +175,15 @@ class Svi(Variational, Stage):
         Posterior
             One chain of ``n_draws`` draws; after a search for facets, its topology may be
             smaller. ``stats`` holds ``elbo`` by epoch (with Pyro's guides the objective, tempered
-            or not), the untempered ``final_elbo``, and ``log_p`` and ``log_q``, shape
-            (1, n_draws): the untempered log joint density and the guide's log density of the
-            sites that were drawn (the package's own guide integrates the scales out). Guides
-            without a density (``AutoDelta``, ``AutoLaplaceApproximation``) have no ``log_q``, fits
-            to mapped rows or to more than 10,000 no ``log_p``. After a search, ``n_facets`` holds
-            the facets of each node, and ``settings["facet_trace"]`` the moves that were tried.
-            Under an improper prior ``coefficient_balance`` and its error show for each node
-            whether the rows determine its coefficients (-1) or not (0).
+            or not), the untempered ``final_elbo``, ``elbo_gain`` and its Monte Carlo error
+            ``elbo_gain_error`` (the gain of the objective by brief further steps of a copy), and
+            ``log_p`` and ``log_q``, shape (1, n_draws): the untempered log joint density and the
+            guide's log density of the sites that were drawn (the package's own guide integrates the
+            scales out). Guides without a density (``AutoDelta``, ``AutoLaplaceApproximation``) have
+            no ``log_q``, fits to mapped rows or to more than 10,000 no ``log_p``. After a search,
+            ``n_facets`` holds the facets of each node, and ``settings["facet_trace"]`` the moves
+            that were tried. Under an improper prior ``coefficient_balance`` and its error show for
+            each node whether the rows determine its coefficients (-1) or not (0).
 
         Raises
         ------
@@ -260,6 +267,8 @@ def _fit_polytope(
     stats |= guide_balance(guide, data, settings["kl_weight"])
     draws = [guide.sample() for _ in range(n_draws)]
     log_q = [float(guide.log_prob(draw)) for draw in draws]
+    shared = {name: settings[name] for name in ("batch_size", "kl_weight")}
+    stats |= polytope_gain(guide, data, epochs=len(trace), **shared)
     found = _posterior(model, draws, log_q, guide.point(), trace, bound)
     return replace(found, stats={**found.stats, **stats}, settings=recorded)
 
@@ -307,15 +316,6 @@ def _climb(
     return trace
 
 
-@torch.no_grad()
-def evaluate_elbo(guide: PolytopeGuide, data: Data, n_draws: int | None = None) -> Tensor:
-    """Untempered ELBO on all rows: the mean of ``n_draws`` one-draw estimates."""
-    if n_draws is None:
-        n_draws = min(max(ELBO_ROWS // len(data.X), 4), 64)
-    draws = [guide.expected_log_likelihood(data) for _ in range(n_draws)]
-    return torch.stack(draws).mean() - guide.kl()
-
-
 def _fit_autoguide(
     model: SoftTree, data: Data, init: Posterior, settings: Settings, n_draws: int, progress: bool
 ) -> Posterior:
@@ -347,12 +347,23 @@ def _fit_autoguide(
         with torch.no_grad():
             bounds = [-loss.loss(model, guide, *data) for _ in range(ELBO_DRAWS)]
             drawn = [_one_draw(model, guide, arguments) for _ in range(n_draws)]
+        # The guide has been used, and is continued in place.
+        further = PyroSVI(model, guide, pyro.optim.ClippedAdam({"lr": FURTHER_RATE}), loss)
+        number = further_steps(n_steps)
+        tempered = (data.X, data.y, arguments[2])
+        gain = elbo_gain(
+            guide.parameters(),
+            (further.step(*arguments) for _ in range(number)),
+            number,
+            lambda: (torch.tensor(-loss.loss(model, guide, *tempered)) for _ in range(ELBO_DRAWS)),
+        )
     draws = [sites for sites, _ in drawn]
     log_q = [] if settings["guide"] in POINT_GUIDES else [density for _, density in drawn]
     point = {name: torch.stack([draw[name] for draw in draws]).mean(0) for name in draws[0]}
     if "weight" in point:
         point["log_weight"] = point["weight"].log()  # as in the package's own guide
     found = _posterior(model, draws, log_q, point, trace, float(np.mean(bounds)))
+    found = replace(found, stats={**found.stats, **gain})
     if settings["guide"] in POINT_GUIDES:  # a mode, not a mean
         return found
     balance = coefficient_balance(found, data, 1 / settings["kl_weight"])

@@ -136,22 +136,28 @@ class Ascent:
 
     def epoch(self, number: int, value: float = 0.0) -> tuple[float, Data]:
         """Take the steps of an epoch; ``value`` plus its objective, and the last batch."""
+        schedule = self.schedule
         batches = self.data.batches(self.batch_size, ones=True)
         for step, batch in enumerate(batches, number * self.per_epoch):
-            share = len(batch.X) / len(self.data.X)
-            rate = self.learning_rate * self.schedule.rate(step)
-            self.optimiser.rate = rate
-            self.optimiser.zero_grad()
-            gamma = self.schedule.gamma(step)
+            gamma = schedule.gamma(step)
             if step % self.per_epoch == 0 and number % self.choices == 0:
                 self.module.choose_routing(batch, gamma)
-            likelihood, penalty, sums = self.module.fit(batch, gamma)
-            weight = self.weight * self.schedule.prior(step)
-            ((weight * penalty - likelihood / share) / self.total).backward()
-            self.optimiser.step()
-            self.running.update(sums, share)
-            value += float(likelihood.detach() - share * penalty.detach())
+            value += self.step(batch, schedule.rate(step), gamma, schedule.prior(step))
         return value, batch
+
+    def step(self, batch: Data, rate: float, gamma: float, prior: float) -> float:
+        """Take a step at relative ``rate``, steepness ``gamma`` and relative weight ``prior``.
+
+        Returns the share of the objective that belongs to the rows of the batch.
+        """
+        share = len(batch.X) / len(self.data.X)
+        self.optimiser.rate = self.learning_rate * rate
+        self.optimiser.zero_grad()
+        likelihood, penalty, sums = self.module.fit(batch, gamma)
+        ((self.weight * prior * penalty - likelihood / share) / self.total).backward()
+        self.optimiser.step()
+        self.running.update(sums, share)
+        return float(likelihood.detach() - share * penalty.detach())
 
 
 def at_prior_mean(prior: HyperplanePrior, sites: Sites) -> dict[str, Tensor]:

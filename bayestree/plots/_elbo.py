@@ -22,7 +22,8 @@ def elbo(estimator: FittedTree | FittedPosterior, ax: Axes | None = None) -> Axe
     The thin line is the bound estimated from one draw and minibatches, the thick line its running
     median over a twentieth of the epochs, the dashed line the bound of the finished fit on all
     rows (untempered, mean of several draws). The first tenth of the epochs and single estimates
-    may lie below the axis. A fit has converged where the thick line is level.
+    may lie below the axis. Where the thick line still rises, the fit has not converged; that it is
+    level proves little, since the learning rate decays (see ``check_convergence``).
 
     With ``search_facets``, the trace is that of the final joint fit, which is a fifth as long: it
     starts where the search ended and should be level throughout. The gains of the search are in

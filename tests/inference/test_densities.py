@@ -10,8 +10,8 @@ from pyro import poutine
 
 from bayestree.distributions import inverse_gamma_scale
 from bayestree.inference import by_row
+from bayestree.inference.bounds import evaluate_elbo
 from bayestree.inference.guides import PolytopeGuide
-from bayestree.inference.svi import evaluate_elbo
 from bayestree.inference.training import leaf_sums
 from bayestree.models import (
     Categorical,

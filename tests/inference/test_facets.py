@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import softplus
 
 from bayestree.inference import Data, GrowthLimits, Posterior, grow, svi
+from bayestree.inference.bounds import evaluate_elbo
 from bayestree.inference.facets import SearchOptions, improve_facets, polytope_guide
 from bayestree.inference.facets.bound import FacetPrior, bound, divergence
 from bayestree.inference.facets.draws import even_draws, fresh_draws
@@ -25,7 +26,6 @@ from bayestree.inference.facets.search import (
 from bayestree.inference.facets.sides import FixedSides, LeafSides, SideState
 from bayestree.inference.facets.starts import Points, guide_around, pool_slot
 from bayestree.inference.facets.tree import TreeFacets, _Tree
-from bayestree.inference.svi import evaluate_elbo
 from bayestree.models import (
     Categorical,
     Flat,

@@ -1,8 +1,12 @@
+import importlib
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from bayestree.inference import Data, GrowthLimits, grow, svi
+from bayestree.diagnostics import check_convergence
+from bayestree.inference import Data, GrowthLimits, bounds, grow, svi
 from bayestree.models import (
     Categorical,
     Flat,
@@ -13,6 +17,7 @@ from bayestree.models import (
     Priors,
 )
 from tests.inference.problems import ring, soft_tree, step
+from tests.interrupted import same_posterior
 
 FITS = {"classes": Categorical(2), "reals": Gaussian()}
 
@@ -93,6 +98,44 @@ def test_the_best_of_several_restarts_is_kept():
         gains.append(float(best.stats["final_elbo"] - first.stats["final_elbo"]))
     assert min(gains) >= 0
     assert max(gains) > 0
+
+
+@pytest.mark.parametrize("guide", ["polytope", "AutoNormal"])
+def test_the_check_of_the_bound_changes_no_result(guide, monkeypatch):
+    init, data = problem(n=60)
+    options = {"guide": guide, "epochs": 3, "n_draws": 4}
+    checked, again = (fit(init, data, **options) for _ in range(2))
+    assert {"elbo_gain", "elbo_gain_error"} < set(checked.stats)
+    assert same_posterior(checked, again)
+    module = importlib.import_module("bayestree.inference.svi")
+    for name in ("polytope_gain", "elbo_gain"):
+        monkeypatch.setattr(module, name, lambda *_, **__: {})
+    plain = fit(init, data, **options)
+    kept = {n: v for n, v in checked.stats.items() if not n.startswith("elbo_gain")}
+    assert same_posterior(replace(checked, stats=kept), plain)
+
+
+@pytest.mark.portable
+@pytest.mark.parametrize("leaf", FITS)
+def test_the_check_of_the_bound_tells_a_finished_fit_from_others(leaf):
+    """Finished: twice the default number of steps. The others are ten nats or more below it."""
+    init, data = problem(FITS[leaf])
+    finished = fit(init, data, epochs=2000, batch_size=200)
+    assert check_convergence(None, finished.stats)["elbo"].verdict == "ok"
+    for spoiled in ({"epochs": 20}, {"epochs": 500, "learning_rate": 1e-4}):
+        found = fit(init, data, batch_size=200, **spoiled)
+        assert found.stats["final_elbo"] < finished.stats["final_elbo"] - 10
+        assert check_convergence(None, found.stats)["elbo"].verdict == "failed"
+
+
+def test_large_data_are_compared_on_samples_of_rows(monkeypatch):
+    init, data = problem(n=400)
+    whole = fit(init, data, epochs=10, batch_size=400).stats
+    monkeypatch.setattr(bounds, "ELBO_ROWS", 3200)  # 16 draws of 200 rows
+    parts = fit(init, data, epochs=10, batch_size=400).stats
+    error = np.hypot(whole["elbo_gain_error"], parts["elbo_gain_error"])
+    assert parts["elbo_gain_error"] > whole["elbo_gain_error"]
+    assert abs(parts["elbo_gain"] - whole["elbo_gain"]) < 4 * error
 
 
 @pytest.mark.parametrize("guide", ["AutoNormal", "AutoDiagonalNormal"])
