@@ -478,6 +478,8 @@ def leaves_of_a_sure_split(leaf, data):
         n_warmup=150,
         n_draws=600,
         n_refreshes=0,
+        # slides change the hyperplane by orders of magnitude, and one mass matrix cannot suit all
+        n_slides=0,
         max_tree_depth=4,
         target_acceptance=0.8,
         random_state=0,
