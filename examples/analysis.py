@@ -35,7 +35,6 @@ PRIOR: dict[str, Any] = {
     "scale_shape": 2.0,
     "shrinkage_shape": 0.5,
     "shrinkage_rate": 0.5,
-    "prior_width": "none",
 }
 MODEL = PRIOR | {"max_depth": 1, "steepness": 1.0, "random_state": 0}
 SVI = {"search_facets": True, "n_draws": 400, "epochs": 200}

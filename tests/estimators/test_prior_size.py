@@ -82,9 +82,9 @@ def test_the_prior_hardly_depends_on_the_number_of_features(kind, correlation):
         X = rows_of(d, correlation=correlation)
         return kind(**options).prior_size(X, n_draws=N_DRAWS).cutting.ravel()
 
-    two, ten, thirty = (counts(d) for d in (2, 10, 30))
+    two, ten, thirty = (counts(d, prior_width=10) for d in (2, 10, 30))
     assert abs(thirty.mean() - ten.mean()) < 4 * standard_error(thirty, ten)
-    without = counts(2, prior_width="none")
+    without = counts(2)
     assert abs(two.mean() - ten.mean()) < abs(without.mean() - ten.mean())
 
 
@@ -114,7 +114,7 @@ def test_before_and_after_a_fit():
     X = pd.DataFrame(rows_of(3, n=120), columns=["a", "b", "c"])
     X["same"] = 1.0
     y = (X["a"] > 0).astype(int)
-    options = {"max_depth": 1, "epochs": 5, "random_state": 0}
+    options = {"max_depth": 1, "epochs": 5, "prior_width": 10, "random_state": 0}
     estimator = ConvexPolytopeTreeClassifier(**options)
     with pytest.warns(UserWarning, match="constant"):
         before = estimator.prior_size(X, n_draws=20)

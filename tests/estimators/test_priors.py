@@ -19,7 +19,7 @@ from tests.sampling import z_score
 
 PRIORS: dict[str, Any] = {
     "inverse-gamma": (
-        {"scale_shape": 0.7},
+        {"scale_shape": 0.7, "prior_width": 10},
         InverseGammaScale(0.7, 0.1, 0.1, coefficient_scale=5.0 ** (1 / 1.4)),
     ),
     "laplace": ({"l1": 3.0}, Laplace(3.0, intercept_scale=10.0)),
