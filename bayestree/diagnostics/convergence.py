@@ -224,7 +224,7 @@ def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
             f"{share:.1%} of the trajectories reached the maximum tree depth"
             + ("." if verdict == "ok" else ": the draws are valid, but the chain moves slowly."),
             "" if verdict == "ok" else "Raise n_warmup for a better mass matrix, or "
-            "max_tree_depth of inference.nuts by one or two.",
+            "max_tree_depth by one or two.",
         )  # fmt: skip
     if "energy" in stats:
         value = float(bfmi(stats["energy"]).min())
