@@ -1,14 +1,13 @@
 """The No-U-Turn sampler for soft trees: chains that start from a fit, in parallel processes."""
 
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
-from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import (
     Count,
     Inference,
@@ -19,6 +18,7 @@ from bayestree._utils.parameters import (
 )
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed
+from bayestree.inference.chain import Chain, Run, starts
 from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays
 from bayestree.inference.given import Given, gradient_of_data
@@ -26,7 +26,7 @@ from bayestree.inference.hamiltonian import Move, StepSize, first_step_size, tra
 from bayestree.inference.idle import without_idle
 from bayestree.inference.improper import check_soft, coefficient_balance, warn_of_undetermined
 from bayestree.inference.jumps import Jumps
-from bayestree.inference.metric import Information, Precision, expert_blocks
+from bayestree.inference.metric import Information, expert_blocks
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.potential import NumpyDensity, TorchDensity, TreeDensity, density_of
 from bayestree.inference.settings import Stage, as_function
@@ -35,8 +35,6 @@ from bayestree.models.soft_tree import SoftTree
 
 MIN_SECONDS = 20.0  # minimum CPU time of a run in processes; each imports torch for five seconds
 SEGMENTS = 20  # parts of a run, between which progress is shown
-METRIC_DRAWS = 20  # maximum number of initial draws that determine the first mass matrix
-NEAR = 0.1  # standard deviation of the starts about a point estimate
 FORECAST = 50  # transitions after which the time of a run is forecast
 ROWS = 1_000  # maximum number of rows on which draws are compared
 #: Windows of the warm-up, as in Stan: length of the first; where they start and end, as shares.
@@ -218,7 +216,7 @@ class Nuts(Chains, Stage):
         density = density_of(model, data)
         plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
         rng = np.random.default_rng(draw_seed(random_state))
-        run = _Run(_starts(density, init, self.n_chains, rng), expert_blocks(density.layout))
+        run = Run(starts(density, init, self.n_chains, rng), expert_blocks(density.layout))
         most = self.n_chains * self.total * 2**self.max_tree_depth * density.seconds
         with Parallel(n_jobs=self.n_jobs if most > MIN_SECONDS else 1) as pool:
             track = Track(_segments(self.total), "nuts", show=progress, parts={"chains": run})
@@ -236,7 +234,7 @@ class Nuts(Chains, Stage):
         warn_of_undetermined(found)
         return found
 
-    def _check_time(self, chains: list["Chain"], length: int, seconds: float) -> None:
+    def _check_time(self, chains: list[Chain], length: int, seconds: float) -> None:
         """Stop a run after its first 50 transitions if they show that it is hopeless.
 
         The forecast counts gradients of a nominal time, so that it does not depend on the load of
@@ -270,94 +268,10 @@ class Nuts(Chains, Stage):
 nuts = as_function(Nuts, "nuts")
 
 
-@dataclass
-class Chain:
-    """The state and records of a chain: everything needed to resume it."""
-
-    position: FloatArray
-    information: Precision
-    rng: np.random.Generator
-    done: int = 0
-    n_steps: int = 0  # gradients of all transitions
-    diverged: bool = False  # whether a transition since the last draw did
-    step: StepSize | None = None
-    running: Information | None = None
-    vectors: list[FloatArray] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-    moves: list[Move] = field(default_factory=list)
-    refreshed: list[float] = field(default_factory=list)
-
-    def state_dict(self) -> dict[str, Any]:
-        running = self.running
-        return {
-            "position": self.position,
-            "information": tuple(self.information),
-            "rng": self.rng.bit_generator.state,
-            "done": self.done,
-            "n_steps": self.n_steps,
-            "diverged": self.diverged,
-            "step": None if self.step is None else astuple(self.step),
-            "running": None if running is None else running.state_dict(),
-            "vectors": np.array(self.vectors),
-            "values": np.array(self.values),
-            "moves": [np.array(column) for column in zip(*self.moves, strict=True)],
-            "refreshed": np.array(self.refreshed),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any], blocks: IntArray) -> None:
-        """Restore a state; ``blocks`` are those of the density."""
-        self.position, self.information = state["position"], Precision(*state["information"])
-        self.rng.bit_generator.state = state["rng"]
-        self.done, self.n_steps = state["done"], state["n_steps"]
-        self.diverged = state["diverged"]
-        self.step = None if state["step"] is None else StepSize(*state["step"])
-        running = state["running"]
-        self.running = None if running is None else Information.restored(blocks, running)
-        self.vectors, self.values = list(state["vectors"]), state["values"].tolist()
-        columns = [column.tolist() for column in state["moves"]]
-        self.moves = [Move(*values) for values in zip(*columns, strict=True)]
-        self.refreshed = state["refreshed"].tolist()
-
-
-@dataclass
-class _Run:
-    """Chains under way, as a part of a loop."""
-
-    chains: list[Chain]
-    blocks: IntArray
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"chains": [chain.state_dict() for chain in self.chains]}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for chain, one in zip(self.chains, state["chains"], strict=True):
-            chain.load_state_dict(one, self.blocks)
-
-
 def _segments(total: int) -> list[int]:
     """Lengths of the parts of a run."""
     ends = np.unique(np.linspace(0, total, min(SEGMENTS, total) + 1).round().astype(int))
     return np.diff(ends).tolist()
-
-
-def _starts(
-    density: TreeDensity, init: Posterior, n_chains: int, rng: np.random.Generator
-) -> list[Chain]:
-    """Chains at draws of a posterior, or near a point estimate."""
-    draws = [
-        density.layout.vector({name: value[chain, draw] for name, value in init.draws.items()})
-        for chain in range(init.n_chains)
-        for draw in range(init.n_draws)
-    ]
-    chosen = rng.choice(len(draws), n_chains, replace=len(draws) < n_chains)
-    near = NEAR if len(draws) == 1 else 0.0
-    some = draws[:: -(-len(draws) // METRIC_DRAWS)]
-    gradients = np.array([gradient_of_data(density, draw) for draw in some])
-    information = Information.of(gradients, expert_blocks(density.layout))
-    return [
-        Chain(draws[draw] + near * own.standard_normal(density.layout.length), information, own)
-        for draw, own in zip(chosen, rng.spawn(n_chains), strict=True)
-    ]
 
 
 def _advance(model: SoftTree, data: Data, chain: Chain, settings: Nuts, length: int) -> Chain:

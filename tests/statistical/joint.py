@@ -6,11 +6,12 @@ from scipy import special, stats
 
 from bayestree._utils.mcmc import ess
 from bayestree.inference import Data, Posterior
+from bayestree.inference.chain import Chain
 from bayestree.inference.given import Given
 from bayestree.inference.hamiltonian import StepSize, transition
 from bayestree.inference.jumps import Jumps
 from bayestree.inference.metric import Precision, expert_blocks
-from bayestree.inference.nuts import Chain, Nuts, _transition
+from bayestree.inference.nuts import Nuts, _transition
 from bayestree.inference.potential import NumpyDensity, density_of
 from bayestree.models import (
     Categorical,

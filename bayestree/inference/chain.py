@@ -1,0 +1,101 @@
+"""The state of a Markov chain of NUTS, where it starts, and how it is resumed."""
+
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree.inference.given import gradient_of_data
+from bayestree.inference.hamiltonian import Move, StepSize
+from bayestree.inference.metric import Information, Precision, expert_blocks
+from bayestree.inference.posterior import Posterior
+from bayestree.inference.potential import TreeDensity
+
+METRIC_DRAWS = 20  # maximum number of initial draws that determine the first mass matrix
+NEAR = 0.1  # standard deviation of the starts about a point estimate
+
+
+@dataclass
+class Chain:
+    """The state and records of a chain: everything needed to resume it."""
+
+    position: FloatArray
+    information: Precision
+    rng: np.random.Generator
+    done: int = 0
+    n_steps: int = 0  # gradients of all transitions
+    diverged: bool = False  # whether a transition since the last draw did
+    step: StepSize | None = None
+    running: Information | None = None
+    vectors: list[FloatArray] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    refreshed: list[float] = field(default_factory=list)
+
+    def state_dict(self) -> dict[str, Any]:
+        running = self.running
+        return {
+            "position": self.position,
+            "information": tuple(self.information),
+            "rng": self.rng.bit_generator.state,
+            "done": self.done,
+            "n_steps": self.n_steps,
+            "diverged": self.diverged,
+            "step": None if self.step is None else astuple(self.step),
+            "running": None if running is None else running.state_dict(),
+            "vectors": np.array(self.vectors),
+            "values": np.array(self.values),
+            "moves": [np.array(column) for column in zip(*self.moves, strict=True)],
+            "refreshed": np.array(self.refreshed),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], blocks: IntArray) -> None:
+        """Restore a state; ``blocks`` are those of the density."""
+        self.position, self.information = state["position"], Precision(*state["information"])
+        self.rng.bit_generator.state = state["rng"]
+        self.done, self.n_steps = state["done"], state["n_steps"]
+        self.diverged = state["diverged"]
+        self.step = None if state["step"] is None else StepSize(*state["step"])
+        running = state["running"]
+        self.running = None if running is None else Information.restored(blocks, running)
+        self.vectors, self.values = list(state["vectors"]), state["values"].tolist()
+        columns = [column.tolist() for column in state["moves"]]
+        self.moves = [Move(*values) for values in zip(*columns, strict=True)]
+        self.refreshed = state["refreshed"].tolist()
+
+
+@dataclass
+class Run:
+    """Chains under way, as a part of a loop."""
+
+    chains: list[Chain]
+    blocks: IntArray
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"chains": [chain.state_dict() for chain in self.chains]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for chain, one in zip(self.chains, state["chains"], strict=True):
+            chain.load_state_dict(one, self.blocks)
+
+
+def starts(
+    density: TreeDensity, init: Posterior, n_chains: int, rng: np.random.Generator
+) -> list[Chain]:
+    """Chains at draws of a posterior, or near a point estimate."""
+    draws = [
+        density.layout.vector({name: value[chain, draw] for name, value in init.draws.items()})
+        for chain in range(init.n_chains)
+        for draw in range(init.n_draws)
+    ]
+    chosen = rng.choice(len(draws), n_chains, replace=len(draws) < n_chains)
+    near = NEAR if len(draws) == 1 else 0.0
+    some = draws[:: -(-len(draws) // METRIC_DRAWS)]
+    gradients = np.array([gradient_of_data(density, draw) for draw in some])
+    information = Information.of(gradients, expert_blocks(density.layout))
+    return [
+        Chain(draws[draw] + near * own.standard_normal(density.layout.length), information, own)
+        for draw, own in zip(chosen, rng.spawn(n_chains), strict=True)
+    ]
