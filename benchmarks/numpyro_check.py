@@ -7,9 +7,10 @@ NumPyro lives in an environment of its own, with jax and NumPy only; the two exc
     python -m venv /tmp/numpyro && /tmp/numpyro/bin/pip install numpyro
     /tmp/numpyro/bin/python benchmarks/numpyro_check.py check check.npz
 
-``sample`` fits the default classifier with NUTS. ``check`` writes the model anew from its
-documentation (docs/model.md), compares log densities and P(y | x) of the same draws, samples with
-NumPyro from the same start, and compares means, standard deviations and effective draws.
+``sample`` fits the default classifier with NUTS (--draws transitions of warm-up, and as many after
+it). ``check`` writes the model anew from its documentation (docs/model.md), compares log densities
+and P(y | x) of the same draws, samples with NumPyro from the same start, and compares means,
+standard deviations and effective draws.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import numpy as np
 GRID = 25  # rows at which predictions are compared
 
 
-def sample(name: str, path: str, seed: int) -> None:
+def sample(name: str, path: str, draws: int, seed: int) -> None:
     """Fit by bayestree and store data, model, draws and what follows from them."""
     from data import load_all
     from sklearn.datasets import load_breast_cancer
@@ -33,7 +34,8 @@ def sample(name: str, path: str, seed: int) -> None:
     else:
         X, y = load_all(name)
     start = time.process_time()
-    clf = ConvexPolytopeTreeClassifier(inference="nuts", random_state=seed).fit(X, y)
+    chains = {"inference": "nuts", "n_warmup": draws, "n_draws": draws // 4}
+    clf = ConvexPolytopeTreeClassifier(**chains, random_state=seed).fit(X, y)
     seconds = time.process_time() - start
     posterior = clf.posterior_
     model = posterior.model
@@ -41,7 +43,7 @@ def sample(name: str, path: str, seed: int) -> None:
     rows = data.X.numpy()
     where = rows[:: max(1, len(rows) // GRID)][:GRID]
     said = [
-        posterior.leaf_probs(where, sites) @ model.leaf.expected_y(sites).numpy()
+        posterior.leaf_probs(where, sites) @ model.leaf.expected_y(sites)
         for sites in posterior.each()
     ]
     np.savez(
@@ -172,7 +174,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if options.verb == "sample":
-        sample(*options.names, options.seed)
+        sample(*options.names, options.draws, options.seed)
     else:
         check(*options.names, options.draws, options.seed)
 
