@@ -30,10 +30,14 @@ def ess(values: ArrayLike, kind: Literal["bulk", "tail", "mean"] = "bulk") -> Fl
     return _each(values, lambda statistics, one: statistics.ess(one, method=kind, **tails))
 
 
-def bfmi(energy: ArrayLike) -> FloatArray:
-    """Estimated Bayesian fraction of missing information by chain (Betancourt 2016)."""
+def bfmi(energy: ArrayLike, change: ArrayLike | None = None) -> FloatArray:
+    """Estimated Bayesian fraction of missing information by chain (Betancourt 2016).
+
+    ``change`` are changes of the energy from transition to transition where draws were thinned.
+    """
     values = _checked(energy)
-    return (np.diff(values, axis=1) ** 2).mean(axis=1) / values.var(axis=1, ddof=1)
+    steps = np.diff(values, axis=1) if change is None else _checked(change)
+    return (steps**2).mean(axis=1) / values.var(axis=1, ddof=1)
 
 
 def _each(values: ArrayLike, statistic: Any) -> FloatArray:

@@ -227,7 +227,7 @@ def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
             "max_tree_depth by one or two.",
         )  # fmt: skip
     if "energy" in stats:
-        value = float(bfmi(stats["energy"]).min())
+        value = float(bfmi(stats["energy"], stats.get("energy_change")).min())
         verdict = _grade(-value, (-E_BFMI[0], -E_BFMI[1]))
         yield Check(
             "e_bfmi", "convergence", value, E_BFMI[0], verdict,

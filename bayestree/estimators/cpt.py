@@ -279,13 +279,9 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
 
     def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
         stage = self._stages()[-1]
-        if not isinstance(stage, Svi) or self.steepness is not None:
+        if not isinstance(stage, Svi) or stage.search_facets or stage.guide != "polytope":
             return found
-        if (
-            stage.search_facets
-            or stage.guide != "polytope"
-            or not fits_worse_than_tree(found, data)
-        ):
+        if self.steepness is not None or not fits_worse_than_tree(found, data):
             return found
         stage = replace(stage, steepness=found.model.steepness)
         start = replace(found, model=found.model.with_(steepness=Map.default_steepness))

@@ -22,10 +22,7 @@ from bayestree.inference.training import Ascent
 
 ELBO_ROWS = 100_000  # draws x rows of an ELBO
 ELBO_DRAWS = (16, 64)  # minimum and maximum number of draws of a gain
-FURTHER_SHARE, MIN_FURTHER = (
-    0.07,
-    50,
-)  # further steps, as a share of those of the fit; their minimum
+FURTHER_SHARE, MIN_FURTHER = 0.07, 50  # further steps: as a share of the fit's, and at least
 FURTHER_RATE = 0.05  # their learning rate, whatever that of the fit
 MIN_BATCH = 500  # in smaller batches, steps at this rate are too noisy even for averages
 WARM_UP = 5  # steps until this rate is reached

@@ -1,5 +1,6 @@
 """The state of a Markov chain of NUTS, where it starts, and how it is resumed."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Any
@@ -27,12 +28,15 @@ class Chain:
     done: int = 0
     n_steps: int = 0  # gradients of all transitions
     diverged: bool = False  # whether a transition since the last draw did
+    energy: float = math.nan  # of the last transition
+    squared_changes: float = 0.0  # of the energy, summed over the transitions since the last draw
     step: StepSize | None = None
     running: Information | None = None
     vectors: list[FloatArray] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     refreshed: list[float] = field(default_factory=list)
+    energy_changes: list[float] = field(default_factory=list)  # root mean squares by draw
 
     def state_dict(self) -> dict[str, Any]:
         running = self.running
@@ -43,12 +47,14 @@ class Chain:
             "done": self.done,
             "n_steps": self.n_steps,
             "diverged": self.diverged,
+            "energy": (self.energy, self.squared_changes),
             "step": None if self.step is None else astuple(self.step),
             "running": None if running is None else running.state_dict(),
             "vectors": np.array(self.vectors),
             "values": np.array(self.values),
             "moves": [np.array(column) for column in zip(*self.moves, strict=True)],
             "refreshed": np.array(self.refreshed),
+            "energy_changes": np.array(self.energy_changes),
         }
 
     def load_state_dict(self, state: Mapping[str, Any], blocks: IntArray) -> None:
@@ -57,6 +63,7 @@ class Chain:
         self.rng.bit_generator.state = state["rng"]
         self.done, self.n_steps = state["done"], state["n_steps"]
         self.diverged = state["diverged"]
+        self.energy, self.squared_changes = state["energy"]
         self.step = None if state["step"] is None else StepSize(*state["step"])
         running = state["running"]
         self.running = None if running is None else Information.restored(blocks, running)
@@ -64,6 +71,7 @@ class Chain:
         columns = [column.tolist() for column in state["moves"]]
         self.moves = [Move(*values) for values in zip(*columns, strict=True)]
         self.refreshed = state["refreshed"].tolist()
+        self.energy_changes = state["energy_changes"].tolist()
 
 
 @dataclass

@@ -26,10 +26,8 @@ class Given:
         curvature = np.zeros_like(vector)
         if self.moving < layout.length:
             free, precision = layout.free(curvature), prior.precision(layout.free(vector))
-            free["hyperplane"][...], free["intercept"][...] = (
-                precision[..., :-1],
-                precision[..., -1],
-            )
+            free["hyperplane"][...] = precision[..., :-1]
+            free["intercept"][...] = precision[..., -1]
         self.whitening = Whitening(information, expert_blocks(layout), curvature[: self.moving])
 
     @property

@@ -119,19 +119,22 @@ class Jumps:
     def sharpen(self, free: Sites, expert: Expert, length: float) -> float:
         """Multiply the expert's distances from its boundary, and its scales."""
         border, factor = _border(free, expert), math.exp(length)
+        if math.isnan(border):
+            return math.nan
         free["hyperplane"][expert] *= factor
         free["intercept"][expert] = border + factor * (free["intercept"][expert] - border)
         self.model.priors.hyperplane.rescale(free, expert, length)
-        return (
-            math.nan if math.isnan(border) else length * (self.layout.shapes["hyperplane"][2] + 1)
-        )
+        return length * (len(free["hyperplane"][expert]) + 1)
 
     def shift(self, free: Sites, expert: Expert, length: float) -> float:
         """Multiply the expert's weight, and move its intercept so that the boundary stays."""
         old = _border(free, expert)
         free["log_weight"][expert] += length
-        free["intercept"][expert] += _border(free, expert) - old
-        return 0.0 * float(free["intercept"][expert])
+        distance = _border(free, expert) - old
+        if math.isnan(distance):
+            return math.nan
+        free["intercept"][expert] += distance
+        return 0.0
 
     def trade(self, free: Sites, expert: Expert, length: float) -> float:
         """Exchange weight with the next expert of the node; the sum of the weights stays.

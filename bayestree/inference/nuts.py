@@ -1,5 +1,6 @@
 """The No-U-Turn sampler for soft trees: chains that start from a fit, in parallel processes."""
 
+import math
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -179,9 +180,11 @@ class Nuts(Chains, Stage):
             ``stats`` holds, each (chain, draw): ``lp`` (the log joint density of the sites),
             ``energy``, ``diverging``, ``tree_depth``, ``reached_max_treedepth``, ``n_steps``,
             ``acceptance_rate``, ``step_size`` and ``refreshed`` (share of proposed experts that
-            were accepted), of the last transition of each draw, but ``diverging`` of any of them;
-            under an improper prior also ``coefficient_balance`` and its error, by node. ``point``
-            is the draw whose predictions are nearest to the posterior mean.
+            were accepted), of the last transition of each draw; but ``diverging`` says whether any
+            of its transitions did, and ``energy_change`` is the root mean square change of the
+            energy from one transition to the next. Under an improper prior also
+            ``coefficient_balance`` and its error, by node. ``point`` is the draw whose predictions
+            are nearest to the posterior mean.
 
         Raises
         ------
@@ -305,6 +308,8 @@ def _transition(density: TreeDensity, jumps: Jumps | None, chain: Chain, setting
     chain.done += 1
     chain.n_steps += move.n_steps
     chain.diverged |= move.diverging
+    chain.squared_changes += np.nan_to_num(move.energy - chain.energy) ** 2  # the first has none
+    chain.energy = move.energy
     if warm:
         chain.step.update(move.acceptance_rate)
         _adapt(density, chain, given.vector(place.position), settings)
@@ -330,8 +335,10 @@ def _transition(density: TreeDensity, jumps: Jumps | None, chain: Chain, setting
         chain.values.append(value)
         chain.moves.append(move._replace(diverging=chain.diverged))
         chain.refreshed.append(accepted / max(settings.n_refreshes, 1))
+        length = 1 if warm else settings.thinning
+        chain.energy_changes.append(math.sqrt(chain.squared_changes / length))
     if kept or warm:
-        chain.diverged = False
+        chain.diverged, chain.squared_changes = False, 0.0
 
 
 def _adapt(density: TreeDensity, chain: Chain, vector: FloatArray, settings: Nuts) -> None:
@@ -382,6 +389,7 @@ def _stats(density: TreeDensity, data: Data, chains: list[Chain], vectors: Float
         for name in Move._fields
     }
     stats["refreshed"] = np.array([chain.refreshed for chain in chains])
+    stats["energy_change"] = np.array([chain.energy_changes for chain in chains])
     # the samplers' log-density includes the Jacobian and omits constants
     free = np.array([chain.values for chain in chains]) - density.layout.log_jacobian(vectors)
     first = vectors[0, 0]

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from bayestree import ConvexPolytopeTreeClassifier, inference
 from bayestree._utils.mcmc import ess
@@ -89,12 +88,13 @@ def test_an_estimator_samples_what_it_needs():
     settings = {"max_depth": 3, "n_chains": 2, "n_warmup": 20, "n_draws": 10, "epochs": 300}
     clf = ConvexPolytopeTreeClassifier(inference="nuts", random_state=0, **settings)
     clf.fit(rows.X.numpy(), rows.y.numpy())
-    assert clf.posterior_.model.split.n_experts < clf.n_experts
+    n_experts = clf.posterior_.model.split.n_experts
+    assert n_experts < clf.n_experts
     assert clf.posterior_.settings["drop_idle"]
     assert clf.posterior_.draws["log_weight"].shape[2] == clf.posterior_.model.topology.n_nodes
-    # a fit that continues keeps the experts that remained
+    # a fit that continues starts with the experts that remained, and may drop more
     again = clf.set_params(warm_start=True, random_state=1).fit(rows.X.numpy(), rows.y.numpy())
-    assert again.posterior_.model.split.n_experts <= 20
+    assert MIN_EXPERTS <= again.posterior_.model.split.n_experts <= n_experts
 
 
 @pytest.mark.statistical
@@ -106,7 +106,7 @@ def test_predictions_are_those_of_the_whole_model():
     model = SoftTree(Topology.leaf(), Polytope(12), leaf=Categorical(2))
     grown = inference.grow(model, rows, limits=GrowthLimits(1, min_gain=0.0), random_state=0)
     start = inference.svi(grown.model, rows, init=grown, epochs=500, random_state=0)
-    places = torch.rand(12, 2, dtype=torch.float64).numpy() * 2 - 1
+    places = rng.uniform(-1, 1, size=(12, 2))
     means, errors = [], []
     for drop_idle in (False, True):
         found = inference.nuts(

@@ -37,6 +37,7 @@ STATS = (
     "acceptance_rate",
     "step_size",
     "refreshed",
+    "energy_change",
 )
 SHORT = {"n_chains": 2, "n_warmup": 20, "n_draws": 12, "max_tree_depth": 4, "random_state": 0}
 
@@ -277,6 +278,11 @@ def test_thinning_keeps_every_third_draw():
     np.testing.assert_array_equal(every.stats["n_steps"][:, 2::3], third.stats["n_steps"])
     whole = every.stats["diverging"].reshape(2, 4, 3)
     np.testing.assert_array_equal(whole.any(-1), third.stats["diverging"])
+    # E-BFMI needs the changes of the energy from one transition to the next
+    changes = every.stats["energy_change"]
+    np.testing.assert_allclose(changes[:, 1:], np.abs(np.diff(every.stats["energy"])))
+    squares = (changes**2).reshape(2, 4, 3).mean(-1)
+    np.testing.assert_allclose(third.stats["energy_change"] ** 2, squares)
 
 
 class TestErrors:

@@ -34,7 +34,7 @@ def test_a_posterior_is_that_of_the_estimators_own_diagnostics():
     pd.testing.assert_frame_equal(found[DOUBT], doubt[DOUBT])
     assert found.attrs["asked"] == "16 held-out rows"
     assert found.loc["root", "features"][0] == "size"
-    assert found.loc["root", "split"].startswith("size ")
+    assert found.loc["root", "split"].startswith("size + ")
 
 
 @pytest.mark.parametrize("kind", ["svi", "all rows"])
