@@ -15,6 +15,8 @@ from torch.distributions import Gamma, constraints, register_kl
 from torch.distributions.transforms import PowerTransform
 from torch.distributions.utils import broadcast_all
 
+from bayestree._utils.arrays import FloatArray
+
 EULER = 0.5772156649015329
 
 
@@ -167,10 +169,13 @@ def inverse_gamma_scale(concentration: Any, rate: Any) -> TransformedDistributio
     return TransformedDistribution(Gamma(concentration, rate), [_InverseRoot()])
 
 
-def draw_log_gamma(shape: float, rate: float, rng: np.random.Generator) -> float:
-    """One NumPy draw of :class:`LogGamma`, which cannot underflow either."""
-    boosted = math.log(rng.standard_gamma(shape + 1))
-    return boosted - rng.standard_exponential() / shape - math.log(rate)
+def draw_log_gamma(
+    shape: float, rate: float, rng: np.random.Generator, size: tuple[int, ...] = ()
+) -> FloatArray:
+    """NumPy draws of :class:`LogGamma`, which cannot underflow either."""
+    boosted = np.log(rng.standard_gamma(shape + 1, size))
+    drawn: FloatArray = boosted - rng.standard_exponential(size) / shape - math.log(rate)
+    return drawn
 
 
 @register_kl(LogGamma, LogGamma)

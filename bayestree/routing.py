@@ -47,7 +47,12 @@ def vote(activation: Tensor, log_weight: Tensor) -> Tensor:
 
 def vote_and_silence(activation: Tensor, log_weight: Tensor) -> tuple[Tensor, Tensor]:
     """Noisy-OR rates (V, n), and log P(no vote) of each expert (V, K, n), without gradients."""
-    rate, silent = _rate(activation, log_weight.exp())
+    return rates(activation, log_weight.exp())
+
+
+def rates(activation: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """:func:`vote_and_silence` from the weights themselves."""
+    rate, silent = _rate(activation, weight)
     return _above_zero(rate), silent
 
 

@@ -2,12 +2,14 @@
 
 Parameters are drawn from the prior, data given the parameters, and the true values are ranked among
 the draws of the fit: the ranks are uniform if the posterior is correct.
-python benchmarks/sbc.py {stump,tree} {nuts,svi,svi-expert} [--sets 200] [--first 0] [--out FILE]
+With smc the topology is drawn and sampled, too: at most a stump, or at most depth 2.
+python benchmarks/sbc.py {stump,tree} {nuts,svi,svi-expert,smc} [--sets 200] [--first 0]
+    [--rows 300] [--out FILE]
 """
 
 import argparse
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +19,17 @@ from scipy import stats
 
 from bayestree import inference
 from bayestree.diagnostics.polytopes import n_facets
-from bayestree.inference import Data, Posterior
+from bayestree.inference import Data, Posterior, Smc
+from bayestree.inference.potential import Layout
+from bayestree.inference.smc.method import draws_of
+from bayestree.inference.smc.particles import Prior, TreePrior
 from bayestree.models import Categorical, Polytope, SoftTree
 from bayestree.models.prior_draws import sample_prior
 from bayestree.topology import Topology
 
 N_ROWS, N_FEATURES, N_EXPERTS = 300, 2, 5
 PLACES = np.array([[0.0, 0.0], [1.0, -0.5], [-1.0, 1.0]])  # where q and P(y) are compared
+N_PARTICLES = 190  # of SMC
 RANKS = 19  # thinned draws: ranks 0 to 19
 THIN = 20
 TOPOLOGIES = {"stump": Topology.stump(), "tree": Topology.complete(2)}
@@ -36,6 +42,7 @@ class Simulated:
     model: SoftTree
     data: Data
     truth: dict[str, np.ndarray]
+    stats: dict[str, np.ndarray] = field(default_factory=dict)  # of a truth of random topology
 
 
 def simulate(name: str, seed: int, n: int = N_ROWS) -> Simulated:
@@ -51,6 +58,25 @@ def simulate(name: str, seed: int, n: int = N_ROWS) -> Simulated:
     return Simulated(model, Data.of(X, y), truth)
 
 
+def simulate_tree(name: str, seed: int, n: int = N_ROWS) -> Simulated:
+    """The same with a random topology; the truth has the form of a draw of SMC."""
+    model = SoftTree(TOPOLOGIES[name], Polytope(N_EXPERTS), leaf=Categorical(2))
+    prior = Prior(model, Layout(model, N_FEATURES), TreePrior(Smc.split_base, Smc.split_power))
+    rng = np.random.default_rng([seed, 1])
+    truth = prior.particles(1, rng)
+    X = rng.normal(size=(n, N_FEATURES))
+    draws = draws_of(prior, truth.vectors[None], truth.splits[None])
+    sites = {site: torch.from_numpy(value[0, 0]) for site, value in draws.items()}
+    share = model.leaf_log_probs(sites, torch.from_numpy(X)).exp() @ sites["leaf_probs"]
+    data = Data.of(X, (rng.random(n) < share[:, 1].numpy()).astype(int))
+    likelihood = float(model.log_likelihood(sites, *data))
+    stats = {
+        "lp": np.array([[likelihood + prior.log_density(sites, truth.splits[0])]]),
+        "n_leaves": truth.splits.sum(axis=1)[None] + 1,
+    }
+    return Simulated(model, data, draws, stats)
+
+
 def dispersed(model: SoftTree, seed: int) -> Posterior:
     """Draws from the prior, as starts that do not depend on the data."""
     drawn = sample_prior(model, N_FEATURES, 40, random_state=seed)
@@ -61,6 +87,15 @@ def dispersed(model: SoftTree, seed: int) -> Posterior:
 
 def fit(case: Simulated, method: str, seed: int, n_draws: int = RANKS * THIN) -> Posterior:
     """A posterior by one of the methods, started from draws of the prior."""
+    if method == "smc":
+        return inference.smc(
+            case.model,
+            case.data,
+            n_chains=1,
+            n_draws=N_PARTICLES,
+            max_depth=case.model.topology.depth,
+            random_state=seed,
+        )
     start = dispersed(case.model, seed + 10_000)
     if method == "nuts":
         return inference.nuts(
@@ -95,7 +130,9 @@ def fit(case: Simulated, method: str, seed: int, n_draws: int = RANKS * THIN) ->
     )
 
 
-def quantities(case: Simulated, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def quantities(
+    case: Simulated, draws: dict[str, np.ndarray], stats: dict[str, np.ndarray] | None = None
+) -> dict[str, np.ndarray]:
     """Quantities of each draw (S,) that do not depend on the order of the experts."""
     X = case.data.X.numpy()
     low, high = X.min(axis=0), X.max(axis=0)
@@ -107,7 +144,10 @@ def quantities(case: Simulated, draws: dict[str, np.ndarray]) -> dict[str, np.nd
         share = case.model.leaf_log_probs(sites, rows).exp() @ sites["leaf_probs"]
         values = {f"q{i}": right[i, 0] for i in range(len(PLACES))}
         values |= {f"p{i}": share[i, 1] for i in range(len(PLACES))}
-        values["log joint"] = case.model.log_joint(sites, *case.data)
+        if stats:
+            values |= {"log joint": stats["lp"][0, draw], "leaves": stats["n_leaves"][0, draw]}
+        else:
+            values["log joint"] = case.model.log_joint(sites, *case.data)
         root = [value[0, draw][0] for value in (draws[s] for s in ("hyperplane", "intercept"))]
         values["facets"] = n_facets(np.exp(draws["log_weight"][0, draw][0]), *root, low, high)
         for key, value in values.items():
@@ -118,8 +158,12 @@ def quantities(case: Simulated, draws: dict[str, np.ndarray]) -> dict[str, np.nd
 def ranks(case: Simulated, posterior: Posterior, seed: int) -> dict[str, float]:
     """Rank of each true value among thinned draws; ties are broken at random."""
     rng = np.random.default_rng([seed, 2])
-    thin = {site: value[:, THIN - 1 :: THIN] for site, value in posterior.draws.items()}
-    true, drawn = quantities(case, case.truth), quantities(case, thin)
+    step = posterior.n_draws // RANKS
+    places = slice(step - 1, step * RANKS, step)
+    thin = {site: value[:, places] for site, value in posterior.draws.items()}
+    recorded = {key: posterior.stats[key][:, places] for key in case.stats}
+    true = quantities(case, case.truth, case.stats)
+    drawn = quantities(case, thin, recorded)
     below = {key: (drawn[key] < true[key]).sum() for key in true}
     tied = {key: (drawn[key] == true[key]).sum() for key in true}
     return {key: int(below[key] + rng.integers(tied[key] + 1)) for key in true}
@@ -127,7 +171,8 @@ def ranks(case: Simulated, posterior: Posterior, seed: int) -> dict[str, float]:
 
 def inside(case: Simulated, posterior: Posterior) -> dict[str, float]:
     """Whether central intervals of 50 and 90 % contain the true values."""
-    true, drawn = quantities(case, case.truth), quantities(case, posterior.draws)
+    true = quantities(case, case.truth, case.stats)
+    drawn = quantities(case, posterior.draws, {key: posterior.stats[key] for key in case.stats})
     result = {}
     for key, values in drawn.items():
         for level in (0.5, 0.9):
@@ -146,16 +191,18 @@ def uniformity(table: pd.DataFrame, n_bins: int = RANKS + 1) -> pd.Series:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=TOPOLOGIES)
-    parser.add_argument("method", choices=["nuts", "svi", "svi-expert"])
+    parser.add_argument("method", choices=["nuts", "svi", "svi-expert", "smc"])
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--rows", type=int, default=N_ROWS)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     started = time.perf_counter()
     table = []
     for seed in range(options.first, options.first + options.sets):
-        case = simulate(options.name, seed)
+        draw = simulate_tree if options.method == "smc" else simulate
+        case = draw(options.name, seed, options.rows)
         posterior = fit(case, options.method, seed)
         table.append(ranks(case, posterior, seed) | inside(case, posterior))
         if options.out:

@@ -125,7 +125,7 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
             self._warn_if_single_leaf(found.model.topology, training, KEPT_LEAF)
         else:
             found = self._grow(growth, model, training, **common)
-        if found.model.topology.n_nodes == 0:
+        if found.model.topology.n_nodes == 0 and not any(s.samples_topology for s in stages):
             found = inference.recalibrated(found, training)
             draws = [growth, *stages][-1].draws
             if draws is None:

@@ -38,6 +38,7 @@ from bayestree.inference import (
     Map,
     Nuts,
     Posterior,
+    Smc,
     Stage,
     Svi,
     fits_worse_than_tree,
@@ -86,11 +87,13 @@ class BasePolytopeTree(
         ),
     ] = 8
     inference: Annotated[
-        Literal["svi", "nuts", "map", "grow"] | InstanceOf[Stage],
+        Literal["svi", "nuts", "smc", "map", "grow"] | InstanceOf[Stage],
         Inference(
             "'grow' stops at the greedy tree; 'map' refines all nodes jointly; 'svi' gives a "
             "variational posterior; 'nuts' samples the exact posterior given the topology, "
-            "starting from the SVI fit: for small trees and up to a few thousand rows, in minutes. "
+            "starting from the SVI fit: for small trees and up to a few thousand rows, in minutes; "
+            "'smc' samples the topology as well, and gives the evidence: for max_depth up to 3 and "
+            "2,000 rows. "
             "Or a method with its own settings and defaults, used as it is, such as "
             "bayestree.inference.Svi(epochs=20)."
         ),
@@ -132,15 +135,17 @@ class BasePolytopeTree(
         Inference(
             "Final factor of the log-odds of every split; 1 is the paper's model, larger values "
             "bring the soft tree close to its deterministic form. By default 20 for MAP and 6 for "
-            "SVI and NUTS, but 1 with search_facets; SVI for regression continues to 20 if its "
-            "mean fits the training rows worse than its tree. Posteriors of different steepness "
-            "belong to different models: to compare fits with and without the search, set "
-            "steepness=1."
+            "SVI, NUTS and SMC, but 1 with search_facets; SVI for regression continues to 20 if "
+            "its mean fits the training rows worse than its tree. Posteriors of different "
+            "steepness belong to different models: to compare fits with and without the search, "
+            "set steepness=1."
         ),
     ] = None
     n_draws: Annotated[
         Count | None,
-        Inference("Posterior draws kept from each chain; by default 50 for SVI and 250 for NUTS."),
+        Inference(
+            "Posterior draws kept from each chain; by default 50 for SVI and 250 for NUTS and SMC."
+        ),
     ] = None
     validation_fraction: Annotated[
         Share,
@@ -152,12 +157,14 @@ class BasePolytopeTree(
         "map": (Growth, Map),
         "svi": (Growth, Map, Svi),
         "nuts": (Growth, Map, Svi, Nuts),
+        "smc": (Growth, Smc),
     }
     passed_on: ClassVar[Mapping[type[Stage], Mapping[str, str]]] = {
         Growth: {"learning_rate": "growth_rate"},
         Map: _same(Minibatches),
         Svi: _same(Variational),
         Nuts: _same(Chains),
+        Smc: {name: name for name in ("max_depth", "n_chains", "n_jobs")},
     }
 
     derived: ClassVar[Mapping[type[Stage], tuple[str, ...]]] = {Map: ("steepness",)}
@@ -168,8 +175,11 @@ class BasePolytopeTree(
         first = self._first_steepness(1.0)
         if isinstance(self.inference, Map):
             return stages
+        annealed: dict[type[Stage], Any] = {Map: (first, final), Smc: final}
         return [
-            replace(stage, steepness=(first, final)) if isinstance(stage, Map) else stage
+            replace(stage, steepness=annealed[type(stage)])  # type: ignore[type-var]
+            if type(stage) in annealed and stage is not self.inference
+            else stage
             for stage in stages
         ]
 

@@ -1,4 +1,4 @@
-"""Inference for soft trees: greedy growth, joint refinement (MAP), posteriors (SVI, NUTS)."""
+"""Inference for soft trees: greedy growth, joint refinement (MAP), posteriors (SVI, NUTS, SMC)."""
 
 from bayestree.inference.data import Data, Units
 from bayestree.inference.em import Em, em
@@ -10,6 +10,7 @@ from bayestree.inference.nuts import Nuts, nuts
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.settings import Stage
 from bayestree.inference.single_leaf import single_leaf
+from bayestree.inference.smc import Smc, smc
 from bayestree.inference.svi import Svi, svi
 from bayestree.inference.tao import Tao, tao
 from bayestree.inference.training import calibrated, fits_worse_than_tree, recalibrated
@@ -22,6 +23,7 @@ __all__ = [
     "Map",
     "Nuts",
     "Posterior",
+    "Smc",
     "Stage",
     "Svi",
     "Tao",
@@ -35,6 +37,7 @@ __all__ = [
     "nuts",
     "recalibrated",
     "single_leaf",
+    "smc",
     "svi",
     "tao",
 ]

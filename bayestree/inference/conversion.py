@@ -32,6 +32,7 @@ STATS: dict[str, tuple[str, ...]] = {
     "n_facets": ("node",),
     "coefficient_balance": ("node",),
     "coefficient_balance_error": ("node",),
+    "log_evidence": ("chain",),
 }
 
 

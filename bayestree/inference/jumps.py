@@ -15,33 +15,25 @@ import numpy as np
 
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.inference.potential import Layout, Sites
+from bayestree.inference.slides import Slides, border
 from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
 
-LOG2 = math.log(2.0)
-# Minimum log-weight of an expert whose boundary is flipped or kept; below it, no row is affected.
-MIN_LOG_WEIGHT = -50.0
 SHORTEST = 0.03  # smallest standard deviation of a slide, on the log scale; the largest is 1
 
 
-Expert = tuple[int, int]  # node and number within the node
-Slide = Callable[[Sites, Expert, float], float]
-
-
-class Jumps:
+class Jumps(Slides):
     """Proposals for the experts of a tree; ``value`` is the log-density of a vector."""
 
     def __init__(
         self, model: SoftTree, layout: Layout, value: Callable[[FloatArray], float]
     ) -> None:
-        self.model, self.layout, self.value = model, layout, value
+        super().__init__(model, layout.shapes["intercept"][1])
+        self.layout, self.value = layout, value
         self.shape = layout.shapes["intercept"]
         children = model.topology.children
         self.pairs = [_matching(model.topology, *map(int, pair)) for pair in children]
         self.mirrored = [node for node, pairs in enumerate(self.pairs) if pairs is not None]
-        self.slides: list[Slide] = [self.sharpen]
-        if model.split.weighted:
-            self.slides += [self.shift, self.trade] if self.shape[1] > 1 else [self.shift]
 
     @staticmethod
     def covers(model: SoftTree) -> bool:
@@ -83,11 +75,11 @@ class Jumps:
         expert = int(rng.integers(self.shape[1]))
         new = vector.copy()
         free = self.layout.free(new)
-        border = _border(free, (node, expert))
-        if math.isnan(border):
+        level = border(free, (node, expert))
+        if math.isnan(level):
             return vector, now
         free["hyperplane"][node, expert] *= -1
-        free["intercept"][node, expert] = 2 * border - free["intercept"][node, expert]
+        free["intercept"][node, expert] = 2 * level - free["intercept"][node, expert]
         dimensions = self.model.dimensions
         for dimension, first, second in self.pairs[node] or ():
             for name, value in free.items():
@@ -113,59 +105,11 @@ class Jumps:
         value = self.value(new)
         return (new, value) if _accepts(value - now + log_volume, rng) else (vector, now)
 
-    # Slides change the sites in place and return the logarithm of the change of volume, NaN if the
-    # expert has no boundary. A slide of -length is the inverse of one of length.
-
-    def sharpen(self, free: Sites, expert: Expert, length: float) -> float:
-        """Multiply the expert's distances from its boundary, and its scales."""
-        border, factor = _border(free, expert), math.exp(length)
-        if math.isnan(border):
-            return math.nan
-        free["hyperplane"][expert] *= factor
-        free["intercept"][expert] = border + factor * (free["intercept"][expert] - border)
-        self.model.priors.hyperplane.rescale(free, expert, length)
-        return length * (len(free["hyperplane"][expert]) + 1)
-
-    def shift(self, free: Sites, expert: Expert, length: float) -> float:
-        """Multiply the expert's weight, and move its intercept so that the boundary stays."""
-        old = _border(free, expert)
-        free["log_weight"][expert] += length
-        distance = _border(free, expert) - old
-        if math.isnan(distance):
-            return math.nan
-        free["intercept"][expert] += distance
-        return 0.0
-
-    def trade(self, free: Sites, expert: Expert, length: float) -> float:
-        """Exchange weight with the next expert of the node; the sum of the weights stays.
-
-        In the coordinates log(r + r') and log(r / r'), which keep volume, only the latter changes.
-        """
-        node, first = expert
-        pair = [first, (first + 1) % self.shape[1]]
-        old = free["log_weight"][node, pair]
-        odds = old[0] - old[1] + length
-        total = np.logaddexp(*old)
-        free["log_weight"][node, pair] = total - np.logaddexp(0.0, [-odds, odds])
-        return 0.0
-
     def _log_prior(self, free: Sites, node: int, expert: int) -> float:
         """Log-density of one expert, up to a constant."""
         dimensions = self.model.dimensions
         own = {n: value[node, expert] for n, value in free.items() if "node" in dimensions[n]}
         return sum(prior.log_density(own, self.shape[1]) for prior in self.model.split_priors)
-
-
-def _border(free: Sites, expert: Expert) -> float:
-    """The activation t at which an expert alone splits at 1/2, softplus(t) = log(2) / r.
-
-    NaN for a negligible weight.
-    """
-    log_weight = float(free["log_weight"][expert]) if "log_weight" in free else 0.0
-    if log_weight < MIN_LOG_WEIGHT:
-        return math.nan
-    rate = LOG2 * math.exp(-log_weight)
-    return rate + math.log(-math.expm1(-rate))
 
 
 Swap = tuple[str, int, int]  # dimension, and the two entries that are exchanged

@@ -8,7 +8,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree._utils.parameters import (
     Count,
     Inference,
@@ -377,7 +377,7 @@ def _posterior(density: TreeDensity, data: Data, chains: list[Chain], settings: 
         warmup_draws=selected(draws, before) if warm else {},
         warmup_stats=selected(stats, before) if warm else {},
     )
-    chain, draw = _medoid(found, data)
+    chain, draw = medoid(found, data)
     point = {name: value[chain, draw] for name, value in kept.items()}
     balance = coefficient_balance(found, data)
     return replace(found, point=point, stats={**found.stats, **balance})
@@ -397,13 +397,18 @@ def _stats(density: TreeDensity, data: Data, chains: list[Chain], vectors: Float
     return {"lp": free + (exact - free[0, 0])} | stats
 
 
-def _medoid(posterior: Posterior, data: Data) -> tuple[int, int]:
-    """The draw whose predictions are nearest to the posterior mean prediction."""
+def medoid(posterior: Posterior, data: Data, among: BoolArray | None = None) -> tuple[int, int]:
+    """The draw whose predictions are nearest to the posterior mean prediction.
+
+    ``among`` (chain, draw) restricts the choice.
+    """
     rows = data.X[:: max(1, len(data.X) // ROWS)].double().numpy()
     predictions = [
         posterior.leaf_probs(rows, sites) @ posterior.model.leaf.expected_y(sites)
         for sites in posterior.each()
     ]
     mean = np.mean(predictions, axis=0)
-    gap = [float(((value - mean) ** 2).sum()) for value in predictions]
+    gap = np.array([float(((value - mean) ** 2).sum()) for value in predictions])
+    if among is not None:
+        gap[~among.ravel()] = np.inf
     return divmod(int(np.argmin(gap)), posterior.n_draws)

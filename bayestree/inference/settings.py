@@ -63,6 +63,8 @@ class Stage:
         Whether it needs splits with hyperplanes.
     keeps_zeros : bool
         Whether it can keep coefficients at 0.
+    samples_topology : bool
+        Whether its draws have topologies of their own, whatever tree it starts from.
     """
 
     in_estimators: ClassVar[Mapping[str, Any]] = {}  # defaults that differ from those of a call
@@ -70,6 +72,7 @@ class Stage:
     refines: ClassVar[bool] = True
     linear_only: ClassVar[bool] = True
     keeps_zeros: ClassVar[bool] = False
+    samples_topology: ClassVar[bool] = False
 
     @property
     def default_steepness(self) -> float:

@@ -239,6 +239,15 @@ def test_nuts(split, n_jobs, monkeypatch):
     assert check(fit, most=2 if n_jobs == 2 else 4) == ["nuts"]
 
 
+def test_smc():
+    model, data = soft_tree(steepness=3.0, n_experts=2), quadrants(20)
+
+    def fit():
+        return inference.smc(model, data, n_chains=2, n_draws=10, max_rounds=2, random_state=0)
+
+    assert check(fit, most=3) == ["smc"]
+
+
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("prior", [Flat(), Laplace(0.5)], ids=str)
 @pytest.mark.parametrize("leaf_ridge", [None, 0.1])

@@ -9,8 +9,9 @@ from scipy import stats
 
 from bayestree.distributions import draw_log_gamma
 from bayestree.inference import Data
-from bayestree.inference.jumps import MIN_LOG_WEIGHT, Jumps, _matching
+from bayestree.inference.jumps import Jumps, _matching
 from bayestree.inference.potential import NumpyDensity
+from bayestree.inference.slides import MIN_LOG_WEIGHT
 from bayestree.models import InverseGammaScale, Priors
 from bayestree.models.prior_draws import sample_prior
 from bayestree.topology import Topology

@@ -11,7 +11,7 @@ Their densities include the Jacobian and omit constants. docs/model.md has the d
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyro
@@ -92,14 +92,20 @@ class Prior(ABC):
         """Log-density of the free sites of all experts, or of some of the K of a node."""
         raise NotImplementedError
 
+    def expert_log_density(self, free: FreeSites, n_experts: int) -> FloatArray:
+        """Log-density of each expert, of the shape of its intercept, up to a constant."""
+        raise NotImplementedError
+
     def set_gradient(self, free: FreeSites, into: FreeSites) -> None:
         """Write the gradient of :meth:`log_density` for all experts."""
         raise NotImplementedError
 
-    def draw_expert(
-        self, free: FreeSites, expert: tuple[int, int], rng: np.random.Generator
-    ) -> None:
-        """Replace one expert (node, expert) by a draw from the prior, in place."""
+    def draw_expert(self, free: FreeSites, expert: Any, rng: np.random.Generator) -> None:
+        """Replace experts by draws from the prior, in place.
+
+        ``expert`` is an index of arrays whose last dimension is the K experts of a node, such as
+        (node, expert), or ``...`` for all.
+        """
         raise NotImplementedError
 
 
@@ -169,6 +175,10 @@ class HyperplanePrior(Prior):
 
         In place, and without a change of volume.
         """
+
+    def draw_precision(self, free: FreeSites, rng: np.random.Generator) -> FloatArray:
+        """Draw 1 / sigma^2 of each coefficient given all sites, shape (..., d + 1)."""
+        raise NotImplementedError
 
     def precision(self, free: FreeSites) -> FloatArray:
         """Curvature of minus the log-density at coefficients of zero, given the other sites.

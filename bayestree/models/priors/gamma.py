@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyro
@@ -10,6 +10,7 @@ import pyro.distributions as dist
 from scipy.special import digamma, gammaln
 from torch import Tensor
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.distributions import Constant, LogGamma, draw_log_gamma
 from bayestree.models.priors.base import FreeSites, Plates, WeightPrior, check_positive
 from bayestree.models.sites import Sites, Size
@@ -84,10 +85,15 @@ class GammaProcess(WeightPrior):
         value = {name: float(np.exp(free[name])) if name in free else fixed[name] for name in fixed}
         return value["concentration"] / n_experts, value["rate"]
 
+    def expert_log_density(self, free: FreeSites, n_experts: int) -> FloatArray:
+        x, (a, c) = free["log_weight"], self._atom(free, n_experts)
+        each: FloatArray = a * x - c * np.exp(x)
+        return each
+
     def log_density(self, free: FreeSites, n_experts: int) -> float:
         # of x = log r: a x - c exp(x), with a log c - log Gamma(a) where either is unknown
         x, (a, c) = free["log_weight"], self._atom(free, n_experts)
-        total = float((a * x - c * np.exp(x)).sum())
+        total = float(self.expert_log_density(free, n_experts).sum())
         if self.hyper_priors:
             total += np.size(x) * float(a * np.log(c) - gammaln(a))
         for site, (shape, rate) in self.hyper_priors.items():
@@ -105,11 +111,10 @@ class GammaProcess(WeightPrior):
         for site, (shape, rate) in self.hyper_priors.items():
             into[site][...] = slopes[site]() + shape - rate * np.exp(free[site])
 
-    def draw_expert(
-        self, free: FreeSites, expert: tuple[int, int], rng: np.random.Generator
-    ) -> None:
+    def draw_expert(self, free: FreeSites, expert: Any, rng: np.random.Generator) -> None:
         a, c = self._atom(free, free["log_weight"].shape[-1])
-        free["log_weight"][expert] = draw_log_gamma(a, c, rng)
+        weight = free["log_weight"]
+        weight[expert] = draw_log_gamma(a, c, rng, weight[expert].shape)
 
 
 class _ImproperWeights(WeightPrior):

@@ -190,14 +190,18 @@ class InverseGammaScale(HyperplanePrior):
         b = self._square * self.shrinkage_shape / self.shrinkage_rate
         return hyperplane / (0.5 * hyperplane.square()).add_(b).mul_(-1 / (self.shape + 0.5))
 
-    def log_density(self, free: FreeSites, n_experts: int) -> float:
+    def expert_log_density(self, free: FreeSites, n_experts: int) -> FloatArray:
         # The sum of the shrinkage's own density, with its Jacobian, and -log(b) / 2 and the
         # penalty of each coefficient.
         b, width = np.exp(free["shrinkage"]), free["hyperplane"].shape[-1] + 1
         ratio = free["hyperplane"] ** 2 / (2 * self._square * b[..., None])
-        tail = np.log1p(ratio).sum() + np.log1p(free["intercept"] ** 2 / (2 * b)).sum()
+        tail = np.log1p(ratio).sum(axis=-1) + np.log1p(free["intercept"] ** 2 / (2 * b))
         own = (self.shrinkage_shape - 0.5 * width) * free["shrinkage"] - self.shrinkage_rate * b
-        return float(own.sum() - (self.shape + 0.5) * tail)
+        each: FloatArray = own - (self.shape + 0.5) * tail
+        return each
+
+    def log_density(self, free: FreeSites, n_experts: int) -> float:
+        return float(self.expert_log_density(free, n_experts).sum())
 
     def set_gradient(self, free: FreeSites, into: FreeSites) -> None:
         b, width = np.exp(free["shrinkage"]), free["hyperplane"].shape[-1] + 1
@@ -213,13 +217,19 @@ class InverseGammaScale(HyperplanePrior):
 
     # The conditionals.
 
-    def redraw(self, free: FreeSites, rng: np.random.Generator) -> None:
+    def draw_precision(self, free: FreeSites, rng: np.random.Generator) -> FloatArray:
         plane = free["hyperplane"] / self.coefficient_scale
         coefficient = np.concatenate([plane, free["intercept"][..., None]], axis=-1)
         b = np.exp(free["shrinkage"])[..., None]
         precision = rng.standard_gamma(self.shape + 0.5, coefficient.shape)
         precision /= b + coefficient**2 / 2
-        shape = self.shrinkage_factor_shape(coefficient.shape[-1])
+        precision[..., :-1] /= self._square
+        return precision
+
+    def redraw(self, free: FreeSites, rng: np.random.Generator) -> None:
+        precision = self.draw_precision(free, rng)
+        precision[..., :-1] *= self._square
+        shape = self.shrinkage_factor_shape(precision.shape[-1])
         rate = self.shrinkage_rate + precision.sum(-1)
         free["shrinkage"][...] = np.log(rng.standard_gamma(shape, rate.shape) / rate)
 
@@ -229,14 +239,13 @@ class InverseGammaScale(HyperplanePrior):
         planes = np.broadcast_to(own / self._square, free["hyperplane"].shape)
         return np.concatenate([planes, own], axis=-1)
 
-    def draw_expert(
-        self, free: FreeSites, expert: tuple[int, int], rng: np.random.Generator
-    ) -> None:
-        log_b = draw_log_gamma(self.shrinkage_shape, self.shrinkage_rate, rng)
-        unit = math.exp(0.5 * log_b) / math.sqrt(self.shape)
-        plane = free["hyperplane"][expert]
-        plane[...] = self.coefficient_scale * unit * rng.standard_t(2 * self.shape, len(plane))
-        free["intercept"][expert] = unit * rng.standard_t(2 * self.shape)
+    def draw_expert(self, free: FreeSites, expert: Any, rng: np.random.Generator) -> None:
+        shape = free["hyperplane"][expert].shape
+        log_b = draw_log_gamma(self.shrinkage_shape, self.shrinkage_rate, rng, shape[:-1])
+        unit = np.exp(0.5 * log_b) / math.sqrt(self.shape)
+        student = rng.standard_t(2 * self.shape, shape)
+        free["hyperplane"][expert] = self.coefficient_scale * unit[..., None] * student
+        free["intercept"][expert] = unit * rng.standard_t(2 * self.shape, shape[:-1])
         free["shrinkage"][expert] = log_b
 
     def rescale(self, free: FreeSites, expert: tuple[int, int], length: float) -> None:

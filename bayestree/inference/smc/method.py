@@ -1,0 +1,271 @@
+"""Sequential Monte Carlo for small trees, their topology included."""
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+from pydantic import Field
+from threadpoolctl import threadpool_limits
+
+from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree._utils.parameters import Count, Inference, Model, NonNegative, Positive, declare
+from bayestree._utils.progress import Track
+from bayestree._utils.seed import RandomState, draw_seed
+from bayestree._utils.threads import threads_for
+from bayestree.inference.data import Data
+from bayestree.inference.draws import Arrays
+from bayestree.inference.improper import check_soft
+from bayestree.inference.jumps import Jumps
+from bayestree.inference.nuts import medoid
+from bayestree.inference.posterior import Posterior
+from bayestree.inference.potential import Layout
+from bayestree.inference.settings import Stage, as_function
+from bayestree.inference.smc.likelihood import Rows
+from bayestree.inference.smc.particles import Prior, TreePrior
+from bayestree.inference.smc.sampler import Run, Runs, advance
+from bayestree.inference.training import calibrated
+from bayestree.models.soft_tree import SoftTree
+from bayestree.topology import Topology
+
+MAX_DEPTH, MAX_ROWS = 3, 2_000
+MAX_TEMPERATURES = 10_000
+SILENT = -1e3  # log-weight (or intercept) of a node that does not split: exp gives exactly 0
+
+
+@declare
+class Smc(Stage):
+    """Settings of sequential Monte Carlo.
+
+    {parameters}
+    """
+
+    n_chains: Annotated[
+        Count, Inference("Independent runs; their agreement is the check of the result.")
+    ] = 4
+    n_draws: Annotated[
+        Annotated[int, Field(ge=2)],
+        Inference("Particles of each run, which become the draws of a chain."),
+    ] = 250
+    max_depth: Annotated[
+        Annotated[int, Field(ge=1, le=MAX_DEPTH)],
+        Model("Maximum number of splits on a path from the root to a leaf, at most 3."),
+    ] = 2
+    max_experts: Annotated[
+        Count | None,
+        Model(
+            "Maximum number of experts of a node, where the model has more: the gamma process is "
+            "truncated further. 4 by default in estimators."
+        ),
+    ] = None
+    split_base: Annotated[
+        Annotated[float, Field(gt=0, lt=1)],
+        Model(
+            "Prior probability that the root splits. A node at depth d splits with probability "
+            "split_base (1 + d)^-split_power, as in BART."
+        ),
+    ] = 0.95
+    split_power: Annotated[
+        NonNegative, Model("How fast the prior probability of a split falls with depth.")
+    ] = 2.0
+    steepness: Annotated[
+        Positive | None,
+        Inference("Factor of the log-odds of every split; None: that of the model."),
+    ] = None
+    efficiency: Annotated[
+        Annotated[float, Field(gt=0, lt=1)],
+        Inference(
+            "Effective share of the particles after each change of temperature; larger values "
+            "give more temperatures."
+        ),
+    ] = 0.6
+    min_rounds: Annotated[Count, Inference("Minimum rounds of moves at each temperature.")] = 2
+    max_rounds: Annotated[
+        Count,
+        Inference(
+            "Maximum rounds of moves at each temperature; fewer where the log-likelihoods of the "
+            "particles have become nearly independent of those before."
+        ),
+    ] = 10
+    n_jobs: Annotated[
+        int | None,
+        Inference("Processes for the runs, as in joblib; they do not affect the results."),
+    ] = None
+
+    in_estimators = {"max_experts": 4}
+    needs_double = True
+    samples_topology = True
+
+    @property
+    def draws(self) -> tuple[int, int]:
+        return self.n_chains, self.n_draws
+
+    def check(self, model: SoftTree) -> None:
+        super().check(model)
+        if self.max_rounds < self.min_rounds:
+            raise ValueError(
+                f"max_rounds must be at least min_rounds={self.min_rounds}, got {self.max_rounds}."
+            )
+        model.likelihood.check_mixture("Sequential Monte Carlo")
+        known = all(prior.implements("expert_log_density") for prior in model.split_priors)
+        conditional = model.priors.hyperplane.implements("draw_precision")
+        if not (known and conditional and Jumps.covers(model)):
+            raise ValueError(
+                "inference='smc' starts from draws of the prior and needs the conditionals of its "
+                "scales: use InverseGammaScale on hyperplanes and GammaProcess without "
+                f"hyper-priors on weights, got {model.priors}."
+            )
+
+    def fit(
+        self,
+        model: SoftTree,
+        data: Data,
+        *,
+        random_state: RandomState = None,
+        progress: bool = False,
+    ) -> Posterior:
+        """Sample the posterior of a soft tree and of its topology.
+
+        Particles, each a tree, move from the prior to the posterior as the likelihood is raised to
+        powers from 0 to 1. After each change of the power they are resampled, and moved by
+        Hamiltonian trajectories given the scales of the coefficients, births and deaths of splits,
+        fresh experts and leaves, and slides (docs/smc.md). The means of their weights give the
+        evidence.
+
+        Parameters
+        ----------
+        model : SoftTree
+            With likelihood ``mixture``, finite steepness and proper priors. Its topology is
+            ignored: trees have at most ``max_depth`` levels of splits.
+        data : Data
+            At most 2,000 rows.
+        {parameters}
+
+        Returns
+        -------
+        Posterior
+            On the complete tree of depth ``max_depth``: a node that does not split in a draw has
+            log-weights (an intercept, if experts have no weights) of -1000, and sends all rows to
+            the left. ``stats`` holds, by (chain, draw), ``n_leaves``, ``depth``,
+            ``log_likelihood`` and ``lp``, the log joint density of the parameters in use and the
+            topology; and ``log_evidence`` by chain. ``point`` is a draw of the most probable
+            topology.
+
+        Raises
+        ------
+        ValueError
+            For invalid settings, priors that cannot be drawn from or whose conditionals are not
+            known, or too many rows.
+        """
+        if self.steepness is not None:
+            model = model.with_(steepness=self.steepness)
+        self.check(model)
+        check_soft(model)
+        if len(data.X) > MAX_ROWS:
+            raise ValueError(
+                f"Sequential Monte Carlo evaluates every particle on every row: it takes at most "
+                f"{MAX_ROWS:,} rows, got {len(data.X):,}. Use inference='svi' or 'nuts', or a "
+                "sample of the rows."
+            )
+        model = self._on_complete_tree(model)
+        plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
+        prior = self._prior(model, plain)
+        rows = Rows(prior, plain)
+        seeds = np.random.default_rng(draw_seed(random_state)).spawn(self.n_chains)
+        runs = Runs([Run.of(prior, rows, self.n_draws, rng) for rng in seeds])
+        track = Track(range(MAX_TEMPERATURES), "smc", show=progress, parts={"runs": runs})
+        with Parallel(n_jobs=self.n_jobs) as pool:
+            for _ in track:
+                runs.each = list(
+                    pool(delayed(_advance)(model, plain, run, self) for run in runs.each)
+                )
+                track.note(f"temperature {min(run.power for run in runs.each):.3g}")
+                if all(run.done for run in runs.each):
+                    track.finish()
+                    break
+        return self._posterior(prior, plain, runs.each)
+
+    def run(
+        self,
+        found: Posterior,
+        data: Data,
+        *,
+        last: bool = True,
+        validation: Data | None = None,
+        **common: Any,
+    ) -> Posterior:
+        return self.fit(calibrated(found, data), data, **common)
+
+    def _on_complete_tree(self, model: SoftTree) -> SoftTree:
+        split = model.split
+        if self.max_experts is not None and split.weighted and split.n_experts > self.max_experts:
+            split = replace(split, n_experts=self.max_experts)  # type: ignore[type-var]
+        topology = Topology.complete(self.max_depth)
+        return model.with_(topology=topology, split=split).collapsed()
+
+    def _prior(self, model: SoftTree, data: Data) -> Prior:
+        layout = Layout(model, data.X.shape[1])
+        return Prior(model, layout, TreePrior(self.split_base, self.split_power))
+
+    def _posterior(self, prior: Prior, data: Data, runs: list[Run]) -> Posterior:
+        model = prior.model
+        splits = np.array([run.particles.splits for run in runs])
+        draws = draws_of(prior, np.array([run.particles.vectors for run in runs]), splits)
+        found = Posterior(
+            model=model,
+            draws=draws,
+            point={name: value[0, 0] for name, value in draws.items()},
+            inference="smc",
+            stats=_stats(prior, runs, draws, splits),
+            # nodes have no fixed meaning where the topology varies
+            settings=self.chosen() | {"mirror": True},
+        )
+        chain, draw = medoid(found, data, among=_most_probable(splits))
+        return replace(found, point={name: value[chain, draw] for name, value in draws.items()})
+
+
+smc = as_function(Smc, "smc")
+
+
+def _advance(model: SoftTree, data: Data, run: Run, settings: Smc) -> Run:
+    """Move a run to its next temperature, in a worker process."""
+    with threadpool_limits(limits=1), threads_for(0):
+        prior = settings._prior(model, data)
+        rounds = settings.min_rounds, settings.max_rounds
+        advance(run, prior, Rows(prior, data), settings.efficiency, rounds)
+    return run
+
+
+def draws_of(prior: Prior, vectors: FloatArray, splits: BoolArray) -> dict[str, FloatArray]:
+    """Sites of particles (..., D), in which nodes that do not split send no row to the right."""
+    draws = prior.layout.sites(vectors)
+    if prior.model.split.weighted:
+        draws["log_weight"] = np.where(splits[..., None], draws["log_weight"], SILENT)
+    else:
+        draws["hyperplane"] = np.where(splits[..., None, None], draws["hyperplane"], 0.0)
+        draws["intercept"] = np.where(splits[..., None], draws["intercept"], SILENT)
+    return draws
+
+
+def _most_probable(splits: BoolArray) -> BoolArray:
+    """Which draws (chain, draw) have the most frequent topology."""
+    flat = splits.reshape(-1, splits.shape[-1])
+    _, which, counts = np.unique(flat, axis=0, return_inverse=True, return_counts=True)
+    return (which.reshape(-1) == counts.argmax()).reshape(splits.shape[:-1])
+
+
+def _stats(prior: Prior, runs: list[Run], draws: Arrays, splits: BoolArray) -> dict[str, Any]:
+    depth = np.where(splits, prior.model.topology.node_depth + 1, 0).max(axis=-1)
+    likelihood = np.array([run.log_likelihood for run in runs])
+    density = np.empty_like(likelihood)
+    for place in np.ndindex(density.shape):
+        one = {name: torch.from_numpy(value[place]) for name, value in draws.items()}
+        density[place] = prior.log_density(one, splits[place])
+    return {
+        "lp": likelihood + density,
+        "log_likelihood": likelihood,
+        "n_leaves": splits.sum(axis=-1) + 1,
+        "depth": depth,
+        "log_evidence": np.array([run.log_evidence for run in runs]),
+    }

@@ -1,0 +1,209 @@
+"""Moves of experts and leaves: fresh ones from the prior, and slides.
+
+All leave the tempered posterior, prior x likelihood^t, invariant. A choice between several
+candidates is that of iterated sampling importance resampling (Andrieu, Doucet and Holenstein 2010):
+the current value is one of M candidates, the others are drawn from a proposal q, and one is chosen
+with probabilities proportional to target / q. With q the prior these are likelihood^t.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.seed import draw_seed, seeded
+from bayestree.inference.jumps import SHORTEST
+from bayestree.inference.potential import Sites
+from bayestree.inference.slides import Slides
+from bayestree.inference.smc.likelihood import Rows
+from bayestree.inference.smc.particles import Particles, Prior
+
+CANDIDATES = 8  # values among which a move chooses, the current one included
+
+
+class Moves:
+    """Moves of particles at a temperature, with the branches and leaves of all of them."""
+
+    def __init__(
+        self, rows: Rows, prior: Prior, particles: Particles, power: float, rng: np.random.Generator
+    ) -> None:
+        self.rows, self.prior, self.power, self.rng = rows, prior, power, rng
+        self.particles, self.model = particles, prior.model
+        self.free = prior.layout.free(particles.vectors)
+        self.slides = Slides(self.model, prior.n_experts)
+        self.routed = rows.routed(particles)
+
+    @property
+    def splits(self) -> Tensor:
+        return torch.from_numpy(self.particles.splits)
+
+    def below(self) -> list[Tensor]:
+        return self.rows.below(self.routed, self.splits)
+
+    def log_likelihood(self) -> FloatArray:
+        """Log-likelihood of each particle, shape (P,)."""
+        return self.rows.total(self.rows.root(self.routed, self.splits))
+
+    def propose_leaves(
+        self, log_share: Tensor, who: IntArray, leaves: Sequence[int], keep: BoolArray
+    ) -> tuple[dict[str, Tensor], FloatArray]:
+        """Leaves (count, M, S, ...) for shares of the rows (count, M, S, n), and log prior / q.
+
+        Slot 0 of the particles to ``keep`` has their current values.
+        """
+        family, shape = self.model.leaf, log_share.shape[:-1]
+        sums = self.power * (log_share.exp() @ self.rows.statistics)
+        law = family.posterior(sums.view(-1, sums.shape[-1]))
+        with seeded(draw_seed(self.rng)):
+            sites = {n: v.view(*shape, *v.shape[1:]) for n, v in law.sample().items()}
+        now = self.prior.leaf_sites_of(
+            {n: torch.from_numpy(self.free[n][who][:, list(leaves)]) for n in family.sites}
+        )[0]
+        for name, value in sites.items():
+            value[torch.from_numpy(keep), 0] = now[name][torch.from_numpy(keep)]
+        flat = {
+            name: value.reshape(-1, *value.shape[len(shape) :]) for name, value in sites.items()
+        }
+        prior = law.prior or law
+        excess = sum(
+            own.log_prob(flat[name]) - mine.log_prob(flat[name])
+            for (name, own), (_, mine) in zip(
+                prior.conditionals(flat), law.conditionals(flat), strict=True
+            )
+        )
+        return sites, torch.as_tensor(excess).view(shape).numpy()
+
+    def density(self, sites: dict[str, Tensor], shape: tuple[int, ...]) -> Tensor:
+        """log p(y_n | leaf), (*shape, n), of leaves of that shape."""
+        flat = {n: v.reshape(-1, *v.shape[len(shape) :]) for n, v in sites.items()}
+        return self.model.leaf.log_density(flat, self.rows.y).T.view(*shape, len(self.rows.y))
+
+    def choose(self, log_weight: FloatArray) -> IntArray:
+        """A column for each row, with probabilities proportional to exp(log_weight)."""
+        gumbel = -np.log(self.rng.standard_exponential(log_weight.shape))
+        chosen: IntArray = (log_weight + gumbel).argmax(axis=1)
+        return chosen
+
+    def fresh_experts(self) -> int:
+        """Choose between M values of one expert of each particle, from the prior."""
+
+        def draw(own: Sites, rng: np.random.Generator) -> tuple[Sites, FloatArray]:
+            count, expert = len(own["intercept"]), int(rng.integers(self.prior.n_experts))
+            values = {n: np.repeat(v[:, None], CANDIDATES, axis=1) for n, v in own.items()}
+            drawn = self.prior.experts(count * CANDIDATES, rng)
+            for name, value in values.items():
+                new = drawn[name].reshape(count, CANDIDATES, *drawn[name].shape[1:])
+                value[:, 1:, expert] = new[:, 1:]
+            return values, np.zeros((count, CANDIDATES))
+
+        return self._change_experts(draw)
+
+    def slide(self) -> int:
+        """Propose to slide an expert of each particle, its boundary unchanged (see ``slides``).
+
+        Chosen by probabilities proportional to the densities (Barker 1965).
+        """
+
+        def draw(own: Sites, rng: np.random.Generator) -> tuple[Sites, FloatArray]:
+            count, n_experts = own["intercept"].shape
+            expert = int(rng.integers(n_experts))
+            length = SHORTEST ** rng.random(count) * rng.standard_normal(count)
+            new = {name: value.copy() for name, value in own.items()}
+            slides = self.slides.slides
+            slide = slides[int(rng.integers(len(slides)))]
+            volume = slide(new, (slice(None), expert), length)
+            gain = self._expert_prior(new) - self._expert_prior(own) + volume
+            unmoved = np.isnan(gain)
+            values = {name: np.stack((own[name], new[name]), 1) for name in own}
+            for value in values.values():
+                value[unmoved, 1] = value[unmoved, 0]
+            gain = np.where(unmoved, -np.inf, gain)
+            return values, np.column_stack((np.zeros(count), gain))
+
+        return self._change_experts(draw)
+
+    def _expert_prior(self, free: Sites) -> FloatArray:
+        """Log prior density of the experts of nodes, shape (count,)."""
+        priors, n_experts = self.model.split_priors, self.prior.n_experts
+        each = [prior.expert_log_density(free, n_experts).sum(axis=-1) for prior in priors]
+        total: FloatArray = np.sum(each, axis=0)
+        return total
+
+    def _change_experts(
+        self, draw: Callable[[Sites, np.random.Generator], tuple[Sites, FloatArray]]
+    ) -> int:
+        """Choose between values of the experts of a random node of each particle.
+
+        ``draw`` returns values (count, M, K, ...), the current ones first, and their log
+        prior / q, (count, M).
+        """
+        node_of, below, moved = self._random_node(), self.below(), 0
+        for node in range(self.particles.splits.shape[1]):
+            who = np.flatnonzero(node_of == node)
+            if not len(who):
+                continue
+            own = {name: self.free[name][who, node] for name in self.prior.sites}
+            values, log_weight = draw(own, self.rng)
+            count, m = log_weight.shape
+            flat = {n: v.reshape(count * m, *v.shape[2:]) for n, v in values.items()}
+            with torch.no_grad():
+                left, right = (b.view(count, m, -1) for b in self.rows.branches(flat))
+                reach, rest = (v[who, None] for v in self.rows.above(self.routed, below, node))
+                below_left, below_right = (
+                    self.rows.child(self.routed, below, child)[who, None]
+                    for child in self.model.topology.children[node]
+                )
+                inner = torch.logaddexp(left + below_left, right + below_right)
+                row = torch.logaddexp(rest, reach + inner)
+            chosen = self.choose(log_weight + self.power * self.rows.total(row))
+            each = np.arange(count)
+            for name, value in values.items():
+                self.free[name][who, node] = value[each, chosen]
+            self.routed.left[who, node] = left[each, chosen]
+            self.routed.right[who, node] = right[each, chosen]
+            moved += int((chosen > 0).sum())
+        return moved
+
+    def _random_node(self) -> IntArray:
+        """A random node that splits, for each particle; -1 if there is none."""
+        score = np.where(self.particles.splits, self.rng.random(self.particles.splits.shape), -1.0)
+        return np.where(score.max(axis=1) < 0, -1, score.argmax(axis=1))
+
+    def leaves(self) -> float:
+        """Propose each leaf from its conjugate posterior given the rows as they are routed."""
+        used = self.particles.leaves_in_use(self.model)
+        accepted = []
+        for leaf in range(used.shape[1]):
+            who = np.flatnonzero(used[:, leaf])
+            if not len(who):
+                continue
+            share = self._share(leaf)[who]
+            before = self.rows.root(self.routed, self.splits)[who]
+            current = self.routed.density[who, leaf]
+            keep = np.ones(len(who), dtype=bool)
+            both = torch.stack((share, share), 1)[:, :, None]
+            sites, excess = self.propose_leaves(both, who, [leaf], keep)
+            density = self.density(sites, (len(who), 2, 1))[:, 1, 0]
+            self.routed.density[who, leaf] = density
+            after = self.rows.root(self.routed, self.splits)[who]
+            gain = self.power * (self.rows.total(after) - self.rows.total(before))
+            gain += excess[:, 1, 0] - excess[:, 0, 0]
+            fits = -self.rng.standard_exponential(len(who)) < gain
+            self.routed.density[who[~fits], leaf] = current[~fits]
+            new = self.prior.leaf_free({n: v[fits, 1, 0] for n, v in sites.items()})
+            for name, value in new.items():
+                self.free[name][who[fits], leaf] = value
+            accepted.append(fits.mean())
+        return float(np.mean(accepted))
+
+    def _share(self, leaf: int) -> Tensor:
+        """log P(a row reaches a leaf), (P, n)."""
+        total = torch.zeros_like(self.routed.density[:, 0])
+        turns, splits = self.model.topology.turns, self.splits
+        for node in range(turns.shape[1]):
+            for side, branch in enumerate((self.routed.left, self.routed.right)):
+                if turns[side, node, leaf]:
+                    total = total + branch[:, node] * splits[:, node, None]
+        return total

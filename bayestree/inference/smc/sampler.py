@@ -1,0 +1,167 @@
+"""One run of sequential Monte Carlo: particles move from the prior to the posterior.
+
+Between temperatures t < t' the particles are weighted by likelihood^(t' - t), whose mean estimates
+the ratio of the normalising constants, and resampled (Del Moral, Doucet and Jasra 2006). The
+temperatures follow from the effective number of particles, and each is followed by moves until the
+likelihoods of the particles have become nearly independent of those before.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree.inference.smc.births import births_and_deaths
+from bayestree.inference.smc.likelihood import Rows
+from bayestree.inference.smc.moves import Moves
+from bayestree.inference.smc.particles import Particles, Prior
+from bayestree.inference.smc.trajectories import Trajectories, adapted
+
+BISECTIONS = 50
+MIN_SPREAD = 1e-3  # of a parameter under the prior
+CURVATURE_RATE = 0.5  # weight of new gradients in the running estimate of the curvature
+MAX_CORRELATION = 0.2  # of the log-likelihoods of particles before and after their moves
+N_TRAJECTORIES, N_FRESH, N_SLIDES = 3, 2, 4  # in each round of moves
+
+
+@dataclass
+class Run:
+    """The particles of a run at a temperature, and its records: all that is needed to resume it."""
+
+    particles: Particles
+    log_likelihood: FloatArray
+    curvature: FloatArray
+    spread: FloatArray  # standard deviations of the parameters under the prior
+    rng: np.random.Generator
+    step_size: float = 0.2
+    power: float = 0.0
+    log_evidence: float = 0.0
+    records: list[tuple[float, ...]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, prior: Prior, rows: Rows, count: int, rng: np.random.Generator) -> "Run":
+        """Particles at the prior."""
+        particles = prior.particles(count, rng)
+        spread = np.maximum(particles.vectors.std(axis=0), MIN_SPREAD)
+        return cls(particles, rows.log_likelihood(particles), np.zeros_like(spread), spread, rng)
+
+    @property
+    def done(self) -> bool:
+        return self.power >= 1.0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "vectors": self.particles.vectors,
+            "splits": self.particles.splits,
+            "log_likelihood": self.log_likelihood,
+            "curvature": self.curvature,
+            "spread": self.spread,
+            "rng": self.rng.bit_generator.state,
+            "numbers": (self.step_size, self.power, self.log_evidence),
+            "records": np.array(self.records),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.particles = Particles(state["vectors"], state["splits"])
+        self.log_likelihood = state["log_likelihood"]
+        self.curvature, self.spread = state["curvature"], state["spread"]
+        self.rng.bit_generator.state = state["rng"]
+        self.step_size, self.power, self.log_evidence = state["numbers"]
+        self.records = [tuple(record) for record in state["records"].tolist()]
+
+
+@dataclass
+class Runs:
+    """Several independent runs, as a part of a loop."""
+
+    each: list[Run]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"runs": [run.state_dict() for run in self.each]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for run, one in zip(self.each, state["runs"], strict=True):
+            run.load_state_dict(one)
+
+
+def advance(run: Run, prior: Prior, rows: Rows, efficiency: float, rounds: tuple[int, int]) -> None:
+    """Move a run to its next temperature, with a minimum and a maximum number of rounds of moves.
+
+    ``efficiency`` is the effective share of the particles after weighting.
+    """
+    if run.done:
+        return
+    new = next_power(run.log_likelihood, run.power, efficiency)
+    log_weight = (new - run.power) * run.log_likelihood
+    top = log_weight.max()
+    weight = np.exp(log_weight - top)
+    run.log_evidence += float(top + np.log(weight.mean()))
+    chosen = systematic(weight, run.rng)
+    if run.power > 0:
+        # the curvature of likelihood^t grows with t
+        run.curvature = run.curvature * (new / run.power)
+    run.particles, run.power = run.particles.take(chosen), new
+    before = run.log_likelihood[chosen]
+    for done in range(1, rounds[1] + 1):
+        acceptance = _round(run, prior, rows)
+        found = correlation(before, run.log_likelihood)
+        if done >= rounds[0] and found < MAX_CORRELATION:
+            break
+    run.records.append((new, done, found, acceptance))
+
+
+def _round(run: Run, prior: Prior, rows: Rows) -> float:
+    """One round of all moves; the mean acceptance probability of the trajectories."""
+    particles, rng = run.particles, run.rng
+    prior.refresh(particles.vectors, particles.splits, particles.leaves_in_use(prior.model), rng)
+    accepted = []
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(N_TRAJECTORIES):
+            path = Trajectories(rows, prior, run.power, run.curvature, run.spread)
+            moved = path.move(particles, run.step_size, rng)
+            particles = moved.particles
+            run.curvature += CURVATURE_RATE * (moved.second_moment - run.curvature)
+            run.step_size = adapted(run.step_size, moved.acceptance)
+            accepted.append(moved.acceptance)
+    moves = Moves(rows, prior, particles, run.power, rng)
+    for node in range(prior.model.topology.n_nodes - 1, -1, -1):
+        births_and_deaths(moves, node)
+    for _ in range(N_FRESH):
+        moves.fresh_experts()
+    for _ in range(N_SLIDES):
+        moves.slide()
+    moves.leaves()
+    run.particles, run.log_likelihood = particles, moves.log_likelihood()
+    return float(np.mean(accepted))
+
+
+def next_power(log_likelihood: FloatArray, power: float, efficiency: float) -> float:
+    """The largest temperature at which the effective share of the particles is ``efficiency``."""
+
+    def enough(step: float) -> bool:
+        weight = np.exp(step * (log_likelihood - log_likelihood.max()))
+        return bool(weight.sum() ** 2 >= efficiency * len(weight) * (weight @ weight))
+
+    low, high = 0.0, 1.0 - power
+    if enough(high):
+        return 1.0
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if enough(middle) else (low, middle)
+    return power + high
+
+
+def systematic(weight: FloatArray, rng: np.random.Generator) -> IntArray:
+    """Numbers of particles, drawn in proportion to their weights with one random offset."""
+    shares = np.cumsum(weight) / weight.sum()
+    points = (np.arange(len(weight)) + rng.random()) / len(weight)
+    chosen: IntArray = np.minimum(np.searchsorted(shares, points), len(weight) - 1)
+    return chosen
+
+
+def correlation(first: FloatArray, second: FloatArray) -> float:
+    """Correlation of the ranks of two quantities."""
+    ranks = np.array([np.argsort(np.argsort(values)) for values in (first, second)], dtype=float)
+    return float(np.corrcoef(ranks)[0, 1])

@@ -1,0 +1,290 @@
+"""Sequential Monte Carlo: densities, moves that leave the posterior invariant, and the evidence."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from scipy.special import gammaln
+
+from bayestree import inference
+from bayestree.inference import Data
+from bayestree.inference.potential import Layout, TorchDensity
+from bayestree.inference.smc.births import births_and_deaths
+from bayestree.inference.smc.likelihood import Rows
+from bayestree.inference.smc.method import draws_of
+from bayestree.inference.smc.moves import Moves
+from bayestree.inference.smc.particles import Particles, Prior, TreePrior
+from bayestree.inference.smc.sampler import next_power, systematic
+from bayestree.inference.smc.trajectories import Trajectories
+from bayestree.models import (
+    Categorical,
+    Flat,
+    GammaProcess,
+    Gaussian,
+    Oblique,
+    Polytope,
+    Priors,
+    SoftTree,
+)
+from bayestree.models.prior_draws import sample_prior
+from bayestree.topology import Topology
+from tests.inference.problems import normal, soft_tree
+
+LEAVES = {"classes": Categorical(3), "numbers": Gaussian()}
+N_FEATURES = 2
+
+
+def problem(leaf="classes", split=None, depth=2, n=12):
+    """A prior on trees, and rows whose y hardly depends on the features."""
+    split = split or Polytope(2)
+    model = SoftTree(Topology.complete(depth), split, leaf=LEAVES[leaf], steepness=2.0)
+    prior = Prior(model, Layout(model, N_FEATURES), TreePrior(0.7, 0.5))
+    X = normal(n, N_FEATURES)
+    y = (X[:, 0] > 0).long() if leaf == "classes" else X[:, 0] + 0.5 * normal(n, seed=1)
+    return prior, Data.of(X, y, torch.linspace(0.5, 1.5, n))
+
+
+@pytest.mark.parametrize("split", [Polytope(2), Oblique()], ids=["polytope", "oblique"])
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_gradient_of_complete_trees(leaf, split):
+    prior, data = problem(leaf, split)
+    rows, particles = Rows(prior, data), prior.particles(3, np.random.default_rng(0))
+    particles.splits[:] = True
+    value, gradient = rows.value_and_gradient(particles)
+    empty = data.take(torch.arange(0))
+    for i, vector in enumerate(particles.vectors):
+        parts = [
+            TorchDensity(prior.model, some).value_and_gradient(vector) for some in (data, empty)
+        ]
+        assert value[i] == pytest.approx(parts[0][0] - parts[1][0])
+        np.testing.assert_allclose(gradient[i], parts[0][1] - parts[1][1], atol=1e-8)
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_likelihood_of_every_topology(leaf):
+    """Particles, and the draws that represent them, have the likelihood of the small tree."""
+    prior, data = problem(leaf, depth=3)
+    rng = np.random.default_rng(0)
+    particles = prior.particles(200, rng)
+    found = Rows(prior, data).log_likelihood(particles)
+    draws = draws_of(prior, particles.vectors, particles.splits)
+    patterns = {tuple(row): i for i, row in enumerate(particles.splits.tolist())}
+    assert len(patterns) > 10
+    for pattern, i in patterns.items():
+        sites = {name: torch.from_numpy(value[i]) for name, value in draws.items()}
+        assert float(prior.model.log_likelihood(sites, *data)) == pytest.approx(found[i])
+        topology, nodes, leaves = prior.model.topology.collapse(np.where(pattern, -1, 0))
+        kept = {"node": nodes, "leaf": leaves}
+        used = {n: v[kept[prior.model.dimensions[n][0]]] for n, v in sites.items()}
+        small = prior.model.with_(topology=topology)
+        assert float(small.log_likelihood(used, *data)) == pytest.approx(found[i])
+        branch = prior.trees.probability(topology.node_depth)
+        ends = prior.trees.probability(topology.leaf_depth[topology.leaf_depth < 3])
+        expected = np.log(branch).sum() + np.log1p(-ends).sum() + float(small.log_prior(used))
+        assert prior.log_density(sites, np.array(pattern)) == pytest.approx(expected)
+
+
+def test_gradient_of_small_trees():
+    prior, data = problem(depth=3)
+    rows, particles = Rows(prior, data), prior.particles(40, np.random.default_rng(1))
+    _, gradient = rows.value_and_gradient(particles)
+    step = 1e-6
+    for place in range(prior.layout.n_moving):
+        ends = [particles.take(slice(None)) for _ in range(2)]
+        ends = [Particles(one.vectors.copy(), one.splits) for one in ends]
+        ends[0].vectors[:, place] += step
+        ends[1].vectors[:, place] -= step
+        high, low = map(rows.log_likelihood, ends)
+        np.testing.assert_allclose((high - low) / (2 * step), gradient[:, place], atol=1e-4)
+
+
+def _moved(move, prior, rows, particles, power, rng):
+    if move == "trajectories":
+        spread = np.maximum(particles.vectors.std(axis=0), 0.1)
+        path = Trajectories(rows, prior, power, np.ones_like(spread), spread)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return path.move(particles, 0.4, rng).particles
+    moves = Moves(rows, prior, particles, power, rng)
+    if move == "births":
+        for node in range(prior.model.topology.n_nodes):
+            births_and_deaths(moves, node)
+    elif move == "fresh":
+        moves.fresh_experts()
+    elif move == "slide":
+        moves.slide()
+    else:
+        moves.leaves()
+    np.testing.assert_allclose(moves.log_likelihood(), rows.log_likelihood(particles))
+    return particles
+
+
+@pytest.mark.parametrize("power", [0.0, 0.6])
+@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("move", ["trajectories", "births", "fresh", "slide", "leaves"])
+def test_moves_leave_the_tempered_posterior_invariant(move, leaf, power):
+    """Weighted draws of the prior are compared with draws that were resampled and then moved.
+
+    A bound of 4.5 standard errors on 8 means in each of 20 cases fails once in 900 runs.
+    """
+    prior, data = problem(leaf)
+    rows, rng = Rows(prior, data), np.random.default_rng([len(move), len(leaf), int(power)])
+    start = prior.particles(6000, rng)
+    value = rows.log_likelihood(start)
+    weight = np.exp(power * (value - value.max()))
+    weight /= weight.sum()
+    before = _summaries(prior, rows, start)
+    particles = start.take(rng.choice(len(weight), 3000, p=weight))
+    for _ in range(3):
+        with torch.no_grad():
+            used = particles.leaves_in_use(prior.model)
+            prior.refresh(particles.vectors, particles.splits, used, rng)
+        particles = _moved(move, prior, rows, particles, power, rng)
+    after = _summaries(prior, rows, particles)
+    expected = weight @ before
+    spread = weight @ (before - expected) ** 2
+    error = np.sqrt(spread * ((weight**2).sum() + 1 / len(after)))
+    assert (np.abs(after.mean(axis=0) - expected) < 4.5 * error + 1e-9).all()
+
+
+def _summaries(prior, rows, particles):
+    """Quantities (P, 8) of trees: topology, likelihood, boundaries, weights, leaves and scales."""
+    free = prior.layout.free(particles.vectors)
+    n_splits = particles.splits.sum(axis=1)
+    likelihood = np.maximum(rows.log_likelihood(particles), -60)
+    leaf = free["leaf_probs"] if "leaf_probs" in free else free["leaf_scale"][..., None]
+    columns = [
+        n_splits,
+        particles.splits[:, -1],
+        likelihood,
+        np.arctan(free["hyperplane"][:, 0, 0, 0]),
+        np.arctan(free["intercept"][:, 0, 0]),
+        np.tanh(free["log_weight"][:, 0].max(axis=1)),
+        np.tanh(leaf[:, 0, 0]),
+        np.tanh(free["shrinkage"][:, 0, 0]),
+    ]
+    return np.column_stack(columns).astype(float)
+
+
+def leaf_evidence(leaf, data):
+    """Exact log marginal likelihood of one leaf."""
+    if isinstance(leaf, Categorical):
+        counts = np.bincount(data.y.numpy(), data.weights.numpy(), minlength=leaf.n_classes)
+        a = leaf.pseudo_count
+        return float(
+            gammaln(leaf.concentration)
+            - gammaln(leaf.concentration + counts.sum())
+            + (gammaln(a + counts) - gammaln(a)).sum()
+        )
+    # y is a multivariate Student-t with scale matrix (rate / shape) (I + 1 1' / strength)
+    y = data.y.numpy()
+    scale = leaf.rate / leaf.shape * (np.eye(len(y)) + 1 / leaf.strength)
+    return float(stats.multivariate_t.logpdf(y, np.zeros(len(y)), scale, 2 * leaf.shape))
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_evidence_without_a_split(leaf):
+    _, data = problem(leaf, n=20)
+    data = data._replace(weights=torch.ones(20, dtype=torch.float64))
+    model = soft_tree(LEAVES[leaf], 2)
+    found = inference.smc(
+        model, data, n_chains=4, n_draws=200, split_base=1e-9, max_depth=1, random_state=0
+    )
+    evidence = found.stats["log_evidence"]
+    assert (found.stats["n_leaves"] == 1).all()
+    # the standard error is that of the four runs, whose t quantile at 1 in 1,000 is 12.9
+    error = evidence.std(ddof=1) / 2
+    assert abs(evidence.mean() - leaf_evidence(LEAVES[leaf], data)) < 12.9 * error
+    assert error < 0.1
+
+
+def test_evidence_of_a_stump():
+    """Exact: the mean of the likelihood over draws of the prior, and the leaf in closed form."""
+    model = SoftTree(Topology.stump(), Oblique(), leaf=Categorical(2), steepness=2.0)
+    X = normal(16, 1)
+    data = Data.of(X, (X[:, 0] + 0.7 * normal(16, seed=1) > 0).long())
+    drawn = sample_prior(model, 1, 40_000, random_state=0)
+    activation = drawn["intercept"][:, 0] + drawn["hyperplane"][:, 0, 0] * data.X.T
+    odds = 2.0 * activation
+    branch = torch.stack((-odds, odds), 1).neg().exp().add(1).reciprocal()  # (S, 2, n)
+    row = (branch * drawn["leaf_probs"][:, :, data.y]).sum(1).log().sum(1)
+    split = math.log(0.6) + float(torch.logsumexp(row, 0)) - math.log(len(row))
+    weight = (row - row.max()).exp()
+    error = float(weight.std() / weight.mean()) / math.sqrt(len(row))
+    whole = math.log(0.4) + leaf_evidence(model.leaf, data)
+    exact = np.logaddexp(split, whole)
+    found = inference.smc(
+        model, data, n_chains=4, n_draws=250, split_base=0.6, max_depth=1, random_state=0
+    )
+    evidence = found.stats["log_evidence"]
+    error = math.hypot(error, evidence.std(ddof=1) / 2)
+    # four standard errors, widened for the few runs; and the probability of a single leaf
+    assert abs(evidence.mean() - exact) < 8 * error
+    assert error < 0.15
+    single = (found.stats["n_leaves"] == 1).mean(axis=1)
+    share = math.exp(whole - exact)
+    # draws that the moves have not separated count less: a tenth of 1,000 draws are independent
+    assert abs(single.mean() - share) < 4 * math.sqrt(share * (1 - share) / 100)
+
+
+def test_next_power_and_resampling():
+    rng = np.random.default_rng(0)
+    likelihood = rng.normal(0, 20, 2000)
+    power = next_power(likelihood, 0.25, 0.6)
+    weight = np.exp((power - 0.25) * (likelihood - likelihood.max()))
+    assert weight.sum() ** 2 / (weight @ weight) / 2000 == pytest.approx(0.6, abs=1e-6)
+    assert next_power(likelihood * 1e-6, 0.25, 0.6) == 1.0
+    chosen = systematic(weight, rng)
+    counts = np.bincount(chosen, minlength=2000)
+    assert (np.abs(counts - 2000 * weight / weight.sum()) < 1).all()
+
+
+def test_prior_of_topologies():
+    """At a likelihood without rows of weight, the draws are those of the prior."""
+    prior, data = problem(depth=3)
+    data = data._replace(weights=data.weights * 0)
+    found = inference.smc(
+        prior.model, data, n_chains=2, n_draws=500, max_depth=3, max_rounds=2, random_state=0
+    )
+    np.testing.assert_allclose(found.stats["log_evidence"], 0.0, atol=1e-12)
+    expected = 0.05  # of the root
+    share = (found.stats["n_leaves"] == 1).mean()
+    assert abs(share - expected) < 4 * math.sqrt(expected * (1 - expected) / 1000)
+
+
+def test_same_numbers_from_any_number_of_processes():
+    model, data = soft_tree(steepness=3.0), problem()[1]
+    data = data._replace(y=data.y.clamp_max(1))
+    one, two = (
+        inference.smc(model, data, n_chains=2, n_draws=12, n_jobs=jobs, random_state=3)
+        for jobs in (1, 2)
+    )
+    for name, value in one.draws.items():
+        np.testing.assert_array_equal(value, two.draws[name])
+        assert np.isfinite(value).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"priors": Priors(GammaProcess(), Flat())}, "InverseGammaScale on hyperplanes"),
+        ({"priors": Priors(GammaProcess(concentration_prior=(1.0, 1.0)))}, "without hyper-priors"),
+        ({"steepness": math.inf}, "finite steepness"),
+        ({"likelihood": "mutual-information"}, "mixture"),
+    ],
+)
+def test_refused_models(changes, message):
+    model = soft_tree().with_(**changes)
+    with pytest.raises(ValueError, match=message):
+        inference.smc(model, problem()[1])
+
+
+def test_refused_settings():
+    model, data = soft_tree(), problem(n=12)[1]
+    with pytest.raises(ValueError, match="at most 2,000 rows, got 2,001"):
+        inference.smc(model, data.take(torch.arange(2001) % 12))
+    with pytest.raises(ValueError, match="max_depth"):
+        inference.smc(model, data, max_depth=4)
+    with pytest.raises(ValueError, match="max_rounds must be at least min_rounds=3, got 2"):
+        inference.smc(model, data, min_rounds=3, max_rounds=2)
