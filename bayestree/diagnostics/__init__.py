@@ -3,6 +3,7 @@
 from bayestree.diagnostics.calibration import Calibration, Score, calibration
 from bayestree.diagnostics.containers import convergence_of, label_free_of
 from bayestree.diagnostics.convergence import check_convergence
+from bayestree.diagnostics.evidence import Evidence, evidence
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.held_out import HeldOut, held_out_classes, held_out_values
 from bayestree.diagnostics.label_free import label_free
@@ -16,6 +17,7 @@ __all__ = [
     "Calibration",
     "Check",
     "Convergence",
+    "Evidence",
     "Facets",
     "HeldOut",
     "Loo",
@@ -27,6 +29,7 @@ __all__ = [
     "calibration",
     "check_convergence",
     "convergence_of",
+    "evidence",
     "held_out_classes",
     "held_out_values",
     "label_free",

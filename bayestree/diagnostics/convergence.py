@@ -15,6 +15,7 @@ import pandas as pd
 from bayestree._utils.mcmc import bfmi, ess, r_hat
 from bayestree._utils.psis import MIN_DRAWS as MIN_RATIOS
 from bayestree._utils.psis import good_k, pareto_k
+from bayestree.diagnostics.evidence import evidence
 from bayestree.diagnostics.held_out import HeldOut
 from bayestree.diagnostics.verdict import K_LIMIT, Check, Convergence, Kind, Verdict
 
@@ -28,6 +29,7 @@ ESS: Grade = (100, 25)  # per chain
 E_BFMI: Grade = (0.3, 0.2)
 DIVERGENT: Grade = (0.0, 0.01)
 SATURATED: Grade = (0.01, 0.25)
+EVIDENCE: Grade = (0.3, 0.7)  # standard error in nats; it is 1 where one run dominates
 ENOUGH_RATIOS = 200  # with fewer draws, k is often small by chance
 MIN_NATS = 2.0  # a gain of the ELBO by two nats is accepted: a facet costs about sixteen
 MIN_SHARE = 1e-3  # so is one by this share of the ELBO
@@ -36,6 +38,8 @@ MUCH = 2.0  # multiple of the accepted gain that fails
 MIN_SPREAD = 1e-3  # probabilities and means that vary by less count as constant
 MAX_TIMES = 10  # largest factor by which longer runs are recommended
 MIN_DRAWS = 8  # draws per chain needed for a comparison
+MORE_TRANSITIONS = "Run longer, with more warm-up (n_draws, n_warmup)."
+MORE_PARTICLES = "Use more particles (n_draws)."
 SINGLE_CHAIN = (
     "a single chain can only be compared with itself; run four or more to find out whether "
     "there are other modes."
@@ -48,7 +52,8 @@ def check_convergence(
     """Judge an inference by its draws and recorded statistics.
 
     The available data determine the checks: R-hat and effective sample size of label-free
-    quantities for chains; divergences, tree depth and E-BFMI for Hamiltonian samplers;
+    quantities for chains; divergences, tree depth and E-BFMI for Hamiltonian samplers; the
+    agreement about the evidence for sequential Monte Carlo;
     the gain of the ELBO by further steps, and Pareto k, for variational fits.
 
     Parameters
@@ -57,7 +62,8 @@ def check_convergence(
         From :func:`label_free`: variables [chain, draw, ...]. If None, chains are not compared.
     stats : mapping of arrays
         Recorded statistics, as in ``Posterior.stats`` or ArviZ's ``sample_stats``:
-        ``diverging``, ``reached_max_treedepth``, ``energy``, ``log_p``, ``log_q`` of shape
+        ``log_evidence`` by chain, with ``n_leaves`` and ``depth``; ``diverging``,
+        ``reached_max_treedepth``, ``energy``, ``log_p``, ``log_q`` of shape
         (chain, draw); ``elbo`` by step, with ``elbo_gain`` and ``elbo_gain_error``.
     held_out : HeldOut, optional
         Calibration of the predictions on held-out rows.
@@ -75,9 +81,12 @@ def check_convergence(
     kind = _kind(quantities, stats)
     independent = kind in ("variational", "exact")
     _check_finite(quantities)
-    table, checks, not_judged = _chains(quantities, independent=independent)
+    more = MORE_PARTICLES if "log_evidence" in stats else MORE_TRANSITIONS
+    table, checks, not_judged = _chains(quantities, more, independent=independent)
     if not independent:
         checks += _hamiltonian(stats)
+    if "log_evidence" in stats and np.size(stats["log_evidence"]) > 1:
+        checks.append(_evidence(stats))
     found = [_elbo_gain(stats)] if "elbo" in stats else []
     found += [_importance_tail(stats)] if independent else []
     checks += [one for one in found if isinstance(one, Check)]
@@ -107,7 +116,7 @@ def _check_finite(quantities: xr.Dataset | None) -> None:
 
 
 def _chains(
-    quantities: xr.Dataset | None, *, independent: bool
+    quantities: xr.Dataset | None, more: str, *, independent: bool
 ) -> tuple[pd.DataFrame, list[Check], list[str]]:
     """R-hat and effective sample size of the worst quantities."""
     empty = pd.DataFrame(columns=["vary", "r_hat", "ess_bulk", "ess_tail", "worst"])
@@ -123,7 +132,7 @@ def _chains(
     )
     if table.empty:
         return table, [], ["R-hat and effective sample size: no quantity varies."]
-    checks = [_agreement(table, n_chains)]
+    checks = [_agreement(table, n_chains, more)]
     if not independent:
         checks += [_effective(table, kind, n_chains) for kind in ("bulk", "tail")]
     return table, checks, [SINGLE_CHAIN] if n_chains == 1 else []
@@ -170,7 +179,7 @@ def _label(values: xr.DataArray, index: tuple[Any, ...]) -> str:
     return f"{values.name}[{', '.join(at)}]" if at else str(values.name)
 
 
-def _agreement(table: pd.DataFrame, n_chains: int) -> Check:
+def _agreement(table: pd.DataFrame, n_chains: int, more: str) -> Check:
     worst = table.iloc[int(table["r_hat"].astype(float).argmax())]
     parts = f"the {n_chains} chains" if n_chains > 1 else "the quarters of the chain"
     verb = {"ok": "agree", "doubtful": "do not quite agree", "failed": "disagree"}
@@ -179,9 +188,9 @@ def _agreement(table: pd.DataFrame, n_chains: int) -> Check:
     return Check(
         "r_hat", "convergence", value, R_HAT[0], verdict,
         f"{parts} {verb[verdict]}: the largest R-hat is {value:.4g}, for {worst['worst']}.",
-        "" if verdict == "ok" else "Run longer, with more warm-up (n_draws, n_warmup). Chains "
-        "that still disagree are in different modes of the posterior: inspect arviz.plot_trace of "
-        "label_free(), and use fewer experts or a smaller tree.",
+        "" if verdict == "ok" else f"{more} Chains that still disagree are in different modes of "
+        "the posterior: inspect arviz.plot_trace of label_free(), and use fewer experts or a "
+        "smaller tree.",
     )  # fmt: skip
 
 
@@ -238,6 +247,20 @@ def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
             "lighter tails (a larger scale_shape).",
             at_least=True,
         )  # fmt: skip
+
+
+def _evidence(stats: Mapping[str, Any]) -> Check:
+    """Whether the runs of sequential Monte Carlo agree about the evidence."""
+    found = evidence(stats)
+    value = found.standard_error
+    verdict = _grade(value, EVIDENCE)
+    return Check(
+        "log_evidence", "convergence", value, EVIDENCE[0], verdict,
+        f"the {len(found.runs)} runs find a log evidence of {found.log_evidence:,.2f}, with a "
+        f"standard error of {value:.2f}.",
+        "" if verdict == "ok" else "Use more particles (n_draws) or more moves (min_rounds of "
+        "bayestree.inference.Smc).",
+    )  # fmt: skip
 
 
 def _elbo_gain(stats: Mapping[str, Any]) -> Check | str:

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree import diagnostics
 from bayestree._utils.arrays import FloatArray
-from bayestree.diagnostics import Convergence, HeldOut, Loo
+from bayestree.diagnostics import Convergence, Evidence, HeldOut, Loo
 from bayestree.diagnostics.label_free import box_rows, spread_rows, typical_rows
 from bayestree.estimators._draws import TreeDraws
 from bayestree.estimators._numbers import fitted_rows
@@ -95,6 +95,23 @@ class TreeChecks(TreeDraws):
             class_names=self.tree_.class_names,
             fixed_sides=not posterior.settings.get("mirror", False),
         )
+
+    def evidence(self) -> Evidence:
+        """Log evidence, and posterior of the number of leaves and the depth.
+
+        Returns
+        -------
+        Evidence
+            Can be printed; see ``log_evidence``, ``standard_error``, ``leaf_probabilities`` and
+            ``depth_probabilities``. Of y in the units of the fit: standardised in regression.
+
+        Raises
+        ------
+        ValueError
+            Unless the fit had ``inference="smc"``.
+        """
+        check_is_fitted(self)
+        return diagnostics.evidence(self.posterior_.stats)
 
     def loo(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Loo:
         """Leave-one-out score of the posterior by importance sampling.

@@ -109,6 +109,7 @@ def test_unknown_settings_are_those_of_the_function():
         ("map", 20.0, ["Growth", "Map"]),
         ("svi", 6.0, ["Growth", "Map", "Svi"]),
         ("nuts", 6.0, ["Growth", "Map", "Svi", "Nuts"]),
+        ("smc", None, ["Growth", "Smc"]),
         (Growth(steps=3), None, ["Growth"]),
         (Nuts(n_chains=2), 6.0, ["Growth", "Map", "Svi", "Nuts"]),
         (Svi(search_facets=True, covariance="expert"), 1.0, ["Growth", "Map", "Svi"]),

@@ -105,15 +105,17 @@ def _moved(move, prior, rows, particles, power, rng):
         spread = np.maximum(particles.vectors.std(axis=0), 0.1)
         path = Trajectories(rows, prior, power, np.ones_like(spread), spread)
         with np.errstate(over="ignore", invalid="ignore"):
-            return path.move(particles, 0.4, rng).particles
+            return path.move(particles, 1.5, rng).particles
     moves = Moves(rows, prior, particles, power, rng)
     if move == "births":
         for node in range(prior.model.topology.n_nodes):
             births_and_deaths(moves, node)
     elif move == "fresh":
-        moves.fresh_experts()
+        for _ in range(5):
+            moves.fresh_experts()
     elif move == "slide":
-        moves.slide()
+        for _ in range(30):
+            moves.slide()
     else:
         moves.leaves()
     np.testing.assert_allclose(moves.log_likelihood(), rows.log_likelihood(particles))
@@ -136,7 +138,7 @@ def test_moves_leave_the_tempered_posterior_invariant(move, leaf, power):
     weight /= weight.sum()
     before = _summaries(prior, rows, start)
     particles = start.take(rng.choice(len(weight), 3000, p=weight))
-    for _ in range(3):
+    for _ in range(8 if move == "trajectories" else 3):
         with torch.no_grad():
             used = particles.leaves_in_use(prior.model)
             prior.refresh(particles.vectors, particles.splits, used, rng)
@@ -158,11 +160,11 @@ def _summaries(prior, rows, particles):
         n_splits,
         particles.splits[:, -1],
         likelihood,
-        np.arctan(free["hyperplane"][:, 0, 0, 0]),
-        np.arctan(free["intercept"][:, 0, 0]),
-        np.tanh(free["log_weight"][:, 0].max(axis=1)),
+        np.tanh(np.log(np.abs(free["hyperplane"][:, 0, 0, 0])) / 2),
+        np.tanh(np.log(np.abs(free["intercept"][:, 0, 0])) / 2),
+        np.tanh(free["log_weight"][:, 0].max(axis=1) / 2),
         np.tanh(leaf[:, 0, 0]),
-        np.tanh(free["shrinkage"][:, 0, 0]),
+        np.tanh(free["shrinkage"][:, 0, 0] / 2),
     ]
     return np.column_stack(columns).astype(float)
 

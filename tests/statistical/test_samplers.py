@@ -234,16 +234,18 @@ def _label_free(model, draws, X, y):
 
 @long
 @pytest.mark.parametrize("name", ["stump", "tree"])
-def test_simulation_based_calibration(name):
+@pytest.mark.parametrize("method", ["nuts", "smc"])
+def test_simulation_based_calibration(name, method):
     """Ranks of true values among draws, as ``benchmarks/sbc.py`` finds them.
 
-    BAYESTREE_SBC_SETS says on how many data sets; each takes some 5 s.
+    With SMC the topology is unknown, and there are fewer rows. BAYESTREE_SBC_SETS says on how many
+    data sets; each takes some 5 s.
     """
     n_sets = int(os.environ.get("BAYESTREE_SBC_SETS", "200"))
     table = []
     for seed in range(n_sets):
-        case = sbc.simulate(name, seed)
-        table.append(sbc.ranks(case, sbc.fit(case, "nuts", seed), seed))
+        case = sbc.simulate_tree(name, seed, 100) if method == "smc" else sbc.simulate(name, seed)
+        table.append(sbc.ranks(case, sbc.fit(case, method, seed), seed))
     # a chi-square wants some five sets to a bin
     n_bins = max(bins for bins in (2, 4, 5, 10, 20) if bins == 2 or bins * 5 <= n_sets)
     p_values = sbc.uniformity(pd.DataFrame(table), n_bins)

@@ -55,8 +55,8 @@ def fit(
     inference: Annotated[
         str | None,
         typer.Option(
-            help="For cpt: svi (the default) or nuts for a posterior, map for the best tree, grow "
-            "for a greedy tree."
+            help="For cpt: svi (the default), nuts or smc for a posterior, map for the best tree, "
+            "grow for a greedy tree."
         ),
     ] = None,
     depth: Annotated[
@@ -72,7 +72,7 @@ def fit(
     draws: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Number of posterior draws; by default 50, for nuts 250 per chain."
+            min=1, help="Number of posterior draws; by default 50, for nuts and smc 250 per chain."
         ),
     ] = None,
     test_fraction: Annotated[

@@ -17,6 +17,7 @@ from bayestree._utils.seed import draw_seed, seeded
 from bayestree.inference.potential import Layout, Sites
 from bayestree.models.soft_tree import SoftTree
 
+MAX_LOG = 300.0  # of a positive parameter of a leaf: its square is a finite number
 EXPERT = ("log_weight", "hyperplane", "intercept", "shrinkage")  # sites of experts
 
 
@@ -134,6 +135,14 @@ class Prior:
             for name, value in sites.items()
         }
         return own + float(self.model.with_(topology=smaller).log_prior(used))
+
+    def possible(self, vectors: FloatArray) -> BoolArray:
+        """Whether all parameters (P, D) are finite, and the leaves distributions, shape (P,)."""
+        found: BoolArray = np.asarray(np.isfinite(vectors).all(axis=1))
+        for name, value in self.layout.free(vectors).items():
+            if self.layout.supports[name] == "positive" and name in self.model.leaf.sites:
+                found &= (np.abs(value) < MAX_LOG).all(axis=1)
+        return found
 
     def moving(self, vectors: FloatArray, used: BoolArray) -> tuple[FloatArray, FloatArray]:
         """Log prior density (P,) of the weights and leaves in use, and its gradient (P, D)."""

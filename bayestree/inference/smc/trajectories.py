@@ -56,13 +56,16 @@ class Trajectories:
         start = value - 0.5 * (momentum**2).sum(1)
         moved = Particles(particles.vectors.copy(), particles.splits)
         second = (data**2 * self.used).sum(0) / np.maximum(self.used.sum(0), 1)
+        lost = np.zeros(count, dtype=bool)
         for _ in range(STEPS):
             momentum += 0.5 * step * slope
             moved.vectors += step * momentum
+            lost |= ~self.prior.possible(moved.vectors)
+            moved.vectors[lost] = particles.vectors[lost]
             value, slope, data = self._value_and_gradient(moved)
             momentum += 0.5 * step * slope
         gain = value - 0.5 * (momentum**2).sum(1) - start
-        gain = np.where(np.isfinite(gain), gain, -np.inf)
+        gain = np.where(np.isfinite(gain) & ~lost, gain, -np.inf)
         accept = -rng.standard_exponential(count) < gain
         moved.vectors[~accept] = particles.vectors[~accept]
         return Moved(moved, float(np.exp(np.minimum(gain, 0.0)).mean()), second)

@@ -1,0 +1,125 @@
+"""Estimators that sample by sequential Monte Carlo: every reader accepts random topologies."""
+
+import numpy as np
+import pytest
+
+from bayestree import (
+    ConvexPolytopeTreeClassifier,
+    ConvexPolytopeTreeRegressor,
+    export_text,
+    inference,
+    load,
+    plots,
+)
+from bayestree._utils.arviz_compat import group
+
+SHORT = {
+    "inference": "smc",
+    "max_depth": 2,
+    "n_experts": 2,
+    "n_chains": 2,
+    "n_draws": 20,
+    "random_state": 0,
+}
+
+
+def rows(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2)) * [100.0, 0.01] + [5000.0, 0.3]
+    return X, np.where((X[:, 0] > 5000) ^ (rng.random(n) < 0.1), "high", "low")
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return ConvexPolytopeTreeClassifier(**SHORT).fit(*rows())
+
+
+@pytest.fixture(scope="module")
+def oblique():
+    X, y = rows()
+    target = 50 + 10 * (y == "high") + np.random.default_rng(1).normal(size=len(y))
+    return ConvexPolytopeTreeRegressor(**SHORT | {"n_experts": 1, "max_depth": 1}).fit(X, target)
+
+
+def test_predictions_average_over_topologies(classifier):
+    X, y = rows()
+    probability, sd = classifier.predict_proba(X, return_std=True)
+    assert probability.shape == sd.shape == (60, 2)
+    # one label in ten is wrong; four standard errors of a share of 60
+    assert classifier.score(X, y) > 0.9 - 4 * np.sqrt(0.09 / 60)
+    assert len(np.unique(classifier.posterior_.stats["n_leaves"])) > 1
+
+
+def test_tree_is_of_the_most_probable_topology(classifier):
+    stats = classifier.posterior_.stats
+    silent = (classifier.posterior_.point["log_weight"] == -1000).all(axis=-1)
+    likely = classifier.evidence().leaf_probabilities["probability"].idxmax()
+    assert (~silent).sum() + 1 in np.unique(stats["n_leaves"])
+    assert classifier.get_n_leaves() <= likely + 1
+    assert "x0" in export_text(classifier)
+
+
+def test_evidence(classifier, oblique):
+    for fitted in (classifier, oblique):
+        found = fitted.evidence()
+        runs = fitted.posterior_.stats["log_evidence"]
+        assert found.log_evidence == pytest.approx(np.logaddexp(*runs) - np.log(2))
+        for table in (found.leaf_probabilities, found.depth_probabilities):
+            assert table["probability"].sum() == pytest.approx(1)
+        assert "standard error" in str(found)
+    with pytest.raises(ValueError, match="fit with inference='smc'"):
+        ConvexPolytopeTreeClassifier(inference="grow", max_depth=1).fit(*rows()).evidence()
+
+
+def test_every_reader_accepts_nodes_that_do_not_split(classifier, oblique, tmp_path):
+    X, y = rows()
+    assert all(np.isfinite(value).all() for value in classifier.posterior_.draws.values())
+    assert classifier.polytope_size().leaf_probabilities is not None
+    for reader in (
+        classifier.shrinkage,
+        classifier.facets,
+        lambda: classifier.split_uncertainty(X),
+    ):
+        assert "nan" not in str(reader()).lower()
+    assert np.isfinite(classifier.loo(X, y).elpd)
+    container = classifier.to_arviz(X, y)
+    for name in ("posterior", "sample_stats", "log_prior", "log_likelihood"):
+        assert all(np.isfinite(v).all() for v in group(container, name).data_vars.values()), name
+    assert set(classifier.sample_posterior_predictive(X)[0]) <= {"high", "low"}
+    low, high = oblique.predict_interval(X)
+    assert (low < high).all()
+    plots.tree(classifier)
+    classifier.save(tmp_path / "tree")
+    again = load(tmp_path / "tree")
+    np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
+    assert again.evidence().log_evidence == classifier.evidence().log_evidence
+
+
+def test_convergence(classifier):
+    found = classifier.check_convergence()
+    assert found["log_evidence"].threshold == 0.3
+    assert "particles" in found["r_hat"].remedy or found["r_hat"].verdict == "ok"
+    assert {"lp", "prediction"} == set(found.quantities.index), "nodes have no fixed meaning"
+
+
+def test_growth_does_not_decide_about_splits():
+    """The topology is sampled even where growth finds no split."""
+    X, _ = rows(20)
+    y = np.random.default_rng(0).integers(2, size=20)
+    with pytest.warns(UserWarning, match="single leaf"):
+        fitted = ConvexPolytopeTreeClassifier(**SHORT | {"max_depth": 1}, min_gain=100).fit(X, y)
+    assert fitted.posterior_.inference == "smc"
+    assert set(np.unique(fitted.posterior_.stats["n_leaves"])) == {1, 2}
+
+
+def test_settings():
+    X, y = rows()
+    with pytest.raises(
+        ValueError, match="max_depth must be an integer of 1 or more and up to 3, got 4"
+    ):
+        ConvexPolytopeTreeClassifier(**SHORT | {"max_depth": 4}).fit(X, y)
+    method = inference.Smc(n_chains=1, n_draws=10, max_depth=1, steepness=2.0, max_experts=1)
+    fitted = ConvexPolytopeTreeClassifier(inference=method, random_state=0).fit(X, y)
+    assert fitted.posterior_.model.steepness == 2.0
+    assert fitted.posterior_.draws["intercept"].shape == (1, 10, 1, 1)
+    assert np.isnan(fitted.evidence().standard_error)
