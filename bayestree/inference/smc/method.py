@@ -30,7 +30,7 @@ from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
 
 MAX_DEPTH, MAX_ROWS = 3, 2_000
-MAX_TEMPERATURES = 10_000
+SEGMENTS = 40  # steps of the progress
 SILENT = -1e3  # log-weight (or intercept) of a node that does not split: exp gives exactly 0
 
 
@@ -174,16 +174,15 @@ class Smc(Stage):
         rows = Rows(prior, plain)
         seeds = np.random.default_rng(draw_seed(random_state)).spawn(self.n_chains)
         runs = Runs([Run.of(prior, rows, self.n_draws, rng) for rng in seeds])
-        track = Track(range(MAX_TEMPERATURES), "smc", show=progress, parts={"runs": runs})
+        track = Track(_segments(), "smc", show=progress, parts={"runs": runs})
         with Parallel(n_jobs=self.n_jobs) as pool:
-            for _ in track:
+            for end in track:
+                if all(run.power >= end for run in runs.each):
+                    continue
                 runs.each = list(
-                    pool(delayed(_advance)(model, plain, run, self) for run in runs.each)
+                    pool(delayed(_advance)(model, plain, run, self, end) for run in runs.each)
                 )
                 track.note(f"temperature {min(run.power for run in runs.each):.3g}")
-                if all(run.done for run in runs.each):
-                    track.finish()
-                    break
         return self._posterior(prior, plain, runs.each)
 
     def run(
@@ -228,12 +227,20 @@ class Smc(Stage):
 smc = as_function(Smc, "smc")
 
 
-def _advance(model: SoftTree, data: Data, run: Run, settings: Smc) -> Run:
-    """Move a run to its next temperature, in a worker process."""
+def _segments() -> list[float]:
+    """Temperatures between which progress is shown and kept: a temperature or two of each run."""
+    ends: list[float] = (np.linspace(0, 1, SEGMENTS + 1)[1:] ** 3).tolist()
+    return ends
+
+
+def _advance(model: SoftTree, data: Data, run: Run, settings: Smc, end: float) -> Run:
+    """Move a run up to a temperature, in a worker process."""
     with threadpool_limits(limits=1), threads_for(0):
         prior = settings._prior(model, data)
         rounds = settings.min_rounds, settings.max_rounds
-        advance(run, prior, Rows(prior, data), settings.efficiency, rounds)
+        rows = Rows(prior, data)
+        while run.power < end:
+            advance(run, prior, rows, settings.efficiency, rounds)
     return run
 
 

@@ -47,10 +47,6 @@ class Run:
         spread = np.maximum(particles.vectors.std(axis=0), MIN_SPREAD)
         return cls(particles, rows.log_likelihood(particles), np.zeros_like(spread), spread, rng)
 
-    @property
-    def done(self) -> bool:
-        return self.power >= 1.0
-
     def state_dict(self) -> dict[str, Any]:
         return {
             "vectors": self.particles.vectors,
@@ -91,8 +87,6 @@ def advance(run: Run, prior: Prior, rows: Rows, efficiency: float, rounds: tuple
 
     ``efficiency`` is the effective share of the particles after weighting.
     """
-    if run.done:
-        return
     new = next_power(run.log_likelihood, run.power, efficiency)
     log_weight = (new - run.power) * run.log_likelihood
     top = log_weight.max()
