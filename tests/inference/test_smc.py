@@ -191,7 +191,7 @@ def test_evidence_without_a_split(leaf):
     data = data._replace(weights=torch.ones(20, dtype=torch.float64))
     model = soft_tree(LEAVES[leaf], 2)
     found = inference.smc(
-        model, data, n_chains=4, n_draws=200, split_base=1e-9, max_depth=1, random_state=0
+        model, data, n_chains=4, n_draws=100, split_base=1e-9, max_depth=1, random_state=0
     )
     evidence = found.stats["log_evidence"]
     assert (found.stats["n_leaves"] == 1).all()
@@ -259,7 +259,16 @@ def test_same_numbers_from_any_number_of_processes():
     model, data = soft_tree(steepness=3.0), problem()[1]
     data = data._replace(y=data.y.clamp_max(1))
     one, two = (
-        inference.smc(model, data, n_chains=2, n_draws=12, n_jobs=jobs, random_state=3)
+        inference.smc(
+            model,
+            data,
+            n_chains=2,
+            n_draws=8,
+            max_depth=1,
+            max_rounds=2,
+            n_jobs=jobs,
+            random_state=3,
+        )
         for jobs in (1, 2)
     )
     for name, value in one.draws.items():
