@@ -400,10 +400,6 @@ def _stats(density: TreeDensity, data: Data, chains: list[Chain], vectors: Float
 def _medoid(posterior: Posterior, data: Data) -> tuple[int, int]:
     """The draw whose predictions are nearest to the posterior mean prediction."""
     rows = data.X[:: max(1, len(data.X) // ROWS)].double().numpy()
-    predictions = [
-        posterior.leaf_probs(rows, sites) @ posterior.model.leaf.expected_y(sites)
-        for sites in posterior.each()
-    ]
-    mean = np.mean(predictions, axis=0)
-    gap = [float(((value - mean) ** 2).sum()) for value in predictions]
+    predictions = np.concatenate([*posterior.expectations(rows)])
+    gap = ((predictions - predictions.mean(axis=0)) ** 2).reshape(len(predictions), -1).sum(axis=1)
     return divmod(int(np.argmin(gap)), posterior.n_draws)
