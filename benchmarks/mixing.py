@@ -54,9 +54,9 @@ def report(name: str, jobs: int, changes: dict[str, float]) -> None:
     est = kind(inference="nuts", n_jobs=jobs, **settings).fit(X, y)
     wall, cpu = time.perf_counter() - began[0], time.process_time() - began[1]
     said = est.label_free(X, n_rows=100)
-    sizes = est.polytope_size()
+    sizes = est.polytope_size(max_draws=1_000)
     counts = np.asarray(sizes.cutting)
-    by_svi = np.asarray(svi.polytope_size().cutting)[..., 0]
+    by_svi = np.asarray(svi.polytope_size(max_draws=1_000).cutting)[..., 0]
     model, stats = est.posterior_.model, est.posterior_.stats
     saturated = stats["reached_max_treedepth"].mean()
     print(

@@ -66,6 +66,20 @@ class Draws:
         """One draw as tensors."""
         return {name: torch.as_tensor(values[chain, draw]) for name, values in self.draws.items()}
 
+    def joined(self, draws: slice) -> dict[str, Tensor]:
+        """Sites of consecutive draws, chain after chain, as those of one wide tree.
+
+        The nodes (leaves) of each draw follow those of the draw before; sites that have neither are
+        left out.
+        """
+        found = {}
+        for name, values in self.draws.items():
+            if values.ndim > 2:
+                each = values.reshape(self.n_chains * self.n_draws, *values.shape[2:])[draws]
+                wide = each.reshape(each.shape[0] * each.shape[1], *each.shape[2:])
+                found[name] = torch.as_tensor(wide)
+        return found
+
     def point_sites(self, like: Tensor | None = None) -> dict[str, Tensor]:
         """The point estimate as tensors, on the dtype and device of ``like`` if given."""
         sites = {name: torch.as_tensor(values) for name, values in self.point.items()}

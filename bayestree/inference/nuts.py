@@ -76,7 +76,7 @@ class Nuts(Chains, Stage):
 
     n_draws: Annotated[Count, Inference("Draws from each chain after the warm-up.")] = 500
     thinning: Annotated[
-        Count, Inference("Transitions for each draw that is kept; 4 by default in estimators.")
+        Count, Inference("Transitions for each draw that is kept; 8 by default in estimators.")
     ] = 1
     n_refreshes: Annotated[
         Size,
@@ -121,7 +121,7 @@ class Nuts(Chains, Stage):
         bool, Inference("Keep the warm-up in warmup_draws and warmup_stats.")
     ] = False
 
-    in_estimators = {"n_draws": 250, "thinning": 4, "drop_idle": True}
+    in_estimators = {"n_draws": 250, "thinning": 8, "drop_idle": True}
     needs_double = True
 
     @property
@@ -403,12 +403,8 @@ def medoid(posterior: Posterior, data: Data, among: BoolArray | None = None) -> 
     ``among`` (chain, draw) restricts the choice.
     """
     rows = data.X[:: max(1, len(data.X) // ROWS)].double().numpy()
-    predictions = [
-        posterior.leaf_probs(rows, sites) @ posterior.model.leaf.expected_y(sites)
-        for sites in posterior.each()
-    ]
-    mean = np.mean(predictions, axis=0)
-    gap = np.array([float(((value - mean) ** 2).sum()) for value in predictions])
+    predictions = np.concatenate([*posterior.expectations(rows)])
+    gap = ((predictions - predictions.mean(axis=0)) ** 2).reshape(len(predictions), -1).sum(axis=1)
     if among is not None:
         gap[~among.ravel()] = np.inf
     return divmod(int(np.argmin(gap)), posterior.n_draws)

@@ -1,6 +1,6 @@
 """The result of every inference method."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.seed import RandomState, draw_seed
-from bayestree.inference.data import Data, Units
+from bayestree.inference.data import PART, Data, Units
 from bayestree.inference.draws import Draws
 from bayestree.inference.sparse import ROWS, leaf_probs
 from bayestree.models.sites import Sites
+from bayestree.routing import tree_log_probs
 
 BISECTIONS = 40  # the final interval has 1e-12 of the initial length
 
@@ -30,6 +31,39 @@ class Posterior(Draws):
             parts = list(leaf_probs(self.model, sites, rows.split(ROWS)))
         return torch.cat(parts).numpy()
 
+    def _routed(self, X: NDArray[Any]) -> Iterator[tuple[NDArray[Any], Sites]]:
+        """P(leaf | x) of consecutive draws, (n, S, L), and their sites, joined along the leaves.
+
+        One product evaluates as many draws as keep few rows in the cache; many rows take the draws
+        one by one.
+        """
+        size, count = max(1, PART // max(1, len(X))), self.n_chains * self.n_draws
+        for start in range(0, count, size):
+            several = min(size, count - start)
+            sites = self.joined(slice(start, start + several))
+            if several == 1:
+                yield self.leaf_probs(X, sites)[:, None], sites
+                continue
+            rows = torch.as_tensor(X, dtype=next(iter(sites.values())).dtype)
+            with torch.no_grad():
+                score = self.model.scores(sites, rows)
+                score = score.unflatten(1, (several, self.model.topology.n_nodes))
+                probs = tree_log_probs(score, self.model.steepness, self.model.topology).exp()
+            yield probs.numpy(), sites
+
+    def expectations(self, X: NDArray[Any]) -> Iterator[NDArray[Any]]:
+        """E(y | x, parameters) of consecutive draws, by groups of S draws.
+
+        Yields
+        ------
+        array, shape (S, n, C) for class probabilities, (S, n) for numbers
+        """
+        for probs, sites in self._routed(X):
+            values = self.model.leaf.expected_y(sites)
+            values = values.reshape(probs.shape[1], probs.shape[2], -1)
+            found = np.matmul(probs.swapaxes(0, 1), values)
+            yield found if self.model.leaf.n_classes else found[..., 0]
+
     def predictive(self, X: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Mean and standard deviation over the draws of E(y | x, parameters).
 
@@ -38,10 +72,9 @@ class Posterior(Draws):
         mean, sd : arrays, shape (n, C) for class probabilities, (n,) for numbers
         """
         total = square = np.zeros(1)
-        for sites in self.each():
-            value = self.leaf_probs(X, sites) @ self.model.leaf.expected_y(sites)
-            total = total + value
-            square = square + value.astype(np.float64) ** 2
+        for values in self.expectations(X):
+            total = total + values.sum(axis=0)
+            square = square + (values.astype(np.float64) ** 2).sum(axis=0)
         count = self.n_chains * self.n_draws
         mean = total / count
         # Rounding can leave a difference of squares just below zero.
@@ -53,23 +86,21 @@ class Posterior(Draws):
 
         For regression leaves only.
         """
-        leaf = self.model.leaf
-        every = list(self.each())
-        means, scales = zip(*((leaf.expected_y(s), leaf.sd_y(s)) for s in every), strict=True)
-        reach = 10 * max(scale.max() for scale in scales)
-        ends = min(mean.min() for mean in means) - reach, max(mean.max() for mean in means) + reach
+        leaf, count = self.model.leaf, self.n_chains * self.n_draws
+        every = self.joined(slice(None))
+        means, reach = leaf.expected_y(every), 10 * leaf.sd_y(every).max()
+        ends = float(means.min() - reach), float(means.max() + reach)
         parts = []
-        for start in range(0, len(X), ROWS):
-            rows = X[start : start + ROWS]
-            probs = [self.leaf_probs(rows, sites) for sites in every]
+        for start in range(0, len(X), PART):
+            routed = [probs for probs, _ in self._routed(X[start : start + PART])]
+            weights = np.concatenate(routed, axis=1) / count
+            weights = weights.reshape(len(weights), -1)
 
-            def cdf(y: FloatArray, probs: list[NDArray[Any]] = probs) -> FloatArray:
-                total = np.zeros(len(y))
-                for each, sites in zip(probs, every, strict=True):
-                    total += (each * leaf.cdf(sites, y)).sum(axis=1)
-                return total / len(every)
+            def cdf(y: FloatArray, weights: NDArray[Any] = weights) -> FloatArray:
+                below: FloatArray = np.einsum("nl,nl->n", weights, leaf.cdf(every, y))
+                return below
 
-            parts.append(np.stack([_invert(cdf, level, len(rows), ends) for level in levels]))
+            parts.append(np.stack([_invert(cdf, level, len(weights), ends) for level in levels]))
         return np.concatenate(parts, axis=1)
 
     def to_arviz(

@@ -1,38 +1,31 @@
 """Stochastic variational inference."""
 
 import copy
-import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-import pyro
 import torch
-from pyro import poutine
-from pyro.infer import SVI as PyroSVI  # noqa: N811 - a class, whose name is an acronym
-from pyro.infer import Trace_ELBO, autoguide
 from sklearn.utils import check_random_state
-from torch import Tensor
 
 from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree._utils.wording import counted
-from bayestree.inference.bounds import (
-    FURTHER_RATE,
-    elbo_gain,
-    evaluate_elbo,
-    further_steps,
-    polytope_gain,
+from bayestree.inference.autoguides import (
+    check_guide,
+    fit_autoguide,
+    on_device,
+    variational_posterior,
 )
+from bayestree.inference.bounds import evaluate_elbo, polytope_gain
 from bayestree.inference.by_row import log_joint
 from bayestree.inference.data import Data
 from bayestree.inference.facets import improve_facets, polytope_guide, without_unneeded
 from bayestree.inference.guides import PolytopeGuide
 from bayestree.inference.improper import (
     check_soft,
-    coefficient_balance,
     guide_balance,
     warn_of_undetermined,
 )
@@ -47,9 +40,6 @@ from bayestree.inference.training import (
 )
 from bayestree.models.soft_tree import SoftTree
 
-FINAL_RATE = 0.01
-POINT_GUIDES = ("AutoDelta", "AutoLaplaceApproximation")  # point masses while they are fitted
-ELBO_DRAWS = 16
 # Rows up to which the log joint density of each draw is recorded. With more rows, the importance
 # ratios vary by so many nats that they judge nothing, and the densities take a quarter of the time.
 DENSITY_ROWS = 10_000
@@ -208,7 +198,7 @@ class Svi(Variational, Stage):
         settings = self.chosen("guide", "covariance", "search_facets", "epochs", "batch_size")
         settings |= self.chosen("learning_rate", "routing_tolerance", "steepness", "kl_weight")
         settings["epochs"] = self.epochs or default_epochs(len(data.X), self.batch_size)
-        run = _fit_polytope if self.guide == "polytope" else _fit_autoguide
+        run = _fit_polytope if self.guide == "polytope" else fit_autoguide
         fits = []
         generator = check_random_state(draw_seed(random_state))
         for _ in range(self.n_restarts):
@@ -216,7 +206,9 @@ class Svi(Variational, Stage):
                 fits.append(run(model, data, init, settings, self.n_draws, progress))
         best = max(fits, key=lambda fit: float(fit.stats["final_elbo"]))
         if len(data.X) <= DENSITY_ROWS and not data.mapped:
-            densities = [log_joint(best.model_of_draws, _on(data, s), data) for s in best.each()]
+            densities = [
+                log_joint(best.model_of_draws, on_device(data, s), data) for s in best.each()
+            ]
             best = replace(best, stats={**best.stats, "log_p": np.array([densities])})
         warn_of_undetermined(best)
         recorded = settings | {"n_restarts": self.n_restarts} | dict(best.settings)
@@ -224,19 +216,6 @@ class Svi(Variational, Stage):
 
 
 svi = as_function(Svi, "svi")
-
-
-def check_guide(name: str) -> None:
-    """Raise ValueError unless ``name`` is ``"polytope"`` or an autoguide with ``init_loc_fn``."""
-    kind: Any = getattr(autoguide, name, None)
-    known = isinstance(kind, type) and issubclass(kind, autoguide.AutoGuide)
-    abstract = kind in (autoguide.AutoGuide, autoguide.AutoContinuous)
-    started = known and "init_loc_fn" in inspect.signature(kind).parameters
-    if name != "polytope" and (abstract or not started):
-        raise ValueError(
-            "guide must be 'polytope' or a class of pyro.infer.autoguide that takes init_loc_fn, "
-            f"such as 'AutoNormal', got {name!r}."
-        )
 
 
 def _fit_polytope(
@@ -252,7 +231,7 @@ def _fit_polytope(
         stats["n_facets"], recorded["facet_trace"] = facets.n_facets, list(facets.trace)
         guide, trace = _polish(polytope_guide(model, facets, data), data, settings, progress)
     else:
-        sites = _on(data, init.point_sites())
+        sites = on_device(data, init.point_sites())
         sums = leaf_sums(init.model, sites, data)
         guide = PolytopeGuide(
             model,
@@ -269,7 +248,7 @@ def _fit_polytope(
     log_q = [float(guide.log_prob(draw)) for draw in draws]
     shared = {name: settings[name] for name in ("batch_size", "kl_weight")}
     stats |= polytope_gain(guide, data, epochs=len(trace), **shared)
-    found = _posterior(model, draws, log_q, guide.point(), trace, bound)
+    found = variational_posterior(model, draws, log_q, guide.point(), trace, bound)
     return replace(found, stats={**found.stats, **stats}, settings=recorded)
 
 
@@ -314,111 +293,3 @@ def _climb(
         trace.append(elbo)
         track.note(f"ELBO {elbo:,.0f}, {counted(guide.n_facets(batch.X), 'facet')}")
     return trace
-
-
-def _fit_autoguide(
-    model: SoftTree, data: Data, init: Posterior, settings: Settings, n_draws: int, progress: bool
-) -> Posterior:
-    """Fit one of Pyro's guides to the Pyro model, in a separate parameter store."""
-    # The guide modifies these tensors in place.
-    start = {name: value.clone() for name, value in _on(data, init.point_sites()).items()}
-    kind: Any = getattr(autoguide, settings["guide"])
-    values = autoguide.initialization.init_to_value(
-        values=start, fallback=autoguide.initialization.init_to_median
-    )
-    size = min(settings["batch_size"], len(data.X))
-    per_epoch = -(-len(data.X) // size)
-    n_steps = settings["epochs"] * per_epoch
-    optimiser = pyro.optim.ClippedAdam(
-        {"lr": settings["learning_rate"], "lrd": FINAL_RATE ** (1 / n_steps)}
-    )
-    # A tempered posterior is that of rows with weights divided by kl_weight.
-    arguments = (data.X, data.y, data.weights / settings["kl_weight"], size)
-    loss = Trace_ELBO()
-    with pyro.get_param_store().scope():
-        guide: Any = kind(poutine.block(model, hide=["obs"]), init_loc_fn=values)
-        fit = PyroSVI(model, guide, optimiser, loss)
-        trace: list[float] = []
-        parts = {"fit": _PyroState(guide, optimiser, arguments), "trace": trace}
-        track = Track(range(settings["epochs"]), settings["guide"], show=progress, parts=parts)
-        for _ in track:
-            trace.append(-sum(fit.step(*arguments) for _ in range(per_epoch)) / per_epoch)
-            track.note(f"ELBO {trace[-1]:,.0f}")
-        with torch.no_grad():
-            bounds = [-loss.loss(model, guide, *data) for _ in range(ELBO_DRAWS)]
-            drawn = [_one_draw(model, guide, arguments) for _ in range(n_draws)]
-        # The guide has been used, and is continued in place.
-        further = PyroSVI(model, guide, pyro.optim.ClippedAdam({"lr": FURTHER_RATE}), loss)
-        number = further_steps(n_steps)
-        tempered = (data.X, data.y, arguments[2])
-        gain = elbo_gain(
-            guide.parameters(),
-            (further.step(*arguments) for _ in range(number)),
-            number,
-            lambda: (torch.tensor(-loss.loss(model, guide, *tempered)) for _ in range(ELBO_DRAWS)),
-        )
-    draws = [sites for sites, _ in drawn]
-    log_q = [] if settings["guide"] in POINT_GUIDES else [density for _, density in drawn]
-    point = {name: torch.stack([draw[name] for draw in draws]).mean(0) for name in draws[0]}
-    if "weight" in point:
-        point["log_weight"] = point["weight"].log()  # as in the package's own guide
-    found = _posterior(model, draws, log_q, point, trace, float(np.mean(bounds)))
-    found = replace(found, stats={**found.stats, **gain})
-    if settings["guide"] in POINT_GUIDES:  # a mode, not a mean
-        return found
-    balance = coefficient_balance(found, data, 1 / settings["kl_weight"])
-    return replace(found, stats={**found.stats, **balance})
-
-
-@dataclass
-class _PyroState:
-    """The state of a Pyro guide and its optimiser, for checkpoints."""
-
-    guide: Any
-    optimiser: pyro.optim.PyroOptim
-    arguments: tuple[Any, ...]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"guide": self.guide.state_dict(), "optimiser": self.optimiser.get_state()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.guide(*self.arguments)  # creates its parameters
-        self.guide.load_state_dict(state["guide"])
-        self.optimiser.set_state(state["optimiser"])
-
-
-def _one_draw(
-    model: SoftTree, guide: Callable[..., Any], arguments: tuple[Any, ...]
-) -> tuple[dict[str, Tensor], float]:
-    """Values of the model's sites in one draw of the guide, and their log-density."""
-    drawn = poutine.trace(guide).get_trace(*arguments)
-    nodes: dict[str, Any] = poutine.trace(poutine.replay(model, drawn)).get_trace(*arguments).nodes
-    sites = {name: nodes[name]["value"].detach() for name in model.dimensions if name in nodes}
-    return sites, float(drawn.log_prob_sum())
-
-
-def _posterior(
-    model: SoftTree,
-    draws: list[dict[str, Tensor]],
-    log_q: list[float],
-    point: dict[str, Tensor],
-    trace: list[float],
-    final_elbo: float,
-) -> Posterior:
-    stacked = {
-        name: torch.stack([draw[name] for draw in draws])[None].cpu().numpy() for name in draws[0]
-    }
-    stats = {"elbo": np.array(trace), "final_elbo": np.array(final_elbo)}
-    if log_q:
-        stats["log_q"] = np.array([log_q])
-    return Posterior(
-        model=model,
-        draws=stacked,
-        point={name: value.cpu().numpy() for name, value in point.items()},
-        inference="svi",
-        stats=stats,
-    )
-
-
-def _on(data: Data, sites: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.to(data.X) for name, value in sites.items()}

@@ -41,6 +41,19 @@ def test_predictive_is_the_average_over_draws_and_leaves(leaf):
     np.testing.assert_allclose(sd, np.std(values, axis=0).reshape(shape), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("copies", [20, 120])  # groups of five draws and one; single draws
+@pytest.mark.parametrize("leaf", [Categorical(3), Gaussian()])
+def test_predictions_do_not_depend_on_the_number_of_rows(leaf, copies):
+    posterior, X = posterior_of(leaf)
+    many = np.repeat(X, copies, axis=0)
+    few = posterior.predictive(X)[0]
+    np.testing.assert_allclose(posterior.predictive(many)[0], np.repeat(few, copies, 0), rtol=1e-9)
+    if not leaf.n_classes:
+        levels = np.array([0.1, 0.5])
+        wanted = np.repeat(posterior.quantiles(X, levels), copies, 1)
+        np.testing.assert_allclose(posterior.quantiles(many, levels), wanted, rtol=1e-6)
+
+
 def test_predictive_of_float32_draws_is_nearly_that_of_float64():
     double, X = posterior_of(Categorical(3))
     single, _ = posterior_of(Categorical(3), dtype=torch.float32)
