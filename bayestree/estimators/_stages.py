@@ -1,5 +1,6 @@
 """Soft trees: fitted in stages, with a posterior, its diagnostics, and a deterministic form."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -17,6 +18,7 @@ from bayestree.estimators._prior_size import PriorPredictive
 from bayestree.estimators._warm import KEPT_LEAF, fitted_start
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.harden import Hardened
+from bayestree.inference.unsplit import SingleLeafWarning
 from bayestree.models import SoftTree, named
 from bayestree.tree import Tree
 
@@ -120,12 +122,16 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
         training, validation = self._hold_out(data, seeds)
         common["validation"] = validation
         growth, *stages = self._stages()
+        samples_topology = any(stage.samples_topology for stage in stages)
         if self._continues():
             found = fitted_start(self.posterior_, model, training, self._used)
             self._warn_if_single_leaf(found.model.topology, training, KEPT_LEAF)
         else:
-            found = self._grow(growth, model, training, **common)
-        if found.model.topology.n_nodes == 0 and not any(s.samples_topology for s in stages):
+            with warnings.catch_warnings():
+                if samples_topology:  # which decides about splits
+                    warnings.simplefilter("ignore", SingleLeafWarning)
+                found = self._grow(growth, model, training, **common)
+        if found.model.topology.n_nodes == 0 and not samples_topology:
             found = inference.recalibrated(found, training)
             draws = [growth, *stages][-1].draws
             if draws is None:

@@ -93,7 +93,7 @@ class BasePolytopeTree(
             "variational posterior; 'nuts' samples the exact posterior given the topology, "
             "starting from the SVI fit: for small trees and up to a few thousand rows, in minutes; "
             "'smc' samples the topology as well, and gives the evidence: for max_depth up to 3 and "
-            "2,000 rows. "
+            "2,000 rows, with at most four experts in each node. "
             "Or a method with its own settings and defaults, used as it is, such as "
             "bayestree.inference.Svi(epochs=20)."
         ),

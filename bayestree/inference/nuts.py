@@ -46,7 +46,7 @@ FIRST_WINDOW, OPENING, CLOSING = 25, 0.15, 0.9
 class Chains:
     """Settings of samplers that estimators pass on."""
 
-    n_chains: Annotated[Count, Inference("Chains of NUTS.")] = 4
+    n_chains: Annotated[Count, Inference("Chains of NUTS, or independent runs of SMC.")] = 4
     n_warmup: Annotated[Size, Inference("Adaptation steps of each chain of NUTS.")] = 500
     target_acceptance: Annotated[
         Probability,
@@ -61,8 +61,8 @@ class Chains:
     n_jobs: Annotated[
         int | None,
         Inference(
-            "Processes for the chains of NUTS, as in joblib, unless the run takes a few seconds; "
-            "they do not affect the results."
+            "Processes for the chains of NUTS, as in joblib, unless the run takes a few seconds, "
+            "and for the runs of SMC; they do not affect the results."
         ),
     ] = None
 
