@@ -2,13 +2,15 @@
 
 from bayestree.diagnostics.calibration import Calibration, Score, calibration
 from bayestree.diagnostics.containers import convergence_of, label_free_of
-from bayestree.diagnostics.convergence import check_convergence
+from bayestree.diagnostics.convergence import check_convergence, mixed_convergence
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.held_out import HeldOut, held_out_classes, held_out_values
 from bayestree.diagnostics.label_free import label_free
 from bayestree.diagnostics.loo import Loo, LooDifference, loo, loo_of
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, polytope_size
+from bayestree.diagnostics.stacking import elbo_weights, mixed_loo, stacking_weights
+from bayestree.diagnostics.tree_size import TreeSize
 from bayestree.diagnostics.uncertainty import SplitUncertainty, split_uncertainty
 from bayestree.diagnostics.verdict import Check, Convergence
 
@@ -24,17 +26,22 @@ __all__ = [
     "Score",
     "Shrinkage",
     "SplitUncertainty",
+    "TreeSize",
     "calibration",
     "check_convergence",
     "convergence_of",
+    "elbo_weights",
     "held_out_classes",
     "held_out_values",
     "label_free",
     "label_free_of",
     "loo",
     "loo_of",
+    "mixed_convergence",
+    "mixed_loo",
     "node_facets",
     "node_shrinkage",
     "polytope_size",
     "split_uncertainty",
+    "stacking_weights",
 ]

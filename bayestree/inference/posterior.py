@@ -53,24 +53,27 @@ class Posterior(Draws):
 
         For regression leaves only.
         """
-        leaf = self.model.leaf
-        every = list(self.each())
+        return mixture_quantiles([self], np.ones(1), X, levels)
+
+    def range_y(self) -> tuple[float, float]:
+        """Ends of an interval that has all but 1e-23 of the mass of y. Regression only."""
+        leaf, every = self.model.leaf, list(self.each())
         means, scales = zip(*((leaf.expected_y(s), leaf.sd_y(s)) for s in every), strict=True)
         reach = 10 * max(scale.max() for scale in scales)
-        ends = min(mean.min() for mean in means) - reach, max(mean.max() for mean in means) + reach
-        parts = []
-        for start in range(0, len(X), ROWS):
-            rows = X[start : start + ROWS]
-            probs = [self.leaf_probs(rows, sites) for sites in every]
+        return min(m.min() for m in means) - reach, max(m.max() for m in means) + reach
 
-            def cdf(y: FloatArray, probs: list[NDArray[Any]] = probs) -> FloatArray:
-                total = np.zeros(len(y))
-                for each, sites in zip(probs, every, strict=True):
-                    total += (each * leaf.cdf(sites, y)).sum(axis=1)
-                return total / len(every)
+    def cdf(self, X: NDArray[Any]) -> Callable[[FloatArray], FloatArray]:
+        """The function P(Y_n <= y_n | x_n) of y (n,), for a few rows. Regression only."""
+        leaf, every = self.model.leaf, list(self.each())
+        probs = [self.leaf_probs(X, sites) for sites in every]
 
-            parts.append(np.stack([_invert(cdf, level, len(rows), ends) for level in levels]))
-        return np.concatenate(parts, axis=1)
+        def below(y: FloatArray) -> FloatArray:
+            total = np.zeros(len(y))
+            for each, sites in zip(probs, every, strict=True):
+                total += (each * leaf.cdf(sites, y)).sum(axis=1)
+            return total / len(every)
+
+        return below
 
     def to_arviz(
         self,
@@ -132,6 +135,28 @@ class Posterior(Draws):
         seed = draw_seed(random_state)
         source = conversion.Conversion(self, named, data, units, n_prior, seed)
         return conversion.to_arviz(source, groups, attributes or {})
+
+
+def mixture_quantiles(
+    posteriors: Sequence[Posterior], weights: FloatArray, X: NDArray[Any], levels: NDArray[Any]
+) -> NDArray[Any]:
+    """Quantiles of y | x, shape (levels, n), of the mixture of all posteriors, draws and leaves.
+
+    ``weights`` (M,) are those of the posteriors. For regression leaves only.
+    """
+    kept = [(one, weight) for one, weight in zip(posteriors, weights, strict=True) if weight > 0]
+    low, high = zip(*(one.range_y() for one, _ in kept), strict=True)
+    parts = []
+    for start in range(0, len(X), ROWS):
+        rows = X[start : start + ROWS]
+        each = [(one.cdf(rows), weight) for one, weight in kept]
+
+        def cdf(y: FloatArray, each: list[Any] = each) -> FloatArray:
+            return np.sum([weight * below(y) for below, weight in each], axis=0)
+
+        ends = min(low), max(high)
+        parts.append(np.stack([_invert(cdf, level, len(rows), ends) for level in levels]))
+    return np.concatenate(parts, axis=1)
 
 
 def _invert(
