@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--modes", type=int, default=4)
     parser.add_argument("--folds", type=int, default=3)
     parser.add_argument("--test", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     settings = dict(one.split("=", 1) for one in options.given if "=" in one)
     values = {key: ast.literal_eval(value) for key, value in settings.items()}
     warnings.simplefilter("ignore")

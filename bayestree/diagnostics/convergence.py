@@ -118,14 +118,15 @@ def mixed_convergence(
     Returns
     -------
     Convergence
-        The check ``modes`` has the largest R-hat across modes. It cannot fail: modes may differ.
+        The check ``modes`` has the mean distance between the largest and the smallest prediction
+        of the modes. It cannot fail: modes may differ. ``quantities`` has R-hat across modes.
     """
     kept = [number for number, weight in enumerate(weights) if weight >= MIN_WEIGHT]
     found = [each[number] for number in kept]
     checks = []
     for name in dict.fromkeys(check.name for one in found for check in one.checks):
         by_mode = {m: each[m][name] for m in kept if name in each[m]}
-        worst = max(by_mode, key=lambda m: SEVERITY.index(by_mode[m].verdict))
+        worst = max(by_mode, key=lambda m: _severity(by_mode[m]))
         says = f"mode {worst}, the worst of {len(found)}: {by_mode[worst].says}"
         checks.append(replace(by_mode[worst], says=says))
     some = quantities.isel(chain=np.isin(quantities["mode"], kept))
@@ -142,16 +143,22 @@ def mixed_convergence(
     )
 
 
+def _severity(check: Check) -> tuple[int, float]:
+    """The verdict, and among equal ones the value, in the order of increasing concern."""
+    return SEVERITY.index(check.verdict), -check.value if check.at_least else check.value
+
+
 def _differences(quantities: xr.Dataset, table: pd.DataFrame, n_modes: int) -> Check:
     """How far the predictions of the modes differ."""
     means = quantities["prediction"].mean("draw").groupby("mode").mean().to_numpy()
     apart = np.ptp(means, axis=0)
-    value = float(table["r_hat"].max()) if len(table) else np.nan
+    unit = "" if "class" in quantities.dims else " standard deviations of y"
     says = (
-        f"at the rows compared, the mean predictions of {n_modes} modes lie {apart.mean():.3g} "
-        f"apart on average and {apart.max():.3g} at most (largest R-hat across modes {value:.3g})."
+        f"at the rows compared, the mean predictions of {n_modes} modes lie "
+        f"{apart.mean():.3g}{unit} apart on average and {apart.max():.3g} at most"
+        + (f" (largest R-hat across modes: {table['r_hat'].max():.3g})." if len(table) else ".")
     )
-    return Check("modes", "approximation", value, R_HAT[0], "info", says, "")
+    return Check("modes", "approximation", float(apart.mean()), 0.0, "info", says, "")
 
 
 def _kind(quantities: xr.Dataset | None, stats: Mapping[str, Any]) -> Kind:
