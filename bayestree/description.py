@@ -13,7 +13,7 @@ import numpy as np
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.inequality import inequality, limit, plain, signed
 from bayestree._utils.wording import counted, one_line
-from bayestree.fitted import has_draws, trees_of
+from bayestree.fitted import has_draws, modes_of, shown_mode, trees_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
@@ -210,15 +210,29 @@ class TreeDescription:
 
 
 def point_estimate_note(tree: object) -> list[str]:
-    """A line that identifies the numbers as the point estimate, if there is a posterior as well."""
+    """Lines that identify the numbers as the point estimate, if there is a posterior as well."""
+    words = words_of_mode(tree)
+    lines = [f"This is {words}."] if words else []
     if not has_draws(tree):
-        return []
+        return lines
     posterior = (
         "; polytope_size() and facets(node) give the posterior"
         if isinstance(trees_of(tree)[0], Tree)
         else ""
     )
-    return [f"All numbers are the point estimate (the deterministic tree){posterior}."]
+    return [*lines, f"All numbers are the point estimate (the deterministic tree){posterior}."]
+
+
+def words_of_mode(estimator: object) -> str:
+    """The tree of an estimator with several modes, in words; empty for others."""
+    mode = shown_mode(estimator)
+    if mode is None:
+        return ""
+    n_modes = len(modes_of(estimator))
+    return (
+        f"mode {mode.number} of {n_modes} (weight {mode.weight:.2f}), the nearest to the others; "
+        "predictions average over all of them"
+    )
 
 
 def check_limits(**limits: int | None) -> None:

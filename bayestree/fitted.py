@@ -4,7 +4,7 @@ The protocols name only what plots, reports and exports use, and need no torch.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -100,3 +100,27 @@ def has_draws(estimator: object) -> bool:
     """Whether an estimator has a posterior of more than one draw."""
     posterior: FittedPosterior | None = getattr(estimator, "posterior_", None)
     return posterior is not None and posterior.n_chains * posterior.n_draws > 1
+
+
+class Mode(NamedTuple):
+    """One of the trees of a mixture: its number from 0, its weight, and the fitted estimator."""
+
+    number: int
+    weight: float
+    estimator: Any
+
+
+def modes_of(estimator: object) -> list[Mode]:
+    """The trees of an estimator with several modes, the most probable first; else none."""
+    found = getattr(estimator, "modes_", ())
+    if len(found) < 2:
+        return []
+    weights: Any = estimator.mode_weights_  # type: ignore[attr-defined]
+    modes = [Mode(number, float(weights[number]), one) for number, one in enumerate(found)]
+    return sorted(modes, key=lambda mode: -mode.weight)
+
+
+def shown_mode(estimator: object) -> Mode | None:
+    """The mode whose tree is the ``tree_`` of an estimator with several modes; else None."""
+    tree = getattr(estimator, "tree_", None)
+    return next((mode for mode in modes_of(estimator) if mode.estimator.tree_ is tree), None)

@@ -26,9 +26,6 @@ def used(made: Any) -> dict[str, float]:
     warnings.filterwarnings("ignore", "Estimated shape parameter of Pareto", UserWarning)
     compared = az.compare({"one": made, "other": made})
     assert list(compared.index) == ["one", "other"]
-    row = arviz_compat.group(made, "log_likelihood")["obs"].isel(chain=0, draw=0, drop=True)
-    weights = arviz_compat.stacking_weights({"one": (made, row), "worse": (made, row - 1.0)})
-    assert weights["one"] > 0.99
     az.plot_trace(made, var_names=["leaf_probs"])
     az.plot_forest(made, var_names=["weight"], coords={"node": ["root"]})
     warnings.filterwarnings("ignore", "Variables obs in", UserWarning)  # y is a class

@@ -26,6 +26,7 @@ KINDS = {
         {"card": "nuts", "epochs": 3, "n_chains": 2, "n_warmup": 12, "n_draws": 16},
     ),
     "map": ({}, {"card": "cpt", **SMALL}, {"card": "map", "epochs": 3}),
+    "modes": ({}, {"card": "cpt", **SMALL}, SHORT | {"n_modes": 2, "mode_weights": "equal"}),
     "tao": ({}, {"card": "tao", "max_depth": 2}, {"card": "tao"}),
     "forest": (
         {},
@@ -36,6 +37,11 @@ KINDS = {
         {"target": "price", "drop": ["kind"]},
         {"card": "cpt", **SMALL, "max_depth": 1},
         SHORT,
+    ),
+    "numbers, modes": (
+        {"target": "price", "drop": ["kind"]},
+        {"card": "cpt", **SMALL, "max_depth": 1},
+        SHORT | {"n_modes": 2},
     ),
     "numbers, other prior": (
         {"target": "price", "drop": ["kind"]},

@@ -77,27 +77,3 @@ def netcdf(container: Any) -> memoryview:
             store = H5NetCDFStore(file.create_group(name))
             found.dump_to_store(store, encoding={key: {"zlib": True} for key in numbers})
     return content.getbuffer()
-
-
-def stacking_weights(scored: Mapping[str, tuple[Any, xr.DataArray]]) -> dict[str, float]:
-    """Model weights that optimise the leave-one-out density of the averaged predictions.
-
-    Yao et al., "Using stacking to average Bayesian predictive distributions" (2018), as in
-    ``arviz.compare``. ``scored`` has, by the name of each of two or more models, a container with
-    the groups ``posterior`` and ``log_likelihood``, and the leave-one-out log predictive density of
-    each of its rows.
-    """
-    results = {}
-    with warnings.catch_warnings():
-        # Large k: the caller reports the k of its own scores.
-        warnings.filterwarnings("ignore", "Estimated shape parameter of Pareto", UserWarning)
-        warnings.filterwarnings("ignore", "The inplace keyword", DeprecationWarning)  # by pandas
-        for name, (found, each) in scored.items():
-            result = arviz().loo(found, pointwise=True)
-            if major_version() > 0:
-                result.elpd, result.elpd_i = float(each.sum()), each
-            else:
-                result["elpd_loo"], result["loo_i"] = float(each.sum()), each
-            results[name] = result
-        table = arviz().compare(results, method="stacking")
-    return {str(name): float(weight) for name, weight in table["weight"].items()}

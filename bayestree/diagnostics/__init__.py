@@ -2,7 +2,7 @@
 
 from bayestree.diagnostics.calibration import Calibration, Score, calibration
 from bayestree.diagnostics.containers import convergence_of, label_free_of
-from bayestree.diagnostics.convergence import check_convergence
+from bayestree.diagnostics.convergence import check_convergence, mixed_convergence
 from bayestree.diagnostics.evidence import Evidence, evidence
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.held_out import HeldOut, held_out_classes, held_out_values
@@ -10,6 +10,8 @@ from bayestree.diagnostics.label_free import label_free
 from bayestree.diagnostics.loo import Loo, LooDifference, loo, loo_of
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, polytope_size
+from bayestree.diagnostics.stacking import elbo_weights, mixed_loo, stacking_weights
+from bayestree.diagnostics.tree_size import TreeSize
 from bayestree.diagnostics.uncertainty import SplitUncertainty, split_uncertainty
 from bayestree.diagnostics.verdict import Check, Convergence
 
@@ -26,9 +28,11 @@ __all__ = [
     "Score",
     "Shrinkage",
     "SplitUncertainty",
+    "TreeSize",
     "calibration",
     "check_convergence",
     "convergence_of",
+    "elbo_weights",
     "evidence",
     "held_out_classes",
     "held_out_values",
@@ -36,8 +40,11 @@ __all__ = [
     "label_free_of",
     "loo",
     "loo_of",
+    "mixed_convergence",
+    "mixed_loo",
     "node_facets",
     "node_shrinkage",
     "polytope_size",
     "split_uncertainty",
+    "stacking_weights",
 ]

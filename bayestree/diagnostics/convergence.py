@@ -6,12 +6,14 @@ the inference recorded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from bayestree._utils.arrays import FloatArray
 from bayestree._utils.mcmc import bfmi, ess, r_hat
 from bayestree._utils.psis import MIN_DRAWS as MIN_RATIOS
 from bayestree._utils.psis import good_k, pareto_k
@@ -40,6 +42,14 @@ MAX_TIMES = 10  # largest factor by which longer runs are recommended
 MIN_DRAWS = 8  # draws per chain needed for a comparison
 MORE_TRANSITIONS = "Run longer, with more warm-up (n_draws, n_warmup)."
 MORE_PARTICLES = "Use more particles (n_draws)."
+MIN_WEIGHT = 0.01  # of a mode that is judged
+SEVERITY: tuple[Verdict, ...] = ("info", "ok", "doubtful", "failed")
+KINDS: tuple[Kind, ...] = ("point", "variational", "chains", "exact")  # the least exact first
+ONE_FIT = (
+    "R-hat and effective sample size: the draws of one variational fit are independent "
+    "draws from the same guide, so they agree by construction. Fit several trees (n_modes) "
+    "and compare, or run a sampler."
+)
 SINGLE_CHAIN = (
     "a single chain can only be compared with itself; run four or more to find out whether "
     "there are other modes."
@@ -94,6 +104,72 @@ def check_convergence(
     return Convergence(tuple(checks), tuple(not_judged), table, kind, held_out)
 
 
+def mixed_convergence(
+    each: Sequence[Convergence],
+    weights: FloatArray,
+    quantities: xr.Dataset,
+    *,
+    held_out: HeldOut | None = None,
+) -> Convergence:
+    """Judge a mixture of several modes by the worst of them, and compare them.
+
+    Parameters
+    ----------
+    each : sequence of M Convergence
+    weights : array, shape (M,)
+        Modes of less than 1 % are left out: they hardly matter.
+    quantities : xarray.Dataset
+        ``prediction`` [chain, draw, row(, class)], and others to compare, with the modes as chains
+        (coordinate ``mode``).
+    held_out : HeldOut, optional
+        Calibration of the predictions of the mixture on held-out rows.
+
+    Returns
+    -------
+    Convergence
+        The check ``modes`` has the mean distance between the largest and the smallest prediction
+        of the modes. It cannot fail: modes may differ. ``quantities`` has R-hat across modes.
+    """
+    kept = [number for number, weight in enumerate(weights) if weight >= MIN_WEIGHT]
+    found = [each[number] for number in kept]
+    checks = []
+    for name in dict.fromkeys(check.name for one in found for check in one.checks):
+        by_mode = {m: each[m][name] for m in kept if name in each[m]}
+        worst = max(by_mode, key=lambda m: _severity(by_mode[m]))
+        says = f"mode {worst}, the worst of {len(found)}: {by_mode[worst].says}"
+        checks.append(replace(by_mode[worst], says=says))
+    some = quantities.isel(chain=np.isin(quantities["mode"], kept))
+    table, _, _ = _chains(some, MORE_TRANSITIONS, independent=False)
+    checks.append(_differences(some, table, len(found)))
+    kinds = [one.kind for one in found]
+    not_judged = dict.fromkeys(text for one in found for text in one.not_judged)
+    return Convergence(
+        tuple(checks),
+        tuple(text for text in not_judged if text not in (ONE_FIT, SINGLE_CHAIN)),
+        table,
+        next(kind for kind in KINDS if kind in kinds),
+        held_out,
+    )
+
+
+def _severity(check: Check) -> tuple[int, float]:
+    """The verdict, and among equal ones the value, in the order of increasing concern."""
+    return SEVERITY.index(check.verdict), -check.value if check.at_least else check.value
+
+
+def _differences(quantities: xr.Dataset, table: pd.DataFrame, n_modes: int) -> Check:
+    """How far the predictions of the modes differ."""
+    means = quantities["prediction"].mean("draw").groupby("mode").mean().to_numpy()
+    apart = np.ptp(means, axis=0)
+    unit = "" if "class" in quantities.dims else " standard deviations of y"
+    says = (
+        f"at the rows compared, the mean predictions of {n_modes} modes lie "
+        f"{apart.mean():.3g}{unit} apart on average and {apart.max():.3g} at most"
+        + (f" (largest R-hat across modes: {table['r_hat'].max():.3g})." if len(table) else ".")
+    )
+    return Check("modes", "approximation", float(apart.mean()), 0.0, "info", says, "")
+
+
 def _kind(quantities: xr.Dataset | None, stats: Mapping[str, Any]) -> Kind:
     """Origin of the draws, inferred from the recorded statistics."""
     if "elbo" in stats:
@@ -143,11 +219,7 @@ def _incomparable(n_chains: int, n_draws: int, *, independent: bool) -> str | No
     if n_chains * n_draws == 1:
         return "a single draw is a point estimate: there is no posterior to check."
     if independent and n_chains == 1:
-        return (
-            "R-hat and effective sample size: the draws of one variational fit are independent "
-            "draws from the same guide, so they agree by construction. Fit again with another "
-            "random_state and compare, or run a sampler."
-        )
+        return ONE_FIT
     if n_draws < MIN_DRAWS:
         return f"R-hat and effective sample size need at least {MIN_DRAWS} draws per chain."
     return None

@@ -88,3 +88,12 @@ def listed(names: Sequence[str]) -> str:
 def node_index(labels: Sequence[str]) -> pd.Index:
     """Index of a table with one row per node."""
     return pd.Index(labels, name="node", dtype=object)
+
+
+def size_table(sizes: AnyArray) -> FloatArray:
+    """Share of each size in each column, shape (columns, largest size + 1)."""
+    rounded = np.rint(sizes).astype(np.int64)
+    table = np.zeros((rounded.shape[1], rounded.max(initial=0) + 1))
+    for node, column in enumerate(rounded.T):
+        table[node] = np.bincount(column, minlength=table.shape[1]) / len(column)
+    return table

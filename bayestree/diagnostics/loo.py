@@ -53,6 +53,8 @@ class Loo:
         Effective number of parameters: in-sample log predictive density minus ``elpd``.
     elpd_row : array, shape (n,)
         The term of each row.
+    fitted_row : array, shape (n,)
+        Log predictive density of each row under the posterior of all rows.
     k : array, shape (n,)
         Pareto k of each row; terms with k above ``good_k`` are unreliable.
     good_k : float
@@ -67,6 +69,7 @@ class Loo:
     se: float
     p_loo: float
     elpd_row: FloatArray
+    fitted_row: FloatArray
     k: FloatArray
     good_k: float
     n_draws: int
@@ -202,6 +205,7 @@ def loo(
         se=float(np.sqrt(n) * elpd_row.std(ddof=1)) if n > 1 else np.nan,
         p_loo=float((fitted - elpd_row).sum()),
         elpd_row=elpd_row,
+        fitted_row=fitted,
         k=k,
         good_k=good_k(n_draws),
         n_draws=n_draws,

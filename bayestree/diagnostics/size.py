@@ -17,12 +17,14 @@ from bayestree.diagnostics.draws import (
     flat,
     kept_draws,
     node_index,
+    size_table,
     split_of,
     spread,
     tails,
 )
 from bayestree.diagnostics.polytopes import cuts_off, needed
 from bayestree.diagnostics.reach import Reach, node_reach
+from bayestree.diagnostics.tree_size import TreeSize
 from bayestree.tree import LOG2
 
 Measure = Literal["cutting", "facets", "weights", "effective"]
@@ -124,6 +126,8 @@ class PolytopeSize:
     variational : bool
         Whether the draws are those of a single variational fit, whose numbers of facets are too
         certain.
+    over_modes : TreeSize, optional
+        Over several modes; all else refers to the tree of one.
     """
 
     weights: IntArray
@@ -135,6 +139,7 @@ class PolytopeSize:
     n_leaves: IntArray | None = None
     cutting: IntArray | None = None
     variational: bool = False
+    over_modes: TreeSize | None = None
 
     @property
     def headline(self) -> Measure:
@@ -164,7 +169,7 @@ class PolytopeSize:
 
         ``effective`` is rounded to integers.
         """
-        return _table(self.sizes(measure))
+        return size_table(self.sizes(measure))
 
     def prior_probabilities(self, measure: Measure | None = None) -> FloatArray:
         """Prior probability of each size, shape (V, largest size + 1).
@@ -176,7 +181,7 @@ class PolytopeSize:
         ValueError
             If the prior is unknown, or was not measured by ``measure``.
         """
-        return _table(getattr(self._known_prior(), measure or self.headline))
+        return size_table(getattr(self._known_prior(), measure or self.headline))
 
     def leaf_probabilities(self) -> FloatArray:
         """Posterior probability of each number of leaves in use, shape (largest number + 1,).
@@ -188,7 +193,7 @@ class PolytopeSize:
         """
         if self.n_leaves is None:
             raise ValueError(f"the leaves in use were not counted: {REFIT}.")
-        return _table(self.n_leaves.reshape(-1, 1))[0]
+        return size_table(self.n_leaves.reshape(-1, 1))[0]
 
     def mode(self, measure: Measure | None = None) -> IntArray:
         """Most probable size of each node, shape (V,); the smaller one in a tie."""
@@ -262,6 +267,7 @@ class PolytopeSize:
             low, high = _interval(self.n_leaves.reshape(-1, 1), 0.9, integer=True)[0]
             mode = self.leaf_probabilities().argmax()
             lines.append(f"Leaves in use: {mode} ({low:.0f} to {high:.0f})")
+        lines += [] if self.over_modes is None else [str(self.over_modes)]
         frame = self.to_frame(prior=False)
         return "\n".join([*lines, frame.to_string(float_format="{:.1f}".format)])
 
@@ -382,15 +388,6 @@ def _prior_size(prior: Draws, reach: Reach, max_draws: int) -> PriorSize:
 
 def _voting(votes: FloatArray) -> IntArray:
     return (votes >= SHARE * LOG2).sum(axis=-1)
-
-
-def _table(sizes: AnyArray) -> FloatArray:
-    """Share of each size in each column, shape (columns, largest size + 1)."""
-    rounded = np.rint(sizes).astype(np.int64)
-    table = np.zeros((rounded.shape[1], rounded.max(initial=0) + 1))
-    for node, column in enumerate(rounded.T):
-        table[node] = np.bincount(column, minlength=table.shape[1]) / len(column)
-    return table
 
 
 def _interval(sizes: AnyArray, level: float, *, integer: bool) -> FloatArray:

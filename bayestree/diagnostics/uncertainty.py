@@ -1,7 +1,7 @@
 """Posterior uncertainty about rows: their sides at the splits, leaves and predictions."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -55,6 +55,8 @@ class SplitUncertainty:
     total_variance, expected_variance, explained : arrays, shape (n,), or None
         Regression, in squared units of y: variance of y; mean of the draws' variances
         (aleatoric); variance of the draws' means (epistemic).
+    expected_y : array, shape (n, C) or (n,), or None
+        Mean of the draws' predictions: class probabilities, or values in units of y.
     level : float
     labels, leaf_labels : tuples of str
         Paths of the nodes and leaves from the root.
@@ -76,6 +78,7 @@ class SplitUncertainty:
     total_variance: FloatArray | None
     expected_variance: FloatArray | None
     explained: FloatArray | None
+    expected_y: FloatArray | None
     level: float
     labels: tuple[str, ...]
     leaf_labels: tuple[str, ...]
@@ -161,6 +164,7 @@ def split_uncertainty(
     steepness: float = 1.0,
     splits: Splits | None = None,
     y_scale: float = 1.0,
+    y_center: float = 0.0,
     level: float = 0.9,
 ) -> SplitUncertainty:
     """Posterior of the side of each row at each node.
@@ -186,8 +190,8 @@ def split_uncertainty(
     splits : Splits, optional
         The nodes of the deterministic tree; by default all those of the draws. Leaves are those
         of the deterministic tree, while y is predicted by the leaves of the draws.
-    y_scale : float
-        Scale of y in the draws, in the units of the data.
+    y_scale, y_center : float
+        Scale and origin of y in the draws, in the units of the data.
     level : float
         Probability of the intervals.
 
@@ -213,6 +217,8 @@ def split_uncertainty(
     }
     for name in ("total_variance", "expected_variance", "explained"):
         whole[name] = None if whole[name] is None else whole[name] * y_scale**2
+    if whole["explained"] is not None:
+        whole["expected_y"] = whole["expected_y"] * y_scale + y_center
     leaf_probability = whole["leaf_probability"]
     best = leaf_probability.argmax(axis=1)
     return SplitUncertainty(
@@ -226,6 +232,36 @@ def split_uncertainty(
         labels=splits.topology.node_labels,
         leaf_labels=splits.topology.leaf_labels,
     )
+
+
+def mixed_uncertainty(
+    own: SplitUncertainty, each: Sequence[SplitUncertainty], weights: FloatArray
+) -> SplitUncertainty:
+    """``own`` with the uncertainty of y under the mixture of several posteriors of the same rows.
+
+    ``weights`` (M,) are those of the posteriors; how far their predictions differ is part of
+    ``mutual_information`` or ``explained``. Unchanged if predictions are unknown.
+    """
+    if own.expected_y is None:
+        return own
+    values: dict[str, Any] = {
+        name: np.tensordot(weights, [getattr(one, name) for one in each], axes=1)
+        for name in ("expected_y", *PARTS)
+        if getattr(own, name) is not None
+    }
+    expected = values["expected_y"]
+    if own.total_entropy is not None:
+        total, within = entr(expected).sum(axis=1), values["expected_entropy"]
+        between = np.maximum(total - within, 0.0)  # rounding may go below 0
+        values |= dict(zip(PARTS[:3], (total, within, between), strict=True))
+    else:
+        apart = [(one.expected_y - expected) ** 2 for one in each]
+        explained = values["explained"] + np.tensordot(weights, apart, axes=1)
+        values |= {
+            "explained": explained,
+            "total_variance": values["expected_variance"] + explained,
+        }
+    return replace(own, **values)
 
 
 def _chunks(draws: Draws, X: FloatArray, n_nodes: int) -> Iterator[FloatArray]:
@@ -298,13 +334,14 @@ class _Predictions:
             self.within = self.within + leaf @ square + between
 
     def parts(self) -> dict[str, FloatArray | None]:
-        """The attributes ``PARTS`` of :class:`SplitUncertainty`."""
-        within = self.within / self.n_draws
+        """The attributes ``PARTS`` and ``expected_y`` of :class:`SplitUncertainty`."""
+        within, expected = self.within / self.n_draws, None
         entropy = variance = (None, None, None)
         if self.classes:
-            total = entr(self.total / self.n_draws).sum(axis=1)
+            expected = self.total / self.n_draws
+            total = entr(expected).sum(axis=1)
             entropy = (total, within, np.maximum(total - within, 0.0))  # rounding may go below 0
         elif self.values:
-            explained = self.means.var(axis=0)
+            expected, explained = self.means.mean(axis=0), self.means.var(axis=0)
             variance = (within + explained, within, explained)
-        return dict(zip(PARTS, entropy + variance, strict=True))
+        return dict(zip((*PARTS, "expected_y"), (*entropy, *variance, expected), strict=True))

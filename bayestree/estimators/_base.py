@@ -129,6 +129,7 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
             found = self._infer(model, given)
         self.posterior_ = with_unused_columns(found, self._used, reduced=reduced)
         self._harden(rows, data)
+        self.tree_ = self.tree_.rescaled(self._units.y_scale, self._units.y_center)
         return self
 
     def _data(self, rows: TrainingRows, unit: float, columns: slice | BoolArray = ALL) -> Data:
@@ -206,3 +207,14 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
     def _averages(self) -> bool:
         """Whether predictions average over draws."""
         return False
+
+    def _expectation(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """E(y | x), class probabilities or means, and its standard deviation over the draws."""
+        if not self._averages():
+            only = self.tree_.predict(rows)
+            return only, np.zeros(only.shape)  # unlike zeros_like, takes no memory until it is used
+        return self._in_units(*self.posterior_.predictive(self._standardise(rows)))
+
+    def _in_units(self, mean: FloatArray, sd: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Predictions of the posterior in the units of y."""
+        raise NotImplementedError

@@ -49,7 +49,7 @@ class TreeChecks(TreeDraws):
         ValueError
             If y is given without X, or has unknown classes.
         """
-        held_out = None if y is None else _held_out(self, X, y)
+        held_out = None if y is None else held_out_of(self, X, y)
         return diagnostics.check_convergence(
             self.label_free(X, n_rows=n_rows), self.posterior_.stats, held_out=held_out
         )
@@ -178,7 +178,7 @@ class TreeChecks(TreeDraws):
         return spread_rows(standard, n_rows), own
 
 
-def _held_out(estimator: Any, X: ArrayLike | None, y: ArrayLike) -> HeldOut:
+def held_out_of(estimator: Any, X: ArrayLike | None, y: ArrayLike) -> HeldOut:
     """Calibration of the predictions of X."""
     if X is None:
         raise ValueError("y needs the rows to which it belongs; give X as well.")

@@ -105,9 +105,9 @@ class TreeClassifier(LabelledClassifier, BaseTree):
         point estimate and for ``prediction="tree"``.
         """
         if return_std:
-            mean, sd = self._by_parts(X, self._probabilities)
+            mean, sd = self._by_parts(X, self._expectation)
             return mean, sd
-        only: FloatArray = self._by_parts(X, lambda rows: self._probabilities(rows)[0])
+        only: FloatArray = self._by_parts(X, lambda rows: self._expectation(rows)[0])
         return only
 
     def predict(self, X: ArrayLike) -> AnyArray:
@@ -116,14 +116,9 @@ class TreeClassifier(LabelledClassifier, BaseTree):
         if not self._averages():  # without writing the probabilities of every row
             return self.classes_[self.tree_.value.argmax(axis=1)][self.apply(X)]
         # The probabilities of all rows of a large file would not fit into memory.
-        best = self._by_parts(X, lambda rows: self._probabilities(rows)[0].argmax(axis=1))
+        best = self._by_parts(X, lambda rows: self._expectation(rows)[0].argmax(axis=1))
         return self.classes_[best]
 
-    def _probabilities(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation over the draws."""
-        if not self._averages():
-            only = self.tree_.predict(rows)
-            return only, np.zeros(only.shape)  # unlike zeros_like, takes no memory until it is used
-        mean, sd = self.posterior_.predictive(self._standardise(rows))
+    def _in_units(self, mean: FloatArray, sd: FloatArray) -> tuple[FloatArray, FloatArray]:
         # The probabilities of float32 fits sum to 1 in single precision only.
         return mean / mean.sum(axis=1, keepdims=True), sd

@@ -50,7 +50,8 @@ class TreeDiagnostics(FittedTree):
         PolytopeSize
             Can be printed; see ``mode``, ``interval``, ``probabilities`` (under the prior
             ``prior_probabilities``), ``leaf_probabilities`` of the number of leaves in use, and
-            ``to_frame``.
+            ``to_frame``. With several modes the nodes are those of ``tree_``, and ``over_modes``
+            has the number of leaves, the depth and the facets of the root over all modes.
         """
         check_is_fitted(self)
         posterior, tree = self.posterior_, self.tree_
@@ -177,6 +178,7 @@ class TreeDiagnostics(FittedTree):
             steepness=model.steepness,
             splits=Splits(tree.topology, self._reach.nodes, self._reach.factor),
             y_scale=self._units.y_scale,
+            y_center=self._units.y_center,
             level=level,
         )
 

@@ -57,7 +57,11 @@ class TreeDraws(FittedTree):
             scaled features (``constant_data`` has ``center`` and ``scale``) and, for regression,
             to standardised y; X and y are in their original units, and classes are numbered in
             the order of the coordinate ``class``. ``log_likelihood`` is the term of each row in
-            the log-likelihood, including its weight.
+            the log-likelihood, including its weight. With several modes, whose trees have
+            different parameters, ``posterior`` holds what ``label_free`` compares, each mode is a
+            chain (equally long, whatever its weight), and only ``log_likelihood``,
+            ``posterior_predictive`` and ``observed_data`` are added; ``modes_[m].to_arviz`` gives
+            the parameters of one mode.
 
         Raises
         ------
@@ -97,7 +101,8 @@ class TreeDraws(FittedTree):
         X : array or DataFrame, shape (n, d)
         draws : int, optional
             Number of draws; by default one for each draw of the posterior, chain after chain.
-            Fewer are spread evenly over these; more repeat them in order.
+            Fewer are spread evenly over these; more repeat them in order. Several modes follow one
+            another, each with draws in proportion to its weight.
         random_state : int, RandomState or Generator, optional
 
         Returns

@@ -47,9 +47,7 @@ class TreeRegressor(RegressorMixin, BaseTree):
             self._units = self._units._replace(y_center=center, y_scale=spread or 1.0)
         self._choose_columns(rows, weights)
         training = TrainingRows(rows, self._encode(target), weights)
-        self._fit(training, Gaussian())
-        self.tree_ = self.tree_.rescaled(self._units.y_scale, self._units.y_center)
-        return self
+        return self._fit(training, Gaussian())
 
     @overload
     def predict(self, X: ArrayLike, *, return_std: Literal[False] = ...) -> FloatArray: ...
@@ -66,17 +64,12 @@ class TreeRegressor(RegressorMixin, BaseTree):
         expectation, not of y): zero for a point estimate and for ``prediction="tree"``.
         """
         if return_std:
-            mean, sd = self._by_parts(X, self._means)
+            mean, sd = self._by_parts(X, self._expectation)
             return mean, sd
-        only: FloatArray = self._by_parts(X, lambda rows: self._means(rows)[0])
+        only: FloatArray = self._by_parts(X, lambda rows: self._expectation(rows)[0])
         return only
 
-    def _means(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation over the draws."""
-        if not self._averages():
-            only = self.tree_.predict(rows)
-            return only, np.zeros(only.shape)  # unlike zeros_like, takes no memory until it is used
-        mean, sd = self.posterior_.predictive(self._standardise(rows))
+    def _in_units(self, mean: FloatArray, sd: FloatArray) -> tuple[FloatArray, FloatArray]:
         return self._units.decode(mean), sd * self._units.y_scale
 
     def _row_weights(self, sample_weight: ArrayLike | None, y: AnyArray) -> FloatArray:

@@ -19,6 +19,7 @@ from bayestree._utils.parameters import (
     parameters_of,
 )
 from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._modes import Modes
 from bayestree.estimators._parameters import (
     INTERCEPT_SCALE,
     Hardware,
@@ -29,7 +30,6 @@ from bayestree.estimators._parameters import (
     WarmStart,
 )
 from bayestree.estimators._regressor import TreeRegressor
-from bayestree.estimators._stages import StagedTree
 from bayestree.estimators._subsets import check_image
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import (
@@ -44,6 +44,7 @@ from bayestree.inference import (
     fits_worse_than_tree,
 )
 from bayestree.inference.nuts import Chains
+from bayestree.inference.posterior import mixture_quantiles
 from bayestree.inference.settings import Minibatches
 from bayestree.inference.svi import Variational
 from bayestree.models import (
@@ -75,7 +76,7 @@ class BasePolytopeTree(
     Variational,
     HyperplanePriors,
     Limits,
-    StagedTree,
+    Modes,
 ):
     """Grow and refine a convex polytope tree; classifier and regressor add y."""
 
@@ -145,6 +146,13 @@ class BasePolytopeTree(
         Count | None,
         Inference(
             "Posterior draws kept from each chain; by default 50 for SVI and 250 for NUTS and SMC."
+        ),
+    ] = None
+    n_jobs: Annotated[
+        int | None,
+        Inference(
+            "Processes, as in joblib, for the trees of n_modes or, if there is one, for the chains "
+            "of NUTS, unless the run takes a few seconds; they do not affect the results."
         ),
     ] = None
     validation_fraction: Annotated[
@@ -300,7 +308,7 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central interval of y with posterior probability ``level``.
 
-        Its ends are quantiles of the mixture of all draws and leaves.
+        Its ends are quantiles of the mixture of all modes, draws and leaves.
 
         Returns
         -------
@@ -316,7 +324,9 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
         levels = np.array([(1 - level) / 2, 1 - (1 - level) / 2])
 
         def bounds(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-            found = self.posterior_.quantiles(self._standardise(rows), levels)
+            posteriors = [mode.posterior_ for mode in self.modes_]
+            X = self._standardise(rows)
+            found = mixture_quantiles(posteriors, self.mode_weights_, X, levels)
             low, high = self._units.decode(found)
             return low, high
 

@@ -1,7 +1,5 @@
 """Forests of end-to-end trees as scikit-learn estimators."""
 
-import warnings
-from collections.abc import Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -11,22 +9,19 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
-from bayestree._utils.parallel import Call, in_order
 from bayestree._utils.parameters import Count, Inference, Model, declare
-from bayestree._utils.progress import Track, fitting
 from bayestree._utils.seed import draw_seed
-from bayestree._utils.threads import threads_for
 from bayestree.estimators._base import TrainingRows
 from bayestree.estimators._classifier import LabelledClassifier
-from bayestree.estimators._contents import Arrays, build, describe, group
+from bayestree.estimators._contents import Arrays, describe
+from bayestree.estimators._members import built_members, fit_members, member_arrays, member_of
 from bayestree.estimators._numbers import fitted_rows
 from bayestree.estimators.end_to_end import EndToEndTraining, EndToEndTreeClassifier
 from bayestree.estimators.files import save
 from bayestree.inference import Data
-from bayestree.inference.unsplit import SingleLeafWarning, warn_single_leaf, why_not_grown
+from bayestree.inference.unsplit import warn_single_leaf, why_not_grown
 from bayestree.models import Categorical, Network
 
 FINE_TUNING = 3  # times the epochs of a stump (E2EDT, section 3.5)
@@ -88,20 +83,9 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, BaseEstimat
     def _fit(self, rows: TrainingRows, leaf: Categorical) -> Self:
         """Grow and train every tree on all rows."""
         trees = self._trees()
-        calls: list[Call[EndToEndTreeClassifier]] = [
-            (_fitted, (tree, rows, leaf), {}) for tree in trees
-        ]
-        grown = _Grown()
-
-        def remaining() -> Iterator[EndToEndTreeClassifier]:
-            yield from in_order(calls[len(grown.trees) :], n_jobs=self.n_jobs)
-
-        found = remaining()
-        with fitting(self.verbose):
-            track = Track(trees, "trees", show=bool(self.verbose), parts={"grown": grown})
-            for _ in track:
-                grown.trees.append(next(found))
-        self.estimators_ = grown.trees
+        self.estimators_ = fit_members(
+            trees, rows, leaf, label="trees", n_jobs=self.n_jobs, verbose=self.verbose
+        )
         if self.get_n_leaves() == len(trees):
             X, y, weights, _ = rows.counted()
             limits, data = trees[0]._limits(), Data.of(X, y, weights)
@@ -123,15 +107,10 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, BaseEstimat
         seeds = check_random_state(draw_seed(self.random_state)).randint(
             2**31 - 1, size=self.n_estimators
         )
-        trees = []
-        for seed in seeds.tolist():
-            tree = EndToEndTreeClassifier(random_state=seed, **shared)
-            tree.classes_, tree.n_features_in_ = self.classes_, self.n_features_in_
-            tree._source = self._source
-            if hasattr(self, "feature_names_in_"):
-                tree.feature_names_in_ = self.feature_names_in_
-            trees.append(tree)
-        return trees
+        return [
+            member_of(self, EndToEndTreeClassifier(random_state=seed, **shared))
+            for seed in seeds.tolist()
+        ]
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probability of each class, shape (n, C): the mean over the trees."""
@@ -174,36 +153,9 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, BaseEstimat
         return {"trees": [describe(tree) for tree in self.estimators_]}
 
     def _arrays(self) -> Arrays:
-        trees = enumerate(self.estimators_)
-        return {f"trees/{t}/{n}": a for t, tree in trees for n, a in tree._arrays().items()}
+        return member_arrays("trees", self.estimators_)
 
     def _restore(self, described: dict[str, Any], arrays: Arrays, network: Network | None) -> None:
-        self.estimators_ = [
-            build(EndToEndTreeClassifier, of_tree, group(arrays, f"trees/{t}"), None)
-            for t, of_tree in enumerate(described["trees"])
-        ]
-
-
-class _Grown:
-    """The trees fitted so far; their state is that of their model files."""
-
-    def __init__(self) -> None:
-        self.trees: list[EndToEndTreeClassifier] = []
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"trees": [(describe(tree), tree._arrays()) for tree in self.trees]}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.trees = [
-            build(EndToEndTreeClassifier, described, arrays, None)
-            for described, arrays in state["trees"]
-        ]
-
-
-def _fitted(
-    tree: EndToEndTreeClassifier, rows: TrainingRows, leaf: Categorical
-) -> EndToEndTreeClassifier:
-    """Fit the tree on one thread, so that sums have the same order in every process."""
-    with threads_for(0), threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", SingleLeafWarning)  # the forest warns if all trees do
-        return tree._fit(rows, leaf)
+        self.estimators_ = built_members(
+            EndToEndTreeClassifier, described["trees"], "trees", arrays
+        )

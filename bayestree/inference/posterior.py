@@ -86,22 +86,25 @@ class Posterior(Draws):
 
         For regression leaves only.
         """
-        leaf, count = self.model.leaf, self.n_chains * self.n_draws
+        return mixture_quantiles([self], np.ones(1), X, levels)
+
+    def range_y(self) -> tuple[float, float]:
+        """Ends of an interval that has all but 1e-23 of the mass of y. Regression only."""
         every = self.joined(slice(None))
-        means, reach = leaf.expected_y(every), 10 * leaf.sd_y(every).max()
-        ends = float(means.min() - reach), float(means.max() + reach)
-        parts = []
-        for start in range(0, len(X), PART):
-            routed = [probs for probs, _ in self._routed(X[start : start + PART])]
-            weights = np.concatenate(routed, axis=1) / count
-            weights = weights.reshape(len(weights), -1)
+        mean, reach = self.model.leaf.expected_y(every), 10 * self.model.leaf.sd_y(every).max()
+        return float(mean.min() - reach), float(mean.max() + reach)
 
-            def cdf(y: FloatArray, weights: NDArray[Any] = weights) -> FloatArray:
-                below: FloatArray = np.einsum("nl,nl->n", weights, leaf.cdf(every, y))
-                return below
+    def cdf(self, X: NDArray[Any]) -> Callable[[FloatArray], FloatArray]:
+        """The function P(Y_n <= y_n | x_n) of y (n,), for a few rows. Regression only."""
+        leaf, every = self.model.leaf, self.joined(slice(None))
+        probs = np.concatenate([probs for probs, _ in self._routed(X)], axis=1)
+        weights = probs.reshape(len(X), -1) / probs.shape[1]
 
-            parts.append(np.stack([_invert(cdf, level, len(weights), ends) for level in levels]))
-        return np.concatenate(parts, axis=1)
+        def below(y: FloatArray) -> FloatArray:
+            total: FloatArray = np.einsum("nl,nl->n", weights, leaf.cdf(every, y))
+            return total
+
+        return below
 
     def to_arviz(
         self,
@@ -163,6 +166,28 @@ class Posterior(Draws):
         seed = draw_seed(random_state)
         source = conversion.Conversion(self, named, data, units, n_prior, seed)
         return conversion.to_arviz(source, groups, attributes or {})
+
+
+def mixture_quantiles(
+    posteriors: Sequence[Posterior], weights: FloatArray, X: NDArray[Any], levels: NDArray[Any]
+) -> NDArray[Any]:
+    """Quantiles of y | x, shape (levels, n), of the mixture of all posteriors, draws and leaves.
+
+    ``weights`` (M,) are those of the posteriors. For regression leaves only.
+    """
+    kept = [(one, weight) for one, weight in zip(posteriors, weights, strict=True) if weight > 0]
+    low, high = zip(*(one.range_y() for one, _ in kept), strict=True)
+    parts = []
+    for start in range(0, len(X), PART):
+        rows = X[start : start + PART]
+        each = [(one.cdf(rows), weight) for one, weight in kept]
+
+        def cdf(y: FloatArray, each: list[Any] = each) -> FloatArray:
+            return np.sum([weight * below(y) for below, weight in each], axis=0)
+
+        ends = min(low), max(high)
+        parts.append(np.stack([_invert(cdf, level, len(rows), ends) for level in levels]))
+    return np.concatenate(parts, axis=1)
 
 
 def _invert(

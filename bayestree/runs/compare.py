@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 
-from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray
-from bayestree.diagnostics import Loo
+from bayestree.diagnostics import Loo, stacking_weights
 from bayestree.fitted import has_draws
 from bayestree.runs.held_out import Gap, HeldOut, held_out_scores
 from bayestree.runs.outputs import MAX_NUMBERS
@@ -81,8 +79,8 @@ def compare(runs: Sequence[Run]) -> Comparison:
     """Compare runs by leave-one-out cross-validation or, if that is unreliable, by held-out rows.
 
     PSIS-LOO (Vehtari, Gelman and Gabry 2017), with importance ratios smoothed by ArviZ, is
-    computed on the rows that all runs were fitted to; stacking weights are those of
-    ``arviz.compare``. If it is unreliable, and for point estimates, the scores of the held-out
+    computed on the rows that all runs were fitted to; the weights
+    are those of stacking. If it is unreliable, and for point estimates, the scores of the held-out
     rows are compared row by row.
 
     The runs, two or more, must be finished and have the same table, target and held-out rows, else
@@ -105,7 +103,7 @@ def compare(runs: Sequence[Run]) -> Comparison:
     if basis != HELD_OUT:
         order = sorted(scores, key=lambda name: -scores[name].elpd)
         order += [name for name in named if name not in scores]
-    weights = _weights(named, rows, scores) if basis == LOO else {}
+    weights = _weights(scores) if basis == LOO else {}
     lines = {name: _line(named[name], name, order[0], scores, held, weights) for name in order}
     if basis == LOO:
         by_row = {name: scores[name].elpd_row for name in order if name in scores}
@@ -230,20 +228,10 @@ def _loo(run: Run, rows: Prepared) -> Loo | str:
     return found
 
 
-def _weights(
-    named: Mapping[str, Run], rows: Mapping[str, Prepared], scores: Mapping[str, Loo]
-) -> dict[str, float]:
+def _weights(scores: Mapping[str, Loo]) -> dict[str, float]:
     """Stacking weights of the runs that have leave-one-out scores."""
-    inputs = {}
-    for name, loo in scores.items():
-        X, y, weights = rows[name].X, rows[name].y, rows[name].weights
-        container = named[name].estimator.to_arviz(
-            X, y, weights, groups=["posterior", "log_likelihood"]
-        )
-        terms = arviz_compat.group(container, "log_likelihood")["obs"]
-        row = terms.isel(chain=0, draw=0, drop=True)
-        inputs[name] = container, xr.DataArray(loo.elpd_row, coords=row.coords, dims=row.dims)
-    return arviz_compat.stacking_weights(inputs)
+    found = stacking_weights(np.stack([one.elpd_row for one in scores.values()], axis=1))
+    return dict(zip(scores, found.tolist(), strict=True))
 
 
 def _line(

@@ -18,7 +18,7 @@ from bayestree.diagnostics import (
 )
 from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.verdict import Settled
-from bayestree.fitted import has_draws
+from bayestree.fitted import has_draws, modes_of
 from bayestree.runs.folder import METRICS, PREDICTIONS
 from bayestree.runs.scores import LEVEL
 from bayestree.runs.store import Run
@@ -98,7 +98,8 @@ def _inference(run: Run) -> str:
     if posterior is None:
         return f"{run.file.tree}: a forest of {len(run.estimator.estimators_)} trees"
     chains, draws = posterior.n_chains, posterior.n_draws
-    name = f"{run.file.tree}, {posterior.inference}"
+    several = len(modes_of(run.estimator))
+    name = f"{run.file.tree}, {posterior.inference}{f', {several} modes, each' if several else ''}"
     if chains * draws == 1:
         return f"{name}: a point estimate"
     return f"{name}: {counted(chains, 'chain')} of {draws:,} draws"

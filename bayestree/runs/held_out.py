@@ -8,6 +8,7 @@ from scipy.special import logsumexp
 
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray
+from bayestree.fitted import Mode, modes_of
 from bayestree.runs.outputs import MAX_NUMBERS
 from bayestree.runs.rows import Prepared
 from bayestree.runs.scores import TINY, predict_rows
@@ -72,12 +73,15 @@ def _log_scores(estimator: Any, rows: Prepared) -> FloatArray | None:
     n_draws = posterior.n_chains * posterior.n_draws
     if posterior.model.likelihood.plug_in or len(rows.X_held) * n_draws > MAX_NUMBERS:
         return None
-    container = estimator.to_arviz(
-        rows.X_held, rows.y_held, _weights(rows), groups=["posterior", "log_likelihood"]
-    )
-    terms = arviz_compat.group(container, "log_likelihood")["obs"]
-    by_draw = terms.transpose("chain", "draw", ...).to_numpy().reshape(n_draws, -1)
-    scores: FloatArray = logsumexp(by_draw, axis=0) - np.log(n_draws)
+    each, modes = [], modes_of(estimator) or [Mode(0, 1.0, estimator)]
+    for mode in modes:
+        container = mode.estimator.to_arviz(
+            rows.X_held, rows.y_held, _weights(rows), groups=["log_likelihood"]
+        )
+        terms = arviz_compat.group(container, "log_likelihood")["obs"]
+        by_draw = terms.transpose("chain", "draw", ...).to_numpy().reshape(n_draws, -1)
+        each.append(logsumexp(by_draw, axis=0) - np.log(n_draws))
+    scores: FloatArray = logsumexp(each, axis=0, b=[[mode.weight] for mode in modes])
     return scores
 
 

@@ -17,7 +17,7 @@ import tomli_w
 from bayestree._utils import arviz_compat
 from bayestree._utils.write import whole_file, write_whole
 from bayestree.estimators._file_rows import parts_of
-from bayestree.fitted import has_draws
+from bayestree.fitted import has_draws, modes_of
 from bayestree.report.text import export_text
 from bayestree.runs.folder import (
     COLUMNS,
@@ -87,7 +87,8 @@ def write_draws(run: Fitted) -> None:
     if not (has_draws(run.estimator) and hasattr(run.estimator, "to_arviz")):
         return
     rows, posterior = run.rows, run.estimator.posterior_
-    by_row = len(rows.X) * posterior.n_chains * posterior.n_draws <= MAX_NUMBERS
+    n_draws = posterior.n_chains * posterior.n_draws * max(1, len(modes_of(run.estimator)))
+    by_row = len(rows.X) * n_draws <= MAX_NUMBERS
     container = run.estimator.to_arviz(*((rows.X, rows.y, rows.weights) if by_row else ()))
     write_whole(run.folder / DRAWS, arviz_compat.netcdf(container))
 

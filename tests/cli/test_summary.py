@@ -11,7 +11,7 @@ from bayestree import export_text
 from bayestree._cli.verbs import summary as verb
 from bayestree.runs.store import open_run
 from bayestree.runs.summary import summary
-from tests.cli.command import QUICK, done, refused
+from tests.cli.command import QUICK, done, refused, run
 from tests.finished import finished
 from tests.finished import table as finished_table
 
@@ -48,6 +48,16 @@ def test_a_forest_names_its_trees(place):
     assert lines[1].startswith("forest e2edf of 'kind'")
     assert lines[5].split()[:4] == ["tree", "node", "rows", "features"]  # every split has one facet
     assert [line[:1] for line in lines[6:]].count("2") > 1
+
+
+def test_several_modes(place):
+    lines = done("summary", finished("modes")).stdout.splitlines()
+    assert lines[2].startswith("the tree is mode 0 of 2 (weight 0.50), the nearest to the others")
+    said = run("diagnose", finished("modes")).stdout  # so few epochs fail
+    assert said.startswith("cpt, svi, 2 modes, each: 1 chain of 40 draws")
+    assert "modes =" in said
+    container = done("export", finished("modes")).stdout
+    assert "This is mode 0 of 2 (weight 0.50)" in container
 
 
 def test_names_with_commas_and_line_breaks(place):

@@ -27,6 +27,8 @@ CASES = {
     ),
     "cpt-nuts": ("ConvexPolytopeTreeClassifier", NUTS, ["grow", "map", "svi", "nuts"]),
     "cpt-real": ("ConvexPolytopeTreeRegressor", CPT, ["grow", "map", "svi"]),
+    "modes": ("ConvexPolytopeTreeClassifier", CPT | {"n_modes": 3}, ["modes"]),
+    "modes-real-2": ("ConvexPolytopeTreeRegressor", CPT | {"n_modes": 2, "n_jobs": 2}, ["modes"]),
     "e2e": ("EndToEndTreeClassifier", EM | {"min_gain": 0}, ["grow", "em"]),
     "forest": ("EndToEndForestClassifier", EM | {"n_estimators": 3}, ["trees"]),
     "forest-2": ("EndToEndForestClassifier", EM | {"n_estimators": 2, "n_jobs": 2}, ["trees"]),
@@ -66,7 +68,7 @@ def test_the_fit_goes_on(name):
     def fit():
         return getattr(bayestree, kind)(**parameters, **seed).fit(X, y)
 
-    found = check_every_stop(fit, same, most=2 if name == "forest-2" else 4)
+    found = check_every_stop(fit, same, most=2 if name.endswith("-2") else 4)
     assert loops is None or found == loops
 
 

@@ -142,6 +142,8 @@ def _point_facets(run: "Run", node: str) -> list[str]:
 
 def _head(run: "Run") -> Iterator[str]:
     """Title, question, size and scores of a run."""
+    from bayestree.description import words_of_mode
+
     metrics = run.metrics
     yield from (one_line(line) for line in (run.file.title, run.file.question) if line)
     kind = "forest" if hasattr(run.estimator, "estimators_") else "tree"
@@ -149,6 +151,8 @@ def _head(run: "Run") -> Iterator[str]:
         f"{kind} {metrics['tree']} of {run.target!r}: {metrics['training_rows']} training rows, "
         f"{counted(metrics['leaves'], 'leaf')}, depth {metrics['depth']}"
     )
+    if words := words_of_mode(run.estimator):
+        yield f"the tree is {words}"
     yield from score_lines(metrics)
     yield from (f"warning: {text}" for text in run.manifest.get("warnings", []))
     yield ""

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from bayestree._utils.wording import counted
 from bayestree._version import __version__
 from bayestree.diagnostics import PolytopeSize
-from bayestree.fitted import FittedModel
+from bayestree.fitted import FittedModel, modes_of
 from bayestree.plots import _style
 from bayestree.report.html import text
 from bayestree.report.html.findings import findings
@@ -120,6 +120,8 @@ def _subtitle(study: Study) -> str:
     parts = [type(study.estimator).__name__]
     if study.inference:
         parts.append(f"inference {study.inference}")
+    if several := len(modes_of(study.estimator)):
+        parts.append(f"a mixture of {counted(several, 'tree')}")
     if study.is_forest:
         parts.append(f"a forest of {counted(len(study.trees), 'tree')}")
     rows = counted(study.training_rows, "row")

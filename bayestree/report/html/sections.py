@@ -17,6 +17,7 @@ from bayestree.report.html import figures, svg, text
 from bayestree.report.html.cards import leaf_cards, node_cards
 from bayestree.report.html.drawing import FEW, Outline, Sheet, Upright, sheets, shown_nodes
 from bayestree.report.html.labels import LabelledTree
+from bayestree.report.html.modes import compared_modes
 from bayestree.report.html.scores import confusion_of, is_recorded, scores_of
 from bayestree.report.html.study import Study
 from bayestree.routed_tree import RoutedTree
@@ -39,7 +40,7 @@ class Section(NamedTuple):
 def sections(study: Study) -> list[Section]:
     """All sections with something to show."""
     makers: tuple[Callable[[Study], Section | None], ...] = (
-        data, tree, sizes, uncertainty, features, view, scores, convergence, repeat,
+        data, tree, modes, sizes, uncertainty, features, view, scores, convergence, repeat,
     )  # fmt: skip
     return [section for make in makers if (section := make(study)) is not None]
 
@@ -108,6 +109,12 @@ def tree(study: Study) -> Section:
             "classifies": study.classifies,
         },
     )
+
+
+def modes(study: Study) -> Section | None:
+    """The most probable trees of a mixture."""
+    shown = compared_modes(study)
+    return None if shown is None else Section("modes", "Modes of the posterior", shown)
 
 
 def _class_key(study: Study) -> list[tuple[int, str]]:

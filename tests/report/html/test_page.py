@@ -95,6 +95,23 @@ def test_a_tree_without_a_split_has_a_page(inference):
 
 
 @pytest.mark.usefixtures("sketched")
+def test_the_modes_are_compared():
+    X, label, _ = rows(80)
+    clf = bt.ConvexPolytopeTreeClassifier(
+        n_modes=4, max_depth=1, n_experts=2, epochs=2, n_draws=8, random_state=0
+    )
+    sizes = clf.fit(X, label).polytope_size(8)
+    page = Page(html_report(clf, X=X, y=label, sizes=sizes))
+    check_whole(page, [clf.tree_])
+    said = plain(page.at("modes")["text"])
+    assert "a mixture of 4 trees" in plain(page.at("main")["text"])
+    assert f"{clf._medoid} (shown)" in said
+    assert said.count("The tree of mode") == 3
+    assert "Measured on 80 training rows" in said
+    assert "grouped alike" not in plain(Page(html_report(clf, sizes=sizes)).at("modes")["text"])
+
+
+@pytest.mark.usefixtures("sketched")
 def test_few_epochs_fail():
     X, label, _ = rows(120)
     clf = bt.ConvexPolytopeTreeClassifier(

@@ -1,0 +1,212 @@
+"""Several modes of a posterior: trees grown from different seeds, and the weights of their mixture.
+
+The modes of the posterior over trees are topologies, between which no inference for one topology
+moves. Each mode is therefore a whole fit; their mixture is the posterior that is reported.
+"""
+
+from collections.abc import Sequence
+from copy import copy
+from numbers import Integral
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import torch
+from scipy.special import logsumexp
+from sklearn.utils import check_random_state
+
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.parameters import Count, Inference, ParameterError, declare
+from bayestree._utils.seed import draw_seed
+from bayestree.diagnostics.loo import loo
+from bayestree.diagnostics.stacking import elbo_weights, stacking_weights
+from bayestree.estimators._base import TrainingRows
+from bayestree.estimators._contents import Arrays, describe
+from bayestree.estimators._members import built_members, fit_members, member_arrays, member_of
+from bayestree.estimators._mixture import Mixture
+from bayestree.inference import Data, Stage, Svi, by_row
+from bayestree.models import Network, SoftTree
+from bayestree.models.leaves import Leaf
+
+SCORED_ROWS = 2000  # a weight is estimated from as many; its standard error is then about 1 %
+PRIOR_ROWS = 5.0  # in favour of each mode: few rows would otherwise often leave a single one
+EVERY_MODE = "every mode sends all training rows to one leaf; try another random_state"
+
+
+@declare
+class Modes(Mixture):
+    """How many trees are fitted, and how they are weighted."""
+
+    n_modes: Annotated[
+        Count,
+        Inference(
+            "Number of trees: each is grown, refined and drawn from with a seed of its own, and "
+            "predictions average over all of them with the weights mode_weights_. tree_ and all "
+            "that refers to its nodes belong to the tree whose predictions are nearest to those of "
+            "the others; modes_ has all trees. The first has the seed random_state, and is that of "
+            "n_modes=1."
+        ),
+    ] = 1
+    mode_weights: Annotated[
+        Literal["auto", "stacking", "equal", "elbo"],
+        Inference(
+            "Weights of the trees. 'stacking' maximises the log score of the mixture for rows that "
+            "are left out one by one, or for those that validation_fraction holds out, and needs "
+            "draws or such rows; 'elbo' makes them proportional to exp(ELBO), for inference='svi', "
+            "which often leaves a single tree. 'auto': stacking where it is possible, otherwise "
+            "equal."
+        ),
+    ] = "auto"
+    # Fitting.
+
+    def _check_combination(self, model: SoftTree) -> None:
+        super()._check_combination(model)
+        if self._continues() and len(self.modes_) != self.n_modes:
+            raise ParameterError(
+                f"warm_start=True continues from {len(self.modes_)} fitted modes: set "
+                f"n_modes={len(self.modes_)}, or warm_start=False to fit new trees."
+            )
+        if self.n_modes == 1:
+            return
+        last = self._stages()[-1]
+        if self.mode_weights == "elbo" and not isinstance(last, Svi):
+            raise ParameterError(
+                f"mode_weights='elbo' needs inference='svi', got {self.inference!r}; use "
+                "mode_weights='equal' or 'stacking'."
+            )
+        if self.mode_weights == "stacking" and not self._stacks():
+            raise ParameterError(
+                f"mode_weights='stacking' needs several draws or held-out rows, and "
+                f"inference={self.inference!r} is a point estimate: use mode_weights='equal', or "
+                "hold rows out by validation_fraction."
+            )
+
+    def _check_ignored(self, kinds: tuple[type[Stage], ...], given: Stage) -> None:
+        plain = copy(self)
+        if self.n_modes > 1:
+            plain.n_jobs = None  # it is that of the modes
+        super(Modes, plain)._check_ignored(kinds, given)
+
+    def _stacks(self) -> bool:
+        """Whether the modes can be scored on rows that they have not seen."""
+        one = self._stages()[-1].draws in (None, (1, 1))
+        return self.mode_weights in ("auto", "stacking") and bool(
+            self.validation_fraction or not one
+        )
+
+    def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
+        if self.n_modes == 1:
+            found = super()._fit(rows, leaf)
+            self._modes = ()
+            return found
+        self._check_combination(self._model(leaf))
+        modes = fit_members(
+            self._new_modes(), rows, leaf, label="modes", n_jobs=self.n_jobs, verbose=self.verbose
+        )
+        rows = rows.counted()
+        data = modes[0]._data(rows, 1.0)
+        scored = _scored_rows(modes[0], data)
+        weights = self._weigh(modes, scored)
+        self._keep(modes, weights, _medoid(modes, weights, scored))
+        if not any(mode.tree_.n_nodes for mode in modes):
+            self._warn_if_single_leaf(self.tree_.topology, data, EVERY_MODE)
+        return self
+
+    def _new_modes(self) -> list[Self]:
+        """The modes before their fit; those of a warm start have the trees of the last fit."""
+        given = self.random_state
+        first = int(given) if isinstance(given, Integral) else draw_seed(given)
+        others = check_random_state(draw_seed(first)).randint(2**31 - 1, size=self.n_modes)[1:]
+        shared = self.get_params(deep=False) | {"n_modes": 1, "n_jobs": None, "verbose": False}
+        modes = [
+            member_of(self, type(self)(**shared | {"random_state": seed}))
+            for seed in (first, *others.tolist())
+        ]
+        for number, mode in enumerate(modes):
+            mode._split_seed = first if number else None
+            if self._continues():
+                mode.tree_ = self.modes_[number].tree_
+                mode.posterior_ = self.modes_[number].posterior_
+        return modes
+
+    def _hold_out(self, data: Data, seeds: np.random.RandomState) -> tuple[Data, Data | None]:
+        if self._split_seed is not None:
+            seeds = check_random_state(draw_seed(self._split_seed))
+        return super()._hold_out(data, seeds)
+
+    def _weigh(self, modes: Sequence[Self], scored: Data) -> FloatArray:
+        """The weights of the modes, shape (M,)."""
+        if self.mode_weights == "elbo":
+            return elbo_weights([_elbo(mode.posterior_.stats) for mode in modes])
+        if not self._stacks():
+            return np.full(len(modes), 1 / len(modes))
+        held_out = self.validation_fraction > 0
+        columns = []
+        for mode in modes:
+            posterior = mode.posterior_
+            terms = by_row.log_likelihood(posterior.model, posterior.each(), scored)
+            if held_out:
+                columns.append(logsumexp(terms, axis=0) - np.log(len(terms)))
+            else:
+                columns.append(loo(terms[None]).elpd_row)
+        return stacking_weights(np.stack(columns, axis=1), prior_rows=PRIOR_ROWS)
+
+    def _keep(self, modes: Sequence[Self], weights: FloatArray, medoid: int) -> None:
+        """Take over the tree of the medoid, for everything that reads a single tree."""
+        self._modes, self._weights, self._medoid = modes, weights, medoid
+        for name in ("tree_", "posterior_", "_reach", "_units", "_source"):
+            setattr(self, name, getattr(modes[medoid], name))
+
+    # Files.
+
+    def _fitted_trees(self) -> list[Self]:
+        return [*self.modes_]
+
+    def _describe(self) -> dict[str, Any]:
+        if not self._modes:
+            return super()._describe()
+        return {"modes": [describe(mode) for mode in self._modes], "medoid": self._medoid}
+
+    def _arrays(self) -> Arrays:
+        if not self._modes:
+            return super()._arrays()
+        return {"mode_weights": self._weights} | member_arrays("modes", self._modes)
+
+    def _restore(self, described: dict[str, Any], arrays: Arrays, network: Network | None) -> None:
+        if "modes" not in described:
+            super()._restore(described, arrays, network)
+            return
+        modes = built_members(type(self), described["modes"], "modes", arrays)
+        weights = arrays["mode_weights"]
+        if not (len(modes) > 1 and weights.shape == (len(modes),) and (weights >= 0).all()):
+            raise ValueError(f"mode_weights are not those of {len(modes)} modes: {weights}")
+        if not np.isclose(weights.sum(), 1):
+            raise ValueError(f"mode_weights have the sum {weights.sum()}, not 1")
+        if described["medoid"] not in range(len(modes)):
+            raise ValueError(f"medoid is {described['medoid']!r}, not one of {len(modes)} modes")
+        self._keep(modes, weights, described["medoid"])
+
+
+def _scored_rows(mode: Modes, data: Data) -> Data:
+    """The rows that the modes held out, or else those of the fit: at most ``SCORED_ROWS``."""
+    seeds = check_random_state(draw_seed(mode.random_state))
+    _, held_out = mode._hold_out(data, seeds)
+    found = data if held_out is None else held_out
+    if len(found.X) <= SCORED_ROWS:
+        return found
+    some = np.sort(seeds.choice(len(found.X), SCORED_ROWS, replace=False))
+    return found.take(torch.as_tensor(some, device=found.X.device))
+
+
+def _medoid(modes: Sequence[Modes], weights: FloatArray, scored: Data) -> int:
+    """The mode whose predictions differ least from those of the others."""
+    X = scored.X.numpy(force=True)
+    means = [mode.posterior_.predictive(X)[0] for mode in modes]
+    distance = np.array([[np.abs(a - b).mean() for b in means] for a in means]) @ weights
+    return int(np.where(weights > 0, distance, np.inf).argmin())
+
+
+def _elbo(stats: Any) -> float:
+    """The ELBO of a mode; of a single leaf, whose draws are exact, the log-evidence."""
+    if "final_elbo" in stats:
+        return float(stats["final_elbo"])
+    return float(np.mean(stats["log_p"] - stats["log_q"]))

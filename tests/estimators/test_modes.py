@@ -1,0 +1,361 @@
+"""A posterior over trees: several modes and their mixture."""
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes, load_iris
+
+import bayestree
+from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+from bayestree._utils import arviz_compat
+from bayestree._utils.seed import draw_seed
+from bayestree.estimators import _modes
+from bayestree.inference import Nuts, by_row
+
+QUICK = {"max_depth": 2, "n_experts": 3, "epochs": 4, "n_draws": 40, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def iris():
+    return load_iris(return_X_y=True)
+
+
+@pytest.fixture(scope="module")
+def several(iris):
+    return ConvexPolytopeTreeClassifier(n_modes=3, **QUICK).fit(*iris)
+
+
+@pytest.fixture(scope="module")
+def values():
+    X, y = load_diabetes(return_X_y=True)
+    return X[:120], 1e4 + y[:120]
+
+
+@pytest.fixture(scope="module")
+def regressor(values):
+    return ConvexPolytopeTreeRegressor(n_modes=2, **QUICK).fit(*values)
+
+
+def same_tree(a, b):
+    return all(np.array_equal(v, b.tree_.arrays()[k]) for k, v in a.tree_.arrays().items())
+
+
+@pytest.mark.parametrize("more", [{}, {"validation_fraction": 0.2}])
+def test_the_first_mode_is_the_fit_of_one(iris, more):
+    one = ConvexPolytopeTreeClassifier(**QUICK, **more).fit(*iris)
+    several = ConvexPolytopeTreeClassifier(n_modes=2, **QUICK, **more).fit(*iris)
+    np.testing.assert_array_equal(
+        several.modes_[0].predict_proba(iris[0]), one.predict_proba(iris[0])
+    )
+    assert same_tree(several.modes_[0], one)
+    assert not same_tree(several.modes_[1], one)
+    assert one.modes_ == [one]
+    assert one.mode_weights_.tolist() == [1.0]
+
+
+def test_fewer_modes_are_the_first_of_more(iris, several):
+    fewer = ConvexPolytopeTreeClassifier(n_modes=2, **QUICK).fit(*iris)
+    assert all(same_tree(a, b) for a, b in zip(fewer.modes_, several.modes_, strict=False))
+
+
+def test_results_do_not_depend_on_n_jobs(iris, several):
+    parallel = clone(several).set_params(n_jobs=2).fit(*iris)
+    np.testing.assert_array_equal(parallel.mode_weights_, several.mode_weights_)
+    np.testing.assert_array_equal(parallel.predict_proba(iris[0]), several.predict_proba(iris[0]))
+
+
+def test_predictions_are_those_of_the_mixture(iris, several):
+    X, _ = iris
+    weights = several.mode_weights_
+    each = [mode.predict_proba(X, return_std=True) for mode in several.modes_]
+    mean = sum(w * p for w, (p, _) in zip(weights, each, strict=True))
+    square = sum(w * (p**2 + sd**2) for w, (p, sd) in zip(weights, each, strict=True))
+    found, sd = several.predict_proba(X, return_std=True)
+    np.testing.assert_allclose(found, mean)
+    np.testing.assert_allclose(sd, np.sqrt(square - mean**2), atol=1e-6)
+    np.testing.assert_array_equal(several.predict(X), several.classes_[mean.argmax(axis=1)])
+
+
+def test_the_tree_is_that_of_the_medoid(iris, several):
+    X, _ = iris
+    means = [mode.posterior_.predictive(mode._units.standardise(X))[0] for mode in several.modes_]
+    apart = [[np.abs(a - b).sum() for b in means] for a in means] @ several.mode_weights_
+    medoid = several.modes_[int(np.argmin(apart))]
+    assert several.tree_ is medoid.tree_
+    assert several.posterior_ is medoid.posterior_
+    tree = clone(several).set_params(prediction="tree").fit(X, iris[1])
+    np.testing.assert_array_equal(tree.predict_proba(X), medoid.tree_.predict(X))
+    np.testing.assert_array_equal(several.apply(X), medoid.apply(X))
+
+
+def test_regression_in_the_units_of_y(values, regressor):
+    X, y = values
+    weights = regressor.mode_weights_
+    each = [mode.predict(X, return_std=True) for mode in regressor.modes_]
+    mean = sum(w * p for w, (p, _) in zip(weights, each, strict=True))
+    variance = sum(w * ((p - mean) ** 2 + sd**2) for w, (p, sd) in zip(weights, each, strict=True))
+    found, sd = regressor.predict(X, return_std=True)
+    np.testing.assert_allclose(found, mean)
+    np.testing.assert_allclose(sd, np.sqrt(variance))
+    leaves = regressor.tree_.value
+    assert y.min() <= leaves.min()
+    assert leaves.max() <= y.max()
+
+
+def test_intervals_have_the_mass_of_the_mixture(values, regressor):
+    X, _ = values
+    low, high = regressor.predict_interval(X, 0.8)
+    rows = regressor._units.standardise(X)
+    mass = [
+        sum(
+            w * mode.posterior_.cdf(rows)(regressor._units.encode(end))
+            for w, mode in zip(regressor.mode_weights_, regressor.modes_, strict=True)
+        )
+        for end in (low, high)
+    ]
+    np.testing.assert_allclose(mass[0], 0.1, atol=1e-9)
+    np.testing.assert_allclose(mass[1], 0.9, atol=1e-9)
+
+
+def test_the_uncertainty_of_y_includes_that_between_modes(iris, several, values, regressor):
+    found = several.split_uncertainty(iris[0])
+    np.testing.assert_allclose(found.expected_y, several.predict_proba(iris[0]), atol=1e-5)
+    each = [mode.split_uncertainty(iris[0]) for mode in several.modes_]
+    within = np.tensordot(several.mode_weights_, [one.expected_entropy for one in each], axes=1)
+    np.testing.assert_allclose(found.expected_entropy, within)
+    np.testing.assert_allclose(found.total_entropy, within + found.mutual_information)
+    np.testing.assert_array_equal(found.mean, each[several._medoid].mean)
+    real = regressor.split_uncertainty(values[0])
+    mean, sd = regressor.predict(values[0], return_std=True)
+    np.testing.assert_allclose(real.expected_y, mean, rtol=1e-6)
+    np.testing.assert_allclose(real.explained, sd**2, rtol=1e-3)
+    np.testing.assert_allclose(real.total_variance, real.explained + real.expected_variance)
+
+
+def test_sizes_over_all_modes(iris, several):
+    found = several.polytope_size(20)
+    weights = several.mode_weights_
+    own = [mode.polytope_size(20) for mode in several.modes_]
+    np.testing.assert_array_equal(found.sizes(), own[several._medoid].sizes())
+    assert "Over all modes: facets of the root" in str(found)
+    expected = sum(w * (one.sizes()[:, 0] == 2).mean() for w, one in zip(weights, own, strict=True))
+    assert found.over_modes.facets[2] == pytest.approx(expected)
+    leaves = sum(w * (one.n_leaves == 3).mean() for w, one in zip(weights, own, strict=True))
+    assert found.over_modes.leaves[3] == pytest.approx(leaves)
+    deep = sum(w * (mode.get_depth() == 2) for w, mode in zip(weights, several.modes_, strict=True))
+    assert found.over_modes.depth[2] == pytest.approx(deep)
+    assert own[0].over_modes is None
+
+
+def test_co_membership(iris, several):
+    X, _ = iris
+    found = several.co_membership(X)
+    assert found.shape == (150, 150)
+    np.testing.assert_allclose(found, found.T)
+    np.testing.assert_allclose(several.co_membership(X[:3], X[5:9]), found[:3, 5:9], atol=1e-6)
+    expected = np.zeros(2)
+    for weight, mode in zip(several.mode_weights_, several.modes_, strict=True):
+        sites = list(mode.posterior_.each())
+        for one in sites:
+            leaf = mode.posterior_.leaf_probs(mode._units.standardise(X[[0, 70, 149]]), one)
+            expected += weight * leaf[0] @ leaf[1:].T / len(sites)
+    np.testing.assert_allclose(found[0, [70, 149]], expected, atol=1e-6)
+
+
+def test_draws_of_y_come_from_every_mode(iris, several):
+    X, _ = iris
+    n = 4000
+    drawn = several.sample_posterior_predictive(X[70:74], n, random_state=0)
+    assert drawn.shape == (n, 4)
+    share = (drawn[..., None] == several.classes_).mean(axis=0)
+    p = several.predict_proba(X[70:74])
+    # the draws of the parameters are spread evenly, so that a share varies no more than binomially
+    assert (np.abs(share - p) <= 4 * np.sqrt(p * (1 - p) / n) + 1 / n).all()
+    assert several.sample_posterior_predictive(X).shape == (120, 150)
+    with pytest.raises(ValueError, match="draws must be 1 or more"):
+        several.sample_posterior_predictive(X, 0)
+
+
+def test_stacking_prefers_the_modes_that_predict_rows_left_out(iris, several):
+    X, y = iris
+    columns = []
+    for mode in several.modes_:
+        posterior, data = mode.posterior_, mode.training_data(X, y)
+        terms = by_row.log_likelihood(posterior.model, posterior.each(), data)
+        columns.append(bayestree.diagnostics.loo(terms[None]).elpd_row)
+    expected = bayestree.diagnostics.stacking_weights(np.stack(columns, axis=1), prior_rows=5.0)
+    np.testing.assert_allclose(several.mode_weights_, expected)
+
+
+def test_rows_held_out_decide_where_there_are_some(iris):
+    settings = QUICK | {"inference": "map", "validation_fraction": 0.3, "n_modes": 2}
+    del settings["n_draws"]
+    found = ConvexPolytopeTreeClassifier(**settings).fit(*iris)
+    data = found.modes_[0].training_data(*iris)
+    held = [mode._hold_out(data, np.random.RandomState(draw_seed(0)))[1] for mode in found.modes_]
+    assert held[0].X.equal(held[1].X)
+    assert len(held[0].X) == 45
+    scores = [
+        logsumexp(by_row.log_likelihood(m.posterior_.model, m.posterior_.each(), held[0]), axis=0)
+        for m in found.modes_
+    ]
+    expected = bayestree.diagnostics.stacking_weights(np.stack(scores, axis=1), prior_rows=5.0)
+    np.testing.assert_allclose(found.mode_weights_, expected)
+
+
+def test_only_some_rows_are_scored(iris, several, monkeypatch):
+    monkeypatch.setattr(_modes, "SCORED_ROWS", 40)
+    again = clone(several).fit(*iris)
+    assert all(same_tree(a, b) for a, b in zip(again.modes_, several.modes_, strict=True))
+    assert not np.array_equal(again.mode_weights_, several.mode_weights_)
+
+
+def test_other_weights(iris, several):
+    equal = clone(several).set_params(mode_weights="equal").fit(*iris)
+    assert equal.mode_weights_.tolist() == [1 / 3] * 3
+    bound = clone(several).set_params(mode_weights="elbo").fit(*iris)
+    elbo = [float(mode.posterior_.stats["final_elbo"]) for mode in bound.modes_]
+    ratios = np.log(bound.mode_weights_ / bound.mode_weights_[0])
+    np.testing.assert_allclose(ratios, np.array(elbo) - elbo[0], rtol=1e-6)
+
+
+def test_point_estimates_have_equal_weights_and_average(iris):
+    found = ConvexPolytopeTreeClassifier(
+        inference="grow", n_modes=3, max_depth=2, n_experts=3, random_state=0
+    ).fit(*iris)
+    assert found.mode_weights_.tolist() == [1 / 3] * 3
+    mean = np.mean([mode.tree_.predict(iris[0]) for mode in found.modes_], axis=0)
+    np.testing.assert_allclose(found.predict_proba(iris[0]), mean)
+    assert found.check_convergence().settled == "nothing to judge"
+
+
+def test_n_jobs_is_that_of_the_modes(iris):
+    settings = {"n_jobs": 1, "inference": Nuts(n_draws=10)}
+    assert ConvexPolytopeTreeClassifier(n_modes=2, **settings)._stages()[-1].draws == (4, 10)
+    with pytest.raises(ValueError, match="n_jobs=1 would be ignored"):
+        ConvexPolytopeTreeClassifier(**settings)._stages()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mode_weights": "stacking", "inference": "map"}, "mode_weights='equal'"),
+        ({"mode_weights": "stacking", "n_draws": 1}, "validation_fraction"),
+        ({"mode_weights": "elbo", "inference": "nuts"}, "needs inference='svi'"),
+        ({"n_modes": 0}, "n_modes must be an integer of 1 or more"),
+    ],
+)
+def test_impossible_combinations_are_refused(iris, settings, message):
+    with pytest.raises(ValueError, match=message):
+        ConvexPolytopeTreeClassifier(**{"n_modes": 2, "max_depth": 1} | settings).fit(*iris)
+
+
+def test_one_file_holds_all_modes(iris, several, tmp_path):
+    X, _ = iris
+    several.save(tmp_path / "modes.safetensors")
+    loaded = bayestree.load(tmp_path / "modes.safetensors")
+    assert loaded.get_params() == several.get_params()
+    np.testing.assert_array_equal(loaded.mode_weights_, several.mode_weights_)
+    np.testing.assert_array_equal(loaded.predict_proba(X), several.predict_proba(X))
+    np.testing.assert_array_equal(loaded.apply(X), several.apply(X))
+    assert str(loaded.polytope_size(10)) == str(several.polytope_size(10))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d, a: d.update(medoid=3), "medoid is 3"),
+        (lambda d, a: d.update(modes=d["modes"][:1]), "mode_weights are not those of 1"),
+        (lambda d, a: a.update(mode_weights=np.full(3, 0.5)), "have the sum 1.5"),
+    ],
+)
+def test_files_whose_parts_disagree_are_refused(several, change, message):
+    described, arrays = several._describe(), several._arrays()
+    change(described, arrays)
+    with pytest.raises(ValueError, match=message):
+        ConvexPolytopeTreeClassifier()._restore(described, arrays, None)
+
+
+def test_a_warm_start_continues_every_mode(iris):
+    X, y = iris
+    found = ConvexPolytopeTreeClassifier(n_modes=2, warm_start=True, **QUICK).fit(X, y)
+    topologies = [mode.posterior_.model.topology for mode in found.modes_]
+    trees = [mode.tree_ for mode in found.modes_]
+    found.set_params(epochs=6).fit(X, y)
+    assert [mode.posterior_.model.topology for mode in found.modes_] == topologies
+    assert all(mode.tree_ is not tree for mode, tree in zip(found.modes_, trees, strict=True))
+    for n_modes in (1, 3):
+        with pytest.raises(ValueError, match="continues from 2 fitted modes: set n_modes=2"):
+            found.set_params(n_modes=n_modes).fit(X, y)
+    found.set_params(n_modes=1, warm_start=False).fit(X, y)
+    assert found.modes_ == [found]
+
+
+def test_the_modes_are_the_chains_of_what_is_compared(iris, several):
+    found = several.label_free(iris[0], n_rows=7)
+    assert found["prediction"].shape == (3, 40, 7, 3)
+    assert found["leaves"].shape == (3, 40)
+    assert found["mode"].to_numpy().tolist() == [0, 1, 2]
+    first = several.modes_[0].label_free(iris[0], n_rows=7)["prediction"]
+    np.testing.assert_array_equal(found["prediction"][0], first[0])
+    with pytest.raises(ValueError, match="n_rows"):
+        several.label_free(n_rows=0)
+
+
+def test_the_container_of_a_mixture(iris, several):
+    X, y = iris
+    found = several.to_arviz(X, y)
+    own = several.modes_[1].to_arviz(X, y, groups=["log_likelihood"])
+    each = arviz_compat.group(found, "log_likelihood")["obs"]
+    assert each.shape == (3, 40, 150)
+    np.testing.assert_array_equal(each[1], arviz_compat.group(own, "log_likelihood")["obs"][0])
+    assert arviz_compat.group(found, "posterior_predictive")["obs"].shape == (3, 40, 150)
+    assert arviz_compat.names(several.to_arviz(groups="posterior")) == ["posterior"]
+    for rows, name in (((X, y), "prior"), ((), "log_likelihood")):
+        with pytest.raises(ValueError, match=r"modes_\[m\].to_arviz"):
+            several.to_arviz(*rows, groups=[name])
+
+
+def test_the_verdict_tells_how_far_modes_differ(iris, several):
+    found = several.check_convergence(*iris)
+    assert {"elbo", "modes"} <= set(found.to_frame().index)
+    assert found["modes"].verdict == "info"
+    quantities = several.label_free(iris[0])
+    means = quantities["prediction"].mean("draw").to_numpy()
+    assert found["modes"].value == pytest.approx(np.ptp(means, axis=0).mean())
+    assert "mean predictions of 3 modes" in found["modes"].says
+    assert found.quantities.loc["prediction", "r_hat"] > 1.05
+    worst = max(mode.check_convergence()["elbo"].verdict == "failed" for mode in several.modes_)
+    assert (found["elbo"].verdict == "failed") == worst
+    assert found.held_out is not None
+
+
+def test_the_score_of_the_mixture(iris, several):
+    with np.errstate(all="ignore"):
+        found = several.loo(*iris)
+        each = [mode.loo(*iris) for mode in several.modes_]
+    expected = logsumexp(
+        np.log(several.mode_weights_)[:, None] + [one.elpd_row for one in each], axis=0
+    )
+    np.testing.assert_allclose(found.elpd_row, expected)
+
+
+def test_the_text_names_its_mode(several):
+    text = bayestree.export_text(several)
+    assert f"This is mode {several._medoid} of 3 (weight " in text
+    assert "This is mode" not in bayestree.export_text(several.modes_[1])
+
+
+@pytest.mark.filterwarnings("error::bayestree.SingleLeafWarning")
+def test_trees_without_splits(iris):
+    X, y = iris
+    leaf = ConvexPolytopeTreeClassifier(n_modes=2, max_depth=0, n_draws=30, random_state=0).fit(
+        X, y
+    )
+    assert leaf.get_n_leaves() == 1
+    assert leaf.predict_proba(X[:2]).shape == (2, 3)
+    assert leaf.check_convergence().settled == "yes"
+    np.testing.assert_allclose(leaf.co_membership(X[:2]), 1)
+    with pytest.warns(bayestree.SingleLeafWarning, match="every mode"):
+        ConvexPolytopeTreeClassifier(n_modes=2, min_gain=1e6, inference="grow").fit(X, y)
