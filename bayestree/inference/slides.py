@@ -44,12 +44,19 @@ class Slides:
         return length * (free["hyperplane"].shape[-1] + 1) + 0.0 * level
 
     def shift(self, free: Sites, expert: Expert, length: Any) -> Any:
-        """Multiply the expert's weight, and move its intercept so that the boundary stays."""
-        old = border(free, expert)
+        """Multiply the expert's weight; its boundary, and the slope of its score there, stay.
+
+        The score is r softplus(a) and its slope r sigmoid(a): where r is small, the score is nearly
+        linear in a, and r / c with c a is the same function.
+        """
+        level, slope = border(free, expert), _log_slope(free, expert)
         free["log_weight"][expert] += length
-        distance = border(free, expert) - old
-        free["intercept"][expert] += distance
-        return 0.0 * distance
+        new, shrunk = border(free, expert), slope - _log_slope(free, expert)
+        factor = np.exp(shrunk)
+        free["hyperplane"][expert] *= factor[..., None]
+        free["intercept"][expert] = new + factor * (free["intercept"][expert] - level)
+        self.model.priors.hyperplane.rescale(free, expert, shrunk)
+        return shrunk * (free["hyperplane"].shape[-1] + 1)
 
     def trade(self, free: Sites, expert: Expert, length: Any) -> Any:
         """Exchange weight with the next expert of the node; the sum of the weights stays.
@@ -77,3 +84,11 @@ def border(free: Sites, expert: Expert) -> FloatArray:
         rate = LOG2 * np.exp(-log_weight)
         level: FloatArray = rate + np.log(-np.expm1(-rate))
     return np.where(np.asarray(log_weight) < MIN_LOG_WEIGHT, np.nan, level)[()]
+
+
+def _log_slope(free: Sites, expert: Expert) -> FloatArray:
+    """log of r sigmoid(t), the slope of an expert's score along its activation at the border t."""
+    with np.errstate(invalid="ignore"):  # of a negligible weight
+        silent: FloatArray = np.logaddexp(0.0, -border(free, expert))
+    slope: FloatArray = free["log_weight"][expert] - silent
+    return slope

@@ -271,6 +271,22 @@ def test_slides_keep_boundaries_and_sums():
     assert np.exp(free["log_weight"][0, [2, 0]]).sum() == pytest.approx(total)
 
 
+def test_shifts_keep_the_slope_at_the_boundary():
+    jumps, density = jumps_for(make("stump"))
+    free = density.layout.free(normal(density))
+
+    def slope():
+        """Of r softplus(a) along the normal of the boundary, on which softplus(a) = log(2) / r."""
+        rate = math.log(2) * np.exp(-free["log_weight"][0, 1])
+        sigmoid = -math.expm1(-rate)  # exp(softplus(a)) = 1 / (1 - sigmoid(a))
+        return math.log(2) / rate * sigmoid * np.linalg.norm(free["hyperplane"][0, 1])
+
+    before = slope()
+    for length in (3.0, -8.0):
+        jumps.shift(free, (0, 1), length)
+        assert slope() == pytest.approx(before)
+
+
 @pytest.mark.parametrize(("split", "n_experts", "n_slides"), [(None, 3, 3), (Oblique(), 1, 1)])
 def test_slides_of_a_split(split, n_experts, n_slides):
     """An oblique split has no weights to shift or to trade."""
