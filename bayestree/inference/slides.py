@@ -51,7 +51,8 @@ class Slides:
         """
         level, slope = border(free, expert), _log_slope(free, expert)
         free["log_weight"][expert] += length
-        new, shrunk = border(free, expert), slope - _log_slope(free, expert)
+        new = border(free, expert)
+        shrunk: Any = slope - _log_slope(free, expert)
         factor = np.exp(shrunk)
         free["hyperplane"][expert] *= factor[..., None]
         free["intercept"][expert] = new + factor * (free["intercept"][expert] - level)
