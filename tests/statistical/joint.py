@@ -131,7 +131,7 @@ class Walker:
         """Take data to condition on."""
         self.density = density_of(self.model, data)
         self.jumps = None
-        if isinstance(self.density, NumpyDensity):
+        if isinstance(self.density, NumpyDensity) and Jumps.covers(self.density.model):
             self.jumps = Jumps(self.density.model, self.density.layout, self.density.value)
         moving = self.density.layout.places["shrinkage"].start
         n_blocks, width = expert_blocks(self.density.layout).shape
