@@ -191,7 +191,14 @@ def test_evidence_without_a_split(leaf):
     data = data._replace(weights=torch.ones(20, dtype=torch.float64))
     model = soft_tree(LEAVES[leaf], 2)
     found = inference.smc(
-        model, data, n_chains=4, n_draws=100, split_base=1e-9, max_depth=1, random_state=0
+        model,
+        data,
+        n_chains=4,
+        n_draws=100,
+        split_base=1e-9,
+        max_depth=1,
+        max_rounds=3,
+        random_state=0,
     )
     evidence = found.stats["log_evidence"]
     assert (found.stats["n_leaves"] == 1).all()
@@ -228,6 +235,24 @@ def test_evidence_of_a_stump():
     share = math.exp(whole - exact)
     # draws that the moves have not separated count less: a tenth of 1,000 draws are independent
     assert abs(single.mean() - share) < 4 * math.sqrt(share * (1 - share) / 100)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_evidence_of_trees(leaf):
+    """The mean of the likelihood over draws of the prior, topologies and leaves included."""
+    prior, data = problem(leaf, n=10)
+    value = Rows(prior, data).log_likelihood(prior.particles(40_000, np.random.default_rng(0)))
+    weight = np.exp(value - value.max())
+    exact = value.max() + math.log(weight.mean())
+    error = weight.std() / weight.mean() / math.sqrt(len(weight))
+    found = inference.smc(
+        prior.model, data, n_draws=100, split_base=0.7, split_power=0.5, random_state=0
+    )
+    evidence = found.stats["log_evidence"]
+    error = math.hypot(error, evidence.std(ddof=1) / 2)
+    assert abs(evidence.mean() - exact) < 8 * error
+    assert error < 0.4
 
 
 def test_next_power_and_resampling():

@@ -48,11 +48,11 @@ class Wholes(NamedTuple):
     log_weight: FloatArray
 
 
-def births_and_deaths(moves: Moves, node: int) -> tuple[int, int]:
-    """Choose between M splits of a node and none; the numbers of births and of deaths."""
+def births_and_deaths(moves: Moves, node: int) -> None:
+    """Choose between M splits of a node and none."""
     who = np.flatnonzero(_free_to_split(moves, node))
     if not len(who):
-        return 0, 0
+        return
     reach, rest = moves.rows.above(moves.routed, moves.below(), node)
     now = moves.particles.splits[who, node]
     place = Place(node, who, now, _leaf_pair(moves, node), reach[who], rest[who])
@@ -66,8 +66,6 @@ def births_and_deaths(moves: Moves, node: int) -> tuple[int, int]:
     whole_weight = wholes.log_weight + np.log1p(-chance)
     chosen = moves.choose(np.column_stack((whole_weight, split_weight)))
     _set(moves, place, splits, wholes, chosen)
-    splits_now = chosen > 0
-    return int((splits_now & ~now).sum()), int((~splits_now & now).sum())
 
 
 def _splits(moves: Moves, place: Place) -> Splits:

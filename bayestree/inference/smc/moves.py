@@ -86,7 +86,7 @@ class Moves:
         chosen: IntArray = (log_weight + gumbel).argmax(axis=1)
         return chosen
 
-    def fresh_experts(self) -> int:
+    def fresh_experts(self) -> None:
         """Choose between M values of one expert of each particle, from the prior."""
 
         def draw(own: Sites, rng: np.random.Generator) -> tuple[Sites, FloatArray]:
@@ -98,9 +98,9 @@ class Moves:
                 value[:, 1:, expert] = new[:, 1:]
             return values, np.zeros((count, CANDIDATES))
 
-        return self._change_experts(draw)
+        self._change_experts(draw)
 
-    def slide(self) -> int:
+    def slide(self) -> None:
         """Propose to slide an expert of each particle, its boundary unchanged (see ``slides``).
 
         Chosen by probabilities proportional to the densities (Barker 1965).
@@ -122,7 +122,7 @@ class Moves:
             gain = np.where(unmoved, -np.inf, gain)
             return values, np.column_stack((np.zeros(count), gain))
 
-        return self._change_experts(draw)
+        self._change_experts(draw)
 
     def _expert_prior(self, free: Sites) -> FloatArray:
         """Log prior density of the experts of nodes, shape (count,)."""
@@ -133,13 +133,13 @@ class Moves:
 
     def _change_experts(
         self, draw: Callable[[Sites, np.random.Generator], tuple[Sites, FloatArray]]
-    ) -> int:
+    ) -> None:
         """Choose between values of the experts of a random node of each particle.
 
         ``draw`` returns values (count, M, K, ...), the current ones first, and their log
         prior / q, (count, M).
         """
-        node_of, below, moved = self._random_node(), self.below(), 0
+        node_of, below = self._random_node(), self.below()
         for node in range(self.particles.splits.shape[1]):
             who = np.flatnonzero(node_of == node)
             if not len(who):
@@ -163,18 +163,15 @@ class Moves:
                 self.free[name][who, node] = value[each, chosen]
             self.routed.left[who, node] = left[each, chosen]
             self.routed.right[who, node] = right[each, chosen]
-            moved += int((chosen > 0).sum())
-        return moved
 
     def _random_node(self) -> IntArray:
         """A random node that splits, for each particle; -1 if there is none."""
         score = np.where(self.particles.splits, self.rng.random(self.particles.splits.shape), -1.0)
         return np.where(score.max(axis=1) < 0, -1, score.argmax(axis=1))
 
-    def leaves(self) -> float:
+    def leaves(self) -> None:
         """Propose each leaf from its conjugate posterior given the rows as they are routed."""
         used = self.particles.leaves_in_use(self.model)
-        accepted = []
         for leaf in range(used.shape[1]):
             who = np.flatnonzero(used[:, leaf])
             if not len(who):
@@ -195,8 +192,6 @@ class Moves:
             new = self.prior.leaf_free({n: v[fits, 1, 0] for n, v in sites.items()})
             for name, value in new.items():
                 self.free[name][who[fits], leaf] = value
-            accepted.append(fits.mean())
-        return float(np.mean(accepted))
 
     def _share(self, leaf: int) -> Tensor:
         """log P(a row reaches a leaf), (P, n)."""

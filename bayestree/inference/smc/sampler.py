@@ -7,7 +7,7 @@ likelihoods of the particles have become nearly independent of those before.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ N_TRAJECTORIES, N_FRESH, N_SLIDES = 3, 2, 4  # in each round of moves
 
 @dataclass
 class Run:
-    """The particles of a run at a temperature, and its records: all that is needed to resume it."""
+    """The particles of a run at a temperature: all that is needed to resume it."""
 
     particles: Particles
     log_likelihood: FloatArray
@@ -38,7 +38,6 @@ class Run:
     step_size: float = 0.2
     power: float = 0.0
     log_evidence: float = 0.0
-    records: list[tuple[float, ...]] = field(default_factory=list)
 
     @classmethod
     def of(cls, prior: Prior, rows: Rows, count: int, rng: np.random.Generator) -> "Run":
@@ -56,7 +55,6 @@ class Run:
             "spread": self.spread,
             "rng": self.rng.bit_generator.state,
             "numbers": (self.step_size, self.power, self.log_evidence),
-            "records": np.array(self.records),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -65,7 +63,6 @@ class Run:
         self.curvature, self.spread = state["curvature"], state["spread"]
         self.rng.bit_generator.state = state["rng"]
         self.step_size, self.power, self.log_evidence = state["numbers"]
-        self.records = [tuple(record) for record in state["records"].tolist()]
 
 
 @dataclass
@@ -99,18 +96,15 @@ def advance(run: Run, prior: Prior, rows: Rows, efficiency: float, rounds: tuple
     run.particles, run.power = run.particles.take(chosen), new
     before = run.log_likelihood[chosen]
     for done in range(1, rounds[1] + 1):
-        acceptance = _round(run, prior, rows)
-        found = correlation(before, run.log_likelihood)
-        if done >= rounds[0] and found < MAX_CORRELATION:
+        _round(run, prior, rows)
+        if done >= rounds[0] and correlation(before, run.log_likelihood) < MAX_CORRELATION:
             break
-    run.records.append((new, done, found, acceptance))
 
 
-def _round(run: Run, prior: Prior, rows: Rows) -> float:
-    """One round of all moves; the mean acceptance probability of the trajectories."""
+def _round(run: Run, prior: Prior, rows: Rows) -> None:
+    """One round of all moves."""
     particles, rng = run.particles, run.rng
     prior.refresh(particles.vectors, particles.splits, particles.leaves_in_use(prior.model), rng)
-    accepted = []
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(N_TRAJECTORIES):
             path = Trajectories(rows, prior, run.power, run.curvature, run.spread)
@@ -118,7 +112,6 @@ def _round(run: Run, prior: Prior, rows: Rows) -> float:
             particles = moved.particles
             run.curvature += CURVATURE_RATE * (moved.second_moment - run.curvature)
             run.step_size = adapted(run.step_size, moved.acceptance)
-            accepted.append(moved.acceptance)
     moves = Moves(rows, prior, particles, run.power, rng)
     for node in range(prior.model.topology.n_nodes - 1, -1, -1):
         births_and_deaths(moves, node)
@@ -128,7 +121,6 @@ def _round(run: Run, prior: Prior, rows: Rows) -> float:
         moves.slide()
     moves.leaves()
     run.particles, run.log_likelihood = particles, moves.log_likelihood()
-    return float(np.mean(accepted))
 
 
 def next_power(log_likelihood: FloatArray, power: float, efficiency: float) -> float:
