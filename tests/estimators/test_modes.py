@@ -1,5 +1,7 @@
 """A posterior over trees: several modes and their mixture."""
 
+import copy
+
 import numpy as np
 import pytest
 from scipy.special import logsumexp
@@ -163,15 +165,18 @@ def test_co_membership(iris, several):
     np.testing.assert_allclose(found[0, [70, 149]], expected, atol=1e-6)
 
 
-def test_draws_of_y_come_from_every_mode(iris, several):
+def test_draws_of_y_come_from_each_mode_by_its_weight(iris, several):
     X, _ = iris
-    n = 4000
-    drawn = several.sample_posterior_predictive(X[70:74], n, random_state=0)
-    assert drawn.shape == (n, 4)
-    share = (drawn[..., None] == several.classes_).mean(axis=0)
-    p = several.predict_proba(X[70:74])
-    # the draws of the parameters are spread evenly, so that a share varies no more than binomially
-    assert (np.abs(share - p) <= 4 * np.sqrt(p * (1 - p) / n) + 1 / n).all()
+    unequal, n = copy.copy(several), 4000
+    unequal._weights = np.array([0.8, 0.2, 0.0])
+    first, second, _ = (mode.predict_proba(X) for mode in several.modes_)
+    row = np.abs(first - second).max(axis=1).argmax()
+    drawn = unequal.sample_posterior_predictive(X[[row]], n, random_state=0)
+    assert drawn.shape == (n, 1)
+    for part, p in ((drawn[:3200], first[row]), (drawn[3200:], second[row])):
+        # the draws of the parameters are spread evenly: a share varies no more than binomially
+        share = (part == several.classes_).mean(axis=0)
+        assert (np.abs(share - p) <= 4 * np.sqrt(p * (1 - p) / len(part)) + 1 / n).all()
     assert several.sample_posterior_predictive(X).shape == (120, 150)
     with pytest.raises(ValueError, match="draws must be 1 or more"):
         several.sample_posterior_predictive(X, 0)
@@ -193,7 +198,9 @@ def test_rows_held_out_decide_where_there_are_some(iris):
     del settings["n_draws"]
     found = ConvexPolytopeTreeClassifier(**settings).fit(*iris)
     data = found.modes_[0].training_data(*iris)
-    held = [mode._hold_out(data, np.random.RandomState(draw_seed(0)))[1] for mode in found.modes_]
+    # the first mode draws its rows as a single fit does, and the others take the same
+    seeds = np.random.RandomState(draw_seed(0)), np.random.RandomState(7)
+    held = [mode._hold_out(data, one)[1] for mode, one in zip(found.modes_, seeds, strict=True)]
     assert held[0].X.equal(held[1].X)
     assert len(held[0].X) == 45
     scores = [
@@ -312,6 +319,7 @@ def test_the_container_of_a_mixture(iris, several):
     np.testing.assert_array_equal(each[1], arviz_compat.group(own, "log_likelihood")["obs"][0])
     assert arviz_compat.group(found, "posterior_predictive")["obs"].shape == (3, 40, 150)
     assert arviz_compat.names(several.to_arviz(groups="posterior")) == ["posterior"]
+    assert len(arviz_compat.netcdf(found))
     for rows, name in (((X, y), "prior"), ((), "log_likelihood")):
         with pytest.raises(ValueError, match=r"modes_\[m\].to_arviz"):
             several.to_arviz(*rows, groups=[name])
