@@ -114,9 +114,7 @@ def test_growth_does_not_decide_about_splits():
 
 def test_settings():
     X, y = rows()
-    with pytest.raises(
-        ValueError, match="max_depth must be an integer of 1 or more and up to 3, got 4"
-    ):
+    with pytest.raises(ValueError, match="max_depth must be at most 3 for inference='smc', got 4"):
         ConvexPolytopeTreeClassifier(**SHORT | {"max_depth": 4}).fit(X, y)
     method = inference.Smc(n_chains=1, n_draws=10, max_depth=1, steepness=2.0, max_experts=1)
     fitted = ConvexPolytopeTreeClassifier(inference=method, random_state=0).fit(X, y)

@@ -49,7 +49,7 @@ class Smc(Stage):
         Inference("Particles of each run, which become the draws of a chain."),
     ] = 250
     max_depth: Annotated[
-        Annotated[int, Field(ge=1, le=MAX_DEPTH)],
+        Count,
         Model("Maximum number of splits on a path from the root to a leaf, at most 3."),
     ] = 2
     max_experts: Annotated[
@@ -103,6 +103,11 @@ class Smc(Stage):
 
     def check(self, model: SoftTree) -> None:
         super().check(model)
+        if self.max_depth > MAX_DEPTH:
+            raise ValueError(
+                f"max_depth must be at most {MAX_DEPTH} for inference='smc', got {self.max_depth}: "
+                "it samples the topology of small trees. Set max_depth=2, or use inference='svi'."
+            )
         if self.max_rounds < self.min_rounds:
             raise ValueError(
                 f"max_rounds must be at least min_rounds={self.min_rounds}, got {self.max_rounds}."
