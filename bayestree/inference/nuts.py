@@ -76,7 +76,7 @@ class Nuts(Chains, Stage):
 
     n_draws: Annotated[Count, Inference("Draws from each chain after the warm-up.")] = 500
     thinning: Annotated[
-        Count, Inference("Transitions for each draw that is kept; 8 by default in estimators.")
+        Count, Inference("Transitions for each draw that is kept; 4 by default in estimators.")
     ] = 1
     n_refreshes: Annotated[
         Size,
@@ -121,7 +121,7 @@ class Nuts(Chains, Stage):
         bool, Inference("Keep the warm-up in warmup_draws and warmup_stats.")
     ] = False
 
-    in_estimators = {"n_draws": 250, "thinning": 8, "drop_idle": True}
+    in_estimators = {"n_draws": 250, "thinning": 4, "drop_idle": True}
     needs_double = True
 
     @property

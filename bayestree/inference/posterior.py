@@ -72,14 +72,15 @@ class Posterior(Draws):
         mean, sd : arrays, shape (n, C) for class probabilities, (n,) for numbers
         """
         total = square = np.zeros(1)
-        for values in self.expectations(X):
+        for group in self.expectations(X):
+            values = group.astype(np.float64)  # squares of single precision leave no digits
             total = total + values.sum(axis=0)
-            square = square + (values.astype(np.float64) ** 2).sum(axis=0)
+            square = square + (values**2).sum(axis=0)
         count = self.n_chains * self.n_draws
         mean = total / count
         # Rounding can leave a difference of squares just below zero.
         sd = np.sqrt(np.maximum(square / count - mean**2, 0.0))
-        return mean.astype(np.float64), sd
+        return mean, sd
 
     def quantiles(self, X: NDArray[Any], levels: NDArray[Any]) -> NDArray[Any]:
         """Quantiles of y | x, shape (levels, n), of the mixture of all draws and leaves.

@@ -8,6 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from bayestree.diagnostics import PolytopeSize, SplitUncertainty
+from bayestree.diagnostics.uncertainty import PARTS
 from bayestree.topology import Topology
 from bayestree.tree import LOG2, Tree
 
@@ -71,9 +72,10 @@ def make_uncertainty(low, mean, high, *, reached=None, regression=False):
     low, mean, high = (np.asarray(part, dtype=float) for part in (low, mean, high))
     n_rows, n_nodes = mean.shape
     known, unknown = [np.zeros(n_rows)] * 3, [None] * 3
-    parts: Any = [*unknown, *known] if regression else [*known, *unknown]
+    parts = [*unknown, *known] if regression else [*known, *unknown]
+    named: dict[str, Any] = dict(zip(PARTS, parts, strict=True))
     topology = Topology.complete(4)
-    return SplitUncertainty(  # type: ignore[call-arg]
+    return SplitUncertainty(
         mean,
         np.zeros_like(mean),
         np.stack([low, high], axis=-1),
@@ -84,8 +86,9 @@ def make_uncertainty(low, mean, high, *, reached=None, regression=False):
         np.ones((n_rows, n_nodes + 1)),
         np.zeros(n_rows, dtype=int),
         np.ones(n_rows),
-        *parts,
-        0.9,
-        topology.node_labels[:n_nodes],
-        topology.leaf_labels[: n_nodes + 1],
+        **named,
+        expected_y=None,
+        level=0.9,
+        labels=topology.node_labels[:n_nodes],
+        leaf_labels=topology.leaf_labels[: n_nodes + 1],
     )
