@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bayestree._utils.mcmc import ess
+
 
 def at_least(share: float, n: int) -> float:
     """A share of n rows less four standard errors."""
@@ -15,3 +17,11 @@ def z_score(difference: ArrayLike) -> float:
     if not np.ptp(values):
         return 0.0 if not values[0] else np.copysign(np.inf, values[0])
     return values.mean() / (values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def assert_law(draws, law):
+    """Values (n, q) of one chain have a law, by bounded moments of its distribution function."""
+    place = law.cdf(draws)
+    for moment, expected in ((place, 1 / 2), ((place - 0.5) ** 2, 1 / 12)):
+        error = moment.std(0) / np.sqrt(ess(moment[None], "mean"))
+        assert (np.abs(moment.mean(0) - expected) < 4 * error).all()

@@ -42,7 +42,9 @@ class TreeChecks(TreeDraws):
         Returns
         -------
         Convergence
-            Can be printed; see ``predictions``, ``intervals``, ``settled`` and ``to_frame``.
+            Can be printed; see ``predictions``, ``intervals``, ``settled`` and ``to_frame``. With
+            several modes, each check is that of the worst mode, and the check ``modes`` tells how
+            far their predictions differ.
 
         Raises
         ------
@@ -72,6 +74,8 @@ class TreeChecks(TreeDraws):
         xarray.Dataset
             See :func:`bayestree.diagnostics.label_free`; predictions are class probabilities,
             or means on the scale of standardised y. It can be plotted by ``arviz.plot_trace``.
+            With several modes, each is a chain (or as many as the sampler had), and what refers to
+            nodes is left out: ``prediction`` and the number of ``leaves`` in use remain.
         """
         check_is_fitted(self)
         if n_rows < 1:
@@ -127,7 +131,8 @@ class TreeChecks(TreeDraws):
             Can be printed; ``compare`` compares it with that of another model. Intended
             for the draws of a sampler (``inference="nuts"``). Those of a variational fit are
             corrected by their densities under the posterior and the guide, which usually fails,
-            as the Pareto k of the rows then shows: the tails of the guide are too light.
+            as the Pareto k of the rows then shows: the tails of the guide are too light. With
+            several modes it is the score of their mixture, whose weights are taken as given.
 
         Raises
         ------

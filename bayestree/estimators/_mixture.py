@@ -71,30 +71,6 @@ class Mixture(StagedTree):
         return first + shift, np.sqrt(np.maximum(square - shift**2, 0.0))  # of rounding errors
 
     def split_uncertainty(self, X: ArrayLike, *, level: float = 0.9) -> SplitUncertainty:
-        """Posterior uncertainty at given rows: of the splits of ``tree_``, and of y.
-
-        Parameters
-        ----------
-        X : array or DataFrame, shape (n, d)
-            Rows, or the points of a grid.
-        level : float
-            Probability of the intervals.
-
-        Returns
-        -------
-        SplitUncertainty
-            Can be printed; see also ``to_frame("node")`` and ``to_frame("row")``. For a grid,
-            ``outside`` is the posterior probability that each point lies outside the polytope of
-            each node; its contours are credible borders. With several modes, what refers to nodes
-            and leaves is that of the mode of ``tree_`` (for another one, see
-            ``modes_[m].split_uncertainty``), and the decomposition of the uncertainty of y is that
-            of their mixture.
-
-        Raises
-        ------
-        ValueError
-            If ``level`` is not between 0 and 1, or for rows that ``predict`` refuses.
-        """
         own = super().split_uncertainty(X, level=level)
         modes = self.modes_
         if len(modes) == 1:
@@ -156,28 +132,6 @@ class Mixture(StagedTree):
         return total
 
     def loo(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Loo:
-        """Leave-one-out score of the posterior by importance sampling.
-
-        Parameters
-        ----------
-        X, y, sample_weight : arrays
-            All rows of the fit, as they were given to ``fit``.
-
-        Returns
-        -------
-        Loo
-            Can be printed; ``compare`` compares it with that of another model. Intended
-            for the draws of a sampler (``inference="nuts"``). Those of a variational fit are
-            corrected by their densities under the posterior and the guide, which usually fails,
-            as the Pareto k of the rows then shows: the tails of the guide are too light. With
-            several modes it is the score of their mixture, whose weights are taken as given.
-
-        Raises
-        ------
-        ValueError
-            If these are not the rows of the fit (by their total weight), some of them were held
-            out (``validation_fraction``), or there is only one draw.
-        """
         if len(self.modes_) == 1:
             return super().loo(X, y, sample_weight)
         return mixed_loo(
@@ -185,26 +139,6 @@ class Mixture(StagedTree):
         )
 
     def label_free(self, X: ArrayLike | None = None, *, n_rows: int = 20) -> xr.Dataset:
-        """Quantities that can be compared across chains, invariant to the order of experts.
-
-        Parameters
-        ----------
-        X : array or DataFrame, shape (n, d), optional
-            Rows from which those at which splits and predictions are compared are selected. By
-            default rows are generated inside the bounding box of each node's training rows,
-            because the estimator keeps no rows.
-        n_rows : int
-            Number of rows at which predictions and each split are compared; fewer for each split
-            if there are more than 20.
-
-        Returns
-        -------
-        xarray.Dataset
-            See :func:`bayestree.diagnostics.label_free`; predictions are class probabilities,
-            or means on the scale of standardised y. It can be plotted by ``arviz.plot_trace``.
-            With several modes, each is a chain (or as many as the sampler had), and what refers to
-            nodes is left out: ``prediction`` and the number of ``leaves`` in use remain.
-        """
         modes = self.modes_
         if len(modes) == 1:
             return super().label_free(X, n_rows=n_rows)
@@ -233,28 +167,6 @@ class Mixture(StagedTree):
     def check_convergence(
         self, X: ArrayLike | None = None, y: ArrayLike | None = None, *, n_rows: int = 20
     ) -> Convergence:
-        """Which results of this fit are reliable, and whether its inference has converged.
-
-        Parameters
-        ----------
-        X, n_rows
-            As for :meth:`label_free`.
-        y : array, shape (n,), optional
-            Outcomes of the rows X. For rows that were not used in the fit, the verdict also
-            states whether the predictions are calibrated.
-
-        Returns
-        -------
-        Convergence
-            Can be printed; see ``predictions``, ``intervals``, ``settled`` and ``to_frame``. With
-            several modes, each check is that of the worst mode, and the check ``modes`` tells how
-            far their predictions differ.
-
-        Raises
-        ------
-        ValueError
-            If y is given without X, or has unknown classes.
-        """
         if len(self.modes_) == 1:
             return super().check_convergence(X, y, n_rows=n_rows)
         return diagnostics.mixed_convergence(

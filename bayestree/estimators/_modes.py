@@ -56,7 +56,6 @@ class Modes(Mixture):
             "equal."
         ),
     ] = "auto"
-    # Fitting.
 
     def _check_combination(self, model: SoftTree) -> None:
         super()._check_combination(model)

@@ -155,12 +155,14 @@ class Nuts(Chains, Stage):
     ) -> Posterior:
         """Sample the posterior of a soft tree of given topology.
 
-        Each transition has three parts that leave the posterior invariant: the No-U-Turn sampler
+        Each transition has four parts that leave the posterior invariant: the No-U-Turn sampler
         (Hoffman and Gelman 2014, as in Stan) given the shrinkages b; the shrinkages given the
-        rest, through their scales, whose conditionals are conjugate; and single experts, proposed
-        from the prior. The second keeps the sampler out of the funnel where b and its coefficients
-        vanish together; the third moves idle experts in one step and creates facets, where the
-        weights of a gamma process alone would mix slowly.
+        rest, through their scales, whose conditionals are conjugate; single experts, proposed
+        from the prior; and slides along the boundaries of experts. The second keeps the sampler
+        out of the funnel where b and its coefficients vanish together; the third moves idle
+        experts in one step and creates facets, where the weights of a gamma process alone would
+        mix slowly; the fourth changes how the weight of an expert and the size of its
+        coefficients share the same boundary.
 
         Parameters
         ----------

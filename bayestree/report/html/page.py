@@ -127,5 +127,7 @@ def _subtitle(study: Study) -> str:
     rows = counted(study.training_rows, "row")
     parts.append(f"fitted to {rows} of {counted(len(study.features), 'feature')}")
     if study.has_draws:
-        parts.append(counted(study.n_draws, "posterior draw"))
+        parts.append(
+            counted(study.n_draws, "posterior draw") + (" of the tree shown" if several else "")
+        )
     return DOT.join(parts)

@@ -11,9 +11,7 @@ from bayestree.inference.facets.bound import FacetPrior
 from bayestree.inference.facets.fits import Problem
 from bayestree.inference.facets.guide import NodeGuide
 from bayestree.inference.facets.rows import Rows
-from bayestree.inference.facets.search import (
-    search_facets,
-)
+from bayestree.inference.facets.search import search_facets
 from bayestree.inference.facets.sides import LeafSides, SideState
 from bayestree.inference.facets.starts import Points
 from bayestree.models import (

@@ -104,7 +104,9 @@ def test_the_modes_are_compared():
     page = Page(html_report(clf, X=X, y=label, sizes=sizes))
     check_whole(page, [clf.tree_])
     said = plain(page.at("modes")["text"])
-    assert "a mixture of 4 trees" in plain(page.at("main")["text"])
+    head = plain(page.at("main")["text"])
+    assert "a mixture of 4 trees" in head
+    assert "8 posterior draws of the tree shown" in head
     assert f"{clf._medoid} (shown)" in said
     assert said.count("The tree of mode") == 3
     assert "Measured on 80 training rows" in said
