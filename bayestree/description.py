@@ -225,10 +225,11 @@ def point_estimate_note(tree: object) -> list[str]:
 
 def words_of_mode(estimator: object) -> str:
     """The tree of an estimator with several modes, in words; empty for others."""
-    mode = shown_mode(estimator)
-    if mode is None:
+    n_modes, mode = len(modes_of(estimator)), shown_mode(estimator)
+    if n_modes == 0:
         return ""
-    n_modes = len(modes_of(estimator))
+    if mode is None:
+        return f"a single tree distilled from the predictions of {n_modes} modes"
     return (
         f"mode {mode.number} of {n_modes} (weight {mode.weight:.2f}), the nearest to the others; "
         "predictions average over all of them"

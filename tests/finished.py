@@ -15,6 +15,7 @@ from bayestree.runs.schema import RunFile
 
 SMALL = {"max_depth": 2, "n_experts": 3}
 SHORT = {"card": "svi", "epochs": 3, "n_draws": 40}
+SAMPLED = {"card": "smc", "n_chains": 2, "n_draws": 16}
 
 #: Tables [data], [model] and [inference] of each, in addition to shared values.
 KINDS = {
@@ -25,6 +26,8 @@ KINDS = {
         {"card": "cpt", "max_depth": 1, "n_experts": 2},
         {"card": "nuts", "epochs": 3, "n_chains": 2, "n_warmup": 12, "n_draws": 16},
     ),
+    "smc": ({}, {"card": "cpt", "max_depth": 1, "n_experts": 2}, SAMPLED),
+    "smc, oblique": ({}, {"card": "cpt", "max_depth": 1, "n_experts": 1}, SAMPLED),
     "map": ({}, {"card": "cpt", **SMALL}, {"card": "map", "epochs": 3}),
     "modes": ({}, {"card": "cpt", **SMALL}, SHORT | {"n_modes": 2, "mode_weights": "equal"}),
     "tao": ({}, {"card": "tao", "max_depth": 2}, {"card": "tao"}),

@@ -3,7 +3,7 @@
 from bayestree.diagnostics.calibration import Calibration, Score, calibration
 from bayestree.diagnostics.containers import convergence_of, label_free_of
 from bayestree.diagnostics.convergence import check_convergence, mixed_convergence
-from bayestree.diagnostics.evidence import Evidence, evidence
+from bayestree.diagnostics.evidence import Evidence, compare_evidence, evidence, joined_evidence
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.held_out import HeldOut, held_out_classes, held_out_values
 from bayestree.diagnostics.label_free import label_free
@@ -31,11 +31,13 @@ __all__ = [
     "TreeSize",
     "calibration",
     "check_convergence",
+    "compare_evidence",
     "convergence_of",
     "elbo_weights",
     "evidence",
     "held_out_classes",
     "held_out_values",
+    "joined_evidence",
     "label_free",
     "label_free_of",
     "loo",

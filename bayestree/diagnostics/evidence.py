@@ -1,6 +1,9 @@
-"""The evidence and the posterior of the size of the tree, from runs of sequential Monte Carlo."""
+"""The evidence and the posterior of the size of the tree, from runs of sequential Monte Carlo.
 
-from collections.abc import Mapping
+Reference for the comparison of models: Kass and Raftery, "Bayes factors" (1995).
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +11,8 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import FloatArray, IntArray
+
+SIZES = ("n_leaves", "depth")
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,11 +24,14 @@ class Evidence:
     runs : array, shape (chain,)
         Log evidence by each independent run: log p(y | X), the topology integrated out.
     n_leaves, depth : arrays of int, shape (chain, draw)
+    rows : int, optional
+        Fingerprint of y and the weights of the rows; None for fits of versions without it.
     """
 
     runs: FloatArray
     n_leaves: IntArray
     depth: IntArray
+    rows: int | None = None
 
     @property
     def log_evidence(self) -> float:
@@ -71,7 +79,8 @@ def evidence(stats: Mapping[str, Any]) -> Evidence:
     ----------
     stats : mapping of arrays
         ``Posterior.stats`` or ArviZ's ``sample_stats`` after ``inference="smc"``:
-        ``log_evidence`` (chain,), ``n_leaves`` and ``depth`` (chain, draw).
+        ``log_evidence`` (chain,), ``n_leaves`` and ``depth`` (chain, draw), and, if it is known,
+        ``rows``.
 
     Returns
     -------
@@ -88,7 +97,63 @@ def evidence(stats: Mapping[str, Any]) -> Evidence:
             "the evidence and the posterior of the topology are computed by sequential Monte "
             "Carlo only: fit with inference='smc'."
         )
-    return Evidence(*(np.asarray(stats[name]) for name in ("log_evidence", "n_leaves", "depth")))
+    runs, n_leaves, depth = (np.asarray(stats[name]) for name in ("log_evidence", *SIZES))
+    return Evidence(runs, n_leaves, depth, int(stats["rows"]) if "rows" in stats else None)
+
+
+def joined_evidence(found: Sequence[Evidence]) -> Evidence:
+    """The evidence from the runs of several fits of one model to the same rows."""
+    runs, n_leaves, depth = (
+        np.concatenate([getattr(one, name) for one in found]) for name in ("runs", *SIZES)
+    )
+    return Evidence(runs, n_leaves, depth, found[0].rows)
+
+
+def compare_evidence(models: Mapping[str, Evidence]) -> pd.DataFrame:
+    """Bayes factors and posterior probabilities of models of the same rows.
+
+    Parameters
+    ----------
+    models : mapping of str to Evidence
+        Two or more, such as ``{"oblique": one.evidence(), "polytope": two.evidence()}``.
+
+    Returns
+    -------
+    DataFrame
+        A row for each model, the most probable first:
+
+        - ``log_evidence`` and ``se``, its standard error from the spread of the runs;
+        - ``log_bayes_factor``: difference of ``log_evidence`` from the first model, and its
+          standard error ``log_bayes_factor_se``;
+        - ``probability`` of the model given the rows, if all are equally probable before.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two, or if they were fitted to different rows, targets or weights.
+    """
+    if len(models) < 2:
+        raise ValueError(f"one model cannot be compared; give two or more, got {[*models]}.")
+    order = sorted(models, key=lambda name: -models[name].log_evidence)
+    known = {name: models[name].rows for name in order if models[name].rows is not None}
+    first, *others = known or [""]
+    for name in others:
+        if known[name] != known[first]:
+            raise ValueError(
+                f"{first!r} and {name!r} were fitted to different rows, targets or weights, and "
+                "their evidence cannot be compared: fit both to the same rows in the same order."
+            )
+    log_evidence = np.array([models[name].log_evidence for name in order])
+    error = np.array([models[name].standard_error for name in order])
+    factor = log_evidence - log_evidence[0]
+    columns = {
+        "log_evidence": log_evidence,
+        "se": error,
+        "log_bayes_factor": factor,
+        "log_bayes_factor_se": np.r_[0.0, np.hypot(error[1:], error[0])],
+        "probability": np.exp(factor) / np.exp(factor).sum(),
+    }
+    return pd.DataFrame(columns, index=pd.Index(order, name="model"))
 
 
 def _probabilities(values: IntArray, name: str) -> pd.DataFrame:

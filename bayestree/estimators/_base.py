@@ -65,6 +65,7 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
     dtype: Literal["auto", "float64", "float32"] = "float64"
     device: str = "cpu"
     verbose: Verbose = "auto"
+    _has_units = False  # whether the units of the features were given before the fit
 
     # Fitting.
 
@@ -117,7 +118,7 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
         self._check_combination(model)
         rows = rows.counted()
         center, scale = units(rows.X, rows.weights, self._unit_rule())
-        if not self._continues():
+        if not (self._continues() or self._has_units):
             scale = np.where(self._used, scale, UNUSED)
             self._units = self._units._replace(center=center, scale=scale)
         unit = 1.0 if self._weights_are_counts() else weight_unit(rows.weights)

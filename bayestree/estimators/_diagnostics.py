@@ -223,7 +223,7 @@ def measure_nodes(
     X: RowSource,
     standardised: RowSource,
     nodes: IntArray,
-    levels: FloatArray,
+    levels: FloatArray | None,
 ) -> Reach:
     """The statistics of the training rows that the diagnostics need.
 

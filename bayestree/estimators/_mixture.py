@@ -15,7 +15,14 @@ from bayestree import diagnostics
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.seed import RandomState, draw_seed
-from bayestree.diagnostics import Convergence, Loo, PolytopeSize, SplitUncertainty, TreeSize
+from bayestree.diagnostics import (
+    Convergence,
+    Evidence,
+    Loo,
+    PolytopeSize,
+    SplitUncertainty,
+    TreeSize,
+)
 from bayestree.diagnostics.label_free import spread_rows
 from bayestree.diagnostics.size import size_of
 from bayestree.diagnostics.stacking import mixed_loo
@@ -38,6 +45,7 @@ class Mixture(StagedTree):
     _modes: Sequence[Self] = ()  # empty if there is one: the estimator itself
     _weights: FloatArray
     _medoid: int
+    _distilled: Self | None = None  # the single tree that is shown instead of the medoid's
     _split_seed: int | None = None  # of the held-out rows, which all modes share
 
     @property
@@ -137,6 +145,11 @@ class Mixture(StagedTree):
         return mixed_loo(
             [mode.loo(X, y, sample_weight) for mode in self.modes_], self.mode_weights_
         )
+
+    def evidence(self) -> Evidence:
+        if len(self.modes_) == 1:
+            return super().evidence()
+        return diagnostics.joined_evidence([mode.evidence() for mode in self.modes_])
 
     def label_free(self, X: ArrayLike | None = None, *, n_rows: int = 20) -> xr.Dataset:
         modes = self.modes_

@@ -4,6 +4,7 @@ The modes of the posterior over trees are topologies, between which no inference
 moves. Each mode is therefore a whole fit; their mixture is the posterior that is reported.
 """
 
+import warnings
 from collections.abc import Sequence
 from copy import copy
 from numbers import Integral
@@ -21,9 +22,11 @@ from bayestree.diagnostics.loo import loo
 from bayestree.diagnostics.stacking import elbo_weights, stacking_weights
 from bayestree.estimators._base import TrainingRows
 from bayestree.estimators._contents import Arrays, describe
+from bayestree.estimators._distil import distil, mean_predictions
 from bayestree.estimators._members import built_members, fit_members, member_arrays, member_of
 from bayestree.estimators._mixture import Mixture
 from bayestree.inference import Data, Stage, Svi, by_row
+from bayestree.inference.unsplit import SingleLeafWarning
 from bayestree.models import Network, SoftTree
 from bayestree.models.leaves import Leaf
 
@@ -56,6 +59,15 @@ class Modes(Mixture):
             "equal."
         ),
     ] = "auto"
+    mode_tree: Annotated[
+        Literal["medoid", "distilled"],
+        Inference(
+            "tree_ with several modes: that of the mode whose predictions are nearest to those of "
+            "the others, or a single tree fitted to the predictions of the mixture, at the "
+            "training rows and at simulated ones, with at most max_leaves leaves (by default as "
+            "many as the nearest mode)."
+        ),
+    ] = "medoid"
 
     def _check_combination(self, model: SoftTree) -> None:
         super()._check_combination(model)
@@ -65,6 +77,11 @@ class Modes(Mixture):
                 f"n_modes={len(self.modes_)}, or warm_start=False to fit new trees."
             )
         if self.n_modes == 1:
+            if self.mode_tree == "distilled":
+                raise ParameterError(
+                    "mode_tree='distilled' fits a tree to the predictions of several modes, got "
+                    "n_modes=1: set n_modes to 2 or more, or mode_tree='medoid'."
+                )
             return
         last = self._stages()[-1]
         if self.mode_weights == "elbo" and not isinstance(last, Svi):
@@ -105,7 +122,8 @@ class Modes(Mixture):
         data = modes[0]._data(rows, 1.0)
         scored = _scored_rows(modes[0], data)
         weights = self._weigh(modes, scored)
-        self._keep(modes, weights, _medoid(modes, weights, scored))
+        medoid = _medoid(modes, weights, scored)
+        self._keep(modes, weights, medoid, self._distil(modes, weights, medoid, rows, leaf))
         if not any(mode.tree_.n_nodes for mode in modes):
             self._warn_if_single_leaf(self.tree_.topology, data, EVERY_MODE)
         return self
@@ -115,9 +133,8 @@ class Modes(Mixture):
         given = self.random_state
         first = int(given) if isinstance(given, Integral) else draw_seed(given)
         others = check_random_state(draw_seed(first)).randint(2**31 - 1, size=self.n_modes)[1:]
-        shared = self.get_params(deep=False) | {"n_modes": 1, "n_jobs": None, "verbose": False}
         modes = [
-            member_of(self, type(self)(**shared | {"random_state": seed}))
+            self._single(random_state=seed, n_jobs=None, verbose=False)
             for seed in (first, *others.tolist())
         ]
         for number, mode in enumerate(modes):
@@ -126,6 +143,35 @@ class Modes(Mixture):
                 mode.tree_ = self.modes_[number].tree_
                 mode.posterior_ = self.modes_[number].posterior_
         return modes
+
+    def _single(self, **changes: Any) -> Self:
+        """An estimator of one tree, before its fit, with some parameters changed."""
+        shared = self.get_params(deep=False) | {"n_modes": 1, "mode_tree": "medoid"}
+        return member_of(self, type(self)(**shared | changes))
+
+    def _distil(
+        self,
+        modes: Sequence[Self],
+        weights: FloatArray,
+        medoid: int,
+        rows: TrainingRows,
+        leaf: Leaf,
+    ) -> Self | None:
+        """The tree that is distilled from the modes; None for that of the medoid."""
+        n_leaves = modes[medoid].get_n_leaves()
+        if self.mode_tree == "medoid" or n_leaves == 1:
+            return None
+        student = self._single(
+            inference="map",
+            max_leaves=self.max_leaves or n_leaves,
+            validation_fraction=0.0,
+            warm_start=False,
+            random_state=draw_seed(modes[-1].random_state),
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SingleLeafWarning)  # the medoid is shown instead
+            found = distil(student, modes, weights, medoid, rows, leaf)
+        return found if found.tree_.n_nodes else None
 
     def _hold_out(self, data: Data, seeds: np.random.RandomState) -> tuple[Data, Data | None]:
         if self._split_seed is not None:
@@ -149,11 +195,14 @@ class Modes(Mixture):
                 columns.append(loo(terms[None]).elpd_row)
         return stacking_weights(np.stack(columns, axis=1), prior_rows=PRIOR_ROWS)
 
-    def _keep(self, modes: Sequence[Self], weights: FloatArray, medoid: int) -> None:
-        """Take over the tree of the medoid, for everything that reads a single tree."""
+    def _keep(
+        self, modes: Sequence[Self], weights: FloatArray, medoid: int, distilled: Self | None
+    ) -> None:
+        """Take over the distilled or the medoid's tree, for all that reads a single tree."""
         self._modes, self._weights, self._medoid = modes, weights, medoid
+        self._distilled = distilled
         for name in ("tree_", "posterior_", "_reach", "_units", "_source"):
-            setattr(self, name, getattr(modes[medoid], name))
+            setattr(self, name, getattr(distilled or modes[medoid], name))
 
     # Files.
 
@@ -163,12 +212,17 @@ class Modes(Mixture):
     def _describe(self) -> dict[str, Any]:
         if not self._modes:
             return super()._describe()
-        return {"modes": [describe(mode) for mode in self._modes], "medoid": self._medoid}
+        described = {"modes": [describe(mode) for mode in self._modes], "medoid": self._medoid}
+        if self._distilled is not None:
+            described["distilled"] = describe(self._distilled)
+        return described
 
     def _arrays(self) -> Arrays:
         if not self._modes:
             return super()._arrays()
-        return {"mode_weights": self._weights} | member_arrays("modes", self._modes)
+        own = [] if self._distilled is None else [self._distilled]
+        trees = member_arrays("modes", self._modes) | member_arrays("distilled", own)
+        return {"mode_weights": self._weights} | trees
 
     def _restore(self, described: dict[str, Any], arrays: Arrays, network: Network | None) -> None:
         if "modes" not in described:
@@ -182,7 +236,9 @@ class Modes(Mixture):
             raise ValueError(f"mode_weights have the sum {weights.sum()}, not 1")
         if described["medoid"] not in range(len(modes)):
             raise ValueError(f"medoid is {described['medoid']!r}, not one of {len(modes)} modes")
-        self._keep(modes, weights, described["medoid"])
+        own = [described["distilled"]] if "distilled" in described else []
+        distilled = next(iter(built_members(type(self), own, "distilled", arrays)), None)
+        self._keep(modes, weights, described["medoid"], distilled)
 
 
 def _scored_rows(mode: Modes, data: Data) -> Data:
@@ -198,8 +254,7 @@ def _scored_rows(mode: Modes, data: Data) -> Data:
 
 def _medoid(modes: Sequence[Modes], weights: FloatArray, scored: Data) -> int:
     """The mode whose predictions differ least from those of the others."""
-    X = scored.X.numpy(force=True)
-    means = [mode.posterior_.predictive(X)[0] for mode in modes]
+    means = mean_predictions(modes, scored.X.numpy(force=True))
     distance = np.array([[np.abs(a - b).mean() for b in means] for a in means]) @ weights
     return int(np.where(weights > 0, distance, np.inf).argmin())
 

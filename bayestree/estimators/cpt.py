@@ -220,7 +220,8 @@ class BasePolytopeTree(
         return replace(own, coefficient_scale=scale)
 
     def _in_parts(self) -> bool:
-        return super()._in_parts() and not (self.extend or self.refine == "tao")
+        in_memory = self.extend or self.refine == "tao" or self.mode_tree == "distilled"
+        return super()._in_parts() and not in_memory
 
     def _in_place(self) -> bool:
         return self.image_shape is not None

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import FloatArray
-from bayestree.diagnostics import Loo, stacking_weights
+from bayestree.diagnostics import Loo, compare_evidence, stacking_weights
 from bayestree.fitted import has_draws
 from bayestree.runs.held_out import Gap, HeldOut, held_out_scores
 from bayestree.runs.outputs import MAX_NUMBERS
@@ -21,7 +21,8 @@ SMALL = 4.0  # nats: smaller differences are inconclusive (Sivula, Magnusson and
 CLEAR = 2.0  # standard errors
 MAX_BAD_SHARE = 0.1  # maximum share of rows whose k is too large
 WIDTH = 88  # characters per line of text
-LOO, HELD_OUT, NONE = "leave-one-out", "held-out rows", "none"
+LOO, HELD_OUT, NONE, EVIDENCE = "leave-one-out", "held-out rows", "none", "evidence"
+POSITIVE = 1.0  # log Bayes factors below are "not worth more than a bare mention" (Kass, Raftery)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +44,17 @@ class Comparison:
           the negative squared errors if a run has no density of y; ``held_out_difference`` and
           ``held_out_difference_se``: difference from the first run, row by row;
         - scores on held-out rows: ``accuracy`` and ``log_loss``, or ``rmse`` and ``r2``;
-        - ``leaves``.
+        - ``leaves``;
+        - ``log_evidence`` and ``log_evidence_se`` of runs by sequential Monte Carlo, in nats, with
+          ``log_bayes_factor`` and ``log_bayes_factor_se``, the difference from the most probable
+          run, and ``probability``, that of the run's model given the training rows if all are
+          equally probable before.
 
-        ``difference`` and ``weight`` are missing unless ``basis`` is "leave-one-out".
-    basis : {"leave-one-out", "held-out rows", "none"}
-        How the runs are compared: by leave-one-out scores if at least two runs have them and none
-        has more than 10 % of its rows with a k that is too large.
+        ``difference`` and ``weight`` are missing unless ``basis`` is "leave-one-out", and the last
+        three columns unless it is "evidence".
+    basis : {"evidence", "leave-one-out", "held-out rows", "none"}
+        How the runs are compared: by their evidence if all have it; by leave-one-out scores if at
+        least two runs have them and none has more than 10 % of its rows with a k that is too large.
     scored_on : str
         The rows of the scores.
     remarks : tuple of str
@@ -76,8 +82,10 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
-    """Compare runs by leave-one-out cross-validation or, if that is unreliable, by held-out rows.
+    """Compare runs by their evidence, by leave-one-out cross-validation, or by held-out rows.
 
+    Runs by sequential Monte Carlo are compared by their evidence: how probable each model is given
+    the training rows. Otherwise, and if leave-one-out is reliable, by how well each predicts:
     PSIS-LOO (Vehtari, Gelman and Gabry 2017), with importance ratios smoothed by ArviZ, is
     computed on the rows that all runs were fitted to; the weights
     are those of stacking. If it is unreliable, and for point estimates, the scores of the held-out
@@ -90,21 +98,28 @@ def compare(runs: Sequence[Run]) -> Comparison:
     rows = _same_rows(named)
     results = {name: _loo(run, rows[name]) for name, run in named.items()}
     scores = {name: found for name, found in results.items() if isinstance(found, Loo)}
+    evidence = _evidence(named)
     remarks = [
         f"{name}: no leave-one-out score: {found}"
         for name, found in results.items()
         if isinstance(found, str)
     ]
     held = held_out_scores({name: run.estimator for name, run in named.items()}, rows)
-    basis = _basis(scores, held)
+    basis = EVIDENCE if "probability" in evidence else _basis(scores, held)
     remarks += _reasons(basis, scores, held)
     ranked = [] if held is None else sorted(named, key=lambda name: -held.rows[name].sum())
     order = ranked
-    if basis != HELD_OUT:
+    if basis == EVIDENCE:
+        order = [*evidence.index]
+    elif basis != HELD_OUT:
         order = sorted(scores, key=lambda name: -scores[name].elpd)
         order += [name for name in named if name not in scores]
     weights = _weights(scores) if basis == LOO else {}
     lines = {name: _line(named[name], name, order[0], scores, held, weights) for name in order}
+    if basis == EVIDENCE:
+        remarks += _favoured(evidence)
+    elif len(evidence) > 1:
+        remarks.append(f"Compare {' and '.join(evidence.index)} alone for their Bayes factors.")
     if basis == LOO:
         by_row = {name: scores[name].elpd_row for name in order if name in scores}
         remarks += _conclusions(by_row, in_nats=True)
@@ -112,7 +127,7 @@ def compare(runs: Sequence[Run]) -> Comparison:
         by_row = {name: held.rows[name] for name in ranked}
         remarks += _conclusions(by_row, in_nats=held.in_nats, where=" on the held-out rows")
     return Comparison(
-        table=pd.DataFrame.from_dict(lines, orient="index").rename_axis("run"),
+        table=pd.DataFrame.from_dict(lines, orient="index").join(evidence).rename_axis("run"),
         basis=basis,
         scored_on=" or ".join(sorted({str(run.metrics["scored_on"]) for run in named.values()})),
         remarks=tuple(remarks),
@@ -125,6 +140,38 @@ def _basis(scores: Mapping[str, Loo], held: HeldOut | None) -> str:
     return NONE if held is None else HELD_OUT
 
 
+def _evidence(named: Mapping[str, Run]) -> pd.DataFrame:
+    """The log evidence of the runs that have it; if all do, with Bayes factors, the best first."""
+    found = {
+        name: run.estimator.evidence()
+        for name, run in named.items()
+        if getattr(run.estimator, "posterior_", None) is not None
+        and run.estimator.posterior_.inference == "smc"
+    }
+    columns = {"se": "log_evidence_se"}
+    if len(found) == len(named):
+        try:
+            return compare_evidence(found).rename(columns=columns)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+    lines = {name: (one.log_evidence, one.standard_error) for name, one in found.items()}
+    names = ["log_evidence", "log_evidence_se"] if lines else []
+    return pd.DataFrame.from_dict(lines, orient="index", columns=names)
+
+
+def _favoured(evidence: pd.DataFrame) -> Iterator[str]:
+    """Conclusions from the Bayes factors of the first run against the others."""
+    best = evidence.index[0]
+    for name, line in evidence.iloc[1:].iterrows():
+        gap, error = -line["log_bayes_factor"], line["log_bayes_factor_se"]
+        known = "unknown: n_chains is 1" if np.isnan(error) else f"{error:.2g}"
+        size = f"the log Bayes factor is {gap:.3g} (standard error {known})"
+        if gap < POSITIVE or gap < CLEAR * error:
+            yield f"The rows do not decide between {best} and {name}: {size}."
+        else:
+            yield f"The rows favour {best} over {name}: {size}."
+
+
 def _bad_share(loo: Loo) -> float:
     """Share of the rows whose k is too large."""
     return len(loo.bad_rows) / len(loo.k)
@@ -132,6 +179,12 @@ def _bad_share(loo: Loo) -> float:
 
 def _reasons(basis: str, scores: Mapping[str, Loo], held: HeldOut | None) -> Iterator[str]:
     """The reasons why the runs are compared on this basis."""
+    if basis == EVIDENCE:
+        yield (
+            "The runs are compared by their evidence, the density of the training y under each "
+            "model as a whole: it judges the model with its prior, not the predictions."
+        )
+        return
     if basis == LOO:
         yield from (f"{name}: {loo.warning}" for name, loo in scores.items() if loo.warning)
         return

@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from bayestree.diagnostics import check_convergence, evidence
+from bayestree.diagnostics import (
+    check_convergence,
+    compare_evidence,
+    evidence,
+    joined_evidence,
+)
 
 
 def stats(runs=(-10.0, -10.0), n_leaves=((1, 2, 2, 3), (2, 2, 2, 2))):
@@ -39,3 +44,35 @@ def test_verdict_on_the_spread_of_the_runs(gap, verdict):
 def test_other_methods_have_none():
     with pytest.raises(ValueError, match="inference='smc'"):
         evidence({"lp": np.zeros((2, 3))})
+
+
+def test_bayes_factors_and_probabilities():
+    """Evidence in the ratio 1 to 3; each standard error is half of its evidence, as above."""
+    low, high = (evidence(stats((a, a + np.log(3)))) for a in (-10.0, -10.0 + np.log(3)))
+    found = compare_evidence({"a": low, "b": high})
+    assert [*found.index] == ["b", "a"]
+    np.testing.assert_allclose(found["probability"], [0.75, 0.25])
+    np.testing.assert_allclose(found["log_bayes_factor"], [0, -np.log(3)])
+    np.testing.assert_allclose(found["se"], 0.5)
+    np.testing.assert_allclose(found["log_bayes_factor_se"], [0, np.sqrt(0.5)])
+    assert found["log_evidence"]["b"] == high.log_evidence
+
+
+def test_evidence_far_apart_does_not_overflow():
+    found = compare_evidence({"a": evidence(stats((-9e4, -9e4))), "b": evidence(stats())})
+    assert found["probability"].to_dict() == {"b": 1.0, "a": 0.0}
+
+
+def test_other_rows_are_refused():
+    one, other = (evidence(stats() | {"rows": number}) for number in (1, 2))
+    with pytest.raises(ValueError, match="'a' and 'c' were fitted to different rows"):
+        compare_evidence({"a": one, "b": evidence(stats()), "c": other})
+    with pytest.raises(ValueError, match="two or more"):
+        compare_evidence({"a": one})
+
+
+def test_runs_of_several_fits_are_joined():
+    found = joined_evidence([evidence(stats() | {"rows": 1}), evidence(stats((-12.0, -13.0)))])
+    assert found.runs.tolist() == [-10, -10, -12, -13]
+    assert found.n_leaves.shape == found.depth.shape == (4, 4)
+    assert found.rows == 1

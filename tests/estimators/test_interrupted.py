@@ -28,6 +28,11 @@ CASES = {
     "cpt-nuts": ("ConvexPolytopeTreeClassifier", NUTS, ["grow", "map", "svi", "nuts"]),
     "cpt-real": ("ConvexPolytopeTreeRegressor", CPT, ["grow", "map", "svi"]),
     "modes": ("ConvexPolytopeTreeClassifier", CPT | {"n_modes": 3}, ["modes"]),
+    "distilled": (
+        "ConvexPolytopeTreeClassifier",
+        CPT | {"n_modes": 2, "mode_tree": "distilled"},
+        ["modes", "grow", "map", "svi"],
+    ),
     "modes-real-2": ("ConvexPolytopeTreeRegressor", CPT | {"n_modes": 2, "n_jobs": 2}, ["modes"]),
     "e2e": ("EndToEndTreeClassifier", EM | {"min_gain": 0}, ["grow", "em"]),
     "forest": ("EndToEndForestClassifier", EM | {"n_estimators": 3}, ["trees"]),

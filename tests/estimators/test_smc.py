@@ -121,3 +121,21 @@ def test_settings():
     assert fitted.posterior_.model.steepness == 2.0
     assert fitted.posterior_.draws["intercept"].shape == (1, 10, 1, 1)
     assert np.isnan(fitted.evidence().standard_error)
+
+
+def test_the_fingerprint_is_that_of_the_rows(classifier):
+    X, y = rows()
+    one = classifier.evidence().rows
+    oblique = ConvexPolytopeTreeClassifier(**SHORT | {"n_experts": 1, "max_depth": 1})
+    assert oblique.fit(X[:, :1], y).evidence().rows == one
+    assert oblique.fit(X, np.roll(y, 1)).evidence().rows != one
+    assert oblique.fit(X, y, np.arange(60) % 2 + 1).evidence().rows != one
+
+
+def test_runs_of_all_modes_give_the_evidence():
+    X, y = rows()
+    short = SHORT | {"n_experts": 1, "max_depth": 1, "n_modes": 2}
+    found = ConvexPolytopeTreeClassifier(**short, mode_tree="distilled").fit(X, y)
+    runs = [mode.evidence().runs for mode in found.modes_]
+    np.testing.assert_array_equal(found.evidence().runs, np.concatenate(runs))
+    assert found.posterior_.inference == "svi"  # of the distilled tree, whose topology is fixed

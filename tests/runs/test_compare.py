@@ -234,3 +234,56 @@ def test_folders_of_one_name_are_told_apart(tmp_path):
     shutil.copytree(finished("tao"), tmp_path / "tao")
     with pytest.raises(InputError):  # the copy is not where its data is
         compare([*opened("tao"), open_run(tmp_path / "tao")])
+
+
+def test_sequential_monte_carlo_is_compared_by_evidence():
+    runs = opened("smc", "smc, oblique")
+    found = compare(runs)
+    table = found.table
+    assert found.basis == "evidence"
+    assert table["log_evidence"].is_monotonic_decreasing
+    for run in runs:
+        own = run.estimator.evidence()
+        assert table.loc[run.folder.name, "log_evidence"] == pytest.approx(own.log_evidence)
+        assert table.loc[run.folder.name, "log_evidence_se"] == pytest.approx(own.standard_error)
+    assert table["probability"].sum() == pytest.approx(1)
+    assert table["log_bayes_factor"].iloc[0] == 0
+    assert table[["difference", "weight"]].isna().all(axis=None)
+    said = " ".join(str(found).split())
+    assert "compared by their evidence" in said
+    assert "log Bayes factor is" in said
+
+
+def test_other_runs_show_the_evidence_only():
+    found = compare(opened("smc", "smc, oblique", "svi"))
+    assert found.basis != "evidence"
+    assert found.table["log_evidence"].notna().sum() == 2
+    assert np.isnan(found.table.loc["svi", "log_evidence"])
+    assert "probability" not in found.table
+    assert "alone for their Bayes factors" in " ".join(str(found).split())
+    assert "log_evidence" not in compare(opened("map", "svi")).table
+
+
+def evidence_table(factor, error):
+    columns = {"log_bayes_factor": [0, factor], "log_bayes_factor_se": [0, error]}
+    return pd.DataFrame(columns, index=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("factor", "error", "words"),
+    [
+        (-0.5, 0.01, "do not decide between a and b"),  # a factor of less than 3
+        (-3.0, 2.0, "do not decide between a and b"),  # within two standard errors
+        (-3.0, 0.2, "favour a over b: the log Bayes factor is 3 (standard error 0.2)"),
+        (-3.0, np.nan, "favour a over b: the log Bayes factor is 3 (standard error unknown"),
+    ],
+)
+def test_what_bayes_factors_mean(factor, error, words):
+    assert words in next(module._favoured(evidence_table(factor, error)))
+
+
+def test_evidence_of_other_rows_is_refused(monkeypatch):
+    runs = opened("smc", "smc, oblique")
+    monkeypatch.setitem(runs[0].estimator.posterior_.stats, "rows", 1)
+    with pytest.raises(InputError, match="fitted to different rows"):
+        compare(runs)

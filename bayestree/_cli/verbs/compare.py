@@ -20,9 +20,12 @@ def compare(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Compare runs: which predicts better, and how certain that is.
+    """Compare runs: which is more probable or predicts better, and how certain that is.
 
-    Runs are compared by leave-one-out cross-validation (PSIS-LOO, through ArviZ) on the rows that
+    Runs by sequential Monte Carlo are compared by their evidence: log_bayes_factor is the difference
+    of the log evidence from the most probable run, and probability that of a run's model.
+
+    Others are compared by leave-one-out cross-validation (PSIS-LOO, through ArviZ) on the rows that
     all of them were fitted to: elpd is the sum of the log predictive densities (higher is better);
     difference is the difference from the best run, with its standard error; weight is the stacking
     weight of a run; bad_k is the share of rows whose score is unreliable.

@@ -1,5 +1,6 @@
 """Sequential Monte Carlo for small trees, their topology included."""
 
+import hashlib
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -154,8 +155,8 @@ class Smc(Stage):
             log-weights (an intercept, if experts have no weights) of -1000, and sends all rows to
             the left. ``stats`` holds, by (chain, draw), ``n_leaves``, ``depth``,
             ``log_likelihood`` and ``lp``, the log joint density of the parameters in use and the
-            topology; and ``log_evidence`` by chain. ``point`` is a draw of the most probable
-            topology.
+            topology; ``log_evidence`` by chain; and ``rows``, a fingerprint of y and weights.
+            ``point`` is a draw of the most probable topology.
 
         Raises
         ------
@@ -221,7 +222,7 @@ class Smc(Stage):
             draws=draws,
             point={name: value[0, 0] for name, value in draws.items()},
             inference="smc",
-            stats=_stats(prior, runs, draws, splits),
+            stats=_stats(prior, runs, draws, splits) | {"rows": _fingerprint(data)},
             # nodes have no fixed meaning where the topology varies
             settings=self.chosen() | {"mirror": True},
         )
@@ -265,6 +266,14 @@ def _most_probable(splits: BoolArray) -> BoolArray:
     flat = splits.reshape(-1, splits.shape[-1])
     _, which, counts = np.unique(flat, axis=0, return_inverse=True, return_counts=True)
     return (which.reshape(-1) == counts.argmax()).reshape(splits.shape[:-1])
+
+
+def _fingerprint(data: Data) -> int:
+    """A number that identifies y and weights, whatever the columns of X."""
+    digest = hashlib.blake2b(digest_size=7)  # fits into an integer of 64 bits
+    for column in (data.y, data.weights):
+        digest.update(column.numpy(force=True).tobytes())
+    return int.from_bytes(digest.digest())
 
 
 def _stats(prior: Prior, runs: list[Run], draws: Arrays, splits: BoolArray) -> dict[str, Any]:

@@ -1,0 +1,111 @@
+"""A single tree distilled from several modes: it is fitted to their predictions."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.progress import fitting
+from bayestree.estimators._base import TrainingRows
+from bayestree.estimators._columns import with_unused_columns
+from bayestree.estimators._diagnostics import measure_nodes
+from bayestree.estimators._simulated import simulated_rows
+from bayestree.estimators._stages import StagedTree
+from bayestree.estimators._warm import fitted_start
+from bayestree.inference import Posterior, Svi
+from bayestree.models.leaves import Leaf
+
+SIMULATED = 4  # simulated rows for each training row,
+MOST_ROWS = 50_000  # as long as there are no more in total
+SMALL_SHARE = 0.02  # classes of such a share of the most probable one's are not counted
+
+Student = TypeVar("Student", bound=StagedTree)
+
+
+def mean_predictions(modes: Sequence[StagedTree], rows: FloatArray) -> list[FloatArray]:
+    """E(y | x) of each mode for standardised rows, in the units of its fit."""
+    return [mode.posterior_.predictive(rows)[0] for mode in modes]
+
+
+def distil(
+    student: Student,
+    modes: Sequence[StagedTree],
+    weights: FloatArray,
+    medoid: int,
+    rows: TrainingRows,
+    leaf: Leaf,
+) -> Student:
+    """Fit ``student`` to the predictions of the mixture; its posterior is that of the rows."""
+    seeds = check_random_state(student.random_state)
+    n_simulated = max(0, min(SIMULATED * len(rows.y), MOST_ROWS - len(rows.y)))
+    X = rows.X[:]
+    near = modes[0]._standardise(X)[:, student._used]
+    given = np.concatenate([X, simulated_rows(X, near, rows.weights, n_simulated, seeds)])
+    weight = np.concatenate([rows.weights, np.full(n_simulated, rows.weights.mean())])
+    each = mean_predictions(modes, modes[0]._standardise(given))
+    mean = np.tensordot(weights, each, axes=1)
+    student._units, student._has_units = modes[0]._units, True
+    student._fit(_labelled(given, mean, weight, rows.class_names), leaf)
+    if student.tree_.n_nodes:
+        _return_to(student, modes[medoid], rows, leaf, seeds)
+    return student
+
+
+def _labelled(
+    X: FloatArray, mean: FloatArray, weights: FloatArray, class_names: tuple[str, ...]
+) -> TrainingRows:
+    """Rows whose y is the prediction: for classes, one row for each that is probable."""
+    if mean.ndim == 1:
+        return TrainingRows(X, mean, weights)
+    share = np.where(mean > SMALL_SHARE * mean.max(axis=1, keepdims=True), mean, 0.0)
+    share /= share.sum(axis=1, keepdims=True)
+    row, label = np.nonzero(share)
+    return TrainingRows(X[row], label, weights[row] * share[row, label], class_names)
+
+
+def _return_to(
+    student: StagedTree, medoid: StagedTree, rows: TrainingRows, leaf: Leaf, seeds: Any
+) -> None:
+    """Replace what the student knows of the predicted rows by what the training rows say.
+
+    The values of the leaves stay. Splits that separate no training rows are removed.
+    """
+    found, reach = student.tree_, student._reach
+    bypass = found.one_way(rows.X)
+    _, kept, _ = found.topology.collapse(bypass)
+    tree = found.collapse(bypass)
+    own = tree.fill(rows.X, rows.y, rows.weights, len(rows.class_names))
+    student.tree_ = own.with_value(tree.value)
+    student.posterior_ = _posterior(student, medoid, rows, leaf, seeds)
+    student._reach = measure_nodes(
+        student.posterior_,
+        student.tree_,
+        rows.X,
+        student._standardise(rows.X),
+        reach.nodes[kept],
+        None if reach.level is None else reach.level[kept],
+    )
+
+
+def _posterior(
+    student: StagedTree, medoid: StagedTree, rows: TrainingRows, leaf: Leaf, seeds: Any
+) -> Posterior:
+    """The posterior of the tree's splits given the training rows, by the model of the modes."""
+    used = student._used
+    reduced = not (used.all() or student._in_place())
+    data = student._data(rows, 1.0, used if reduced else slice(None))
+    start = fitted_start(student.posterior_, student._model(leaf), data, used)
+    start = replace(start, inference=student.posterior_.inference)
+    last = medoid._stages()[-1]
+    if last.draws not in (None, (1, 1)):
+        steepness = medoid.posterior_.model.steepness
+        start = replace(start, model=start.model.with_(steepness=steepness))
+        svi = last if isinstance(last, Svi) else Svi.from_keywords(medoid._keywords(Svi))
+        svi = replace(svi, search_facets=False)  # which may change the topology
+        with fitting(student.verbose):
+            progress = bool(student.verbose)
+            start = svi.run(start, data, random_state=seeds, progress=progress)
+    return with_unused_columns(start, used, reduced=reduced)
