@@ -269,6 +269,16 @@ class Upright(Drawing):
         return self.chosen_by(node, box, more, written)
 
 
+class Still(Upright):
+    """An upright sheet without links, as one of several side by side."""
+
+    kind = "still"
+    BESIDE = 330.0  # three of them in the width of the page
+
+    def chosen_by(self, child: int, *inside: Markup) -> Markup:
+        return element("g", element("title", self.tree.summary(child)), *inside)
+
+
 class Outline(Drawing):
     """A sheet as lines below each other, indented by their depth."""
 

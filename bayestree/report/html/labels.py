@@ -15,7 +15,8 @@ DOT = " \N{MIDDLE DOT} "
 class LabelledTree(TreeDescription):
     """The description of one of the trees of a study, with its labels and anchors on the page.
 
-    ``prefix`` distinguishes the anchors of the trees of a forest. ``conditions`` are those of the
+    ``prefix`` distinguishes the anchors of the trees of a forest or a mixture, of which the study
+    has no posterior. ``conditions`` are those of the
     point estimate; ``posterior`` has the posterior number of facets of each node, if there is one;
     ``uncertain`` (V,) is the share of the evaluated rows about which each split is uncertain.
     """
@@ -23,15 +24,15 @@ class LabelledTree(TreeDescription):
     def __init__(self, study: Study, tree: RoutedTree, prefix: str = "") -> None:
         super().__init__(tree, TERMS, DIGITS, features=study.features, classes=study.classes)
         self.prefix = prefix
-        self.posterior_polytopes = study.n_experts > 1
+        self.posterior_polytopes = not prefix and study.n_experts > 1
         self.conditions = tuple(map(self._short_condition, range(tree.n_nodes)))
         self.posterior: tuple[str, ...] = ()
-        if study.sizes is not None and self.posterior_polytopes:
+        if self.posterior_polytopes and study.sizes is not None:
             self.posterior = tuple(
                 f"posterior {study.size_text(node)}" for node in range(tree.n_nodes)
             )
         self.uncertain = None
-        if study.uncertainty is not None and not study.is_forest:
+        if not prefix and study.uncertainty is not None:
             self.uncertain = np.nan_to_num(study.uncertainty_table["unsure"].to_numpy())
 
     @property

@@ -1,17 +1,27 @@
 """The trees of a mixture: their weights, what they have in common, and where they differ."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
-from bayestree.fitted import modes_of, shown_mode
+from bayestree._utils.arrays import FloatArray
+from bayestree.fitted import Mode, modes_of, shown_mode
 from bayestree.report.html import text
+from bayestree.report.html.drawing import Still, sheets
+from bayestree.report.html.labels import LabelledTree
 from bayestree.report.html.study import Study
 from bayestree.report.rows import Rows
+from bayestree.report.splits import Importance, importance, most_important
 from bayestree.report.text import export_text
 
-MODES_SHOWN = 3  # trees that are written out
-COMPARED_ROWS = 500  # rows on which they are compared
+MODES_SHOWN = 3  # trees that are drawn and written out
+LEVELS = 2  # splits below each other in a drawing, so that trees fit beside each other
+FEATURES = 8  # features whose importance is compared
+GROUPS = 5  # leaves of the shown tree in which the trees differ most
+NAMED = 2  # features that a node names
+COMPARED_ROWS = 500  # rows on which trees are compared
 
 
 def compared_modes(study: Study) -> dict[str, Any] | None:
@@ -33,11 +43,69 @@ def compared_modes(study: Study) -> dict[str, Any] | None:
             apart, alike = _differences(study, mode.estimator, rows)
             line |= {"apart": text.number(apart), "alike": alike}
         shown.append(line)
+    first = found[:MODES_SHOWN]
+    used = [None if rows is None else importance([m.estimator.tree_], rows) for m in first]
     drawn = [
-        (mode.number, mode.weight, export_text(mode.estimator.tree_, max_features=2, max_facets=2))
-        for mode in found[:MODES_SHOWN]
+        {
+            "number": mode.number,
+            "weight": mode.weight,
+            "drawing": _drawing(study, mode, own_use),
+            "text": export_text(mode.estimator.tree_, max_features=2, max_facets=2),
+        }
+        for mode, own_use in zip(first, used, strict=True)
     ]
-    return {"modes": shown, "trees": drawn, "rows": "" if rows is None else rows.counted}
+    return {
+        "modes": shown,
+        "trees": drawn,
+        "distilled": own is None,
+        "features": _features(study, [one.total for one in used if one is not None]),
+        "groups": [] if rows is None else _groups(study, found, rows),
+        "rows": "" if rows is None else rows.counted,
+    }
+
+
+def _drawing(study: Study, mode: Mode, used: Importance | None) -> Markup:
+    """The upper splits of a mode, with the features that matter most to each."""
+    tree = mode.estimator.tree_
+    labelled = LabelledTree(study, tree, f"m{mode.number}-")
+    if used is not None:
+        orders = [most_important(share)[:NAMED] for share in used.nodes[0]]
+        labelled.posterior = tuple(", ".join(study.features[j] for j in order) for order in orders)
+    shown = tree.topology.node_depth < LEVELS
+    return Still(labelled, sheets(tree.topology, labelled.node_rows, shown)[0]).markup()
+
+
+def _features(study: Study, totals: Sequence[FloatArray]) -> list[tuple[str, list[float]]]:
+    """The most important features, with their importance for each tree."""
+    table = np.array(totals).reshape(len(totals), len(study.features))
+    order = np.argsort(-table.sum(axis=0), kind="stable")[:FEATURES]
+    return [(study.features[j], table[:, j].tolist()) for j in order if table[:, j].any()]
+
+
+def _groups(study: Study, found: Sequence[Mode], rows: Rows) -> list[dict[str, Any]]:
+    """The leaves of the shown tree in which the modes disagree most about the rows.
+
+    A mode disagrees about a row if it predicts another class than the mixture; in regression the
+    disagreement is the standard deviation of the predictions.
+    """
+    whole: Any = study.estimator
+    each = np.array([mode.estimator.predict(rows.X) for mode in found])
+    mean, weights = whole.predict(rows.X), np.array([mode.weight for mode in found])
+    apart = weights @ (each != mean if study.classifies else (each - mean) ** 2)
+    size = apart if study.classifies else np.sqrt(apart)
+    leaf, tree = whole.apply(rows.X), study.tree
+    total = np.bincount(leaf, size, tree.n_leaves)
+    count = np.bincount(leaf, minlength=tree.n_leaves)
+    paths = LabelledTree(study, tree)
+    return [
+        {
+            "path": paths.anchor(~one),
+            "rows": int(count[one]),
+            "apart": text.percent(share) if study.classifies else text.number(share),
+        }
+        for one in np.argsort(-total, kind="stable")[:GROUPS]
+        if (share := float(total[one] / max(count[one], 1))) > 0
+    ]
 
 
 def _differences(study: Study, mode: Any, rows: Rows) -> tuple[float, float]:

@@ -101,7 +101,8 @@ def test_the_modes_are_compared():
         n_modes=4, max_depth=1, n_experts=2, epochs=2, n_draws=8, random_state=0
     )
     sizes = clf.fit(X, label).polytope_size(8)
-    page = Page(html_report(clf, X=X, y=label, sizes=sizes))
+    markup = html_report(clf, X=X, y=label, sizes=sizes)
+    page = Page(markup)
     check_whole(page, [clf.tree_])
     said = plain(page.at("modes")["text"])
     head = plain(page.at("main")["text"])
@@ -110,7 +111,27 @@ def test_the_modes_are_compared():
     assert f"{clf._medoid} (shown)" in said
     assert said.count("The tree of mode") == 3
     assert "Measured on 80 training rows" in said
+    assert "What the trees share" in said
+    assert "Where they differ" in said
+    drawn = markup.split('class="tree still"')[1:]
+    assert len(drawn) == 3
+    assert all("<a " not in one[: one.index("</svg>")] for one in drawn)
     assert "grouped alike" not in plain(Page(html_report(clf, sizes=sizes)).at("modes")["text"])
+
+
+@pytest.mark.usefixtures("sketched")
+def test_a_distilled_tree_is_shown_beside_the_modes():
+    X, _, value = rows(80)
+    reg = bt.ConvexPolytopeTreeRegressor(
+        n_modes=2, mode_tree="distilled", max_depth=1, n_experts=2, epochs=2, n_draws=8,
+        random_state=0,
+    )  # fmt: skip
+    page = Page(html_report(reg.fit(X, value), X=X, y=value))
+    check_whole(page, [reg.tree_])
+    said = plain(page.at("modes")["text"])
+    assert "show a single tree that was fitted to these predictions" in said
+    assert "(shown)" not in said
+    assert "Standard deviation between modes" in said
 
 
 @pytest.mark.usefixtures("sketched")
