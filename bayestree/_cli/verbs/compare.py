@@ -22,8 +22,9 @@ def compare(
 ) -> None:
     """Compare runs: which is more probable or predicts better, and how certain that is.
 
-    Runs by sequential Monte Carlo are compared by their evidence: log_bayes_factor is the difference
-    of the log evidence from the most probable run, and probability that of a run's model.
+    Runs by sequential Monte Carlo are compared by their evidence: log_bayes_factor is the
+    difference of the log evidence from the most probable run, and probability that of a run's
+    model.
 
     Others are compared by leave-one-out cross-validation (PSIS-LOO, through ArviZ) on the rows that
     all of them were fitted to: elpd is the sum of the log predictive densities (higher is better);
