@@ -46,7 +46,7 @@ def test_only_the_tree_differs(iris, distilled):
 
 
 def test_the_same_seed_gives_the_same_tree(values, regressor):
-    again = clone(regressor).set_params(n_jobs=2).fit(*values)
+    again = clone(regressor).fit(*values)
     for name, array in regressor.tree_.arrays().items():
         np.testing.assert_array_equal(again.tree_.arrays()[name], array)
 
