@@ -7,6 +7,7 @@ from sklearn.datasets import load_diabetes, load_iris
 
 import bayestree as bt
 from bayestree._utils.parameters import ParameterError
+from bayestree.estimators import _distil
 from bayestree.estimators._simulated import simulated_rows
 
 QUICK = {"max_depth": 2, "n_experts": 3, "epochs": 4, "n_draws": 20, "random_state": 0}
@@ -49,6 +50,15 @@ def test_the_same_seed_gives_the_same_tree(values, regressor):
     again = clone(regressor).fit(*values)
     for name, array in regressor.tree_.arrays().items():
         np.testing.assert_array_equal(again.tree_.arrays()[name], array)
+
+
+def test_leaves_are_means_of_the_mixture(monkeypatch, values, regressor):
+    monkeypatch.setattr(_distil, "SIMULATED", 0)
+    found = clone(regressor).fit(*values)
+    leaf, mean = found.apply(values[0]), found.predict(values[0])
+    expected = np.bincount(leaf, mean) / np.bincount(leaf)
+    np.testing.assert_allclose(found.tree_.value, expected)
+    assert not np.array_equal(found.tree_.predict(values[0]), regressor.tree_.predict(values[0]))
 
 
 def test_leaves_predict_the_mixture(values, regressor):
