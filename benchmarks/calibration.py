@@ -31,7 +31,7 @@ def fitted(name: str, seed: int, folder: Path | None) -> bt.ConvexPolytopeTreeCl
         return bt.load(path)
     rows = load(name)
     settings = {"dtype": "float32", "random_state": seed} | SETTINGS[name]
-    clf = bt.ConvexPolytopeTreeClassifier(**settings).fit(rows.X, rows.y)
+    clf = bt.ConvexPolytopeTreeClassifier(n_modes=1, **settings).fit(rows.X, rows.y)
     if path is not None:
         clf.save(path)
     return clf

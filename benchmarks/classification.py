@@ -76,7 +76,7 @@ def main() -> None:
     }
     settings = {"dtype": "float32", "random_state": options.seed} | JOBS[options.job] | changes
     start = time.process_time()
-    clf = ConvexPolytopeTreeClassifier(**settings).fit(rows.X, rows.y)
+    clf = ConvexPolytopeTreeClassifier(n_modes=1, **settings).fit(rows.X, rows.y)
     seconds = time.process_time() - start
     tree = clf.tree_.predict(rows.X_test)
     start = time.process_time()

@@ -47,7 +47,7 @@ def main() -> None:
         X, y = table(name)
         errors, began = [], time.process_time()
         for train, test in KFold(5, shuffle=True, random_state=0).split(X):
-            reg = ConvexPolytopeTreeRegressor(random_state=0).fit(X[train], y[train])
+            reg = ConvexPolytopeTreeRegressor(n_modes=1, random_state=0).fit(X[train], y[train])
             forest = RandomForestRegressor(random_state=0).fit(X[train], y[train])
             found = (reg.tree_.predict(X[test]), reg.predict(X[test]), forest.predict(X[test]))
             errors.append(np.stack([(one - y[test]) ** 2 for one in found]))

@@ -84,7 +84,7 @@ def of_estimator(case: str, folder: Path) -> float:
     if case == "em":
         estimator = EndToEndTreeClassifier(**common)
     else:
-        estimator = ConvexPolytopeTreeClassifier(inference=case, n_experts=8, **common)
+        estimator = ConvexPolytopeTreeClassifier(inference=case, n_modes=1, n_experts=8, **common)
     return float(estimator.fit(X, y).score(X, y))
 
 

@@ -54,7 +54,7 @@ def main() -> None:
             settings = {"max_depth": 6, "dtype": "float32", "random_state": seed,
                         "inference": options.inference} | changes  # fmt: skip
             start = time.perf_counter()
-            reg = ConvexPolytopeTreeRegressor(**settings).fit(rows.X, rows.y)
+            reg = ConvexPolytopeTreeRegressor(n_modes=1, **settings).fit(rows.X, rows.y)
             seconds = time.perf_counter() - start
             low, high = reg.predict_interval(rows.X_test)
             cover = np.mean((low <= rows.y_test) & (rows.y_test <= high))

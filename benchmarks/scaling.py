@@ -58,6 +58,7 @@ def one(sizes: dict[str, int], device: str) -> None:
         min_leaf=3,
         min_gain=2.0,
         growth_rate=0.15,
+        n_modes=1,
         epochs=5,
         dtype="float32",
         device=device,

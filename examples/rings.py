@@ -30,7 +30,7 @@ def main() -> None:
 
     X, y = rings(n_rows, seed=0)
     clf = bt.ConvexPolytopeTreeClassifier(
-        max_depth=2, n_experts=n_experts, epochs=epochs, random_state=0
+        n_modes=1, max_depth=2, n_experts=n_experts, epochs=epochs, random_state=0
     )
     clf.fit(X, y)
     X_test, y_test = rings(5000, seed=1)

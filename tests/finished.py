@@ -14,7 +14,7 @@ from bayestree.runs.runner import run
 from bayestree.runs.schema import RunFile
 
 SMALL = {"max_depth": 2, "n_experts": 3}
-SHORT = {"card": "svi", "epochs": 3, "n_draws": 40}
+SHORT = {"card": "svi", "n_modes": 1, "epochs": 3, "n_draws": 40}
 SAMPLED = {"card": "smc", "n_chains": 2, "n_draws": 16}
 
 #: Tables [data], [model] and [inference] of each, in addition to shared values.

@@ -47,7 +47,7 @@ def run(*arguments):
 def case():
     X = np.random.default_rng(0).normal(size=(90, 2)) * [1, 10]
     y = np.where(X[:, 0] + X[:, 1] / 10 > 0, "yes", "no")
-    settings = {"epochs": 20, "n_draws": 60, "n_experts": 4, "max_depth": 2}
+    settings = {"epochs": 20, "n_draws": 60, "n_experts": 4, "max_depth": 2, "n_modes": 1}
     clf = ConvexPolytopeTreeClassifier(random_state=0, **settings).fit(X, y)
     return clf, clf.to_arviz(X, y, n_prior=20), (X - clf._units.center) / clf._units.scale
 

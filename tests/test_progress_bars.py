@@ -24,7 +24,7 @@ X = np.random.default_rng(0).normal(size=(80, 2))
 y = X[:, 0] > 0
 settings = dict(max_depth=2, random_state=0 {settings})
 for clf in (
-    ConvexPolytopeTreeClassifier(n_experts=2, epochs=2, n_draws=2, **settings),
+    ConvexPolytopeTreeClassifier(n_modes=1, n_experts=2, epochs=2, n_draws=2, **settings),
     AlternatingTreeClassifier(**settings),
     EndToEndForestClassifier(2, epochs=2, {jobs} **settings),
 ):

@@ -144,7 +144,7 @@ def test_an_estimator_with_draws_says_which_numbers_it_shows():
     X = rng.normal(size=(60, 2))
     y = (X[:, 0] > 0).astype(int)
     note = "All numbers are the point estimate (the deterministic tree); polytope_size() and "
-    quick = {"max_depth": 1, "n_experts": 2, "epochs": 2, "random_state": 0}
+    quick = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "epochs": 2, "random_state": 0}
     drawn = ConvexPolytopeTreeClassifier(inference="svi", n_draws=3, **quick).fit(X, y)
     for export in (export_text, export_rules, export_dot):
         assert export(drawn).count(note) == 1

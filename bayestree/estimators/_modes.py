@@ -40,15 +40,16 @@ class Modes(Mixture):
     """How many trees are fitted, and how they are weighted."""
 
     n_modes: Annotated[
-        Count,
+        Count | None,
         Inference(
-            "Number of trees: each is grown, refined and drawn from with a seed of its own, and "
+            "Number of trees; by default 3 with inference='svi', but 1 with search_facets and with "
+            "other methods. Each is grown, refined and drawn from with a seed of its own, and "
             "predictions average over all of them with the weights mode_weights_. tree_ and all "
             "that refers to its nodes belong to the tree whose predictions are nearest to those of "
             "the others; modes_ has all trees. The first has the seed random_state, and is that of "
             "n_modes=1."
         ),
-    ] = 1
+    ] = None
     mode_weights: Annotated[
         Literal["auto", "stacking", "equal", "elbo"],
         Inference(
@@ -71,16 +72,16 @@ class Modes(Mixture):
 
     def _check_combination(self, model: SoftTree) -> None:
         super()._check_combination(model)
-        if self._continues() and len(self.modes_) != self.n_modes:
+        if self.n_modes is not None and self._continues() and len(self.modes_) != self.n_modes:
             raise ParameterError(
                 f"warm_start=True continues from {len(self.modes_)} fitted modes: set "
                 f"n_modes={len(self.modes_)}, or warm_start=False to fit new trees."
             )
-        if self.n_modes == 1:
+        if self._number() == 1:
             if self.mode_tree == "distilled":
                 raise ParameterError(
                     "mode_tree='distilled' fits a tree to the predictions of several modes, got "
-                    "n_modes=1: set n_modes to 2 or more, or mode_tree='medoid'."
+                    f"n_modes={self.n_modes}: set n_modes to 2 or more, or mode_tree='medoid'."
                 )
             return
         last = self._stages()[-1]
@@ -96,9 +97,20 @@ class Modes(Mixture):
                 "hold rows out by validation_fraction."
             )
 
+    def _number(self) -> int:
+        """The number of modes: as given, as in the fit that is continued, or by the method."""
+        if self.n_modes is not None:
+            return self.n_modes
+        if self._continues():
+            return len(self.modes_)
+        if not isinstance(self.inference, str):
+            return self.inference.default_modes
+        last = self.pipelines[self.inference][-1]
+        return last.from_keywords(self._keywords(last)).default_modes
+
     def _check_ignored(self, kinds: tuple[type[Stage], ...], given: Stage) -> None:
         plain = copy(self)
-        if self.n_modes > 1:
+        if self._number() > 1:
             plain.n_jobs = None  # it is that of the modes
         super(Modes, plain)._check_ignored(kinds, given)
 
@@ -110,7 +122,7 @@ class Modes(Mixture):
         )
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
-        if self.n_modes == 1:
+        if self._number() == 1:
             found = super()._fit(rows, leaf)
             self._modes = ()
             return found
@@ -132,7 +144,7 @@ class Modes(Mixture):
         """The modes before their fit; those of a warm start have the trees of the last fit."""
         given = self.random_state
         first = int(given) if isinstance(given, Integral) else draw_seed(given)
-        others = check_random_state(draw_seed(first)).randint(2**31 - 1, size=self.n_modes)[1:]
+        others = check_random_state(draw_seed(first)).randint(2**31 - 1, size=self._number())[1:]
         modes = [
             self._single(random_state=seed, n_jobs=None, verbose=False)
             for seed in (first, *others.tolist())

@@ -49,6 +49,9 @@ class Stage:
     default_steepness : float
         Steepness of the splits to which a fit that ends with this method is annealed by default.
         A point estimate may be steep; draws should vary smoothly.
+    default_modes : int
+        Number of trees that an estimator fits by default. A single fit by SVI knows one of many
+        good trees; a chain is long, and a user of a point estimate wants one tree.
     in_chunks : bool
         Whether the method goes through the rows in chunks, so that they may stay in a file.
     needs_double : bool
@@ -77,6 +80,10 @@ class Stage:
     @property
     def default_steepness(self) -> float:
         return 6.0
+
+    @property
+    def default_modes(self) -> int:
+        return 1
 
     @property
     def in_chunks(self) -> bool:

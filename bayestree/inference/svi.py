@@ -113,6 +113,10 @@ class Svi(Variational, Stage):
         return 1.0 if self.search_facets else 6.0
 
     @property
+    def default_modes(self) -> int:
+        return 1 if self.search_facets else 3
+
+    @property
     def in_chunks(self) -> bool:
         return self.guide == "polytope" and not self.search_facets
 

@@ -30,7 +30,7 @@ def rings():
     X = np.random.default_rng(0).uniform(-1, 1, (600, 2))
     radius = np.hypot(*X.T)
     y = np.where((radius > 0.4) & (radius < 0.8), "between", "elsewhere")
-    clf = bt.ConvexPolytopeTreeClassifier(max_depth=2, n_experts=12, random_state=0)
+    clf = bt.ConvexPolytopeTreeClassifier(n_modes=1, max_depth=2, n_experts=12, random_state=0)
     return clf.fit(X, y), X, y
 
 
@@ -40,14 +40,14 @@ def wine():
     data = load_wine(as_frame=True)
     X = data.data.rename(columns={"od280/od315_of_diluted_wines": "od280_od315"})
     y = np.array(["Barolo", "Grignolino", "Barbera"])[data.target]
-    return bt.ConvexPolytopeTreeClassifier(max_depth=2, random_state=0).fit(X, y), X, y
+    return bt.ConvexPolytopeTreeClassifier(n_modes=1, max_depth=2, random_state=0).fit(X, y), X, y
 
 
 @cache
 def digits():
     """1,797 handwritten digits of 8 x 8 pixels."""
     X, y = load_digits(return_X_y=True)
-    clf = bt.ConvexPolytopeTreeClassifier(max_depth=4, scaling="common", random_state=0)
+    clf = bt.ConvexPolytopeTreeClassifier(n_modes=1, max_depth=4, scaling="common", random_state=0)
     return clf.set_params(kl_weight=0.1).fit(X, y)
 
 
@@ -71,7 +71,9 @@ def few_pixels():
 def reliability():
     """The posterior and the deterministic tree on points that neither has seen."""
     X, y = make_moons(1500, noise=0.4, random_state=0)
-    clf = bt.ConvexPolytopeTreeClassifier(max_depth=3, random_state=0).fit(X[:300], y[:300])
+    clf = bt.ConvexPolytopeTreeClassifier(n_modes=1, max_depth=3, random_state=0).fit(
+        X[:300], y[:300]
+    )
     found = {}
     for prediction in ("posterior", "tree"):
         clf.set_params(prediction=prediction)

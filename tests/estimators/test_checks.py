@@ -22,7 +22,7 @@ def iris():
 @pytest.fixture(scope="module")
 def svi(iris):
     clf = bt.ConvexPolytopeTreeClassifier(
-        max_depth=2, n_experts=4, epochs=40, n_draws=120, random_state=0
+        n_modes=1, max_depth=2, n_experts=4, epochs=40, n_draws=120, random_state=0
     )
     return clf.fit(*iris)
 
@@ -68,7 +68,7 @@ class TestConvergence:
         X = rng.normal(size=(80, 2))
         y = rng.uniform(size=80) < 1 / (1 + np.exp(-2 * X[:, 0]))
         clf = bt.ConvexPolytopeTreeClassifier(
-            max_depth=1, n_experts=1, steepness=1, min_gain=1, epochs=100, random_state=0
+            n_modes=1, max_depth=1, n_experts=1, steepness=1, min_gain=1, epochs=100, random_state=0
         ).fit(X, y)
         clf.posterior_ = inference.nuts(
             clf.posterior_.model,
@@ -116,7 +116,7 @@ class TestHeldOut:
         X = rng.normal(size=(60, 2))
         y = X[:, 0] + rng.normal(size=60)
         reg = bt.ConvexPolytopeTreeRegressor(
-            max_depth=1, n_experts=2, epochs=10, n_draws=40, random_state=0
+            n_modes=1, max_depth=1, n_experts=2, epochs=10, n_draws=40, random_state=0
         ).fit(X, y)
         low, high = reg.predict_interval(X, 0.9)
         share = ((y >= low) & (y <= high)).mean()
@@ -183,7 +183,8 @@ class TestLabelFree:
 
     def test_a_single_leaf(self):
         X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
-        clf = bt.ConvexPolytopeTreeClassifier(max_depth=0, random_state=0).fit(X, y)
+        clf = bt.ConvexPolytopeTreeClassifier(n_modes=1, max_depth=0, random_state=0)
+        clf.fit(X, y)
         assert set(clf.label_free()) == {"prediction", "lp"}
         assert set(clf.label_free(X)) == {"prediction", "lp"}
         # independent draws of the posterior itself
@@ -208,7 +209,7 @@ class TestLoo:
     def test_a_regression(self):
         X, y = load_diabetes(return_X_y=True)
         reg = bt.ConvexPolytopeTreeRegressor(
-            max_depth=1, n_experts=2, epochs=30, n_draws=100, random_state=0
+            n_modes=1, max_depth=1, n_experts=2, epochs=30, n_draws=100, random_state=0
         ).fit(X, y)
         reg.posterior_ = replace(reg.posterior_, stats={})
         # normal noise about the best constant: log density of each row in the units of y

@@ -26,7 +26,7 @@ from bayestree.inference.data import UNUSED
 from bayestree.models import Network
 
 SEED = {"random_state": 0}
-CHEAP = {"max_depth": 2, "n_experts": 3, "epochs": 3, "n_draws": 4} | SEED
+CHEAP = {"n_modes": 1, "max_depth": 2, "n_experts": 3, "epochs": 3, "n_draws": 4} | SEED
 STEPS = {"max_depth": 2, "epochs": 5, "learning_rate": 0.05} | SEED
 
 NAMES = ["year", "a", "b", "a again", "c", "zero"]
@@ -203,7 +203,9 @@ def test_diagnostics_and_files_know_all_columns(tmp_path):
 def test_densities_are_those_of_the_columns_in_use(settings):
     """The log joint density of the fit is that of the groups: no term of other columns is there."""
     X, y = rows()
-    clf = ConvexPolytopeTreeClassifier(n_experts=3, epochs=3, n_draws=4, **SEED, **settings)
+    clf = ConvexPolytopeTreeClassifier(
+        n_modes=1, n_experts=3, epochs=3, n_draws=4, **SEED, **settings
+    )
     found = clf.fit(X, y).to_arviz(X, y)
     terms = found.log_likelihood["obs"].sum("row") + sum(found.log_prior.data_vars.values())
     np.testing.assert_allclose(found.sample_stats["lp"], terms, rtol=1e-6)

@@ -15,7 +15,7 @@ CHEAP = {"max_depth": 2, "n_experts": 4, "min_gain": 1.0, "random_state": 0}
 INFERENCES = {
     "grow": {"inference": "grow"},
     "map": {"inference": "map", "epochs": 10, "batch_size": 100},
-    "svi": {"inference": "svi", "epochs": 10, "batch_size": 100, "n_draws": 6},
+    "svi": {"inference": "svi", "n_modes": 1, "epochs": 10, "batch_size": 100, "n_draws": 6},
 }
 
 

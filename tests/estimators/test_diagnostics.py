@@ -16,7 +16,14 @@ from bayestree.models import Flat, GammaProcess, LiteralGammaProcess, Oblique, P
 from bayestree.topology import Topology
 
 LOG2 = np.log(2.0)
-FAST = {"max_depth": 2, "n_experts": 4, "min_gain": 1.0, "epochs": 10, "random_state": 0}
+FAST = {
+    "n_modes": 1,
+    "max_depth": 2,
+    "n_experts": 4,
+    "min_gain": 1.0,
+    "epochs": 10,
+    "random_state": 0,
+}
 FITS = {
     "svi": {"n_draws": 8},
     "oblique": {"n_draws": 8, "n_experts": 1},
@@ -208,7 +215,7 @@ class TestShrinkage:
         X = generator.normal(size=(600, 4))
         y = (X[:, 0] > 0.3) ^ (generator.random(600) < 0.02)
         one = ConvexPolytopeTreeClassifier(
-            max_depth=1, n_experts=3, steepness=1, epochs=40, random_state=0
+            n_modes=1, max_depth=1, n_experts=3, steepness=1, epochs=40, random_state=0
         ).fit(X, y)
         found = one.shrinkage()
         leading = np.abs(found.coefficient[0, :, 0]).argmax()

@@ -18,7 +18,14 @@ from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree._utils import arviz_compat
 
 DATA = Path(__file__).parents[1] / "data"
-FAST = {"epochs": 20, "n_draws": 40, "n_experts": 4, "max_depth": 2, "random_state": 0}
+FAST = {
+    "n_modes": 1,
+    "epochs": 20,
+    "n_draws": 40,
+    "n_experts": 4,
+    "max_depth": 2,
+    "random_state": 0,
+}
 N = 120
 
 
@@ -194,7 +201,7 @@ class TestArviz:
 
     def test_trees_without_a_split_have_groups_too(self, tmp_path):
         X = frame()
-        estimator = ConvexPolytopeTreeClassifier(max_depth=0).fit(X, labels(X))
+        estimator = ConvexPolytopeTreeClassifier(n_modes=1, max_depth=0).fit(X, labels(X))
         made = estimator.to_arviz(X, labels(X), n_prior=5)
         assert arviz_compat.group(made, "prior").sizes["node"] == 0
         made.to_netcdf(tmp_path / "leaf.nc")

@@ -21,7 +21,7 @@ from bayestree.inference import Data, scratch
 
 N, WIDTH = 12_000, 4
 QUICK = {"max_depth": 2, "epochs": 4, "dtype": "float32", "random_state": 0}
-POLYTOPE = {"n_experts": 3, "n_draws": 4} | QUICK
+POLYTOPE = {"n_modes": 1, "n_experts": 3, "n_draws": 4} | QUICK
 
 
 @pytest.fixture
@@ -191,7 +191,8 @@ from bayestree.inference import scratch
 
 scratch.HELD = 2**18
 clf = ConvexPolytopeTreeClassifier(
-    max_depth=1, n_experts=2, epochs=1, batch_size=5000, n_draws=1, dtype="float32", random_state=0
+    n_modes=1, max_depth=1, n_experts=2, epochs=1, batch_size=5000, n_draws=1, dtype="float32",
+    random_state=0,
 )
 X = np.load(sys.argv[1], mmap_mode="r")
 y = np.asarray(X[:, 0] > 0)

@@ -39,7 +39,7 @@ from bayestree.models.likelihoods import Mixture
 from bayestree.topology import Topology
 
 DATA = Path(__file__).parents[1] / "data"
-FAST = {"epochs": 2, "n_draws": 3, "n_experts": 4, "max_depth": 2, "random_state": 0}
+FAST = {"n_modes": 1, "epochs": 2, "n_draws": 3, "n_experts": 4, "max_depth": 2, "random_state": 0}
 
 
 def rows(n=60, d=3):

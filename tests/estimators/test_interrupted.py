@@ -8,7 +8,7 @@ from bayestree.estimators._contents import describe
 from bayestree.estimators.registry import ESTIMATORS
 from tests.interrupted import check_every_stop
 
-CPT = {"max_depth": 2, "n_experts": 2, "min_gain": 0.5, "epochs": 3, "n_draws": 4}
+CPT = {"n_modes": 1, "max_depth": 2, "n_experts": 2, "min_gain": 0.5, "epochs": 3, "n_draws": 4}
 NUTS = CPT | {"inference": "nuts", "n_warmup": 10, "n_chains": 2}
 EM = {"max_depth": 2, "epochs": 3, "learning_rate": 0.05}
 #: Class, parameters, and the outermost loops of the fit.

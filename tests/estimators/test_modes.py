@@ -13,7 +13,7 @@ from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree._utils import arviz_compat
 from bayestree._utils.seed import draw_seed
 from bayestree.estimators import _modes
-from bayestree.inference import Nuts, by_row
+from bayestree.inference import Map, Nuts, Svi, by_row
 
 QUICK = {"max_depth": 2, "n_experts": 3, "epochs": 4, "n_draws": 40, "random_state": 0}
 
@@ -45,7 +45,7 @@ def same_tree(a, b):
 
 @pytest.mark.parametrize("more", [{}, {"validation_fraction": 0.2}])
 def test_the_first_mode_is_the_fit_of_one(iris, more):
-    one = ConvexPolytopeTreeClassifier(**QUICK, **more).fit(*iris)
+    one = ConvexPolytopeTreeClassifier(n_modes=1, **QUICK, **more).fit(*iris)
     several = ConvexPolytopeTreeClassifier(n_modes=2, **QUICK, **more).fit(*iris)
     np.testing.assert_array_equal(
         several.modes_[0].predict_proba(iris[0]), one.predict_proba(iris[0])
@@ -54,6 +54,26 @@ def test_the_first_mode_is_the_fit_of_one(iris, more):
     assert not same_tree(several.modes_[1], one)
     assert one.modes_ == [one]
     assert one.mode_weights_.tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "number"),
+    [
+        ({}, 3),
+        ({"inference": Svi(epochs=4, n_draws=40)}, 3),
+        ({"inference": "map"}, 1),
+        ({"inference": Map(epochs=4)}, 1),
+        ({"search_facets": True}, 1),
+    ],
+    ids=str,
+)
+def test_the_default_number_of_modes_is_that_of_the_method(iris, settings, number):
+    X, y = iris
+    given = {} if "inference" in settings else {"epochs": 4}
+    found = ConvexPolytopeTreeClassifier(
+        max_depth=1, n_experts=2, random_state=0, **given, **settings
+    )
+    assert len(found.fit(X[:, 2:], y > 0).modes_) == number
 
 
 def test_fewer_modes_are_the_first_of_more(iris, several):
@@ -295,6 +315,7 @@ def test_a_warm_start_continues_every_mode(iris):
     for n_modes in (1, 3):
         with pytest.raises(ValueError, match="continues from 2 fitted modes: set n_modes=2"):
             found.set_params(n_modes=n_modes).fit(X, y)
+    assert len(found.set_params(n_modes=None).fit(X, y).modes_) == 2
     found.set_params(n_modes=1, warm_start=False).fit(X, y)
     assert found.modes_ == [found]
 

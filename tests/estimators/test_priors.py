@@ -26,7 +26,14 @@ PRIORS: dict[str, Any] = {
     "flat": ({}, Flat()),
     "spatial": ({"spatial": 0.5, "image_shape": (1, 2)}, Spatial(0.5, (1, 2))),
 }
-CHEAP = {"max_depth": 1, "n_experts": 1, "epochs": 200, "steepness": 1, "random_state": 0}
+CHEAP = {
+    "n_modes": 1,
+    "max_depth": 1,
+    "n_experts": 1,
+    "epochs": 200,
+    "steepness": 1,
+    "random_state": 0,
+}
 INFERENCES = {
     "map": {},
     "svi": {"n_draws": 12},

@@ -48,7 +48,7 @@ def estimators():
     for kind in (ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor):
         yield kind(inference="grow", **CHEAP)
         yield kind(inference="map", **CHEAP, **REFINED)
-        yield kind(inference="svi", **CHEAP, **REFINED)
+        yield kind(inference="svi", n_modes=1, **CHEAP, **REFINED)
     yield ConvexPolytopeTreeClassifier(inference="svi", n_modes=2, **CHEAP, **REFINED)
     yield AlternatingTreeClassifier(split="axis", l1=0.01, max_depth=3, random_state=0)
     yield AlternatingTreeRegressor(init="random", leaf="linear", max_depth=2, random_state=0)

@@ -15,7 +15,7 @@ from bayestree import ConvexPolytopeTreeClassifier, EndToEndTreeClassifier, load
 from bayestree.inference import Em, Growth, Map, Nuts, Svi, Tao, map, svi  # noqa: A004
 from bayestree.models import Network
 
-QUICK = {"max_depth": 1, "n_experts": 2, "random_state": 0}
+QUICK = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "random_state": 0}
 
 
 def test_an_object_with_the_settings_of_the_keywords_fits_the_same(tmp_path):

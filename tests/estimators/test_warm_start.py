@@ -20,7 +20,14 @@ from bayestree import (
 from bayestree.inference import Map, scratch
 from bayestree.models import Network
 
-QUICK = {"max_depth": 2, "n_experts": 3, "epochs": 3, "random_state": 0, "warm_start": True}
+QUICK = {
+    "n_modes": 1,
+    "max_depth": 2,
+    "n_experts": 3,
+    "epochs": 3,
+    "random_state": 0,
+    "warm_start": True,
+}
 STILL = {"epochs": 1, "learning_rate": 1e-9}  # a refinement that stays at its start
 
 

@@ -13,7 +13,9 @@ X, Y = make_moons(120, noise=0.2, random_state=0)
 
 @pytest.fixture(scope="module")
 def fitted():
-    clf = ConvexPolytopeTreeClassifier(max_depth=2, epochs=10, n_draws=20, random_state=0)
+    clf = ConvexPolytopeTreeClassifier(
+        n_modes=1, max_depth=2, epochs=10, n_draws=20, random_state=0
+    )
     return clf.fit(X, Y)
 
 

@@ -32,7 +32,7 @@ CLASSIFIERS = {
         inference="map", n_experts=5, **QUICK
     ),
     "one facet": lambda: bayestree.ConvexPolytopeTreeClassifier(
-        inference="svi", n_experts=1, n_draws=2, **QUICK
+        inference="svi", n_modes=1, n_experts=1, n_draws=2, **QUICK
     ),
     "end to end": lambda: bayestree.EndToEndTreeClassifier(**QUICK),
     "forest": lambda: bayestree.EndToEndForestClassifier(3, **QUICK),

@@ -19,10 +19,12 @@ def run_file(folder, *, data=None, model=None, inference=None, output=None, **he
     """A run file of ``folder``, which holds ``data.csv``."""
     if not (folder / "data.csv").exists():
         table().to_csv(folder / "data.csv", index=False)
+    model = {"tree": "cpt", "max_depth": 1, "n_experts": 2, "min_rows": 4} | (model or {})
+    one = {"n_modes": 1} if model.get("tree") == "cpt" else {}
     parts = {
         "data": {"path": "data.csv", "target": "kind", "drop": ["price"]} | (data or {}),
-        "model": {"tree": "cpt", "max_depth": 1, "n_experts": 2, "min_rows": 4} | (model or {}),
-        "inference": {"epochs": 5, "n_draws": 3} | (inference or {}),
+        "model": model,
+        "inference": {"epochs": 5, "n_draws": 3} | one | (inference or {}),
         "output": {"folder": "out", "report": False, "draws": False} | (output or {}),
     }
     return RunFile.from_parts(parts | head, folder / "run.toml")

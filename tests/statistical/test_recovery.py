@@ -76,7 +76,7 @@ def test_the_bound_is_below_the_evidence():
 @pytest.mark.parametrize("seed", range(3))
 def test_a_planted_triangle_is_found_with_its_three_facets(seed):
     rows, fresh = triangle(2000, seed), triangle(4000, seed + 100)
-    model = ConvexPolytopeTreeClassifier(max_depth=1, n_experts=12, random_state=seed)
+    model = ConvexPolytopeTreeClassifier(n_modes=1, max_depth=1, n_experts=12, random_state=seed)
     model.fit(rows.X.numpy(), rows.y.numpy())
     size = model.polytope_size().to_frame().loc["root"]
     assert size[["facets", "facets_low", "facets_high"]].tolist() == [3, 3, 3]
@@ -89,7 +89,7 @@ def test_a_planted_triangle_is_found_with_its_three_facets(seed):
 def test_posterior_probabilities_are_calibrated():
     """Fresh rows said to be of class 1 with probability p are so in a share p of the cases."""
     rows, fresh = ring(3000, seed=1, noise=0.2), ring(20_000, seed=77, noise=0.2)
-    model = ConvexPolytopeTreeClassifier(max_depth=2, n_experts=10, random_state=0)
+    model = ConvexPolytopeTreeClassifier(n_modes=1, max_depth=2, n_experts=10, random_state=0)
     model.fit(rows.X.numpy(), rows.y.numpy())
     said = model.predict_proba(fresh.X.numpy())[:, 1]
     true = fresh.y.numpy()
@@ -107,7 +107,7 @@ def test_the_posterior_is_no_worse_than_its_tree_in_log_loss():
     differences = []
     for seed in range(5):
         rows, fresh = ring(400, seed=seed, noise=0.1), ring(4000, seed=seed + 50, noise=0.1)
-        model = ConvexPolytopeTreeClassifier(max_depth=2, n_experts=8, random_state=seed)
+        model = ConvexPolytopeTreeClassifier(n_modes=1, max_depth=2, n_experts=8, random_state=seed)
         model.fit(rows.X.numpy(), rows.y.numpy())
         losses = []
         for how in ("posterior", "tree"):

@@ -22,7 +22,7 @@ def drawn():
     """A tree with a posterior, and its rows: half of them held out."""
     X, y = rings()
     clf = bt.ConvexPolytopeTreeClassifier(
-        max_depth=1, n_experts=5, epochs=60, n_draws=8, random_state=0
+        n_modes=1, max_depth=1, n_experts=5, epochs=60, n_draws=8, random_state=0
     )
     clf.fit(X[:80], y[:80])
     # sizes of few draws: those of the prior take longest

@@ -88,7 +88,9 @@ def test_networks_have_a_page():
 @pytest.mark.parametrize("inference", ["svi", "map"])
 def test_a_tree_without_a_split_has_a_page(inference):
     X, y = np.zeros((20, 2)), np.arange(20) % 2
-    clf = bt.ConvexPolytopeTreeClassifier(inference=inference, epochs=2, random_state=0).fit(X, y)
+    clf = bt.ConvexPolytopeTreeClassifier(
+        inference=inference, n_modes=1, epochs=2, random_state=0
+    ).fit(X, y)
     page = Page(html_report(clf, X=X, y=y))
     assert page.at("root")["attrs"]["class"].split() == ["card", "leaf-card"]
     assert "one leaf" in page.at("findings")["text"]
@@ -138,7 +140,7 @@ def test_a_distilled_tree_is_shown_beside_the_modes():
 def test_few_epochs_fail():
     X, label, _ = rows(120)
     clf = bt.ConvexPolytopeTreeClassifier(
-        max_depth=1, n_experts=2, epochs=2, n_draws=8, random_state=0
+        n_modes=1, max_depth=1, n_experts=2, epochs=2, n_draws=8, random_state=0
     )
     clf.fit(X, label)
     assert "The inference has not converged" in html_report(clf)
@@ -201,7 +203,9 @@ def test_images_are_shown_as_images():
     X, label, _ = rows()
     settings = {"max_depth": 2, "n_experts": 2, "epochs": 3, "n_draws": 4, "random_state": 0}
     for shape, shown in (((2, 2), True), (None, False)):
-        clf = bt.ConvexPolytopeTreeClassifier(image_shape=shape, **settings).fit(X, label)
+        clf = bt.ConvexPolytopeTreeClassifier(image_shape=shape, n_modes=1, **settings).fit(
+            X, label
+        )
         page = Page(html_report(clf, X=X, y=label))
         found = page.all("image")
         assert bool(found) == shown
