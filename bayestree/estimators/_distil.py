@@ -1,8 +1,11 @@
-"""A single tree distilled from several modes: it is fitted to their predictions."""
+"""A single tree distilled from several modes: it is fitted to their predictions.
+
+Reference: Hinton, Vinyals and Dean, "Distilling the knowledge in a neural network" (2015).
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -20,6 +23,9 @@ from bayestree.models.leaves import Leaf
 
 SIMULATED = 4  # simulated rows for each training row,
 MOST_ROWS = 50_000  # as long as there are no more in total
+# Power of the probabilities that the tree is fitted to. A tree of few leaves is read for its
+# decisions; above 1, fewer splits are spent on probabilities whose largest class is the same.
+SHARPNESS = 2.0
 SMALL_SHARE = 0.02  # classes of such a share of the most probable one's are not counted
 
 Student = TypeVar("Student", bound=StagedTree)
@@ -31,55 +37,85 @@ def mean_predictions(modes: Sequence[StagedTree], rows: FloatArray) -> list[Floa
 
 
 def distil(
-    student: Student,
+    students: Sequence[Student],
     modes: Sequence[StagedTree],
     weights: FloatArray,
     medoid: int,
     rows: TrainingRows,
     leaf: Leaf,
 ) -> Student:
-    """Fit ``student`` to the predictions of the mixture; its posterior is that of the rows."""
-    seeds = check_random_state(student.random_state)
+    """Fit each student to the predictions of the mixture; the one that agrees with them best.
+
+    Its posterior is that of the rows.
+    """
+    seeds = check_random_state(students[0].random_state)
     n_simulated = max(0, min(SIMULATED * len(rows.y), MOST_ROWS - len(rows.y)))
     X = rows.X[:]
-    near = modes[0]._standardise(X)[:, student._used]
+    near = modes[0]._standardise(X)[:, students[0]._used]
     given = np.concatenate([X, simulated_rows(X, near, rows.weights, n_simulated, seeds)])
     weight = np.concatenate([rows.weights, np.full(n_simulated, rows.weights.mean())])
     each = mean_predictions(modes, modes[0]._standardise(given))
     mean = np.tensordot(weights, each, axes=1)
-    student._units, student._has_units = modes[0]._units, True
-    student._fit(_labelled(given, mean, weight, rows.class_names), leaf)
-    if student.tree_.n_nodes:
-        _return_to(student, modes[medoid], rows, leaf, seeds)
-    return student
+    lesson = _labelled(given, mean, weight, rows.class_names, SHARPNESS)
+    for student in students:
+        student._units, student._has_units = modes[0]._units, True
+        student._fit(lesson, leaf)
+    best = max(students, key=lambda student: _agreement(student, given, mean, weight))
+    if best.tree_.n_nodes:
+        taught = _labelled(given, mean, weight, rows.class_names)
+        _return_to(best, modes[medoid], rows, taught, leaf, seeds)
+    return best
 
 
 def _labelled(
-    X: FloatArray, mean: FloatArray, weights: FloatArray, class_names: tuple[str, ...]
+    X: FloatArray,
+    mean: FloatArray,
+    weights: FloatArray,
+    class_names: tuple[str, ...],
+    sharpness: float = 1.0,
 ) -> TrainingRows:
     """Rows whose y is the prediction: for classes, one row for each that is probable."""
     if mean.ndim == 1:
         return TrainingRows(X, mean, weights)
-    share = np.where(mean > SMALL_SHARE * mean.max(axis=1, keepdims=True), mean, 0.0)
+    share = (mean / mean.max(axis=1, keepdims=True)) ** sharpness
+    share[share < SMALL_SHARE] = 0.0
     share /= share.sum(axis=1, keepdims=True)
     row, label = np.nonzero(share)
     return TrainingRows(X[row], label, weights[row] * share[row, label], class_names)
 
 
-def _return_to(
-    student: StagedTree, medoid: StagedTree, rows: TrainingRows, leaf: Leaf, seeds: Any
-) -> None:
-    """Replace what the student knows of the predicted rows by what the training rows say.
+def _agreement(student: StagedTree, X: FloatArray, mean: FloatArray, weights: FloatArray) -> float:
+    """Accuracy of the tree, or minus its squared error, as the mixture expects it."""
+    own = student.tree_.predict(X)
+    if mean.ndim == 1:
+        score = -((student._units.encode(own) - mean) ** 2)
+    else:
+        score = np.take_along_axis(mean, own.argmax(axis=1)[:, None], axis=1)[:, 0]
+    return float(np.average(score, weights=weights))
 
-    The values of the leaves stay. Splits that separate no training rows are removed.
+
+def _return_to(
+    student: StagedTree,
+    medoid: StagedTree,
+    rows: TrainingRows,
+    taught: TrainingRows,
+    leaf: Leaf,
+    seeds: np.random.RandomState,
+) -> None:
+    """Replace what the student knows of the ``taught`` rows by what the training rows say.
+
+    The leaves keep the mean predictions. Splits that separate no training rows are removed.
     """
-    found, reach = student.tree_, student._reach
-    bypass = found.one_way(rows.X)
-    _, kept, _ = found.topology.collapse(bypass)
-    tree = found.collapse(bypass)
-    own = tree.fill(rows.X, rows.y, rows.weights, len(rows.class_names))
-    student.tree_ = own.with_value(tree.value)
+    n_classes = len(rows.class_names)
+    bypass = student.tree_.one_way(rows.X)
+    _, kept, _ = student.tree_.topology.collapse(bypass)
+    tree = student.tree_.collapse(bypass)
+    means = tree.fill(taught.X, taught.y, taught.weights, n_classes)
+    means = means.rescaled(student._units.y_scale, student._units.y_center)
+    own = tree.fill(rows.X, rows.y, rows.weights, n_classes)  # for the number of rows
+    student.tree_ = own.with_value(means.value)
     student.posterior_ = _posterior(student, medoid, rows, leaf, seeds)
+    reach = student._reach
     student._reach = measure_nodes(
         student.posterior_,
         student.tree_,
@@ -91,7 +127,11 @@ def _return_to(
 
 
 def _posterior(
-    student: StagedTree, medoid: StagedTree, rows: TrainingRows, leaf: Leaf, seeds: Any
+    student: StagedTree,
+    medoid: StagedTree,
+    rows: TrainingRows,
+    leaf: Leaf,
+    seeds: np.random.RandomState,
 ) -> Posterior:
     """The posterior of the tree's splits given the training rows, by the model of the modes."""
     used = student._used

@@ -173,16 +173,24 @@ class Modes(Mixture):
         n_leaves = modes[medoid].get_n_leaves()
         if self.mode_tree == "medoid" or n_leaves == 1:
             return None
-        student = self._single(
-            inference="map",
-            max_leaves=self.max_leaves or n_leaves,
-            validation_fraction=0.0,
-            warm_start=False,
-            random_state=draw_seed(modes[-1].random_state),
-        )
+        seed = draw_seed(modes[-1].random_state)
+        students = [
+            self._single(
+                inference="map",
+                max_leaves=self.max_leaves or n_leaves,
+                validation_fraction=0.0,
+                warm_start=starts,
+                random_state=seed,
+            )
+            for starts in (False, True)
+        ]
+        nearest = modes[medoid]
+        students[1].tree_, students[1].posterior_ = nearest.tree_, nearest.posterior_
+        if nearest.posterior_.model.split != nearest._model(leaf).split:
+            students.pop()  # of another form, which the fit cannot continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SingleLeafWarning)  # the medoid is shown instead
-            found = distil(student, modes, weights, medoid, rows, leaf)
+            found = distil(students, modes, weights, medoid, rows, leaf)
         return found if found.tree_.n_nodes else None
 
     def _hold_out(self, data: Data, seeds: np.random.RandomState) -> tuple[Data, Data | None]:

@@ -31,7 +31,7 @@ CASES = {
     "distilled": (
         "ConvexPolytopeTreeClassifier",
         CPT | {"n_modes": 2, "mode_tree": "distilled"},
-        ["modes", "grow", "map", "svi"],
+        ["modes", "grow", "map", "map", "svi"],
     ),
     "modes-real-2": ("ConvexPolytopeTreeRegressor", CPT | {"n_modes": 2, "n_jobs": 2}, ["modes"]),
     "e2e": ("EndToEndTreeClassifier", EM | {"min_gain": 0}, ["grow", "em"]),
