@@ -1,7 +1,6 @@
 """Simulated rows of X: points between neighbouring rows."""
 
 import numpy as np
-from sklearn.neighbors import NearestNeighbors
 
 from bayestree._utils.arrays import FloatArray, IntArray
 
@@ -42,6 +41,8 @@ def simulated_rows(
 
 def _neighbours(rows: FloatArray, random_state: np.random.RandomState) -> IntArray:
     """Numbers of the nearest rows of each one among those of its block, (n, NEIGHBOURS)."""
+    from sklearn.neighbors import NearestNeighbors  # noqa: PLC0415 - imports model_selection
+
     order = random_state.permutation(len(rows))
     found = np.empty((len(rows), NEIGHBOURS), dtype=np.int64)
     for block in np.array_split(order, -(-len(rows) // BLOCK)):
