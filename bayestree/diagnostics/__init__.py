@@ -3,7 +3,7 @@
 from bayestree.diagnostics.calibration import Calibration, Score, calibration
 from bayestree.diagnostics.containers import convergence_of, label_free_of
 from bayestree.diagnostics.convergence import check_convergence, mixed_convergence
-from bayestree.diagnostics.evidence import Evidence, compare_evidence, evidence, joined_evidence
+from bayestree.diagnostics.evidence import Evidence, compare_evidence, evidence
 from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.held_out import HeldOut, held_out_classes, held_out_values
 from bayestree.diagnostics.label_free import label_free
@@ -37,7 +37,6 @@ __all__ = [
     "evidence",
     "held_out_classes",
     "held_out_values",
-    "joined_evidence",
     "label_free",
     "label_free_of",
     "loo",

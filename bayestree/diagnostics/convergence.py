@@ -117,7 +117,8 @@ def mixed_convergence(
     ----------
     each : sequence of M Convergence
     weights : array, shape (M,)
-        Modes of less than 1 % are left out: they hardly matter.
+        Modes of less than 1 %, or of many modes those below half of an equal share, are left out:
+        they hardly matter.
     quantities : xarray.Dataset
         ``prediction`` [chain, draw, row(, class)], and others to compare, with the modes as chains
         (coordinate ``mode``).
@@ -130,7 +131,8 @@ def mixed_convergence(
         The check ``modes`` has the mean distance between the largest and the smallest prediction
         of the modes. It cannot fail: modes may differ. ``quantities`` has R-hat across modes.
     """
-    kept = [number for number, weight in enumerate(weights) if weight >= MIN_WEIGHT]
+    least = min(MIN_WEIGHT, 0.5 / len(each))
+    kept = [number for number, weight in enumerate(weights) if weight >= least]
     found = [each[number] for number in kept]
     checks = []
     for name in dict.fromkeys(check.name for one in found for check in one.checks):

@@ -3,7 +3,7 @@
 Reference for the comparison of models: Kass and Raftery, "Bayes factors" (1995).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,6 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import FloatArray, IntArray
-
-SIZES = ("n_leaves", "depth")
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,16 +95,10 @@ def evidence(stats: Mapping[str, Any]) -> Evidence:
             "the evidence and the posterior of the topology are computed by sequential Monte "
             "Carlo only: fit with inference='smc'."
         )
-    runs, n_leaves, depth = (np.asarray(stats[name]) for name in ("log_evidence", *SIZES))
-    return Evidence(runs, n_leaves, depth, int(stats["rows"]) if "rows" in stats else None)
-
-
-def joined_evidence(found: Sequence[Evidence]) -> Evidence:
-    """The evidence from the runs of several fits of one model to the same rows."""
     runs, n_leaves, depth = (
-        np.concatenate([getattr(one, name) for one in found]) for name in ("runs", *SIZES)
+        np.asarray(stats[name]) for name in ("log_evidence", "n_leaves", "depth")
     )
-    return Evidence(runs, n_leaves, depth, found[0].rows)
+    return Evidence(runs, n_leaves, depth, int(stats["rows"]) if "rows" in stats else None)
 
 
 def compare_evidence(models: Mapping[str, Evidence]) -> pd.DataFrame:

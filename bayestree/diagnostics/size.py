@@ -258,8 +258,9 @@ class PolytopeSize:
 
     def __str__(self) -> str:
         n_chains, n_draws, n_nodes = self.facets.shape
+        over_modes = [] if self.over_modes is None else [str(self.over_modes)]
         if n_nodes == 0:
-            return "Polytope size: a tree without a split"
+            return "\n".join(["Polytope size: a tree without a split", *over_modes])
         lines = [VARIATIONAL] if self.variational else []
         lines.append(f"Polytope size: {n_chains} x {n_draws} draws (chain x draw), 90 % intervals")
         lines.append(f"Counted: {self.meaning}")
@@ -267,7 +268,7 @@ class PolytopeSize:
             low, high = _interval(self.n_leaves.reshape(-1, 1), 0.9, integer=True)[0]
             mode = self.leaf_probabilities().argmax()
             lines.append(f"Leaves in use: {mode} ({low:.0f} to {high:.0f})")
-        lines += [] if self.over_modes is None else [str(self.over_modes)]
+        lines += over_modes
         frame = self.to_frame(prior=False)
         return "\n".join([*lines, frame.to_string(float_format="{:.1f}".format)])
 

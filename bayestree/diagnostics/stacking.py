@@ -14,17 +14,22 @@ GAP = 1e-4  # nats by which the total score may be below its maximum
 MAX_STEPS = 100_000  # the last ones change weights that the rows hardly determine
 
 
-def stacking_weights(log_density: ArrayLike, *, prior_rows: float = 0.0) -> FloatArray:
+def stacking_weights(
+    log_density: ArrayLike, *, row_weights: ArrayLike | None = None, prior_rows: float = 0.0
+) -> FloatArray:
     """The weights of the mixture with the highest total log score.
 
-    They maximise sum_n log sum_m w_m p_m(y_n), where p_m(y_n) is the predictive density of row n
-    under model m, fitted without this row (Yao, Vehtari, Simpson and Gelman, "Using stacking to
-    average Bayesian predictive distributions", Bayesian Analysis 2018).
+    They maximise sum_n v_n log sum_m w_m p_m(y_n), where p_m(y_n) is the predictive density of
+    row n under model m, fitted without this row, and v_n the weight of the row (Yao, Vehtari,
+    Simpson and Gelman, "Using stacking to average Bayesian predictive distributions", Bayesian
+    Analysis 2018).
 
     Parameters
     ----------
     log_density : array, shape (n, M)
         log p_m(y_n).
+    row_weights : array, shape (n,), optional
+        A weight is a number of equal rows; by default 1.
     prior_rows : float
         Rows in favour of each model that are added to the given ones: the weights are then the
         mode of their posterior under a Dirichlet prior, which keeps few rows from deciding alone.
@@ -37,14 +42,20 @@ def stacking_weights(log_density: ArrayLike, *, prior_rows: float = 0.0) -> Floa
     Raises
     ------
     ValueError
-        If the shape is wrong, a number is NaN or +inf, a row has density 0 under all models, or
-        ``prior_rows`` is negative.
+        If a shape is wrong, a number is NaN or +inf, a row has density 0 under all models, or
+        ``row_weights`` or ``prior_rows`` are negative.
     """
     scores = np.asarray(log_density, dtype=np.float64)
     if scores.ndim != 2 or 0 in scores.shape:
         raise ValueError(f"log_density must have shape (rows, models), got {scores.shape}.")
     if not prior_rows >= 0:
         raise ValueError(f"prior_rows must be 0 or more, got {prior_rows}.")
+    rows = np.ones(len(scores)) if row_weights is None else np.asarray(row_weights, np.float64)
+    if rows.shape != (len(scores),) or not (np.isfinite(rows) & (rows >= 0)).all():
+        raise ValueError(
+            f"row_weights must be {len(scores)} finite numbers of 0 or more, got shape "
+            f"{rows.shape} with a minimum of {rows.min(initial=np.inf):g}."
+        )
     highest = scores.max(axis=1, keepdims=True)
     if not np.isfinite(highest).all():  # the maximum of a row with NaN is NaN
         raise ValueError(
@@ -52,14 +63,16 @@ def stacking_weights(log_density: ArrayLike, *, prior_rows: float = 0.0) -> Floa
             f"{np.flatnonzero(~np.isfinite(highest.ravel()))[:5].tolist()} are not."
         )
     density = np.exp(scores - highest)
-    n, n_models = density.shape
-    total = n + n_models * prior_rows
+    n_models = density.shape[1]
+    total = rows.sum() + n_models * prior_rows
+    if total == 0:
+        return np.full(n_models, 1 / n_models)
     weights = np.full(n_models, 1 / n_models)
     for _ in range(MAX_STEPS):
-        # f(w) = sum_n log p(y_n) + prior_rows sum_m log w_m has the gradient g with w . g = total,
-        # and is concave: f lies below its maximum by at most max_v (v - w) . g = max g - total.
-        # An EM step is w <- w g / total.
-        gradient = (density / (density @ weights)[:, None]).sum(axis=0)
+        # f(w) = sum_n v_n log p(y_n) + prior_rows sum_m log w_m has a gradient g with
+        # w . g = total, and is concave: f lies below its maximum by at most
+        # max_u (u - w) . g = max g - total. An EM step is w <- w g / total.
+        gradient = (rows / (density @ weights)) @ density
         if prior_rows:
             gradient += prior_rows / weights
         if gradient.max() - total < GAP:

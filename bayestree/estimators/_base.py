@@ -211,7 +211,11 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
 
     def _expectation(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
         """E(y | x), class probabilities or means, and its standard deviation over the draws."""
-        if not self._averages():
+        return self._moments(rows, averages=self._averages())
+
+    def _moments(self, rows: FloatArray, *, averages: bool) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of the draws, or what the deterministic tree predicts."""
+        if not averages:
             only = self.tree_.predict(rows)
             return only, np.zeros(only.shape)  # unlike zeros_like, takes no memory until it is used
         return self._in_units(*self.posterior_.predictive(self._standardise(rows)))

@@ -74,7 +74,6 @@ class TreeDraws(FittedTree):
             data, row_labels = self._training_rows(X, y, sample_weight)
         elif sample_weight is not None:
             raise ValueError("sample_weight needs the rows; give X and y.")
-        parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
         return self.posterior_.to_arviz(
             data,
             groups=groups,
@@ -84,12 +83,17 @@ class TreeDraws(FittedTree):
             row_labels=row_labels,
             n_prior=n_prior,
             random_state=random_state,
-            attributes={
-                "estimator": type(self).__name__,
-                "parameters": json.dumps(parameters, default=str),
-                "random_state": str(self.random_state),
-            },
+            attributes=self._attributes(),
         )
+
+    def _attributes(self) -> dict[str, str]:
+        """The estimator and its parameters, as attributes of a container."""
+        parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
+        return {
+            "estimator": type(self).__name__,
+            "parameters": json.dumps(parameters, default=str),
+            "random_state": str(self.random_state),
+        }
 
     def sample_posterior_predictive(
         self, X: ArrayLike, draws: int | None = None, *, random_state: RandomState = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +18,6 @@ from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.diagnostics import (
     Convergence,
-    Evidence,
     Loo,
     PolytopeSize,
     SplitUncertainty,
@@ -31,6 +31,7 @@ from bayestree.diagnostics.uncertainty import mixed_uncertainty
 from bayestree.estimators._checks import held_out_of
 from bayestree.estimators._numbers import fitted_rows
 from bayestree.estimators._stages import StagedTree
+from bayestree.inference.attributes import attributes_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -68,12 +69,13 @@ class Mixture(StagedTree):
         modes = self.modes_
         if len(modes) == 1 or self.prediction == "tree":
             return super()._expectation(rows)
+        averages = super()._averages()
         # Relative to the first mode, because squares of values of y may be too large to subtract.
-        first, sd = modes[0]._expectation(rows)
+        first, sd = modes[0]._moments(rows, averages=averages)
         shift: Any = 0.0
         square = self.mode_weights_[0] * sd**2
         for mode, weight in zip(modes[1:], self.mode_weights_[1:], strict=True):
-            mean, sd = mode._expectation(rows)
+            mean, sd = mode._moments(rows, averages=averages)
             shift = shift + weight * (mean - first)
             square = square + weight * (sd**2 + (mean - first) ** 2)
         return first + shift, np.sqrt(np.maximum(square - shift**2, 0.0))  # of rounding errors
@@ -146,11 +148,6 @@ class Mixture(StagedTree):
             [mode.loo(X, y, sample_weight) for mode in self.modes_], self.mode_weights_
         )
 
-    def evidence(self) -> Evidence:
-        if len(self.modes_) == 1:
-            return super().evidence()
-        return diagnostics.joined_evidence([mode.evidence() for mode in self.modes_])
-
     def label_free(self, X: ArrayLike | None = None, *, n_rows: int = 20) -> xr.Dataset:
         modes = self.modes_
         if len(modes) == 1:
@@ -212,6 +209,8 @@ class Mixture(StagedTree):
                     f"{'' if len(known) > 1 else ', and others if X and y are given'}, got "
                     f"{name!r}; for the parameters of one mode, use modes_[m].to_arviz()."
                 )
+        if X is None and y is None and sample_weight is not None:
+            raise ValueError("sample_weight needs the rows; give X and y.")
         by_row = [name for name in known[1:] if name in wanted]
         seeds = check_random_state(draw_seed(random_state))
         each = [
@@ -223,7 +222,9 @@ class Mixture(StagedTree):
         for name in by_row:
             found = [arviz_compat.group(one, name) for one in each]
             built[name] = found[0] if name == "observed_data" else _as_chains(found)
-        attributes = {"estimator": type(self).__name__, "mode_weights": str(self.mode_weights_)}
+        attributes = attributes_of(self.posterior_) | self._attributes()
+        del attributes["scale"]  # of the parameters
+        attributes["mode_weights"] = json.dumps(self.mode_weights_.tolist())
         return arviz_compat.container(
             {name: one.assign_attrs(attributes) for name, one in built.items()}, attributes
         )
@@ -238,8 +239,10 @@ class Mixture(StagedTree):
         total = sum(one.n_chains * one.n_draws for one in posteriors) if draws is None else draws
         if total < 1:
             raise ValueError(f"draws must be 1 or more, got {draws}.")
-        ends = np.rint(np.cumsum(self.mode_weights_) * total).astype(int)
         seeds = check_random_state(draw_seed(random_state))
+        # Systematic: a mode of weight w gets w * total draws on average, less than one off.
+        ends = np.floor(np.cumsum(self.mode_weights_) * total + seeds.uniform()).astype(int)
+        ends[-1] = total
         return np.concatenate(
             [
                 mode.sample_posterior_predictive(X, int(count), random_state=seeds)

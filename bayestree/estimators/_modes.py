@@ -205,15 +205,18 @@ class Modes(Mixture):
         if not self._stacks():
             return np.full(len(modes), 1 / len(modes))
         held_out = self.validation_fraction > 0
+        rows = scored.weights.numpy(force=True).astype(np.float64)
+        each = scored._replace(weights=torch.ones_like(scored.weights)) if held_out else scored
         columns = []
         for mode in modes:
             posterior = mode.posterior_
-            terms = by_row.log_likelihood(posterior.model, posterior.each(), scored)
+            terms = by_row.log_likelihood(posterior.model, posterior.each(), each)
             if held_out:
                 columns.append(logsumexp(terms, axis=0) - np.log(len(terms)))
-            else:
-                columns.append(loo(terms[None]).elpd_row)
-        return stacking_weights(np.stack(columns, axis=1), prior_rows=PRIOR_ROWS)
+            else:  # all copies of a row are left out together: the score of each of them
+                columns.append(loo(terms[None]).elpd_row / rows)
+        scores = np.stack(columns, axis=1)
+        return stacking_weights(scores, row_weights=rows, prior_rows=PRIOR_ROWS)
 
     def _keep(
         self, modes: Sequence[Self], weights: FloatArray, medoid: int, distilled: Self | None

@@ -13,6 +13,7 @@ from bayestree._utils.parameters import (
     Count,
     Inference,
     Model,
+    ParameterError,
     Positive,
     Share,
     declare,
@@ -201,6 +202,28 @@ class BasePolytopeTree(
                 f"2 or more, got {self.prior!r}, {self.steepness} and {self.n_experts}."
             )
 
+        if self._stages()[-1].samples_topology:
+            self._check_sampled_topology()
+
+    def _check_sampled_topology(self) -> None:
+        """Refuse what has no meaning, or no effect, where the draws have topologies of their own.
+
+        Several modes would be copies of one posterior, and limits would bind the grown tree alone.
+        """
+        known = parameters_of(type(self))
+        limits = ("max_leaves", "min_rows", "min_leaf", "min_gain")
+        changed = [name for name in limits if getattr(self, name) != known[name].default]
+        if self._number() > 1:
+            reason, remedy = "n_modes above 1", "n_chains=4 runs it several times"
+        elif self.warm_start:
+            reason, remedy = "warm_start=True", "every run starts from the prior"
+        elif changed:
+            reason = f"{changed[0]}={getattr(self, changed[0])!r}"
+            remedy = "only max_depth limits the trees that it samples"
+        else:
+            return
+        raise ParameterError(f"inference={self.inference!r} cannot use {reason}: {remedy}.")
+
     def _model(self, leaf: Leaf) -> SoftTree:
         priors = Priors(GammaProcess(self.concentration, self.rate), self._hyperplane_prior())
         return named.convex_polytope(leaf, n_experts=self.n_experts, priors=priors)
@@ -249,9 +272,12 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     ----------
     classes_ : array, shape (C,)
     tree_ : Tree
-        The deterministic tree, in the units of the data.
+        The deterministic tree, in the units of the data; of several modes, that of the medoid.
     posterior_ : Posterior
-        Named draws, on the standardised features.
+        Named draws of the same mode, on the standardised features.
+    modes_ : sequence of M estimators
+        The fitted trees of the mixture.
+    mode_weights_ : array, shape (M,)
     n_features_in_, feature_names_in_
 
     Examples
@@ -283,9 +309,13 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
     Attributes
     ----------
     tree_ : Tree
-        The deterministic tree; its values are means in the units of y.
+        The deterministic tree; its values are means in the units of y. Of several modes, that of
+        the medoid.
     posterior_ : Posterior
-        Named draws, on standardised features and standardised y.
+        Named draws of the same mode, on standardised features and standardised y.
+    modes_ : sequence of M estimators
+        The fitted trees of the mixture.
+    mode_weights_ : array, shape (M,)
 
     Examples
     --------

@@ -75,14 +75,12 @@ def _log_scores(estimator: Any, rows: Prepared) -> FloatArray | None:
         return None
     each, modes = [], modes_of(estimator) or [Mode(0, 1.0, estimator)]
     for mode in modes:
-        container = mode.estimator.to_arviz(
-            rows.X_held, rows.y_held, _weights(rows), groups=["log_likelihood"]
-        )
+        container = mode.estimator.to_arviz(rows.X_held, rows.y_held, groups=["log_likelihood"])
         terms = arviz_compat.group(container, "log_likelihood")["obs"]
         by_draw = terms.transpose("chain", "draw", ...).to_numpy().reshape(n_draws, -1)
         each.append(logsumexp(by_draw, axis=0) - np.log(n_draws))
     scores: FloatArray = logsumexp(each, axis=0, b=[[mode.weight] for mode in modes])
-    return scores
+    return _weights(rows) * scores
 
 
 def _weights(rows: Prepared) -> FloatArray:

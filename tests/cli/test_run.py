@@ -25,6 +25,7 @@ n_experts = 3
 card = "svi"
 epochs = 2
 n_draws = 3
+n_modes = 1
 
 [output]
 folder = "../results"

@@ -7,7 +7,6 @@ from bayestree.diagnostics import (
     check_convergence,
     compare_evidence,
     evidence,
-    joined_evidence,
 )
 
 
@@ -69,10 +68,3 @@ def test_other_rows_are_refused():
         compare_evidence({"a": one, "b": evidence(stats()), "c": other})
     with pytest.raises(ValueError, match="two or more"):
         compare_evidence({"a": one})
-
-
-def test_runs_of_several_fits_are_joined():
-    found = joined_evidence([evidence(stats() | {"rows": 1}), evidence(stats((-12.0, -13.0)))])
-    assert found.runs.tolist() == [-10, -10, -12, -13]
-    assert found.n_leaves.shape == found.depth.shape == (4, 4)
-    assert found.rows == 1

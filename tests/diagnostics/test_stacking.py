@@ -66,6 +66,18 @@ def test_a_prior_of_many_rows_makes_the_weights_equal():
     np.testing.assert_allclose(shared, 0.5, atol=1e-3)
 
 
+def test_a_weight_is_a_number_of_equal_rows():
+    scores, rows = densities(30), np.arange(30) % 4
+    np.testing.assert_allclose(
+        stacking_weights(scores, row_weights=rows, prior_rows=2),
+        stacking_weights(np.repeat(scores, rows, axis=0), prior_rows=2),
+    )
+    assert stacking_weights(scores, row_weights=np.zeros(30)).tolist() == [1 / 3] * 3
+    for bad in (-np.ones(30), np.ones(29), np.full(30, np.nan)):
+        with pytest.raises(ValueError, match="row_weights must be 30 finite numbers"):
+            stacking_weights(scores, row_weights=bad)
+
+
 def test_equal_models_have_equal_weights():
     np.testing.assert_allclose(stacking_weights(np.zeros((10, 4))), 0.25)
 

@@ -1,6 +1,7 @@
 """A posterior over trees: several modes and their mixture."""
 
 import copy
+import json
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import bayestree
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree._utils import arviz_compat
 from bayestree._utils.seed import draw_seed
+from bayestree.diagnostics import mixed_convergence
 from bayestree.estimators import _modes
 from bayestree.inference import Map, Nuts, Svi, by_row
 
@@ -388,3 +390,94 @@ def test_trees_without_splits(iris):
     np.testing.assert_allclose(leaf.co_membership(X[:2]), 1)
     with pytest.warns(bayestree.SingleLeafWarning, match="every mode"):
         ConvexPolytopeTreeClassifier(n_modes=2, min_gain=1e6, inference="grow").fit(X, y)
+
+
+def scores_of_weighted_rows(monkeypatch, rows, **settings):
+    """What stacking is given for rows of weight 4, and the fit."""
+    given = []
+
+    def stacked(scores, *, row_weights, prior_rows):
+        given.append((scores, row_weights))
+        return np.full(scores.shape[1], 1 / scores.shape[1])
+
+    monkeypatch.setattr(_modes, "stacking_weights", stacked)
+    X, y = rows
+    found = ConvexPolytopeTreeClassifier(n_modes=2, **settings).fit(
+        X, y, sample_weight=np.full(len(X), 4.0)
+    )
+    ((scores, weights),) = given
+    assert np.unique(weights).tolist() == [4.0]
+    return scores, found
+
+
+def test_stacking_is_given_the_scores_of_single_rows(iris, monkeypatch):
+    left_out, _ = scores_of_weighted_rows(monkeypatch, iris, **QUICK)
+    assert left_out.min() > np.log(1e-3), "four times the score of a row is below"
+    X, y = iris
+    settings = {"inference": "grow", "max_depth": 2, "n_experts": 3, "random_state": 0}
+    scores, found = scores_of_weighted_rows(monkeypatch, iris, validation_fraction=0.3, **settings)
+    for mode, column in zip(found.modes_, scores.T, strict=True):
+        probability = mode.posterior_.predictive(mode._standardise(X))[0]
+        each = np.log(probability[np.arange(len(X)), y])
+        assert np.abs(column[:, None] - each).min(axis=1).max() < 1e-9
+
+
+def test_prediction_may_be_changed_after_the_fit(iris):
+    X, y = iris
+    settings = QUICK | {"n_modes": 2}
+    hard = ConvexPolytopeTreeClassifier(prediction="tree", **settings).fit(X, y)
+    soft = ConvexPolytopeTreeClassifier(prediction="posterior", **settings).fit(X, y)
+    assert not np.allclose(hard.predict_proba(X), soft.predict_proba(X))
+    np.testing.assert_array_equal(
+        hard.set_params(prediction="posterior").predict_proba(X), soft.predict_proba(X)
+    )
+
+
+def test_few_draws_may_come_from_every_mode(several):
+    class Numbered:
+        posterior_ = several.posterior_
+
+        def __init__(self, number):
+            self.number = number
+
+        def sample_posterior_predictive(self, X, count, *, random_state):
+            return np.full((count, len(X)), self.number)
+
+    found = copy.copy(several)
+    found._modes = [Numbered(m) for m in range(3)]
+    found._weights = np.array([0.1, 0.3, 0.6])
+    drawn = [
+        found.sample_posterior_predictive([[0.0]], 1, random_state=s)[0, 0] for s in range(400)
+    ]
+    shares = np.bincount(np.ravel(drawn), minlength=3) / 400
+    # four standard errors of a share; the seeds are fixed
+    assert (abs(shares - found._weights) < 4 * np.sqrt(found._weights * 0.9 / 400)).all()
+    ten = found.sample_posterior_predictive([[0.0]], 10, random_state=0)
+    np.testing.assert_array_equal(np.bincount(np.ravel(ten)), [1, 3, 6])
+
+
+def test_many_equal_modes_are_judged(several):
+    one = several.modes_[0].check_convergence(n_rows=4)
+    quantities = several.label_free(n_rows=4)
+    many = quantities.isel(chain=np.arange(150) % quantities.sizes["chain"]).assign_coords(
+        chain=np.arange(150), mode=("chain", np.arange(150))
+    )
+    found = mixed_convergence([one] * 150, np.full(150, 1 / 150), many)
+    assert "of 150 modes" in found["modes"].says
+
+
+def test_the_container_says_what_was_fitted(iris, several):
+    X, y = iris
+    found = arviz_compat.group(several.to_arviz(X, y), "posterior").attrs
+    assert json.loads(found["mode_weights"]) == several.mode_weights_.tolist()
+    assert json.loads(found["parameters"])["n_modes"] == 3
+    assert found["steepness"] == 6.0
+    with pytest.raises(ValueError, match="sample_weight needs the rows"):
+        several.to_arviz(sample_weight=np.ones(len(X)))
+
+
+def test_the_size_of_a_leaf_beside_other_modes(iris):
+    X, y = iris
+    found = ConvexPolytopeTreeClassifier(**QUICK | {"n_modes": 2, "max_depth": 0}).fit(X, y)
+    assert str(found.polytope_size(5)).splitlines()[0] == "Polytope size: a tree without a split"
+    assert "Over all modes: " in str(found.polytope_size(5))

@@ -107,7 +107,7 @@ def test_growth_does_not_decide_about_splits():
     """The topology is sampled even where growth finds no split."""
     X, _ = rows(20)
     y = np.random.default_rng(0).integers(2, size=20)
-    fitted = ConvexPolytopeTreeClassifier(**SHORT | {"max_depth": 1}, min_gain=100).fit(X, y)
+    fitted = ConvexPolytopeTreeClassifier(**SHORT | {"max_depth": 1}).fit(X, y)
     assert fitted.posterior_.inference == "smc"
     assert set(np.unique(fitted.posterior_.stats["n_leaves"])) == {1, 2}
 
@@ -133,10 +133,15 @@ def test_the_fingerprint_is_that_of_the_rows(classifier):
     assert oblique.fit(X, y, np.arange(60) % 2 + 1).evidence().rows != one
 
 
-def test_runs_of_all_modes_give_the_evidence():
-    X, y = rows()
-    short = SHORT | {"n_experts": 1, "max_depth": 1, "n_modes": 2}
-    found = ConvexPolytopeTreeClassifier(**short, mode_tree="distilled").fit(X, y)
-    runs = [mode.evidence().runs for mode in found.modes_]
-    np.testing.assert_array_equal(found.evidence().runs, np.concatenate(runs))
-    assert found.posterior_.inference == "svi"  # of the distilled tree, whose topology is fixed
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_modes": 2}, "n_modes above 1: n_chains=4 runs it"),
+        ({"warm_start": True}, "warm_start=True: every run starts from the prior"),
+        ({"max_leaves": 2}, "max_leaves=2: only max_depth"),
+        ({"min_leaf": 40}, "min_leaf=40: only max_depth"),
+    ],
+)
+def test_what_the_sampler_does_not_use_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        ConvexPolytopeTreeClassifier(**SHORT, **settings).fit(*rows())
