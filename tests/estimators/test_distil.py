@@ -72,6 +72,24 @@ def test_leaves_predict_the_mixture(values, regressor):
     np.testing.assert_array_equal(np.bincount(regressor.apply(X)), regressor.tree_.leaf_rows)
 
 
+@pytest.mark.parametrize("starts", [False, True])
+def test_the_tree_that_agrees_best_is_kept(monkeypatch, iris, distilled, starts):
+    monkeypatch.setattr(_distil, "_agreement", lambda student, *_: student.warm_start == starts)
+    assert clone(distilled).fit(*iris)._distilled.warm_start is starts
+
+
+def test_agreement_is_what_the_mixture_expects(values, iris, distilled, regressor):
+    X, mean = iris[0], distilled.predict_proba(iris[0])
+    chosen = distilled.tree_.predict(X).argmax(axis=1)
+    weights = np.arange(len(X))
+    expected = np.average(mean[np.arange(len(X)), chosen], weights=weights)
+    assert _distil._agreement(distilled, X, mean, weights) == pytest.approx(expected)
+    units, (X, _) = regressor._units, values
+    apart = (regressor.tree_.predict(X) - regressor.predict(X)) / units.y_scale
+    found = _distil._agreement(regressor, X, units.encode(regressor.predict(X)), np.ones(len(X)))
+    assert found == pytest.approx(-np.mean(apart**2))
+
+
 def test_the_posterior_is_that_of_its_splits(iris, distilled):
     assert distilled.posterior_.n_draws == 20
     nodes = distilled._reach.nodes
