@@ -193,6 +193,12 @@ class BasePolytopeTree(
 
     def _check_combination(self, model: SoftTree) -> None:
         super()._check_combination(model)
+        if self.learn_prior and not any(isinstance(stage, Svi) for stage in self._stages()):
+            raise ValueError(
+                "learn_prior needs the variational fit of inference='svi' or 'nuts', got "
+                f"{self.inference!r}: point estimates of parameters and of the scales of their "
+                "priors have no finite joint mode, and SMC starts from a fixed prior."
+            )
         searches = any(isinstance(stage, Svi) and stage.search_facets for stage in self._stages())
         fits = self.prior == "inverse-gamma" and self.steepness in (None, 1) and self.n_experts > 1
         if searches and not fits:

@@ -19,7 +19,7 @@ from bayestree.inference.paths import memberships
 from bayestree.inference.sparse import EXACT, ROWS, RoutedModule
 from bayestree.inference.training import expert_size
 from bayestree.models.leaves import LeafDistribution
-from bayestree.models.priors import Moments, Plates, ScaleFactors
+from bayestree.models.priors import HyperPriors, Moments, Plates, Priors, ScaleFactors
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 from bayestree.models.splits import joined
@@ -158,6 +158,23 @@ class PolytopeGuide(RoutedModule):
         for _ in range(steps):
             self.scales.refresh(moments)
 
+    @property
+    def priors(self) -> Priors:
+        return self.model.priors
+
+    @priors.setter
+    def priors(self, priors: Priors) -> None:
+        self.model = self.model.with_(priors=priors)
+        self.scales.prior = priors.hyperplane
+
+    @torch.no_grad()
+    def learn(self, hyper_priors: HyperPriors) -> None:
+        """Move the hyperparameters that have hyper-priors to their optimum given the factors."""
+        weight, hyperplane = self.priors.weight, self.scales.learned(self.moments, hyper_priors)
+        if self.model.split.weighted:
+            weight = weight.learned(self.log_weight_law.projected, hyper_priors)
+        self.priors = Priors(weight, hyperplane)
+
     # The bound.
 
     def _split_kl(self, moments: Moments) -> Tensor:
@@ -225,13 +242,15 @@ class PolytopeGuide(RoutedModule):
         return self._tape[start : start + like.numel()].view_as(like)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """The choice of the routing, and length and seed of the tape, which reproduce it."""
+        """The routing, length and seed of the tape, which reproduce it, and hyperparameters."""
         length = 0 if self._tape is None else len(self._tape)
-        return super().get_extra_state() | {"length": length, "seed": self._tape_seed}
+        tape = {"length": length, "seed": self._tape_seed}
+        return super().get_extra_state() | tape | {"priors": self.priors.learned_values}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         super().set_extra_state(state)
         self._tape, self._tape_seed = None, state["seed"]
+        self.priors = self.priors.at(state["priors"])
         if state["seed"] is not None:
             like = self.unit_mean
             generator = torch.Generator(like.device)
@@ -361,8 +380,8 @@ def _supported(model: SoftTree, sites: Sites) -> ScaleFactors:
     weight, hyperplane = model.priors.weight, model.priors.hyperplane
     scales = hyperplane.factors(sites["intercept"], sites["hyperplane"].shape[-1] + 1)
     faults = {
-        f"a GammaProcess without hyper-priors, got {weight}": (
-            (weight.implements("law") and not weight.sites) or not model.split.weighted
+        f"a GammaProcess as the prior on weights, got {weight}": (
+            weight.implements("law") or not model.split.weighted
         ),
         "hyperplanes of InverseGammaScale, Laplace, Spatial, Flat or another prior that has "
         f"expected_log_prob, got {hyperplane}": scales is not None,

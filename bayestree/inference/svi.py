@@ -38,12 +38,14 @@ from bayestree.inference.training import (
     default_epochs,
     leaf_sums,
 )
+from bayestree.models.priors import HyperPriors
 from bayestree.models.soft_tree import SoftTree
 
 # Rows up to which the log joint density of each draw is recorded. With more rows, the importance
 # ratios vary by so many nats that they judge nothing, and the densities take a quarter of the time.
 DENSITY_ROWS = 10_000
 POLISH_DRAWS = 64  # draws used to compare the fits before and after polishing
+LEARN_STEPS = 10  # minimum number of steps between updates of hyperparameters
 POLISH_RATE, POLISH_SHARE = 0.1, 0.2  # learning rate and epochs of polishing, relative to a fit
 
 Settings = dict[str, Any]
@@ -84,6 +86,16 @@ class Variational(Minibatches):
             "splits; leaves stay conjugate). 1 gives the posterior, a smaller value a tempered one."
         ),
     ] = 1.0
+    learn_prior: Annotated[
+        bool,
+        Inference(
+            "Learn the hyperparameters of the priors in the variational fit (empirical Bayes): "
+            "concentration, rate, scale_shape, shrinkage_shape and shrinkage_rate, with weak "
+            "hyper-priors around the given values. The result's model has the learned values, and "
+            "its draws are conditional on them. Needs the package's own guide, without "
+            "search_facets."
+        ),
+    ] = False
     n_restarts: Annotated[
         Count,
         Inference("Variational fits with different noise, of which the best ELBO is kept."),
@@ -137,6 +149,11 @@ class Svi(Variational, Stage):
                 "steepness is annealed by the package's own guide only, got "
                 f"{self.steepness} with {self.guide!r}: omit it, and set the "
                 "steepness of the model instead."
+            )
+        if self.learn_prior and (self.guide != "polytope" or self.search_facets):
+            raise ValueError(
+                "learn_prior needs guide='polytope' and search_facets=False, got "
+                f"{self.guide!r} and {self.search_facets}."
             )
         search = (self.guide, self.covariance, self.kl_weight) == ("polytope", "expert", 1.0)
         if self.search_facets and not search:
@@ -197,6 +214,7 @@ class Svi(Variational, Stage):
         check_linear(model, data, "svi")
         settings = self.chosen("guide", "covariance", "search_facets", "epochs", "batch_size")
         settings |= self.chosen("learning_rate", "routing_tolerance", "steepness", "kl_weight")
+        settings |= self.chosen("learn_prior")
         settings["epochs"] = self.epochs or default_epochs(len(data.X), self.batch_size)
         run = _fit_polytope if self.guide == "polytope" else fit_autoguide
         fits = []
@@ -231,6 +249,8 @@ def _fit_polytope(
         stats["n_facets"], recorded["facet_trace"] = facets.n_facets, list(facets.trace)
         guide, trace = _polish(polytope_guide(model, facets, data), data, settings, progress)
     else:
+        hyper_priors = model.priors.hyper_priors(weak=settings["learn_prior"])
+        model = model.with_(priors=model.priors.fixed())
         sites = on_device(data, init.point_sites())
         sums = leaf_sums(init.model, sites, data)
         guide = PolytopeGuide(
@@ -240,7 +260,9 @@ def _fit_polytope(
             covariance=settings["covariance"],
             tolerance=settings["routing_tolerance"],
         )
-        trace = _climb(guide, data, settings, progress)
+        trace = _climb(guide, data, settings, progress, hyper_priors=hyper_priors)
+        if hyper_priors:
+            recorded["hyperparameters"] = guide.priors.learned_values
     guide.eval().refresh(steps=50)
     bound = float(evaluate_elbo(guide, data))
     stats |= guide_balance(guide, data, settings["kl_weight"])
@@ -248,7 +270,7 @@ def _fit_polytope(
     log_q = [float(guide.log_prob(draw)) for draw in draws]
     shared = {name: settings[name] for name in ("batch_size", "kl_weight")}
     stats |= polytope_gain(guide, data, epochs=len(trace), **shared)
-    found = variational_posterior(model, draws, log_q, guide.point(), trace, bound)
+    found = variational_posterior(guide.model, draws, log_q, guide.point(), trace, bound)
     return replace(found, stats={**found.stats, **stats}, settings=recorded)
 
 
@@ -273,7 +295,12 @@ def _polish(
 
 
 def _climb(
-    guide: PolytopeGuide, data: Data, settings: Settings, progress: bool, warm_up: float = 0.3
+    guide: PolytopeGuide,
+    data: Data,
+    settings: Settings,
+    progress: bool,
+    warm_up: float = 0.3,
+    hyper_priors: HyperPriors | None = None,
 ) -> list[float]:
     last = guide.model.steepness
     ascent = Ascent(
@@ -285,10 +312,13 @@ def _climb(
         weight=settings["kl_weight"],
         **{name: settings[name] for name in ("epochs", "batch_size", "learning_rate")},
     )
+    every = -(-LEARN_STEPS // ascent.per_epoch)
     trace: list[float] = []
     parts = {"guide": guide, "optimiser": ascent.optimiser, "trace": trace}
     track = Track(range(settings["epochs"]), "svi", show=progress, parts=parts)
     for epoch in track:
+        if hyper_priors and epoch >= warm_up * settings["epochs"] and epoch % every == 0:
+            guide.learn(hyper_priors)
         elbo, batch = ascent.epoch(epoch, -float(guide.leaf_law.kl()))
         trace.append(elbo)
         track.note(f"ELBO {elbo:,.0f}, {counted(guide.n_facets(batch.X), 'facet')}")

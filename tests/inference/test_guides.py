@@ -247,7 +247,6 @@ def test_without_rows_the_guide_returns_to_the_prior(concentration):
     [
         ({"likelihood": "mutual-information"}, "needs likelihood 'mixture'"),
         ({"priors": Priors(weight=LiteralGammaProcess())}, "needs a GammaProcess"),
-        ({"priors": Priors(weight=GammaProcess(rate_prior=(1.0, 1.0)))}, "without hyper-priors"),
         ({"priors": Priors(hyperplane=FeatureCount())}, "another prior that has expected_log_prob"),
     ],
 )
