@@ -163,6 +163,11 @@ class Svi(Variational, Stage):
                 f"{self.steepness} with {self.guide!r}: omit it, and set the "
                 "steepness of the model instead."
             )
+        if self.kl_schedule != "linear" and (self.search_facets or not self.own_guide):
+            raise ValueError(
+                f"kl_schedule={self.kl_schedule!r} needs one of the package's own guides without "
+                f"search_facets, got guide={self.guide!r}: omit it."
+            )
         search = (self.guide, self.covariance, self.kl_weight) == ("polytope", "expert", 1.0)
         if self.search_facets and not search:
             raise ValueError(

@@ -241,6 +241,13 @@ def test_priors_without_scales_are_refused():
         fit(replace(init, model=model), data, guide="partially-centred")
 
 
+@pytest.mark.parametrize("others", [{"guide": "AutoNormal"}, {"search_facets": True}], ids=str)
+def test_cold_starts_of_other_fits_are_refused(others):
+    init, data = problem(n=60)
+    with pytest.raises(ValueError, match="kl_schedule='cold' needs"):
+        fit(init, data, kl_schedule="cold", **others)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_an_estimator_is_saved_with_it(tmp_path, dtype):
     rows = triangle(300, 0)
