@@ -31,7 +31,8 @@ from bayestree.models.priors.base import LOG_2PI, DrawnScales, Moments, ScaleFac
 from bayestree.models.priors.inverse_gamma import InverseGammaScale, ShrinkageFactors
 from bayestree.models.sites import Sites
 
-SHARPNESS = {"shrinkage": 5.0, "precision": 3.0}  # initial concentrations of the log-Weibulls
+SHARPNESS = {"shrinkage": 5.0, "precision": 1.5}  # initial concentrations of the log-Weibulls
+LOGIT_RHO = 2.0  # nearly non-centred: from lower values the bound rises more slowly
 
 
 class PartiallyCentred(ScaleFactors):
@@ -55,7 +56,7 @@ class PartiallyCentred(ScaleFactors):
         precision = shrinkage.unsqueeze(-1) + squares - square
         self.precision_loc = nn.Parameter(precision + EULER / own)
         self.log_precision_concentration = nn.Parameter(torch.full_like(square, math.log(own)))
-        self.logit_rho = nn.Parameter(torch.zeros_like(square))
+        self.logit_rho = nn.Parameter(torch.full_like(square, LOGIT_RHO))
         self.register_buffer("reference", self._at_means().log_scale)
 
     @property
