@@ -303,7 +303,7 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
 
     def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
         stage = self._stages()[-1]
-        if not isinstance(stage, Svi) or stage.search_facets or stage.guide != "polytope":
+        if not isinstance(stage, Svi) or stage.search_facets or not stage.own_guide:
             return found
         if self.steepness is not None or not fits_worse_than_tree(found, data):
             return found

@@ -9,7 +9,7 @@ from torch.distributions import kl_divergence
 
 from bayestree.distributions import LogGamma, LogWeibull
 from bayestree.models import GammaProcess, InverseGammaScale, Priors
-from bayestree.models.priors import Moments
+from bayestree.models.priors import Moments, PartiallyCentred, ShrinkageFactors
 
 GRID = np.linspace(-60.0, 12.0, 600)  # of the logarithm of a shrinkage
 
@@ -104,6 +104,26 @@ def test_unused_experts_leave_all_hyperparameters_as_they_are():
     variance = b.unsqueeze(-1) / 0.7 * scales.squares(zero)
     found = scales.learned(Moments(zero, variance), b, hyper).learned_values
     assert found == pytest.approx(scales.learned_values, rel=1e-6)
+
+
+def test_unused_scales_that_coefficients_follow_leave_them_as_they_are():
+    shrinkage = LogWeibull(torch.full((3, 4), 0.4).double(), torch.tensor(-2.0).double())
+    precision = LogWeibull(torch.full((3, 4, 5), 0.8).double())
+    shape = float(precision.projected.concentration[0, 0, 0])
+    loc = np.log(shape / float(precision.mean_exp()[0, 0, 0]))  # Gamma(a, 1) has the mean a
+    law = shrinkage.projected
+    e, f = float(law.concentration[0, 0]), float(law.rate[0, 0])
+    prior = InverseGammaScale(shape, e, f)
+    zero = torch.zeros(3, 4, 5).double()
+    moments = Moments(zero, zero + 1)
+    factors = PartiallyCentred(ShrinkageFactors(prior, zero[..., 0], 5), moments)
+    with torch.no_grad():
+        factors.loc.copy_(shrinkage.loc)
+        factors.log_concentration.fill_(np.log(0.4))
+        factors.precision_loc.fill_(loc)
+        factors.log_precision_concentration.fill_(np.log(0.8))
+        found = factors.learned(moments, Priors(hyperplane=prior).hyper_priors(weak=True))
+    assert found.learned_values == pytest.approx(prior.learned_values, rel=1e-6)
 
 
 def test_scales_are_learned_as_by_maximising_the_marginal_density():

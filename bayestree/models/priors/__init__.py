@@ -20,8 +20,9 @@ from bayestree.models.priors.base import (
     check_positive,
 )
 from bayestree.models.priors.gamma import FlatWeights, GammaProcess, LiteralGammaProcess
-from bayestree.models.priors.inverse_gamma import InverseGammaScale, width_scale
+from bayestree.models.priors.inverse_gamma import InverseGammaScale, ShrinkageFactors, width_scale
 from bayestree.models.priors.learning import weak_hyper_priors
+from bayestree.models.priors.partially_centred import PartiallyCentred
 from bayestree.models.priors.penalties import FeatureCount, Flat, Laplace, Spatial
 
 __all__ = [
@@ -37,10 +38,12 @@ __all__ = [
     "Laplace",
     "LiteralGammaProcess",
     "Moments",
+    "PartiallyCentred",
     "Plates",
     "Prior",
     "Priors",
     "ScaleFactors",
+    "ShrinkageFactors",
     "Spatial",
     "WeightPrior",
     "check_positive",

@@ -47,6 +47,13 @@ class Plates(NamedTuple):
         )
 
 
+class DrawnScales(NamedTuple):
+    """Logarithms of drawn scales, given which coefficients have their moments."""
+
+    log_shrinkage: Tensor  # (V, K)
+    log_scale: Tensor  # (V, K, d + 1)
+
+
 class Moments(NamedTuple):
     """Means and covariances of normal coefficients, the intercept of each expert last."""
 
@@ -55,6 +62,8 @@ class Moments(NamedTuple):
     #: (V, K, d + 1, r): the covariance of an expert's coefficients is root @ root.T; None where
     #: they are independent.
     root: Tensor | None = None
+    #: The scales that these moments follow; None where they do not depend on scales.
+    scales: DrawnScales | None = None
 
     @property
     def square(self) -> Tensor:
@@ -277,6 +286,14 @@ class ScaleFactors(nn.Module):
         self.prior = prior
         self.zero = intercept.new_zeros(())
 
+    def drawn(self, moments: Moments) -> Moments:
+        """The moments given a fresh draw of the sites that they follow; here they follow none."""
+        return moments
+
+    def given(self, moments: Moments, sites: Sites) -> Moments:
+        """The moments given values of the sites that they follow."""
+        return moments
+
     def expected_log_prior(self, moments: Moments) -> Tensor:
         """E log-density of coefficients and additional sites, plus the entropies of the latter.
 
@@ -294,15 +311,26 @@ class ScaleFactors(nn.Module):
         """
         return self.prior
 
-    def state(self, moments: Moments) -> None:
-        """Sample the additional sites in Pyro, inside the plates of nodes and experts."""
+    def state(self, moments: Moments) -> Moments:
+        """Sample the additional sites in Pyro, inside the plates of nodes and experts.
 
-    def sample(self) -> dict[str, Tensor]:
-        """One draw of the additional sites except the scales, which are integrated out."""
+        Returns the moments of the coefficients given them.
+        """
+        return moments
+
+    def sample(self, moments: Moments) -> dict[str, Tensor]:
+        """One draw of the additional sites, without scales that are integrated out.
+
+        ``moments`` are :meth:`drawn`.
+        """
         return {}
 
     def log_prob(self, sites: Sites) -> Tensor:
-        """Log-density of such a draw, a scalar."""
+        """Log-density of such a draw with the scales integrated out, a scalar.
+
+        Where scales are drawn, they are replaced by their exact conditional: the ratio of
+        densities of model and guide is the same with and without them.
+        """
         return self.zero
 
     def point(self) -> dict[str, Tensor]:

@@ -70,9 +70,8 @@ class GammaProcess(WeightPrior):
     def learned(self, log_weight: LogGamma, hyper_priors: HyperPriors) -> Self:
         start = self.concentration, self.rate
         hyper = hyper_priors.get("concentration"), hyper_priors.get("rate")
-        mean = log_weight.concentration / log_weight.rate
-        sums = GammaSums(mean.numel(), float(log_weight.mean.sum()), float(mean.sum()))
-        found = most_probable_gamma(sums, start, hyper, parts=mean.shape[-1])
+        parts = log_weight.batch_shape[-1]
+        found = most_probable_gamma(GammaSums.of(log_weight), start, hyper, parts)
         return replace(self, concentration=found[0], rate=found[1])
 
     def law(self, n_experts: int, like: Tensor, sites: Sites | None = None) -> LogGamma:

@@ -357,14 +357,15 @@ class ShrinkageFactors(ScaleFactors):
     def learned(self, moments: Moments, hyper_priors: HyperPriors) -> InverseGammaScale:
         return self.prior.learned(moments, self.law.mean, hyper_priors)
 
-    def state(self, moments: Moments) -> None:
+    def state(self, moments: Moments) -> Moments:
         pyro.sample("shrinkage", self.law)
         shape, rate = self.prior.shape + 0.5, self.scale_rate(moments)
         wide = inverse_gamma_scale(shape, rate[..., :-1]).to_event(1)
         pyro.sample("hyperplane_scale", wide)
         pyro.sample("intercept_scale", inverse_gamma_scale(shape, rate[..., -1]))
+        return moments
 
-    def sample(self) -> dict[str, Tensor]:
+    def sample(self, moments: Moments) -> dict[str, Tensor]:
         return {"shrinkage": self.law.sample()}
 
     def log_prob(self, sites: Sites) -> Tensor:

@@ -18,6 +18,7 @@ from scipy.optimize import brentq
 from scipy.special import digamma
 
 from bayestree._utils.arrays import FloatArray
+from bayestree.distributions import LogGamma
 from bayestree.models.priors.base import HyperPriors, Prior
 
 Pair = tuple[float, float] | None  # shape and rate of a hyper-prior, if there is one
@@ -37,6 +38,12 @@ class GammaSums(NamedTuple):
     n: int
     log: float
     total: float
+
+    @classmethod
+    def of(cls, log_r: LogGamma) -> "GammaSums":
+        """The sums of variables with such posteriors."""
+        mean = log_r.concentration / log_r.rate
+        return cls(mean.numel(), float(log_r.mean.sum()), float(mean.sum()))
 
 
 def most_probable_gamma(
