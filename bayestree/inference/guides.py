@@ -58,11 +58,10 @@ class PolytopeGuide(RoutedModule):
     log_weight is log-Weibull (with the left tail of the log-gamma prior, and a closed KL to it);
     hyperplanes and intercepts are normal, with a diagonal covariance or one that is full within
     each expert, log-weight included. Given these, the optimal scales, shrinkages and leaves are
-    conjugate and have no parameters of their own. With ``partially_centred``, scales and
-    shrinkages have factors with parameters, which the coefficients follow
-    (:class:`PartiallyCentred`). ``sites`` and ``leaf_sums`` (L, c), the sums of the leaves'
-    statistics, are initial values. As a Pyro guide it belongs to the model with
-    ``InverseGammaScale(form="explicit")``.
+    conjugate and have no parameters of their own; with ``partially_centred``, the coefficients
+    follow scales and shrinkages that have (:class:`PartiallyCentred`). ``sites`` and ``leaf_sums``
+    (L, c), the sums of the leaves' statistics, are initial values. As a Pyro guide it belongs to
+    the model with ``InverseGammaScale(form="explicit")``.
     """
 
     leaf_sums: Tensor
@@ -137,14 +136,9 @@ class PolytopeGuide(RoutedModule):
     def mean(self) -> Tensor:
         """Means of the coefficients, shape (V, K, d + 1), the intercept last.
 
-        Of coefficients that follow their scales, those at the means of the log scales: the means
-        over the heavy tails of the scales may be infinite.
+        If they follow scales, those at the means of the log scales; others may be infinite.
         """
         return self.scales.given(self._own_moments, self.scales.point()).mean
-
-    @property
-    def variance(self) -> Tensor:
-        return self.moments.variance
 
     @property
     def moments(self) -> Moments:
@@ -224,10 +218,7 @@ class PolytopeGuide(RoutedModule):
         return int((activation > routing.log_odds(routing.LOG2 / weight)).any(1).sum())
 
     def kl(self, weight: float = 1.0) -> Tensor:
-        """KL divergence of the guide from the prior, that of the splits times ``weight``.
-
-        A one-draw estimate where the coefficients follow drawn scales.
-        """
+        """KL divergence from the prior, that of the splits times ``weight``; one draw of scales."""
         return weight * self._split_kl(self.moments) + self.leaf_law.kl()
 
     def leaf_log_probs(self, X: Tensor, steepness: float, moments: Moments | None = None) -> Tensor:
