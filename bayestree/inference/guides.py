@@ -17,7 +17,7 @@ from bayestree.inference.data import PART, Data
 from bayestree.inference.pairs import Evaluation, Experts
 from bayestree.inference.paths import memberships
 from bayestree.inference.sparse import EXACT, ROWS, RoutedModule
-from bayestree.inference.training import expert_size
+from bayestree.inference.training import expert_size, scale_factors
 from bayestree.models.leaves import LeafDistribution
 from bayestree.models.priors import (
     HyperPriors,
@@ -25,7 +25,6 @@ from bayestree.models.priors import (
     PartiallyCentred,
     Plates,
     Priors,
-    ScaleFactors,
     ShrinkageFactors,
 )
 from bayestree.models.sites import Sites
@@ -78,7 +77,7 @@ class PolytopeGuide(RoutedModule):
         partially_centred: bool = False,
     ) -> None:
         super().__init__()
-        self.scales = _supported(model, sites)
+        self.scales = scale_factors(model, sites)
         self.model = model
         self.full = covariance == "expert"
         self.tolerance = 0.0 if self.full else tolerance
@@ -397,25 +396,3 @@ class PolytopeGuide(RoutedModule):
         if self.model.split.weighted:
             point["log_weight"] = self.log_weight_law.mean_exp().log()
         return point | self.scales.point() | self.leaf_law.mean()
-
-
-def _supported(model: SoftTree, sites: Sites) -> ScaleFactors:
-    """The factors of a model's additional sites; raises ValueError if the guide cannot fit it."""
-    model.likelihood.check_mixture("The polytope guide")
-    weight, hyperplane = model.priors.weight, model.priors.hyperplane
-    scales = hyperplane.factors(sites["intercept"], sites["hyperplane"].shape[-1] + 1)
-    faults = {
-        f"a GammaProcess as the prior on weights, got {weight}": (
-            weight.implements("law") or not model.split.weighted
-        ),
-        "hyperplanes of InverseGammaScale, Laplace, Spatial, Flat or another prior that has "
-        f"expected_log_prob, got {hyperplane}": scales is not None,
-    }
-    for what, fine in faults.items():
-        if not fine:
-            raise ValueError(
-                f"The polytope guide needs {what}: name a Pyro autoguide instead, such as "
-                "guide='AutoNormal'."
-            )
-    assert scales is not None
-    return scales

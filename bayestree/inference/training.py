@@ -13,7 +13,7 @@ from bayestree.inference.adam import Adam
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.sparse import ROWS, leaf_probs
-from bayestree.models.priors import HyperplanePrior
+from bayestree.models.priors import HyperplanePrior, ScaleFactors
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
@@ -242,3 +242,25 @@ def expert_size(hyperplane: Tensor, intercept: Tensor) -> Tensor:
     square = hyperplane.square().sum((1, 2)) + intercept.square().sum(1)
     count = hyperplane[0].numel() + intercept[0].numel() if len(hyperplane) else 1
     return (square / count).sqrt().clamp_min(1e-6).view(-1, 1, 1)
+
+
+def scale_factors(model: SoftTree, sites: Sites) -> ScaleFactors:
+    """Factors of a model's additional sites; ValueError if the polytope guide cannot fit it."""
+    model.likelihood.check_mixture("The polytope guide")
+    weight, hyperplane = model.priors.weight, model.priors.hyperplane
+    scales = hyperplane.factors(sites["intercept"], sites["hyperplane"].shape[-1] + 1)
+    faults = {
+        f"a GammaProcess as the prior on weights, got {weight}": (
+            weight.implements("law") or not model.split.weighted
+        ),
+        "hyperplanes of InverseGammaScale, Laplace, Spatial, Flat or another prior that has "
+        f"expected_log_prob, got {hyperplane}": scales is not None,
+    }
+    for what, fine in faults.items():
+        if not fine:
+            raise ValueError(
+                f"The polytope guide needs {what}: name a Pyro autoguide instead, such as "
+                "guide='AutoNormal'."
+            )
+    assert scales is not None
+    return scales
