@@ -108,6 +108,17 @@ class LogWeibull(_Expandable):
         """Mean of r = exp(x): exp(loc) Gamma(1 + 1/k)."""
         return (self.loc + torch.lgamma(1 + 1 / self.concentration)).exp()
 
+    @property
+    def projected(self) -> LogGamma:
+        """The log-gamma distribution p of which this is the projection: it minimises KL(. || p).
+
+        With u = 1 / k, KL(self || LogGamma(a, c)) is stationary along ``loc`` where both have the
+        same mean of r, and then along u where a = k / (digamma(1 + u) + Euler's constant).
+        """
+        spread = torch.digamma(1 + 1 / self.concentration) + EULER
+        shape = self.concentration / spread
+        return LogGamma(shape, shape / self.mean_exp(), validate_args=False)
+
     def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:
         shape = self._extended_shape(Size(sample_shape))
         exponential = torch.empty(shape, dtype=self.loc.dtype, device=self.loc.device)

@@ -194,6 +194,12 @@ class BasePolytopeTree(
 
     def _check_combination(self, model: SoftTree) -> None:
         super()._check_combination(model)
+        if self.learn_prior and not any(isinstance(stage, Svi) for stage in self._stages()):
+            raise ValueError(
+                "learn_prior needs the variational fit of inference='svi' or 'nuts', got "
+                f"{self.inference!r}: point estimates of parameters and of the scales of their "
+                "priors have no finite joint mode, and SMC starts from a fixed prior."
+            )
         searches = any(isinstance(stage, Svi) and stage.search_facets for stage in self._stages())
         fits = self.prior == "inverse-gamma" and self.steepness in (None, 1) and self.n_experts > 1
         if searches and not fits:
@@ -328,7 +334,7 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
 
     def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
         stage = self._stages()[-1]
-        if not isinstance(stage, Svi) or stage.search_facets or stage.guide != "polytope":
+        if not isinstance(stage, Svi) or stage.search_facets or not stage.own_guide:
             return found
         if self.steepness is not None or not fits_worse_than_tree(found, data):
             return found

@@ -21,20 +21,21 @@ from bayestree.inference.posterior import Posterior
 from bayestree.models.soft_tree import SoftTree
 
 FINAL_RATE = 0.01
+OWN_GUIDES = ("polytope", "partially-centred")  # the package's own
 POINT_GUIDES = ("AutoDelta", "AutoLaplaceApproximation")  # point masses while they are fitted
 ELBO_DRAWS = 16
 
 
 def check_guide(name: str) -> None:
-    """Raise ValueError unless ``name`` is ``"polytope"`` or an autoguide with ``init_loc_fn``."""
+    """Raise ValueError unless ``name`` is an own guide or an autoguide with ``init_loc_fn``."""
     kind: Any = getattr(autoguide, name, None)
     known = isinstance(kind, type) and issubclass(kind, autoguide.AutoGuide)
     abstract = kind in (autoguide.AutoGuide, autoguide.AutoContinuous)
     started = known and "init_loc_fn" in inspect.signature(kind).parameters
-    if name != "polytope" and (abstract or not started):
+    if name not in OWN_GUIDES and (abstract or not started):
         raise ValueError(
-            "guide must be 'polytope' or a class of pyro.infer.autoguide that takes init_loc_fn, "
-            f"such as 'AutoNormal', got {name!r}."
+            "guide must be 'polytope', 'partially-centred' or a class of pyro.infer.autoguide that "
+            f"takes init_loc_fn, such as 'AutoNormal', got {name!r}."
         )
 
 

@@ -33,8 +33,8 @@ def evaluate_elbo(guide: PolytopeGuide, data: Data, n_draws: int | None = None) 
     """Untempered ELBO on all rows: the mean of ``n_draws`` one-draw estimates."""
     if n_draws is None:
         n_draws = min(max(ELBO_ROWS // len(data.X), 4), 64)
-    draws = [guide.expected_log_likelihood(data) for _ in range(n_draws)]
-    return torch.stack(draws).mean() - guide.kl()
+    draws = [guide.expected_log_likelihood(data) - guide.kl() for _ in range(n_draws)]
+    return torch.stack(draws).mean()
 
 
 def polytope_gain(
@@ -62,12 +62,11 @@ def polytope_gain(
 
     def estimates() -> Iterator[Tensor]:
         guide.eval().refresh(steps=50)
-        divergence = guide.kl(kl_weight)
         for _ in range(n_draws):
             # of large data, other rows in every draw, whose variation adds to the error
             part = data if rows <= size else data.take(torch.randint(rows, (size,)))
             terms = [guide.fit(few, steepness)[0] for few in part.parts(ones=True)]
-            yield torch.stack(terms).sum() * (rows / len(part.X)) - divergence
+            yield torch.stack(terms).sum() * (rows / len(part.X)) - guide.kl(kl_weight)
 
     def steps() -> Iterator[float]:
         guide.train()

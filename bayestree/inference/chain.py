@@ -93,8 +93,10 @@ def starts(
     density: TreeDensity, init: Posterior, n_chains: int, rng: np.random.Generator
 ) -> list[Chain]:
     """Chains at draws of a posterior, or near a point estimate."""
+    weight = density.model.priors.weight  # whose hyperparameters a point estimate lacks
+    hyper = {name: np.array(getattr(weight, name)) for name in weight.hyper_priors}
     draws = [
-        density.layout.vector({name: value[chain, draw] for name, value in init.draws.items()})
+        density.layout.vector(hyper | {n: value[chain, draw] for n, value in init.draws.items()})
         for chain in range(init.n_chains)
         for draw in range(init.n_draws)
     ]

@@ -17,9 +17,16 @@ from bayestree.inference.data import PART, Data
 from bayestree.inference.pairs import Evaluation, Experts
 from bayestree.inference.paths import memberships
 from bayestree.inference.sparse import EXACT, ROWS, RoutedModule
-from bayestree.inference.training import expert_size
+from bayestree.inference.training import expert_size, scale_factors
 from bayestree.models.leaves import LeafDistribution
-from bayestree.models.priors import Moments, Plates, ScaleFactors
+from bayestree.models.priors import (
+    HyperPriors,
+    Moments,
+    PartiallyCentred,
+    Plates,
+    Priors,
+    ShrinkageFactors,
+)
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 from bayestree.models.splits import joined
@@ -50,9 +57,10 @@ class PolytopeGuide(RoutedModule):
     log_weight is log-Weibull (with the left tail of the log-gamma prior, and a closed KL to it);
     hyperplanes and intercepts are normal, with a diagonal covariance or one that is full within
     each expert, log-weight included. Given these, the optimal scales, shrinkages and leaves are
-    conjugate and have no parameters of their own. ``sites`` and ``leaf_sums`` (L, c), the sums of
-    the leaves' statistics, are initial values. As a Pyro guide it belongs to the model with
-    ``InverseGammaScale(form="explicit")``.
+    conjugate and have no parameters of their own; with ``partially_centred``, the coefficients
+    follow scales and shrinkages that have (:class:`PartiallyCentred`). ``sites`` and ``leaf_sums``
+    (L, c), the sums of the leaves' statistics, are initial values. As a Pyro guide it belongs to
+    the model with ``InverseGammaScale(form="explicit")``.
     """
 
     leaf_sums: Tensor
@@ -66,9 +74,10 @@ class PolytopeGuide(RoutedModule):
         *,
         covariance: Literal["diagonal", "expert"] = "diagonal",
         tolerance: float = 0.0,
+        partially_centred: bool = False,
     ) -> None:
         super().__init__()
-        self.scales = _supported(model, sites)
+        self.scales = scale_factors(model, sites)
         self.model = model
         self.full = covariance == "expert"
         self.tolerance = 0.0 if self.full else tolerance
@@ -93,6 +102,9 @@ class PolytopeGuide(RoutedModule):
         self._tape_seed: Tensor | None = None  # the generator's state before it was drawn
         self.register_buffer("leaf_sums", leaf_sums.clone())
         self.refresh(steps=50)
+        if partially_centred:
+            assert isinstance(self.scales, ShrinkageFactors)
+            self.scales = PartiallyCentred(self.scales, self._own_moments)
 
     @torch.no_grad()
     def place(self, mean: Tensor, factor: Tensor, tilt: Tensor, log_weight: LogWeibull) -> None:
@@ -121,19 +133,25 @@ class PolytopeGuide(RoutedModule):
 
     @property
     def mean(self) -> Tensor:
-        """Means of the coefficients, shape (V, K, d + 1), the intercept last."""
-        return self.unit_mean * self.size
+        """Means of the coefficients, shape (V, K, d + 1), the intercept last.
 
-    @property
-    def variance(self) -> Tensor:
-        return self.moments.variance
+        If they follow scales, those at the means of the log scales; others may be infinite.
+        """
+        return self.scales.given(self._own_moments, self.scales.point()).mean
 
     @property
     def moments(self) -> Moments:
+        """Moments of the coefficients, given fresh draws of the scales that they follow."""
+        return self.scales.drawn(self._own_moments)
+
+    @property
+    def _own_moments(self) -> Moments:
+        """Moments before the coefficients follow any scales."""
+        mean = self.unit_mean * self.size
         if not self.full:
-            return Moments(self.mean, (2 * self.log_scale).exp())
+            return Moments(mean, (2 * self.log_scale).exp())
         root = torch.cat((self.factor, self.tilt.unsqueeze(-1)), dim=-1)
-        return Moments(self.mean, root.square().sum(-1), root)
+        return Moments(mean, root.square().sum(-1), root)
 
     @property
     def factor(self) -> Tensor:
@@ -154,9 +172,29 @@ class PolytopeGuide(RoutedModule):
     @torch.no_grad()
     def refresh(self, steps: int = 1) -> None:
         """Move the factor of ``shrinkage``, if any, to its optimum given the coefficients."""
-        moments = self.moments
+        moments = self._own_moments
         for _ in range(steps):
             self.scales.refresh(moments)
+
+    @property
+    def priors(self) -> Priors:
+        return self.model.priors
+
+    @priors.setter
+    def priors(self, priors: Priors) -> None:
+        self.model = self.model.with_(priors=priors)
+        self.scales.prior = priors.hyperplane
+
+    @torch.no_grad()
+    def learn(self, hyper_priors: HyperPriors) -> None:
+        """Move the hyperparameters that have hyper-priors to their optimum given the factors."""
+        weight, hyperplane = (
+            self.priors.weight,
+            self.scales.learned(self._own_moments, hyper_priors),
+        )
+        if self.model.split.weighted:
+            weight = weight.learned(self.log_weight_law.projected, hyper_priors)
+        self.priors = Priors(weight, hyperplane)
 
     # The bound.
 
@@ -179,7 +217,7 @@ class PolytopeGuide(RoutedModule):
         return int((activation > routing.log_odds(routing.LOG2 / weight)).any(1).sum())
 
     def kl(self, weight: float = 1.0) -> Tensor:
-        """KL divergence of the guide from the prior, that of the splits times ``weight``."""
+        """KL divergence from the prior, that of the splits times ``weight``; one draw of scales."""
         return weight * self._split_kl(self.moments) + self.leaf_law.kl()
 
     def leaf_log_probs(self, X: Tensor, steepness: float, moments: Moments | None = None) -> Tensor:
@@ -187,14 +225,14 @@ class PolytopeGuide(RoutedModule):
         # Local reparameterisation: the pre-activations x . beta are drawn instead of beta, from
         # N(x . mean, x' Cov x). Each row's expectation is the same, and the variance over a batch
         # smaller.
-        mean, variance, _ = self.moments if moments is None else moments
+        mean, variance, root, _ = self.moments if moments is None else moments
         n_nodes, n_experts, width = mean.shape
         log_weight, standard = self._draw_log_weight()
-        if self.full:
-            factor = self.factor
+        if root is not None:
+            factor, tilt = root[..., :-1], root[..., -1]
             spread = (factor @ factor.mT).view(-1, width**2)
             squares = (X.unsqueeze(2) * X.unsqueeze(1)).flatten(1)
-            mean = mean + self.tilt * standard.unsqueeze(-1)
+            mean = mean + tilt * standard.unsqueeze(-1)
         else:
             spread, squares = variance.view(-1, width), X.square()
         center = mean.view(-1, width) @ X.T
@@ -225,13 +263,15 @@ class PolytopeGuide(RoutedModule):
         return self._tape[start : start + like.numel()].view_as(like)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """The choice of the routing, and length and seed of the tape, which reproduce it."""
+        """The routing, length and seed of the tape, which reproduce it, and hyperparameters."""
         length = 0 if self._tape is None else len(self._tape)
-        return super().get_extra_state() | {"length": length, "seed": self._tape_seed}
+        tape = {"length": length, "seed": self._tape_seed}
+        return super().get_extra_state() | tape | {"priors": self.priors.learned_values}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         super().set_extra_state(state)
         self._tape, self._tape_seed = None, state["seed"]
+        self.priors = self.priors.at(state["priors"])
         if state["seed"] is not None:
             like = self.unit_mean
             generator = torch.Generator(like.device)
@@ -256,8 +296,8 @@ class PolytopeGuide(RoutedModule):
         return value, self._split_kl(moments), sums
 
     def experts(self, moments: Moments | None = None) -> Experts:
-        mean, variance, _ = self.moments if moments is None else moments
-        return Experts(self._draw_log_weight()[0], mean, variance)
+        moments = self.moments if moments is None else moments
+        return Experts(self._draw_log_weight()[0], moments.mean, moments.variance)
 
     def log_density(self, y: Tensor) -> Tensor:
         return self.leaf_law.expected_log_density(y)
@@ -301,13 +341,12 @@ class PolytopeGuide(RoutedModule):
         with plates.node, plates.expert:
             if self.model.split.weighted:
                 log_weight = pyro.sample("log_weight", self.log_weight_law)
-            self.scales.state(self.moments)
-            self._state_coefficients(log_weight)
+            self._state_coefficients(log_weight, self.scales.state(self._own_moments))
         with pyro.plate("leaf", self.model.topology.n_leaves, dim=-1):
             self.leaf_law.state()
 
-    def _state_coefficients(self, log_weight: Tensor | None) -> None:
-        law = self._coefficient_law(log_weight)
+    def _state_coefficients(self, log_weight: Tensor | None, moments: Moments) -> None:
+        law = self._coefficient_law(log_weight, moments)
         if isinstance(law, dist.MultivariateNormal):
             joint = pyro.sample("coefficient", law, infer={"is_auxiliary": True})
             pyro.sample("hyperplane", dist.Delta(joint[..., :-1], event_dim=1))
@@ -317,31 +356,35 @@ class PolytopeGuide(RoutedModule):
             pyro.sample("hyperplane", dist.Normal(loc[..., :-1], scale[..., :-1]).to_event(1))
             pyro.sample("intercept", dist.Normal(loc[..., -1], scale[..., -1]))
 
-    def _coefficient_law(self, log_weight: Tensor | None) -> dist.Normal | dist.MultivariateNormal:
-        """Factor of the coefficients given the log-weights, shape (V, K, d + 1)."""
-        if not self.full:
-            return dist.Normal(self.mean, self.log_scale.exp())
-        mean = self.mean
+    def _coefficient_law(
+        self, log_weight: Tensor | None, moments: Moments
+    ) -> dist.Normal | dist.MultivariateNormal:
+        """Factor of the coefficients given log-weights and scales, shape (V, K, d + 1)."""
+        mean, variance, root, _ = moments
+        if root is None:
+            return dist.Normal(mean, variance.sqrt())
         if log_weight is not None:
             law = self.log_weight_law
-            mean = mean + self.tilt * ((log_weight - law.mean) / law.stddev).unsqueeze(-1)
-        return dist.MultivariateNormal(mean, scale_tril=self.factor)
+            mean = mean + root[..., -1] * ((log_weight - law.mean) / law.stddev).unsqueeze(-1)
+        return dist.MultivariateNormal(mean, scale_tril=root[..., :-1])
 
     @torch.no_grad()
     def sample(self) -> dict[str, Tensor]:
-        """One draw of all sites except the scales, which are integrated out."""
+        """One draw of all sites, without scales that are integrated out."""
         log_weight = self.log_weight_law.rsample() if self.model.split.weighted else None
-        coefficient = self._coefficient_law(log_weight).sample()
+        moments = self.moments
+        coefficient = self._coefficient_law(log_weight, moments).sample()
         draw = {"hyperplane": coefficient[..., :-1], "intercept": coefficient[..., -1]}
         if log_weight is not None:
             draw["log_weight"] = log_weight
-        return draw | self.scales.sample() | self.leaf_law.sample()
+        return draw | self.scales.sample(moments) | self.leaf_law.sample()
 
     @torch.no_grad()
     def log_prob(self, sites: Sites) -> Tensor:
-        """Log-density of a draw of :meth:`sample`, a scalar."""
+        """Log-density of a draw of :meth:`sample`, a scalar (see ``ScaleFactors.log_prob``)."""
         log_weight = sites.get("log_weight")
-        total = self._coefficient_law(log_weight).log_prob(joined(sites)).sum()
+        law = self._coefficient_law(log_weight, self.scales.given(self._own_moments, sites))
+        total = law.log_prob(joined(sites)).sum()
         if log_weight is not None:
             total = total + self.log_weight_law.log_prob(log_weight).sum()
         return total + self.scales.log_prob(sites) + self.leaf_law.log_prob(sites)
@@ -353,25 +396,3 @@ class PolytopeGuide(RoutedModule):
         if self.model.split.weighted:
             point["log_weight"] = self.log_weight_law.mean_exp().log()
         return point | self.scales.point() | self.leaf_law.mean()
-
-
-def _supported(model: SoftTree, sites: Sites) -> ScaleFactors:
-    """The factors of a model's additional sites; raises ValueError if the guide cannot fit it."""
-    model.likelihood.check_mixture("The polytope guide")
-    weight, hyperplane = model.priors.weight, model.priors.hyperplane
-    scales = hyperplane.factors(sites["intercept"], sites["hyperplane"].shape[-1] + 1)
-    faults = {
-        f"a GammaProcess without hyper-priors, got {weight}": (
-            (weight.implements("law") and not weight.sites) or not model.split.weighted
-        ),
-        "hyperplanes of InverseGammaScale, Laplace, Spatial, Flat or another prior that has "
-        f"expected_log_prob, got {hyperplane}": scales is not None,
-    }
-    for what, fine in faults.items():
-        if not fine:
-            raise ValueError(
-                f"The polytope guide needs {what}: name a Pyro autoguide instead, such as "
-                "guide='AutoNormal'."
-            )
-    assert scales is not None
-    return scales

@@ -146,7 +146,8 @@ class Point(RoutedModule):
         self, model: SoftTree, init: Posterior, data: Data, tolerance: float = 0.0
     ) -> None:
         super().__init__()
-        self.model, self.tolerance = model.collapsed(), tolerance
+        # The joint mode of parameters and hyperparameters may be a pole, as that of shrinkages is.
+        self.model, self.tolerance = model.with_(priors=model.priors.fixed()).collapsed(), tolerance
         sites = init.point_sites(data.X)
         self.size = expert_size(sites["hyperplane"], sites["intercept"])
         self.unit = nn.Parameter(joined(sites) / self.size)

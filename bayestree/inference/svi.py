@@ -8,12 +8,14 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
+from torch import Tensor
 
 from bayestree._utils.parameters import Count, Inference, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree._utils.wording import counted
 from bayestree.inference.autoguides import (
+    OWN_GUIDES,
     check_guide,
     fit_autoguide,
     on_device,
@@ -32,18 +34,22 @@ from bayestree.inference.improper import (
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.settings import Minibatches, Stage, as_function
 from bayestree.inference.training import (
+    RAMPS,
     Ascent,
+    Ramps,
     check_linear,
     check_topology,
     default_epochs,
     leaf_sums,
 )
+from bayestree.models.priors import HyperPriors, InverseGammaScale
 from bayestree.models.soft_tree import SoftTree
 
 # Rows up to which the log joint density of each draw is recorded. With more rows, the importance
 # ratios vary by so many nats that they judge nothing, and the densities take a quarter of the time.
 DENSITY_ROWS = 10_000
 POLISH_DRAWS = 64  # draws used to compare the fits before and after polishing
+LEARN_STEPS = 10  # minimum number of steps between updates of hyperparameters
 POLISH_RATE, POLISH_SHARE = 0.1, 0.2  # learning rate and epochs of polishing, relative to a fit
 
 Settings = dict[str, Any]
@@ -56,8 +62,9 @@ class Variational(Minibatches):
     guide: Annotated[
         str,
         Inference(
-            "Variational family: 'polytope', the package's own guide, or the name of a class of "
-            "pyro.infer.autoguide."
+            "Variational family: 'polytope', the package's own guide; 'partially-centred', the "
+            "same with factors of the scales, which the coefficients follow; or the name of a "
+            "class of pyro.infer.autoguide."
         ),
     ] = "polytope"
     covariance: Annotated[
@@ -84,6 +91,24 @@ class Variational(Minibatches):
             "splits; leaves stay conjugate). 1 gives the posterior, a smaller value a tempered one."
         ),
     ] = 1.0
+    learn_prior: Annotated[
+        bool,
+        Inference(
+            "Learn the hyperparameters of the priors in the variational fit (empirical Bayes): "
+            "concentration, rate, scale_shape, shrinkage_shape and shrinkage_rate, with weak "
+            "hyper-priors around the given values. The result's model has the learned values, and "
+            "its draws are conditional on them. Needs one of the package's own guides, without "
+            "search_facets."
+        ),
+    ] = False
+    kl_schedule: Annotated[
+        Literal["linear", "cold"],
+        Inference(
+            "How the factor of the divergence rises to kl_weight in a fit by the package's own "
+            "guides: 'linear' within the first 30 % of the steps; 'cold' to a tenth of it within "
+            "10 %, where it stays up to 50 %, and to all of it at 75 %."
+        ),
+    ] = "linear"
     n_restarts: Annotated[
         Count,
         Inference("Variational fits with different noise, of which the best ELBO is kept."),
@@ -117,12 +142,17 @@ class Svi(Variational, Stage):
         return 1 if self.search_facets else 3
 
     @property
+    def own_guide(self) -> bool:
+        """Whether the guide is one of the package."""
+        return self.guide in OWN_GUIDES
+
+    @property
     def in_chunks(self) -> bool:
-        return self.guide == "polytope" and not self.search_facets
+        return self.own_guide and not self.search_facets
 
     @property
     def needs_double(self) -> bool:
-        return self.guide != "polytope" or self.search_facets
+        return not self.own_guide or self.search_facets
 
     @property
     def draws(self) -> tuple[int, int]:
@@ -136,11 +166,27 @@ class Svi(Variational, Stage):
     def check(self, model: SoftTree) -> None:
         super().check(model)
         check_guide(self.guide)
-        if self.guide != "polytope" and self.steepness is not None:
+        prior = model.priors.hyperplane
+        if self.guide == "partially-centred" and not isinstance(prior, InverseGammaScale):
             raise ValueError(
-                "steepness is annealed by the package's own guide only, got "
+                "guide='partially-centred' needs InverseGammaScale as the prior on hyperplanes, "
+                f"got {prior}: use guide='polytope'."
+            )
+        if not self.own_guide and self.steepness is not None:
+            raise ValueError(
+                "steepness is annealed by the package's own guides only, got "
                 f"{self.steepness} with {self.guide!r}: omit it, and set the "
                 "steepness of the model instead."
+            )
+        if self.learn_prior and (self.search_facets or not self.own_guide):
+            raise ValueError(
+                "learn_prior needs one of the package's own guides without search_facets, got "
+                f"guide={self.guide!r}: omit it."
+            )
+        if self.kl_schedule != "linear" and (self.search_facets or not self.own_guide):
+            raise ValueError(
+                f"kl_schedule={self.kl_schedule!r} needs one of the package's own guides without "
+                f"search_facets, got guide={self.guide!r}: omit it."
             )
         search = (self.guide, self.covariance, self.kl_weight) == ("polytope", "expert", 1.0)
         if self.search_facets and not search:
@@ -201,8 +247,9 @@ class Svi(Variational, Stage):
         check_linear(model, data, "svi")
         settings = self.chosen("guide", "covariance", "search_facets", "epochs", "batch_size")
         settings |= self.chosen("learning_rate", "routing_tolerance", "steepness", "kl_weight")
+        settings |= self.chosen("kl_schedule", "learn_prior")
         settings["epochs"] = self.epochs or default_epochs(len(data.X), self.batch_size)
-        run = _fit_polytope if self.guide == "polytope" else fit_autoguide
+        run = _fit_polytope if self.own_guide else fit_autoguide
         fits = []
         generator = check_random_state(draw_seed(random_state))
         for _ in range(self.n_restarts):
@@ -235,6 +282,8 @@ def _fit_polytope(
         stats["n_facets"], recorded["facet_trace"] = facets.n_facets, list(facets.trace)
         guide, trace = _polish(polytope_guide(model, facets, data), data, settings, progress)
     else:
+        hyper_priors = model.priors.hyper_priors(weak=settings["learn_prior"])
+        model = model.with_(priors=model.priors.fixed())
         sites = on_device(data, init.point_sites())
         sums = leaf_sums(init.model, sites, data)
         guide = PolytopeGuide(
@@ -243,17 +292,27 @@ def _fit_polytope(
             sums,
             covariance=settings["covariance"],
             tolerance=settings["routing_tolerance"],
+            partially_centred=settings["guide"] == "partially-centred",
         )
-        trace = _climb(guide, data, settings, progress)
+        trace = _climb(guide, data, settings, progress, hyper_priors=hyper_priors)
+        if hyper_priors:
+            recorded["hyperparameters"] = guide.priors.learned_values
     guide.eval().refresh(steps=50)
     bound = float(evaluate_elbo(guide, data))
     stats |= guide_balance(guide, data, settings["kl_weight"])
     draws = [guide.sample() for _ in range(n_draws)]
     log_q = [float(guide.log_prob(draw)) for draw in draws]
+    draws, (point,) = map(_without_scales, (draws, [guide.point()]))
     shared = {name: settings[name] for name in ("batch_size", "kl_weight")}
     stats |= polytope_gain(guide, data, epochs=len(trace), **shared)
-    found = variational_posterior(model, draws, log_q, guide.point(), trace, bound)
+    found = variational_posterior(guide.model, draws, log_q, point, trace, bound)
     return replace(found, stats={**found.stats, **stats}, settings=recorded)
+
+
+def _without_scales(draws: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
+    """The draws of the model with its scales integrated out."""
+    scales = ("hyperplane_scale", "intercept_scale")
+    return [{name: draw[name] for name in draw if name not in scales} for draw in draws]
 
 
 def _polish(
@@ -266,7 +325,7 @@ def _polish(
         "epochs": max(1, round(POLISH_SHARE * settings["epochs"])),
         "steepness": None,
     }
-    trace = _climb(polished, data, settings | gentle, progress, warm_up=0.0)
+    trace = _climb(polished, data, settings | gentle, progress, ramps=())
     seed = int(torch.randint(2**31 - 1, ()))
     bounds = []
     for candidate in (guide, polished):
@@ -277,7 +336,12 @@ def _polish(
 
 
 def _climb(
-    guide: PolytopeGuide, data: Data, settings: Settings, progress: bool, warm_up: float = 0.3
+    guide: PolytopeGuide,
+    data: Data,
+    settings: Settings,
+    progress: bool,
+    ramps: Ramps | None = None,
+    hyper_priors: HyperPriors | None = None,
 ) -> list[float]:
     last = guide.model.steepness
     ascent = Ascent(
@@ -285,14 +349,18 @@ def _climb(
         guide.leaf_sums,
         data,
         steepness=(settings["steepness"] or last, last),
-        warm_up=warm_up,
+        ramps=RAMPS[settings["kl_schedule"]] if ramps is None else ramps,
         weight=settings["kl_weight"],
         **{name: settings[name] for name in ("epochs", "batch_size", "learning_rate")},
     )
+    every = -(-LEARN_STEPS // ascent.per_epoch)
     trace: list[float] = []
     parts = {"guide": guide, "optimiser": ascent.optimiser, "trace": trace}
     track = Track(range(settings["epochs"]), "svi", show=progress, parts=parts)
     for epoch in track:
+        warm = ascent.schedule.prior(epoch * ascent.per_epoch) >= 1
+        if hyper_priors and warm and epoch % every == 0:
+            guide.learn(hyper_priors)
         elbo, batch = ascent.epoch(epoch, -float(guide.leaf_law.kl()))
         trace.append(elbo)
         track.note(f"ELBO {elbo:,.0f}, {counted(guide.n_facets(batch.X), 'facet')}")

@@ -13,7 +13,7 @@ from bayestree.inference.adam import Adam
 from bayestree.inference.data import Data
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.sparse import ROWS, leaf_probs
-from bayestree.models.priors import HyperplanePrior
+from bayestree.models.priors import HyperplanePrior, ScaleFactors
 from bayestree.models.sites import Sites
 from bayestree.models.soft_tree import SoftTree
 
@@ -21,6 +21,13 @@ HARD = 1e3  # a steepness at which routing is practically deterministic
 JUDGED = 4_000  # rows on which predictions are compared
 CHOICE_STEPS = 50  # minimum number of steps between choices of the routing, which cost a step
 START_RATE, FINAL_RATE = 0.02, 0.02  # share of the steps that warm up, and final relative rate
+
+#: Gains of the weight of the prior, each with the shares of the steps at which it begins and ends.
+Ramps = tuple[tuple[float, float, float], ...]
+RAMPS: dict[str, Ramps] = {
+    "linear": ((1.0, 0.0, 0.3),),
+    "cold": ((0.1, 0.0, 0.1), (0.9, 0.5, 0.75)),
+}
 
 
 def default_epochs(n_rows: int, batch_size: int) -> int:
@@ -61,7 +68,7 @@ class Schedule:
 
     n_steps: int
     steepness: tuple[float, float] = (1.0, 1.0)  # first and last, with geometric annealing
-    warm_up: float = 0.3  # share of the steps over which the weight of the prior increases to 1
+    ramps: Ramps = RAMPS["linear"]  # of the weight of the prior, which is 1 without any
     annealed: float = 0.7  # share of the steps after which the last steepness is reached
 
     def rate(self, step: int) -> float:
@@ -79,9 +86,13 @@ class Schedule:
 
     def prior(self, step: int) -> float:
         """Weight of the log prior, or of the divergence from it."""
-        if self.warm_up <= 0:
+        if not self.ramps:
             return 1.0
-        return min(1.0, (step + 1) / (self.warm_up * self.n_steps))
+        done, n = step + 1, self.n_steps
+        return sum(
+            gain * min(1.0, max(0.0, done - first * n) / ((last - first) * n))
+            for gain, first, last in self.ramps
+        )
 
 
 class RunningSums:
@@ -122,14 +133,14 @@ class Ascent:
         batch_size: int,
         learning_rate: float,
         steepness: tuple[float, float],
-        warm_up: float = 0.3,
+        ramps: Ramps = RAMPS["linear"],
         weight: float = 1.0,
     ) -> None:
         self.module, self.data, self.weight = module, data, weight
         self.batch_size, self.learning_rate = batch_size, learning_rate
         self.per_epoch = -(-len(data.X) // batch_size)
         self.choices = -(-CHOICE_STEPS // self.per_epoch)  # epochs between choices of the routing
-        self.schedule = Schedule(epochs * self.per_epoch, steepness, warm_up)
+        self.schedule = Schedule(epochs * self.per_epoch, steepness, ramps)
         self.optimiser = Adam(module.parameters())
         self.running = RunningSums(sums, self.per_epoch)
         self.total = float(data.weights.sum())
@@ -231,3 +242,25 @@ def expert_size(hyperplane: Tensor, intercept: Tensor) -> Tensor:
     square = hyperplane.square().sum((1, 2)) + intercept.square().sum(1)
     count = hyperplane[0].numel() + intercept[0].numel() if len(hyperplane) else 1
     return (square / count).sqrt().clamp_min(1e-6).view(-1, 1, 1)
+
+
+def scale_factors(model: SoftTree, sites: Sites) -> ScaleFactors:
+    """Factors of a model's additional sites; ValueError if the polytope guide cannot fit it."""
+    model.likelihood.check_mixture("The polytope guide")
+    weight, hyperplane = model.priors.weight, model.priors.hyperplane
+    scales = hyperplane.factors(sites["intercept"], sites["hyperplane"].shape[-1] + 1)
+    faults = {
+        f"a GammaProcess as the prior on weights, got {weight}": (
+            weight.implements("law") or not model.split.weighted
+        ),
+        "hyperplanes of InverseGammaScale, Laplace, Spatial, Flat or another prior that has "
+        f"expected_log_prob, got {hyperplane}": scales is not None,
+    }
+    for what, fine in faults.items():
+        if not fine:
+            raise ValueError(
+                f"The polytope guide needs {what}: name a Pyro autoguide instead, such as "
+                "guide='AutoNormal'."
+            )
+    assert scales is not None
+    return scales

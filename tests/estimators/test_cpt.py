@@ -462,3 +462,22 @@ def test_guides_of_pyro_are_fitted_and_saved(make, guide, tmp_path):
 def test_classifier_and_regressor_have_the_same_parameters():
     both = classifier().get_params().keys() - {"class_weight", "smoothing"}
     assert both == regressor().get_params().keys()
+
+
+@pytest.mark.parametrize("inference", ["map", "smc", "grow"])
+def test_hyperparameters_cannot_be_learned_without_svi(inference):
+    asked = classifier(learn_prior=True, max_depth=1, n_experts=2).set_params(inference=inference)
+    with pytest.raises(ValueError, match="learn_prior needs the variational fit"):
+        asked.fit(*ring(60))
+
+
+def test_learned_hyperparameters_are_saved(tmp_path):
+    X, y = ring()
+    clf = classifier("svi", learn_prior=True).fit(X, y)
+    values = clf.posterior_.model.priors.learned_values
+    assert values["concentration"] != clf.concentration
+    clf.save(tmp_path / "learned.safetensors")
+    again = load(tmp_path / "learned.safetensors")
+    assert again.posterior_.model.priors == clf.posterior_.model.priors
+    assert again.posterior_.settings["hyperparameters"] == values
+    assert again.learn_prior

@@ -114,7 +114,7 @@ def test_em():
 
 @pytest.mark.filterwarnings("ignore:The posterior under Flat.. is improper")
 @pytest.mark.parametrize("covariance", ["diagonal", "expert"])
-@pytest.mark.parametrize("prior", ["scales", "flat"])
+@pytest.mark.parametrize("prior", ["scales", "followed scales", "flat", "learned"])
 def test_svi_with_the_own_guide(covariance, prior):
     init, data = grown(), quadrants(120)
     model = init.model
@@ -126,7 +126,9 @@ def test_svi_with_the_own_guide(covariance, prior):
             model,
             data,
             init=init,
+            guide="partially-centred" if prior == "followed scales" else "polytope",
             covariance=covariance,
+            learn_prior=prior == "learned",
             epochs=3,
             batch_size=50,
             n_restarts=2,

@@ -134,12 +134,13 @@ def test_gradients_agree_with_finite_differences():
     assert torch.autograd.gradcheck(value, inputs)
 
 
-def test_the_bound_of_the_guide_is_that_of_the_dense_step():
+@pytest.mark.parametrize("centred", [False, True])
+def test_the_bound_of_the_guide_is_that_of_the_dense_step(centred):
     model, sites, data = problem(n_rows=300, size=1.0)
     start = leaf_sums(model, sites, data)
     means, errors = [], []
     for is_sparse in (False, True):
-        guide = PolytopeGuide(model, sites, start, tolerance=1e-6)
+        guide = PolytopeGuide(model, sites, start, tolerance=1e-6, partially_centred=centred)
         guide.sparse = is_sparse
         torch.manual_seed(0)
         for estimate in (

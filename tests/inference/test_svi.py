@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import torch
 
+from bayestree import inference
 from bayestree.diagnostics import check_convergence
-from bayestree.inference import Data, GrowthLimits, bounds, grow, svi
+from bayestree.inference import Data, GrowthLimits, bounds, by_row, grow, nuts, svi
 from bayestree.models import (
     Categorical,
     Flat,
@@ -211,3 +212,51 @@ def test_float32_runs_as_float64_does():
     # Random numbers in single precision are other numbers: the fits are as those of two seeds.
     (one, _), (other, sd) = single.predictive(rows), double.predictive(rows)
     assert np.abs(one - other).mean() < 2 * sd.mean()
+
+
+@pytest.mark.parametrize("guide", ["polytope", "partially-centred"])
+def test_hyperparameters_stay_unless_they_are_to_be_learned(guide):
+    init, data = problem(n=80)
+    plain, learned = (
+        fit(init, data, epochs=20, guide=guide, learn_prior=learn) for learn in (False, True)
+    )
+    assert plain.model.priors == init.model.priors
+    assert "hyperparameters" not in plain.settings
+    values = learned.model.priors.learned_values
+    assert learned.settings["hyperparameters"] == values
+    given = init.model.priors.learned_values
+    assert all(np.isfinite(value) and value != given[name] for name, value in values.items())
+    log_p = by_row.log_joint(learned.model_of_draws, learned.sites(0, 0), data)
+    assert learned.stats["log_p"][0, 0] == pytest.approx(log_p)
+
+
+def test_stated_hyper_priors_alone_are_learned():
+    init, data = problem(n=80)
+    prior = GammaProcess(concentration_prior=(2.0, 1.0))
+    start = init.model.with_(priors=Priors(prior, init.model.priors.hyperplane))
+    found = svi(start, data, init=init, epochs=20, n_draws=2, random_state=0)
+    values = found.model.priors.learned_values
+    assert values["concentration"] != 1.0
+    others = GammaProcess(values["concentration"]), init.model.priors.hyperplane
+    assert found.model.priors == Priors(*others)
+    assert set(found.draws) == {*init.draws, "shrinkage"}
+
+
+@pytest.mark.parametrize("changes", [{"guide": "AutoNormal"}, {"search_facets": True}])
+def test_what_cannot_learn_the_prior_is_refused(changes):
+    init, data = problem(n=60)
+    with pytest.raises(ValueError, match="learn_prior needs one of"):
+        fit(init, data, learn_prior=True, covariance="expert", **changes)
+
+
+def test_hyper_priors_work_from_growth_to_nuts():
+    """MAP holds hyperparameters at their values, SVI learns them, and NUTS draws them."""
+    init, data = problem(n=60)
+    priors = Priors(GammaProcess(concentration_prior=(2.0, 1.0), rate_prior=(2.0, 1.0)))
+    model = init.model.with_(priors=priors)
+    best = inference.map(model, data, init=init, epochs=2, random_state=0)
+    assert best.model.priors == priors
+    found = svi(best.model, data, init=best, epochs=2, n_draws=4, random_state=0)
+    drawn = nuts(model, data, init=found, n_chains=1, n_warmup=5, n_draws=3, random_state=0)
+    assert (drawn.draws["concentration"] > 0).all()
+    assert drawn.draws["rate"].shape == (1, 3)

@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import new_class
@@ -9,6 +10,7 @@ from typing import Any
 
 from bayestree.models.priors.base import (
     HyperplanePrior,
+    HyperPriors,
     IndependentPrior,
     Moments,
     Plates,
@@ -18,7 +20,9 @@ from bayestree.models.priors.base import (
     check_positive,
 )
 from bayestree.models.priors.gamma import FlatWeights, GammaProcess, LiteralGammaProcess
-from bayestree.models.priors.inverse_gamma import InverseGammaScale, width_scale
+from bayestree.models.priors.inverse_gamma import InverseGammaScale, ShrinkageFactors, width_scale
+from bayestree.models.priors.learning import weak_hyper_priors
+from bayestree.models.priors.partially_centred import PartiallyCentred
 from bayestree.models.priors.penalties import FeatureCount, Flat, Laplace, Spatial
 
 __all__ = [
@@ -27,19 +31,23 @@ __all__ = [
     "Flat",
     "FlatWeights",
     "GammaProcess",
+    "HyperPriors",
     "HyperplanePrior",
     "IndependentPrior",
     "InverseGammaScale",
     "Laplace",
     "LiteralGammaProcess",
     "Moments",
+    "PartiallyCentred",
     "Plates",
     "Prior",
     "Priors",
     "ScaleFactors",
+    "ShrinkageFactors",
     "Spatial",
     "WeightPrior",
     "check_positive",
+    "weak_hyper_priors",
     "width_scale",
 ]
 
@@ -62,6 +70,26 @@ class Priors:
 
     weight: WeightPrior = field(default_factory=GammaProcess)
     hyperplane: HyperplanePrior = field(default_factory=InverseGammaScale)
+
+    @property
+    def learned_values(self) -> dict[str, float]:
+        """The values of the hyperparameters that can be learned, of both priors."""
+        return self.weight.learned_values | self.hyperplane.learned_values
+
+    def hyper_priors(self, *, weak: bool) -> HyperPriors:
+        """The hyper-priors that are stated and, if ``weak``, weak ones of the rest."""
+        found: dict[str, tuple[float, float]] = {}
+        for prior in (self.weight, self.hyperplane):
+            found |= {**(weak_hyper_priors(prior) if weak else {}), **prior.hyper_priors}
+        return found
+
+    def at(self, values: Mapping[str, float]) -> "Priors":
+        """The same priors with other values of their :attr:`learned_values`."""
+        return Priors(self.weight.at(values), self.hyperplane.at(values))
+
+    def fixed(self) -> "Priors":
+        """The same priors with their hyperparameters at their values, without hyper-priors."""
+        return Priors(self.weight.fixed(), self.hyperplane.fixed())
 
     def __post_init__(self) -> None:
         for name, base in (("weight", WeightPrior), ("hyperplane", HyperplanePrior)):

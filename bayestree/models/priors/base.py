@@ -11,7 +11,9 @@ Their densities include the Jacobian and omit constants. docs/model.md has the d
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyro
@@ -26,6 +28,9 @@ from bayestree.models.sites import Sites, Size
 LOG_2PI = math.log(2 * math.pi)
 
 FreeSites = dict[str, FloatArray]
+
+#: Shape and rate of the gamma hyper-prior of each hyperparameter that is learned or sampled.
+HyperPriors = Mapping[str, tuple[float, float]]
 
 
 class Plates(NamedTuple):
@@ -42,6 +47,13 @@ class Plates(NamedTuple):
         )
 
 
+class DrawnScales(NamedTuple):
+    """Logarithms of drawn scales, given which coefficients have their moments."""
+
+    log_shrinkage: Tensor  # (V, K)
+    log_scale: Tensor  # (V, K, d + 1)
+
+
 class Moments(NamedTuple):
     """Means and covariances of normal coefficients, the intercept of each expert last."""
 
@@ -50,6 +62,8 @@ class Moments(NamedTuple):
     #: (V, K, d + 1, r): the covariance of an expert's coefficients is root @ root.T; None where
     #: they are independent.
     root: Tensor | None = None
+    #: The scales that these moments follow; None where they do not depend on scales.
+    scales: DrawnScales | None = None
 
     @property
     def square(self) -> Tensor:
@@ -59,6 +73,28 @@ class Moments(NamedTuple):
 
 class Prior(ABC):
     """Base of the priors on weights and on hyperplanes."""
+
+    #: The hyperparameters that empirical Bayes can learn, fields of the class.
+    learnable: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def hyper_priors(self) -> HyperPriors:
+        """Shape and rate of the gamma hyper-priors in use, by hyperparameter."""
+        return {}
+
+    @property
+    def learned_values(self) -> dict[str, float]:
+        """The values of the hyperparameters that can be learned."""
+        return {name: getattr(self, name) for name in self.learnable}
+
+    def at(self, values: Mapping[str, float]) -> Self:
+        """The same prior with its hyperparameters at these values."""
+        own = {name: values[name] for name in self.learnable}
+        return replace(self, **own) if own else self  # type: ignore[type-var]
+
+    def fixed(self) -> Self:
+        """The same prior with its hyperparameters at their values, without hyper-priors."""
+        return self
 
     @property
     def proper(self) -> bool:
@@ -119,6 +155,14 @@ class WeightPrior(Prior):
     def law(self, n_experts: int, like: Tensor, sites: Sites | None = None) -> LogGamma:
         """Distribution of one log-weight, given the hyper-parameters among ``sites``."""
         raise NotImplementedError
+
+    def learned(self, log_weight: LogGamma, hyper_priors: HyperPriors) -> Self:
+        """The prior with its hyperparameters at their most probable values.
+
+        ``log_weight`` is the posterior of each log-weight, shape (V, K). Only the hyperparameters
+        with one of the ``hyper_priors`` change.
+        """
+        return self
 
 
 class HyperplanePrior(Prior):
@@ -242,6 +286,14 @@ class ScaleFactors(nn.Module):
         self.prior = prior
         self.zero = intercept.new_zeros(())
 
+    def drawn(self, moments: Moments) -> Moments:
+        """The moments given a fresh draw of the sites that they follow; here they follow none."""
+        return moments
+
+    def given(self, moments: Moments, sites: Sites) -> Moments:
+        """The moments given values of the sites that they follow."""
+        return moments
+
     def expected_log_prior(self, moments: Moments) -> Tensor:
         """E log-density of coefficients and additional sites, plus the entropies of the latter.
 
@@ -252,15 +304,33 @@ class ScaleFactors(nn.Module):
     def refresh(self, moments: Moments) -> None:
         """Move the factors towards their optimum given the coefficients."""
 
-    def state(self, moments: Moments) -> None:
-        """Sample the additional sites in Pyro, inside the plates of nodes and experts."""
+    def learned(self, moments: Moments, hyper_priors: HyperPriors) -> HyperplanePrior:
+        """The prior with the hyperparameters that have hyper-priors at their most probable values.
 
-    def sample(self) -> dict[str, Tensor]:
-        """One draw of the additional sites except the scales, which are integrated out."""
+        Given the factors of coefficients and additional sites.
+        """
+        return self.prior
+
+    def state(self, moments: Moments) -> Moments:
+        """Sample the additional sites in Pyro, inside the plates of nodes and experts.
+
+        Returns the moments of the coefficients given them.
+        """
+        return moments
+
+    def sample(self, moments: Moments) -> dict[str, Tensor]:
+        """One draw of the additional sites, without scales that are integrated out.
+
+        ``moments`` are :meth:`drawn`.
+        """
         return {}
 
     def log_prob(self, sites: Sites) -> Tensor:
-        """Log-density of such a draw, a scalar."""
+        """Log-density of such a draw with the scales integrated out, a scalar.
+
+        Where scales are drawn, they are replaced by their exact conditional: the ratio of
+        densities of model and guide is the same with and without them.
+        """
         return self.zero
 
     def point(self) -> dict[str, Tensor]:

@@ -1,8 +1,8 @@
 """Priors on the weights of the experts, stated on the log scale."""
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyro
@@ -12,7 +12,14 @@ from torch import Tensor
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.distributions import Constant, LogGamma, draw_log_gamma
-from bayestree.models.priors.base import FreeSites, Plates, WeightPrior, check_positive
+from bayestree.models.priors.base import (
+    FreeSites,
+    HyperPriors,
+    Plates,
+    WeightPrior,
+    check_positive,
+)
+from bayestree.models.priors.learning import GammaSums, most_probable_gamma
 from bayestree.models.sites import Sites, Size
 
 
@@ -30,8 +37,11 @@ class GammaProcess(WeightPrior):
         c_0.
     concentration_prior, rate_prior : (float, float), optional
         Shape and rate of a gamma hyper-prior. The site ``concentration`` (``rate``), shared by
-        all nodes, is then sampled, and the fixed value is only its initial value.
+        all nodes, is then sampled by NUTS and Pyro's guides, and learned by the package's own
+        guide; the fixed value is that of MAP and only an initial value otherwise.
     """
+
+    learnable: ClassVar[tuple[str, ...]] = ("concentration", "rate")
 
     concentration: float = 1.0
     rate: float = 1.0
@@ -46,14 +56,23 @@ class GammaProcess(WeightPrior):
                 check_positive(**{f"{name}[{i}]": value for i, value in enumerate(pair)})
 
     @property
-    def hyper_priors(self) -> dict[str, tuple[float, float]]:
-        """Shape and rate of the hyper-priors in use, by site."""
+    def hyper_priors(self) -> HyperPriors:
         pairs = {"concentration": self.concentration_prior, "rate": self.rate_prior}
         return {site: pair for site, pair in pairs.items() if pair is not None}
 
     @property
     def sites(self) -> tuple[str, ...]:
         return tuple(self.hyper_priors)
+
+    def fixed(self) -> Self:
+        return replace(self, concentration_prior=None, rate_prior=None)
+
+    def learned(self, log_weight: LogGamma, hyper_priors: HyperPriors) -> Self:
+        start = self.concentration, self.rate
+        hyper = hyper_priors.get("concentration"), hyper_priors.get("rate")
+        parts = log_weight.batch_shape[-1]
+        found = most_probable_gamma(GammaSums.of(log_weight), start, hyper, parts)
+        return replace(self, concentration=found[0], rate=found[1])
 
     def law(self, n_experts: int, like: Tensor, sites: Sites | None = None) -> LogGamma:
         sites = sites or {}

@@ -16,12 +16,13 @@ with E log b, E b and E beta^2 instead of log b, b and beta^2 (docs/model.md, "P
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
+from scipy.special import digamma
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.distributions import kl_divergence
@@ -32,10 +33,17 @@ from bayestree.models.priors.base import (
     LOG_2PI,
     FreeSites,
     HyperplanePrior,
+    HyperPriors,
     Moments,
     Plates,
     ScaleFactors,
     check_positive,
+)
+from bayestree.models.priors.learning import (
+    known_share,
+    most_probable,
+    most_probable_gamma,
+    shrinkage_moments,
 )
 from bayestree.models.sites import Sites, Size
 
@@ -89,6 +97,8 @@ class InverseGammaScale(HyperplanePrior):
     shrinkage_rate: float = 1.0
     form: Literal["collapsed", "explicit"] = "collapsed"
     coefficient_scale: float = 1.0
+
+    learnable: ClassVar[tuple[str, ...]] = ("shape", "shrinkage_shape", "shrinkage_rate")
 
     def __post_init__(self) -> None:
         check_positive(
@@ -285,6 +295,28 @@ class InverseGammaScale(HyperplanePrior):
         own = kl_divergence(shrinkage, self.shrinkage_law(log_b))
         return planes - (self.shape + 0.5) * scales - own, self._rate(precision)
 
+    def learned(self, moments: Moments, shrinkage: Tensor, hyper_priors: HyperPriors) -> Self:
+        """The prior with its most probable hyperparameters; ``shrinkage`` (V, K) is E b."""
+        law = self.shape, self.shrinkage_shape, self.shrinkage_rate
+        factors = self.squares(moments.mean)
+        units = (
+            shrinkage.unsqueeze(-1),
+            moments.square / (2 * factors),
+            moments.variance / factors,
+        )
+        b, half_square, variance = (u.flatten(0, -2).double().numpy(force=True) for u in units)
+        known = known_share(law[0], b, half_square, variance)
+        n = float(known.sum())
+        sums, log_ratio = shrinkage_moments(law, b, half_square, known)
+
+        def slope(a: float) -> float:
+            return log_ratio + n * float(digamma(a + 0.5) - digamma(a))
+
+        of_a, *others = (hyper_priors.get(name) for name in self.learnable)
+        a = law[0] if of_a is None else most_probable(slope, law[0], of_a)
+        e, f = most_probable_gamma(sums, law[1:], (others[0], others[1]))
+        return replace(self, shape=a, shrinkage_shape=e, shrinkage_rate=f)
+
     def factors(self, intercept: Tensor, width: int) -> "ShrinkageFactors":
         return ShrinkageFactors(self, intercept, width)
 
@@ -322,14 +354,18 @@ class ShrinkageFactors(ScaleFactors):
             self.rate.copy_(rate)
         return value
 
-    def state(self, moments: Moments) -> None:
+    def learned(self, moments: Moments, hyper_priors: HyperPriors) -> InverseGammaScale:
+        return self.prior.learned(moments, self.law.mean, hyper_priors)
+
+    def state(self, moments: Moments) -> Moments:
         pyro.sample("shrinkage", self.law)
         shape, rate = self.prior.shape + 0.5, self.scale_rate(moments)
         wide = inverse_gamma_scale(shape, rate[..., :-1]).to_event(1)
         pyro.sample("hyperplane_scale", wide)
         pyro.sample("intercept_scale", inverse_gamma_scale(shape, rate[..., -1]))
+        return moments
 
-    def sample(self) -> dict[str, Tensor]:
+    def sample(self, moments: Moments) -> dict[str, Tensor]:
         return {"shrinkage": self.law.sample()}
 
     def log_prob(self, sites: Sites) -> Tensor:
