@@ -33,6 +33,7 @@ STATS: dict[str, tuple[str, ...]] = {
     "coefficient_balance": ("node",),
     "coefficient_balance_error": ("node",),
     "log_evidence": ("chain",),
+    "changes": ("chain", "temperature", "move"),
 }
 
 

@@ -65,6 +65,9 @@ def births_and_deaths(moves: Moves, node: int) -> None:
     split_weight = splits.log_weight + np.log(chance) + below - np.log(CANDIDATES)
     whole_weight = wholes.log_weight + np.log1p(-chance)
     chosen = moves.choose(np.column_stack((whole_weight, split_weight)))
+    moves.record("birth", chosen[~now] > 0)
+    moves.record("death", chosen[now] == 0)
+    moves.record("split", chosen[now] > 1)
     _set(moves, place, splits, wholes, chosen)
 
 
@@ -72,6 +75,8 @@ def _splits(moves: Moves, place: Place) -> Splits:
     count, m = len(place.who), CANDIDATES
     drawn = moves.prior.nodes(count * m, moves.rng)
     sites = {name: value.reshape(count, m, *value.shape[1:]) for name, value in drawn.items()}
+    log_chance = moves.cuts.log_chance(place.reach, moves.power)
+    moves.cuts.draw_nodes(sites, log_chance, moves.rng)
     for name, value in sites.items():
         value[place.split, 0] = moves.free[name][place.who[place.split], place.node]
     flat = {name: value.reshape(count * m, *value.shape[2:]) for name, value in sites.items()}
@@ -83,6 +88,7 @@ def _splits(moves: Moves, place: Place) -> Splits:
     inner = torch.logaddexp(joint[:, :, 0], joint[:, :, 1])
     row = torch.logaddexp(place.rest[:, None], inner)
     log_weight = moves.power * moves.rows.total(row) + excess.sum(axis=-1)
+    log_weight -= moves.cuts.log_node_ratio(sites, log_chance)
     return Splits(sites, left, right, leaves, density, log_weight)
 
 
