@@ -18,7 +18,7 @@ LOG2 = math.log(2.0)
 # Minimum log-weight of an expert whose boundary is flipped or kept; below it, no row is affected.
 MIN_LOG_WEIGHT = -50.0
 
-Expert = tuple[Any, Any]  # node and number within the node, or indices of several
+Expert = tuple[Any, int]  # node, or an index of several, and number within the node
 Slide = Callable[[Sites, Expert, Any], Any]
 
 

@@ -12,7 +12,6 @@ from bayestree import inference
 from bayestree.inference import Data
 from bayestree.inference.potential import Layout, TorchDensity
 from bayestree.inference.smc.births import births_and_deaths
-from bayestree.inference.smc.cuts import Cuts
 from bayestree.inference.smc.likelihood import Rows
 from bayestree.inference.smc.method import draws_of
 from bayestree.inference.smc.moves import Moves
@@ -106,7 +105,7 @@ def _moved(move, prior, rows, particles, power, rng):
         path = Trajectories(rows, prior, power, np.ones_like(spread), spread)
         with np.errstate(over="ignore", invalid="ignore"):
             return path.move(particles, 1.5, rng).particles
-    moves = Moves(rows, Cuts(rows), prior, particles, power, rng)
+    moves = Moves(rows, prior, particles, power, rng)
     if move == "births":
         for node in range(prior.model.topology.n_nodes):
             births_and_deaths(moves, node)
@@ -167,41 +166,6 @@ def _summaries(prior, rows, particles):
         np.tanh(free["shrinkage"][:, 0, 0] / 2),
     ]
     return np.column_stack(columns).astype(float)
-
-
-@pytest.mark.parametrize("split", [Polytope(2), Oblique()], ids=["polytope", "oblique"])
-@pytest.mark.parametrize("whole_node", [False, True])
-def test_density_of_proposed_experts(whole_node, split):
-    """Under the proposal q the mean of prior / q is one, and prior / q is at most two."""
-    prior, data = problem(split=split, n=40)
-    data.X[:, 1] = data.X[:, 1].sign()  # a binary feature
-    rows, rng = Rows(prior, data), np.random.default_rng(0)
-    cuts, shape = Cuts(rows), (3, 4000)
-    log_chance = cuts.log_chance(torch.log(torch.linspace(0.1, 1, 120)).double().view(3, 40), 0.5)
-    np.testing.assert_allclose(np.exp(log_chance).sum(axis=1), 1.0)
-    drawn = (prior.nodes if whole_node else prior.experts)(math.prod(shape), rng)
-    sites = {name: value.reshape(*shape, *value.shape[1:]) for name, value in drawn.items()}
-    (cuts.draw_nodes if whole_node else cuts.draw)(sites, log_chance, rng)
-    ratio = (cuts.log_node_ratio if whole_node else cuts.log_ratio)(sites, log_chance)
-    weight = np.exp(-ratio)
-    assert weight.max() <= 2.0 + 1e-9
-    error = weight.std(axis=1) / math.sqrt(shape[1])
-    assert (np.abs(weight.mean(axis=1) - 1.0) < 4.5 * error).all()
-    assert (error < 0.02).all()
-
-
-def test_constant_features_propose_from_the_prior():
-    prior, data = problem()
-    cuts = Cuts(Rows(prior, data._replace(X=data.X * 0)))
-    sites = {
-        name: value[None] for name, value in prior.experts(5, np.random.default_rng(0)).items()
-    }
-    before = {name: value.copy() for name, value in sites.items()}
-    log_chance = cuts.log_chance(torch.zeros(1, 12, dtype=torch.float64), 1.0)
-    cuts.draw(sites, log_chance, np.random.default_rng(0))
-    for name, value in before.items():
-        np.testing.assert_array_equal(value, sites[name])
-    np.testing.assert_array_equal(cuts.log_ratio(sites, log_chance), 0.0)
 
 
 def leaf_evidence(leaf, data):
@@ -330,7 +294,7 @@ def test_evidence_by_thermodynamic_integration(leaf):
         for power in powers:
             run.power, values = power, []
             for _ in range(25):
-                moving, value, _ = move_once(run, moving, prior, rows, Cuts(rows))
+                moving, value, _ = move_once(run, moving, prior, rows)
                 values.append(value)
             kept = np.array(values[10:])
             levels.append((kept.mean(), kept.var()))

@@ -75,8 +75,6 @@ def _splits(moves: Moves, place: Place) -> Splits:
     count, m = len(place.who), CANDIDATES
     drawn = moves.prior.nodes(count * m, moves.rng)
     sites = {name: value.reshape(count, m, *value.shape[1:]) for name, value in drawn.items()}
-    log_chance = moves.cuts.log_chance(place.reach, moves.power)
-    moves.cuts.draw_nodes(sites, log_chance, moves.rng)
     for name, value in sites.items():
         value[place.split, 0] = moves.free[name][place.who[place.split], place.node]
     flat = {name: value.reshape(count * m, *value.shape[2:]) for name, value in sites.items()}
@@ -88,7 +86,6 @@ def _splits(moves: Moves, place: Place) -> Splits:
     inner = torch.logaddexp(joint[:, :, 0], joint[:, :, 1])
     row = torch.logaddexp(place.rest[:, None], inner)
     log_weight = moves.power * moves.rows.total(row) + excess.sum(axis=-1)
-    log_weight -= moves.cuts.log_node_ratio(sites, log_chance)
     return Splits(sites, left, right, leaves, density, log_weight)
 
 

@@ -110,10 +110,7 @@ class Smc(Stage):
             )
         model.likelihood.check_mixture("Sequential Monte Carlo")
         known = all(prior.implements("expert_log_density") for prior in model.split_priors)
-        hyperplane = model.priors.hyperplane
-        conditional = all(
-            hyperplane.implements(name) for name in ("draw_precision", "coefficient_log_density")
-        )
+        conditional = model.priors.hyperplane.implements("draw_precision")
         if not (known and conditional and Jumps.covers(model)):
             raise ValueError(
                 "inference='smc' starts from draws of the prior and needs the conditionals of its "

@@ -17,7 +17,6 @@ from bayestree._utils.seed import draw_seed, seeded
 from bayestree.inference.jumps import SHORTEST
 from bayestree.inference.potential import Sites
 from bayestree.inference.slides import Slides
-from bayestree.inference.smc.cuts import Cuts
 from bayestree.inference.smc.likelihood import Rows
 from bayestree.inference.smc.particles import Particles, Prior
 
@@ -30,15 +29,9 @@ class Moves:
     """Moves of particles at a temperature, with the branches and leaves of all of them."""
 
     def __init__(
-        self,
-        rows: Rows,
-        cuts: Cuts,
-        prior: Prior,
-        particles: Particles,
-        power: float,
-        rng: np.random.Generator,
+        self, rows: Rows, prior: Prior, particles: Particles, power: float, rng: np.random.Generator
     ) -> None:
-        self.rows, self.cuts, self.prior, self.power, self.rng = rows, cuts, prior, power, rng
+        self.rows, self.prior, self.power, self.rng = rows, prior, power, rng
         self.particles, self.model = particles, prior.model
         self.free = prior.layout.free(particles.vectors)
         self.slides = Slides(self.model, prior.n_experts)
@@ -101,19 +94,16 @@ class Moves:
         self.counts[move] += changed.sum(), changed.size
 
     def fresh_experts(self) -> None:
-        """Choose between M values of one expert of each particle, from the prior and the data."""
+        """Choose between M values of one expert of each particle, from the prior."""
 
-        def draw(own: Sites, reach: Tensor) -> tuple[Sites, FloatArray]:
-            count, expert = len(own["intercept"]), int(self.rng.integers(self.prior.n_experts))
+        def draw(own: Sites, rng: np.random.Generator) -> tuple[Sites, FloatArray]:
+            count, expert = len(own["intercept"]), int(rng.integers(self.prior.n_experts))
             values = {n: np.repeat(v[:, None], CANDIDATES, axis=1) for n, v in own.items()}
-            drawn = self.prior.experts(count * CANDIDATES, self.rng)
-            new = {n: v.reshape(count, CANDIDATES, *v.shape[1:]) for n, v in drawn.items()}
-            log_chance = self.cuts.log_chance(reach, self.power)
-            self.cuts.draw(new, log_chance, self.rng)
-            for name, value in new.items():
-                value[:, 0] = own[name][:, expert]
-                values[name][:, :, expert] = value
-            return values, -self.cuts.log_ratio(new, log_chance)
+            drawn = self.prior.experts(count * CANDIDATES, rng)
+            for name, value in values.items():
+                new = drawn[name].reshape(count, CANDIDATES, *drawn[name].shape[1:])
+                value[:, 1:, expert] = new[:, 1:]
+            return values, np.zeros((count, CANDIDATES))
 
         self._change_experts("expert", draw)
 
@@ -123,8 +113,8 @@ class Moves:
         Chosen by probabilities proportional to the densities (Barker 1965).
         """
 
-        def draw(own: Sites, _: Tensor) -> tuple[Sites, FloatArray]:
-            rng, (count, n_experts) = self.rng, own["intercept"].shape
+        def draw(own: Sites, rng: np.random.Generator) -> tuple[Sites, FloatArray]:
+            count, n_experts = own["intercept"].shape
             expert = int(rng.integers(n_experts))
             length = SHORTEST ** rng.random(count) * rng.standard_normal(count)
             new = {name: value.copy() for name, value in own.items()}
@@ -149,12 +139,12 @@ class Moves:
         return total
 
     def _change_experts(
-        self, move: str, draw: Callable[[Sites, Tensor], tuple[Sites, FloatArray]]
+        self, move: str, draw: Callable[[Sites, np.random.Generator], tuple[Sites, FloatArray]]
     ) -> None:
         """Choose between values of the experts of a random node of each particle.
 
         ``draw`` returns values (count, M, K, ...), the current ones first, and their log
-        prior / q, (count, M), given the current ones and log P(a row reaches the node), (count, n).
+        prior / q, (count, M).
         """
         node_of, below = self._random_node(), self.below()
         for node in range(self.particles.splits.shape[1]):
@@ -162,18 +152,18 @@ class Moves:
             if not len(who):
                 continue
             own = {name: self.free[name][who, node] for name in self.prior.sites}
-            reach, rest = (v[who] for v in self.rows.above(self.routed, below, node))
-            values, log_weight = draw(own, reach)
+            values, log_weight = draw(own, self.rng)
             count, m = log_weight.shape
             flat = {n: v.reshape(count * m, *v.shape[2:]) for n, v in values.items()}
             with torch.no_grad():
                 left, right = (b.view(count, m, -1) for b in self.rows.branches(flat))
+                reach, rest = (v[who, None] for v in self.rows.above(self.routed, below, node))
                 below_left, below_right = (
                     self.rows.child(self.routed, below, child)[who, None]
                     for child in self.model.topology.children[node]
                 )
                 inner = torch.logaddexp(left + below_left, right + below_right)
-                row = torch.logaddexp(rest[:, None], reach[:, None] + inner)
+                row = torch.logaddexp(rest, reach + inner)
             chosen = self.choose(log_weight + self.power * self.rows.total(row))
             self.record(move, chosen > 0)
             each = np.arange(count)

@@ -16,7 +16,6 @@ import numpy as np
 
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.inference.smc.births import births_and_deaths
-from bayestree.inference.smc.cuts import Cuts
 from bayestree.inference.smc.likelihood import Rows
 from bayestree.inference.smc.moves import MOVES, Moves
 from bayestree.inference.smc.particles import Particles, Prior
@@ -99,11 +98,10 @@ def advance(run: Run, prior: Prior, rows: Rows, efficiency: float, rounds: int) 
         # the curvature of likelihood^t grows with t
         run.curvature = run.curvature * (new / run.power)
     count, run.power = len(weight), new
-    cuts = Cuts(rows)
     moving = run.particles.take(systematic(weight, -(-count // rounds), run.rng))
     states, counts = [], np.zeros((len(MOVES), 2))
     for _ in range(rounds):
-        moving, value, made = move_once(run, moving, prior, rows, cuts)
+        moving, value, made = move_once(run, moving, prior, rows)
         counts += made
         states.append((moving.vectors.copy(), moving.splits.copy(), value))
     # the states of one ancestor follow each other; the first ones fill up an incomplete round
@@ -117,7 +115,7 @@ def advance(run: Run, prior: Prior, rows: Rows, efficiency: float, rounds: int) 
 
 
 def move_once(
-    run: Run, particles: Particles, prior: Prior, rows: Rows, cuts: Cuts
+    run: Run, particles: Particles, prior: Prior, rows: Rows
 ) -> tuple[Particles, FloatArray, FloatArray]:
     """One round of all moves, the log-likelihoods after it, and changes and attempts by MOVES."""
     rng, accepted = run.rng, 0.0
@@ -130,7 +128,7 @@ def move_once(
             run.curvature += CURVATURE_RATE * (moved.second_moment - run.curvature)
             run.step_size = adapted(run.step_size, moved.acceptance)
             accepted += moved.acceptance
-    moves = Moves(rows, cuts, prior, particles, run.power, rng)
+    moves = Moves(rows, prior, particles, run.power, rng)
     for node in range(prior.model.topology.n_nodes - 1, -1, -1):
         births_and_deaths(moves, node)
     for _ in range(N_FRESH):

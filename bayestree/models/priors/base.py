@@ -170,10 +170,6 @@ class HyperplanePrior(Prior):
         """Draw the additional sites given the coefficients, in place."""
         raise NotImplementedError
 
-    def coefficient_log_density(self, free: FreeSites) -> FloatArray:
-        """Normalised log-density of each coefficient given the other sites, shape (..., d + 1)."""
-        raise NotImplementedError
-
     def rescale(self, free: FreeSites, expert: tuple[int, int], length: float) -> None:
         """Let the additional sites follow coefficients that were multiplied by exp(length).
 

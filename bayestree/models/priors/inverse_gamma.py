@@ -200,16 +200,6 @@ class InverseGammaScale(HyperplanePrior):
         each: FloatArray = own - (self.shape + 0.5) * tail
         return each
 
-    def coefficient_log_density(self, free: FreeSites) -> FloatArray:
-        value = np.concatenate([free["hyperplane"], free["intercept"][..., None]], axis=-1)
-        log_b = np.repeat(free["shrinkage"][..., None], value.shape[-1], axis=-1)
-        log_b[..., :-1] += math.log(self._square)
-        with np.errstate(divide="ignore"):  # of a coefficient that underflows to zero
-            ratio = 2 * np.log(np.abs(value)) - math.log(2) - log_b
-        tail = (self.shape + 0.5) * np.logaddexp(0.0, ratio)
-        density: FloatArray = self._constant - 0.5 * log_b - tail
-        return density
-
     def log_density(self, free: FreeSites, n_experts: int) -> float:
         return float(self.expert_log_density(free, n_experts).sum())
 
