@@ -29,7 +29,7 @@ from bayestree.topology import Topology
 
 N_ROWS, N_FEATURES, N_EXPERTS = 300, 2, 5
 PLACES = np.array([[0.0, 0.0], [1.0, -0.5], [-1.0, 1.0]])  # where q and P(y) are compared
-N_PARTICLES = 190  # of SMC
+N_PARTICLES = 1140  # of SMC
 RANKS = 19  # thinned draws: ranks 0 to 19
 THIN = 20
 TOPOLOGIES = {"stump": Topology.stump(), "tree": Topology.complete(2)}

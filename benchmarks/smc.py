@@ -1,7 +1,9 @@
 """Do independent runs of sequential Monte Carlo agree, and what do they cost?
 
 Run: BAYESTREE_DATA=... python benchmarks/smc.py [SET...] [--jobs 2] [--set NAME=VALUE...] [--nuts]
-Evidence and number of leaves by run; worst R-hat, fewest effective draws, and the largest
+Evidence and number of leaves by run; the shares of particles that each kind of move changes at the
+temperatures of the first run (of births, deaths and other splits: of the nodes that can split and
+do not, or do); worst R-hat, fewest effective draws, and the largest
 difference between the means of a run and of all, of P(y | x) (of the mean, for numbers) at up to
 100 rows. With --nuts, the same of NUTS, given the topology that it starts from.
 """
@@ -11,11 +13,13 @@ import time
 import warnings
 
 import numpy as np
+import pandas as pd
 import torch
 from data import REGRESSION
 from mixing import agreement, rows_of
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+from bayestree.inference.smc.moves import MOVES
 
 SETS = ("iris", "breast3", "pima", "heart", "glass")
 
@@ -40,7 +44,9 @@ def report(name: str, jobs: int, changes: dict[str, float], inference: str) -> N
         found = est.evidence()
         shares = [np.bincount(run, minlength=9)[1:] / run.size for run in found.n_leaves]
         print(f"log evidence {found.runs.round(2)}; 1, 2, ... leaves\n{np.round(shares, 2)}")
-        print(found, flush=True)
+        print(found)
+        table = pd.DataFrame(est.posterior_.stats["changes"][0], columns=["temperature", *MOVES])
+        print(table.dropna(how="all").round(3).to_string(index=False), flush=True)
 
 
 def main() -> None:

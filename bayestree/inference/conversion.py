@@ -34,6 +34,7 @@ STATS: dict[str, tuple[str, ...]] = {
     "coefficient_balance_error": ("node",),
     "log_evidence": ("chain",),
     "rows": (),
+    "changes": ("chain", "temperature", "move"),
 }
 
 

@@ -245,7 +245,7 @@ def test_smc():
     model, data = soft_tree(steepness=3.0, n_experts=2), quadrants(20)
 
     def fit():
-        return inference.smc(model, data, n_chains=2, n_draws=10, max_rounds=2, random_state=0)
+        return inference.smc(model, data, n_chains=2, n_draws=10, n_rounds=2, random_state=0)
 
     assert check(fit, most=3) == ["smc"]
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from scipy import special, stats
 from scipy.special import gammaln
 
 from bayestree import inference
@@ -16,7 +16,7 @@ from bayestree.inference.smc.likelihood import Rows
 from bayestree.inference.smc.method import draws_of
 from bayestree.inference.smc.moves import Moves
 from bayestree.inference.smc.particles import Particles, Prior, TreePrior
-from bayestree.inference.smc.sampler import next_power, systematic
+from bayestree.inference.smc.sampler import Run, move_once, next_power, systematic
 from bayestree.inference.smc.trajectories import Trajectories
 from bayestree.models import (
     Categorical,
@@ -28,7 +28,6 @@ from bayestree.models import (
     Priors,
     SoftTree,
 )
-from bayestree.models.prior_draws import sample_prior
 from bayestree.topology import Topology
 from tests.inference.problems import normal, soft_tree
 
@@ -194,10 +193,10 @@ def test_evidence_without_a_split(leaf):
         model,
         data,
         n_chains=4,
-        n_draws=100,
+        n_draws=400,
         split_base=1e-9,
         max_depth=1,
-        max_rounds=3,
+        n_rounds=4,
         random_state=0,
     )
     evidence = found.stats["log_evidence"]
@@ -208,33 +207,56 @@ def test_evidence_without_a_split(leaf):
     assert error < 0.1
 
 
+def stump_evidence(prior, data, steepness, n_nodes):
+    """Log evidence of a split of one feature by one expert, by Gauss quadrature.
+
+    Over the shrinkage and, by their quantiles, the two coefficients given the shrinkage. The
+    likelihood is a polynomial in the two leaf probabilities, for which Gauss-Jacobi is exact.
+    """
+    nodes, weight = special.roots_legendre(n_nodes)
+    nodes, weight = (nodes + 1) / 2, weight / 2
+    b = stats.gamma.ppf(nodes, prior.shrinkage_shape, scale=1 / prior.shrinkage_rate)
+    unit = np.sqrt(b / prior.shape)[:, None] * stats.t.ppf(nodes, 2 * prior.shape)
+    odds = unit[:, :, None, None] * data.X[:, 0].numpy() + unit[:, None, :, None]
+    right = special.expit(steepness * odds).reshape(-1, len(data.y))  # (points, n)
+    joint = np.einsum("i,j,k->ijk", weight, weight, weight).ravel()
+    beta, own = special.roots_jacobi(len(data.y) // 2 + 1, -0.5, -0.5)  # Dirichlet(1/2, 1/2)
+    beta, own = (beta + 1) / 2, own / own.sum()
+    total, y = 0.0, data.y.numpy() == 1
+    for left, left_weight in zip(beta, own, strict=True):
+        for other, other_weight in zip(beta, own, strict=True):
+            chance = (1 - right) * left + right * other
+            likelihood = np.where(y, chance, 1 - chance).prod(axis=1)
+            total += left_weight * other_weight * float(joint @ likelihood)
+    return math.log(total)
+
+
 def test_evidence_of_a_stump():
-    """Exact: the mean of the likelihood over draws of the prior, and the leaf in closed form."""
+    """By quadrature, and the leaf in closed form."""
     model = SoftTree(Topology.stump(), Oblique(), leaf=Categorical(2), steepness=2.0)
     X = normal(16, 1)
     data = Data.of(X, (X[:, 0] + 0.7 * normal(16, seed=1) > 0).long())
-    drawn = sample_prior(model, 1, 40_000, random_state=0)
-    activation = drawn["intercept"][:, 0] + drawn["hyperplane"][:, 0, 0] * data.X.T
-    odds = 2.0 * activation
-    branch = torch.stack((-odds, odds), 1).neg().exp().add(1).reciprocal()  # (S, 2, n)
-    row = (branch * drawn["leaf_probs"][:, :, data.y]).sum(1).log().sum(1)
-    split = math.log(0.6) + float(torch.logsumexp(row, 0)) - math.log(len(row))
-    weight = (row - row.max()).exp()
-    error = float(weight.std() / weight.mean()) / math.sqrt(len(row))
-    whole = math.log(0.4) + leaf_evidence(model.leaf, data)
+    coarse, fine = (stump_evidence(model.priors.hyperplane, data, 2.0, n) for n in (24, 32))
+    assert fine == pytest.approx(coarse, abs=2e-3)
+    split, whole = math.log(0.6) + fine, math.log(0.4) + leaf_evidence(model.leaf, data)
     exact = np.logaddexp(split, whole)
     found = inference.smc(
-        model, data, n_chains=4, n_draws=250, split_base=0.6, max_depth=1, random_state=0
+        model,
+        data,
+        n_chains=6,
+        n_draws=400,
+        n_rounds=4,
+        split_base=0.6,
+        max_depth=1,
+        random_state=0,
     )
     evidence = found.stats["log_evidence"]
-    error = math.hypot(error, evidence.std(ddof=1) / 2)
-    # four standard errors, widened for the few runs; and the probability of a single leaf
-    assert abs(evidence.mean() - exact) < 8 * error
-    assert error < 0.15
+    error = evidence.std(ddof=1) / math.sqrt(6)
+    # the t quantile of six runs at 1 in 1,000
+    assert abs(evidence.mean() - exact) < 6.9 * error
+    assert error < 0.1
     single = (found.stats["n_leaves"] == 1).mean(axis=1)
-    share = math.exp(whole - exact)
-    # draws that the moves have not separated count less: a tenth of 1,000 draws are independent
-    assert abs(single.mean() - share) < 4 * math.sqrt(share * (1 - share) / 100)
+    assert abs(single.mean() - math.exp(whole - exact)) < 6.9 * single.std(ddof=1) / math.sqrt(6)
 
 
 @pytest.mark.statistical
@@ -247,12 +269,46 @@ def test_evidence_of_trees(leaf):
     exact = value.max() + math.log(weight.mean())
     error = weight.std() / weight.mean() / math.sqrt(len(weight))
     found = inference.smc(
-        prior.model, data, n_draws=100, split_base=0.7, split_power=0.5, random_state=0
+        prior.model, data, n_draws=600, split_base=0.7, split_power=0.5, random_state=0
     )
     evidence = found.stats["log_evidence"]
     error = math.hypot(error, evidence.std(ddof=1) / 2)
     assert abs(evidence.mean() - exact) < 8 * error
     assert error < 0.4
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_evidence_by_thermodynamic_integration(leaf):
+    """log Z = int_0^1 E_t log L dt, from chains at fixed temperatures without any weights.
+
+    By the trapezoidal rule with the correction by variances, which are d E_t / dt (Friel, Hurn and
+    Wyse 2014). Each of 4 replications has its own chains.
+    """
+    prior, data = problem(leaf, n=60)
+    rows, powers = Rows(prior, data), np.linspace(0, 1, 25) ** 5
+    found = []
+    for seed in range(4):
+        run = Run.of(prior, rows, 60, np.random.default_rng([7, seed]))
+        moving, levels = run.particles, []
+        for power in powers:
+            run.power, values = power, []
+            for _ in range(25):
+                moving, value, _ = move_once(run, moving, prior, rows)
+                values.append(value)
+            kept = np.array(values[10:])
+            levels.append((kept.mean(), kept.var()))
+        mean, variance = np.array(levels).T
+        step = np.diff(powers)
+        area = step @ (mean[1:] + mean[:-1]) / 2 - step**2 @ np.diff(variance) / 12
+        found.append(area)
+    smc = inference.smc(
+        prior.model, data, n_draws=600, split_base=0.7, split_power=0.5, random_state=0
+    ).stats["log_evidence"]
+    error = math.hypot(np.std(found, ddof=1) / 2, smc.std(ddof=1) / 2)
+    # the t quantile of 6 degrees of freedom at 1 in 1,000
+    assert abs(np.mean(found) - smc.mean()) < 6.0 * error
+    assert error < 0.15
 
 
 def test_next_power_and_resampling():
@@ -262,17 +318,18 @@ def test_next_power_and_resampling():
     weight = np.exp((power - 0.25) * (likelihood - likelihood.max()))
     assert weight.sum() ** 2 / (weight @ weight) / 2000 == pytest.approx(0.6, abs=1e-6)
     assert next_power(likelihood * 1e-6, 0.25, 0.6) == 1.0
-    chosen = systematic(weight, rng)
+    chosen = systematic(weight, 2000, rng)
     counts = np.bincount(chosen, minlength=2000)
     assert (np.abs(counts - 2000 * weight / weight.sum()) < 1).all()
 
 
-def test_prior_of_topologies():
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_prior_of_topologies(leaf):
     """At a likelihood without rows of weight, the draws are those of the prior."""
-    prior, data = problem(depth=3)
+    prior, data = problem(leaf, depth=3)
     data = data._replace(weights=data.weights * 0)
     found = inference.smc(
-        prior.model, data, n_chains=2, n_draws=500, max_depth=3, max_rounds=2, random_state=0
+        prior.model, data, n_chains=2, n_draws=1000, max_depth=3, n_rounds=2, random_state=0
     )
     np.testing.assert_allclose(found.stats["log_evidence"], 0.0, atol=1e-12)
     expected = 0.05  # of the root
@@ -290,7 +347,7 @@ def test_same_numbers_from_any_number_of_processes():
             n_chains=2,
             n_draws=8,
             max_depth=1,
-            max_rounds=2,
+            n_rounds=2,
             n_jobs=jobs,
             random_state=3,
         )
@@ -322,5 +379,3 @@ def test_refused_settings():
         inference.smc(model, data.take(torch.arange(2001) % 12))
     with pytest.raises(ValueError, match="max_depth"):
         inference.smc(model, data, max_depth=4)
-    with pytest.raises(ValueError, match="max_rounds must be at least min_rounds=3, got 2"):
-        inference.smc(model, data, min_rounds=3, max_rounds=2)

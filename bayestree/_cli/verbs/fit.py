@@ -72,7 +72,8 @@ def fit(
     draws: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Number of posterior draws; by default 50, for nuts and smc 250 per chain."
+            min=1,
+            help="Number of posterior draws; by default 50; 250 for nuts, 1000 for smc per chain.",
         ),
     ] = None,
     test_fraction: Annotated[

@@ -65,6 +65,9 @@ def births_and_deaths(moves: Moves, node: int) -> None:
     split_weight = splits.log_weight + np.log(chance) + below - np.log(CANDIDATES)
     whole_weight = wholes.log_weight + np.log1p(-chance)
     chosen = moves.choose(np.column_stack((whole_weight, split_weight)))
+    moves.record("birth", chosen[~now] > 0)
+    moves.record("death", chosen[now] == 0)
+    moves.record("split", chosen[now] > 1)
     _set(moves, place, splits, wholes, chosen)
 
 

@@ -24,6 +24,7 @@ from bayestree.inference.posterior import Posterior
 from bayestree.inference.potential import Layout
 from bayestree.inference.settings import Stage, as_function
 from bayestree.inference.smc.likelihood import Rows
+from bayestree.inference.smc.moves import MOVES
 from bayestree.inference.smc.particles import Prior, TreePrior
 from bayestree.inference.smc.sampler import Run, Runs, advance
 from bayestree.inference.training import calibrated
@@ -48,7 +49,7 @@ class Smc(Stage):
     n_draws: Annotated[
         Annotated[int, Field(ge=2)],
         Inference("Particles of each run, which become the draws of a chain."),
-    ] = 250
+    ] = 1000
     max_depth: Annotated[
         Count,
         Model("Maximum number of splits on a path from the root to a leaf, at most 3."),
@@ -81,14 +82,13 @@ class Smc(Stage):
             "give more temperatures."
         ),
     ] = 0.6
-    min_rounds: Annotated[Count, Inference("Minimum rounds of moves at each temperature.")] = 2
-    max_rounds: Annotated[
+    n_rounds: Annotated[
         Count,
         Inference(
-            "Maximum rounds of moves at each temperature; fewer where the log-likelihoods of the "
-            "particles have become nearly independent of those before."
+            "Rounds of moves at each temperature. One in n_rounds of the particles is resampled "
+            "and moved, and its states after every round are kept."
         ),
-    ] = 10
+    ] = 12
     n_jobs: Annotated[
         int | None,
         Inference("Processes for the runs, as in joblib; they do not affect the results."),
@@ -108,10 +108,6 @@ class Smc(Stage):
             raise ValueError(
                 f"max_depth must be at most {MAX_DEPTH} for inference='smc', got {self.max_depth}: "
                 "it samples the topology of small trees. Set max_depth=2, or use inference='svi'."
-            )
-        if self.max_rounds < self.min_rounds:
-            raise ValueError(
-                f"max_rounds must be at least min_rounds={self.min_rounds}, got {self.max_rounds}."
             )
         model.likelihood.check_mixture("Sequential Monte Carlo")
         known = all(prior.implements("expert_log_density") for prior in model.split_priors)
@@ -134,10 +130,10 @@ class Smc(Stage):
         """Sample the posterior of a soft tree and of its topology.
 
         Particles, each a tree, move from the prior to the posterior as the likelihood is raised to
-        powers from 0 to 1. After each change of the power they are resampled, and moved by
+        powers from 0 to 1. After each change of the power some are resampled, and moved by
         Hamiltonian trajectories given the scales of the coefficients, births and deaths of splits,
-        fresh experts and leaves, and slides (docs/smc.md). The means of their weights give the
-        evidence.
+        fresh experts and leaves, and slides (docs/smc.md); their states on the way are the next
+        particles. The means of their weights give the evidence.
 
         Parameters
         ----------
@@ -155,7 +151,10 @@ class Smc(Stage):
             log-weights (an intercept, if experts have no weights) of -1000, and sends all rows to
             the left. ``stats`` holds, by (chain, draw), ``n_leaves``, ``depth``,
             ``log_likelihood`` and ``lp``, the log joint density of the parameters in use and the
-            topology; ``log_evidence`` by chain; and ``rows``, a fingerprint of y and weights.
+            topology; ``log_evidence`` by chain; ``rows``, a fingerprint of y and weights; and
+            ``changes`` (chain, number of temperatures, 8), each temperature and the shares of
+            particles that moves changed there: trajectories, births, deaths, other splits of a
+            node, other experts, slides, leaves.
             ``point`` is a draw of the most probable topology.
 
         Raises
@@ -243,10 +242,9 @@ def _advance(model: SoftTree, data: Data, run: Run, settings: Smc, end: float) -
     """Move a run up to a temperature, in a worker process."""
     with threadpool_limits(limits=1), threads_for(0):
         prior = settings._prior(model, data)
-        rounds = settings.min_rounds, settings.max_rounds
         rows = Rows(prior, data)
         while run.power < end:
-            advance(run, prior, rows, settings.efficiency, rounds)
+            advance(run, prior, rows, settings.efficiency, settings.n_rounds)
     return run
 
 
@@ -283,10 +281,14 @@ def _stats(prior: Prior, runs: list[Run], draws: Arrays, splits: BoolArray) -> d
     for place in np.ndindex(density.shape):
         one = {name: torch.from_numpy(value[place]) for name, value in draws.items()}
         density[place] = prior.log_density(one, splits[place])
+    changes = np.full((len(runs), max(len(run.changes) for run in runs), 1 + len(MOVES)), np.nan)
+    for chain, run in enumerate(runs):
+        changes[chain, : len(run.changes)] = run.changes
     return {
         "lp": likelihood + density,
         "log_likelihood": likelihood,
         "n_leaves": splits.sum(axis=-1) + 1,
         "depth": depth,
         "log_evidence": np.array([run.log_evidence for run in runs]),
+        "changes": changes,
     }

@@ -22,6 +22,8 @@ from bayestree.inference.smc.particles import Particles, Prior
 
 CANDIDATES = 8  # values among which a move chooses, the current one included
 
+MOVES = ("trajectory", "birth", "death", "split", "expert", "slide", "leaf")
+
 
 class Moves:
     """Moves of particles at a temperature, with the branches and leaves of all of them."""
@@ -34,6 +36,7 @@ class Moves:
         self.free = prior.layout.free(particles.vectors)
         self.slides = Slides(self.model, prior.n_experts)
         self.routed = rows.routed(particles)
+        self.counts = {name: np.zeros(2) for name in MOVES}  # changes and attempts
 
     @property
     def splits(self) -> Tensor:
@@ -86,6 +89,10 @@ class Moves:
         chosen: IntArray = (log_weight + gumbel).argmax(axis=1)
         return chosen
 
+    def record(self, move: str, changed: BoolArray) -> None:
+        """Count the particles that a move has changed."""
+        self.counts[move] += changed.sum(), changed.size
+
     def fresh_experts(self) -> None:
         """Choose between M values of one expert of each particle, from the prior."""
 
@@ -98,7 +105,7 @@ class Moves:
                 value[:, 1:, expert] = new[:, 1:]
             return values, np.zeros((count, CANDIDATES))
 
-        self._change_experts(draw)
+        self._change_experts("expert", draw)
 
     def slide(self) -> None:
         """Propose to slide an expert of each particle, its boundary unchanged (see ``slides``).
@@ -122,7 +129,7 @@ class Moves:
             gain = np.where(unmoved, -np.inf, gain)
             return values, np.column_stack((np.zeros(count), gain))
 
-        self._change_experts(draw)
+        self._change_experts("slide", draw)
 
     def _expert_prior(self, free: Sites) -> FloatArray:
         """Log prior density of the experts of nodes, shape (count,)."""
@@ -132,7 +139,7 @@ class Moves:
         return total
 
     def _change_experts(
-        self, draw: Callable[[Sites, np.random.Generator], tuple[Sites, FloatArray]]
+        self, move: str, draw: Callable[[Sites, np.random.Generator], tuple[Sites, FloatArray]]
     ) -> None:
         """Choose between values of the experts of a random node of each particle.
 
@@ -158,6 +165,7 @@ class Moves:
                 inner = torch.logaddexp(left + below_left, right + below_right)
                 row = torch.logaddexp(rest, reach + inner)
             chosen = self.choose(log_weight + self.power * self.rows.total(row))
+            self.record(move, chosen > 0)
             each = np.arange(count)
             for name, value in values.items():
                 self.free[name][who, node] = value[each, chosen]
@@ -188,6 +196,7 @@ class Moves:
             gain = self.power * (self.rows.total(after) - self.rows.total(before))
             gain += excess[:, 1, 0] - excess[:, 0, 0]
             fits = -self.rng.standard_exponential(len(who)) < gain
+            self.record("leaf", fits)
             self.routed.density[who[~fits], leaf] = current[~fits]
             new = self.prior.leaf_free({n: v[fits, 1, 0] for n, v in sites.items()})
             for name, value in new.items():

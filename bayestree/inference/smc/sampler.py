@@ -1,13 +1,15 @@
 """One run of sequential Monte Carlo: particles move from the prior to the posterior.
 
 Between temperatures t < t' the particles are weighted by likelihood^(t' - t), whose mean estimates
-the ratio of the normalising constants, and resampled (Del Moral, Doucet and Jasra 2006). The
-temperatures follow from the effective number of particles, and each is followed by moves until the
-likelihoods of the particles have become nearly independent of those before.
+the ratio of the normalising constants (Del Moral, Doucet and Jasra 2006). The temperatures follow
+from the effective number of particles. A share of the particles is resampled and moved in several
+rounds, and the states after every round are the particles of the new temperature (waste-free, Dau
+and Chopin 2022): the estimate of the evidence is still unbiased, as moves leave the tempered
+posterior invariant.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,14 +17,13 @@ import numpy as np
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.inference.smc.births import births_and_deaths
 from bayestree.inference.smc.likelihood import Rows
-from bayestree.inference.smc.moves import Moves
+from bayestree.inference.smc.moves import MOVES, Moves
 from bayestree.inference.smc.particles import Particles, Prior
 from bayestree.inference.smc.trajectories import Trajectories, adapted
 
 BISECTIONS = 50
 MIN_SPREAD = 1e-3  # of a parameter under the prior
 CURVATURE_RATE = 0.5  # weight of new gradients in the running estimate of the curvature
-MAX_CORRELATION = 0.2  # of the log-likelihoods of particles before and after their moves
 N_TRAJECTORIES, N_FRESH, N_SLIDES = 3, 2, 4  # in each round of moves
 
 
@@ -38,6 +39,8 @@ class Run:
     step_size: float = 0.2
     power: float = 0.0
     log_evidence: float = 0.0
+    #: of each temperature: itself, and the shares of attempts that changed a particle, by MOVES
+    changes: list[list[float]] = field(default_factory=list)
 
     @classmethod
     def of(cls, prior: Prior, rows: Rows, count: int, rng: np.random.Generator) -> "Run":
@@ -55,6 +58,7 @@ class Run:
             "spread": self.spread,
             "rng": self.rng.bit_generator.state,
             "numbers": (self.step_size, self.power, self.log_evidence),
+            "changes": self.changes,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -63,6 +67,7 @@ class Run:
         self.curvature, self.spread = state["curvature"], state["spread"]
         self.rng.bit_generator.state = state["rng"]
         self.step_size, self.power, self.log_evidence = state["numbers"]
+        self.changes = state["changes"]
 
 
 @dataclass
@@ -79,8 +84,8 @@ class Runs:
             run.load_state_dict(one)
 
 
-def advance(run: Run, prior: Prior, rows: Rows, efficiency: float, rounds: tuple[int, int]) -> None:
-    """Move a run to its next temperature, with a minimum and a maximum number of rounds of moves.
+def advance(run: Run, prior: Prior, rows: Rows, efficiency: float, rounds: int) -> None:
+    """Move a run to its next temperature.
 
     ``efficiency`` is the effective share of the particles after weighting.
     """
@@ -89,21 +94,31 @@ def advance(run: Run, prior: Prior, rows: Rows, efficiency: float, rounds: tuple
     top = log_weight.max()
     weight = np.exp(log_weight - top)
     run.log_evidence += float(top + np.log(weight.mean()))
-    chosen = systematic(weight, run.rng)
     if run.power > 0:
         # the curvature of likelihood^t grows with t
         run.curvature = run.curvature * (new / run.power)
-    run.particles, run.power = run.particles.take(chosen), new
-    before = run.log_likelihood[chosen]
-    for done in range(1, rounds[1] + 1):
-        _round(run, prior, rows)
-        if done >= rounds[0] and correlation(before, run.log_likelihood) < MAX_CORRELATION:
-            break
+    count, run.power = len(weight), new
+    moving = run.particles.take(systematic(weight, -(-count // rounds), run.rng))
+    states, counts = [], np.zeros((len(MOVES), 2))
+    for _ in range(rounds):
+        moving, value, made = move_once(run, moving, prior, rows)
+        counts += made
+        states.append((moving.vectors.copy(), moving.splits.copy(), value))
+    # the states of one ancestor follow each other; the first ones fill up an incomplete round
+    vectors, splits, value = (
+        np.stack(part, axis=1).reshape(-1, *part[0].shape[1:])[-count:]
+        for part in zip(*states, strict=True)
+    )
+    run.particles, run.log_likelihood = Particles(vectors, splits), value
+    with np.errstate(invalid="ignore"):  # a move without attempts
+        run.changes.append([new, *(counts[:, 0] / counts[:, 1]).tolist()])
 
 
-def _round(run: Run, prior: Prior, rows: Rows) -> None:
-    """One round of all moves."""
-    particles, rng = run.particles, run.rng
+def move_once(
+    run: Run, particles: Particles, prior: Prior, rows: Rows
+) -> tuple[Particles, FloatArray, FloatArray]:
+    """One round of all moves, the log-likelihoods after it, and changes and attempts by MOVES."""
+    rng, accepted = run.rng, 0.0
     prior.refresh(particles.vectors, particles.splits, particles.leaves_in_use(prior.model), rng)
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(N_TRAJECTORIES):
@@ -112,6 +127,7 @@ def _round(run: Run, prior: Prior, rows: Rows) -> None:
             particles = moved.particles
             run.curvature += CURVATURE_RATE * (moved.second_moment - run.curvature)
             run.step_size = adapted(run.step_size, moved.acceptance)
+            accepted += moved.acceptance
     moves = Moves(rows, prior, particles, run.power, rng)
     for node in range(prior.model.topology.n_nodes - 1, -1, -1):
         births_and_deaths(moves, node)
@@ -120,7 +136,9 @@ def _round(run: Run, prior: Prior, rows: Rows) -> None:
     for _ in range(N_SLIDES):
         moves.slide()
     moves.leaves()
-    run.particles, run.log_likelihood = particles, moves.log_likelihood()
+    moves.counts["trajectory"] = np.array([accepted, N_TRAJECTORIES])
+    made = np.array([moves.counts[name] for name in MOVES])
+    return particles, moves.log_likelihood(), made
 
 
 def next_power(log_likelihood: FloatArray, power: float, efficiency: float) -> float:
@@ -139,15 +157,9 @@ def next_power(log_likelihood: FloatArray, power: float, efficiency: float) -> f
     return power + high
 
 
-def systematic(weight: FloatArray, rng: np.random.Generator) -> IntArray:
+def systematic(weight: FloatArray, count: int, rng: np.random.Generator) -> IntArray:
     """Numbers of particles, drawn in proportion to their weights with one random offset."""
     shares = np.cumsum(weight) / weight.sum()
-    points = (np.arange(len(weight)) + rng.random()) / len(weight)
+    points = (np.arange(count) / count + rng.random()) % 1.0
     chosen: IntArray = np.minimum(np.searchsorted(shares, points), len(weight) - 1)
     return chosen
-
-
-def correlation(first: FloatArray, second: FloatArray) -> float:
-    """Correlation of the ranks of two quantities."""
-    ranks = np.array([np.argsort(np.argsort(values)) for values in (first, second)], dtype=float)
-    return float(np.corrcoef(ranks)[0, 1])
