@@ -286,17 +286,17 @@ def test_evidence_by_thermodynamic_integration(leaf):
     Wyse 2014). Each of 4 replications has its own chains.
     """
     prior, data = problem(leaf, n=60)
-    rows, powers = Rows(prior, data), np.linspace(0, 1, 25) ** 5
+    rows, powers = Rows(prior, data), np.linspace(0, 1, 21) ** 5
     found = []
     for seed in range(4):
-        run = Run.of(prior, rows, 60, np.random.default_rng([7, seed]))
+        run = Run.of(prior, rows, 50, np.random.default_rng([7, seed]))
         moving, levels = run.particles, []
         for power in powers:
             run.power, values = power, []
-            for _ in range(25):
+            for _ in range(16):
                 moving, value, _ = move_once(run, moving, prior, rows)
                 values.append(value)
-            kept = np.array(values[10:])
+            kept = np.array(values[4:])
             levels.append((kept.mean(), kept.var()))
         mean, variance = np.array(levels).T
         step = np.diff(powers)
