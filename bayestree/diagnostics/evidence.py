@@ -33,7 +33,7 @@ class Evidence:
 
     @property
     def log_evidence(self) -> float:
-        """Logarithm of the mean of the evidence over the runs, each of which is unbiased."""
+        """Logarithm of the mean of the evidence over the runs, each of which is consistent."""
         top = float(self.runs.max())
         return top + float(np.log(np.exp(self.runs - top).mean()))
 

@@ -157,6 +157,11 @@ class Convergence:
             )
         if self.settled in NOT_CONVERGED:
             return NOT_CONVERGED[self.settled]
+        if self.faithful and self.settled == "yes" and "log_evidence" in self:
+            return (
+                "can be used for predictions and sizes; splits and leaves of a node differ between "
+                "the topologies of the draws."
+            )
         if self.faithful and self.settled == "yes":
             return "can be used: the draws represent the posterior, given this tree."
         if self.kind == "chains":
