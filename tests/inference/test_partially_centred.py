@@ -252,6 +252,7 @@ def test_cold_starts_of_other_fits_are_refused(others):
 def test_an_estimator_is_saved_with_it(tmp_path, dtype):
     rows = triangle(300, 0)
     clf = ConvexPolytopeTreeClassifier(
+        n_modes=1,
         max_depth=2,
         n_experts=4,
         epochs=20,
@@ -270,7 +271,7 @@ def test_an_estimator_is_saved_with_it(tmp_path, dtype):
 def test_a_planted_triangle_is_found():
     rows, fresh = triangle(1000, 0), triangle(4000, 100)
     clf = ConvexPolytopeTreeClassifier(
-        max_depth=1, n_experts=6, guide="partially-centred", random_state=0
+        n_modes=1, max_depth=1, n_experts=6, guide="partially-centred", random_state=0
     )
     clf.fit(rows.X.numpy(), rows.y.numpy())
     sizes = np.asarray(clf.polytope_size().cutting, dtype=float)

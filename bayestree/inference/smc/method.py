@@ -221,7 +221,7 @@ class Smc(Stage):
             draws=draws,
             point={name: value[0, 0] for name, value in draws.items()},
             inference="smc",
-            stats=_stats(prior, runs, draws, splits) | {"rows": _fingerprint(data)},
+            stats=_stats(prior, runs, draws, splits) | {"rows": np.array(_fingerprint(data))},
             # nodes have no fixed meaning where the topology varies
             settings=self.chosen() | {"mirror": True},
         )
