@@ -102,9 +102,10 @@ def _return_to(
     leaf: Leaf,
     seeds: np.random.RandomState,
 ) -> None:
-    """Replace what the student knows of the ``taught`` rows by what the training rows say.
+    """Replace posterior, row counts and reach of the student by those of the training rows.
 
-    The leaves keep the mean predictions. Splits that separate no training rows are removed.
+    The leaves keep the mean predictions at the ``taught`` rows, training and simulated ones. Splits
+    that separate no training rows are removed.
     """
     n_classes = len(rows.class_names)
     bypass = student.tree_.one_way(rows.X)

@@ -16,13 +16,7 @@ from bayestree import diagnostics
 from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.seed import RandomState, draw_seed
-from bayestree.diagnostics import (
-    Convergence,
-    Loo,
-    PolytopeSize,
-    SplitUncertainty,
-    TreeSize,
-)
+from bayestree.diagnostics import Convergence, Loo, PolytopeSize, SplitUncertainty, TreeSize
 from bayestree.diagnostics.label_free import spread_rows
 from bayestree.diagnostics.size import size_of
 from bayestree.diagnostics.stacking import mixed_loo

@@ -188,13 +188,10 @@ class PolytopeGuide(RoutedModule):
     @torch.no_grad()
     def learn(self, hyper_priors: HyperPriors) -> None:
         """Move the hyperparameters that have hyper-priors to their optimum given the factors."""
-        weight, hyperplane = (
-            self.priors.weight,
-            self.scales.learned(self._own_moments, hyper_priors),
-        )
+        weight = self.priors.weight
         if self.model.split.weighted:
             weight = weight.learned(self.log_weight_law.projected, hyper_priors)
-        self.priors = Priors(weight, hyperplane)
+        self.priors = Priors(weight, self.scales.learned(self._own_moments, hyper_priors))
 
     # The bound.
 

@@ -178,16 +178,13 @@ class Svi(Variational, Stage):
                 f"{self.steepness} with {self.guide!r}: omit it, and set the "
                 "steepness of the model instead."
             )
-        if self.learn_prior and (self.search_facets or not self.own_guide):
-            raise ValueError(
-                "learn_prior needs one of the package's own guides without search_facets, got "
-                f"guide={self.guide!r}: omit it."
-            )
-        if self.kl_schedule != "linear" and (self.search_facets or not self.own_guide):
-            raise ValueError(
-                f"kl_schedule={self.kl_schedule!r} needs one of the package's own guides without "
-                f"search_facets, got guide={self.guide!r}: omit it."
-            )
+        for name, default in (("learn_prior", False), ("kl_schedule", "linear")):
+            value = getattr(self, name)
+            if value != default and (self.search_facets or not self.own_guide):
+                raise ValueError(
+                    f"{name}={value!r} needs one of the package's own guides without "
+                    f"search_facets, got guide={self.guide!r}: omit it."
+                )
         search = (self.guide, self.covariance, self.kl_weight) == ("polytope", "expert", 1.0)
         if self.search_facets and not search:
             raise ValueError(

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.datasets import load_diabetes, load_iris
 
 import bayestree as bt
 from bayestree._utils.parameters import ParameterError
@@ -15,19 +14,8 @@ DISTILLED = {"n_modes": 2, "mode_tree": "distilled"}
 
 
 @pytest.fixture(scope="module")
-def iris():
-    return load_iris(return_X_y=True)
-
-
-@pytest.fixture(scope="module")
 def distilled(iris):
     return bt.ConvexPolytopeTreeClassifier(**DISTILLED, **QUICK).fit(*iris)
-
-
-@pytest.fixture(scope="module")
-def values():
-    X, y = load_diabetes(return_X_y=True)
-    return X[:120], 1e4 + y[:120]
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 from sklearn.base import clone
-from sklearn.datasets import load_diabetes, load_iris
 
 import bayestree
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
@@ -21,19 +20,8 @@ QUICK = {"max_depth": 2, "n_experts": 3, "epochs": 4, "n_draws": 40, "random_sta
 
 
 @pytest.fixture(scope="module")
-def iris():
-    return load_iris(return_X_y=True)
-
-
-@pytest.fixture(scope="module")
 def several(iris):
     return ConvexPolytopeTreeClassifier(n_modes=3, **QUICK).fit(*iris)
-
-
-@pytest.fixture(scope="module")
-def values():
-    X, y = load_diabetes(return_X_y=True)
-    return X[:120], 1e4 + y[:120]
 
 
 @pytest.fixture(scope="module")

@@ -245,7 +245,7 @@ def test_stated_hyper_priors_alone_are_learned():
 @pytest.mark.parametrize("changes", [{"guide": "AutoNormal"}, {"search_facets": True}])
 def test_what_cannot_learn_the_prior_is_refused(changes):
     init, data = problem(n=60)
-    with pytest.raises(ValueError, match="learn_prior needs one of"):
+    with pytest.raises(ValueError, match="learn_prior=True needs one of"):
         fit(init, data, learn_prior=True, covariance="expert", **changes)
 
 

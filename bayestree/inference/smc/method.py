@@ -33,7 +33,9 @@ from bayestree.topology import Topology
 
 MAX_DEPTH, MAX_ROWS = 3, 2_000
 SEGMENTS = 40  # steps of the progress
-SILENT = -1e3  # log-weight (or intercept) of a node that does not split: exp gives exactly 0
+SILENT = -1e3  # log-weight (or intercept) of a node that does not split: exp gives 0
+# The log-odds of such a node are about -700 times the steepness, whose exp must be negligible.
+LEAST_STEEPNESS = 0.05
 
 
 @declare
@@ -108,6 +110,12 @@ class Smc(Stage):
             raise ValueError(
                 f"max_depth must be at most {MAX_DEPTH} for inference='smc', got {self.max_depth}: "
                 "it samples the topology of small trees. Set max_depth=2, or use inference='svi'."
+            )
+        steepness = model.steepness if self.steepness is None else self.steepness
+        if steepness < LEAST_STEEPNESS:
+            raise ValueError(
+                f"steepness must be {LEAST_STEEPNESS} or more for inference='smc', got "
+                f"{steepness:g}: below, draws cannot hold nodes that do not split."
             )
         model.likelihood.check_mixture("Sequential Monte Carlo")
         known = all(prior.implements("expert_log_density") for prior in model.split_priors)

@@ -4,8 +4,8 @@ Between temperatures t < t' the particles are weighted by likelihood^(t' - t), w
 the ratio of the normalising constants (Del Moral, Doucet and Jasra 2006). The temperatures follow
 from the effective number of particles. A share of the particles is resampled and moved in several
 rounds, and the states after every round are the particles of the new temperature (waste-free, Dau
-and Chopin 2022): the estimate of the evidence is still unbiased, as moves leave the tempered
-posterior invariant.
+and Chopin 2022). The estimate of the evidence is consistent; it would be unbiased if temperatures,
+step sizes and masses did not adapt to the particles.
 """
 
 from collections.abc import Mapping
