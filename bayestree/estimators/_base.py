@@ -100,10 +100,6 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
         """Number of values that a step of the fit processes, which determines the threads."""
         return n_rows * n_features
 
-    def _in_parts(self) -> bool:
-        """Whether the fit processes the rows in chunks, so that they may stay in a file."""
-        return False
-
     def _needs_double(self) -> bool:
         """Whether ``dtype="auto"`` is double precision for any number of rows."""
         return False
@@ -163,7 +159,7 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
             "scale": self._units.scale
             if isinstance(model.split, Network)
             else np.where(self._used, self._units.scale, 1.0),
-            "feature_names": tuple(getattr(self, "feature_names_in_", ())),
+            "feature_names": self._feature_names,
             "class_names": class_names,
         }
         return model.split.tree(model.topology, point, frame)

@@ -170,7 +170,7 @@ class TreeChecks(TreeDraws):
                 own[node] = box_rows(reach.low[place], reach.high[place], n_points, seed=node)
         if len(reach.nodes):
             return box_rows(reach.low[0], reach.high[0], n_rows), own
-        return typical_rows(self.n_features_in_, n_rows), own
+        return typical_rows(len(self._units.scale), n_rows), own
 
     def _selected_rows(
         self, X: FloatArray, n_rows: int, n_points: int

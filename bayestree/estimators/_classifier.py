@@ -32,6 +32,7 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
         Parameters
         ----------
         X : array or DataFrame, shape (n, d)
+            Numbers, categories or dates, of which any may be missing (see ``encoding_``).
         y : array, shape (n,)
             Labels of any kind, two or more of them.
         sample_weight : array, shape (n,), optional
@@ -40,10 +41,10 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
         Raises
         ------
         ValueError
-            For missing or infinite values, other shapes, or a single class.
+            For infinite values, missing ones in y, other shapes, or a single class.
         """
         check_parameters(self)
-        rows, labels = self._checked_fit(X, y, in_parts=self._in_parts())
+        rows, labels = self._checked_fit(X, y, sample_weight)
         check_classification_targets(labels)
         weights = self._row_weights(sample_weight, labels)
         classes, encoded = np.unique(labels, return_inverse=True)

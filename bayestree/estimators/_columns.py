@@ -104,12 +104,15 @@ class ColumnChoice(Continuation):
         used: BoolArray = self._source == np.arange(len(self._source))
         return used
 
-    def _in_place(self) -> bool:
-        """Whether every column must keep its position in the fit, like the pixels of an image."""
-        return False
+    @property
+    def _feature_names(self) -> tuple[str, ...]:
+        """Names of the features, into which the columns of X are encoded; empty without names."""
+        if self.encoding_.is_plain and not hasattr(self, "feature_names_in_"):
+            return ()
+        return tuple(self.encoding_.feature_names)
 
     def _choose_columns(self, X: FloatArray | FileRows, weights: FloatArray) -> None:
         if self._continues():
             return
-        names = getattr(self, "feature_names_in_", None)
+        names = self._feature_names or None
         self._source = columns_in_use(X, weights, names, whole_image=self._in_place())

@@ -30,9 +30,12 @@ def check_described(described: dict[str, Any]) -> None:
 def check_built(estimator: Any, trees: Sequence[Any]) -> None:
     """Refuse an estimator whose shapes do not agree, or that cannot predict, by any exception."""
     for tree in trees:
-        _check_tree(tree, estimator.n_features_in_)
+        _check_tree(tree, len(estimator.encoding_.feature_names))
     names = getattr(estimator, "feature_names_in_", None)
-    row = pd.DataFrame(np.zeros((1, estimator.n_features_in_)), columns=names)
+    columns = estimator.encoding_.columns
+    if len(columns) != estimator.n_features_in_:
+        raise ValueError(f"{len(columns)} columns are encoded, not {estimator.n_features_in_}")
+    row = pd.DataFrame([[0.0 if one.fill is None else np.nan for one in columns]], columns=names)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         given = row if names is not None else row.to_numpy()
@@ -44,8 +47,9 @@ def check_built(estimator: Any, trees: Sequence[Any]) -> None:
 
 
 def _check_tree(tree: Any, n_features: int) -> None:
-    d, routed = tree.n_features_in_, tree.tree_
-    if not (d == n_features and tree._units.center.shape == tree._units.scale.shape == (d,)):
+    d, routed = n_features, tree.tree_
+    one_width = len(tree.encoding_.feature_names) == d
+    if not (one_width and tree._units.center.shape == tree._units.scale.shape == (d,)):
         raise ValueError(f"the units are not those of {n_features} features")
     _check_routes(routed, d)
     n_classes = len(routed.class_names)

@@ -18,6 +18,7 @@ from bayestree.inference import Posterior, Units
 from bayestree.inference.data import UNUSED
 from bayestree.models import Network
 from bayestree.models.sites import Size
+from bayestree.tables import Encoding, Numbers
 from bayestree.topology import Topology
 
 Arrays = dict[str, AnyArray]
@@ -32,6 +33,7 @@ def describe(estimator: Any) -> dict[str, Any]:
         "params": plain(estimator.get_params(deep=False)),
         "n_features": int(estimator.n_features_in_),
         "feature_names": None if names is None else [str(name) for name in names],
+        "columns": estimator.encoding_.to_json(),
         "classes": None if classes is None else plain(classes),
         **estimator._describe(),
     }
@@ -105,17 +107,25 @@ def build(kind: Any, described: dict[str, Any], arrays: Arrays, network: Network
     names = described["feature_names"]
     if names is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
+    estimator.encoding_ = _encoding(described)
     if described["classes"] is not None:
         estimator.classes_ = from_plain(described["classes"])
     estimator._restore(described, arrays, network)
     return estimator
 
 
+def _encoding(described: dict[str, Any]) -> Encoding:
+    """The encoding of the columns; files of earlier versions have numbers without gaps."""
+    if "columns" in described:
+        return Encoding.from_json(described["columns"])
+    names = described["feature_names"] or [f"x{j}" for j in range(described["n_features"])]
+    return Encoding(tuple(map(Numbers, names)))
+
+
 def restore_tree(
     estimator: Any, described: dict[str, Any], arrays: Arrays, network: Network | None
 ) -> None:
     """Restore the fitted state of a tree."""
-    names = described["feature_names"]
     standard = group(arrays, "standard")
     y_center, y_scale = (float(value) for value in standard.get("y", (0.0, 1.0)))
     estimator._units = Units(standard["center"], standard["scale"], y_center, y_scale)
@@ -127,7 +137,7 @@ def restore_tree(
     estimator.tree_ = model.split.restored(
         Topology(tree.pop("children")),
         tree,
-        {"feature_names": tuple(names or ()), "class_names": tuple(described["class_names"])},
+        {"feature_names": estimator._feature_names, "class_names": tuple(described["class_names"])},
     )
     point = group(arrays, "point")
     estimator.posterior_ = Posterior(

@@ -21,6 +21,7 @@ class TreeDraws(FittedTree):
     _row_weights: Callable[[ArrayLike | None, AnyArray], FloatArray]
     _encode: Callable[[AnyArray], AnyArray]  # to class numbers, or standardised values
     _decode: Callable[[AnyArray], AnyArray]
+    _feature_names: tuple[str, ...]
 
     def to_arviz(
         self,
@@ -77,7 +78,7 @@ class TreeDraws(FittedTree):
         return self.posterior_.to_arviz(
             data,
             groups=groups,
-            feature_names=tuple(getattr(self, "feature_names_in_", ())),
+            feature_names=self._feature_names,
             class_names=tuple(str(label) for label in getattr(self, "classes_", ())),
             units=self._units,
             row_labels=row_labels,

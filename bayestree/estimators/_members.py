@@ -15,7 +15,7 @@ from bayestree.inference.unsplit import SingleLeafWarning
 from bayestree.models.leaves import Leaf
 
 Member = TypeVar("Member", bound=BaseTree)
-SHARED = ("classes_", "n_features_in_", "feature_names_in_", "_source", "_units")
+SHARED = ("classes_", "n_features_in_", "feature_names_in_", "encoding_", "_source", "_units")
 
 
 def member_of(whole: Any, tree: Member) -> Member:

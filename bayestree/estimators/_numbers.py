@@ -1,61 +1,102 @@
-"""scikit-learn's checks of X, y and weights, with messages that name columns and rows."""
+"""X, y and weights as numbers: scikit-learn's checks, and the encoding of other columns."""
 
-import re
-from collections.abc import Iterator
 from contextlib import suppress
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, validate_data
 
-from bayestree._utils.arrays import BoolArray, FloatArray
-from bayestree.tables import InputError, check_complete
-
-NUMERIC_SHARE = 0.9  # share of numbers above which the other values of a column are errors
-#: How to convert times to numbers, by the type that pandas infers.
-TIMES = {
-    "datetime64": "pandas.DatetimeIndex({}).day_of_year",
-    "datetime": "pandas.DatetimeIndex({}).day_of_year",
-    "date": "pandas.DatetimeIndex({}).day_of_year",
-    "period": "pandas.PeriodIndex({}).day_of_year",
-    "timedelta64": "pandas.TimedeltaIndex({}).total_seconds()",
-    "timedelta": "pandas.TimedeltaIndex({}).total_seconds()",
-}
-
-
-class _Column(NamedTuple):
-    """A column that is not numeric."""
-
-    content: pd.Series
-    name: str
-    code: str  # the column in Python
-    element: str  # template for one of its elements in Python
+from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree.tables import (
+    Encoding,
+    InputError,
+    Kind,
+    Learned,
+    Learner,
+    Numbers,
+    Survey,
+    target_columns,
+)
+from bayestree.tables.invalid import check_finite
 
 
-def validated(estimator: Any, X: Any, *args: Any, **checks: Any) -> Any:
-    """``validate_data`` of scikit-learn, with clearer errors.
+def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **checks: Any) -> Any:
+    """X as complete rows of numbers, and y if it is given, as checked by scikit-learn.
 
-    Dates, which scikit-learn would convert to nanoseconds, are refused.
+    Columns that are not numbers, or have missing values, are encoded by ``encoding_``, which
+    a fit (with ``reset``, as by default) learns from X, y and its weights. Images must be complete,
+    and so must rows that stay in a file.
     """
+    reset = checks.get("reset", True)
     rows = X
     if isinstance(X, list):
-        with suppress(ValueError):  # rows of different lengths, which validate_data refuses
+        with suppress(ValueError):  # rows of different lengths, which scikit-learn refuses
             rows = np.asarray(X, dtype=object)
-    for column in _columns(rows):
-        _refuse_times(column)
     if args:
         _refuse_missing(args[0])
+    table = None if estimator._in_place() else _table(rows)
+    if table is None and (reset or estimator.encoding_.is_plain):
+        return _numeric(estimator, X, args, sample_weight, checks)
+    validate_data(estimator, rows, skip_check_array=True, reset=reset)
+    if table is None:
+        table = pd.DataFrame(rows)
+    y = _target(args, len(table), checks)
+    names = _names(table, table.shape[1])
+    return _encoded(estimator, table.set_axis(names, axis=1), y, sample_weight, checks)
+
+
+def _numeric(
+    estimator: Any, X: Any, args: tuple[Any, ...], sample_weight: Any, checks: dict[str, Any]
+) -> Any:
+    """X, and y if it is given, for X of numbers, of which some may be missing."""
+    # Types of X other than double precision are those of large files, which are not copied.
+    reset, in_file = checks.get("reset", True), checks["dtype"] == "numeric"
+    finite = True if in_file or estimator._in_place() else "allow-nan"
     try:
-        return validate_data(estimator, X, *args, **checks)
-    except (TypeError, ValueError) as error:
-        fits = checks.get("reset", True)
-        message = _text_message(list(_columns(rows)), fits=fits) or _gaps_message(rows, str(error))
-        if not message:
-            raise
-        raise ValueError(message) from error
+        found = validate_data(estimator, X, *args, ensure_all_finite=finite, **checks)
+    except ValueError as error:
+        raise _located(X, error) from error
+    rows, *y = found if isinstance(found, tuple) else (found,)
+    if not reset:
+        filled = rows if in_file else estimator.encoding_.filled(rows)
+        return (filled, *y) if y else filled
+    names = _names(X, rows.shape[1])
+    if not in_file and np.isnan(rows).any():
+        frame = pd.DataFrame(rows, columns=names)
+        return _encoded(estimator, frame, y[0] if y else None, sample_weight, checks)
+    means: list[Any] = [None] * len(names)
+    if not in_file:
+        weights = checked_weights(sample_weight, len(rows))
+        with np.errstate(over="ignore"):
+            mean = np.average(np.ascontiguousarray(rows), axis=0, weights=weights)
+        means = [(value,) for value in mean.tolist()]
+    estimator.encoding_ = Encoding(tuple(map(Numbers, names, means)))
+    return found
+
+
+def _encoded(
+    estimator: Any,
+    frame: pd.DataFrame,
+    y: AnyArray | None,
+    sample_weight: Any,
+    checks: dict[str, Any],
+) -> Any:
+    """Encoded rows, and y if it is given."""
+    if checks.get("reset", True):
+        weights = checked_weights(sample_weight, len(frame))
+        if y is None:
+            targets = target_columns(np.zeros(len(frame)))
+        else:
+            targets = target_columns(y.astype(float if checks.get("y_numeric") else str))
+        learned = _learned(frame, targets, weights)
+        estimator.encoding_ = learned.encoding
+        rows = learned.encode_training(frame)
+    else:
+        rows = estimator.encoding_.encode(frame).to_numpy()
+    return rows if y is None else (rows, y)
 
 
 def fitted_rows(estimator: Any, X: ArrayLike) -> FloatArray:
@@ -101,65 +142,65 @@ def _refuse_missing(y: Any) -> None:
         )
 
 
-def _columns(X: Any) -> Iterator[_Column]:
-    if isinstance(X, pd.DataFrame):
-        # By position, because two columns may have the same name.
-        for number, (name, dtype) in enumerate(zip(X.columns, X.dtypes, strict=True)):
-            if not pd.api.types.is_numeric_dtype(dtype):
-                key = f"X[{name!r}]"
-                yield _Column(X.iloc[:, number], repr(name), key, f"{key}.iloc[{{}}]")
-    elif isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind not in "biufc":
-        for number in range(X.shape[1]):
-            values = pd.Series(X[:, number])
-            yield _Column(values, str(number), f"X[:, {number}]", f"X[{{}}, {number}]")
+def _names(X: Any, n_columns: int) -> list[str]:
+    """Names of the columns: x0, x1, ... unless they have distinct names."""
+    named = isinstance(X, pd.DataFrame) and X.columns.is_unique
+    if named and all(isinstance(name, str) for name in X.columns):
+        return [*X.columns]
+    return [f"x{number}" for number in range(n_columns)]
 
 
-def _refuse_times(column: _Column) -> None:
-    kind = pd.api.types.infer_dtype(column.content, skipna=True)
-    if kind in TIMES:
-        raise ValueError(
-            f"column {column.name} of X holds dates or times ({kind}); replace it by numbers, such "
-            f"as {TIMES[kind].format(column.code)}, or leave it out."
-        )
+def _table(X: Any) -> pd.DataFrame | None:
+    """X as a table, if it has columns that are not numbers; else None."""
+    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind not in "biufc":
+        X = pd.DataFrame(X).infer_objects()
+    if not isinstance(X, pd.DataFrame) or X.shape[1] == 0 or len(X) == 0:
+        return None
+    if all(pd.api.types.is_numeric_dtype(dtype) for dtype in set(X.dtypes)):
+        return None
+    return X.reset_index(drop=True)
 
 
-def _text_message(columns: list[_Column], *, fits: bool) -> str:
-    """The message about text among the columns, in a fit or a prediction; empty without text."""
-    found = [(column, odd) for column in columns if (odd := _is_text(column.content)).any()]
-    if not found:
-        return ""
-    column, odd = found[0]
-    row = int(odd.argmax())
-    where = column.element.format(row)
-    head = (
-        f"could not convert string to float: column {column.name} of X holds "
-        f"{str(column.content.iloc[row])!r} ({where})"
-    )
-    if odd.mean() <= 1 - NUMERIC_SHARE:
-        return f"{head}, and numbers in {(~odd).sum()} of {len(odd)} rows; correct it."
-    listed = ", ".join(column.name for column, _ in found)
-    command = ", or fit the table by `bayestree fit`, which encodes text" if fits else ""
-    return (
-        f"{head}. One-hot encode text, as by sklearn.compose.make_column_transformer(("
-        f"sklearn.preprocessing.OneHotEncoder(sparse_output=False), [{listed}]), "
-        f"remainder='passthrough'){command}."
-    )
+def _target(args: tuple[Any, ...], n_rows: int, checks: dict[str, Any]) -> AnyArray | None:
+    """y as checked by scikit-learn; None if it is not given."""
+    if not args or (isinstance(args[0], str) and args[0] == "no_validation"):
+        return None
+    others = {name: value for name, value in checks.items() if name == "y_numeric"}
+    y: AnyArray = check_X_y(np.zeros((n_rows, 1)), args[0], **others)[1]
+    return y
 
 
-def _is_text(values: pd.Series) -> BoolArray:
-    """Mask of the values that are text but not a number."""
-    text = np.array([isinstance(value, str) for value in values], dtype=bool)
-    number = pd.to_numeric(values.astype(str), errors="coerce").notna().to_numpy(dtype=bool)
-    return text & ~number
+def _learned(frame: pd.DataFrame, targets: dict[str, FloatArray], weights: FloatArray) -> Learned:
+    """The encoding of the columns of a fit."""
+    check_finite(frame)
+    learner = Learner(_kinds(frame), [*targets])
+    learner.add(frame, np.column_stack([*targets.values()]), weights)
+    return learner.learned()
 
 
-def _gaps_message(X: Any, error: str) -> str:
-    """The message about missing and infinite values; empty if they did not cause the error."""
-    known = isinstance(X, pd.DataFrame | np.ndarray)
-    if not known or not re.match("Input X contains (NaN|infinity)", error):
-        return ""
-    try:
-        check_complete(pd.DataFrame(X).infer_objects().reset_index(drop=True))
-    except InputError as gaps:
-        return f"{error.splitlines()[0].rstrip('.')}: {gaps}"
-    return ""
+def _kinds(frame: pd.DataFrame) -> dict[str, Kind]:
+    """The kinds of the columns; text that consists of numbers is taken for them."""
+    survey = Survey(list(frame.columns))
+    survey.add(frame)
+    survey.check()
+    return {
+        name: "numbers" if kind == "text" and _are_numbers(frame[name]) else kind
+        for name, kind in survey.kinds.items()
+    }
+
+
+def _are_numbers(values: pd.Series) -> bool:
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return False
+    return bool(pd.to_numeric(values.dropna().astype(str), errors="coerce").notna().all())
+
+
+def _located(X: Any, error: ValueError) -> ValueError:
+    """The error with the column and row of the value, if it is about infinite values."""
+    known = isinstance(X, pd.DataFrame | np.ndarray) and "infinity" in str(error)
+    if known:
+        try:
+            check_finite(pd.DataFrame(X).infer_objects().reset_index(drop=True))
+        except InputError as found:
+            return ValueError(f"{str(error).splitlines()[0].rstrip('.')}: {found}")
+    return error

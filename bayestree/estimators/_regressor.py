@@ -23,6 +23,7 @@ class TreeRegressor(RegressorMixin, BaseTree):
         Parameters
         ----------
         X : array or DataFrame, shape (n, d)
+            Numbers, categories or dates, of which any may be missing (see ``encoding_``).
         y : array, shape (n,)
             Real values.
         sample_weight : array, shape (n,), optional
@@ -31,11 +32,11 @@ class TreeRegressor(RegressorMixin, BaseTree):
         Raises
         ------
         ValueError
-            For missing or infinite values, or other shapes.
+            For infinite values, missing ones in y, or other shapes.
         """
         check_parameters(self)
         _check_numbers(y)
-        rows, target = self._checked_fit(X, y, in_parts=self._in_parts(), y_numeric=True)
+        rows, target = self._checked_fit(X, y, sample_weight, y_numeric=True)
         target = target.astype(np.float64)
         weights = self._row_weights(sample_weight, target)
         center = float(np.average(target, weights=weights))

@@ -10,6 +10,7 @@ from bayestree.estimators._file_rows import checked
 from bayestree.inference import Data, Posterior
 from bayestree.inference.training import HARD, leaf_sums
 from bayestree.models import SoftTree
+from bayestree.tables import Encoding
 
 REMEDY = "set warm_start=False to fit a new tree"
 KEPT_LEAF = f"warm_start=True keeps the single leaf of the fit before; {REMEDY}"
@@ -21,17 +22,40 @@ class Continuation:
 
     warm_start: bool = False  # of estimators without this parameter
     classes_: AnyArray
+    encoding_: Encoding
     posterior_: Posterior
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        takes = tags.input_tags
+        takes.allow_nan = takes.string = takes.categorical = not self._in_place()
+        return tags
 
     def _continues(self) -> bool:
         """Whether the next fit continues from the fitted tree."""
         return self.warm_start and hasattr(self, "tree_")
 
-    def _checked_fit(self, X: Any, y: Any, *, in_parts: bool, **checks: Any) -> Any:
+    def _in_parts(self) -> bool:
+        """Whether the fit processes the rows in chunks, so that they may stay in a file."""
+        return False
+
+    def _in_place(self) -> bool:
+        """Whether every column must keep its position in the fit, like the pixels of an image."""
+        return False
+
+    def _checked_fit(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> Any:
         """X and y of a fit (see ``checked``); one that continues needs the same features."""
         continues = self._continues()
         try:
-            return checked(self, X, in_parts=in_parts, y=y, reset=not continues, **checks)
+            return checked(
+                self,
+                X,
+                in_parts=self._in_parts(),
+                y=y,
+                reset=not continues,
+                sample_weight=sample_weight,
+                **checks,
+            )
         except ValueError as error:
             if continues and OTHER_FEATURES.match(str(error)):
                 raise ValueError(

@@ -173,9 +173,9 @@ class BaseAlternatingTree(WarmStart, RandomRun, Precision, Sweeps, Depth, BaseTr
                 f"linear splits; got {type(self.init).__name__}. Fit it first; convert a tree of "
                 "scikit-learn by bayestree.baselines.from_sklearn."
             )
-        if given.n_features != self.n_features_in_:
+        if given.n_features != len(self._source):
             raise ValueError(
-                f"init is a tree on {given.n_features} features, but X has {self.n_features_in_}."
+                f"init is a tree on {given.n_features} features, but X has {len(self._source)}."
             )
         return self._on_scaled(given)
 

@@ -225,7 +225,7 @@ class EndToEndTreeClassifier(
 
     def _subsets(self) -> RandomFeatures | RandomPatch | None:
         """The rule for the features that each split may use; None for all of them."""
-        n_features = self.n_features_in_ if self._in_place() else int(self._used.sum())
+        n_features = len(self._used) if self._in_place() else int(self._used.sum())
         return subset_rule(n_features, self.max_features, self.image_shape, self.patch_size)
 
     def _model(self, leaf: Leaf) -> SoftTree:

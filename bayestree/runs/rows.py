@@ -1,13 +1,13 @@
 """Rows of a run: read in chunks, checked, split into training and held-out rows, and encoded.
 
 A table in memory is a single chunk. Of a table on disk only the target and the weights are kept in
-memory; the features are written to a memory-mapped file. Such a table is read twice, and once more
-if it has text columns or is a CSV file.
+memory; the features are written to a memory-mapped file. Such a table is read three times, and
+once more if it is a CSV file.
 """
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +25,9 @@ from bayestree.runs.settings import DataTable
 from bayestree.tables import (
     Encoding,
     InputError,
+    Kind,
+    Learned,
+    Learner,
     Survey,
     Table,
     describe_unknown,
@@ -33,8 +36,8 @@ from bayestree.tables import (
     read_matching_target,
     read_target,
     read_weights,
+    target_columns,
 )
-from bayestree.tables.texts import MAX_CATEGORIES
 
 
 class Prepared(NamedTuple):
@@ -88,11 +91,12 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
         task, y = read_target(scan.target, data.task)
     fraction = data.test_fraction if data.test is None else 0.0
     kept, held = split_rows(y, scan.weights, task, fraction, file.seed)
-    encoding = scan.encoding(kept)
+    learned = scan.learned(kept, target_columns(y[kept], data.target))
+    encoding = learned.encoding
     fingerprints = {"data": scan.fingerprint()}
     if data.test is None:
         other, y_other = scan, y
-        features = scan.features(encoding, [kept, held] if fraction else [kept])
+        features = scan.features(learned, kept, held if fraction else None)
     else:
         # Text columns of the training rows are text here, even if they look like numbers.
         text = [*encoding.text, *([data.target] if y.dtype.kind == "U" else [])]
@@ -100,7 +104,7 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
         with located(data.test):
             y_other = read_matching_target(other.target, y, task)
         held = np.arange(len(y_other))
-        features = [*scan.features(encoding, [kept]), *other.features(encoding, [held])]
+        features = [*scan.features(learned, kept), *other.features(learned, None, held)]
         fingerprints["test"] = other.fingerprint()
     (X, _), (X_held, unknown) = features[0], features[-1]
     return Prepared(
@@ -123,12 +127,12 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
 class _Scan:
     """Results of a first pass over a table.
 
-    ``text`` records whether each feature column holds text. ``dtype`` is the type of features on
+    ``kinds`` are those of the feature columns. ``dtype`` is the type of features on
     disk, single precision if it represents all numbers exactly; None for features in memory.
     """
 
     table: Table
-    text: dict[str, bool]
+    kinds: dict[str, Kind]
     dtype: type | None
     target: pd.Series
     weights: FloatArray
@@ -142,7 +146,7 @@ class _Scan:
         keep: Collection[str] | None = None,
         text: Collection[str] = (),
     ) -> "_Scan":
-        """Check all rows; without ``keep`` only for completeness, as for a test table."""
+        """Check all rows; without ``keep`` only target and weights, as for a test table."""
         in_memory = data.storage == "memory"
         table = open_table(path, text, whole=in_memory)
         _check_columns(table, data)
@@ -153,7 +157,7 @@ class _Scan:
         targets, weights = [], []
         with located(path):
             for frame in table.chunks():
-                survey.add(frame.drop(columns=list(data.drop)))
+                survey.add(frame.drop(columns=[*data.drop, *(features if keep is None else ())]))
                 targets.append(frame[data.target])
                 if data.weights is not None:
                     weights.append(frame[data.weights])
@@ -166,7 +170,7 @@ class _Scan:
         dtype = np.float32 if all(single[name] for name in used) else np.float64
         return cls(
             table=table,
-            text={name: survey.text[name] for name in used if name in survey.text},
+            kinds={name: survey.kinds[name] for name in used if name in survey.kinds},
             dtype=None if in_memory else dtype,
             target=target,
             weights=counts,
@@ -178,32 +182,36 @@ class _Scan:
         path, shape = self.table.path, (len(self.target), len(self.table.columns))
         return {"path": str(path), "sha256": sha256(path), "rows": shape[0], "columns": shape[1]}
 
-    def encoding(self, rows: IntArray) -> Encoding:
-        """The encoding of columns as features, by the categories of these rows."""
-        found: dict[str, set[str]] = {name: set() for name, text in self.text.items() if text}
-        if found:
+    def learned(self, rows: IntArray, targets: Mapping[str, FloatArray]) -> Learned:
+        """The encoding of columns as features, from these rows and their targets."""
+        learner = Learner(self.kinds, [*targets])
+        values = np.column_stack([*targets.values()])
+        with located(self.table.path):
             for frame in self.table.chunks():
-                _, chosen = _rows_of(frame, rows)
-                for name, categories in found.items():
-                    categories.update(chosen[name].astype(str).unique())
-                if max(map(len, found.values())) > MAX_CATEGORIES:
-                    break  # Encoding.of refuses them
-        return Encoding.of({name: found.get(name) for name in self.text})
+                part, chosen = _rows_of(frame, rows)
+                learner.add(chosen, values[part], self.weights[rows[part]])
+        return learner.learned()
 
     def features(
-        self, encoding: Encoding, selections: Sequence[IntArray]
+        self, learned: Learned, training: IntArray | None, held: IntArray | None = None
     ) -> list[tuple[pd.DataFrame, dict[str, Counter[str]]]]:
-        """Features and counts of unknown categories of several sorted selections of rows."""
+        """Features and counts of unknown categories of the training and the held-out rows."""
+        encoding = learned.encoding
         names = encoding.feature_names
+        selections = [rows for rows in (training, held) if rows is not None]
         found = [(rows, self._allocate((len(rows), len(names)))) for rows in selections]
         unknown: list[dict[str, Counter[str]]] = [{} for _ in selections]
         with located(self.table.path):
             for frame in self.table.chunks():
                 for (rows, array), counts in zip(found, unknown, strict=True):
                     part, chosen = _rows_of(frame, rows)
-                    if len(chosen):
+                    if len(chosen) == 0:
+                        continue
+                    if rows is training:
+                        array[part] = learned.encode_training(chosen, part.start)
+                    else:
                         array[part] = encoding.encode(chosen)
-                        encoding.count_unknown(chosen, counts)
+                    encoding.count_unknown(chosen, counts)
         return [
             (pd.DataFrame(array, columns=names, copy=False), counts)
             for (_, array), counts in zip(found, unknown, strict=True)
@@ -226,9 +234,9 @@ def _rows_of(frame: pd.DataFrame, rows: IntArray) -> tuple[slice, pd.DataFrame]:
 
 
 def _is_single(dtype: Any) -> bool:
-    """Whether single precision represents all values; text becomes 0 and 1."""
+    """Whether single precision represents all values; a few categories become 0 and 1."""
     if not pd.api.types.is_numeric_dtype(dtype):
-        return True
+        return not pd.api.types.is_datetime64_any_dtype(dtype)
     return isinstance(dtype, np.dtype) and np.can_cast(dtype, np.float32)
 
 

@@ -178,10 +178,10 @@ class _Job:
             f"{len(rows.X_held)} scored rows"
         )
         for column in rows.encoding.columns:
-            if column.categories is not None:
+            if column.features != (column.name,):
                 shown = ", ".join(column.features[:8])
                 more = ", ..." if len(column.features) > 8 else ""
-                self.display.say(f"text column {column.name!r} becomes {shown}{more}")
+                self.display.say(f"column {column.name!r} becomes {shown}{more}")
         for remark in rows.remarks:
             self.display.warn(remark)
 

@@ -2,33 +2,40 @@
 
 from bayestree.tables.chunks import Table, open_table
 from bayestree.tables.columns import (
-    Column,
-    Encoding,
-    describe_unknown,
+    Kind,
     is_text,
+    kind_of,
     numbers,
     read_matching_target,
     read_target,
     read_weights,
 )
+from bayestree.tables.encoding import Column, Encoding, Numbers, describe_unknown
 from bayestree.tables.errors import InputError
 from bayestree.tables.files import located
 from bayestree.tables.invalid import check_complete
+from bayestree.tables.learning import Learned, Learner, target_columns
 from bayestree.tables.survey import Survey
 
 __all__ = [
     "Column",
     "Encoding",
     "InputError",
+    "Kind",
+    "Learned",
+    "Learner",
+    "Numbers",
     "Survey",
     "Table",
     "check_complete",
     "describe_unknown",
     "is_text",
+    "kind_of",
     "located",
     "numbers",
     "open_table",
     "read_matching_target",
     "read_target",
     "read_weights",
+    "target_columns",
 ]

@@ -1,136 +1,29 @@
 """Columns of a table as features, target and weights."""
 
-from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+import warnings
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.tables.errors import CellError, InputError
-from bayestree.tables.invalid import abbreviate, check_complete, quote_columns
-from bayestree.tables.texts import MARKED, MAX_CATEGORIES, PLAIN, Texts, dates_remedy
+from bayestree.tables.texts import MARKED, PLAIN, Texts, dates_remedy
 
 Task = Literal["classification", "regression"]
+Kind = Literal["numbers", "text", "dates"]
 
 MAX_CLASSES = 20  # numeric targets with more different whole numbers are quantities
-DATES = ("datetime64", "datetime", "date", "period")  # as pandas infers them
-
-
-class Column(NamedTuple):
-    """A column and, for text, its categories; None for numbers and booleans."""
-
-    name: str
-    categories: tuple[str, ...] | None = None
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        if self.categories is None:
-            return (self.name,)
-        return tuple(f"{self.name}={category}" for category in self.categories)
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """The encoding of columns as features: numbers unchanged, text one-hot."""
-
-    columns: tuple[Column, ...]
-
-    @classmethod
-    def of(cls, categories: Mapping[str, Collection[str] | None]) -> "Encoding":
-        """The encoding of columns with these categories; None for columns of numbers."""
-        if not categories:
-            raise InputError("no column is left to predict from.")
-        encoding = cls(tuple(_column(name, found) for name, found in categories.items()))
-        names = pd.Series(encoding.feature_names)
-        if names.duplicated().any():
-            name = names[names.duplicated()].iloc[0]
-            raise InputError(f"two features would be named {name!r}; rename a column.")
-        return encoding
-
-    @property
-    def feature_names(self) -> list[str]:
-        return [name for column in self.columns for name in column.features]
-
-    @property
-    def text(self) -> list[str]:
-        return [column.name for column in self.columns if column.categories is not None]
-
-    def encode(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Encode rows as floats, shape (n, features).
-
-        Columns may be in any order, and others are ignored. All features of an unknown category
-        are 0 (see :meth:`count_unknown`).
-        """
-        absent = [column.name for column in self.columns if column.name not in frame]
-        if absent:
-            verb = "is" if len(absent) == 1 else "are"
-            raise InputError(
-                f"{quote_columns(absent)} {verb} missing; the table has "
-                f"{quote_columns(frame.columns)}."
-            )
-        frame = frame[[column.name for column in self.columns]]
-        check_complete(frame)
-        parts = []
-        for column in self.columns:
-            values = frame[column.name]
-            if column.categories is None:
-                parts.append(numbers(values).to_numpy()[:, None])
-            else:
-                labels = values.astype(str).to_numpy()
-                parts.append((labels[:, None] == np.array(column.categories)).astype(float))
-        return pd.DataFrame(np.hstack(parts), columns=self.feature_names)
-
-    def count_unknown(self, frame: pd.DataFrame, counts: dict[str, Counter[str]]) -> None:
-        """Add the numbers of rows with each unknown category to the counts of each column."""
-        for column in self.columns:
-            if column.categories is not None:
-                labels = frame[column.name].astype(str)
-                unknown = labels[~labels.isin(column.categories)].value_counts(sort=False)
-                counts.setdefault(column.name, Counter()).update(
-                    {str(name): int(count) for name, count in unknown.items()}
-                )
-
-    def to_json(self) -> list[dict[str, Any]]:
-        return [column._asdict() for column in self.columns]
-
-    @classmethod
-    def from_json(cls, columns: list[dict[str, Any]]) -> "Encoding":
-        return cls(
-            tuple(
-                Column(c["name"], None if c["categories"] is None else tuple(c["categories"]))
-                for c in columns
-            )
-        )
-
-
-def _column(name: str, categories: Collection[str] | None) -> Column:
-    if categories is None:
-        return Column(name)
-    found = tuple(sorted(categories))
-    if len(found) > MAX_CATEGORIES:
-        raise InputError(
-            f"column {name!r} holds more than {MAX_CATEGORIES} different texts, such as "
-            f"{found[0]!r} and {found[-1]!r}, too many for categories; drop the column, or group "
-            "them."
-        )
-    return Column(name, found)
-
-
-def describe_unknown(counts: Mapping[str, Counter[str]]) -> list[str]:
-    """Warnings about unknown categories (see :meth:`Encoding.count_unknown`)."""
-    return [
-        f"column {name!r}: {found.total()} rows hold a category that does not occur in the "
-        f"training rows ({abbreviate(map(repr, found))}); its features are all 0."
-        for name, found in counts.items()
-        if found
-    ]
+# Types as pandas infers them.
+DATES = ("datetime64", "datetime", "date", "period")
+SPANS = ("timedelta64", "timedelta")
+NUMBERS = ("integer", "floating", "boolean", "mixed-integer-float", "decimal", *SPANS)
 
 
 def numbers(column: pd.Series) -> pd.Series:
-    """Convert a column of numbers or booleans to float; text in it is refused."""
+    """Convert numbers or booleans to float, and spans of time to days; text is refused."""
+    if pd.api.types.infer_dtype(column, skipna=True) in SPANS:
+        return pd.to_timedelta(column) / pd.Timedelta(days=1)
     if not is_text(column):
         return column.astype(float)
     found = pd.to_numeric(column.astype(str), errors="coerce").astype(float)
@@ -147,23 +40,55 @@ def numbers(column: pd.Series) -> pd.Series:
     return found
 
 
-def is_text(column: pd.Series) -> bool:
-    """Whether a column holds text; False for numbers and booleans.
+def times(column: pd.Series) -> pd.Series:
+    """Convert dates, or text that states dates in one format, to times without a time zone."""
+    if pd.api.types.infer_dtype(column, skipna=True) == "period":
+        column = pd.Series(pd.PeriodIndex(column).to_timestamp(), index=column.index)
+    if pd.api.types.is_numeric_dtype(column):
+        found = pd.Series(pd.NaT, index=column.index, dtype="datetime64[ns]")
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about formats that it has to guess
+            found = pd.to_datetime(column, errors="coerce")
+    odd = (found.isna() & column.notna()).to_numpy()
+    if odd.any():
+        row, value = column.index[odd][0], str(column[odd].iloc[0])
+        raise CellError(
+            f"column {column.name!r} should hold dates, but",
+            int(row),
+            f" holds {value!r}; write all dates like 2024-01-31, or drop the row.",
+            column=str(column.name),
+        )
+    return found.dt.tz_localize(None)
 
-    Other values, such as dates, are refused.
+
+def kind_of(column: pd.Series) -> Kind:
+    """The kind of a column by the type of its values; empty ones are taken for numbers.
+
+    Values of other types are refused.
     """
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return "text"
     kind = pd.api.types.infer_dtype(column, skipna=True)
-    if kind == "categorical":
-        return is_text(pd.Series(column.cat.categories, name=column.name))
-    if kind in ("string", "empty") and not pd.api.types.is_numeric_dtype(column):
-        return bool(kind == "string")
-    if kind in ("integer", "floating", "boolean", "mixed-integer-float", "decimal"):
-        return False
+    if kind == "empty" or pd.api.types.is_numeric_dtype(column) or kind in NUMBERS:
+        return "numbers"
+    if kind == "string":
+        return "text"
     if kind in DATES:
-        raise InputError(f"column {column.name!r} holds dates; {dates_remedy(str(column.name))}")
+        return "dates"
     raise InputError(
         f"column {column.name!r} holds {kind} values; convert them to numbers or text, or drop it."
     )
+
+
+def is_text(column: pd.Series) -> bool:
+    """Whether a target holds text; dates are refused."""
+    kind = kind_of(column)
+    if kind == "dates":
+        raise InputError(f"column {column.name!r} holds dates; {dates_remedy(str(column.name))}")
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return is_text(pd.Series(column.cat.categories, name=column.name))
+    return kind == "text"
 
 
 def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
@@ -179,6 +104,8 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
         texts = Texts(str(name))
         texts.add(column)
         texts.check()
+        if texts.are_dates:
+            raise InputError(f"target {name!r} holds dates; {dates_remedy(str(name))}")
         labels = column.astype(str).to_numpy(dtype=str)
         n_classes = len(np.unique(labels))
         if n_classes == len(labels) > 1:

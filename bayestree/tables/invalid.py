@@ -1,7 +1,7 @@
 """Missing, infinite and too large values, counted chunk by chunk."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -43,21 +43,16 @@ class InvalidValues:
     def empty(self) -> list[str]:
         return [name for name, n in self.counts["missing"].items() if n == self.n_rows > 1]
 
-    @property
-    def unnamed(self) -> list[str]:
-        """Empty columns without a name, which spreadsheets may write."""
-        return [name for name in self.empty if UNNAMED.fullmatch(name)]
-
-    def check(self) -> None:
-        """Refuse all invalid values except in unnamed empty columns, and locate the first."""
-        ignored = self.unnamed
-        if empty := [name for name in self.empty if name not in ignored]:
+    def check(self, gaps: Collection[str] = ()) -> None:
+        """Refuse invalid values, and locate the first; in ``gaps`` values may be missing."""
+        if empty := [name for name in self.empty if name not in gaps]:
             verb, pronoun = ("is", "it") if len(empty) == 1 else ("are", "them")
             raise InputError(
                 f"{quote_columns(empty)} {verb} empty; fill in values, or drop {pronoun}."
             )
         for kind, every in self.counts.items():
-            counts = {name: count for name, count in every.items() if name not in ignored}
+            allowed = gaps if kind == "missing" else ()
+            counts = {name: count for name, count in every.items() if name not in allowed}
             if counts:
                 self._refuse(kind, counts)
 
@@ -68,7 +63,7 @@ class InvalidValues:
         raise CellError(
             f"{total} {kind} {'value' if total == 1 else 'values'} ({listed}), first at",
             self.first_rows[kind][column],
-            "; impute them, or drop the rows or columns.",
+            f"; {'impute' if kind == 'missing' else 'replace'} them, or drop the rows or columns.",
             column=column,
             missing=kind == "missing",
         )
@@ -79,6 +74,13 @@ def check_complete(frame: pd.DataFrame) -> None:
     invalid = InvalidValues()
     invalid.add(frame)
     invalid.check()
+
+
+def check_finite(frame: pd.DataFrame) -> None:
+    """Refuse infinite values, and those too large to be squared."""
+    invalid = InvalidValues()
+    invalid.add(frame)
+    invalid.check(gaps=[str(name) for name in frame])
 
 
 def quote_columns(names: Iterable[Any]) -> str:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from bayestree.tables.errors import CellError
 
-MAX_CATEGORIES = 100  # text columns with more hold names or identifiers
+MANY = 100  # this many different texts tell the kind of a column
 FEW = 20  # this many different numbers or dates may still be categories
 DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b.*|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}\b.*")
 MARKED = re.compile(r"[-+]?[$€£]?\s?\d[\d.,' ]*\s?[%$€£]?")  # 1,5 or 1,234.5 or 12 %
@@ -41,26 +41,31 @@ class Texts:
             others = labels[labels.isin(counts.index[~is_number])]
             self.first_other = int(others.index[0]), str(others.iloc[0])
         for label, number in zip(counts.index, is_number, strict=True):
-            if len(self.kinds) > MAX_CATEGORIES:
+            if len(self.kinds) > MANY:
                 break
             self.kinds[label] = "number" if number else _kind(label)
 
     def check(self) -> None:
-        """Refuse malformed numbers and dates, which would become very many categories."""
+        """Refuse malformed numbers, which would become very many categories."""
         kinds = list(self.kinds.values())
         if self.first_other is None or len(kinds) <= FEW:
             return
         row, value = self.first_other
-        min_share = 0.5 if len(kinds) > MAX_CATEGORIES else 0.9
+        min_share = 0.5 if len(kinds) > MANY else 0.9
         if kinds.count("number") > FEW and self.n_numbers >= min_share * self.n_rows:
             raise self._malformed_number(row, value)
-        for kind, what, remedy in (
-            ("marked", "numbers that cannot be read", f"{PLAIN}, or drop the column."),
-            ("date", "dates", dates_remedy(self.name)),
-        ):
-            if kinds.count(kind) == len(kinds):
-                before, after = f"column {self.name!r} holds {what}:", f" holds {value!r}; {remedy}"
-                raise CellError(before, row, after, column=self.name)
+        if kinds.count("marked") == len(kinds):
+            raise CellError(
+                f"column {self.name!r} holds numbers that cannot be read:",
+                row,
+                f" holds {value!r}; {PLAIN}, or drop the column.",
+                column=self.name,
+            )
+
+    @property
+    def are_dates(self) -> bool:
+        """Whether these are dates, and too many to be categories."""
+        return len(self.kinds) > FEW and set(self.kinds.values()) == {"date"}
 
     def _malformed_number(self, row: int, value: str) -> CellError:
         others = self.n_rows - self.n_numbers

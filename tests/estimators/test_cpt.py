@@ -200,15 +200,12 @@ def test_class_weight_multiplies_row_weights():
     np.testing.assert_allclose(balanced.predict_proba(X), 0.5, atol=1e-9)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("make", [classifier, regressor])
-def test_missing_and_infinite_values_are_refused_with_a_remedy(make, bad):
+def test_infinite_values_are_refused_with_a_remedy(make):
     X, y = ring(60)
-    X[3, 1] = bad
-    with pytest.raises(ValueError, match=r"NaN|infinity") as caught:
+    X[3, 1] = np.inf
+    with pytest.raises(ValueError, match=r"infinity.*first at row 4; replace them"):
         make().fit(X, y)
-    if np.isnan(bad):
-        assert "impute" in str(caught.value).lower()
 
 
 @pytest.mark.parametrize("inference", INFERENCES)

@@ -58,8 +58,8 @@ def test_a_target_that_is_missing_in_some_chunk(fitted, tmp_path):
 
 def test_nothing_is_written_if_a_chunk_is_refused(fitted, tmp_path):
     frame = new()
-    frame.loc[50, "width"] = np.nan
+    frame.loc[50, "width"] = np.inf
     frame.drop(columns="kind").to_csv(tmp_path / "new.csv", index=False)
-    with pytest.raises(InputError, match="1 missing value"):
+    with pytest.raises(InputError, match="1 infinite value"):
         predict_file(fitted.folder, tmp_path / "new.csv", tmp_path / "out.csv")
     assert [path.name for path in tmp_path.iterdir()] == ["new.csv"]

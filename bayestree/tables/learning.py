@@ -1,0 +1,189 @@
+"""The encoding of columns, learned from training rows chunk by chunk."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree.tables.columns import Kind, numbers
+from bayestree.tables.encoding import (
+    DATE_PARTS,
+    Categories,
+    Column,
+    Dates,
+    Encoding,
+    Numbers,
+    Ordered,
+    Statistics,
+    date_parts,
+    texts,
+)
+
+MAX_ONE_HOT = 30  # columns with more categories become statistics of y
+PRIOR_ROWS = 10.0  # rows with the mean of all that are added to each category
+FOLDS = 5  # the statistic of a training row is that of rows in other folds, without its own y
+
+
+def target_columns(y: AnyArray, name: str = "y") -> dict[str, FloatArray]:
+    """The quantities whose means describe a category: y, or indicators of its classes."""
+    if y.dtype.kind == "f":
+        return {f"mean of {name}": y}
+    classes = np.unique(y)
+    shown = classes[1:] if len(classes) == 2 else classes
+    return {f"P({label})": (y == label).astype(float) for label in shown.tolist()}
+
+
+class Learner:
+    """Collects what the encoding of columns of these kinds needs from the training rows."""
+
+    def __init__(self, kinds: Mapping[str, Kind], targets: Sequence[str]) -> None:
+        self.targets = tuple(targets)
+        self.n_rows = 0
+        self._parts = {name: _PARTS[kind](name) for name, kind in kinds.items()}
+
+    def add(self, frame: pd.DataFrame, targets: FloatArray, weights: FloatArray) -> None:
+        """Learn from some rows, their targets (n, t) and weights (n,)."""
+        folds = np.arange(self.n_rows, self.n_rows + len(frame)) % FOLDS
+        self.n_rows += len(frame)
+        used = weights > 0
+        for name, part in self._parts.items():
+            part.add(frame[name][used], weights[used], targets[used], folds[used])
+
+    def learned(self) -> "Learned":
+        """The encodings of new rows and of the training rows."""
+        encoding = self._without(None)
+        if not any(isinstance(column, Statistics) for column in encoding.columns):
+            return Learned(encoding, ())
+        return Learned(encoding, tuple(map(self._without, range(FOLDS))))
+
+    def _without(self, fold: int | None) -> Encoding:
+        return Encoding(tuple(part.column(self.targets, fold) for part in self._parts.values()))
+
+
+class Learned(NamedTuple):
+    """The encoding of new rows, and those of the training rows of each fold if they differ."""
+
+    encoding: Encoding
+    by_fold: tuple[Encoding, ...]
+
+    def encode_training(self, frame: pd.DataFrame, first: int = 0) -> FloatArray:
+        """Features of training rows, of which the first has the number ``first``."""
+        if not self.by_fold:
+            return self.encoding.encode(frame).to_numpy()
+        folds = np.arange(first, first + len(frame)) % FOLDS
+        found = np.empty((len(frame), len(self.encoding.feature_names)))
+        for fold, encoding in enumerate(self.by_fold):
+            found[folds == fold] = encoding.encode(frame[folds == fold])
+        return found
+
+
+class _NumberPart:
+    """The mean of a column of numbers, and whether values are missing."""
+
+    n_features = 1
+
+    def __init__(self, name: str) -> None:
+        self.name, self.gaps = name, False
+        self.sums: FloatArray = np.zeros(1 + self.n_features)  # of weights, and weighted values
+
+    def add(
+        self, values: pd.Series, weights: FloatArray, targets: FloatArray, folds: IntArray
+    ) -> None:
+        raw = self.raw(values)
+        present = ~np.isnan(raw[:, 0])
+        self.gaps = self.gaps or not present.all()
+        terms = weights[:, None] * np.column_stack([np.ones(len(raw)), raw])
+        # One by one, so that the sum does not depend on the chunks.
+        self.sums = np.cumsum(np.vstack([self.sums, terms[present]]), axis=0)[-1]
+
+    def raw(self, values: pd.Series) -> FloatArray:
+        return numbers(values).to_numpy()[:, None]
+
+    @property
+    def fill(self) -> FloatArray:
+        return self.sums[1:] / (self.sums[0] or 1.0)
+
+    def column(self, targets: tuple[str, ...], without: int | None) -> Column:
+        return Numbers(self.name, tuple(self.fill.tolist()), self.gaps)
+
+
+class _DatePart(_NumberPart):
+    """The means of the parts of dates, and which of them vary."""
+
+    n_features = len(DATE_PARTS)
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.low = np.full(len(DATE_PARTS), np.inf)
+        self.high = -self.low
+
+    def raw(self, values: pd.Series) -> FloatArray:
+        found = date_parts(values)
+        self.low = np.fmin(self.low, np.fmin.reduce(found, initial=np.inf))
+        self.high = np.fmax(self.high, np.fmax.reduce(found, initial=-np.inf))
+        return found
+
+    def column(self, targets: tuple[str, ...], without: int | None) -> Column:
+        varies = self.low < self.high
+        varies[0] |= not varies.any()
+        kept = tuple(part for part, kept in zip(DATE_PARTS, varies, strict=True) if kept)
+        return Dates(self.name, tuple(self.fill[varies].tolist()), self.gaps, parts=kept)
+
+
+class _TextPart:
+    """The categories of a column, with sums of the weights and targets by fold."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.gaps = name, False
+        self.numbers: dict[str, int] = {}
+        self.order: tuple[str, ...] | None = None
+        self.sums: FloatArray | None = None  # (folds, categories, 1 + targets)
+
+    def add(
+        self, values: pd.Series, weights: FloatArray, targets: FloatArray, folds: IntArray
+    ) -> None:
+        if isinstance(values.dtype, pd.CategoricalDtype) and values.cat.ordered:
+            self.order = tuple(map(str, values.cat.categories))
+        labels = texts(values)
+        present = labels.notna().to_numpy()
+        self.gaps = self.gaps or not present.all()
+        local, found = pd.factorize(labels[present])
+        own = np.array([self.numbers.setdefault(one, len(self.numbers)) for one in found], int)
+        terms = np.column_stack([np.ones(len(targets)), targets])[present]
+        before = np.zeros((FOLDS, 0, terms.shape[1])) if self.sums is None else self.sums
+        self.sums = np.pad(before, ((0, 0), (0, len(self.numbers) - before.shape[1]), (0, 0)))
+        np.add.at(self.sums, (folds[present], own[local]), weights[present][:, None] * terms)
+
+    def column(self, targets: tuple[str, ...], without: int | None) -> Column:
+        categories = tuple(sorted(self.numbers))
+        assert self.sums is not None
+        each = self.sums[:, [self.numbers[one] for one in categories]]
+        if self.order is not None and 2 <= len(self.order) <= MAX_ONE_HOT:
+            share = dict(zip(categories, each[..., 0].sum(axis=0), strict=True))
+            rows = np.array([share.get(one, 0.0) for one in self.order])
+            above = rows[::-1].cumsum()[::-1][1:] / (rows.sum() or 1.0)
+            return Ordered(self.name, tuple(above.tolist()), self.gaps, categories=self.order)
+        if len(categories) <= MAX_ONE_HOT:
+            zero = (0.0,) * len(categories)
+            return Categories(self.name, zero, self.gaps, categories=categories)
+        each = each[np.arange(FOLDS) != without].sum(axis=0)
+        total = each.sum(axis=0)
+        mean = total[1:] / (total[0] or 1.0)
+        means = (each[:, 1:] + PRIOR_ROWS * mean) / (each[:, :1] + PRIOR_ROWS)
+        return Statistics(
+            self.name,
+            tuple(mean.tolist()),
+            self.gaps,
+            categories=categories,
+            targets=tuple(targets),
+            means=tuple(map(tuple, means.tolist())),
+        )
+
+
+_PARTS: dict[Kind, type[_NumberPart] | type[_TextPart]] = {
+    "numbers": _NumberPart,
+    "dates": _DatePart,
+    "text": _TextPart,
+}

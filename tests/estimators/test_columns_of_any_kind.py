@@ -1,0 +1,222 @@
+"""Columns of X that hold other things than numbers, and values that are missing."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+import bayestree as bt
+from bayestree import (
+    AlternatingTreeClassifier,
+    AlternatingTreeRegressor,
+    ConvexPolytopeTreeClassifier,
+    EndToEndForestClassifier,
+    EndToEndTreeClassifier,
+)
+
+N = 60
+DAYS = pd.date_range("2024-01-01", periods=N)
+
+
+def frame(**columns):
+    rng = np.random.default_rng(0)
+    return pd.DataFrame({"a": rng.normal(size=N), "b": rng.normal(size=N)}).assign(**columns)
+
+
+def mixed():
+    """Numbers, text, ordered categories, dates and names, with missing values, and a target."""
+    rng = np.random.default_rng(1)
+    sizes = pd.Categorical(rng.choice(["S", "M", "L"], N), ["S", "M", "L"], ordered=True)
+    X = frame(
+        sex=pd.Series(rng.choice(["m", "f"], N)),
+        size=sizes,
+        day=DAYS,
+        town=[f"t{i % 40}" for i in rng.permutation(N)],
+    )
+    X.loc[::7, "a"], X.loc[3, "sex"], X.loc[4, "day"] = np.nan, None, pd.NaT
+    return X, np.where(X["size"].isin(["M", "L"]) ^ (X["sex"] == "m"), "yes", "no")
+
+
+def refusal(X, method="fit", kind=ValueError):
+    estimator = AlternatingTreeRegressor(max_depth=1, random_state=0)
+    y = frame()["a"]
+    if method == "predict":
+        estimator.fit(frame(), y)
+    given = (X, y) if method == "fit" else (X,)
+    with pytest.raises(kind) as found:
+        getattr(estimator, method)(*given)
+    return str(found.value)
+
+
+QUICK = [
+    ConvexPolytopeTreeClassifier(max_depth=2, n_experts=2, epochs=5, n_draws=5, n_modes=2),
+    ConvexPolytopeTreeClassifier(
+        max_depth=2, n_experts=2, epochs=5, n_draws=5, n_modes=2, mode_tree="distilled"
+    ),
+    AlternatingTreeClassifier(max_depth=2),
+    EndToEndTreeClassifier(max_depth=2, epochs=2, min_gain=0.0),
+    EndToEndForestClassifier(2, max_depth=2, epochs=2),
+]
+
+
+@pytest.mark.parametrize("estimator", QUICK, ids=lambda one: type(one).__name__)
+def test_any_table(estimator, tmp_path):
+    X, y = mixed()
+    fitted = clone(estimator).set_params(random_state=0).fit(X, y)
+    assert fitted.n_features_in_ == 6
+    assert list(fitted.feature_names_in_) == list(X)
+    for part in ("a missing", "sex=f", "sex missing", "size>=M", "day (weekday)", "town: P(yes)"):
+        assert part in fitted.encoding_.feature_names
+    probability = fitted.predict_proba(X)
+    new = X.assign(a=np.nan, sex="new", size=None, day=pd.NaT, town="new", b=np.nan)
+    assert np.isfinite(fitted.predict_proba(new)).all()
+    fitted.save(tmp_path / "m.safetensors")
+    loaded = bt.load(tmp_path / "m.safetensors")
+    assert loaded.encoding_ == fitted.encoding_
+    np.testing.assert_array_equal(loaded.predict_proba(X), probability)
+
+
+def test_everything_that_reads_rows_takes_the_columns(tmp_path):
+    X, y = mixed()
+    fitted = ConvexPolytopeTreeClassifier(
+        max_depth=2, epochs=30, n_draws=20, n_modes=2, random_state=0
+    ).fit(X, y)
+    for mode in fitted.modes_:
+        assert mode.predict(X).shape == (N,)
+    assert fitted.split_uncertainty(X).to_frame("row") is not None
+    assert fitted.co_membership(X).shape == (N, N)
+    assert np.isfinite(fitted.loo(X, y).elpd)
+    assert fitted.sample_posterior_predictive(X, 3, random_state=0).shape == (3, N)
+    assert fitted.check_convergence(X, y) is not None
+    assert fitted.modes_[0].to_arviz(X, y) is not None
+    assert fitted.tree_.feature_names == tuple(fitted.encoding_.feature_names)
+    encoded = fitted.encoding_.encode(X).to_numpy()
+    assert fitted.tree_.apply(encoded).tolist() == fitted.apply(X).tolist()
+    assert "size>=M" in bt.export_text(fitted)
+    assert fitted.prior_size(X, n_draws=20) is not None
+    columns = X.drop(columns="town")  # which needs y
+    assert ConvexPolytopeTreeClassifier().prior_size(columns, n_draws=20) is not None
+
+
+def test_missing_values_inform_the_split():
+    """y is whether a value is missing: no imputation alone can find that."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    y = rng.random(200) < 0.3
+    X[y, 1] = np.nan
+    for kind in (ConvexPolytopeTreeClassifier, AlternatingTreeClassifier):
+        fitted = kind(max_depth=1, random_state=0).fit(X, y)
+        assert fitted.score(X, y) == 1.0
+        assert fitted.encoding_.feature_names == ["x0", "x1", "x1 missing"]
+        assert "x1 missing" in bt.export_text(fitted)
+
+
+def test_values_missing_only_in_new_rows_count_as_the_mean():
+    X, y = frame(), frame()["a"] > 0
+    fitted = AlternatingTreeClassifier(max_depth=1, random_state=0).fit(X, y)
+    mean = np.full(3, X["a"].mean())
+    gap = X.assign(a=np.nan)[:3]
+    np.testing.assert_array_equal(
+        fitted.predict_proba(gap), fitted.predict_proba(gap.assign(a=mean))
+    )
+    same = AlternatingTreeClassifier(max_depth=1, random_state=0).fit(X.to_numpy(), y)
+    np.testing.assert_array_equal(same.predict_proba(gap.to_numpy()), fitted.predict_proba(gap))
+
+
+def test_weights_of_zero_remove_rows():
+    X, y = mixed()
+    weights = np.arange(N) % 4 > 0
+    X.loc[~weights, "sex"] = "other"
+    settings = AlternatingTreeClassifier(max_depth=2, random_state=0)
+    some = clone(settings).fit(X, y, weights.astype(float))
+    assert "sex=other" not in some.encoding_.feature_names
+
+
+def test_columns_of_other_kinds_need_their_kind_in_new_rows():
+    X, y = mixed()
+    fitted = AlternatingTreeClassifier(max_depth=1, random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="column 'b' should hold numbers, but row 1 holds 'red'"):
+        fitted.predict(X.assign(b="red"))
+    with pytest.raises(ValueError, match="column 'day' should hold dates, but row 1 holds 'red'"):
+        fitted.predict(X.assign(day="red"))
+    assert "should hold numbers, but row 1 holds 'red'" in refusal(frame(b="red"), "predict")
+
+
+def test_a_fault_among_numbers():
+    X = frame(b=[*map(str, range(N - 1)), "?"])
+    assert "holds numbers in 59 of 60 rows, but row 60 holds '?'; correct it" in refusal(X)
+
+
+def test_arrays_and_lists_of_text():
+    X = np.array([["1", "x"], ["2", "y"]] * 10)
+    for given in (X, X.astype(object), X.tolist()):
+        fitted = AlternatingTreeClassifier(max_depth=1).fit(given, X[:, 1])
+        assert fitted.encoding_.feature_names == ["x0", "x1=x", "x1=y"]
+        assert fitted.score(given, X[:, 1]) == 1.0
+
+
+@pytest.mark.parametrize("kind", [np.float32, object])
+def test_gaps_of_arrays_and_lists(kind):
+    X = np.arange(3.0 * N).reshape(N, 3).astype(kind)
+    X[[4, 7], 2] = np.nan
+    y = np.arange(N) % 2
+    for given in (X, X.tolist()):
+        fitted = AlternatingTreeClassifier(max_depth=1).fit(given, y)
+        assert fitted.encoding_.feature_names == ["x0", "x1", "x2", "x2 missing"]
+
+
+@pytest.mark.filterwarnings("ignore:the fit ignores 2 constant columns")
+def test_columns_without_values():
+    X, y = frame(c=np.nan), frame()["a"] > 0
+    fitted = AlternatingTreeClassifier(max_depth=1, random_state=0).fit(X, y)
+    same = AlternatingTreeClassifier(max_depth=1, random_state=0).fit(X[["a", "b"]], y)
+    np.testing.assert_array_equal(fitted.predict_proba(X), same.predict_proba(X[["a", "b"]]))
+
+
+def test_infinite_values_are_refused():
+    X = frame(b=[np.inf] + [1.0] * (N - 1))
+    assert "1 infinite value ('b': 1), first at row 1; replace them" in refusal(X)
+    assert "1 infinite value ('b': 1), first at row 1" in refusal(X.assign(c="x"))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y"),
+    [
+        (AlternatingTreeClassifier, [None, "no", "yes"]),
+        (AlternatingTreeClassifier, [np.nan, "no", "yes"]),
+        (AlternatingTreeClassifier, pd.Series([None, "no", "yes"])),
+        (AlternatingTreeClassifier, pd.Series([pd.NA, 0, 1], dtype="Int64")),
+        (AlternatingTreeRegressor, np.array([np.nan, 1.0, 2.0])),
+        (AlternatingTreeRegressor, [None, 1.0, 2.0]),
+    ],
+)
+def test_gaps_in_y(estimator, y):
+    order = [1, 2, *[0, 1, 2] * 2]  # missing at the third and the sixth row
+    some = y.iloc[order] if isinstance(y, pd.Series) else [y[i] for i in order]
+    with pytest.raises(ValueError, match=r"y .*: 2 missing values, first at row 3; drop the rows"):
+        estimator().fit(frame().head(len(order)), some)
+
+
+def test_types_of_numbers_and_of_categories():
+    X = frame(b=[True, False] * 30, c=pd.Categorical([1, 1, 2] * 20), d=["1", "2", "3"] * 20)
+    model = AlternatingTreeRegressor(max_depth=1, random_state=0).fit(X, X["a"])
+    assert model.encoding_.feature_names == ["a", "b", "c=1", "c=2", "d"]
+
+
+def test_images_need_every_pixel():
+    X, y = np.random.default_rng(0).random((20, 4)), np.arange(20) % 2
+    X[3, 2] = np.nan
+    estimator = EndToEndTreeClassifier(max_depth=1, image_shape=(2, 2))
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        estimator.fit(X, y)
+    with pytest.raises(ValueError, match="could not convert string to float: 'red'"):
+        estimator.fit(pd.DataFrame(X).assign(c="red")[[0, 1, 3, "c"]].rename(columns=str), y)
+
+
+def test_other_errors_are_those_of_scikit_learn():
+    assert "holds mixed values" in refusal(np.array([[1, {}]] * N, dtype=object))
+    assert "feature names should match" in refusal(frame().rename(columns={"a": "c"}), "predict")
+    X, y = mixed()
+    fitted = AlternatingTreeClassifier(max_depth=1).fit(X, y)
+    with pytest.raises(ValueError, match="feature names should match"):
+        fitted.predict(X.rename(columns={"sex": "gender"}))
