@@ -6,6 +6,7 @@ The protocols name only what plots, reports and exports use, and need no torch.
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray
@@ -70,6 +71,15 @@ class BayesianTree(FittedTree, Protocol):
     def split_uncertainty(self, X: Any, *, level: float = 0.9) -> Any: ...
     def check_convergence(self) -> Any: ...
     def predict_interval(self, X: Any, level: float) -> Any: ...
+
+
+def features_of(model: object, X: Any) -> FloatArray:
+    """Rows as the deterministic trees of a tree or of a fitted estimator take them, (n, d)."""
+    encoding = getattr(model, "encoding_", None)
+    if encoding is None or encoding.is_plain:
+        return np.asarray(X, dtype=np.float64)
+    found: FloatArray = encoding.encode(encoding.named(X)).to_numpy()
+    return found
 
 
 def trees_of(tree: object) -> list[RoutedTree]:

@@ -74,11 +74,17 @@ def boundary(
     Raises
     ------
     ValueError
-        If the tree does not have two features, X and y do not match, or ``level`` is not
-        between 0 and 1.
+        If the tree does not have two columns of complete numbers, X and y do not match, or
+        ``level`` is not between 0 and 1.
     """
     tree = tree_of(estimator)
     bayesian = cast(BayesianTree, estimator) if has_draws(estimator) else None
+    encoding = getattr(estimator, "encoding_", None)
+    if encoding is not None and not encoding.is_plain:
+        raise ValueError(
+            "boundary draws two columns of numbers without missing values, but this tree was "
+            "fitted to others; use plots.tree."
+        )
     if tree.n_features != 2:
         raise ValueError(
             f"boundary draws trees with 2 features, but this one has {tree.n_features}; fit two "

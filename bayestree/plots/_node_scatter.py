@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree.description import TreeDescription
-from bayestree.fitted import FittedTree
+from bayestree.fitted import FittedTree, features_of
 from bayestree.plots import _style
 from bayestree.plots._drawing import LINK, Panel, panels_as_tree
 from bayestree.tree import Tree
@@ -101,7 +101,7 @@ class _Rows(NamedTuple):
 
 def _rows(estimator: object, tree: Tree, X: ArrayLike, y: ArrayLike) -> _Rows:
     """Check the rows, route them, and compute the 0/1 or squared error of each."""
-    rows = np.asarray(X, dtype=np.float64)
+    rows = features_of(estimator, X)
     if rows.ndim != 2 or rows.shape[1] != tree.n_features:
         raise ValueError(f"X must have shape (n, {tree.n_features}), got {rows.shape}.")
     target = np.asarray(y)

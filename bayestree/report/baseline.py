@@ -1,6 +1,7 @@
 """A linear model of the training rows as a baseline for the scores of a tree."""
 
 import warnings
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from bayestree.diagnostics.draws import spread
+from bayestree.fitted import features_of
 
 WORK = 20_000_000  # maximum of rows x features x classes, to bound time (a few seconds) and memory
 MIN_ROWS = 500  # minimum number of rows in any case
@@ -26,9 +28,9 @@ class Baseline(NamedTuple):
 
 
 def fit_baseline(
-    X: Any, y: NDArray[Any], weights: ArrayLike, *, classifies: bool
+    X: Any, y: NDArray[Any], weights: ArrayLike, *, classifies: bool, estimator: Any = None
 ) -> Baseline | None:
-    """Fit a logistic or ridge regression to standardised features.
+    """Fit a logistic or ridge regression to standardised features, those of ``estimator``.
 
     Of a large table only an evenly spaced subset is used, and only these rows are read. Weights
     are relative. Returns None if no row has a positive weight, or for fewer than two classes.
@@ -44,7 +46,10 @@ def fit_baseline(
     name = "logistic regression" if classifies else "ridge regression"
     linear = LogisticRegression(max_iter=STEPS) if classifies else Ridge()
     # Convert to double precision first, so that names or single precision on disk change nothing.
-    steps = [("numbers", FunctionTransformer(_numbers)), ("units", StandardScaler())]
+    steps = [
+        ("numbers", FunctionTransformer(partial(features_of, estimator))),
+        ("units", StandardScaler()),
+    ]
     model = Pipeline([*steps, ("linear", linear)])
     relative = np.asarray(weights, dtype=np.float64)[kept]
     relative /= relative.mean()  # else weights of 1/n would make the penalty n times as strong
@@ -60,7 +65,3 @@ def fit_baseline(
 def training_rows_phrase(n_rows: int | None) -> str:
     """A phrase for the training rows that a baseline used; None means all."""
     return f"fitted to {'the same' if n_rows is None else f'{n_rows:,} of the'} training rows"
-
-
-def _numbers(X: Any) -> NDArray[np.float64]:
-    return np.asarray(X, dtype=np.float64)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import AnyArray, FloatArray
-from bayestree.fitted import trees_of
+from bayestree.fitted import features_of, trees_of
 from bayestree.report._onnx_graph import check_size, model_of, package
 from bayestree.tree import LOG2, Tree
 
@@ -91,7 +91,7 @@ def check_onnx(content: bytes, tree: object, X: ArrayLike) -> int:
     runtime = package("onnxruntime")
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     names = [one.name for one in session.get_outputs()]
-    trees, rows = _linear(tree), np.asarray(X, dtype=np.float64)
+    trees, rows = _linear(tree), features_of(tree, X)
     near = 0
     for start in range(0, len(rows), ROWS):
         part = rows[start : start + ROWS]

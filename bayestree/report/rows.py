@@ -8,7 +8,7 @@ import pandas as pd
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import counted
 from bayestree.diagnostics.draws import spread
-from bayestree.fitted import FittedModel
+from bayestree.fitted import FittedModel, features_of
 
 SAMPLE = 2000  # maximum number of rows in pictures and in measures of the splits
 
@@ -20,6 +20,7 @@ class Rows(NamedTuple):
     y: AnyArray | None
     weights: FloatArray
     held_out: bool
+    estimator: FittedModel | None = None
 
     @property
     def kind(self) -> str:
@@ -40,12 +41,12 @@ class Rows(NamedTuple):
         kept = spread(len(self), most)
         X = self.X.iloc[kept] if isinstance(self.X, pd.DataFrame) else self.X[kept]
         y = None if self.y is None else self.y[kept]
-        return Rows(X, y, self.weights[kept], self.held_out)
+        return self._replace(X=X, y=y, weights=self.weights[kept])
 
     @property
     def matrix(self) -> FloatArray:
         """The features as numbers, shape (n, d)."""
-        return np.asarray(self.X, dtype=np.float64)
+        return features_of(self.estimator, self.X)
 
 
 def rows_of(
@@ -73,7 +74,7 @@ def rows_of(
             f"is {target[:1].tolist()[0]!r}."
         )
     weight = np.ones(n) if weight is None else weight.astype(np.float64)
-    return Rows(_with_names(estimator, X), target, weight, held_out)
+    return Rows(_with_names(estimator, X), target, weight, held_out, estimator)
 
 
 def _with_names(estimator: FittedModel, X: Any) -> Any:

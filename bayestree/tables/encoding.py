@@ -213,6 +213,13 @@ class Encoding:
         parts = [column.encode(frame[column.name]) for column in self.columns]
         return pd.DataFrame(np.hstack(parts), columns=self.feature_names)
 
+    def named(self, X: Any) -> pd.DataFrame:
+        """Rows as a table with the names of the columns, if they have none."""
+        if isinstance(X, pd.DataFrame):
+            return X
+        names = [column.name for column in self.columns]
+        return pd.DataFrame(X, columns=names).infer_objects()
+
     def filled(self, rows: FloatArray) -> FloatArray:
         """Rows (n, d) of a plain encoding, with means in the place of missing values."""
         missing = np.isnan(rows)

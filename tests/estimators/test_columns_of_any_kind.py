@@ -6,6 +6,7 @@ import pytest
 from sklearn.base import clone
 
 import bayestree as bt
+import bayestree.plots
 from bayestree import (
     AlternatingTreeClassifier,
     AlternatingTreeRegressor,
@@ -13,6 +14,7 @@ from bayestree import (
     EndToEndForestClassifier,
     EndToEndTreeClassifier,
 )
+from bayestree.report.html import html_report
 
 N = 60
 DAYS = pd.date_range("2024-01-01", periods=N)
@@ -94,6 +96,13 @@ def test_everything_that_reads_rows_takes_the_columns(tmp_path):
     assert fitted.tree_.apply(encoded).tolist() == fitted.apply(X).tolist()
     assert "size>=M" in bt.export_text(fitted)
     assert fitted.prior_size(X, n_draws=20) is not None
+    assert len(bt.export_onnx(fitted, X=X)) > 0, "compares with the tree at these rows"
+    oblique = AlternatingTreeClassifier(max_depth=1, random_state=0).fit(X, y)
+    bt.plots.node_scatter(oblique, X, y)
+    with pytest.raises(ValueError, match="boundary draws two columns of numbers"):
+        bt.plots.boundary(fitted)
+    page = html_report(fitted, X=X, y=y)
+    assert "size&gt;=M" in page
     columns = X.drop(columns="town")  # which needs y
     assert ConvexPolytopeTreeClassifier().prior_size(columns, n_draws=20) is not None
 

@@ -237,7 +237,9 @@ class Study:
         rows = self.train
         if rows is None or rows.y is None or self.scored is None:
             return None
-        return fit_baseline(rows.X, rows.y, rows.weights, classifies=self.classifies)
+        return fit_baseline(
+            rows.X, rows.y, rows.weights, classifies=self.classifies, estimator=self.estimator
+        )
 
     @cached_property
     def calibration(self) -> Calibration | None:
