@@ -87,8 +87,8 @@ WITHOUT_PICTURES = [
 ]
 
 
-#: These two show the defaults at work. Where others leave the number of epochs open, few will do.
-IN_FULL = ("README", "convergence")
+#: This one shows the defaults at work. Where others leave the number of epochs open, few will do.
+IN_FULL = ("convergence",)
 
 
 def short(fit):

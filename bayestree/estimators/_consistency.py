@@ -35,7 +35,9 @@ def check_built(estimator: Any, trees: Sequence[Any]) -> None:
     columns = estimator.encoding_.columns
     if len(columns) != estimator.n_features_in_:
         raise ValueError(f"{len(columns)} columns are encoded, not {estimator.n_features_in_}")
-    row = pd.DataFrame([[0.0 if one.fill is None else np.nan for one in columns]], columns=names)
+    complete = estimator._in_place()
+    values = [0.0 if complete or one.fill is None else np.nan for one in columns]
+    row = pd.DataFrame([values], columns=names)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         given = row if names is not None else row.to_numpy()

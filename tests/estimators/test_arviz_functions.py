@@ -62,7 +62,7 @@ def made():
     y = X[:, 0] + 0.5 * rng.normal(size=40)
     labels = np.where(y > 0, "yes", "no")
     short = {"n_modes": 1, "max_depth": 1, "n_experts": 2, "epochs": 5, "random_state": 0}
-    draws = {"n_draws": 40, "n_warmup": 60, "n_chains": 2}
+    draws = {"n_draws": 20, "n_warmup": 30, "n_chains": 2}
     fits = {
         "svi": bt.ConvexPolytopeTreeClassifier(**short, n_draws=30).fit(X, labels),
         "numbers": bt.ConvexPolytopeTreeRegressor(**short, n_draws=30).fit(X, y),

@@ -142,7 +142,8 @@ def test_settings():
 def test_the_fingerprint_is_that_of_the_rows(classifier):
     X, y = rows()
     one = classifier.evidence().rows
-    oblique = ConvexPolytopeTreeClassifier(**SHORT | {"n_experts": 1, "max_depth": 1})
+    few = {"n_experts": 1, "max_depth": 1, "n_draws": 10, "n_chains": 1}
+    oblique = ConvexPolytopeTreeClassifier(**SHORT | few)
     assert oblique.fit(X[:, :1], y).evidence().rows == one
     other = np.where(np.arange(60) == 0, "low" if y[0] == "high" else "high", y)
     assert oblique.fit(X, other).evidence().rows != one

@@ -97,7 +97,7 @@ def test_map(optimiser, patience):
             random_state=0,
         )
 
-    assert check(fit, most=3) == ["map"]
+    assert check(fit, most=2) == ["map"]
     assert patience is None or len(fit().stats["log_joint"]) < 60, "it was to end early"
 
 
@@ -137,7 +137,7 @@ def test_svi_with_the_own_guide(covariance, prior):
             random_state=0,
         )
 
-    assert check(fit, most=6) == ["svi", "svi"]  # the first or the second fit is kept
+    assert check(fit, most=3) == ["svi", "svi"]  # the first or the second fit is kept
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_nuts(split, n_jobs, monkeypatch):
             random_state=0,
         )
 
-    assert check(fit, most=2 if n_jobs == 2 else 4) == ["nuts"]
+    assert check(fit, most=2) == ["nuts"]
 
 
 def test_smc():

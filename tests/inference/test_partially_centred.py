@@ -267,7 +267,7 @@ def test_an_estimator_is_saved_with_it(tmp_path, dtype):
     assert (again.predict_proba(rows.X.numpy()) == clf.predict_proba(rows.X.numpy())).all()
 
 
-@pytest.mark.portable
+@pytest.mark.statistical
 def test_a_planted_triangle_is_found():
     rows, fresh = triangle(1000, 0), triangle(4000, 100)
     clf = ConvexPolytopeTreeClassifier(

@@ -244,6 +244,7 @@ def test_a_map_fit_takes_the_dense_steps():
     np.testing.assert_allclose(routed, dense, rtol=1e-5)
 
 
+@pytest.mark.statistical
 def test_svi_reaches_the_dense_bound():
     seeds = range(6)
     dense = fits(svi, 0.0, seeds, "final_elbo")
