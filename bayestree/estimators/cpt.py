@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import InstanceOf
+from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import (
@@ -60,6 +61,9 @@ from bayestree.models import (
 )
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior, width_scale
+
+#: Parameters whose fields of a prior have other names.
+PARAMETERS = {"shape": "scale_shape"}
 
 
 def _same(*settings: type) -> dict[str, str]:
@@ -230,9 +234,28 @@ class BasePolytopeTree(
             return
         raise ParameterError(f"inference={self.inference!r} cannot use {reason}: {remedy}.")
 
+    def learned_prior(self) -> dict[str, list[float]]:
+        """Hyperparameters that the fit learned, by parameter: a value for each of ``modes_``.
+
+        Empty without ``learn_prior=True``, and for trees without a split. The parameters
+        themselves are the given values, from which the fit started.
+        """
+        check_is_fitted(self)
+        if not any(isinstance(stage, Svi) and stage.learn_prior for stage in self._stages()):
+            return {}
+        given = self._priors().learned_values
+        each = [given | mode.posterior_.model.priors.learned_values for mode in self.modes_]
+        return {
+            PARAMETERS.get(name, name): [values[name] for values in each]
+            for name, value in given.items()
+            if any(values[name] != value for values in each)
+        }
+
     def _model(self, leaf: Leaf) -> SoftTree:
-        priors = Priors(GammaProcess(self.concentration, self.rate), self._hyperplane_prior())
-        return named.convex_polytope(leaf, n_experts=self.n_experts, priors=priors)
+        return named.convex_polytope(leaf, n_experts=self.n_experts, priors=self._priors())
+
+    def _priors(self) -> Priors:
+        return Priors(GammaProcess(self.concentration, self.rate), self._hyperplane_prior())
 
     def _hyperplane_prior(self) -> HyperplanePrior:
         if self.prior == "laplace":
