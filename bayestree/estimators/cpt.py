@@ -27,6 +27,7 @@ from bayestree.estimators._parameters import (
     Hardware,
     HyperplanePriors,
     Limits,
+    MethodDepth,
     Prediction,
     RandomRun,
     WarmStart,
@@ -81,6 +82,7 @@ class BasePolytopeTree(
     Variational,
     HyperplanePriors,
     Limits,
+    MethodDepth,
     Modes,
 ):
     """Grow and refine a convex polytope tree; classifier and regressor add y."""
@@ -150,7 +152,8 @@ class BasePolytopeTree(
     n_draws: Annotated[
         Count | None,
         Inference(
-            "Posterior draws kept from each chain; by default 50 for SVI and 250 for NUTS and SMC."
+            "Posterior draws kept from each chain; by default 50 for SVI, 250 for NUTS and 1,000 "
+            "for SMC."
         ),
     ] = None
     n_jobs: Annotated[
@@ -282,7 +285,7 @@ class BasePolytopeTree(
         return self.scaling
 
     def _work(self, n_rows: int, n_features: int) -> int:
-        depth = min(self.max_depth, 60)  # larger powers could have millions of digits
+        depth = min(self._depth(), 60)  # larger powers could have millions of digits
         n_leaves = min(2**depth, self.max_leaves or n_rows, n_rows // self.min_leaf + 1)
         return min(n_rows, self.batch_size) * self.n_experts * n_leaves
 
