@@ -52,18 +52,33 @@ def share(name: str, folder: Path, n_rows: int) -> Found:
     return rows
 
 
-def out_of_fold(rows: Found, fit: Callable[..., Found]) -> Found:
-    """What ``fit`` says about the rows of each fold, fitted to the others, and CPU seconds."""
+def fit_folds(rows: Found, fit: Callable[..., Found], path: Path) -> None:
+    """Store what ``fit`` says about the rows of each fold, fitted to the others.
+
+    The files are those of ``path`` with the number of the fold; those that exist are kept, so that
+    a run can be continued.
+    """
     X, y, fold = rows["X"], rows["y"], rows["fold"]
-    found: Found = {}
-    seconds = 0.0
     for number in range(FOLDS):
-        held = fold == number
-        start = time.process_time()
-        for key, value in fit(X[~held], y[~held], X[held], y[held]).items():
-            found.setdefault(key, np.empty(len(y)))[held] = value
-        seconds += time.process_time() - start
-    return found | {"seconds": np.array(seconds / FOLDS)}
+        own = path.with_name(f"{path.name}-{number}.npz")
+        if not own.exists():
+            held, start = fold == number, time.process_time()
+            found = fit(X[~held], y[~held], X[held], y[held])
+            seconds = time.process_time() - start
+            np.savez(own, seconds=seconds, **found)
+            print(f"{own.stem}: {seconds:.1f} CPU s", flush=True)
+
+
+def of_folds(fold: np.ndarray, path: Path) -> Found | None:
+    """The stored predictions and seconds of all rows; None if a fold is missing."""
+    found: Found = {}
+    files = [path.with_name(f"{path.name}-{number}.npz") for number in range(FOLDS)]
+    if not all(file.exists() for file in files):
+        return None
+    for number, file in enumerate(files):
+        for key, value in np.load(file).items():
+            found.setdefault(key, np.empty(len(fold)))[fold == number] = value
+    return found
 
 
 def mixture_fit(is_class: bool, **settings: Any) -> Callable[..., Found]:
@@ -136,9 +151,7 @@ def fitted(names: list[str], methods: list[str], folder: Path, n_rows: int) -> N
                 fit = forest_fit
             else:
                 fit = mixture_fit(is_class, **(SMC if method == "smc" else {}))
-            found = out_of_fold(rows, fit)
-            np.savez(folder / f"{name}-{method}.npz", **found)
-            print(f"{name} {method}: {found['seconds']:.1f} CPU s a fit", flush=True)
+            fit_folds(rows, fit, folder / f"{name}-{method}")
 
 
 def of_classes(y: np.ndarray, found: Found) -> Found:
@@ -181,10 +194,9 @@ def table(names: list[str], methods: list[str], folder: Path) -> None:
         y, is_class = rows["y"], bool(rows["is_class"])
         first: Found = {}
         for method in methods:
-            path = folder / f"{name}-{method}.npz"
-            if not path.exists():
+            found = of_folds(rows["fold"], folder / f"{name}-{method}")
+            if found is None:
                 continue
-            found = dict(np.load(path))
             scores = (of_classes if is_class else of_numbers)(y, found)
             cells = [f"{name} ({rows['X'].shape[0]} x {rows['X'].shape[1]})", method]
             for key, values in scores.items():
@@ -196,7 +208,7 @@ def table(names: list[str], methods: list[str], folder: Path) -> None:
             if is_class:
                 cells.append(_ece(y, found["p"], first.get("p")))
             first = first or scores | ({"p": found["p"]} if is_class else {})
-            cells.append(f"{found['seconds']:.1f} CPU s")
+            cells.append(f"{found['seconds'].mean():.1f} CPU s")
             print(f"| {' | '.join(cells)} |", flush=True)
 
 
