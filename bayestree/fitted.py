@@ -70,6 +70,7 @@ class BayesianTree(FittedTree, Protocol):
     def shrinkage(self) -> Any: ...
     def split_uncertainty(self, X: Any, *, level: float = 0.9) -> Any: ...
     def check_convergence(self) -> Any: ...
+    def learned_prior(self) -> Any: ...
     def predict_interval(self, X: Any, level: float) -> Any: ...
 
 
@@ -110,6 +111,12 @@ def has_draws(estimator: object) -> bool:
     """Whether an estimator has a posterior of more than one draw."""
     posterior: FittedPosterior | None = getattr(estimator, "posterior_", None)
     return posterior is not None and posterior.n_chains * posterior.n_draws > 1
+
+
+def has_evidence(estimator: object) -> bool:
+    """Whether the posterior of an estimator is that of all topologies, with its evidence."""
+    posterior: FittedPosterior | None = getattr(estimator, "posterior_", None)
+    return posterior is not None and "log_evidence" in posterior.stats
 
 
 class Mode(NamedTuple):

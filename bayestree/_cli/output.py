@@ -117,7 +117,7 @@ def _print_tree(run: "Run") -> None:
 
 
 def score_lines(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """The scores of a run and, on a second line, those of a linear model."""
+    """The scores of a run, those of a linear model, and the evidence, each on a line."""
     from bayestree.report.baseline import training_rows_phrase
     from bayestree.runs.scores import format_scores
 
@@ -130,6 +130,22 @@ def score_lines(metrics: Mapping[str, Any]) -> Iterator[str]:
         n_rows = baseline.get("training_rows")
         rows = training_rows_phrase(None if n_rows == metrics["training_rows"] else n_rows)
         yield f"{baseline['model']}, {rows}: {scores}"
+    if "evidence" in metrics:
+        yield _evidence_line(metrics["evidence"])
+
+
+def _evidence_line(found: Mapping[str, Any]) -> str:
+    """The evidence of a run, and the probabilities of its numbers of leaves and depths."""
+    leaves, depth = (
+        ", ".join(f"{size} ({share:.2f})" for size, share in found[name].items())
+        for name in ("leaves", "depth")
+    )
+    error = found["standard_error"]
+    known = "of one run" if error is None else f"standard error {error:.2f}"
+    return (
+        f"log evidence {found['log_evidence']:,.2f} ({known}); "
+        f"posterior of the number of leaves: {leaves}; of the depth: {depth}"
+    )
 
 
 def facet_columns(table: "pd.DataFrame") -> dict[str, list[str]]:

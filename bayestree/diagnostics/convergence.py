@@ -17,7 +17,7 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.mcmc import bfmi, ess, r_hat
 from bayestree._utils.psis import MIN_DRAWS as MIN_RATIOS
 from bayestree._utils.psis import good_k, pareto_k
-from bayestree.diagnostics.evidence import evidence
+from bayestree.diagnostics.evidence import Evidence, evidence
 from bayestree.diagnostics.held_out import HeldOut
 from bayestree.diagnostics.verdict import K_LIMIT, Check, Convergence, Kind, Verdict
 
@@ -91,17 +91,18 @@ def check_convergence(
     kind = _kind(quantities, stats)
     independent = kind in ("variational", "exact")
     _check_finite(quantities)
-    more = MORE_PARTICLES if "log_evidence" in stats else MORE_TRANSITIONS
+    known = evidence(stats) if "log_evidence" in stats else None
+    more = MORE_TRANSITIONS if known is None else MORE_PARTICLES
     table, checks, not_judged = _chains(quantities, more, independent=independent)
     if not independent:
         checks += _hamiltonian(stats)
-    if "log_evidence" in stats and np.size(stats["log_evidence"]) > 1:
-        checks.append(_evidence(stats))
+    if known is not None and len(known.runs) > 1:
+        checks.append(_evidence(known))
     found = [_elbo_gain(stats)] if "elbo" in stats else []
     found += [_importance_tail(stats)] if independent else []
     checks += [one for one in found if isinstance(one, Check)]
     not_judged += [one for one in found if isinstance(one, str)]
-    return Convergence(tuple(checks), tuple(not_judged), table, kind, held_out)
+    return Convergence(tuple(checks), tuple(not_judged), table, kind, held_out, known)
 
 
 def mixed_convergence(
@@ -323,9 +324,8 @@ def _hamiltonian(stats: Mapping[str, Any]) -> Iterator[Check]:
         )  # fmt: skip
 
 
-def _evidence(stats: Mapping[str, Any]) -> Check:
+def _evidence(found: Evidence) -> Check:
     """Whether the runs of sequential Monte Carlo agree about the evidence."""
-    found = evidence(stats)
     value = found.standard_error
     verdict = _grade(value, EVIDENCE)
     return Check(

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.wording import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +59,26 @@ class Evidence:
         """Posterior of the depth, with columns ``probability`` and ``error``."""
         return _probabilities(self.depth, "depth")
 
+    def to_json(self) -> dict[str, Any]:
+        """Log evidence, standard error (None for one run), and probabilities by size, as text."""
+        sizes = {"leaves": self.leaf_probabilities, "depth": self.depth_probabilities}
+        return {
+            "log_evidence": self.log_evidence,
+            "standard_error": None if len(self.runs) == 1 else self.standard_error,
+            **{
+                name: {str(size): float(p) for size, p in table["probability"].items()}
+                for name, table in sizes.items()
+            },
+        }
+
     def __str__(self) -> str:
         n_runs, n_draws = self.n_leaves.shape
         tables = (self.leaf_probabilities, self.depth_probabilities)
+        error = f" (standard error {self.standard_error:.2f})" if n_runs > 1 else ""
         return "\n".join(
             [
-                f"Log evidence {self.log_evidence:.2f} (standard error {self.standard_error:.2f}), "
-                f"{n_runs} runs of {n_draws} particles",
+                f"Log evidence {self.log_evidence:,.2f}{error}, "
+                f"{counted(n_runs, 'run')} of {n_draws:,} particles",
                 *(table.to_string(float_format="{:.3f}".format) for table in tables),
             ]
         )

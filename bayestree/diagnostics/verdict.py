@@ -6,6 +6,7 @@ from typing import Literal
 
 import pandas as pd
 
+from bayestree.diagnostics.evidence import Evidence
 from bayestree.diagnostics.held_out import HeldOut
 
 Verdict = Literal["ok", "doubtful", "failed", "info"]
@@ -86,6 +87,8 @@ class Convergence:
         closed form, or a single draw.
     held_out : HeldOut, optional
         Calibration of the predictions on held-out rows.
+    evidence : Evidence, optional
+        Log evidence, and posterior of the size of the tree, by sequential Monte Carlo.
     """
 
     checks: tuple[Check, ...]
@@ -93,6 +96,7 @@ class Convergence:
     quantities: pd.DataFrame
     kind: Kind = "chains"
     held_out: HeldOut | None = None
+    evidence: Evidence | None = None
 
     @property
     def settled(self) -> Settled:
@@ -197,7 +201,8 @@ class Convergence:
         details = [str(check) for check in self.checks]
         details += [_wrapped(f"[not assessed] {sentence}") for sentence in self.not_judged]
         lines = [_wrapped(line) for text in head for line in _sentences(text)]
-        return "\n".join([*lines, *([""] if details else []), *details])
+        sizes = [] if self.evidence is None else ["", str(self.evidence)]
+        return "\n".join([*lines, *([""] if details else []), *details, *sizes])
 
 
 def _sentences(text: str) -> list[str]:

@@ -56,7 +56,7 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
     """
 
     # Values of parameters that a subclass does not have.
-    max_depth: int
+    max_depth: Any  # an integer, or None where the method has a default
     max_leaves: int | None = None
     min_rows: float = 2.0
     min_leaf: int = 1
@@ -93,8 +93,15 @@ class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
 
     def _limits(self) -> GrowthLimits:
         return GrowthLimits(
-            self.max_depth, self.max_leaves, self.min_rows, self.min_leaf, self.min_gain
+            self._depth(), self.max_leaves, self.min_rows, self.min_leaf, self.min_gain
         )
+
+    def _depth(self) -> int:
+        """Maximum number of splits on a path: as given, or the default of the method."""
+        return self._default_depth() if self.max_depth is None else int(self.max_depth)
+
+    def _default_depth(self) -> int:
+        return GrowthLimits.max_depth
 
     def _work(self, n_rows: int, n_features: int) -> int:
         """Number of values that a step of the fit processes, which determines the threads."""

@@ -69,7 +69,20 @@ class Depth:
 
 
 @declare
-class Limits(Depth):
+class MethodDepth:
+    """The depth of a tree, whose default depends on the method of the fit."""
+
+    max_depth: Annotated[
+        Size | None,
+        Model(
+            "Maximum number of splits on a path from the root to a leaf; by default 4, but 2 with "
+            "inference='smc', which takes at most 3."
+        ),
+    ] = None
+
+
+@declare
+class Limits:
     """When a node is not split further (see ``GrowthLimits``)."""
 
     max_leaves: Annotated[

@@ -65,6 +65,9 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
             keywords["n_draws"] = self.n_draws
         return [*stages, kinds[-1].from_keywords(keywords)]
 
+    def _default_depth(self) -> int:
+        return self._stages()[-1].default_depth
+
     def _pipeline_of(self, given: Stage) -> tuple[type[Stage], ...]:
         for kinds in self.pipelines.values():
             if isinstance(given, kinds[-1]):

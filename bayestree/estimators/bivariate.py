@@ -15,7 +15,7 @@ from bayestree._utils.parameters import (
     declare,
 )
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._parameters import Limits, ShownRun
+from bayestree.estimators._parameters import Depth, Limits, ShownRun
 from bayestree.inference import Data, Posterior
 from bayestree.inference.cost_complexity import cost_complexity
 from bayestree.inference.splitters.bivariate import BivariateSplitter
@@ -28,7 +28,7 @@ CRITERIA: dict[str, Criterion] = {"entropy": Entropy(), "gini": Gini()}
 
 
 @declare
-class BivariateTreeClassifier(ShownRun, Limits, TreeClassifier):
+class BivariateTreeClassifier(ShownRun, Limits, Depth, TreeClassifier):
     """Decision tree with one or two features in each node, grown like CART.
 
     Kairgeldin and Carreira-Perpinan, "Bivariate decision trees: smaller, interpretable, more

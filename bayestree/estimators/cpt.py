@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import InstanceOf
+from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import (
@@ -26,6 +27,7 @@ from bayestree.estimators._parameters import (
     Hardware,
     HyperplanePriors,
     Limits,
+    MethodDepth,
     Prediction,
     RandomRun,
     WarmStart,
@@ -61,6 +63,9 @@ from bayestree.models import (
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior, width_scale
 
+#: Parameters whose fields of a prior have other names.
+PARAMETERS = {"shape": "scale_shape"}
+
 
 def _same(*settings: type) -> dict[str, str]:
     """Settings whose parameters have the same names."""
@@ -77,6 +82,7 @@ class BasePolytopeTree(
     Variational,
     HyperplanePriors,
     Limits,
+    MethodDepth,
     Modes,
 ):
     """Grow and refine a convex polytope tree; classifier and regressor add y."""
@@ -146,7 +152,8 @@ class BasePolytopeTree(
     n_draws: Annotated[
         Count | None,
         Inference(
-            "Posterior draws kept from each chain; by default 50 for SVI and 250 for NUTS and SMC."
+            "Posterior draws kept from each chain; by default 50 for SVI, 250 for NUTS and 1,000 "
+            "for SMC."
         ),
     ] = None
     n_jobs: Annotated[
@@ -230,9 +237,28 @@ class BasePolytopeTree(
             return
         raise ParameterError(f"inference={self.inference!r} cannot use {reason}: {remedy}.")
 
+    def learned_prior(self) -> dict[str, list[float]]:
+        """Hyperparameters that the fit learned, by parameter: a value for each of ``modes_``.
+
+        Empty without ``learn_prior=True``, and for trees without a split. The parameters
+        themselves are the given values, from which the fit started.
+        """
+        check_is_fitted(self)
+        if not any(isinstance(stage, Svi) and stage.learn_prior for stage in self._stages()):
+            return {}
+        given = self._priors().learned_values
+        each = [given | mode.posterior_.model.priors.learned_values for mode in self.modes_]
+        return {
+            PARAMETERS.get(name, name): [values[name] for values in each]
+            for name, value in given.items()
+            if any(values[name] != value for values in each)
+        }
+
     def _model(self, leaf: Leaf) -> SoftTree:
-        priors = Priors(GammaProcess(self.concentration, self.rate), self._hyperplane_prior())
-        return named.convex_polytope(leaf, n_experts=self.n_experts, priors=priors)
+        return named.convex_polytope(leaf, n_experts=self.n_experts, priors=self._priors())
+
+    def _priors(self) -> Priors:
+        return Priors(GammaProcess(self.concentration, self.rate), self._hyperplane_prior())
 
     def _hyperplane_prior(self) -> HyperplanePrior:
         if self.prior == "laplace":
@@ -259,7 +285,7 @@ class BasePolytopeTree(
         return self.scaling
 
     def _work(self, n_rows: int, n_features: int) -> int:
-        depth = min(self.max_depth, 60)  # larger powers could have millions of digits
+        depth = min(self._depth(), 60)  # larger powers could have millions of digits
         n_leaves = min(2**depth, self.max_leaves or n_rows, n_rows // self.min_leaf + 1)
         return min(n_rows, self.batch_size) * self.n_experts * n_leaves
 

@@ -19,6 +19,7 @@ from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._parameters import (
     INTERCEPT_SCALE,
+    Depth,
     Hardware,
     Limits,
     Precision,
@@ -40,7 +41,7 @@ from bayestree.models.splits import StumpSplit
 
 
 @declare
-class EndToEndTraining(RandomRun, Precision, Subsets, Limits):
+class EndToEndTraining(RandomRun, Precision, Subsets, Limits, Depth):
     """Parameters that end-to-end trees share with forests of them."""
 
     max_depth = 8

@@ -6,7 +6,7 @@ from typing import Annotated
 from bayestree import inference
 from bayestree._utils.parameters import Count, Inference, declare
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._parameters import Limits, Precision, RandomRun
+from bayestree.estimators._parameters import Depth, Limits, Precision, RandomRun
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import Data, Posterior
 from bayestree.inference.splitters.weighted_entropy import WeightedEntropySplitter
@@ -15,7 +15,7 @@ from bayestree.models.leaves import Leaf
 
 
 @declare
-class WeightedObliqueTreeClassifier(RandomRun, Precision, Limits, TreeClassifier):
+class WeightedObliqueTreeClassifier(RandomRun, Precision, Limits, Depth, TreeClassifier):
     """Oblique decision tree grown by weighted entropy, from random starts.
 
     Yang, Shen and Gao, "Weighted oblique decision trees" (2019): each node's hyperplane minimises

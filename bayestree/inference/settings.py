@@ -22,6 +22,7 @@ from bayestree._utils.parameters import (
     parameters_of,
 )
 from bayestree.inference.data import Data
+from bayestree.inference.growing import GrowthLimits
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import calibrated
 from bayestree.models.soft_tree import SoftTree
@@ -52,6 +53,8 @@ class Stage:
     default_modes : int
         Number of trees that an estimator fits by default. A single fit by SVI knows one of many
         good trees; a chain is long, and a user of a point estimate wants one tree.
+    default_depth : int
+        Maximum depth of the trees that an estimator fits by default.
     in_chunks : bool
         Whether the method goes through the rows in chunks, so that they may stay in a file.
     needs_double : bool
@@ -84,6 +87,10 @@ class Stage:
     @property
     def default_modes(self) -> int:
         return 1
+
+    @property
+    def default_depth(self) -> int:
+        return GrowthLimits.max_depth
 
     @property
     def in_chunks(self) -> bool:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics import Loo, compare_evidence, stacking_weights
-from bayestree.fitted import has_draws
+from bayestree.fitted import has_draws, has_evidence
 from bayestree.runs.held_out import Gap, HeldOut, held_out_scores
 from bayestree.runs.outputs import MAX_NUMBERS
 from bayestree.runs.rows import Prepared
@@ -143,10 +143,7 @@ def _basis(scores: Mapping[str, Loo], held: HeldOut | None) -> str:
 def _evidence(named: Mapping[str, Run]) -> pd.DataFrame:
     """The log evidence of the runs that have it; if all do, with Bayes factors, the best first."""
     found = {
-        name: run.estimator.evidence()
-        for name, run in named.items()
-        if getattr(run.estimator, "posterior_", None) is not None
-        and run.estimator.posterior_.inference == "smc"
+        name: run.estimator.evidence() for name, run in named.items() if has_evidence(run.estimator)
     }
     columns = {"se": "log_evidence_se"}
     if len(found) == len(named):

@@ -17,7 +17,7 @@ import tomli_w
 from bayestree._utils import arviz_compat
 from bayestree._utils.write import whole_file, write_whole
 from bayestree.estimators._file_rows import parts_of
-from bayestree.fitted import has_draws, modes_of
+from bayestree.fitted import has_draws, has_evidence, modes_of
 from bayestree.report.text import export_text
 from bayestree.runs.folder import (
     COLUMNS,
@@ -77,6 +77,7 @@ def write_scores(run: Fitted) -> None:
         **scored(estimator, rows.X_held, rows.y_held, rows.weights_held),
         "leaves": estimator.get_n_leaves(),
         "depth": estimator.get_depth(),
+        **({"evidence": estimator.evidence().to_json()} if has_evidence(estimator) else {}),
         **({} if baseline is None else {"baseline": baseline}),
     }
     folder.write_json(METRICS, metrics)

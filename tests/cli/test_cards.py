@@ -58,7 +58,7 @@ def test_parameters():
     assert 'Expected: "constant" or "linear".' in " ".join(told.split())
     found = json.loads(run("cards", "parameters", "cpt", "--json").stdout)["parameters"]
     depth = next(one for one in found if one["name"] == "max_depth")
-    assert (depth["table"], depth["default"]) == ("model", 4)
+    assert (depth["table"], depth["default"]) == ("model", "none")
     assert "Maximum number of splits on a path" in depth["description"]
     assert "no tree is named 'oak'" in refused("cards", "parameters", "oak")
     assert "supports classification only" in refused(

@@ -33,5 +33,13 @@ def test_json(place):
     assert (plain["converged"], plain["checks"]) == ("nothing to judge", [])
 
 
+def test_evidence(place):
+    own = open_run(finished("smc")).estimator.evidence()
+    assert run("diagnose", finished("smc")).stdout.endswith(f"{own}\n")
+    found = json.loads(run("diagnose", finished("smc"), "--json").stdout)
+    assert found["evidence"] == own.to_json()
+    assert json.loads(run("diagnose", finished("nuts"), "--json").stdout)["evidence"] is None
+
+
 def test_no_run(place):
     assert "has no manifest.json" in refused("diagnose", ".")

@@ -34,6 +34,16 @@ class TestFit:
         facets = pd.read_csv(place / "tree" / "facets.csv", index_col="node")
         assert list(facets.index) == list(clf.tree_.topology.node_labels)
 
+    def test_the_default_depth_suits_the_inference(self, table, place):
+        """The card leaves it to the method: sequential Monte Carlo takes at most three levels."""
+        table.to_csv("data.csv", index=False)
+        short = ("--experts", "1", "--set", "n_draws=10", "--set", "n_chains=2")
+        words = ("--target", "kind", "--inference", "smc", *short)
+        done("fit", "data.csv", *words, "--out", "tree")
+        assert 'max_depth = "none"' in (place / "tree" / "run.toml").read_text()
+        clf = bayestree.load(place / "tree" / "model.safetensors")
+        assert clf.posterior_.model.topology.depth == 2
+
     def test_numbers_weights_and_dropped_columns(self, table, place):
         table.to_parquet("data.parquet")
         result = run(

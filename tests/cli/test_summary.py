@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from bayestree import export_text
+from bayestree._cli.output import score_lines
 from bayestree._cli.verbs import summary as verb
 from bayestree.runs.store import open_run
 from bayestree.runs.summary import summary
@@ -48,6 +49,26 @@ def test_a_forest_names_its_trees(place):
     assert lines[1].startswith("forest e2edf of 'kind'")
     assert lines[5].split()[:4] == ["tree", "node", "rows", "features"]  # every split has one facet
     assert [line[:1] for line in lines[6:]].count("2") > 1
+
+
+def test_evidence(place):
+    own = open_run(finished("smc")).estimator.evidence()
+    metrics = json.loads((finished("smc") / "metrics.json").read_text())
+    assert metrics["evidence"] == own.to_json()
+    (line,) = (
+        line
+        for line in done("summary", finished("smc"), "--no-rows").stdout.splitlines()
+        if line.startswith("log evidence")
+    )
+    shares = own.leaf_probabilities["probability"]
+    leaves = ", ".join(f"{size} ({share:.2f})" for size, share in shares.items())
+    assert line.startswith(
+        f"log evidence {own.log_evidence:.2f} (standard error {own.standard_error:.2f}); "
+        f"posterior of the number of leaves: {leaves}; of the depth: "
+    )
+    one = score_lines(metrics | {"evidence": metrics["evidence"] | {"standard_error": None}})
+    assert "(of one run)" in [*one][-1]
+    assert "evidence" not in json.loads((finished("svi") / "metrics.json").read_text())
 
 
 def test_several_modes(place):

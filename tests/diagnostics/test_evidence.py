@@ -40,6 +40,27 @@ def test_verdict_on_the_spread_of_the_runs(gap, verdict):
     assert ("particles" in found["log_evidence"].remedy) == (verdict != "ok")
 
 
+def test_as_json():
+    found = evidence(stats((-10.0, -10.0 + np.log(3)))).to_json()
+    assert found["log_evidence"] == pytest.approx(-10 + np.log(2))
+    assert found["standard_error"] == pytest.approx(0.5)
+    assert found["leaves"] == {"1": 0.125, "2": 0.75, "3": 0.125}
+    assert found["depth"] == {"0": 0.125, "1": 0.75, "2": 0.125}
+
+
+def test_one_run_has_no_standard_error():
+    found = evidence(stats((-10.0,), ((1, 2),)))
+    assert found.to_json()["standard_error"] is None
+    assert str(found).startswith("Log evidence -10.00, 1 run of 2 particles\n")
+
+
+def test_checks_have_the_evidence():
+    found = check_convergence(None, stats())
+    assert str(found).endswith(str(found.evidence))
+    assert found.evidence.log_evidence == -10
+    assert check_convergence(None, {"lp": np.zeros((2, 3))}).evidence is None
+
+
 def test_other_methods_have_none():
     with pytest.raises(ValueError, match="inference='smc'"):
         evidence({"lp": np.zeros((2, 3))})

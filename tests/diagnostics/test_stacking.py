@@ -7,7 +7,7 @@ import pytest
 from scipy.special import logsumexp
 
 from bayestree._utils.arviz_compat import arviz, major_version
-from bayestree.diagnostics import elbo_weights, loo, mixed_loo, stacking_weights
+from bayestree.diagnostics import elbo_weights, loo, mixed_loo, stacking, stacking_weights
 
 
 def densities(n=200, shift=(0.0, 0.2, -0.1), seed=0):
@@ -37,6 +37,55 @@ def test_no_weights_of_a_grid_score_higher(shift, prior_rows):
     highest = max(grid, key=lambda one: total(scores, one, prior_rows))
     # the objective is flat at its top: its curvature is that of some 200 rows
     assert np.abs(near - highest).max() <= 0.1
+
+
+@pytest.mark.parametrize("prior_rows", [0.0, 5.0])
+@pytest.mark.parametrize("second", [0.0, 0.05, 1.0, -np.inf])
+def test_the_best_of_all_mixtures_of_two(second, prior_rows):
+    """A grid of 20,001 mixtures, whose best one is the highest to 1e-6 nats or so."""
+    scores = densities(60, shift=(0.0, 0.0))
+    scores[:, 1] = scores[:, 0] + second * (scores[:, 1] - scores[:, 0] - 0.02)
+    if second == -np.inf:  # a quarter of the rows exclude one model
+        scores[:, 1] = np.where(np.arange(60) % 4, scores[:, 0] + 0.3, -np.inf)
+    share = np.linspace(0, 1, 20_001)[:, None, None]
+    with np.errstate(divide="ignore"):
+        each = logsumexp(scores + np.log(np.concatenate([share, 1 - share], axis=2)), axis=2)
+        prior = prior_rows * np.log(share * (1 - share)) if prior_rows else 0 * share
+    found = stacking_weights(scores, prior_rows=prior_rows)
+    assert total(scores, found, prior_rows) > (each.sum(axis=1) + prior[:, 0, 0]).max() - 1e-6
+
+
+@pytest.mark.parametrize("prior_rows", [0.0, 5.0])
+@pytest.mark.parametrize("kind", ["nearly copies", "unneeded", "flat", "many", "excluding"])
+def test_the_score_is_the_highest_after_few_steps(kind, prior_rows, monkeypatch):
+    """By the bound on the gap: max_u (u - w) . g, g the gradient of the score.
+
+    EM takes thousands of steps in most of these cases.
+    """
+    monkeypatch.setattr(stacking, "MAX_STEPS", 40)
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(2000, 4))
+    if kind == "nearly copies":
+        scores[:, 3] = scores[:, 0] + 1e-3 * rng.normal(size=2000)
+    elif kind == "unneeded":  # a copy that is slightly worse
+        scores[:, 3] = scores[:, 0] - 1e-6
+    elif kind == "flat":
+        scores *= 0.01
+        scores -= np.log(np.exp(scores).mean(axis=0))
+    elif kind == "many":
+        scores = 0.3 * rng.normal(size=(500, 40))
+    else:
+        scores[:1999][rng.random((1999, 4)) < 0.3] = -np.inf
+        scores = scores[np.isfinite(scores).any(axis=1)]
+    found = stacking_weights(scores, prior_rows=prior_rows)
+    density = np.exp(scores - scores.max(axis=1, keepdims=True))
+    gradient = (density / (density @ found)[:, None]).sum(axis=0)
+    if prior_rows:
+        gradient += prior_rows / found
+    # the last rounding of the weights adds to the limit of 1e-6
+    assert gradient.max() - (len(scores) + len(found) * prior_rows) < 1.1e-6
+    assert found.min() >= 0
+    assert found.sum() == pytest.approx(1)
 
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter", "ignore:The inplace keyword")

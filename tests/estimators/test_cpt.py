@@ -7,7 +7,13 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, export_text, load
+from bayestree import (
+    ConvexPolytopeTreeClassifier,
+    ConvexPolytopeTreeRegressor,
+    SingleLeafWarning,
+    export_text,
+    load,
+)
 from bayestree.estimators import cpt
 from bayestree.models import Oblique, Polytope
 
@@ -468,6 +474,12 @@ def test_hyperparameters_cannot_be_learned_without_svi(inference):
         asked.fit(*ring(60))
 
 
+def test_only_fits_that_learn_have_learned_hyperparameters():
+    assert classifier("svi").fit(*ring()).learned_prior() == {}
+    with pytest.warns(SingleLeafWarning):
+        assert classifier("svi", learn_prior=True, min_gain=1e6).fit(*ring()).learned_prior() == {}
+
+
 def test_learned_hyperparameters_are_saved(tmp_path):
     X, y = ring()
     clf = classifier("svi", learn_prior=True).fit(X, y)
@@ -477,4 +489,6 @@ def test_learned_hyperparameters_are_saved(tmp_path):
     again = load(tmp_path / "learned.safetensors")
     assert again.posterior_.model.priors == clf.posterior_.model.priors
     assert again.posterior_.settings["hyperparameters"] == values
+    named = {"scale_shape" if name == "shape" else name: [x] for name, x in values.items()}
+    assert again.learned_prior() == named
     assert again.learn_prior

@@ -74,7 +74,7 @@ def test_unknown_trees(tmp_path, tree, text, said):
     [
         ("max_dept=3", "--set: no key is named 'max_dept'; did you mean 'max_depth'"),
         ("zzzz=3", "expected one of .*batch_size, .*validation_fraction"),
-        ("max_depth=1.5", "--set: max_depth must be an integer of 0 or more, got 1.5"),
+        ("max_depth=1.5", "--set: max_depth must be an integer of 0 or more, or .none., got"),
         ("scaling=comon", "--set: scaling must be .*, got 'comon'"),
         ("random_state=3", "'random_state' is set by the run itself; set 'seed' instead"),
         ("verbose=false", "'verbose' is set by the run itself; remove it"),

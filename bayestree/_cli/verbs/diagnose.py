@@ -16,7 +16,8 @@ def diagnose(folder: FolderArgument, *, as_json: Json = False) -> None:
     Predictions are judged on the held-out rows of the run, if it has any. Chains are compared by
     quantities that do not depend on the order of the experts (R-hat, effective sample size).
     Samplers are also checked for divergences, tree depth and energy, and variational fits for
-    convergence of the bound.
+    convergence of the bound. The log evidence and the posterior of the number of leaves and of the
+    depth are shown for runs by sequential Monte Carlo.
 
     The exit code is 0 if no check failed, or if there is no posterior to check; it is 1 if a check
     failed, or if there is too little information to decide.
@@ -43,6 +44,7 @@ def diagnose(folder: FolderArgument, *, as_json: Json = False) -> None:
                     "stands_for_the_posterior": checks.faithful,
                     "checks": records(checks.to_frame()),
                     "not_judged": list(checks.not_judged),
+                    "evidence": checks.evidence and checks.evidence.to_json(),
                 }
             )
         else:

@@ -104,6 +104,10 @@ class Smc(Stage):
     def draws(self) -> tuple[int, int]:
         return self.n_chains, self.n_draws
 
+    @property
+    def default_depth(self) -> int:
+        return self.max_depth
+
     def check(self, model: SoftTree) -> None:
         super().check(model)
         if self.max_depth > MAX_DEPTH:

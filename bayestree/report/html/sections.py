@@ -12,10 +12,12 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import counted, quantity
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.diagnostics.draws import VARIATIONAL
+from bayestree.fitted import modes_of
 from bayestree.report import splits
 from bayestree.report.html import figures, svg, text
 from bayestree.report.html.cards import leaf_cards, node_cards
 from bayestree.report.html.drawing import FEW, Outline, Sheet, Upright, sheets, shown_nodes
+from bayestree.report.html.evidence import sampled_sizes
 from bayestree.report.html.labels import LabelledTree
 from bayestree.report.html.modes import compared_modes
 from bayestree.report.html.scores import confusion_of, is_recorded, scores_of
@@ -40,7 +42,8 @@ class Section(NamedTuple):
 def sections(study: Study) -> list[Section]:
     """All sections with something to show."""
     makers: tuple[Callable[[Study], Section | None], ...] = (
-        data, tree, modes, sizes, uncertainty, features, view, scores, convergence, repeat,
+        data, tree, modes, evidence, sizes, uncertainty, features, view, scores, convergence,
+        repeat,
     )  # fmt: skip
     return [section for make in makers if (section := make(study)) is not None]
 
@@ -115,6 +118,12 @@ def modes(study: Study) -> Section | None:
     """The most probable trees of a mixture."""
     shown = compared_modes(study)
     return None if shown is None else Section("modes", "Modes of the posterior", shown)
+
+
+def evidence(study: Study) -> Section | None:
+    """The evidence and the posterior of the size of the tree, if its topology was sampled."""
+    shown = sampled_sizes(study)
+    return None if shown is None else Section("evidence", "Evidence and size of the tree", shown)
 
 
 def _class_key(study: Study) -> list[tuple[int, str]]:
@@ -367,7 +376,11 @@ def repeat(study: Study) -> Section:
         {
             "command": study.command,
             "estimator": type(study.estimator).__name__,
-            "parameters": [(name, repr(value)) for name, value in sorted(parameters.items())],
+            "parameters": [
+                (name, repr(value), ", ".join(map(text.number, study.learned_prior.get(name, ()))))
+                for name, value in sorted(parameters.items())
+            ],
+            "several_modes": len(modes_of(study.estimator)) > 1,
             "versions": sorted(dict(manifest.get("versions", {})).items()),
             "run_file": study.run_file,
             "seconds": ", ".join(

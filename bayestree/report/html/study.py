@@ -186,6 +186,14 @@ class Study:
         return self.bayesian.check_convergence()
 
     @cached_property
+    def learned_prior(self) -> dict[str, list[float]]:
+        """Learned hyperparameters by parameter, a value for each mode."""
+        if not hasattr(self.estimator, "learned_prior"):
+            return {}
+        found: dict[str, list[float]] = self.bayesian.learned_prior()
+        return found
+
+    @cached_property
     def evaluated(self) -> Rows | None:
         """Rows on which the splits are judged."""
         return splits.evaluation_rows(self.train, self.held)

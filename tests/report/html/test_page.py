@@ -12,7 +12,7 @@ from markupsafe import Markup
 import bayestree as bt
 from bayestree.models import Network
 from bayestree.report.html import figures, html_report
-from bayestree.report.html.text import MINUS
+from bayestree.report.html.text import MINUS, number, percent
 from tests.report.cases import CLASSIFIERS, REGRESSORS, linear, rows
 from tests.report.html.page import Page, plain
 
@@ -134,6 +134,49 @@ def test_a_distilled_tree_is_shown_beside_the_modes():
     assert "show a single tree that was fitted to these predictions" in said
     assert "(shown)" not in said
     assert "Standard deviation between modes" in said
+
+
+@pytest.mark.usefixtures("sketched")
+@pytest.mark.parametrize("n_chains", [2, 1])
+def test_evidence_and_size_of_sampled_topologies(n_chains):
+    X, label, value = rows(60)
+    made = {2: bt.ConvexPolytopeTreeClassifier, 1: bt.ConvexPolytopeTreeRegressor}[n_chains]
+    fitted = made(
+        inference="smc", max_depth=1, n_experts=1, n_chains=n_chains, n_draws=20, random_state=0
+    ).fit(X, {2: label, 1: value}[n_chains])
+    own = fitted.evidence()
+    page = Page(html_report(fitted))
+    said = plain(page.at("evidence")["text"])
+    assert f"is {own.log_evidence:,.2f}".replace("-", MINUS) in said
+    assert (f"a standard error of {own.standard_error:.2f}" in said) == (n_chains == 2)
+    assert ("Standard error" in said) == (n_chains == 2)
+    assert ("for standardised y" in said) == (n_chains == 1)
+    inside = [one for one in page.elements if "evidence" in one["inside"]]
+    assert sum(one["tag"] == "svg" for one in inside) == 2
+    counts = [own.leaf_probabilities, own.depth_probabilities]
+    lines = [one for one in inside if one["tag"] == "tr" and "tbody" in one["inside"]]
+    assert len(lines) == sum(map(len, counts))
+    for line, share in zip(lines, pd.concat(counts)["probability"], strict=True):
+        assert percent(share) in line["text"]
+    assert "nan" not in said
+
+
+@pytest.mark.usefixtures("sketched")
+def test_learned_hyperparameters_are_shown():
+    X, label, _ = rows(80)
+    clf = bt.ConvexPolytopeTreeClassifier(
+        learn_prior=True, n_modes=2, max_depth=1, n_experts=2, epochs=20, n_draws=8,
+        min_gain=1.0, random_state=0,
+    ).fit(X, label)  # fmt: skip
+    said = plain(Page(html_report(clf, sizes=clf.polytope_size(8))).at("repeat")["text"])
+    learned = clf.learned_prior()
+    assert "concentration" in learned
+    for name, values in learned.items():
+        shown = ", ".join(map(number, values))
+        assert f"{name}{getattr(clf, name)}, the start; learned: {shown}" in said
+    assert "of modes 0, 1, … in this order" in said
+    clf.set_params(learn_prior=False)
+    assert "learned" not in plain(Page(html_report(clf)).at("repeat")["text"])
 
 
 @pytest.mark.usefixtures("sketched")
