@@ -10,6 +10,7 @@ from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.inequality import plain
 from bayestree._utils.wording import nearest_match
 from bayestree.explain.nearest import Outcome, nearest_change
+from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
 FACTORS = np.linspace(1.0, 4.0, 31)  # of a change, at which the average of the draws is evaluated
@@ -113,25 +114,32 @@ def _wanted(
     return Outcome(predicted == known.index(str(target))), str(target)
 
 
+def feature_number(tree: RoutedTree, key: str | int) -> int:
+    """Number of a feature that is given by its name or number."""
+    names = tree.feature_labels
+    if isinstance(key, str):
+        if key not in names:
+            raise ValueError(f"{key!r} is not a feature of the fit{nearest_match(key, names)}")
+        return names.index(key)
+    if not 0 <= key < len(names):
+        raise ValueError(f"feature {key!r} does not exist; the fit had {len(names)} features.")
+    return int(key)
+
+
 def _ranges(tree: Tree, row: FloatArray, features: Features) -> tuple[FloatArray, FloatArray]:
     """The least and the largest value that each feature may have, each shape (d,)."""
     if features is None:
         return np.full(len(row), -np.inf), np.full(len(row), np.inf)
     low, high = row.copy(), row.copy()
-    names = tree.feature_labels
     for key in features:
-        if isinstance(key, str) and key not in names:
-            raise ValueError(f"features names {key!r}, which is none{nearest_match(key, names)}")
-        if not isinstance(key, str) and not 0 <= key < len(names):
-            raise ValueError(f"features holds {key!r}, but there are {len(names)} features.")
-        j = names.index(key) if isinstance(key, str) else int(key)
+        j = feature_number(tree, key)
         least, most = features[key] if isinstance(features, Mapping) else (None, None)
         low[j] = -np.inf if least is None else least
         high[j] = np.inf if most is None else most
         if not low[j] <= row[j] <= high[j]:
             raise ValueError(
-                f"the limits {low[j]:g} and {high[j]:g} of {names[j]!r} in features must contain "
-                f"its value, {row[j]:g}."
+                f"the limits {low[j]:g} and {high[j]:g} of {key!r} in features must contain its "
+                f"value, {row[j]:g}."
             )
     return low, high
 

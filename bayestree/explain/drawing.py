@@ -12,10 +12,15 @@ from bayestree.explain.turns import Turn
 from bayestree.plots import _style
 
 if TYPE_CHECKING:
+    from bayestree.explain.dependence import Interactions, PartialDependence
     from bayestree.explain.explanation import Explanation
+    from bayestree.explain.importance import Importance
+    from bayestree.explain.shapley import ShapleyValues
 
 PANEL = _style.Size(3.2, 2.3, above=0.1)
 BARS = 6  # features shown of each turn
+MOST = 12  # features shown at once
+HALF = 0.5  # strength from which the matrix is light
 NAME = 1.3  # maximum inches of the name of a feature
 TOWARDS = (_style.PALETTE[0], _style.PALETTE[5])  # inside, outside
 
@@ -54,3 +59,75 @@ def _turn(ax: Axes, turn: Turn, names: list[str], found: Explanation) -> None:
     ax.invert_yaxis()
     share = "" if len(turn.experts) == 1 else f"\nfacet with {turn.share[0]:.0%} of the votes"
     ax.set_xlabel(f"effect, inside to outside{share}", fontsize=_style.SMALL)
+
+
+def draw_importance(found: Importance, ax: Any = None) -> AnyArray:
+    """Losses and shares of votes of the most important features, with their intervals."""
+    axes = _style.panels(ax, 2, _style.Size(3.4, 0.7 + 0.24 * min(MOST, len(found.features)), 0.1))
+    table = found.to_frame().iloc[:MOST][::-1]
+    names = [_style.cut(str(name), _style.SMALL, NAME) for name in table.index]
+    titles = {"loss": "loss of log score", "votes": "share of votes"}
+    for panel, (name, title) in zip(axes, titles.items(), strict=True):
+        value, low, high = (table[f"{name}{end}"].to_numpy() for end in ("", "_low", "_high"))
+        place = np.arange(len(table))
+        panel.barh(place, value, color=_style.POSTERIOR, alpha=0.5)
+        panel.hlines(place, low, high, color=_style.INK, linewidth=1.4)
+        panel.set_yticks(place, names, fontsize=_style.SMALL)
+        panel.axvline(0.0, color=_style.INK, linewidth=0.8)
+        _style.panel_title(panel, title, f"{found.level:.0%} intervals")
+        _style.open_frame(panel)
+    return axes
+
+
+def draw_shapley(found: ShapleyValues, ax: Axes | None, row: int) -> Axes:
+    """Contributions to one prediction, a group of bars for each feature."""
+    values = found.contributions[row]
+    order = np.argsort(-np.abs(values).max(axis=1), kind="stable")[:MOST]
+    ax = _style.new_axes(5.0, 0.9 + 0.3 * len(order)) if ax is None else ax
+    n_outputs = values.shape[1]
+    colours = _style.class_colours(n_outputs)
+    labels = found.classes or (None,)
+    for output, label in enumerate(labels):
+        place = np.arange(len(order)) + 0.8 * ((output + 0.5) / n_outputs - 0.5)
+        ax.barh(place, values[order, output], 0.8 / n_outputs, color=colours[output], label=label)
+    names = [_style.cut(found.features[j], _style.SMALL, NAME) for j in order]
+    ax.set_yticks(np.arange(len(order)), names, fontsize=_style.SMALL)
+    ax.invert_yaxis()
+    ax.axvline(0.0, color=_style.INK, linewidth=0.8)
+    ax.set_xlabel("Shapley value")
+    if found.classes:
+        ax.legend(frameon=False, fontsize=_style.SMALL)
+    _style.open_frame(ax)
+    return ax
+
+
+def draw_dependence(
+    found: PartialDependence, ax: Axes | None, *, output: int, curves: bool
+) -> Axes:
+    """The average with its interval, and thin curves of the rows."""
+    ax = _style.new_axes(4.2, 3.0) if ax is None else ax
+    if curves:
+        lines = found.curves[:, :, output].T
+        ax.plot(found.grid, lines, color=_style.QUIET, linewidth=0.5, alpha=0.4, zorder=1)
+    band = (found.low[:, output], found.high[:, output])
+    ax.fill_between(found.grid, *band, color=_style.POSTERIOR, alpha=_style.FAINT, linewidth=0)
+    ax.plot(found.grid, found.mean[:, output], color=_style.POSTERIOR, linewidth=2.0)
+    ax.set_xlabel(found.feature)
+    ax.set_ylabel(f"P({found.classes[output]})" if found.classes else "prediction")
+    _style.open_frame(ax)
+    return ax
+
+
+def draw_interactions(found: Interactions, ax: Axes | None) -> Axes:
+    """The strengths as a matrix with their numbers."""
+    size = len(found.features)
+    ax = _style.new_axes(2.2 + 0.5 * size, 1.4 + 0.5 * size) if ax is None else ax
+    ax.imshow(found.strength, cmap=_style.VALUES, vmin=0.0, vmax=1.0)
+    names = [_style.cut(name, _style.SMALL, NAME) for name in found.features]
+    ax.set_xticks(np.arange(size), names, fontsize=_style.SMALL, rotation=45, ha="right")
+    ax.set_yticks(np.arange(size), names, fontsize=_style.SMALL)
+    for (j, k), value in np.ndenumerate(found.strength):
+        if j != k:
+            colour = "black" if value > HALF else "white"
+            ax.text(k, j, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=7)
+    return ax
