@@ -80,6 +80,36 @@ def test_a_half_space_has_the_closed_form():
     np.testing.assert_array_equal(np.flatnonzero(found.row != x), [strength.argmax()])
 
 
+def committee(plane):
+    """A stump of several experts of weight 1 through the origin."""
+    tree = make_tree(topology=Topology.stump(), n_experts=len(plane))
+    tree = replace(tree, weight=np.ones(len(plane)), intercept=np.zeros(len(plane)))
+    return replace(tree, hyperplane=np.array(plane), value=np.eye(2))
+
+
+def activation(vote):
+    """The activation at which an expert of weight 1 has this vote."""
+    return np.log(np.expm1(vote))
+
+
+def test_votes_of_equal_experts_add_up():
+    """Two equal votes send a row right together, before either does alone."""
+    tree, x = committee([[1.0, 0.0], [1.0, 0.0]]), np.array([-3.0, 0.0])
+    found = nearest_change(tree, x, other_class(tree, x), **unbounded(2))
+    expected = activation(np.log(2) / 2) + 3
+    np.testing.assert_allclose(found.distance, expected, atol=1e-4)
+    np.testing.assert_allclose(found.bound, expected, atol=1e-4)
+
+
+def test_the_bound_is_that_of_the_largest_vote():
+    """From (-3, -3) one feature moves until its vote and that of the other are log 2 together."""
+    tree, x = committee([[1.0, 0.0], [0.0, 1.0]]), np.array([-3.0, -3.0])
+    found = nearest_change(tree, x, other_class(tree, x), **unbounded(2))
+    rest = np.log1p(np.exp(-3.0))
+    np.testing.assert_allclose(found.distance, activation(np.log(2) - rest) + 3, atol=1e-4)
+    np.testing.assert_allclose(found.bound, activation(np.log(2) / 2) + 3, atol=1e-4)
+
+
 def test_only_some_features_change_within_limits():
     tree = make_tree(topology=Topology.stump(), n_features=3, seed=2)
     tree = replace(tree, value=np.eye(2))
