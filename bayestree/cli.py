@@ -12,6 +12,7 @@ from bayestree._cli.errors import Verbs
 from bayestree._cli.verbs.cards import cards
 from bayestree._cli.verbs.compare import compare
 from bayestree._cli.verbs.diagnose import diagnose
+from bayestree._cli.verbs.explain import explain
 from bayestree._cli.verbs.export import export
 from bayestree._cli.verbs.fit import fit
 from bayestree._cli.verbs.predict import predict
@@ -77,7 +78,7 @@ def _options(
     pass
 
 
-for verb in (run, fit, predict, summary, diagnose, report, compare, export, sweep):
+for verb in (run, fit, predict, explain, summary, diagnose, report, compare, export, sweep):
     app.command()(verb)
 app.add_typer(cards, name="cards")
 

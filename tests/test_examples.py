@@ -83,7 +83,17 @@ def test_example_says_where_its_results_are(script, tmp_path, capsys, monkeypatc
 PAGES = [README, ROOT / "docs/guide.md", ROOT / "docs/pictures.md"]
 WITHOUT_PICTURES = [
     ROOT / f"docs/{name}.md"
-    for name in ("convergence", "arviz", "trees", "export", "modes", "smc", "tables", "development")
+    for name in (
+        "convergence",
+        "arviz",
+        "trees",
+        "export",
+        "explain",
+        "modes",
+        "smc",
+        "tables",
+        "development",
+    )
 ]
 
 

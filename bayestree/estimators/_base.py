@@ -15,9 +15,10 @@ from bayestree._utils.progress import Verbose, fitting
 from bayestree._utils.threads import threads_for
 from bayestree.estimators._columns import ColumnChoice, with_unused_columns
 from bayestree.estimators._contents import Arrays, describe_tree, restore_tree, tree_arrays
+from bayestree.estimators._dependence import Dependence
 from bayestree.estimators._file_rows import FileRows
-from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._numbers import fitted_rows
+from bayestree.estimators._shown import Shown
 from bayestree.estimators._units import UnitRule, units
 from bayestree.estimators.files import save
 from bayestree.inference import Data, GrowthLimits, Posterior
@@ -48,7 +49,7 @@ class TrainingRows(NamedTuple):
         return self._replace(X=X, y=self.y[kept], weights=self.weights[kept])
 
 
-class BaseTree(ColumnChoice, FittedTree, BaseEstimator):
+class BaseTree(ColumnChoice, Dependence, Shown, BaseEstimator):
     """Fit, route and describe one tree; classifier and regressor add y.
 
     A subclass defines the model (``_model``), the units of the features (``_unit_rule``) and how

@@ -18,6 +18,7 @@ from bayestree.estimators._classifier import LabelledClassifier
 from bayestree.estimators._contents import Arrays, describe
 from bayestree.estimators._members import built_members, fit_members, member_arrays, member_of
 from bayestree.estimators._numbers import fitted_rows
+from bayestree.estimators._shown import Shown
 from bayestree.estimators.end_to_end import EndToEndTraining, EndToEndTreeClassifier
 from bayestree.estimators.files import save
 from bayestree.inference import Data
@@ -36,7 +37,7 @@ FOREST_ONLY = (
 
 
 @declare
-class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, BaseEstimator):
+class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, Shown, BaseEstimator):
     """Forest of oblique trees, each trained as a whole by EM on all rows.
 
     Hehn, Kooij and Hamprecht, "End-to-End Learning of Decision Trees and Forests" (IJCV, 2020),
@@ -131,6 +132,14 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, BaseEstimat
         """Features that each split of each tree uses, by tree of shape (nodes, d)."""
         check_is_fitted(self)
         return [tree.tree_.arrays()["hyperplane"] != 0 for tree in self.estimators_]
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """Importance of each feature for the splits, the mean over the trees, shape (d,)."""
+        from bayestree.explain.importance import split_importance  # noqa: PLC0415 - lazy room
+
+        check_is_fitted(self)
+        return split_importance([(1.0, tree.tree_) for tree in self.estimators_])
 
     def get_depth(self) -> int:
         """Depth of the deepest tree."""

@@ -192,6 +192,12 @@ class Encoding:
         return all(type(column) is Numbers and not column.gaps for column in self.columns)
 
     @property
+    def places(self) -> list[IntArray]:
+        """The numbers of the features of each column."""
+        ends = np.cumsum([len(column.features) for column in self.columns])
+        return np.split(np.arange(ends[-1]), ends[:-1])
+
+    @property
     def text(self) -> list[str]:
         """Names of the columns that files should not be searched for numbers."""
         return [column.name for column in self.columns if column.is_text]

@@ -1,0 +1,271 @@
+"""Methods that measure how much a fitted tree depends on each feature, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.seed import RandomState, draw_seed
+from bayestree.diagnostics.draws import spread, tails
+from bayestree.estimators._explained import Explained
+from bayestree.estimators._numbers import fitted_rows, validated
+from bayestree.fitted import modes_of
+from bayestree.inference import Data
+
+if TYPE_CHECKING:
+    from bayestree.explain.dependence import Interactions, PartialDependence
+    from bayestree.explain.importance import Importance, Part
+    from bayestree.explain.shapley import ShapleyValues
+
+PAIRED = 8  # features whose interactions are measured by default
+
+
+class Dependence(Explained):
+    """Importance, Shapley values, partial dependence and interactions of every fitted tree."""
+
+    _averages: Callable[[], bool]
+    _encode: Callable[[AnyArray], AnyArray]
+    _row_weights: Callable[[ArrayLike | None, AnyArray], FloatArray]
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """Importance of each column for the splits of ``tree_``, shape (d,), with sum 1.
+
+        The decrease of Gini's impurity, or of the sum of squares, at each node, divided among the
+        facets and then the features by their coefficients; for splits along the axes this is the
+        importance of CART. With several modes it is their weighted average. ``importance`` measures
+        predictions, with intervals.
+        """
+        from bayestree.explain.importance import split_importance, summed  # noqa: PLC0415 - lazy room
+
+        check_is_fitted(self)
+        modes = [(mode.weight, mode.estimator.tree_) for mode in modes_of(self)]
+        found = split_importance(modes or [(1.0, self.tree_)])
+        return summed(found, self.encoding_.places)
+
+    def importance(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        n_repeats: int = 3,
+        max_draws: int = 50,
+        level: float = 0.9,
+        random_state: RandomState = 0,
+    ) -> Importance:
+        """Importance of each column of X, with its posterior.
+
+        Two measures, for each posterior draw: the share of its features in the votes at the nodes
+        that rows reach; and how much shuffling it among the rows lowers the mean log score of y.
+        Without several draws, or for ``prediction="tree"``, both are those of the deterministic
+        tree, whose means count as those of normal distributions with the variance of the residuals.
+
+        Parameters
+        ----------
+        X, y, sample_weight : arrays, shapes (n, d), (n,), (n,)
+            Rows, preferably other than those of the fit: on these, a tree that fits noise seems to
+            need it.
+        n_repeats : int
+            Number of times that each column is shuffled, in the same way for all draws.
+        max_draws : int
+            Maximum number of draws over all chains and modes, evenly spaced. The time is that of
+            d * n_repeats * max_draws predictions of all rows.
+        level : float
+            Probability of the intervals. They state how sure the posterior is, not how much the
+            loss depends on the rows.
+        random_state : int, RandomState or Generator
+            Seed of the shuffles.
+
+        Returns
+        -------
+        Importance
+            Can be printed; see also ``to_frame`` and ``plot``.
+
+        Raises
+        ------
+        ValueError
+            If ``n_repeats``, ``max_draws`` or ``level`` is out of range, or for rows that ``fit``
+            would refuse.
+        """
+        from bayestree.explain import importance as room  # noqa: PLC0415 - lazy room
+
+        check_is_fitted(self)
+        for name, value in (("n_repeats", n_repeats), ("max_draws", max_draws)):
+            if value < 1:
+                raise ValueError(f"{name} must be 1 or more, got {value}.")
+        tails(level)
+        rows, values = validated(self, X, y, reset=False, dtype=np.float64)
+        weights = self._row_weights(sample_weight, values)
+        kept = weights > 0
+        rows, values, weights = rows[kept], values[kept], weights[kept]
+        random = check_random_state(draw_seed(random_state))
+        orders = [random.permutation(len(rows)) for _ in range(n_repeats)]
+        columns = self.encoding_.places
+        if self._averages():
+            data = Data.of(self._standardise(rows), self._encode(values), weights)
+            found = room.draw_importance(self._parts(), data, orders, max_draws, columns)
+        else:
+            y_plain = self._encode(values) if hasattr(self, "classes_") else values.astype(float)
+            found = room.point_importance(
+                self.tree_, self._expectation, rows, y_plain, orders, weights, columns
+            )
+        names = tuple(column.name for column in self.encoding_.columns)
+        return room.Importance(names, *found, level)
+
+    def shapley_values(self, X: ArrayLike, background: ArrayLike | None = None) -> ShapleyValues:
+        """Exact Shapley values of the predictions of ``tree_``, which must use few features.
+
+        The contribution of a feature to a prediction, averaged over all orders in which features
+        become known. Unknown features take the values of the background rows, all from the same
+        row (interventional Shapley values).
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+            Each row takes 2^m predictions of the background, for the m features with a
+            coefficient in ``tree_``, at most 12.
+        background : array or DataFrame, shape (b, d), optional
+            By default at most 100 evenly spaced rows of X.
+
+        Returns
+        -------
+        ShapleyValues
+            Of the probabilities of the classes, or the mean, of the deterministic tree; see also
+            ``to_frame`` and ``plot``.
+
+        Raises
+        ------
+        ValueError
+            If ``tree_`` has more than 12 features.
+        """
+        from bayestree.explain import shapley  # noqa: PLC0415 - lazy room
+
+        rows = fitted_rows(self, X)
+        around = (
+            rows[spread(len(rows), 100)] if background is None else fitted_rows(self, background)
+        )
+        classes = tuple(str(label) for label in getattr(self, "classes_", ()))
+        return shapley.shapley_values(self.tree_, rows, around, classes)
+
+    def partial_dependence(
+        self,
+        X: ArrayLike,
+        feature: str | int,
+        *,
+        grid: ArrayLike | int = 20,
+        level: float = 0.9,
+        max_rows: int = 200,
+    ) -> PartialDependence:
+        """How the prediction depends on one feature, with credible bands.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+            Rows over which the other features are averaged.
+        feature : str or int
+        grid : array or int
+            Values of the feature, or how many, evenly spaced from its 5 % to its 95 % quantile, or
+            all if these are fewer.
+        level : float
+            Probability of the interval over the draws. A point estimate has no spread.
+        max_rows : int
+            Maximum number of rows, evenly spaced.
+
+        Returns
+        -------
+        PartialDependence
+            With the curve of each row (ICE); see also ``to_frame`` and ``plot``.
+
+        Raises
+        ------
+        ValueError
+            If the feature is unknown, or ``level`` is not between 0 and 1.
+        """
+        from bayestree.explain import dependence  # noqa: PLC0415 - lazy room
+        from bayestree.explain.change import feature_number  # noqa: PLC0415 - lazy room
+
+        rows = fitted_rows(self, X)
+        number = feature_number(self.tree_, feature)
+        values = (
+            dependence.grid_of(rows[:, number], int(grid))
+            if isinstance(grid, int | np.integer)
+            else np.asarray(grid, dtype=np.float64)
+        )
+        return dependence.partial_dependence(
+            self._predicted_draws,
+            rows[spread(len(rows), max_rows)],
+            number,
+            values,
+            name=self.tree_.feature_labels[number],
+            classes=tuple(str(label) for label in getattr(self, "classes_", ())),
+            level=level,
+        )
+
+    def interactions(
+        self,
+        X: ArrayLike,
+        features: Sequence[str | int] | None = None,
+        *,
+        max_rows: int = 50,
+    ) -> Interactions:
+        """Strength of the interactions of pairs of features: Friedman's H.
+
+        The share of the joint effect of two features on the prediction (averaged over the draws)
+        that is not the sum of their separate effects.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+            Rows at which, and over which, effects are averaged.
+        features : sequence of str or int, optional
+            By default the 8 with the largest ``feature_importances_``, or all if they are fewer.
+        max_rows : int
+            Maximum number of rows m, evenly spaced; each pair takes m^2 predictions.
+
+        Returns
+        -------
+        Interactions
+            Can be printed; see also ``to_frame`` and ``plot``.
+
+        Raises
+        ------
+        ValueError
+            If a feature is unknown.
+        """
+        from bayestree.explain import dependence  # noqa: PLC0415 - lazy room
+        from bayestree.explain.change import feature_number  # noqa: PLC0415 - lazy room
+
+        rows = fitted_rows(self, X)
+        if features is None:
+            order = np.argsort(-self.feature_importances_, kind="stable")[:PAIRED]
+            chosen = np.sort(order)
+        else:
+            chosen = np.array([feature_number(self.tree_, key) for key in features], dtype=np.int64)
+        names = tuple(self.tree_.feature_labels[j] for j in chosen)
+        some = rows[spread(len(rows), max_rows)]
+        return dependence.interactions(lambda x: self._expectation(x)[0], some, chosen, names)
+
+    def _parts(self) -> list[Part]:
+        """The posteriors of the mixture, or the only one."""
+        from bayestree.explain.importance import Part  # noqa: PLC0415 - lazy room
+
+        modes = [Part(one.weight, one.estimator.posterior_) for one in modes_of(self) if one.weight]
+        return modes or [Part(1.0, self.posterior_)]
+
+    def _predicted_draws(self, rows: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Predictions of groups of draws, (S, n, C) or (S, n), and weights; one without draws."""
+        if not self._averages():
+            yield self._expectation(rows)[0][None], np.ones(1)
+            return
+        standard = self._standardise(rows)
+        for weight, posterior in self._parts():
+            each = weight / (posterior.n_chains * posterior.n_draws)
+            for group in posterior.expectations(standard):
+                yield self._units.decode(group.astype(np.float64)), np.full(len(group), each)

@@ -1,0 +1,104 @@
+"""Explanations of predictions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from bayestree._utils.arrays import FloatArray
+from bayestree.estimators._fitted import FittedTree
+from bayestree.estimators._numbers import fitted_rows
+from bayestree.fitted import has_draws
+from bayestree.tables import Encoding, Numbers
+
+if TYPE_CHECKING:
+    from bayestree.explain.change import Features
+    from bayestree.explain.explanation import Explanation
+
+
+class Explained(FittedTree):
+    """Explanations that every fitted tree inherits."""
+
+    encoding_: Encoding
+
+    def _expectation(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        raise NotImplementedError
+
+    def explain(
+        self,
+        x: ArrayLike,
+        *,
+        features: Features = None,
+        target: Any = None,
+        level: float = 0.9,
+        max_programs: int = 500,
+    ) -> Explanation:
+        """Explain the prediction for one row.
+
+        The path, the facets and the nearest change are those of ``tree_``; the probabilities of the
+        turns, the prediction and its uncertainty those of the posterior, if there is one. With
+        several modes the turns are judged by the mode of ``tree_``.
+
+        The nearest change is the smallest sum of absolute changes, in units of ``tree_.scale``,
+        after which the deterministic tree predicts another class, or a mean beyond ``target``. It
+        is exact if the splits on the way have one facet each. Where the votes of several facets
+        add up, ``change.bound`` is a lower limit.
+
+        Parameters
+        ----------
+        x : array, Series or DataFrame, shape (d,) or (1, d)
+        features : sequence of str or int, or mapping, optional
+            Features that the nearest change may alter, by default all columns of numbers: a
+            category cannot change by degrees. A mapping has for each the least and the largest
+            value, or None.
+        target : label or float, optional
+            Class that the tree shall predict, by default any other; or mean that its prediction
+            shall reach from the other side, for regression.
+        level : float
+            Probability of the intervals.
+        max_programs : int
+            Maximum number of linear programs in the search for the nearest change, about two
+            milliseconds each.
+
+        Returns
+        -------
+        Explanation
+            Can be printed; see also ``to_frame`` and ``plot``.
+
+        Raises
+        ------
+        ValueError
+            If x is not one row, or ``features`` or ``target`` is unknown.
+        """
+        from bayestree.explain.explanation import explanation  # noqa: PLC0415 - SciPy's optimisers
+
+        X = _one_row(x)
+        rows = fitted_rows(self, X)
+        if len(rows) != 1:
+            raise ValueError(f"x must be one row, got {len(rows)}; explain them one by one.")
+        posterior = None
+        if has_draws(self) and hasattr(self, "split_uncertainty"):
+            posterior = self.split_uncertainty(X, level=level)
+        if features is None and not self.encoding_.is_plain:
+            features = [one.name for one in self.encoding_.columns if type(one) is Numbers]
+        return explanation(
+            self.tree_,
+            rows[0],
+            self._expectation,
+            labels=getattr(self, "classes_", None),
+            posterior=posterior,
+            same_nodes=not self.posterior_.settings.get("mirror"),
+            features=features,
+            target=target,
+            max_programs=max_programs,
+        )
+
+
+def _one_row(x: Any) -> Any:
+    """A row as a table with one row."""
+    if isinstance(x, pd.Series):
+        return x.to_frame().T.infer_objects()
+    return np.asarray(x)[None] if np.ndim(x) == 1 else x

@@ -1,0 +1,1 @@
+"""What a fitted tree says about one row, and how much it depends on each feature."""

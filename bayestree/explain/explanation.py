@@ -1,0 +1,301 @@
+"""Why a fitted tree predicts what it does for one row, how sure it is, and what would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from scipy.special import entr
+
+from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.inequality import plain
+from bayestree._utils.wording import counted
+from bayestree.description import TreeDescription
+from bayestree.diagnostics import SplitUncertainty
+from bayestree.explain.change import Change, Expect, Features, change_of, label_of
+from bayestree.explain.turns import DIGITS, TERMS, Turn, turns_of
+from bayestree.routed_tree import RoutedTree
+from bayestree.tree import Tree
+
+CLASSES = 3  # classes shown, the most probable
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Explanation of one prediction; ``print`` it, or see ``to_frame`` and ``plot``.
+
+    Attributes
+    ----------
+    features : tuple of str
+    row : array, shape (d,)
+    center, scale : arrays, shape (d,)
+        Those of ``tree_``.
+    turns : tuple of Turn
+        From the root of the deterministic tree to the leaf of the row.
+    leaf : str
+        Path of the leaf from the root.
+    leaf_rows : float
+        Weighted number of training rows in the leaf.
+    leaf_probability : float or None
+        Posterior probability that the row belongs to the leaf; None without a posterior.
+    tree_prediction, prediction
+        What the deterministic tree and the estimator, which may average over draws, predict.
+    expected, sd : arrays, shape (C,) or (1,)
+        Probabilities of the classes, or the mean, with their standard deviations over the draws.
+    total, data, posterior : float or None
+        Uncertainty of y and its parts: in nats the entropy of the prediction, the mean entropy of
+        the predictions of the draws, and their difference; or the variance of y, the mean of the
+        variances of the draws, and the variance of their means. More rows would reduce
+        ``posterior``, but not ``data``. None for the mean of a leaf without a distribution.
+    classes : tuple of str
+        Empty for regression.
+    change : Change or None
+        None if none was asked for, or splits are not by facets.
+    """
+
+    features: tuple[str, ...]
+    row: FloatArray
+    center: FloatArray
+    scale: FloatArray
+    turns: tuple[Turn, ...]
+    leaf: str
+    leaf_rows: float
+    leaf_probability: float | None
+    tree_prediction: Any
+    prediction: Any
+    expected: FloatArray
+    sd: FloatArray
+    total: float | None
+    data: float | None
+    posterior: float | None
+    classes: tuple[str, ...]
+    change: Change | None
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    __repr__ = __str__
+
+    def to_frame(self, by: Literal["turn", "facet", "feature", "change"] = "facet") -> pd.DataFrame:
+        """A part of the explanation as a table.
+
+        Parameters
+        ----------
+        by : {"turn", "facet", "feature", "change"}
+            A row for each turn: the side, its probability with its interval, and the share of the
+            draws that agree. For each facet of these nodes: its vote, share and distance. For each
+            feature of each facet: its value and effect. For each feature that the nearest change
+            alters: its value before and after, and the change in units of ``scale``.
+
+        Raises
+        ------
+        ValueError
+            If ``by`` is none of these.
+        """
+        parts: dict[str, tuple[Callable[[], Iterator[tuple[Any, ...]]], tuple[str, ...]]] = {
+            "turn": (self._turn_rows, TURN),
+            "facet": (self._facet_rows, FACET),
+            "feature": (self._feature_rows, FEATURE),
+            "change": (self._change_rows, CHANGE),
+        }
+        if by not in parts:
+            raise ValueError(f"by must be one of {', '.join(map(repr, parts))}, got {by!r}.")
+        rows, columns = parts[by]
+        return pd.DataFrame([*rows()], columns=list(columns))
+
+    def plot(self, ax: Any = None) -> AnyArray:
+        """Draw what decided each turn: the effects of the features on the largest votes.
+
+        Parameters
+        ----------
+        ax : array of Axes, optional
+            One for each turn; by default those of a new figure that is not registered with pyplot.
+
+        Returns
+        -------
+        array of Axes, shape (turns,)
+
+        Raises
+        ------
+        ValueError
+            If the tree has no split, or ``ax`` has another number of Axes.
+        """
+        from bayestree.explain.drawing import draw_turns  # noqa: PLC0415 - Matplotlib is slow
+
+        return draw_turns(self, ax)
+
+    def _turn_rows(self) -> Iterator[tuple[Any, ...]]:
+        for turn in self.turns:
+            belief = turn.belief
+            known = (np.nan,) * 4 if belief is None else (belief[0], *belief[1], belief[2])
+            yield turn.node, turn.side, turn.score, turn.log_odds, *known
+
+    def _facet_rows(self) -> Iterator[tuple[Any, ...]]:
+        for turn in self.turns:
+            numbers = (turn.votes, turn.share, turn.distance)
+            for facet in zip(turn.experts.tolist(), turn.conditions, *numbers, strict=True):
+                yield turn.node, turn.side, *facet
+
+    def _feature_rows(self) -> Iterator[tuple[Any, ...]]:
+        for turn in self.turns:
+            for expert, effects in zip(turn.experts.tolist(), turn.effects, strict=True):
+                for j in np.argsort(-np.abs(effects), kind="stable")[: np.count_nonzero(effects)]:
+                    yield turn.node, expert, self.features[j], self.row[j], effects[j]
+
+    def _change_rows(self) -> Iterator[tuple[Any, ...]]:
+        if self.change is None or self.change.row is None:
+            return
+        moved = (self.change.row - self.row) / self.scale
+        for j in np.argsort(-np.abs(moved), kind="stable")[: np.count_nonzero(moved)]:
+            yield self.features[j], self.row[j], self.change.row[j], moved[j]
+
+    def _lines(self) -> Iterator[str]:
+        yield f"Prediction: {self._outcome(self.prediction, self.expected, self.sd)}"
+        if self.total is not None:
+            unit = "nats of entropy" if self.classes else "variance of y"
+            yield (
+                f"Uncertainty ({unit}): {self.total:.3g} = {self.data:.3g} from the data + "
+                f"{self.posterior:.3g} from the posterior"
+            )
+        if self.tree_prediction != self.prediction and self.classes:
+            yield f"The deterministic tree below predicts {self.tree_prediction}."
+        share = (
+            "" if self.leaf_probability is None else f", probability {self.leaf_probability:.2f}"
+        )
+        yield f"Leaf {self.leaf}: {counted(self.leaf_rows, 'training row')}{share}"
+        yield ""
+        for turn in self.turns:
+            yield from turn.lines(self.features, self.row)
+        if not self.turns:
+            yield "The tree has no split."
+        if self.change is not None:
+            yield ""
+            yield from self._change_lines(self.change)
+
+    def _outcome(self, label: Any, expected: FloatArray, sd: FloatArray | None = None) -> str:
+        """A prediction with its probabilities, or a mean, and standard deviations."""
+        spread = None if sd is None or not sd.any() else sd
+        if not self.classes:
+            text = plain(float(expected[0]), 4)
+            return text if spread is None else f"{text} (sd over the draws {spread[0]:.2g})"
+        order = np.argsort(-expected, kind="stable")[:CLASSES]
+        parts = [
+            f"{self.classes[c]} {expected[c]:.3f}"
+            + ("" if spread is None else f" ± {spread[c]:.2g}")
+            for c in order
+        ]
+        return f"{label} ({', '.join(parts)})"
+
+    def _change_lines(self, change: Change) -> Iterator[str]:
+        found = f"after {counted(change.programs, 'linear program')}"
+        if change.row is None:
+            cut = f"No change was found {found}, where the search was cut off"
+            none = "No change of these features"
+            yield f"{none if change.complete else cut} makes the tree predict {change.wanted}."
+            return
+        yield (
+            f"Nearest change that makes the tree predict {change.wanted}: distance "
+            f"{change.distance:.3g}"
+        )
+        for name, before, after, moved in self._change_rows():
+            yield f"  {name}: {before:.{DIGITS + 1}g} to {after:.{DIGITS + 1}g} ({moved:+.2g})"
+        if change.expected is not None:
+            yield f"  Prediction then: {self._outcome(change.prediction, change.expected)}"
+        if change.factor is None:
+            yield "  The average over the draws does not follow, even for 4 times this change."
+        elif change.factor > 1:
+            times = f"{change.factor:.1f} times this change"
+            yield f"  The average over the draws follows from {times}."
+        if not change.complete:
+            yield f"  The search was cut off {found}."
+        if change.bound < change.distance - 1e-3:
+            yield f"  No change below {change.bound:.3g} does; there may be one between."
+
+
+TURN = ("node", "side", "score", "log_odds", "probability", "low", "high", "agreement")
+FACET = ("node", "side", "expert", "condition", "vote", "share", "distance")
+FEATURE = ("node", "expert", "feature", "value", "effect")
+CHANGE = ("feature", "from", "to", "change")
+
+
+def explanation(
+    tree: RoutedTree,
+    row: FloatArray,
+    expect: Expect,
+    *,
+    labels: AnyArray | None = None,
+    posterior: SplitUncertainty | None = None,
+    same_nodes: bool = True,
+    features: Features = None,
+    target: Any = None,
+    max_programs: int = 500,
+) -> Explanation:
+    """Explain the prediction for a row (d,).
+
+    Parameters
+    ----------
+    tree : RoutedTree
+        The deterministic tree.
+    expect : function
+        Class probabilities (n, C), or means (n,), of rows, and their standard deviations.
+    labels : array, shape (C,), optional
+        The classes; None for regression.
+    posterior : SplitUncertainty, optional
+        That of the row; ``same_nodes`` tells whether nodes have the same meaning in every draw.
+    features, target, max_programs
+        See ``explain`` of the estimators.
+    """
+    described = TreeDescription(tree, TERMS, DIGITS)
+    expected, sd = (np.atleast_1d(part[0]) for part in expect(row[None]))
+    splits = posterior if same_nodes else None
+    leaf = int(tree.apply(row[None])[0])
+    total, data, epistemic = _parts(expected, posterior, classifies=labels is not None)
+    change = None
+    if isinstance(tree, Tree) and (labels is not None or target is not None):
+        change = change_of(
+            tree,
+            row,
+            expect,
+            labels=labels,
+            features=features,
+            target=target,
+            max_programs=max_programs,
+        )
+    return Explanation(
+        features=described.features,
+        row=row,
+        center=tree.center,
+        scale=tree.scale,
+        turns=turns_of(described, row, splits),
+        leaf=described.path(~leaf),
+        leaf_rows=described.rows(~leaf),
+        leaf_probability=None if splits is None else float(splits.leaf_probability[0, leaf]),
+        tree_prediction=label_of(tree.predict(row[None])[0], labels),
+        prediction=label_of(expected, labels),
+        expected=expected,
+        sd=sd,
+        total=total,
+        data=data,
+        posterior=epistemic,
+        classes=described.classes,
+        change=change,
+    )
+
+
+def _parts(
+    expected: FloatArray, posterior: SplitUncertainty | None, *, classifies: bool
+) -> tuple[float | None, ...]:
+    """Total uncertainty of y, and its parts from the data and from the posterior."""
+    names = ("entropy", "expected_entropy", "mutual_information")
+    if not classifies:
+        names = ("variance", "expected_variance", "explained")
+    if posterior is not None:
+        found = [getattr(posterior, name) for name in (f"total_{names[0]}", *names[1:])]
+        return tuple(None if part is None else float(part[0]) for part in found)
+    if not classifies:
+        return None, None, None
+    total = float(entr(expected).sum())
+    return total, total, 0.0

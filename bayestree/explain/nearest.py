@@ -1,0 +1,297 @@
+"""The smallest change of a row that takes it to another leaf of a deterministic tree.
+
+The left side of a node, {s <= log 2}, is convex: cutting planes describe it as closely as needed,
+one at each solution that violates it (Kelley's method). The right side is the complement: the union
+of the half-spaces beyond the facets and, where the votes of several experts add up, a little more.
+By convexity s(x) >= s(w) + g(w) . (x - w) with the gradient g, so that for any w the half-space
+{s(w) + g(w) . (x - w) >= log 2} lies inside the right side; and since the largest of K votes is at
+least s / K, the right side lies in the union of K half-spaces on which one vote is at least
+(log 2) / K. For one expert all of these are the same. The former give changes, the latter bounds:
+branch and bound over the leaves and, at a right turn, the expert with the largest vote.
+"""
+
+import heapq
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.special import expit
+
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.softplus import softplus
+from bayestree.tree import LOG2, Tree, facet_threshold
+
+BEYOND = 1e-6  # distance past a border, in units of ``scale``: ten times HiGHS's tolerance
+NEGLIGIBLE = 1e-9  # smaller changes of a feature are rounding errors of the linear program
+CUTS = 50  # cutting planes for one problem, at most
+CLOSER = 1e-4  # relative gain below which moving the half-spaces again is not worth a program
+
+Chosen = tuple[tuple[int, int], ...]  # right turns with the expert that has the largest vote
+
+
+class Nearest(NamedTuple):
+    """The nearest row with another outcome, as far as the search went.
+
+    ``row`` is None if there is none, or the search was cut off before one was found. ``distance``
+    is the sum of absolute changes in units of ``scale``; no change below ``bound`` has the outcome.
+    ``complete`` is False if the search was cut off after ``programs`` linear programs.
+    """
+
+    row: FloatArray | None
+    distance: float
+    bound: float
+    complete: bool
+    programs: int
+
+
+class Outcome(NamedTuple):
+    """The wanted outcome: leaves (L,), or a mean of at least (``sign`` 1) or most (-1) ``level``.
+
+    The mean matters in linear leaves only, where a part of the leaf may have it.
+    """
+
+    leaves: BoolArray
+    sign: int = 0
+    level: float = 0.0
+
+    @classmethod
+    def beyond(cls, tree: Tree, level: float, *, below: bool) -> "Outcome":
+        """A mean of at most ``level`` if ``below``, else of at least this."""
+        sign = -1 if below else 1
+        if tree.slope is not None:
+            return cls(np.ones(tree.n_leaves, dtype=bool), sign, level)
+        return cls(sign * (tree.value - level) >= 0, sign, level)
+
+    def holds(self, tree: Tree, row: FloatArray) -> bool:
+        """Whether the tree gives a row (1, d) this outcome."""
+        if not self.leaves[tree.apply(row)[0]]:
+            return False
+        return not self.sign or bool(self.sign * (tree.predict(row)[0] - self.level) >= 0)
+
+
+def nearest_change(
+    tree: Tree,
+    x: FloatArray,
+    outcome: Outcome,
+    *,
+    low: FloatArray,
+    high: FloatArray,
+    max_programs: int = 500,
+) -> Nearest:
+    """The row with ``outcome`` that is nearest to ``x`` (d,) in L1, in units of ``scale``.
+
+    ``low`` and ``high`` (d,) bound each feature; equal bounds leave it as it is.
+    """
+    if outcome.holds(tree, x[None]):
+        return Nearest(x, 0.0, 0.0, True, 0)
+    search = _Search(tree, x, outcome, low, high, max_programs)
+    try:
+        search.run()
+    except _CutOffError:
+        return search.found(complete=False)
+    return search.found(complete=True)
+
+
+class _CutOffError(Exception):
+    """The search has used all its linear programs."""
+
+
+class _Search:
+    """Branch and bound over leaves and experts; moves z are in units of ``scale``."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        x: FloatArray,
+        outcome: Outcome,
+        low: FloatArray,
+        high: FloatArray,
+        max_programs: int,
+    ) -> None:
+        self.tree, self.x, self.outcome, self.max_programs = tree, x, outcome, max_programs
+        used = np.any(tree.hyperplane != 0, axis=0)
+        used |= False if tree.slope is None else np.any(tree.slope != 0, axis=0)
+        self.free: IntArray = np.flatnonzero(used & (low < high))
+        scale = self.scale = tree.scale[self.free]
+        self.plane = tree.hyperplane[:, self.free] * scale
+        self.start = tree.hyperplane @ x + tree.intercept
+        counts = np.repeat(tree.n_facets, tree.n_facets)
+        self.alone = facet_threshold(tree.weight)  # activation at which an expert decides alone
+        self.shared = facet_threshold(tree.weight * counts)  # and that of the largest of K votes
+        ends = ((low - x)[self.free] / scale, (high - x)[self.free] / scale)
+        self.low, self.high = np.minimum(ends[0], 0.0), np.maximum(ends[1], 0.0)
+        self.cuts = [[*self._facets(node)] for node in range(tree.n_nodes)]
+        self.best: tuple[float, FloatArray | None] = (np.inf, None)
+        self.heap: list[tuple[float, int, int, Chosen]] = []
+        self.gap = np.inf  # least bound of a branch that was not resolved exactly
+        self.now = np.inf  # bound of the branch in hand
+        self.programs = 0
+
+    def run(self) -> None:
+        """Visit branches, the one with the least bound first, until none can be nearer."""
+        for leaf in np.flatnonzero(self.outcome.leaves).tolist():
+            self._add(0.0, leaf, ())
+        while self.heap and self.heap[0][0] < self.best[0]:
+            self.now, _, leaf, chosen = heapq.heappop(self.heap)
+            self._visit(leaf, chosen)
+            self.now = np.inf
+
+    def found(self, *, complete: bool) -> Nearest:
+        distance, z = self.best
+        waiting = self.heap[0][0] if self.heap else np.inf
+        bound = min(distance, self.gap, self.now, waiting)
+        row = None if z is None else self._moved(z)
+        return Nearest(row, distance, bound, complete, self.programs)
+
+    def _add(self, bound: float, leaf: int, chosen: Chosen) -> None:
+        heapq.heappush(self.heap, (bound, len(self.heap) + self.programs, leaf, chosen))
+
+    def _visit(self, leaf: int, chosen: Chosen) -> None:
+        """Bound a branch; split it at a right turn that its nearest row does not take."""
+        rows = [self._side(k, self.shared[k]) for _, k in chosen]
+        z = self._solved(leaf, rows)
+        if z is None:
+            return
+        bound = float(np.abs(z).sum())
+        if bound >= self.best[0]:
+            return
+        self.now = bound
+        missed = [v for v in self._turns(leaf, right=True) if self._score(v, z) <= LOG2]
+        if not missed:
+            self._keep(z)
+            self.gap = min(self.gap, bound)
+            return
+        settled = dict(chosen)
+        open_nodes = [v for v in missed if v not in settled]
+        if self.best[1] is None or not open_nodes:
+            self._keep_near(leaf, settled, z)
+        if not open_nodes:
+            self.gap = min(self.gap, bound)
+            return
+        experts = self.tree.experts(open_nodes[0])
+        for k in range(experts.start, experts.stop):
+            self._add(bound, leaf, (*chosen, (open_nodes[0], k)))
+
+    def _keep_near(self, leaf: int, settled: dict[int, int], z: FloatArray) -> None:
+        """Find a row of the leaf near z: beyond a facet at each right turn, then ever closer."""
+        turns = self._turns(leaf, right=True)
+        rows = []
+        for v in turns:
+            if self._score(v, z) > LOG2:
+                rows.append(self._tangent(v, z))
+                continue
+            k = settled.get(v, -1)
+            k = k if k >= 0 and np.isfinite(self.alone[k]) else self._nearest_facet(v, z)
+            rows.append(self._side(k, self.alone[k]))
+        distance = np.inf
+        while (moved := self._solved(leaf, rows)) is not None:
+            self._keep(moved)
+            before, distance = distance, float(np.abs(moved).sum())
+            if not distance < before * (1 - CLOSER):
+                return
+            rows = [self._tangent(v, moved) for v in turns]
+
+    def _keep(self, z: FloatArray) -> None:
+        z = np.where(np.abs(z) < NEGLIGIBLE, 0.0, z)
+        distance = float(np.abs(z).sum())
+        if distance < self.best[0] and self.outcome.holds(self.tree, self._moved(z)[None]):
+            self.best = distance, z
+
+    def _moved(self, z: FloatArray) -> FloatArray:
+        row = self.x.copy()
+        row[self.free[z != 0]] += (z * self.scale)[z != 0]
+        return row
+
+    def _solved(self, leaf: int, rows: list[FloatArray]) -> FloatArray | None:
+        """The smallest move with these rows, left turns and outcome; None if there is none."""
+        left = self._turns(leaf, right=False)
+        rows = [*rows, *self._level(leaf)]
+        for _ in range(CUTS):
+            every = [*rows, *(cut for v in left for cut in self.cuts[v])]
+            z = self._program(np.array(every).reshape(len(every), len(self.free) + 1))
+            if z is None:
+                return None
+            outside = [v for v in left if self._score(v, z) > LOG2]
+            if not outside:
+                return z
+            for v in outside:
+                self.cuts[v].append(-self._tangent(v, z))
+        return z
+
+    def _program(self, rows: FloatArray) -> FloatArray | None:
+        """Least sum |z| with rows [a, c] of a . z + c >= ``BEYOND`` |a|; None if infeasible."""
+        if self.programs >= self.max_programs:
+            raise _CutOffError
+        self.programs += 1
+        norm = np.linalg.norm(rows[:, :-1], axis=1)
+        flat = (norm == 0) | ~np.isfinite(rows[:, -1])  # the same for every move
+        if (rows[flat, -1] < 0).any():
+            return None
+        a = rows[~flat, :-1] / norm[~flat, None]
+        c = rows[~flat, -1] / norm[~flat] - BEYOND
+        if not len(self.free):
+            return np.zeros(0)
+        # z = up - down, each at least 0
+        bounds = [(0.0, end) for end in (*self.high, *-self.low)]
+        done = linprog(
+            np.ones(2 * len(self.free)),
+            A_ub=np.hstack([-a, a]),
+            b_ub=c,
+            bounds=bounds,
+            method="highs",
+        )
+        if done.x is None:
+            return None
+        up, down = np.split(np.asarray(done.x, dtype=np.float64), 2)
+        return up - down
+
+    # Rows [a, c] of the inequality a . z + c >= 0.
+
+    def _side(self, expert: int, limit: float) -> FloatArray:
+        """An activation of at least ``limit``."""
+        return np.append(self.plane[expert], self.start[expert] - limit)
+
+    def _facets(self, node: int) -> Iterator[FloatArray]:
+        """Activations at which no expert of the node sends the row right alone."""
+        experts = self.tree.experts(node)
+        for k in range(experts.start, experts.stop):
+            if np.isfinite(self.alone[k]):
+                yield -self._side(k, self.alone[k])
+
+    def _tangent(self, node: int, z: FloatArray) -> FloatArray:
+        """A linear function that is at most s - log 2 everywhere, and equal to it at z."""
+        experts = self.tree.experts(node)
+        weight, activation = self.tree.weight[experts], self._activation(experts, z)
+        slope = (weight * expit(activation)) @ self.plane[experts]
+        return np.append(slope, weight @ softplus(activation) - LOG2 - slope @ z)
+
+    def _level(self, leaf: int) -> list[FloatArray]:
+        """The wanted mean in a linear leaf."""
+        tree, outcome = self.tree, self.outcome
+        if tree.slope is None or not outcome.sign:
+            return []
+        mean = tree.value[leaf] + tree.slope[leaf] @ (self.x - tree.center)
+        slope = tree.slope[leaf, self.free] * self.scale
+        return [outcome.sign * np.append(slope, mean - outcome.level)]
+
+    def _activation(self, experts: slice, z: FloatArray) -> FloatArray:
+        moved: FloatArray = self.start[experts] + self.plane[experts] @ z
+        return moved
+
+    def _score(self, node: int, z: FloatArray) -> float:
+        experts = self.tree.experts(node)
+        return float(self.tree.weight[experts] @ softplus(self._activation(experts, z)))
+
+    def _nearest_facet(self, node: int, z: FloatArray) -> int:
+        experts = self.tree.experts(node)
+        norm = np.linalg.norm(self.plane[experts], axis=1)
+        away = self.alone[experts] - self._activation(experts, z)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            distance = np.nan_to_num(away / norm, nan=np.inf)
+        return experts.start + int(distance.argmin())
+
+    def _turns(self, leaf: int, *, right: bool) -> list[int]:
+        """Nodes above a leaf at which it is on the right, or on the left."""
+        nodes: list[int] = np.flatnonzero(self.tree.topology.turns[int(right), :, leaf]).tolist()
+        return nodes

@@ -1,0 +1,177 @@
+"""The turns of a row through a deterministic tree, and what decides each of them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.softplus import softplus
+from bayestree._utils.wording import counted
+from bayestree.description import TreeDescription
+from bayestree.diagnostics import SplitUncertainty
+
+TERMS = 3  # features shown for each facet
+FACETS = 3  # facets shown for each turn
+DIGITS = 3
+
+
+class Belief(NamedTuple):
+    """What the posterior says about a turn.
+
+    ``probability`` is the mean over the draws of the probability of this side, with its central
+    ``interval``, and ``agreement`` the share of the draws whose split sends the row this way.
+    """
+
+    probability: float
+    interval: tuple[float, float]
+    agreement: float
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """The turn of a row at a node, and the facets that decide it, the largest vote first.
+
+    Attributes
+    ----------
+    node, side : str
+        Path of the node from the root, and name of the side.
+    right : bool
+    score : float
+        Sum of the votes; above log 2 the row goes right.
+    belief : Belief or None
+        None without a posterior of the splits.
+    experts : array of int, shape (K,)
+        Numbers of the experts in ``tree_``. All arrays are empty if splits are not by facets.
+    conditions : tuple of str
+        The facets as inequalities in the units of the data.
+    votes, share : arrays, shape (K,)
+        Terms ``weight * softplus(hyperplane . x + intercept)`` of the score, and their shares.
+    distance : array, shape (K,)
+        Distance of the row from the facet in units of ``tree_.scale``: positive inside, where the
+        expert alone does not send the row right. Infinite if it never does.
+    effects : array, shape (K, d)
+        How far each feature moves the row from the mean of the data across the facet: the distance
+        of the mean minus the sum of the effects is ``distance``.
+    """
+
+    node: str
+    side: str
+    right: bool
+    score: float
+    belief: Belief | None
+    experts: IntArray
+    conditions: tuple[str, ...]
+    votes: FloatArray
+    share: FloatArray
+    distance: FloatArray
+    effects: FloatArray
+
+    @property
+    def log_odds(self) -> float:
+        """Log-odds log(exp(score) - 1) of going right, 0 at the border."""
+        return self.score + float(np.log(-np.expm1(-self.score))) if self.score > 0 else -np.inf
+
+    def lines(self, names: tuple[str, ...], row: FloatArray) -> Iterator[str]:
+        """The turn in words, for a row with these names of the features."""
+        yield f"{self.node}: {self.side}{self._posterior()}"
+        for k in range(min(len(self.experts), FACETS)):
+            alone = "" if len(self.experts) == 1 else f"{self.share[k]:.0%} of the votes, "
+            yield f"  {self.conditions[k]}"
+            yield f"    {alone}{self._position(k)}{self._terms(k, names, row)}"
+        if len(self.experts) > FACETS:
+            rest = float(self.share[FACETS:].sum())
+            others = counted(len(self.experts) - FACETS, "other facet")
+            yield f"  {others} with {rest:.0%} of the votes"
+
+    def _posterior(self) -> str:
+        if self.belief is None:
+            return ""
+        probability, (low, high), agreement = self.belief
+        return f", probability {probability:.2f} [{low:.2f}, {high:.2f}], {agreement:.0%} of draws"
+
+    def _position(self, k: int) -> str:
+        away = float(self.distance[k])
+        if not np.isfinite(away):
+            return "no border"
+        return f"{abs(away):.2g} {'inside' if away >= 0 else 'outside'}"
+
+    def _terms(self, k: int, names: tuple[str, ...], row: FloatArray) -> str:
+        order = np.argsort(-np.abs(self.effects[k]), kind="stable")[:TERMS]
+        shown = [
+            f"{names[j]} = {row[j]:.{DIGITS}g} ({self.effects[k, j]:+.2g})"
+            for j in order
+            if self.effects[k, j]
+        ]
+        return f": {', '.join(shown)}" if shown else ""
+
+
+def turns_of(
+    described: TreeDescription, row: FloatArray, posterior: SplitUncertainty | None
+) -> tuple[Turn, ...]:
+    """The turns of a row (d,) in the described tree, from the root to its leaf."""
+    tree, rows = described.tree, row[None]
+    topology = tree.topology
+    leaf = int(tree.apply(rows)[0])
+    nodes = np.flatnonzero(topology.turns[:, :, leaf].any(axis=0))
+    return tuple(
+        _turn(described, int(node), bool(topology.turns[1, node, leaf]), row, posterior)
+        for node in nodes
+    )
+
+
+def _turn(
+    described: TreeDescription,
+    node: int,
+    right: bool,
+    row: FloatArray,
+    posterior: SplitUncertainty | None,
+) -> Turn:
+    experts, conditions, numbers = _facets(described, node, row)
+    return Turn(
+        node=described.path(node),
+        side=described.sides(node)[right],
+        right=right,
+        score=float(described.tree.score(node, row[None])[0]),
+        belief=None if posterior is None else _belief(posterior, node, right=right),
+        experts=experts,
+        conditions=conditions,
+        **numbers,
+    )
+
+
+def _belief(posterior: SplitUncertainty, node: int, *, right: bool) -> Belief:
+    mean, (low, high) = float(posterior.mean[0, node]), posterior.interval[0, node].tolist()
+    agreement = 1 - float(posterior.disagreement[0, node])
+    if right:
+        return Belief(mean, (low, high), agreement)
+    return Belief(1 - mean, (1 - high, 1 - low), agreement)
+
+
+def _facets(
+    described: TreeDescription, node: int, row: FloatArray
+) -> tuple[IntArray, tuple[str, ...], dict[str, FloatArray]]:
+    """Experts of a node by decreasing vote, their facets in words, and their arrays."""
+    tree = described.linear
+    if tree is None:
+        empty, none = np.empty(0), np.empty((0, described.tree.n_features))
+        numbers = {"votes": empty, "share": empty, "distance": empty, "effects": none}
+        return np.empty(0, dtype=np.int64), (), numbers
+    experts = np.arange(tree.expert_start[node], tree.expert_start[node + 1])
+    votes = tree.weight[experts] * softplus(
+        tree.hyperplane[experts] @ row + tree.intercept[experts]
+    )
+    order = np.argsort(-votes, kind="stable")
+    experts, votes = experts[order], votes[order]
+    plane = tree.hyperplane[experts]
+    norm = np.linalg.norm(plane * tree.scale, axis=1)
+    norm[norm == 0] = np.nan  # without a coefficient there is no border
+    away = (tree.facet_limit[experts] - plane @ row) / norm
+    numbers = {
+        "votes": votes,
+        "share": votes / max(float(votes.sum()), np.finfo(np.float64).tiny),
+        "distance": np.where(np.isnan(norm), np.inf, away),
+        "effects": np.nan_to_num(plane * (row - tree.center) / norm[:, None]),
+    }
+    return experts, tuple(str(described.half_space(k)) for k in experts.tolist()), numbers

@@ -1,0 +1,71 @@
+"""`bayestree explain`."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayestree
+from tests.cli.command import QUICK, done, refused
+
+
+@pytest.fixture
+def fitted(table, place):
+    table.to_csv("data.csv", index=False)
+    done("fit", "data.csv", "--target", "kind", "--drop", "price", "--out", "tree", *QUICK)
+    return table
+
+
+def test_a_row_of_the_run_and_of_a_file(fitted, place):
+    by_number = done("explain", "tree", "7").stdout
+    fitted.iloc[[7]].to_csv("row.csv", index=False)
+    assert done("explain", "tree", "row.csv").stdout == by_number
+    clf = bayestree.load("tree/model.safetensors")
+    X = pd.DataFrame(
+        {
+            "size": fitted["size"],
+            "color=blue": fitted["color"] == "blue",
+            "color=red": fitted["color"] == "red",
+            "copies": fitted["copies"],
+        }
+    )
+    assert str(clf.explain(X.iloc[[7]])) == by_number.rstrip("\n")
+    assert by_number.startswith(f"Prediction: {clf.predict(X)[7]} (")
+
+
+def test_json_and_picture(fitted, place):
+    words = ("explain", "tree", "3", "--feature", "size", "--target", "small", "--json")
+    found = json.loads(done(*words, "--plot", "row.png").stdout)
+    np.testing.assert_allclose(sum(found["expected"]), 1.0)
+    assert found["change"]["wanted"] == "small"
+    assert {one["feature"] for one in found["change"]["features"]} <= {"size"}
+    parts = found["uncertainty"]
+    np.testing.assert_allclose(parts["total"], parts["data"] + parts["posterior"])
+    assert (place / "row.png").stat().st_size > 1000
+    assert "exists" in refused("explain", "tree", "3", "--plot", "row.png")
+
+
+def test_a_number_to_reach(table, place):
+    table.to_csv("data.csv", index=False)
+    done("fit", "data.csv", "--target", "price", "--out", "tree", *QUICK)
+    assert "Nearest" not in done("explain", "tree", "0").stdout
+    low, high = table["price"].quantile([0.4, 0.6])
+    prints = [done("explain", "tree", "0", "--target", f"{v}").stdout for v in (low, high)]
+    assert any("makes the tree predict at" in text for text in prints)
+
+
+def test_refusals(fitted, place):
+    assert "its rows are 0 to 79" in refused("explain", "tree", "80")
+    assert "has 80 rows; give a table with one row" in refused("explain", "tree", "data.csv")
+    assert "'new.csv' does not exist" in refused("explain", "tree", "new.csv")
+    assert "did you mean 'size'?" in refused("explain", "tree", "1", "--feature", "sice")
+    assert "is not a class" in refused("explain", "tree", "1", "--target", "huge")
+    assert "must end in" in refused("explain", "tree", "1", "--plot", "row.txt")
+
+
+def test_a_forest_has_no_single_path(table, place):
+    table.to_csv("data.csv", index=False)
+    words = ("--tree", "e2edf", "--depth", "1", "--epochs", "1", "--set", "report=false")
+    done("fit", "data.csv", "--target", "kind", "--out", "trees", *words, "--set", "n_estimators=2")
+    assert "of several trees" in refused("explain", "trees", "0")

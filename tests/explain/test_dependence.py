@@ -1,0 +1,216 @@
+"""Shapley values, partial dependence and interactions, against sums by brute force."""
+
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from sklearn.inspection import (
+    PartialDependenceDisplay,
+    partial_dependence,
+    permutation_importance,
+)
+
+import bayestree
+from bayestree.explain.dependence import interactions
+from bayestree.explain.shapley import shapley_values
+from bayestree.topology import Topology
+from tests.plots.cases import drawn, make_tree
+from tests.report.cases import CLASSIFIERS, QUICK, REGRESSORS, rows
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    X, y, _ = rows()
+    return bayestree.ConvexPolytopeTreeClassifier(
+        inference="svi", n_modes=2, n_experts=3, n_draws=4, **QUICK
+    ).fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    X, _, y = rows()
+    return bayestree.ConvexPolytopeTreeRegressor(
+        inference="svi", n_modes=1, n_experts=3, n_draws=6, **QUICK
+    ).fit(X, y)
+
+
+@pytest.mark.parametrize("n_classes", [0, 3])
+def test_shapley_values_are_means_over_all_orders(n_classes):
+    tree = make_tree(topology=Topology.complete(3), n_features=4, n_classes=n_classes, seed=1)
+    plane = tree.hyperplane.copy()
+    plane[:, 2] = 0.0  # a feature that the tree does not use
+    tree = replace(tree, hyperplane=plane)
+    rng = np.random.default_rng(0)
+    X, background = rng.normal(size=(3, 4)), rng.normal(size=(30, 4))
+    names = tuple("abc")[:n_classes]
+    found = shapley_values(tree, X, background, names)
+
+    def value(x, known):
+        mixed = background.copy()
+        mixed[:, known] = x[known]
+        return np.atleast_1d(tree.predict(mixed).reshape(30, -1).mean(axis=0))
+
+    for x, values in zip(X, found.contributions, strict=True):
+        expected = np.zeros_like(values)
+        for order in permutations(range(4)):
+            for place, j in enumerate(order):
+                before = value(x, list(order[:place]))
+                expected[j] += (value(x, list(order[: place + 1])) - before) / 24
+        np.testing.assert_allclose(values, expected, atol=1e-12)
+    assert not found.contributions[:, 2].any()
+    whole = found.base + found.contributions.sum(axis=1)
+    np.testing.assert_allclose(whole, tree.predict(X).reshape(3, -1), atol=1e-12)
+    table = found.to_frame()
+    assert table.shape == (3 * max(1, n_classes), 4)
+    drawn(found.plot(row=1))
+
+
+def test_shapley_values_of_estimators():
+    X, y, value = rows()
+    clf = CLASSIFIERS["axis"]().fit(X, y)
+    found = clf.shapley_values(X[:4])
+    np.testing.assert_allclose(
+        found.base + found.contributions.sum(axis=1), clf.predict_proba(X[:4])
+    )
+    reg = REGRESSORS["linear leaves"]().fit(X, value)
+    found = reg.shapley_values(X[:2], X[:50])
+    np.testing.assert_allclose(
+        (found.base + found.contributions.sum(axis=1))[:, 0], reg.predict(X[:2])
+    )
+    np.testing.assert_allclose(found.base[0], reg.predict(X[:50]).mean())
+
+
+def test_too_many_features():
+    tree = make_tree(n_features=13)
+    with pytest.raises(ValueError, match="at most 12 features, got 13"):
+        shapley_values(tree, np.zeros((1, 13)), np.zeros((1, 13)), ())
+
+
+def by_hand(estimator, X, feature, grid, predict):
+    found = []
+    for value in grid:
+        moved = X.copy()
+        moved[:, feature] = value
+        found.append(predict(estimator, moved))
+    return np.array(found)
+
+
+def test_partial_dependence_of_classes(posterior):
+    X = rows()[0][:50]
+    found = posterior.partial_dependence(X, "x1", grid=[1.0, 3.0, 5.0])
+    each = by_hand(posterior, X, 1, found.grid, lambda clf, x: clf.predict_proba(x))
+    np.testing.assert_allclose(found.mean, each.mean(axis=1), atol=1e-6)
+    np.testing.assert_allclose(found.curves, each.swapaxes(0, 1), atol=1e-6)
+    assert (found.low <= found.high).all()
+    assert (found.low < found.high).any()
+    assert found.to_frame().shape == (9, 5)
+    drawn(found.plot())
+
+
+def test_bands_are_quantiles_of_the_draws(regressor):
+    X = rows()[0][:40]
+    found = regressor.partial_dependence(X, 0, grid=4, level=0.5)
+    grid = np.linspace(*np.quantile(X[:, 0], [0.05, 0.95]), 4)
+    np.testing.assert_allclose(found.grid, grid)
+
+    def draws(reg, x):
+        standard = reg._standardise(x)
+        values = np.concatenate([*reg.posterior_.expectations(standard)])
+        return reg._units.decode(values).mean(axis=1)
+
+    each = by_hand(regressor, X, 0, grid, draws)
+    np.testing.assert_allclose(found.low[:, 0], np.quantile(each, 0.25, axis=1), rtol=1e-6)
+    np.testing.assert_allclose(found.high[:, 0], np.quantile(each, 0.75, axis=1), rtol=1e-6)
+    np.testing.assert_allclose(found.mean[:, 0], each.mean(axis=1), rtol=1e-6)
+
+
+def test_a_point_estimate_has_no_band():
+    X, _, y = rows()
+    reg = REGRESSORS["alternating"]().fit(X, y)
+    found = reg.partial_dependence(X, 2, max_rows=30)
+    assert len(found.curves) == 30
+    np.testing.assert_array_equal(found.low, found.high)
+    np.testing.assert_allclose(found.mean, found.low)
+    drawn(found.plot(curves=False))
+    with pytest.raises(ValueError, match="'x8' is not a feature"):
+        reg.partial_dependence(X, "x8")
+
+
+def test_interactions_by_brute_force():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 3))
+
+    def predict(x):
+        return x[:, 0] * x[:, 1] + 2 * x[:, 2] + x[:, 1]
+
+    found = interactions(predict, X, np.arange(3), ("a", "b", "c"))
+
+    def dependence(features):
+        values = []
+        for at in X:
+            moved = X.copy()
+            moved[:, features] = at[features]
+            values.append(predict(moved).mean())
+        return np.array(values) - np.mean(values)
+
+    for j, k in ((0, 1), (0, 2), (1, 2)):
+        both = dependence([j, k])
+        rest = both - dependence([j]) - dependence([k])
+        expected = np.sqrt((rest**2).sum() / (both**2).sum())
+        np.testing.assert_allclose(found.strength[j, k], expected, atol=1e-7)
+    assert found.strength[0, 1] > 0.3
+    np.testing.assert_allclose(found.strength[0, 2], 0.0, atol=1e-7)
+    table = found.to_frame()
+    assert tuple(table.iloc[0])[:2] == ("a", "b")
+    drawn(found.plot())
+    assert "Friedman" in str(found)
+
+
+def test_interactions_of_estimators(posterior):
+    X = rows()[0]
+    found = posterior.interactions(X, ["x0", 1], max_rows=15)
+    assert found.features == ("x0", "x1")
+    assert 0 < found.strength[0, 1] <= 1.5
+    every = CLASSIFIERS["bivariate"]().fit(X, rows()[1]).interactions(X, max_rows=10)
+    assert len(every.features) == 4
+
+
+class TestInspectionOfScikitLearn:
+    def test_permutation_importance(self, posterior):
+        X, y, _ = rows(200, seed=3)
+        found = permutation_importance(posterior, X, y, n_repeats=2, random_state=0)
+        assert found.importances_mean.argmax() != 3
+
+    @pytest.mark.parametrize("name", ["posterior", "forest", "bivariate"])
+    def test_partial_dependence_agrees(self, name, posterior):
+        X, y, _ = rows()
+        clf = posterior if name == "posterior" else CLASSIFIERS[name]().fit(X, y)
+        theirs = partial_dependence(clf, X[:30], [0], grid_resolution=5)
+        grid = theirs["grid_values"][0]
+        average = theirs["average"].T  # of all three classes
+        expected = by_hand(clf, X[:30], 0, grid, lambda one, x: one.predict_proba(x)).mean(axis=1)
+        np.testing.assert_allclose(average, expected, atol=1e-6)
+        if name != "forest":
+            ours = clf.partial_dependence(X[:30], 0, grid=grid)
+            np.testing.assert_allclose(ours.mean, average, atol=1e-6)
+
+    def test_display(self, regressor):
+        X = pd.DataFrame(rows()[0], columns=["x0", "x1", "x2", "x3"])
+        figure = Figure()
+        FigureCanvasAgg(figure)
+        shown = PartialDependenceDisplay.from_estimator(
+            regressor,
+            X.to_numpy()[:25],
+            [0, (0, 1)],
+            grid_resolution=4,
+            ax=figure.subplots(),
+            kind="average",
+        )
+        assert len(shown.pd_results) == 2
+        figure.canvas.draw()

@@ -1,0 +1,211 @@
+"""Explanations of one prediction by every estimator."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import entr
+from torch import nn
+
+import bayestree
+from bayestree import EndToEndTreeClassifier
+from bayestree.models import Network
+from tests.plots.cases import drawn, texts
+from tests.report.cases import CLASSIFIERS, QUICK, REGRESSORS, rows
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+SINGLE = [name for name in CLASSIFIERS if name != "forest"]
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    X, y, _ = rows()
+    return bayestree.ConvexPolytopeTreeClassifier(
+        inference="svi", n_modes=1, n_experts=4, n_draws=8, **QUICK
+    ).fit(X, y)
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_every_classifier(name):
+    X, y, _ = rows()
+    clf = CLASSIFIERS[name]().fit(X, y)
+    for x in X[:3]:
+        found = clf.explain(x)
+        assert found.prediction == clf.predict(x[None])[0]
+        np.testing.assert_allclose(found.expected, clf.predict_proba(x[None])[0])
+        tree, leaf = clf.tree_, clf.apply(x[None])[0]
+        assert found.leaf == tree.topology.leaf_labels[leaf]
+        assert [turn.right for turn in found.turns] == [side == "R" for side in found.leaf]
+        now = tree.value[leaf].argmax()
+        if (tree.value.argmax(axis=1) != now).any():
+            after = clf.apply(found.change.row[None])[0]
+            assert tree.value[after].argmax() != now
+        assert str(found).startswith(f"Prediction: {found.prediction}")
+
+
+@pytest.mark.parametrize("name", REGRESSORS)
+def test_every_regressor(name):
+    X, _, y = rows()
+    reg = REGRESSORS[name]().fit(X, y)
+    x = X[5]
+    found = reg.explain(x)
+    assert found.change is None
+    np.testing.assert_allclose(found.prediction, reg.predict(x[None])[0])
+    target = float(np.median(reg.tree_.predict(X))) + 0.1
+    below = reg.tree_.predict(x[None])[0] > target
+    moved = reg.explain(x, target=target).change
+    mean = reg.tree_.predict(moved.row[None])[0]
+    assert mean <= target if below else mean >= target
+    assert f"at {'most' if below else 'least'}" in moved.wanted
+    assert moved.tree_prediction == mean
+
+
+def test_votes_and_effects_add_up(posterior):
+    tree, x = posterior.tree_, rows()[0][7]
+    for turn in posterior.explain(x).turns:
+        node = tree.topology.node_labels.index(turn.node)
+        np.testing.assert_allclose(turn.votes.sum(), turn.score)
+        np.testing.assert_allclose(turn.score, tree.score(node, x[None])[0])
+        np.testing.assert_allclose(turn.share.sum(), 1.0)
+        assert (np.diff(turn.votes) <= 0).all()
+        assert (turn.log_odds > 0) == turn.right
+        plane = tree.hyperplane[turn.experts]
+        norm = np.linalg.norm(plane * tree.scale, axis=1)
+        limit = tree.facet_limit[turn.experts]
+        mean_distance = (limit - plane @ tree.center) / norm
+        np.testing.assert_allclose(mean_distance - turn.effects.sum(axis=1), turn.distance)
+        # Beyond its facet, and only there, an expert sends the row right alone.
+        assert ((turn.distance < 0) == (turn.votes > np.log(2))).all()
+
+
+def test_turns_and_uncertainty_are_those_of_the_posterior(posterior):
+    x = rows()[0][:1]
+    found, own = posterior.explain(x, level=0.8), posterior.split_uncertainty(x, level=0.8)
+    for turn in found.turns:
+        node = posterior.tree_.topology.node_labels.index(turn.node)
+        probability, interval, agreement = turn.belief
+        right = own.mean[0, node]
+        np.testing.assert_allclose(probability, right if turn.right else 1 - right)
+        ends = own.interval[0, node]
+        np.testing.assert_allclose(interval, ends if turn.right else 1 - ends[::-1])
+        np.testing.assert_allclose(agreement, 1 - own.disagreement[0, node])
+    assert found.total == pytest.approx(entr(posterior.predict_proba(x)).sum(), rel=1e-6)
+    assert found.total == pytest.approx(found.data + found.posterior)
+    assert found.posterior > 0
+    assert found.leaf_probability == pytest.approx(own.leaf_probability[0, posterior.apply(x)[0]])
+    assert "of draws" in str(found)
+
+
+def test_variance_of_a_regression_has_two_parts():
+    X, _, y = rows()
+    reg = bayestree.ConvexPolytopeTreeRegressor(
+        inference="svi", n_modes=2, n_experts=2, n_draws=5, **QUICK
+    ).fit(X, y)
+    found = reg.explain(X[0])
+    assert found.total == pytest.approx(found.data + found.posterior)
+    _, sd = reg.predict(X[:1], return_std=True)
+    assert found.posterior == pytest.approx(sd[0] ** 2, rel=1e-4)
+    drawn_y = reg.sample_posterior_predictive(X[:1], 4000, random_state=0).ravel()
+    # The relative standard error of a variance of normal draws is sqrt(2 / n); their tails here are
+    # heavier, by a factor below 2.
+    assert found.total == pytest.approx(drawn_y.var(), rel=4 * 2 * np.sqrt(2 / 4000))
+
+
+def test_the_average_may_follow_later(posterior):
+    for x in rows()[0][:6]:
+        found = posterior.explain(x)
+        change = found.change
+        if change.factor is not None:
+            moved = x + change.factor * (change.row - x)
+            assert posterior.predict(moved[None])[0] != found.tree_prediction
+
+
+def test_rows_may_have_names():
+    X, y, _ = rows()
+    frame = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+    clf = bayestree.BivariateTreeClassifier(max_depth=3).fit(frame, y)
+    for x in (frame.iloc[3], frame.iloc[3:4]):
+        found = clf.explain(x, features=["a", 1])
+        assert found.features == ("a", "b", "c", "d")
+        changed = set(found.to_frame("change")["feature"])
+        assert changed <= {"a", "b"}
+    limits = {"a": (None, X[3, 0]), "b": (X[3, 1], None)}
+    row = clf.explain(frame.iloc[3], features=limits, target=y[0]).change.row
+    if row is not None:
+        assert row[0] <= X[3, 0]
+        assert row[1] >= X[3, 1]
+
+
+def test_a_target_class():
+    X, y, _ = rows()
+    clf = bayestree.BivariateTreeClassifier(max_depth=4).fit(X, np.array(["no", "so", "yes"])[y])
+    found = clf.explain(X[0], target="yes")
+    assert found.change.tree_prediction == "yes"
+    assert clf.tree_.predict(found.change.row[None])[0].argmax() == 2
+    assert "predict yes: distance" in str(found)
+    with pytest.raises(ValueError, match="target 'yess' is not a class of the fit; did you mean"):
+        clf.explain(X[0], target="yess")
+
+
+def test_refusals(posterior):
+    X = rows()[0]
+    with pytest.raises(ValueError, match="x must be one row, got 2"):
+        posterior.explain(X[:2])
+    with pytest.raises(ValueError, match="'x9' is not a feature of the fit"):
+        posterior.explain(X[0], features=["x9"])
+    with pytest.raises(ValueError, match="feature 4 does not exist; the fit had 4"):
+        posterior.explain(X[0], features=[4])
+    with pytest.raises(ValueError, match="must contain its value"):
+        posterior.explain(X[0], features={"x1": (X[0, 1] + 1, None)})
+    with pytest.raises(ValueError, match="by must be one of 'turn', "):
+        posterior.explain(X[0]).to_frame("node")
+    reg = REGRESSORS["alternating"]().fit(X, rows()[2])
+    for target in (np.inf, "high"):
+        with pytest.raises(ValueError, match="target must be a finite number"):
+            reg.explain(X[0], target=target)
+
+
+def test_tables(posterior):
+    found = posterior.explain(rows()[0][0])
+    turns, facets = found.to_frame("turn"), found.to_frame()
+    assert list(turns["node"]) == [turn.node for turn in found.turns]
+    assert turns["probability"].between(0, 1).all()
+    assert facets.groupby("node")["share"].sum().round(9).eq(1).all()
+    effects = found.to_frame("feature")
+    assert set(effects["feature"]) <= set(found.features)
+    change = found.to_frame("change")
+    assert change["change"].abs().sum() == pytest.approx(found.change.distance, rel=1e-6)
+
+
+def test_plot(posterior):
+    found = posterior.explain(rows()[0][0])
+    axes = found.plot()
+    drawn(axes)
+    assert [ax.get_title(loc="left") for ax in axes] == [turn.node for turn in found.turns]
+    assert any(text.startswith("x") for text in texts(axes[0]))
+
+
+def test_networks_have_a_path_but_no_facets():
+    X, y, _ = rows()
+
+    def linear(n_features):
+        return nn.Linear(n_features, 1)
+
+    clf = EndToEndTreeClassifier(split=Network(linear), **QUICK).fit(X, y)
+    found = clf.explain(X[0])
+    assert found.change is None
+    assert len(found.turns) == len(found.leaf)
+    assert found.to_frame().empty
+    drawn(found.plot())
+
+
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
+def test_a_single_leaf():
+    X, y, _ = rows()
+    clf = bayestree.BivariateTreeClassifier(max_depth=0).fit(X, y)
+    found = clf.explain(X[0])
+    assert found.turns == ()
+    assert found.change.row is None
+    assert "The tree has no split." in str(found)
+    assert "No change of these features makes the tree predict another class" in str(found)
+    with pytest.raises(ValueError, match="no split"):
+        found.plot()

@@ -1,0 +1,195 @@
+"""Importance of features, against CART and against sums over rows and draws."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.feature_selection import SelectFromModel
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.utils import check_random_state
+from torch import nn
+
+import bayestree
+from bayestree._utils.seed import draw_seed
+from bayestree.baselines import from_sklearn
+from bayestree.explain.importance import split_importance, weighted_quantiles
+from bayestree.models import Network
+from tests.plots.cases import drawn
+from tests.report.cases import CLASSIFIERS, QUICK, REGRESSORS, rows
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def shuffles(n, count=1, seed=0):
+    """The shuffles of ``importance`` with this seed."""
+    random = check_random_state(draw_seed(seed))
+    return [random.permutation(n) for _ in range(count)]
+
+
+@pytest.mark.parametrize("kind", [DecisionTreeClassifier, DecisionTreeRegressor])
+def test_splits_along_the_axes_have_the_importances_of_cart(kind):
+    X, label, value = rows()
+    y = label if kind is DecisionTreeClassifier else value
+    cart = kind(max_depth=4, random_state=0).fit(X, y)
+    tree = from_sklearn(cart)
+    found = split_importance([(1.0, tree)])
+    np.testing.assert_allclose(found, cart.feature_importances_, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_every_classifier_has_importances(name):
+    X, y, _ = rows()
+    clf = CLASSIFIERS[name]().fit(X, y)
+    found = clf.feature_importances_
+    assert found.shape == (4,)
+    np.testing.assert_allclose(found.sum(), 1.0)
+    assert (found >= 0).all()
+    # The last feature is noise, and the first three determine the class.
+    assert found[3] < found[:3].max()
+    assert SelectFromModel(clf, prefit=True).transform(X).shape[1] >= 1
+
+
+def test_an_unfitted_tree_has_none():
+    assert not hasattr(bayestree.BivariateTreeClassifier(), "feature_importances_")
+
+
+def test_networks_have_none():
+    X, y, _ = rows()
+    split = Network(lambda d: nn.Linear(d, 1))
+    clf = bayestree.EndToEndTreeClassifier(split=split, **QUICK).fit(X, y)
+    assert not hasattr(clf, "feature_importances_")
+    found = clf.importance(X, y)
+    assert not found.votes.any()
+    assert found.loss[0].argmax() != 3
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    X, y, _ = rows()
+    return bayestree.ConvexPolytopeTreeClassifier(
+        inference="svi", n_modes=1, n_experts=3, n_draws=4, steepness=1.0, **QUICK
+    ).fit(X, y)
+
+
+def test_loss_and_votes_of_one_draw_by_hand(posterior):
+    X, y, _ = rows(60, seed=1)
+    found = posterior.importance(X, y, n_repeats=1, random_state=3)
+    order = shuffles(60, seed=3)[0]
+    draw, model = 2, posterior.posterior_.model
+    sites = {name: values[0, draw] for name, values in posterior.posterior_.draws.items()}
+    weight, beta = np.exp(sites["log_weight"]), sites["hyperplane"]
+
+    def pass_through(x):
+        """Reach, votes and prediction of one row, node by node."""
+        z = posterior._standardise(x[None])[0]
+        votes = weight * np.logaddexp(0.0, beta @ z + sites["intercept"])
+        right = 1 - np.exp(-votes.sum(axis=1))
+        reach, leaf = np.zeros(len(votes)), np.zeros(len(votes) + 1)
+        waiting = [(0, 1.0)]
+        while waiting:
+            node, p = waiting.pop()
+            if node < 0:
+                leaf[~node] = p
+                continue
+            reach[node] = p
+            left_child, right_child = model.topology.children[node]
+            waiting += [(left_child, p * (1 - right[node])), (right_child, p * right[node])]
+        return reach, votes, leaf @ sites["leaf_probs"]
+
+    assert model.steepness == 1
+    total = np.zeros(4)
+    for x in X:
+        reach, votes, _ = pass_through(x)
+        share = votes / votes.sum(axis=1, keepdims=True)
+        size = np.abs(beta) / np.abs(beta).sum(axis=2, keepdims=True)
+        total += np.einsum("v,vk,vkj->j", reach, share, size)
+    np.testing.assert_allclose(found.votes[draw], total / total.sum(), rtol=1e-5)
+
+    def score(rows_):
+        return np.mean([np.log(pass_through(x)[2][c]) for x, c in zip(rows_, y, strict=True)])
+
+    for j in range(4):
+        moved = X.copy()
+        moved[:, j] = X[order, j]
+        np.testing.assert_allclose(found.loss[draw, j], score(X) - score(moved), atol=1e-5)
+
+
+def test_noise_does_not_matter_to_a_planted_tree(posterior):
+    """On new rows, shuffling noise changes the mean log score by chance alone."""
+    X, y, _ = rows(2000, seed=5)
+    found = posterior.importance(X, y)
+    loss = found.weights @ found.loss
+    assert loss[:3].max() > loss[3]
+    assert next(iter(found.to_frame().index)) in ("x0", "x1", "x2")
+    low, high = found.interval(found.loss)
+    assert (low <= loss + 1e-12).all()
+    assert (loss <= high + 1e-12).all()
+    assert "with 90% intervals" in str(found)
+    drawn(found.plot())
+
+
+def test_modes_are_weighted():
+    X, y, _ = rows()
+    clf = bayestree.ConvexPolytopeTreeClassifier(
+        inference="svi", n_modes=2, n_experts=2, n_draws=3, **QUICK
+    ).fit(X, y)
+    found = clf.importance(X, y, n_repeats=1, max_draws=6)
+    each = [mode.importance(X, y, n_repeats=1, max_draws=3) for mode in clf.modes_]
+    kept = [(w, one) for w, one in zip(clf.mode_weights_, each, strict=True) if w > 0]
+    expected = sum(w * (one.weights @ one.loss) for w, one in kept)
+    np.testing.assert_allclose(found.weights @ found.loss, expected, rtol=1e-9)
+    splits = sum(
+        w * mode.feature_importances_ for w, mode in zip(clf.mode_weights_, clf.modes_, strict=True)
+    )
+    np.testing.assert_allclose(clf.feature_importances_, splits)
+
+
+def test_point_estimates_of_numbers():
+    X, _, y = rows()
+    reg = REGRESSORS["linear leaves"]().fit(X, y)
+    found = reg.importance(X, y, n_repeats=2, random_state=0)
+    orders = shuffles(len(X), 2)
+    before = ((reg.predict(X) - y) ** 2).mean()
+    after = []
+    for order in orders:
+        moved = X.copy()
+        moved[:, 0] = X[order, 0]
+        after.append(((reg.predict(moved) - y) ** 2).mean())
+    np.testing.assert_allclose(found.loss[0, 0], (np.mean(after) - before) / (2 * before))
+    assert "intervals" not in str(found)
+
+
+def test_weights_count_rows(posterior):
+    X, y, _ = rows(40, seed=2)
+    weights = np.r_[np.ones(20), np.zeros(20)]
+    clf = clone(posterior).set_params(prediction="tree").fit(*rows()[:2])
+    found = clf.importance(X, y, weights, n_repeats=1)
+    expected = clf.importance(X[:20], y[:20], 2 * weights[:20], n_repeats=1)
+    np.testing.assert_allclose(found.loss, expected.loss)
+    np.testing.assert_allclose(found.votes, expected.votes)
+    order = shuffles(20)[0]
+    moved = X[:20].copy()
+    moved[:, 0] = X[order, 0]
+
+    def score(rows_):
+        return np.log(clf.predict_proba(rows_)[np.arange(20), y[:20]]).mean()
+
+    np.testing.assert_allclose(found.loss[0, 0], score(X[:20]) - score(moved))
+
+
+def test_refusals(posterior):
+    X, y, _ = rows(30)
+    with pytest.raises(ValueError, match="n_repeats must be 1 or more, got 0"):
+        posterior.importance(X, y, n_repeats=0)
+    with pytest.raises(ValueError, match="level must lie between 0 and 1"):
+        posterior.importance(X, y, level=1.0)
+    with pytest.raises(ValueError, match="max_draws must be 1 or more, got 0"):
+        posterior.importance(X, y, max_draws=0)
+
+
+def test_weighted_quantiles_are_those_of_repeated_values():
+    rng = np.random.default_rng(0)
+    values, counts = rng.normal(size=(9, 3)), rng.integers(1, 5, size=9)
+    found = weighted_quantiles(values, counts / counts.sum(), [0.1, 0.5, 0.9])
+    repeated = np.repeat(values, counts, axis=0)
+    expected = np.quantile(repeated, [0.1, 0.5, 0.9], axis=0, method="inverted_cdf")
+    np.testing.assert_allclose(found, expected)
