@@ -114,7 +114,7 @@ class Dependence(Explained):
         else:
             y_plain = self._encode(values) if hasattr(self, "classes_") else values.astype(float)
             found = room.point_importance(
-                self.tree_, self._expectation, rows, y_plain, orders, weights, columns
+                self.tree_, self._expectation, rows, y_plain, orders, weights, columns=columns
             )
         names = tuple(column.name for column in self.encoding_.columns)
         return room.Importance(names, *found, level)

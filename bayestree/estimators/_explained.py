@@ -12,7 +12,7 @@ from bayestree._utils.arrays import FloatArray
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._numbers import fitted_rows
 from bayestree.fitted import has_draws
-from bayestree.tables import Encoding, Numbers
+from bayestree.tables import Encoding
 
 if TYPE_CHECKING:
     from bayestree.explain.change import Features
@@ -83,7 +83,7 @@ class Explained(FittedTree):
         if has_draws(self) and hasattr(self, "split_uncertainty"):
             posterior = self.split_uncertainty(X, level=level)
         if features is None and not self.encoding_.is_plain:
-            features = [one.name for one in self.encoding_.columns if type(one) is Numbers]
+            features = self.encoding_.numbers
         return explanation(
             self.tree_,
             rows[0],

@@ -122,6 +122,7 @@ def point_importance(
     y: AnyArray,
     orders: Sequence[AnyArray],
     weights: FloatArray,
+    *,
     columns: Sequence[IntArray],
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Votes and losses (1, c) of a deterministic tree, and the weight 1 of this one draw.

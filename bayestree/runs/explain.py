@@ -21,7 +21,7 @@ def explain_row(
 
     ``row`` is the number of a row, from 0, in the table of the run, or the path of a table with a
     single row. The others are arguments of ``explain`` of the estimators; without ``features`` all
-    may change.
+    columns of numbers may change.
     """
     estimator, columns = read_model(folder)
     if not hasattr(estimator, "explain"):
@@ -35,7 +35,7 @@ def explain_row(
         frame = _row(path, columns, int(row) if numbered else None)
         X = columns.encoding.encode(frame)
     try:
-        return estimator.explain(X, features=features or None, target=target)
+        return estimator.explain(X, features=features or columns.encoding.numbers, target=target)
     except ValueError as error:
         raise InputError(str(error)) from error
 

@@ -198,6 +198,11 @@ class Encoding:
         return np.split(np.arange(ends[-1]), ends[:-1])
 
     @property
+    def numbers(self) -> list[str]:
+        """Names of the columns of numbers, which are features as they are."""
+        return [column.name for column in self.columns if type(column) is Numbers]
+
+    @property
     def text(self) -> list[str]:
         """Names of the columns that files should not be searched for numbers."""
         return [column.name for column in self.columns if column.is_text]

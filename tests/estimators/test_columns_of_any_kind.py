@@ -96,6 +96,13 @@ def test_everything_that_reads_rows_takes_the_columns(tmp_path):
     assert fitted.tree_.apply(encoded).tolist() == fitted.apply(X).tolist()
     assert "size>=M" in bt.export_text(fitted)
     assert fitted.prior_size(X, n_draws=20) is not None
+    assert fitted.feature_importances_.shape == (6,)
+    found = fitted.importance(X, y, n_repeats=1, max_draws=4)
+    assert found.features == tuple(X)
+    assert found.to_frame()["loss"].idxmax() in {"size", "sex"}, "which determine y"
+    change = fitted.explain(X.iloc[0]).change
+    text = [j for j, name in enumerate(fitted.tree_.feature_names) if name not in {"a", "b"}]
+    assert change.row is None or (change.row == fitted.explain(X[:1]).row)[text].all()
     assert len(bt.export_onnx(fitted, X=X)) > 0, "compares with the tree at these rows"
     oblique = AlternatingTreeClassifier(max_depth=1, random_state=0).fit(X, y)
     bt.plots.node_scatter(oblique, X, y)

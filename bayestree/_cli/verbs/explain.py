@@ -30,7 +30,8 @@ def explain(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Feature that may change in the nearest change; may be repeated. Default: all.",
+            help="Feature that may change in the nearest change; may be repeated. Default: all "
+            "columns of numbers.",
         ),
     ] = None,
     target: Annotated[
