@@ -215,6 +215,8 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
         Its splits as one draw, on the scaled features; ``posterior_.stats["loss"]`` is the weight
         of the misclassified training rows by sweep.
     n_features_in_, feature_names_in_
+    encoding_ : bayestree.tables.Encoding
+        How the columns of X become features.
 
     See Also
     --------
@@ -248,6 +250,8 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
         Its splits as one draw, on the scaled features; ``posterior_.stats["loss"]`` is the loss
         of the training rows by sweep.
     n_features_in_, feature_names_in_
+    encoding_ : bayestree.tables.Encoding
+        How the columns of X become features.
 
     Examples
     --------

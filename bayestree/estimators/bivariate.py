@@ -47,6 +47,8 @@ class BivariateTreeClassifier(ShownRun, Limits, Depth, TreeClassifier):
     posterior_ : Posterior
         Its splits as one draw, on the standardised features.
     n_features_in_, feature_names_in_
+    encoding_ : bayestree.tables.Encoding
+        How the columns of X become features.
 
     See Also
     --------

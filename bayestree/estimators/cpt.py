@@ -311,6 +311,8 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
         The fitted trees of the mixture.
     mode_weights_ : array, shape (M,)
     n_features_in_, feature_names_in_
+    encoding_ : bayestree.tables.Encoding
+        How the columns of X become features.
 
     Examples
     --------

@@ -54,6 +54,8 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, Shown, Base
         Features that each split of each tree uses.
     classes_ : array, shape (C,)
     n_features_in_, feature_names_in_
+    encoding_ : bayestree.tables.Encoding
+        How the columns of X become features.
 
     Examples
     --------

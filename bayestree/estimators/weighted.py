@@ -35,6 +35,8 @@ class WeightedObliqueTreeClassifier(RandomRun, Precision, Limits, Depth, TreeCla
     n_iter_ : int
         Largest number of iterations that a split took; not stored in files.
     n_features_in_, feature_names_in_
+    encoding_ : bayestree.tables.Encoding
+        How the columns of X become features.
 
     Examples
     --------
