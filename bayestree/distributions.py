@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 from pyro.distributions import TorchDistribution, TransformedDistribution
+from scipy.optimize import brentq
+from scipy.special import digamma
 from torch import Size, Tensor
 from torch.distributions import Gamma, constraints, register_kl
 from torch.distributions.transforms import PowerTransform
@@ -134,6 +136,19 @@ class LogWeibull(_Expandable):
 
     def entropy(self) -> Tensor:
         return 1 + EULER - self.concentration.log()
+
+
+def nearest_weibull(law: LogGamma) -> LogWeibull:
+    """The log-Weibull of least divergence from a scalar log-gamma: see ``LogWeibull.projected``."""
+    a = float(law.concentration)
+
+    def excess(log_u: float) -> float:
+        u = math.exp(log_u)
+        return log_u + math.log(a * (float(digamma(1 + u)) + EULER))
+
+    u = math.exp(brentq(excess, -30.0, 60.0))
+    loc = (law.concentration / law.rate).log() - math.lgamma(1 + u)
+    return LogWeibull(law.concentration.new_tensor(1 / u), loc, validate_args=False)
 
 
 class Constant(TorchDistribution):

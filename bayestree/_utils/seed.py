@@ -26,9 +26,16 @@ def generator_state(device: torch.device) -> torch.Tensor:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Run the block with seeded torch and Pyro generators; one thread at a time."""
+def forked() -> Iterator[None]:
+    """Run the block on a copy of torch's generators; one thread at a time."""
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     with TURN, torch.random.fork_rng(devices=devices):
+        yield
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Run the block with seeded torch and Pyro generators; one thread at a time."""
+    with forked():
         torch.manual_seed(seed)
         yield

@@ -70,6 +70,11 @@ class Adam:
             maximize=False,
         )
 
+    def forget(self, places: Tensor) -> None:
+        """Start afresh at these places, a mask of the leading dimensions of all parameters."""
+        for moments in (*self.means, *self.squares):
+            moments[places] = 0.0
+
     def state_dict(self) -> dict[str, Any]:
         return {"means": self.means, "squares": self.squares, "counts": self.counts}
 

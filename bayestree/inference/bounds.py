@@ -37,6 +37,25 @@ def evaluate_elbo(guide: PolytopeGuide, data: Data, n_draws: int | None = None) 
     return torch.stack(draws).mean()
 
 
+def objective_estimates(
+    guide: PolytopeGuide, data: Data, steepness: float, kl_weight: float
+) -> Iterator[Tensor]:
+    """One-draw estimates of the objective of a fit, 16 to 64 of them."""
+    rows = len(data.X)
+    n_draws = min(max(ELBO_ROWS // rows, ELBO_DRAWS[0]), ELBO_DRAWS[1])
+    for _ in range(n_draws):
+        # of large data, other rows in every draw, whose variation adds to the error
+        part = sample(data, ELBO_ROWS // n_draws)
+        terms = [guide.fit(few, steepness)[0] for few in part.parts(ones=True)]
+        yield torch.stack(terms).sum() * (rows / len(part.X)) - guide.kl(kl_weight)
+
+
+def sample(data: Data, size: int) -> Data:
+    """All rows or, if there are more than ``size``, as many drawn with replacement."""
+    rows = len(data.X)
+    return data if rows <= size else data.take(torch.randint(rows, (size,)))
+
+
 def polytope_gain(
     guide: PolytopeGuide, data: Data, *, epochs: int, batch_size: int, kl_weight: float
 ) -> Arrays:
@@ -56,17 +75,10 @@ def polytope_gain(
         weight=kl_weight,
     )
     n_steps = further_steps(ascent.schedule.n_steps)
-    rows = len(data.X)
-    n_draws = min(max(ELBO_ROWS // rows, ELBO_DRAWS[0]), ELBO_DRAWS[1])
-    size = ELBO_ROWS // n_draws
 
     def estimates() -> Iterator[Tensor]:
         guide.eval().refresh(steps=50)
-        for _ in range(n_draws):
-            # of large data, other rows in every draw, whose variation adds to the error
-            part = data if rows <= size else data.take(torch.randint(rows, (size,)))
-            terms = [guide.fit(few, steepness)[0] for few in part.parts(ones=True)]
-            yield torch.stack(terms).sum() * (rows / len(part.X)) - guide.kl(kl_weight)
+        return objective_estimates(guide, data, steepness, kl_weight)
 
     def steps() -> Iterator[float]:
         guide.train()

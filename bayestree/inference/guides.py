@@ -197,12 +197,17 @@ class PolytopeGuide(RoutedModule):
 
     def _split_kl(self, moments: Moments) -> Tensor:
         """KL divergence from the prior of all factors but the leaves', a scalar."""
+        flat, log_prior = self.kl_terms(moments)
+        return flat.sum() - log_prior.sum()
+
+    def kl_terms(self, moments: Moments) -> tuple[Tensor, Tensor]:
+        """Divergences from a flat prior (V, K), and the expected log prior to be subtracted."""
         log_weight = None
         if self.model.split.weighted:
             law = self.model.priors.weight.law(self.model.split.n_experts, self.loc)
             log_weight = self.log_weight_law, law
-        experts = divergence_from_flat(self.log_scale, log_weight)
-        return experts.sum() - self.scales.expected_log_prior(moments).sum()
+        flat = divergence_from_flat(self.log_scale, log_weight)
+        return flat, self.scales.expected_log_prior(moments)
 
     @torch.no_grad()
     def n_facets(self, X: Tensor) -> int:
@@ -219,6 +224,11 @@ class PolytopeGuide(RoutedModule):
 
     def leaf_log_probs(self, X: Tensor, steepness: float, moments: Moments | None = None) -> Tensor:
         """log P(leaf | x), shape (n, L), for fresh coefficients in every row of [X, 1]."""
+        score = routing.vote(*self.activations(X, moments))
+        return routing.tree_log_probs(score, steepness, self.model.topology)
+
+    def activations(self, X: Tensor, moments: Moments | None = None) -> tuple[Tensor, Tensor]:
+        """Fresh pre-activations of the rows [X, 1], (V, K, n), and log-weights (V, K)."""
         # Local reparameterisation: the pre-activations x . beta are drawn instead of beta, from
         # N(x . mean, x' Cov x). Each row's expectation is the same, and the variance over a batch
         # smaller.
@@ -234,8 +244,7 @@ class PolytopeGuide(RoutedModule):
             spread, squares = variance.view(-1, width), X.square()
         center = mean.view(-1, width) @ X.T
         activation = routing.jitter(center, spread @ squares.T, self.noise(center))
-        score = routing.vote(activation.view(n_nodes, n_experts, len(X)), log_weight)
-        return routing.tree_log_probs(score, steepness, self.model.topology)
+        return activation.view(n_nodes, n_experts, len(X)), log_weight
 
     def _draw_log_weight(self) -> tuple[Tensor, Tensor]:
         """A draw of the log-weights, and its distance from the mean in standard deviations."""
@@ -315,19 +324,6 @@ class PolytopeGuide(RoutedModule):
                 rows = torch.logsumexp(log_prob + self.model.leaf.log_density(leaves, part.y), -1)
             total = total + rows @ part.weights
         return total
-
-    def size_slope(self, batch: Data, kl_weight: float = 1.0) -> Tensor:
-        """Slope of the expected log-density along the log size of each node, shape (V,).
-
-        Per coefficient, it is -1 where the bound of :meth:`fit` is stationary, since the entropy of
-        each normal factor has slope 1. ``batch`` has a column of ones.
-        """
-        parameters = [self.unit_mean, self.log_scale]
-        value, _, _ = self.fit(batch, self.model.steepness)
-        value = value / kl_weight + self.scales.expected_log_prior(self.moments).sum()
-        of_mean, of_scale = torch.autograd.grad(value, parameters)
-        slope = self.unit_mean.detach() * of_mean + of_scale
-        return slope.flatten(1).mean(1)
 
     # Draws.
 

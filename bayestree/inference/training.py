@@ -1,9 +1,10 @@
 """Shared parts of the minibatch fits: schedules, relative steps and running leaves."""
 
+import copy
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -144,6 +145,14 @@ class Ascent:
         self.optimiser = Adam(module.parameters())
         self.running = RunningSums(sums, self.per_epoch)
         self.total = float(data.weights.sum())
+
+    def copied(self) -> Self:
+        """The same fit of a copy of the module."""
+        other = copy.copy(self)
+        other.module = copy.deepcopy(self.module)
+        other.optimiser = Adam(other.module.parameters())
+        other.running = RunningSums(other.module.leaf_sums, self.per_epoch)
+        return other
 
     def epoch(self, number: int, value: float = 0.0) -> tuple[float, Data]:
         """Take the steps of an epoch; ``value`` plus its objective, and the last batch."""

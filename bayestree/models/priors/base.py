@@ -304,6 +304,14 @@ class ScaleFactors(nn.Module):
     def refresh(self, moments: Moments) -> None:
         """Move the factors towards their optimum given the coefficients."""
 
+    def reset(self, experts: Tensor) -> Tensor:
+        """Move the factors of ``experts``, a mask (V, K), to the prior.
+
+        Returns the logarithms of the standard deviations, at most (..., d + 1), at which their
+        coefficients, with means of 0, are nearest to the prior.
+        """
+        raise NotImplementedError
+
     def learned(self, moments: Moments, hyper_priors: HyperPriors) -> HyperplanePrior:
         """The prior with the hyperparameters that have hyper-priors at their most probable values.
 

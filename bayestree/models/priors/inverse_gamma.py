@@ -354,6 +354,13 @@ class ShrinkageFactors(ScaleFactors):
             self.rate.copy_(rate)
         return value
 
+    def reset(self, experts: Tensor) -> Tensor:
+        # the normal nearest to a Student-t has the variance E b / a; then E b = e_0 / f_0 is best
+        b = self.prior.shrinkage_shape / self.prior.shrinkage_rate
+        self.rate[experts] = self.prior.shrinkage_factor_shape(self.width) / b
+        squares = self.prior.squares(self.rate.new_empty(self.width))
+        return 0.5 * (squares * b / self.prior.shape).log()
+
     def learned(self, moments: Moments, hyper_priors: HyperPriors) -> InverseGammaScale:
         return self.prior.learned(moments, self.law.mean, hyper_priors)
 

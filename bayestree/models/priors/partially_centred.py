@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.distributions import kl_divergence
 from torch.distributions.transforms import AffineTransform, ExpTransform
 
-from bayestree.distributions import EULER, LogGamma, LogWeibull
+from bayestree.distributions import EULER, LogGamma, LogWeibull, nearest_weibull
 from bayestree.models.priors.base import LOG_2PI, DrawnScales, HyperPriors, Moments, ScaleFactors
 from bayestree.models.priors.inverse_gamma import InverseGammaScale, ShrinkageFactors
 from bayestree.models.priors.learning import GammaSums, most_probable, most_probable_gamma
@@ -36,6 +36,7 @@ from bayestree.models.sites import Sites
 
 SHARPNESS = {"shrinkage": 5.0, "precision": 1.5}  # initial concentrations of the log-Weibulls
 LOGIT_RHO = 2.0  # nearly non-centred: from lower values the bound rises more slowly
+RESET_LOGIT_RHO = 5.0  # without rows, the best rho is 1
 
 
 class PartiallyCentred(ScaleFactors):
@@ -112,6 +113,20 @@ class PartiallyCentred(ScaleFactors):
         own = LogGamma(log_scale.new_tensor(prior.shape), 1.0)
         of_precision = kl_divergence(self.precision_law, own)
         return (terms - of_precision).sum(-1) - of_shrinkage
+
+    def reset(self, experts: Tensor) -> Tensor:
+        prior, like = self.prior, self.loc
+        shrinkage = nearest_weibull(
+            LogGamma(like.new_tensor(prior.shrinkage_shape), prior.shrinkage_rate)
+        )
+        precision = nearest_weibull(LogGamma(like.new_tensor(prior.shape), 1.0))
+        self.loc[experts] = shrinkage.loc
+        self.log_concentration[experts] = shrinkage.concentration.log()
+        self.precision_loc[experts] = precision.loc
+        self.log_precision_concentration[experts] = precision.concentration.log()
+        self.logit_rho[experts] = RESET_LOGIT_RHO
+        self.reference[experts] = self._at_means().log_scale[experts]
+        return self.reference[experts]
 
     def learned(self, moments: Moments, hyper_priors: HyperPriors) -> InverseGammaScale:
         log_precision = self.precision_law.projected.mean
