@@ -40,6 +40,18 @@ def split_of(draws: Draws, index: Any) -> tuple[FloatArray, FloatArray, FloatArr
     )
 
 
+def leaf_means(draws: Draws, index: Any, X: FloatArray) -> FloatArray:
+    """E(y | x, leaf) of rows X (n, d) at an index of the draws, (..., n, L).
+
+    (..., 1, L) if the leaves are constant.
+    """
+    mean = draws["leaf_mean"][index].astype(np.float64)[..., None, :]
+    if "leaf_slope" not in draws:
+        return mean
+    slope = draws["leaf_slope"][index].astype(np.float64)
+    return mean + X @ np.swapaxes(slope, -1, -2)
+
+
 def flat(values: AnyArray) -> AnyArray:
     """Merge chains and draws: (chain, draw, ...) -> (chain * draw, ...)."""
     return values.reshape(values.shape[0] * values.shape[1], *values.shape[2:])

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit
 
 from bayestree._utils.arrays import FloatArray
-from bayestree.diagnostics.draws import Draws, effective_number, spread
+from bayestree.diagnostics.draws import Draws, effective_number, leaf_means, spread
 from bayestree.diagnostics.routing import leaf_log_probs, log_odds, scores
 from bayestree.topology import Topology
 
@@ -75,7 +75,7 @@ def label_free(
         If numbers of features, nodes or draws disagree.
     """
     draws = {name: np.asarray(values) for name, values in draws.items()}
-    n_chains, n_draws, n_nodes, n_experts, n_features = draws["hyperplane"].shape
+    n_nodes, n_experts, n_features = draws["hyperplane"].shape[2:]
     shared = _rows_of(rows, n_features, "rows")
     if n_nodes != topology.n_nodes:
         raise ValueError(f"draws have {n_nodes} nodes, but topology has {topology.n_nodes}.")
@@ -95,7 +95,7 @@ def label_free(
         p_right = np.stack([expit(one[..., len(shared) :]) for one in odds], axis=2)
         variables["p_right"] = (("chain", "draw", "node", "point"), p_right)
     shared_odds = [one[..., : len(shared)] for one in odds]
-    prediction = _prediction(draws, topology, shared_odds, (n_chains, n_draws, len(shared)))
+    prediction = _prediction(draws, topology, shared_odds, shared)
     if prediction is not None:
         dims = ("chain", "draw", "row", "class")[: prediction.ndim]
         variables["prediction"] = (dims, prediction)
@@ -141,18 +141,19 @@ def _rows_of(rows: ArrayLike, n_features: int, name: str) -> FloatArray:
 
 
 def _prediction(
-    draws: Draws, topology: Topology, odds: list[FloatArray], shape: tuple[int, int, int]
+    draws: Draws, topology: Topology, odds: list[FloatArray], X: FloatArray
 ) -> FloatArray | None:
     """E(y | x) of each draw, shape (chain, draw, row(, class)); None for plug-in leaves."""
-    name = next((name for name in ("leaf_probs", "leaf_mean") if name in draws), None)
-    if name is None:
+    classes = "leaf_probs" in draws
+    if not classes and "leaf_mean" not in draws:
         return None
+    shape = (*draws["hyperplane"].shape[:2], len(X))
     stacked = np.stack(odds, axis=-1) if odds else np.empty((*shape, 0))
-    log_prob = leaf_log_probs(log_expit(-stacked), log_expit(stacked), topology)
-    value = draws[name].astype(np.float64)
-    if value.ndim == 3:
-        return (np.exp(log_prob) @ value[..., None])[..., 0]
-    return np.exp(log_prob) @ value
+    probs = np.exp(leaf_log_probs(log_expit(-stacked), log_expit(stacked), topology))
+    if classes:
+        return probs @ draws["leaf_probs"].astype(np.float64)
+    found: FloatArray = (probs * leaf_means(draws, (slice(None), slice(None)), X)).sum(axis=-1)
+    return found
 
 
 def _labelled(

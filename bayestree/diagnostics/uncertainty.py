@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.special import entr
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
-from bayestree.diagnostics.draws import Draws, node_index, tails
+from bayestree.diagnostics.draws import Draws, leaf_means, node_index, tails
 from bayestree.diagnostics.routing import branch_log_probs, leaf_log_probs, scores
 from bayestree.topology import Topology
 from bayestree.tree import LOG2
@@ -178,7 +178,8 @@ def split_uncertainty(
     draws : mapping of arrays
         Sites ``hyperplane`` (chain, draw, nodes, K, d), ``intercept`` and, unless every weight is
         1, ``log_weight``; for predictions also ``leaf_probs`` (chain, draw, leaves, C), or
-        ``leaf_mean`` and ``leaf_scale`` (chain, draw, leaves).
+        ``leaf_mean``, ``leaf_scale`` (chain, draw, leaves) and, of linear leaves, ``leaf_slope``
+        (chain, draw, leaves, d).
     X : array, shape (n, d)
         Rows on the scale of the draws.
     right : array of bool, shape (n, V)
@@ -295,7 +296,7 @@ def _of_rows(
         outside += hard_score > LOG2
         leaf_probability += np.exp(leaf_log_probs(left, right, splits.topology))
         soft = leaf_log_probs(*branch_log_probs(score, steepness), topology)
-        predicted.add(place, one, np.exp(soft))
+        predicted.add(place, one, np.exp(soft), X)
     low_high = np.quantile(p_right, bounds, axis=0)
     return {
         "mean": p_right.mean(axis=0),
@@ -319,16 +320,16 @@ class _Predictions:
         self.within: Any = 0.0  # sum of the entropies or variances given a draw
         self.means = np.empty((n_draws if self.values else 0, n_rows))
 
-    def add(self, place: int, one: tuple[int, ...], leaf: FloatArray) -> None:
-        """Add a draw, given its P(leaf | x), shape (n, L)."""
+    def add(self, place: int, one: tuple[int, ...], leaf: FloatArray, X: FloatArray) -> None:
+        """Add a draw, given its P(leaf | x), shape (n, L), and the rows."""
         if self.classes:
             probs = leaf @ self.draws["leaf_probs"][one].astype(np.float64)
             self.total = self.total + probs
             self.within = self.within + entr(probs).sum(axis=1)
         elif self.values:
-            mean = self.draws["leaf_mean"][one].astype(np.float64)
+            mean = leaf_means(self.draws, one, X)
             square = self.draws["leaf_scale"][one].astype(np.float64) ** 2
-            self.means[place] = leaf @ mean
+            self.means[place] = (leaf * mean).sum(axis=1)
             # Centred on the mean of each row to avoid cancellation.
             between = (leaf * (mean - self.means[place][:, None]) ** 2).sum(axis=1)
             self.within = self.within + leaf @ square + between

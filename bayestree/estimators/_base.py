@@ -126,10 +126,10 @@ class BaseTree(ColumnChoice, Dependence, Shown, BaseEstimator):
             scale = np.where(self._used, scale, UNUSED)
             self._units = self._units._replace(center=center, scale=scale)
         unit = 1.0 if self._weights_are_counts() else weight_unit(rows.weights)
-        data = given = self._data(rows, unit)
+        data = given = self._data(rows, unit).for_leaf(leaf)
         reduced = not (self._used.all() or self._in_place())
         if reduced:
-            given = self._data(rows, unit, self._used)
+            given = self._data(rows, unit, self._used).for_leaf(leaf)
         with threads_for(self._work(*rows.X.shape)), fitting(self.verbose):
             found = self._infer(model, given)
         self.posterior_ = with_unused_columns(found, self._used, reduced=reduced)

@@ -20,6 +20,7 @@ KINDS: tuple[type, ...] = (
     models.Categorical,
     models.Gaussian,
     GrowthLimits,
+    models.LinearGaussian,
     models.Network,
     models.Oblique,
     models.Polytope,

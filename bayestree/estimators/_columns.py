@@ -73,11 +73,12 @@ def with_unused_columns(posterior: Posterior, used: BoolArray, *, reduced: bool)
 
     ``reduced`` states whether the given posterior has only the columns in use.
     """
+    known = {**SITES, **posterior.model.leaf.sites}
 
     def one(name: str, values: AnyArray) -> AnyArray:
-        if name not in SITES or SITES[name].dimensions[-1:] != ("feature",):
+        if name not in known or known[name].dimensions[-1:] != ("feature",):
             return values
-        unused = 0.0 if name == "hyperplane" else 1.0
+        unused = 0.0 if known[name].support == "real" else 1.0
         found = np.full((*values.shape[:-1], len(used)), unused, dtype=values.dtype)
         found[..., used] = values if reduced else values[..., used]
         return found

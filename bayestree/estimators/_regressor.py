@@ -12,6 +12,7 @@ from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._numbers import checked_weights
 from bayestree.estimators._units import TOO_LARGE
 from bayestree.models import Gaussian
+from bayestree.models.leaves import Leaf
 
 
 class TreeRegressor(RegressorMixin, BaseTree):
@@ -48,7 +49,11 @@ class TreeRegressor(RegressorMixin, BaseTree):
             self._units = self._units._replace(y_center=center, y_scale=spread or 1.0)
         self._choose_columns(rows, weights)
         training = TrainingRows(rows, self._encode(target), weights)
-        return self._fit(training, Gaussian())
+        return self._fit(training, self._leaf_family())
+
+    def _leaf_family(self) -> Leaf:
+        """The distribution of y in a leaf, before its prior is calibrated."""
+        return Gaussian()
 
     @overload
     def predict(self, X: ArrayLike, *, return_std: Literal[False] = ...) -> FloatArray: ...

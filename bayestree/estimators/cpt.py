@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from pydantic import InstanceOf
 from sklearn.utils.validation import check_is_fitted
@@ -20,6 +21,7 @@ from bayestree._utils.parameters import (
     declare,
     parameters_of,
 )
+from bayestree.estimators._base import TrainingRows
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._modes import Modes
 from bayestree.estimators._parameters import (
@@ -55,6 +57,7 @@ from bayestree.models import (
     GammaProcess,
     InverseGammaScale,
     Laplace,
+    LinearGaussian,
     Priors,
     SoftTree,
     Spatial,
@@ -65,6 +68,7 @@ from bayestree.models.priors import HyperplanePrior, width_scale
 
 #: Parameters whose fields of a prior have other names.
 PARAMETERS = {"shape": "scale_shape"}
+MAX_SLOPES = 50  # of linear leaves: a row then has 1,378 sufficient statistics
 
 
 def _same(*settings: type) -> dict[str, str]:
@@ -336,15 +340,16 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
     """Regression tree whose splits are convex polytopes, with a posterior.
 
     Leaves are normal with conjugate priors, whose parameters are learned from the leaves that were
-    grown: their scales are similar where the noise is, and differ where it does.
+    grown: their scales are similar where the noise is, and differ where it does. Their means are
+    constant or, with ``leaf="linear"``, linear in the features.
 
     {parameters}
 
     Attributes
     ----------
     tree_ : Tree
-        The deterministic tree; its values are means in the units of y. Of several modes, that of
-        the medoid.
+        The deterministic tree; its values are means in the units of y, and with linear leaves its
+        ``slope`` is set. Of several modes, that of the medoid.
     posterior_ : Posterior
         Named draws of the same mode, on standardised features and standardised y.
     modes_ : sequence of M estimators
@@ -359,6 +364,57 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
     >>> reg = ConvexPolytopeTreeRegressor(max_depth=2, epochs=30, random_state=0).fit(X, y)
     >>> low, high = reg.predict_interval(X, 0.9)
     """
+
+    leaf: Annotated[
+        Literal["constant", "linear"],
+        Model(
+            "Mean of y in a leaf: a constant, or a linear function of all features with slopes "
+            "shrunk towards 0, which suits smooth responses; for up to 50 features."
+        ),
+    ] = "constant"
+
+    def _leaf_family(self) -> Leaf:
+        return LinearGaussian() if self.leaf == "linear" else super()._leaf_family()
+
+    def _check_combination(self, model: SoftTree) -> None:
+        super()._check_combination(model)
+        if self.leaf == "constant":
+            return
+        n_used = int(self._used.sum())
+        if n_used > MAX_SLOPES:
+            raise ParameterError(
+                f"leaf='linear' is for at most {MAX_SLOPES} features that vary, got {n_used}: its "
+                "cost grows with the square of their number. Select features, or set "
+                "leaf='constant'."
+            )
+        if self.dtype == "float32":
+            raise ParameterError(
+                "leaf='linear' needs double precision, because sums of squares of nearly linear y "
+                "cancel; set dtype='auto' or 'float64', got 'float32'."
+            )
+        if self.refine == "tao" or self.mode_tree == "distilled":
+            name = "refine='tao'" if self.refine == "tao" else "mode_tree='distilled'"
+            raise ParameterError(
+                f"leaf='linear' cannot be combined with {name}, which fits constant leaves; set "
+                "leaf='constant', or use AlternatingTreeRegressor(leaf='linear')."
+            )
+
+    def _in_parts(self) -> bool:
+        return self.leaf == "constant" and super()._in_parts()
+
+    def _needs_double(self) -> bool:
+        return self.leaf == "linear" or super()._needs_double()
+
+    def _harden(self, rows: TrainingRows, data: Data) -> None:
+        super()._harden(rows, data)
+        if self.leaf == "linear":
+            family = self.posterior_.model.leaf
+            each = family.statistics(data.for_leaf(family).y, data.weights)
+            sums = each.new_zeros(self.tree_.n_leaves, each.shape[1])
+            sums.index_add_(0, torch.as_tensor(self.tree_.apply(rows.X)), each)
+            found = {name: value.numpy() for name, value in family.estimate(sums).items()}
+            slope = found["leaf_slope"] / self._units.scale
+            self.tree_ = self.tree_.with_linear_leaves(found["leaf_mean"], slope)
 
     def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
         stage = self._stages()[-1]

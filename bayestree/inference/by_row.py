@@ -50,9 +50,10 @@ def sample_y(
     found = []
     with seeded(draw_seed(random_state)):
         for sites in draws:
-            rows = torch.as_tensor(X, dtype=_like(sites).dtype).split(ROWS)
-            leaf = [Categorical(probs).sample() for probs in leaf_probs(model, sites, rows)]
-            found.append(model.leaf.draw(sites, torch.cat(leaf)).numpy())
+            rows = torch.as_tensor(X, dtype=_like(sites).dtype)
+            probs = leaf_probs(model, sites, rows.split(ROWS))
+            leaf = torch.cat([Categorical(some).sample() for some in probs])
+            found.append(model.leaf.draw(sites, leaf, rows).numpy())
     return np.stack(found)
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayestree.inference import scratch
+from bayestree.models.leaves import Leaf
 
 PART = 512  # rows scored at a time, so that temporaries fit in a cache
 UNUSED = 1e300  # unit of columns that a fit ignores: scaled by it, their values are nearly 0
@@ -17,6 +18,8 @@ BLOCK = 2**16  # bytes of mapped rows that are read together
 
 class Data(NamedTuple):
     """Rows to fit: X (n, d), y (n,) as class numbers or real values, weights (n,).
+
+    During a fit y is the response of the leaves (see ``for_leaf``), which may have more columns.
 
     X may be mapped to a file; minibatches and parts are then read from it, and X is never in
     memory as a whole.
@@ -54,6 +57,10 @@ class Data(NamedTuple):
         """Append a column of ones, the feature of the intercepts."""
         ones = self.X.new_ones(len(self.X), 1)
         return self._replace(X=torch.cat((self.X, ones), dim=1))
+
+    def for_leaf(self, leaf: Leaf) -> "Data":
+        """The rows with y as a family of leaves takes it (see ``Leaf.response``)."""
+        return self._replace(y=leaf.response(self.X, self.y))
 
     def to(self, like: Tensor) -> "Data":
         """Convert to the dtype and device of a tensor; class numbers stay integers."""

@@ -84,6 +84,7 @@ class Em(Stage):
         check_topology(model, init)
         model.likelihood.check_mixture("em")
         check_differentiable(model)
+        data = data.for_leaf(model.leaf)
         climb = Climb(model, init, data, self.learning_rate, keep_zeros=self.keep_zeros)
         trace: list[float] = []
 

@@ -105,6 +105,7 @@ class Growth(Stage):
             For splits without hyperplanes and no ``splitter`` for them.
         """
         self.check(model)
+        data = data.for_leaf(model.leaf)
         model.leaf.check(data.y)
         limits = limits or GrowthLimits()
         settings: dict[str, Any] = {"limits": limits, "order": self.order}

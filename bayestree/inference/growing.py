@@ -62,7 +62,7 @@ class GrowingTree:
 
     def __init__(self, model: SoftTree, data: Data, statistics: Tensor | None = None) -> None:
         self.model = model
-        self.data = data
+        self.data = data.for_leaf(model.leaf)
         self._statistics = statistics
         self.nodes = self._root()
         self.refused = math.nan  # gain of a split of the root that was too small

@@ -64,6 +64,7 @@ def harden(
     if extend and data.mapped:
         raise ValueError("extend needs all rows in memory, but these are mapped; set extend=False.")
     check_linear(posterior.model, data, "harden")
+    data = data.for_leaf(posterior.model.leaf)
     sites = posterior.point_sites(data.X)
     with torch.no_grad():
         tree, scores, sources, kept = _cut(posterior.model, sites, data, limits)

@@ -104,6 +104,8 @@ class Map(Minibatches, Stage):
         self.check(model)
         check_differentiable(model)
         check_linear(model, data, "map")
+        data = data.for_leaf(model.leaf)
+        validation = None if validation is None else validation.for_leaf(model.leaf)
         epochs = self.epochs or self._default_epochs(data)
         climb = _adam if self.optimiser == "adam" else _lbfgs
         with seeded(draw_seed(random_state)):

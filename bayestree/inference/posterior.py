@@ -59,10 +59,7 @@ class Posterior(Draws):
         array, shape (S, n, C) for class probabilities, (S, n) for numbers
         """
         for probs, sites in self._routed(X):
-            values = self.model.leaf.expected_y(sites)
-            values = values.reshape(probs.shape[1], probs.shape[2], -1)
-            found = np.matmul(probs.swapaxes(0, 1), values)
-            yield found if self.model.leaf.n_classes else found[..., 0]
+            yield self.model.leaf.expectation(sites, probs, X)
 
     def predictive(self, X: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Mean and standard deviation over the draws of E(y | x, parameters).
@@ -89,10 +86,10 @@ class Posterior(Draws):
         """
         return mixture_quantiles([self], np.ones(1), X, levels)
 
-    def range_y(self) -> tuple[float, float]:
-        """Ends of an interval that has all but 1e-23 of the mass of y. Regression only."""
+    def range_y(self, X: NDArray[Any]) -> tuple[float, float]:
+        """Ends of an interval that has all but 1e-23 of the mass of y | x. Regression only."""
         every = self.joined(slice(None))
-        mean, reach = self.model.leaf.expected_y(every), 10 * self.model.leaf.sd_y(every).max()
+        mean, reach = self.model.leaf.expected_y(every, X), 10 * self.model.leaf.sd_y(every).max()
         return float(mean.min() - reach), float(mean.max() + reach)
 
     def cdf(self, X: NDArray[Any]) -> Callable[[FloatArray], FloatArray]:
@@ -101,8 +98,11 @@ class Posterior(Draws):
         probs = np.concatenate([probs for probs, _ in self._routed(X)], axis=1)
         weights = probs.reshape(len(X), -1) / probs.shape[1]
 
+        features = torch.as_tensor(X)
+
         def below(y: FloatArray) -> FloatArray:
-            total: FloatArray = np.einsum("nl,nl->n", weights, leaf.cdf(every, y))
+            response = leaf.response(features, torch.as_tensor(y)).numpy()
+            total: FloatArray = np.einsum("nl,nl->n", weights, leaf.cdf(every, response))
             return total
 
         return below
@@ -177,10 +177,10 @@ def mixture_quantiles(
     ``weights`` (M,) are those of the posteriors. For regression leaves only.
     """
     kept = [(one, weight) for one, weight in zip(posteriors, weights, strict=True) if weight > 0]
-    low, high = zip(*(one.range_y() for one, _ in kept), strict=True)
     parts = []
     for start in range(0, len(X), PART):
         rows = X[start : start + PART]
+        low, high = zip(*(one.range_y(rows) for one, _ in kept), strict=True)
         each = [(one.cdf(rows), weight) for one, weight in kept]
 
         def cdf(y: FloatArray, each: list[Any] = each) -> FloatArray:

@@ -173,7 +173,8 @@ class NumpyDensity:
         self.paths = np.concatenate(model.topology.turns.astype(np.float64))  # (2V, L)
         leaves = model.leaf.gradient
         assert leaves is not None
-        self.leaves: LeafGradient = leaves(model.leaf, data.y.numpy(force=True))
+        response = data.for_leaf(model.leaf).y.numpy(force=True)
+        self.leaves: LeafGradient = leaves(model.leaf, response)
         # Each call copies its vector to the first array and its gradient from the second.
         self._vectors = np.empty((2, self.layout.length))
         self._free, self._into = map(self.layout.free, self._vectors)

@@ -48,7 +48,7 @@ def leaf_probs(model: SoftTree, sites: Sites, parts: Iterable[Tensor]) -> Iterat
 def log_likelihood_rows(model: SoftTree, sites: Sites, data: Data) -> Tensor:
     """log p(y | x) of each row without its weight, shape (n,); its error is at most ``EXACT``."""
     like = next(value for value in sites.values() if value.is_floating_point())
-    parts = (part.to(like) for part in data.parts(ROWS))
+    parts = (part.to(like).for_leaf(model.leaf) for part in data.parts(ROWS))
     found = [like.new_zeros(0)]
     for X, y, routed in _explored(model, sites, ((part.X, part.y) for part in parts)):
         if routed is not None:

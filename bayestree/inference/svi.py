@@ -260,6 +260,7 @@ class Svi(Variational, Stage):
         check_soft(model)
         self.check(model)
         check_linear(model, data, "svi")
+        data = data.for_leaf(model.leaf)
         settings = self.chosen("guide", "covariance", "search_facets", "epochs", "batch_size")
         settings |= self.chosen("learning_rate", "routing_tolerance", "steepness", "kl_weight")
         settings |= self.chosen("kl_schedule", "learn_prior", "reset_idle")

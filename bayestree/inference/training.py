@@ -188,7 +188,7 @@ def at_prior_mean(prior: HyperplanePrior, sites: Sites) -> dict[str, Tensor]:
 @torch.no_grad()
 def leaf_sums(model: SoftTree, sites: Sites, data: Data) -> Tensor:
     """Sums (L, c) of the leaves' statistics weighted by soft memberships, computed in parts."""
-    parts = data.parts(ROWS)
+    parts = (part.for_leaf(model.leaf) for part in data.parts(ROWS))
     probs = leaf_probs(model, sites, (part.X for part in data.parts(ROWS)))
     return summed(
         member.T @ model.leaf.statistics(part.y, part.weights)
@@ -240,9 +240,10 @@ def fits_worse_than_tree(posterior: Posterior, data: Data) -> bool:
     sites = posterior.point_sites(rows.X)
     leaves = hard.leaf.estimate(leaf_sums(hard, sites, rows))
     probs = torch.cat(list(leaf_probs(hard, sites, [rows.X])))
-    of_tree = probs.numpy(force=True) @ hard.leaf.expected_y(leaves)
-    mean, _ = posterior.predictive(rows.X.numpy(force=True))
-    y, weights = rows.y.numpy(force=True), rows.weights.numpy(force=True)
+    X, y = rows.X.numpy(force=True), hard.leaf.target(rows.y).numpy(force=True)
+    (of_tree,) = hard.leaf.expectation(leaves, probs.unsqueeze(1).numpy(force=True), X)
+    mean, _ = posterior.predictive(X)
+    weights = rows.weights.numpy(force=True)
     return bool(weights @ (y - mean) ** 2 > weights @ (y - of_tree) ** 2)
 
 

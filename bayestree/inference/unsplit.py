@@ -19,8 +19,11 @@ class SingleLeafWarning(UserWarning):
 
 
 def warn_single_leaf(y: Tensor, limits: GrowthLimits, reason: str) -> None:
-    """Warn of a tree without splits, with the reason, if y (n,) varies and splits were allowed."""
-    if limits.max_depth > 0 and limits.max_leaves != 1 and bool((y != y[0]).any()):
+    """Warn of a tree without splits, with the reason, if y (n,) varies and splits were allowed.
+
+    A leaf that regresses on the features, whose y has more columns, predicts well without splits.
+    """
+    if y.ndim == 1 and limits.max_depth > 0 and limits.max_leaves != 1 and bool((y != y[0]).any()):
         warn(
             f"the tree has a single leaf and predicts the same for all rows: {reason}.",
             SingleLeafWarning,

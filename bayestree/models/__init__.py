@@ -1,6 +1,6 @@
 """Model parts (splits, priors, leaves, likelihoods) and the soft tree they make up."""
 
-from bayestree.models.leaves import Categorical, Gaussian
+from bayestree.models.leaves import Categorical, Gaussian, LinearGaussian
 from bayestree.models.networks import Network, SmallConvNet
 from bayestree.models.priors import (
     FeatureCount,
@@ -30,6 +30,7 @@ __all__ = [
     "IndependentPrior",
     "InverseGammaScale",
     "Laplace",
+    "LinearGaussian",
     "LiteralGammaProcess",
     "Network",
     "Oblique",

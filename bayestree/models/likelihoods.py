@@ -17,11 +17,12 @@ Rows = tuple[AnyArray, AnyArray, FloatArray]  # X (n, d), y (n,), weights (n,)
 
 
 class Batch(NamedTuple):
-    """Rows of the Pyro model: log P(leaf | x), shape (n, L), y (n,) if observed, weights (n,)."""
+    """Rows of the Pyro model: log P(leaf | x), shape (n, L), y if observed, weights (n,) and X."""
 
     log_prob: Tensor
     y: Tensor | None
     weights: Tensor
+    X: Tensor
 
 
 class Likelihood(str):
@@ -118,8 +119,9 @@ class Mixture(Likelihood):
 
     def state(self, leaf: Leaf, sites: Sites, batch: Batch, plate: pyro.plate) -> Tensor:
         with plate, poutine.scale(scale=batch.weights):
-            distribution = leaf.observe(sites, batch.log_prob)
-            y: Tensor = pyro.sample("obs", distribution, obs=batch.y)
+            distribution = leaf.observe(sites, batch.log_prob, batch.X)
+            observed = None if batch.y is None else leaf.target(batch.y)
+            y: Tensor = pyro.sample("obs", distribution, obs=observed)
         return y
 
     def joint(self, leaf: Leaf, sites: Sites, log_prob: Tensor, y: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ def _drawn_sites(
 
     def draw() -> None:
         with pyro.plate("draw", n_draws, dim=-3):
-            drawn.state_parameters(n_features, torch.empty(0, dtype=dtype))
+            drawn.state_parameters(n_features, torch.empty(0, n_features, dtype=dtype))
 
     nodes: dict[str, Any] = poutine.trace(draw).get_trace().nodes
     lengths = {"node": model.topology.n_nodes, "leaf": model.topology.n_leaves}

@@ -96,7 +96,7 @@ class SoftTree:
         with plate as rows:
             log_prob = self.leaf_log_probs(sites, X[rows])
         weight = X.new_ones(len(log_prob)) if weights is None else weights[rows]
-        batch = likelihoods.Batch(log_prob, None if y is None else y[rows], weight)
+        batch = likelihoods.Batch(log_prob, None if y is None else y[rows], weight, X[rows])
         return self.likelihood.state(self.leaf, sites, batch, plate)
 
     def state_parameters(self, n_features: int, like: Tensor) -> dict[str, Tensor]:
@@ -165,6 +165,7 @@ class SoftTree:
         return self.likelihood.value(self._joint(sites, X, y), self.leaf, y, weight)
 
     def _joint(self, sites: Sites, X: Tensor, y: Tensor) -> Tensor:
+        y = self.leaf.response(X, y)
         return self.likelihood.joint(self.leaf, sites, self.leaf_log_probs(sites, X), y)
 
     def log_joint(

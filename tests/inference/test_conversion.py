@@ -17,13 +17,14 @@ from bayestree.models import (
     GammaProcess,
     Gaussian,
     InverseGammaScale,
+    LinearGaussian,
     Oblique,
     Priors,
 )
 from tests.inference.test_posterior import posterior_of
 from tests.inference.test_svi import fit, problem
 
-LEAVES = {"classes": Categorical(2), "reals": Gaussian()}
+LEAVES = {"classes": Categorical(2), "reals": Gaussian(), "linear": LinearGaussian()}
 ALL = {
     "posterior",
     "sample_stats",

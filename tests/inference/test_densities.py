@@ -20,6 +20,7 @@ from bayestree.models import (
     Gaussian,
     InverseGammaScale,
     Laplace,
+    LinearGaussian,
     Oblique,
     Polytope,
     Priors,
@@ -27,7 +28,7 @@ from bayestree.models import (
 )
 from tests.inference.test_svi import fit, problem
 
-LEAVES = {"classes": Categorical(2), "reals": Gaussian()}
+LEAVES = {"classes": Categorical(2), "reals": Gaussian(), "linear": LinearGaussian()}
 
 
 def random_guide(leaf, covariance, hyperplane, split=None):
@@ -98,6 +99,7 @@ def test_densities_are_those_of_the_explicit_model_with_the_scales_integrated_ou
 def test_without_scales_the_mean_log_ratio_is_the_bound(leaf, covariance, prior):
     """With scales it would exceed the bound, because integrating them out tightens it."""
     guide, data = random_guide(leaf, covariance, prior)
+    data = data.for_leaf(guide.model.leaf)
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(2)
         draws = [guide.sample() for _ in range(300)]

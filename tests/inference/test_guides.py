@@ -19,6 +19,7 @@ from bayestree.models import (
     Gaussian,
     InverseGammaScale,
     Laplace,
+    LinearGaussian,
     LiteralGammaProcess,
     Oblique,
     Polytope,
@@ -38,13 +39,14 @@ PARTS = [
     (Categorical(2), Oblique(), Laplace(2.0)),
     (Gaussian(), Polytope(2), Laplace(2.0, intercept_scale=3.0)),
     (Categorical(2), Polytope(2), Spatial(0.7, (1, 2))),
+    (LinearGaussian(), Polytope(2), PRIORS.hyperplane),
 ]
 
 
 def guide_for(leaf=None, split=None, hyperplane=PRIORS.hyperplane, *, n=12, steepness=2.0):
     """A guide somewhere between prior and posterior of a tiny tree, and its data."""
     leaf = leaf or Categorical(2)
-    data = ring(n) if isinstance(leaf, Categorical) else step(n)
+    data = (ring(n) if isinstance(leaf, Categorical) else step(n)).for_leaf(leaf)
     model = soft_tree(leaf, priors=Priors(PRIORS.weight, hyperplane), steepness=steepness)
     model = model.with_(split=split or Polytope(2))
     limits = GrowthLimits(1, min_rows=2, min_leaf=1, min_gain=0.0)

@@ -25,7 +25,7 @@ from bayestree.models.sites import SITES, Site
 from tests.models.cases import FITS, TOPOLOGIES, Oblique, make, rows
 from tests.strategies import seeds
 
-LEAVES = ("categorical-mixture", "gaussian-mixture")
+LEAVES = ("categorical-mixture", "gaussian-mixture", "linear-mixture")
 COMBINATIONS = [
     pytest.param(
         {"topology": topology, "fit": fit, "split": split, "steepness": steepness},
@@ -208,7 +208,7 @@ class TestLayout:
                 if name == "leaf_probs":
                     part = part.view(layout.shapes[name][0], -1)
                     part = torch.softmax(torch.nn.functional.pad(part, (0, 1)), -1)[:, :-1]
-                elif name not in ("log_weight", "hyperplane", "intercept", "leaf_mean"):
+                elif layout.supports[name] != "real":
                     part = part.exp()
                 parts.append(part.flatten())
             return torch.cat(parts)

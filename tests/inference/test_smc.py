@@ -23,6 +23,7 @@ from bayestree.models import (
     Flat,
     GammaProcess,
     Gaussian,
+    LinearGaussian,
     Oblique,
     Polytope,
     Priors,
@@ -32,21 +33,22 @@ from bayestree.topology import Topology
 from tests.inference.problems import normal, soft_tree
 
 LEAVES = {"classes": Categorical(3), "numbers": Gaussian()}
+EVERY = LEAVES | {"linear": LinearGaussian()}
 N_FEATURES = 2
 
 
 def problem(leaf="classes", split=None, depth=2, n=12):
     """A prior on trees, and rows whose y hardly depends on the features."""
     split = split or Polytope(2)
-    model = SoftTree(Topology.complete(depth), split, leaf=LEAVES[leaf], steepness=2.0)
+    model = SoftTree(Topology.complete(depth), split, leaf=EVERY[leaf], steepness=2.0)
     prior = Prior(model, Layout(model, N_FEATURES), TreePrior(0.7, 0.5))
     X = normal(n, N_FEATURES)
     y = (X[:, 0] > 0).long() if leaf == "classes" else X[:, 0] + 0.5 * normal(n, seed=1)
-    return prior, Data.of(X, y, torch.linspace(0.5, 1.5, n))
+    return prior, Data.of(X, y, torch.linspace(0.5, 1.5, n)).for_leaf(model.leaf)
 
 
 @pytest.mark.parametrize("split", [Polytope(2), Oblique()], ids=["polytope", "oblique"])
-@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("leaf", EVERY)
 def test_gradient_of_complete_trees(leaf, split):
     prior, data = problem(leaf, split)
     rows, particles = Rows(prior, data), prior.particles(3, np.random.default_rng(0))
@@ -61,7 +63,7 @@ def test_gradient_of_complete_trees(leaf, split):
         np.testing.assert_allclose(gradient[i], parts[0][1] - parts[1][1], atol=1e-8)
 
 
-@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("leaf", EVERY)
 def test_likelihood_of_every_topology(leaf):
     """Particles, and the draws that represent them, have the likelihood of the small tree."""
     prior, data = problem(leaf, depth=3)
@@ -179,16 +181,18 @@ def leaf_evidence(leaf, data):
             + (gammaln(a + counts) - gammaln(a)).sum()
         )
     # y is a multivariate Student-t with scale matrix (rate / shape) (I + 1 1' / strength)
-    y = data.y.numpy()
-    scale = leaf.rate / leaf.shape * (np.eye(len(y)) + 1 / leaf.strength)
+    y, spread = leaf.target(data.y).numpy(), 1 / leaf.strength
+    if isinstance(leaf, LinearGaussian):  # plus X X' / slope_strength
+        spread = spread + data.X.numpy() @ data.X.numpy().T / leaf.slope_strength
+    scale = leaf.rate / leaf.shape * (np.eye(len(y)) + spread)
     return float(stats.multivariate_t.logpdf(y, np.zeros(len(y)), scale, 2 * leaf.shape))
 
 
-@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("leaf", EVERY)
 def test_evidence_without_a_split(leaf):
     _, data = problem(leaf, n=20)
     data = data._replace(weights=torch.ones(20, dtype=torch.float64))
-    model = soft_tree(LEAVES[leaf], 2)
+    model = soft_tree(EVERY[leaf], 2)
     found = inference.smc(
         model,
         data,
@@ -203,7 +207,7 @@ def test_evidence_without_a_split(leaf):
     assert (found.stats["n_leaves"] == 1).all()
     # the standard error is that of the eight runs, whose t quantile at 1 in 1,000 is 5.4
     error = evidence.std(ddof=1) / math.sqrt(8)
-    assert abs(evidence.mean() - leaf_evidence(LEAVES[leaf], data)) < 5.4 * error
+    assert abs(evidence.mean() - leaf_evidence(EVERY[leaf], data)) < 5.4 * error
     assert 5.4 * error < math.log(2), "a factor of two is found"
 
 

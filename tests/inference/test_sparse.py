@@ -18,7 +18,7 @@ from bayestree.inference.pairs import Evaluation, Experts
 from bayestree.inference.paths import Table, log_likelihood, memberships, route
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import leaf_sums
-from bayestree.models import Categorical, Gaussian, Oblique, Polytope, SoftTree
+from bayestree.models import Categorical, Gaussian, LinearGaussian, Oblique, Polytope, SoftTree
 from bayestree.topology import Topology
 
 ALWAYS = mock.patch.object(sparse, "pays", return_value=True)
@@ -53,6 +53,8 @@ def problem(n_nodes=15, n_rows=40, seed=0, *, split=None, leaf=None, steepness=3
         y = torch.randint(3, (n_rows,))
     else:
         sites["leaf_mean"] = torch.randn(n_nodes + 1).double()
+        if "leaf_slope" in leaf.sites:
+            sites["leaf_slope"] = torch.randn(n_nodes + 1, 3).double()
         sites["leaf_scale"] = torch.rand(n_nodes + 1).double() + 0.1
         y = torch.randn(n_rows).double()
     data = Data.of(torch.randn(n_rows, 3).double(), y, torch.rand(n_rows).double() + 0.5)
@@ -156,7 +158,7 @@ def test_the_bound_of_the_guide_is_that_of_the_dense_step(centred):
         assert abs(means[dense] - means[routed]) < 4 * math.hypot(errors[dense], errors[routed])
 
 
-@pytest.mark.parametrize("leaf", [Categorical(3), Gaussian()])
+@pytest.mark.parametrize("leaf", [Categorical(3), Gaussian(), LinearGaussian()], ids=str)
 def test_predictions_and_densities_are_those_of_the_dense_tree(leaf):
     model, sites, data = problem(40, 500, leaf=leaf)
     dense = model.leaf_log_probs(sites, data.X).exp()
@@ -172,7 +174,7 @@ def test_predictions_and_densities_are_those_of_the_dense_tree(leaf):
     assert joint == pytest.approx(
         float(model.log_joint(with_shrinkage(sites), *data)), abs=500 * 2 * sparse.EXACT
     )
-    statistics = model.leaf.statistics(data.y, data.weights)
+    statistics = model.leaf.statistics(data.for_leaf(model.leaf).y, data.weights)
     largest = float(statistics.abs().sum())
     assert float((sums - dense.T @ statistics).abs().max()) <= sparse.EXACT * largest
 

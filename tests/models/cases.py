@@ -11,6 +11,7 @@ from bayestree.models import (
     GammaProcess,
     Gaussian,
     InverseGammaScale,
+    LinearGaussian,
     LiteralGammaProcess,
     Oblique,
     Polytope,
@@ -40,6 +41,7 @@ HYPERPLANES: dict[str, Any] = {
 FITS = {
     "categorical-mixture": (Categorical(3, 0.8), "mixture"),
     "gaussian-mixture": (Gaussian(0.1, 0.5, 3.0, 0.7), "mixture"),
+    "linear-mixture": (LinearGaussian(0.5, 0.7, 3.0, 0.7), "mixture"),
     "mutual-information": (Categorical(3), "mutual-information"),
     "variance": (Gaussian(), "variance"),
 }

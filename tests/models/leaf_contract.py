@@ -32,15 +32,20 @@ class LeafContract:
     """Tests of the family ``leaf``, on rows that it generates itself."""
 
     leaf: Any = None
+    split_may_lose = False  # whether the criterion of growth counts the parameters of a leaf
 
     @pytest.fixture
-    def y(self):
+    def X(self):
+        return seeded(2, lambda: torch.randn(24, 2, dtype=torch.float64))
+
+    @pytest.fixture
+    def y(self, X):
         """Twelve rows of each leaf of a draw from the prior, those of leaf 0 first."""
-        prior = self.leaf.prior(torch.empty(0, dtype=torch.float64))
+        prior = self.leaf.prior(X[:0])
         draws = [seeded(seed, prior.sample) for seed in range(N_LEAVES)]
         sites = {name: torch.stack([draw[name] for draw in draws]) for name in self.leaf.sites}
         leaf = torch.arange(N_LEAVES).repeat_interleave(12)
-        return seeded(0, lambda: self.leaf.draw(sites, leaf))
+        return self.leaf.response(X, seeded(0, lambda: self.leaf.draw(sites, leaf, X)))
 
     @pytest.fixture
     def posterior(self, y):
@@ -53,14 +58,19 @@ class LeafContract:
     def draws(self, distribution, n):
         return seeded(1, lambda: [distribution.sample() for _ in range(n)])
 
-    def test_own_draws_are_valid_y(self, y):
+    def test_own_draws_are_valid_y(self, X, y):
         self.leaf.check(y)
         with pytest.raises(ValueError, match="y must"):
-            self.leaf.check(torch.full((3,), math.nan))
+            self.leaf.check(self.leaf.response(X, torch.full((len(X),), math.nan)))
 
-    def test_the_model_has_the_density_of_its_pyro_trace(self, y):
+    def test_the_response_holds_y_once(self, X, y):
+        target = self.leaf.target(y)
+        assert target.shape == (len(X),)
+        assert torch.equal(self.leaf.response(X, target), y)
+        assert torch.equal(self.leaf.response(X, y), y)
+
+    def test_the_model_has_the_density_of_its_pyro_trace(self, X, y):
         model = SoftTree(Topology.stump(), Oblique(), leaf=self.leaf)
-        X = seeded(2, lambda: torch.randn(len(y), 2, dtype=torch.float64))
         weights = seeded(3, lambda: torch.rand(len(y), dtype=torch.float64))
         trace = seeded(4, lambda: poutine.trace(model).get_trace(X, y, weights))
         shapes = model.shapes(2)
@@ -98,29 +108,33 @@ class LeafContract:
         for name, value in self.leaf.estimate(sums).items():
             assert np.allclose(sites[name], value, rtol=0.1, atol=0.05)
 
-    def test_draws_have_the_density(self, y):
+    def test_draws_have_the_density(self, X, y):
         """If y ~ m = (p_0 + p_1) / 2, then p_l(y) / m(y) has mean 1; it is at most 2."""
         sites = self.leaf.estimate(self.sums(y) + self.sums(y).flip(0) / 2)
         owner = torch.arange(N_LEAVES).repeat_interleave(10_000)
-        density = self.leaf.log_density(sites, seeded(5, lambda: self.leaf.draw(sites, owner)))
+        where = X[torch.arange(len(owner)) % len(X)]
+        drawn = seeded(5, lambda: self.leaf.draw(sites, owner, where))
+        density = self.leaf.log_density(sites, self.leaf.response(where, drawn))
         ratio = density - torch.logsumexp(density, 1, keepdim=True) + math.log(N_LEAVES)
         assert_mean(ratio.exp().numpy(), 1.0)
 
-    def test_predictions_are_means_of_draws(self, y, posterior):
-        sites = posterior.mean()
-        drawn = seeded(7, lambda: self.leaf.draw(sites, torch.zeros(20_000, dtype=torch.long)))
+    def test_predictions_are_means_of_draws(self, X, posterior):
+        sites, here = posterior.mean(), X[:1]
+        zeros, copies = torch.zeros(20_000, dtype=torch.long), here.expand(20_000, -1)
+        drawn = seeded(7, lambda: self.leaf.draw(sites, zeros, copies))
         if self.leaf.n_classes:
             drawn = torch.nn.functional.one_hot(drawn, self.leaf.n_classes)
-        expected = self.leaf.expected_y(sites)[0]
+        probs = np.array([[[1.0, 0.0]]])  # of one row and one draw
+        expected = self.leaf.expectation(sites, probs, here.numpy())[0, 0]
         assert_mean(drawn.numpy(), expected)
         if not self.leaf.n_classes:
             variance = self.leaf.sd_y(sites)[0] ** 2
             assert_mean((drawn.numpy() - expected) ** 2, variance)
 
-    def test_mixtures_and_nodes_have_the_density_of_the_leaves(self, y, posterior):
+    def test_mixtures_and_nodes_have_the_density_of_the_leaves(self, X, y, posterior):
         sites = posterior.mean()
         log_prob = seeded(8, lambda: torch.randn(len(y), N_LEAVES).double()).log_softmax(-1)
-        found = self.leaf.observe(sites, log_prob).log_prob(y)
+        found = self.leaf.observe(sites, log_prob, X).log_prob(self.leaf.target(y))
         expected = torch.logsumexp(log_prob + self.leaf.log_density(sites, y), -1)
         assert torch.allclose(found, expected)
         nodes = {name: value.unsqueeze(0) for name, value in sites.items()}
@@ -128,6 +142,8 @@ class LeafContract:
         assert torch.allclose(found, self.leaf.log_density(sites, y).T)
 
     def test_splits_never_lose(self, y):
+        if self.split_may_lose:
+            pytest.skip("the criterion counts the parameters of a leaf")
         sums = self.sums(y)
         criterion, whole = self.leaf.criterion, sums.sum(0)
         assert float(criterion.gain(criterion.split_value(sums[0], whole), whole)) > -1e-9

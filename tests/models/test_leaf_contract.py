@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bayestree.models import Categorical, Gaussian
+from bayestree.models import Categorical, Gaussian, LinearGaussian
 from tests.models.leaf_contract import LeafContract
 
 PAGE = Path(__file__).parents[2] / "docs" / "development.md"
@@ -30,6 +30,11 @@ class TestCategorical(LeafContract):
 
 class TestGaussian(LeafContract):
     leaf = Gaussian(0.3, 0.5, 3.0, 0.7)
+
+
+class TestLinearGaussian(LeafContract):
+    leaf = LinearGaussian(0.5, 0.7, 3.0, 0.7)
+    split_may_lose = True
 
 
 class TestPoisson(LeafContract):

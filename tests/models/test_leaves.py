@@ -7,10 +7,15 @@ import pytest
 import torch
 from pyro import poutine
 from scipy import special, stats
+from scipy.optimize import approx_fprime
 
-from bayestree.models import Categorical, Gaussian
+from bayestree.models import Categorical, Gaussian, LinearGaussian
 
-LEAVES: list[Any] = [Categorical(3, 2.4), Gaussian(0.3, 0.5, 3.0, 0.7)]
+LEAVES: list[Any] = [
+    Categorical(3, 2.4),
+    Gaussian(0.3, 0.5, 3.0, 0.7),
+    LinearGaussian(0.5, 0.8, 3.0, 0.7),
+]
 N_LEAVES = 2
 
 
@@ -21,6 +26,7 @@ def observed(leaf, n=9, seed=0):
         y = torch.randint(3, (n,), generator=generator)
     else:
         y = 3 + 2 * torch.randn(n, generator=generator, dtype=torch.float64)
+        y = leaf.response(torch.randn(n, 2, generator=generator, dtype=torch.float64), y)
     member = torch.zeros(n, N_LEAVES, dtype=torch.float64)
     member[torch.arange(n), torch.arange(n) % N_LEAVES] = 1
     weights = torch.ones(n, dtype=torch.float64)
@@ -54,10 +60,13 @@ def log_evidence(leaf, y):
         return (
             terms.sum() + special.gammaln(alpha.sum()) - special.gammaln(alpha.sum() + counts.sum())
         )
-    shape = np.eye(len(y)) + 1 / leaf.strength
+    shape, mean = np.eye(len(y)) + 1 / leaf.strength, 0.0
+    if isinstance(leaf, LinearGaussian):
+        shape, y = shape + y[:, 1:] @ y[:, 1:].T / leaf.slope_strength, y[:, 0]
+    else:
+        mean = leaf.mean
     scale = leaf.rate / leaf.shape * shape
-    law = stats.multivariate_t(np.full(len(y), leaf.mean), scale, df=2 * leaf.shape)
-    return law.logpdf(y)
+    return stats.multivariate_t(np.full(len(y), mean), scale, df=2 * leaf.shape).logpdf(y)
 
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=str)
@@ -152,6 +161,78 @@ def test_calibration_ignores_empty_leaves_and_keeps_noise_free_ones_finite():
     assert Gaussian().calibrate(with_empty) == Gaussian().calibrate(rows)
     exact = Gaussian().calibrate(torch.tensor([[9.0, 18.0, 36.0], [9.0, -9.0, 9.0]]))
     assert exact.rate / exact.shape == pytest.approx(1e-6)
+
+
+def test_linear_leaves_are_calibrated_by_their_marginal_likelihood():
+    """The planted prior lies within the likelihood region of the one that is found."""
+    rng = np.random.default_rng(0)
+    planted = LinearGaussian(0.3, 2.0, 4.0, 0.8)
+    leaves = []
+    for size in 8 + np.arange(80) % 12:
+        variance = planted.rate / rng.gamma(planted.shape)
+        X = rng.normal(size=(size, 2))
+        slope = rng.normal(0, np.sqrt(variance / planted.slope_strength), 2)
+        mean = rng.normal(0, np.sqrt(variance / planted.strength))
+        y = mean + X @ slope + rng.normal(0, np.sqrt(variance), size)
+        leaves.append(np.column_stack((y, X)))
+    every = [torch.from_numpy(y) for y in leaves]
+    sums = torch.stack([planted.statistics(y, torch.ones_like(y[:, 0])).sum(0) for y in every])
+    found = LinearGaussian().calibrate(sums)
+    assert found == LinearGaussian().calibrate(torch.cat((sums, 0 * sums[:3])))  # empty leaves
+
+    def evidence(leaf):
+        return sum(log_evidence(leaf, y) for y in leaves)
+
+    best = evidence(found)
+    for name in ("strength", "slope_strength", "shape", "rate"):
+        for factor in (0.9, 1.1):
+            value = getattr(found, name) * factor
+            assert evidence(replace(found, **{name: value})) < best + 1e-3
+    assert -2e-3 < 2 * (best - evidence(planted)) < stats.chi2.isf(1e-5, 4)
+
+
+def test_linear_leaves_of_a_perfect_fit_are_finite():
+    """Cancellation may leave the sum of squares below zero, and few rows leave slopes open."""
+    X = 1e3 + torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    y = LinearGaussian().response(X, X @ torch.tensor([1.0, -2.0, 3.0]).double())
+    for n in (1, 2, 50):
+        sums = LinearGaussian().statistics(y[:n], torch.ones(n, dtype=torch.float64)).sum(0)[None]
+        leaf = LinearGaussian().calibrate(sums)
+        assert leaf.rate / leaf.shape >= 0.99e-6
+        found = leaf.estimate(sums)
+        assert all(torch.isfinite(value).all() for value in found.values())
+        assert float(found["leaf_scale"]) > 0
+
+
+@pytest.mark.parametrize("sizes", [(7, 9), (4, 12)])
+def test_the_criterion_of_linear_leaves_is_that_of_least_squares(sizes):
+    """-n/2 log(S/n) less the number of coefficients, S the sum of squares of both sides."""
+    leaf, rng = LinearGaussian(), np.random.default_rng(1)
+    y = rng.normal(size=(sum(sizes), 3))
+    sums = leaf.statistics(torch.from_numpy(y), torch.ones(len(y), dtype=torch.float64))
+    side, whole = sums[: sizes[0]].sum(0), sums.sum(0)
+
+    def square(rows):
+        design = np.column_stack((np.ones(len(rows)), rows[:, 1:]))
+        coefficients = np.linalg.lstsq(design, rows[:, 0])[0]
+        return ((rows[:, 0] - design @ coefficients) ** 2).sum()
+
+    def nats(square, count):
+        return -len(y) / 2 * np.log(square / len(y)) - 3 * count
+
+    both = square(y[: sizes[0]]) + square(y[sizes[0] :])
+    found = leaf.criterion.split_value(side, whole)
+    assert float(found) == pytest.approx(nats(both, 2), abs=0.05)  # its ridge is 1e-3 rows
+    gain = nats(both, 2) - nats(square(y), 1)
+    assert float(leaf.criterion.gain(found, whole)) == pytest.approx(gain, abs=0.06)
+    value, slope = leaf.criterion.ascent(side, whole)
+
+    def at(numbers):
+        return float(leaf.criterion.split_value(torch.from_numpy(numbers), whole))
+
+    expected = approx_fprime(side.numpy(), at)
+    assert float(value) == pytest.approx(float(found))
+    np.testing.assert_allclose(slope, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_equal_values_give_a_finite_scale():

@@ -187,6 +187,7 @@ class Smc(Stage):
             )
         model = self._on_complete_tree(model)
         plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
+        plain = plain.for_leaf(model.leaf)
         prior = self._prior(model, plain)
         rows = Rows(prior, plain)
         seeds = np.random.default_rng(draw_seed(random_state)).spawn(self.n_chains)
@@ -228,12 +229,13 @@ class Smc(Stage):
         model = prior.model
         splits = np.array([run.particles.splits for run in runs])
         draws = draws_of(prior, np.array([run.particles.vectors for run in runs]), splits)
+        values = data._replace(y=model.leaf.target(data.y))
         found = Posterior(
             model=model,
             draws=draws,
             point={name: value[0, 0] for name, value in draws.items()},
             inference="smc",
-            stats=_stats(prior, runs, draws, splits) | {"rows": np.array(_fingerprint(data))},
+            stats=_stats(prior, runs, draws, splits) | {"rows": np.array(_fingerprint(values))},
             # nodes have no fixed meaning where the topology varies
             settings=self.chosen() | {"mirror": True},
         )

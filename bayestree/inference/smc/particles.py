@@ -112,14 +112,13 @@ class Prior:
 
     def leaf_sites(self, count: int, rng: np.random.Generator) -> dict[str, torch.Tensor]:
         """Sites of leaves, each (count, ...)."""
-        empty = self.model.leaf.statistics(*self._no_rows())
+        leaf = self.model.leaf
+        none = torch.empty(0, dtype=torch.float64)
+        y = none.long() if leaf.n_classes else none
+        empty = leaf.statistics(leaf.response(none.view(0, self.width), y), none)
         sums = empty.new_zeros(count, empty.shape[1])
         with seeded(draw_seed(rng)):
-            return self.model.leaf.posterior(sums).sample()
-
-    def _no_rows(self) -> tuple[torch.Tensor, torch.Tensor]:
-        kind = torch.long if self.model.leaf.n_classes else torch.float64
-        return torch.empty(0, dtype=kind), torch.empty(0, dtype=torch.float64)
+            return leaf.posterior(sums).sample()
 
     def log_density(self, sites: dict[str, torch.Tensor], splits: BoolArray) -> float:
         """Log prior density of a topology, as V indicators, and of its parameters."""
@@ -156,12 +155,12 @@ class Prior:
             each = weight.expert_log_density(free, self.n_experts)
             value += np.where(on["log_weight"], each, 0.0).sum(axis=(1, 2))
         names = self.model.leaf.sites
+        first = next(iter(names))
         raw = {name: torch.from_numpy(free[name].copy()).requires_grad_() for name in names}
         sites, volume = self.leaf_sites_of(raw)
         density = volume
-        for name, law in self.model.leaf.prior(volume).conditionals(sites):
+        for name, law in self.model.leaf.prior(sites[first]).conditionals(sites):
             density = density + law.log_prob(sites[name])
-        first = next(iter(names))
         leaves = on[first].reshape(*density.shape, -1)[..., 0]
         total = torch.where(torch.from_numpy(leaves), density, 0.0)
         value += total.detach().numpy().sum(axis=1)

@@ -3,6 +3,7 @@
 from bayestree.models.leaves.base import Leaf, LeafDistribution, LeafGradient, NumericLeaf
 from bayestree.models.leaves.categorical import Categorical
 from bayestree.models.leaves.gaussian import Gaussian
+from bayestree.models.leaves.linear import LinearGaussian
 from bayestree.models.sites import Site
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "Leaf",
     "LeafDistribution",
     "LeafGradient",
+    "LinearGaussian",
     "NumericLeaf",
     "Site",
 ]

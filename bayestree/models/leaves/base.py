@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.models.criteria import Criterion
 from bayestree.models.sites import Site, Sites
 
@@ -116,7 +116,10 @@ class Leaf(ABC):
 
     @abstractmethod
     def prior(self, like: Tensor) -> LeafDistribution:
-        """Prior of one leaf, on the dtype and device of ``like``."""
+        """Prior of one leaf, on the dtype and device of ``like``.
+
+        For leaves that regress on the features, these are the last dimension of ``like``.
+        """
 
     @abstractmethod
     def posterior(self, sums: Tensor) -> LeafDistribution:
@@ -129,6 +132,18 @@ class Leaf(ABC):
     @abstractmethod
     def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
         """Sufficient statistics of each row, shape (n, c)."""
+
+    def response(self, X: Tensor, y: Tensor) -> Tensor:
+        """What the other methods take as y, given the features X (n, d).
+
+        y itself, or rows of y and all that its distribution in a leaf depends on. Such rows are
+        returned unchanged.
+        """
+        return y
+
+    def target(self, y: Tensor) -> Tensor:
+        """The values of y alone, shape (n,)."""
+        return y
 
     def state(self, n_leaves: int, like: Tensor) -> dict[str, Tensor]:
         """Sample the sites of the leaves from the prior in Pyro."""
@@ -148,13 +163,15 @@ class Leaf(ABC):
         leaves = {name: sites[name].unsqueeze(-1) for name in self.sites}
         return self.distribution(leaves).log_prob(y.unsqueeze(1))
 
-    def observe(self, sites: Sites, log_prob: Tensor) -> dist.TorchDistribution:
-        """Distribution of y given the log-probabilities (n, L) of the leaves."""
+    def observe(
+        self, sites: Sites, log_prob: Tensor, X: Tensor | None = None
+    ) -> dist.TorchDistribution:
+        """Distribution of y given log-probabilities (n, L) of the leaves and features (n, d)."""
         leaves = self.distribution(sites).expand(log_prob.shape)
         return dist.MixtureSameFamily(dist.Categorical(logits=log_prob), leaves)
 
-    def draw(self, sites: Sites, leaf: Tensor) -> Tensor:
-        """Draw one y for each row, given the numbers (n,) of their leaves."""
+    def draw(self, sites: Sites, leaf: Tensor, X: Tensor | None = None) -> Tensor:
+        """Draw one y for each row, given the numbers (n,) of their leaves and features (n, d)."""
         return self.distribution({name: sites[name][leaf] for name in self.sites}).sample()
 
     def estimate(self, sums: Tensor) -> dict[str, Tensor]:
@@ -165,10 +182,22 @@ class Leaf(ABC):
         """Fit the hyperparameters to leaves of such sums (empirical Bayes), where there are any."""
         return self
 
-    def expected_y(self, sites: Sites) -> FloatArray:
-        """Prediction of each leaf: E(y | leaf), shape (L,), or class probabilities (L, C)."""
+    def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
+        """Prediction of each leaf: E(y | leaf), shape (L,), or class probabilities (L, C).
+
+        Shape (n, L) for leaves that regress on the features X (n, d).
+        """
         mean: FloatArray = self.distribution(sites).mean.numpy()
         return mean
+
+    def expectation(self, sites: Sites, probs: AnyArray, X: AnyArray) -> FloatArray:
+        """E(y | x) of S draws, (S, n) or (S, n, C), from P(leaf | x), shape (n, S, L).
+
+        ``sites`` are those of the draws, joined along the leaves.
+        """
+        values = self.expected_y(sites, X).reshape(*probs.shape[1:], -1)
+        found: FloatArray = np.matmul(probs.swapaxes(0, 1), values)
+        return found if self.n_classes else found[..., 0]
 
     def sd_y(self, sites: Sites) -> FloatArray:
         """Standard deviation of y in each leaf, shape (L,)."""
@@ -176,7 +205,7 @@ class Leaf(ABC):
         return sd
 
     def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
-        """P(y' <= y_n | leaf), shape (n, L); quantiles need it."""
+        """P(y' <= y_n | leaf), shape (n, L); quantiles need it. ``y`` is a response."""
         below: FloatArray = self.distribution(sites).cdf(torch.as_tensor(y).unsqueeze(-1)).numpy()
         return below
 

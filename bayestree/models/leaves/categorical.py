@@ -9,7 +9,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.models.criteria import Criterion, Entropy
 from bayestree.models.leaves.base import Leaf, LeafDistribution, LeafGradient, log_probabilities
 from bayestree.models.priors import check_positive
@@ -119,7 +119,9 @@ class Categorical(Leaf):
         log_probs = sites["leaf_probs"].log()
         return log_probs.gather(-1, y.unsqueeze(1).expand(-1, log_probs.shape[1], -1))
 
-    def observe(self, sites: Sites, log_prob: Tensor) -> dist.TorchDistribution:
+    def observe(
+        self, sites: Sites, log_prob: Tensor, X: Tensor | None = None
+    ) -> dist.TorchDistribution:
         joint = log_prob.unsqueeze(-1) + sites["leaf_probs"].log()
         return dist.Categorical(logits=joint.logsumexp(-2))
 
@@ -127,5 +129,5 @@ class Categorical(Leaf):
         onehot = torch.nn.functional.one_hot(y, self.n_classes).to(weights.dtype)
         return onehot * weights.unsqueeze(-1)
 
-    def expected_y(self, sites: Sites) -> FloatArray:
+    def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
         return sites["leaf_probs"].numpy()

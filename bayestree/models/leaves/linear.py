@@ -1,0 +1,301 @@
+"""Leaves in which the mean of y is a linear function of the features."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import torch
+from scipy.optimize import Bounds, minimize
+from scipy.special import gammaln, ndtr
+from torch import Tensor
+from torch.distributions import kl_divergence
+
+from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree.distributions import inverse_gamma_scale
+from bayestree.models.criteria import Criterion, LinearError
+from bayestree.models.leaves.base import LeafDistribution, LeafGradient, NumericLeaf
+from bayestree.models.leaves.gaussian import (
+    LOG_2PI,
+    MIN_VARIANCE,
+    SHAPES,
+    STRENGTHS,
+    Gaussian,
+    GaussianGradient,
+)
+from bayestree.models.moments import moments, products
+from bayestree.models.priors import check_positive
+from bayestree.models.sites import Site, Sites
+
+SLOPE_STRENGTHS = (1e-4, 1e4)  # of a calibrated prior of the slopes
+
+
+@dataclass(frozen=True)
+class LinearNormalInverseGamma(LeafDistribution):
+    """Normal-inverse-gamma distribution of each leaf's coefficients and variance.
+
+    leaf_scale^2 ~ InverseGamma(shape, rate) and, given it, (leaf_mean, leaf_slope) ~
+    Normal(loc, leaf_scale^2 precision^-1), with loc (L, 1 + d) and precision (L, 1 + d, 1 + d).
+    """
+
+    loc: Tensor
+    precision: Tensor
+    shape: Tensor
+    rate: Tensor
+    prior: "LinearNormalInverseGamma | None" = None
+
+    @property
+    def covariance(self) -> Tensor:
+        """Inverse of the precision, shape (L, 1 + d, 1 + d)."""
+        return torch.cholesky_inverse(torch.linalg.cholesky(self.precision))
+
+    def conditionals(self, sites: Sites) -> Iterator[tuple[str, dist.TorchDistribution]]:
+        yield "leaf_scale", inverse_gamma_scale(self.shape, self.rate)
+        scale = sites["leaf_scale"].unsqueeze(-1)
+        root = torch.linalg.cholesky(self.covariance[..., 1:, 1:])
+        law = dist.MultivariateNormal(
+            self.loc[..., 1:], scale_tril=scale.unsqueeze(-1) * root, validate_args=False
+        )
+        yield "leaf_slope", law
+        # The conditional of the first coefficient of a normal given the others.
+        own, others = self.precision[..., 0, 0], self.precision[..., 0, 1:]
+        away = (others * (sites["leaf_slope"] - self.loc[..., 1:])).sum(-1)
+        yield "leaf_mean", dist.Normal(self.loc[..., 0] - away / own, scale[..., 0] / own.sqrt())
+
+    def expected_log_density(self, y: Tensor) -> Tensor:
+        row = torch.cat((torch.ones_like(y[:, :1]), y[:, 1:]), dim=1)
+        precision = self.shape / self.rate
+        log_precision = torch.digamma(self.shape) - self.rate.log()
+        squares = (row.unsqueeze(2) * row.unsqueeze(1)).flatten(1)
+        spread = squares @ self.covariance.flatten(-2).T
+        square = (y[:, :1] - row @ self.loc.T) ** 2 * precision + spread
+        return (log_precision - LOG_2PI - square) / 2
+
+    def kl(self) -> Tensor:
+        prior = self.prior or self
+        variances = kl_divergence(
+            dist.Gamma(self.shape, self.rate), dist.Gamma(prior.shape, prior.rate)
+        )
+        away = (self.loc - prior.loc).unsqueeze(-1)
+        shift = (away.mT @ prior.precision @ away)[..., 0, 0] * self.shape / self.rate
+        ratio = torch.logdet(self.precision) - torch.logdet(prior.precision)
+        trace = (prior.precision * self.covariance).sum((-2, -1))
+        return (variances + (trace - self.loc.shape[-1] + ratio + shift) / 2).sum()
+
+    def mean(self) -> dict[str, Tensor]:
+        return {
+            "leaf_scale": (self.rate / self.shape).sqrt(),
+            "leaf_slope": self.loc[..., 1:],
+            "leaf_mean": self.loc[..., 0],
+        }
+
+
+class LinearGradient(LeafGradient):
+    """Means, logarithms of scales and slopes as the rows of one array (2 + d, L)."""
+
+    def __init__(self, leaf: "LinearGaussian", y: FloatArray) -> None:
+        constant = Gaussian(0.0, leaf.strength, leaf.shape, leaf.rate)
+        self.leaf, self.constant = leaf, GaussianGradient(constant, y[:, 0])
+        self.X = np.ascontiguousarray(y[:, 1:].T, dtype=np.float64)
+
+    def read(self, free: Mapping[str, FloatArray]) -> FloatArray:
+        return np.concatenate([self.constant.read(free), free["leaf_slope"].T])
+
+    def _gap(self, leaves: FloatArray) -> FloatArray:
+        """y minus its mean in each leaf, shape (L, n)."""
+        gap: FloatArray = self.constant.y - leaves[0][:, None] - leaves[2:].T @ self.X
+        return gap
+
+    def log_density(self, leaves: FloatArray) -> FloatArray:
+        log_scale = leaves[1][:, None]
+        half = self._gap(leaves) * (math.sqrt(0.5) * np.exp(-log_scale))
+        half *= half
+        return np.subtract(-log_scale - 0.5 * LOG_2PI, half, out=half)
+
+    def prior(self, leaves: FloatArray) -> float:
+        # Normal(slope | 0, s^2 / k) gives exp(-d l - k |slope|^2 e^(-2 l) / 2) with l = log s.
+        log_scale, slope = leaves[1], leaves[2:]
+        square = 0.5 * self.leaf.slope_strength * (slope**2).sum(0) * np.exp(-2 * log_scale)
+        return self.constant.prior(leaves[:2]) - float((len(slope) * log_scale + square).sum())
+
+    def gradient(
+        self, leaves: FloatArray, member: FloatArray, into: Mapping[str, FloatArray]
+    ) -> None:
+        leaf, mean, log_scale, slope = self.leaf, leaves[0], leaves[1], leaves[2:].T
+        precision, gap = np.exp(-2 * log_scale), self._gap(leaves)
+        pull = member * gap
+        into["leaf_mean"][...] = precision * (pull.sum(-1) - leaf.strength * mean)
+        shrunk = pull @ self.X.T - leaf.slope_strength * slope
+        into["leaf_slope"][...] = precision[:, None] * shrunk
+        spread = 2 * leaf.rate + leaf.strength * mean**2 + np.einsum("ln,ln->l", pull, gap)
+        spread += leaf.slope_strength * (slope**2).sum(-1)
+        count = member.sum(-1) + 2 * leaf.shape + 1 + slope.shape[1]
+        into["leaf_scale"][...] = precision * spread - count
+
+
+@dataclass(frozen=True)
+class LinearGaussian(NumericLeaf):
+    """Normal leaves whose mean is linear in the features, with conjugate priors.
+
+    For y and features of mean 0 and variance 1: y ~ Normal(leaf_mean + leaf_slope . x,
+    leaf_scale^2) in each leaf, with leaf_scale^2 ~ InverseGamma(shape, rate), leaf_mean ~
+    Normal(0, leaf_scale^2 / strength) and leaf_slope ~ Normal(0, leaf_scale^2 / slope_strength).
+    The shrinkage of the slopes limits what a leaf of few rows predicts far from them.
+
+    Parameters
+    ----------
+    strength : float
+        Number of prior rows for the mean where all features are 0.
+    slope_strength : float
+        Number of prior rows, one unit from the center in a feature, for its slope of 0.
+    shape, rate : float
+        Parameters of the inverse-gamma prior of a leaf's variance.
+    """
+
+    sites: ClassVar[Mapping[str, Site]] = {
+        "leaf_slope": Site(("leaf", "feature")),
+        "leaf_scale": Site(("leaf",), "positive"),
+        "leaf_mean": Site(("leaf",)),
+    }
+    criterion: ClassVar[Criterion] = LinearError()
+    gradient: ClassVar[type[LeafGradient] | None] = LinearGradient
+
+    strength: float = 0.1
+    slope_strength: float = 1.0
+    shape: float = 2.0
+    rate: float = 0.2
+
+    def __post_init__(self) -> None:
+        check_positive(
+            strength=self.strength,
+            slope_strength=self.slope_strength,
+            shape=self.shape,
+            rate=self.rate,
+        )
+
+    def check(self, y: Tensor) -> None:
+        if y.ndim != 2:
+            raise ValueError(
+                f"y must be a response with the features of its row for {self}, got shape "
+                f"{tuple(y.shape)}: use data.for_leaf(leaf), or leaf.response(X, y)."
+            )
+        super().check(y)
+
+    def response(self, X: Tensor, y: Tensor) -> Tensor:
+        return y if y.ndim == 2 else torch.cat((y.to(X).unsqueeze(1), X), dim=1)
+
+    def target(self, y: Tensor) -> Tensor:
+        return y if y.ndim == 1 else y[:, 0]
+
+    def state(self, n_leaves: int, like: Tensor) -> dict[str, Tensor]:
+        with pyro.plate("leaf", n_leaves, dim=-1):
+            return self._prior(like.shape[-1], like.new_zeros(n_leaves)).state()
+
+    def prior(self, like: Tensor) -> LinearNormalInverseGamma:
+        return self._prior(like.shape[-1], like.new_zeros(()))
+
+    def _prior(self, n_features: int, like: Tensor) -> LinearNormalInverseGamma:
+        """Prior of leaves in the shape of ``like``, () or (L,)."""
+        strengths = like.new_tensor([self.strength, *[self.slope_strength] * n_features])
+        return LinearNormalInverseGamma(
+            like.new_zeros(*like.shape, n_features + 1),
+            strengths.diag().expand(*like.shape, -1, -1),
+            torch.full_like(like, self.shape),
+            torch.full_like(like, self.rate),
+        )
+
+    def posterior(self, sums: Tensor) -> LinearNormalInverseGamma:
+        found = moments(sums)
+        prior = self._prior(found.cross.shape[-1] - 1, sums.new_zeros(()))
+        loc, spread, root = found.solve(prior.precision)
+        # Rounding can leave the spread of a perfect fit just below zero.
+        rate = self.rate + spread.clamp_min(0.0) / 2
+        shape = self.shape + sums[..., 0] / 2
+        return LinearNormalInverseGamma(loc, root @ root.mT, shape, rate, prior)
+
+    def distribution(self, sites: Sites) -> dist.Normal:
+        """Not defined without the features."""
+        raise TypeError(f"The distribution of y depends on the features, for the leaves {self}.")
+
+    def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
+        return products(y, weights)
+
+    def log_density(self, sites: Sites, y: Tensor) -> Tensor:
+        return dist.Normal(_center(sites, y[:, 1:]), sites["leaf_scale"]).log_prob(y[:, :1])
+
+    def node_log_density(self, sites: Sites, y: Tensor) -> Tensor:
+        mean = sites["leaf_mean"].unsqueeze(-1) + sites["leaf_slope"] @ y[..., 1:].mT
+        return dist.Normal(mean, sites["leaf_scale"].unsqueeze(-1)).log_prob(y[..., None, :, 0])
+
+    def observe(
+        self, sites: Sites, log_prob: Tensor, X: Tensor | None = None
+    ) -> dist.TorchDistribution:
+        assert X is not None
+        leaves = dist.Normal(_center(sites, X), sites["leaf_scale"].expand(log_prob.shape))
+        return dist.MixtureSameFamily(dist.Categorical(logits=log_prob), leaves)
+
+    def draw(self, sites: Sites, leaf: Tensor, X: Tensor | None = None) -> Tensor:
+        assert X is not None
+        mean = sites["leaf_mean"][leaf] + (sites["leaf_slope"][leaf] * X).sum(-1)
+        return dist.Normal(mean, sites["leaf_scale"][leaf]).sample()
+
+    def calibrate(self, sums: Tensor) -> Self:
+        """The prior of highest marginal likelihood: strengths, shape and rate (see Gaussian)."""
+        found = moments(sums[sums[:, 0] > 0].double().cpu())
+        mass = found.gram[:, 0, 0].numpy()
+        own = found.gram.new_tensor([1.0] + [0.0] * (found.cross.shape[-1] - 1))
+        start = found.solve((self.strength * own + self.slope_strength * (1 - own)).diag())[1]
+        pooled = max(float(start.sum() / mass.sum()), MIN_VARIANCE)
+
+        def loss(free: FloatArray) -> float:
+            """-log p(y of all leaves), up to a constant, of log strengths, shape, variance."""
+            strength, slope_strength, shape, variance = np.exp(free)
+            prior = strength * own + slope_strength * (1 - own)
+            _, spread, root = found.solve(prior.diag())
+            # As for constant leaves, with sqrt(|prior| / |posterior|) of the precision matrices.
+            volume = root.diagonal(dim1=-2, dim2=-1).log().sum(-1) - prior.log().sum() / 2
+            rate = shape * variance
+            grown = np.log1p(np.maximum(spread.numpy(), 0.0) / (2 * rate))
+            terms = gammaln(shape) - gammaln(shape + mass / 2) + volume.numpy()
+            terms += mass / 2 * np.log(rate) + (shape + mass / 2) * grown
+            return float(terms.sum())
+
+        limits = [STRENGTHS, SLOPE_STRENGTHS, SHAPES, (MIN_VARIANCE, max(4 * pooled, 1.0))]
+        low, high = np.log(limits).T
+        initial = np.log([self.strength, self.slope_strength, 10.0, pooled])
+        bounds = Bounds(low, high)
+        free = minimize(loss, np.clip(initial, low, high), method="L-BFGS-B", bounds=bounds).x
+        strength, slope_strength, shape, variance = (float(value) for value in np.exp(free))
+        return replace(
+            self,
+            strength=strength,
+            slope_strength=slope_strength,
+            shape=shape,
+            rate=shape * variance,
+        )
+
+    def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
+        mean: FloatArray = _center(sites, torch.as_tensor(X).to(sites["leaf_mean"])).numpy()
+        return mean
+
+    def expectation(self, sites: Sites, probs: AnyArray, X: AnyArray) -> FloatArray:
+        values = self.expected_y(sites, X).reshape(probs.shape)
+        found: FloatArray = np.einsum("nsl,nsl->sn", probs, values)
+        return found
+
+    def sd_y(self, sites: Sites) -> FloatArray:
+        sd: FloatArray = sites["leaf_scale"].numpy()
+        return sd
+
+    def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
+        mean = self.expected_y(sites, y[:, 1:])
+        below: FloatArray = ndtr((y[:, :1] - mean) / sites["leaf_scale"].numpy())
+        return below
+
+
+def _center(sites: Sites, X: Tensor) -> Tensor:
+    """Mean of y in each leaf, shape (n, L)."""
+    return sites["leaf_mean"] + X @ sites["leaf_slope"].mT
