@@ -21,6 +21,7 @@ from bayestree.tree import Tree
 #: Design"), the two that differ most in hue and lightness first. Its black is reserved for lines.
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 TINY = float(np.finfo(np.float64).tiny)
+ROUNDING = 1e-12  # of means, in units of the features
 
 
 class HalfSpace(NamedTuple):
@@ -201,12 +202,18 @@ class TreeDescription:
         strength = np.abs(slope[leaf] * self.tree.scale)
         order = np.argsort(-strength, kind="stable")[: np.count_nonzero(strength)]
         terms = [
-            signed(slope[leaf, j], self.digits, f"({self.features[j]} {offset})")
+            signed(slope[leaf, j], self.digits, self._centred(j))
             for j in order[: self.max_terms].tolist()
-            for offset in [signed(-self.tree.center[j], self.digits)]
         ]
         more = [f"+ … {len(order) - len(terms)} more"] if len(order) > len(terms) else []
         return " ".join([mean, *terms, *more])
+
+    def _centred(self, feature: int) -> str:
+        """A feature minus its center, unless this is 0 up to rounding."""
+        name, center = self.features[feature], float(self.tree.center[feature])
+        if abs(center) < ROUNDING * self.tree.scale[feature]:
+            return name
+        return f"({name} {signed(-center, self.digits)})"
 
 
 def point_estimate_note(tree: object) -> list[str]:

@@ -41,7 +41,7 @@ class Rows(NamedTuple):
         kept = spread(len(self), most)
         X = self.X.iloc[kept] if isinstance(self.X, pd.DataFrame) else self.X[kept]
         y = None if self.y is None else self.y[kept]
-        return self._replace(X=X, y=y, weights=self.weights[kept])
+        return Rows(X, y, self.weights[kept], self.held_out, self.estimator)
 
     @property
     def matrix(self) -> FloatArray:
