@@ -77,9 +77,13 @@ class BayesianTree(FittedTree, Protocol):
 def features_of(model: object, X: Any) -> FloatArray:
     """Rows as the deterministic trees of a tree or of a fitted estimator take them, (n, d)."""
     encoding = getattr(model, "encoding_", None)
-    if encoding is None or encoding.is_plain:
+    if encoding is None:
         return np.asarray(X, dtype=np.float64)
-    found: FloatArray = encoding.encode(encoding.named(X)).to_numpy()
+    found: FloatArray
+    if encoding.is_plain:
+        found = encoding.filled(np.asarray(X, dtype=np.float64))
+    else:
+        found = encoding.encode(encoding.named(X)).to_numpy()
     return found
 
 

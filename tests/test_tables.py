@@ -22,6 +22,8 @@ from bayestree.tables import (
     read_weights,
     target_columns,
 )
+from bayestree.tables.learning import _folds
+from bayestree.tables.survey import Survey
 
 
 def read_table(path, text=()):
@@ -33,7 +35,7 @@ def learned(frame, y=None, weights=None, **kinds):
     n = len(frame)
     targets = target_columns(np.zeros(n) if y is None else np.asarray(y))
     kinds = {str(name): kind_of(column) for name, column in frame.items()} | kinds
-    learner = Learner(kinds, [*targets])
+    learner = Learner(kinds, [*targets], {})
     learner.add(
         frame, np.column_stack([*targets.values()]), np.ones(n) if weights is None else weights
     )
@@ -206,6 +208,9 @@ class TestEncoding:
         frame = pd.DataFrame({"c": ["b", None, "a"]})
         found = encoding_of(frame)
         assert found.feature_names == ["c=a", "c=b", "c missing"]
+        complete = encoding_of(frame[::2])
+        gap = complete.encode(pd.DataFrame({"c": [None]})).to_numpy().tolist()
+        assert gap == [[0.5, 0.5]], "the mean, where there is no feature of missing values"
         assert found.encode(frame).to_numpy().tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
         new = pd.DataFrame({"c": ["new", "a"]})
         assert found.encode(new).to_numpy().tolist() == [[0, 0, 0], [1, 0, 0]]
@@ -252,6 +257,60 @@ class TestEncoding:
             [19753.3125, 7.5, 1.5],
         ]
 
+    @pytest.mark.parametrize(
+        ("form", "known"), [("%d/%m/%Y", "%d/%m/%Y"), ("%m-%d-%Y", "%m-%d-%Y"), (None, "%Y-%m-%d")]
+    )
+    def test_formats_of_dates(self, form, known):
+        days = pd.Series(pd.date_range("2024-01-01", periods=40))
+        frame = pd.DataFrame({"day": days.dt.strftime(form or "%Y-%m-%d")})
+        survey = Survey(["day"])
+        survey.add(frame)
+        survey.check()
+        assert (survey.kinds, survey.formats) == ({"day": "dates"}, {"day": known})
+        learner = Learner(survey.kinds, ["mean of y"], survey.formats)
+        learner.add(frame, np.zeros((40, 1)), np.ones(40))
+        found = learner.learned().encoding
+        alone = found.encode(frame[4:5].reset_index(drop=True))
+        np.testing.assert_array_equal(alone, found.encode(frame)[4:5])
+        np.testing.assert_array_equal(alone, found.encode(pd.DataFrame({"day": days[4:5]})))
+
+    @pytest.mark.parametrize(
+        ("days", "fault"),
+        [
+            ([f"01/{month:02}/{year}" for month in range(1, 13) for year in (2020, 2021)], "first"),
+            (["13/02/2020", *(f"02/{day}/2020" for day in range(1, 29))], "several formats"),
+        ],
+    )
+    def test_formats_that_are_not_certain(self, days, fault):
+        survey = Survey(["day"])
+        survey.add(pd.DataFrame({"day": days}))
+        with pytest.raises(InputError, match=f"column 'day' holds dates that .*{fault}"):
+            survey.check()
+
+    def test_clocks_of_the_training_rows(self):
+        at = pd.date_range("2024-01-01", periods=5, freq="7h", tz="Europe/Berlin")
+        found = encoding_of(pd.DataFrame({"at": at}))
+        same = found.encode(pd.DataFrame({"at": at.tz_convert("UTC")}))
+        np.testing.assert_array_equal(same, found.encode(pd.DataFrame({"at": at})))
+
+    def test_whole_numbers_and_floats_are_the_same_category(self):
+        found = encoding_of(pd.DataFrame({"c": pd.Categorical([1, 2, 3])}))
+        assert found.feature_names == ["c=1", "c=2", "c=3"]
+        assert found.encode(pd.DataFrame({"c": [2.0]})).to_numpy().tolist() == [[0, 1, 0]]
+
+    @pytest.mark.parametrize("values", [[True, None], [1.0, pd.NA], pd.array([1, None], "Int64")])
+    def test_missing_values_of_other_types(self, values):
+        found = encoding_of(pd.DataFrame({"a": values}))
+        assert found.encode(pd.DataFrame({"a": values})).to_numpy().tolist() == [[1, 0], [1, 1]]
+
+    @pytest.mark.parametrize("value", [np.inf, "inf", "1e200"])
+    def test_infinite_values_in_any_form(self, value):
+        found = encoding_of(pd.DataFrame({"a": [1.0, 2.0]}))
+        with pytest.raises(
+            InputError, match=r"1 (infinite|too large) value \('a': 1\), first at row 2"
+        ):
+            found.encode(pd.DataFrame({"a": pd.Series([type(value)(1), value], dtype=object)}))
+
     def test_dates_in_several_formats_are_refused(self):
         frame = pd.DataFrame({"day": ["2024-01-31", "31.1.24"]})
         with pytest.raises(InputError, match=r"hold dates, but row 2 holds '31\.1\.24'; write all"):
@@ -277,9 +336,8 @@ class TestEncoding:
             assert rows[f"id: {name}"][2] == pytest.approx(mean)
         # a training row is described by rows of other folds, every fifth row being in its own
         values = next(iter(columns.values()))
-        others = (np.arange(300) % 5 != 2) & (names == names[2])
-        total = values[np.arange(300) % 5 != 2].mean()
-        expected = (values[others].sum() + 10 * total) / (others.sum() + 10)
+        others = (_folds(0, 300) != _folds(2, 1)) & (names == names[2])
+        expected = (values[others].sum() + 10 * values.mean()) / (others.sum() + 10)
         assert found.encode_training(frame)[2, 0] == pytest.approx(expected)
 
     def test_own_y_does_not_leak(self):
@@ -288,7 +346,26 @@ class TestEncoding:
         y = rng.integers(2, size=400)
         frame = pd.DataFrame({"id": [f"n{i}" for i in range(400)]})
         feature = learned(frame, y).encode_training(frame)[:, 0]
-        assert len(np.unique(feature)) <= 5, "no category occurs in another fold"
+        np.testing.assert_allclose(feature, y.mean())
+
+    def test_folds_do_not_follow_a_period(self):
+        """In a sorted panel, every category would otherwise be in a single fold."""
+        states = np.arange(2000) % 50
+        folds = _folds(0, 2000)
+        assert min(len(np.unique(folds[states == state])) for state in range(50)) == 5
+        # four standard errors of the share of a fold
+        share = np.bincount(folds) / 2000
+        assert np.abs(share - 0.2).max() < 4 * np.sqrt(0.2 * 0.8 / 2000)
+        np.testing.assert_array_equal(_folds(700, 50), folds[700:750])
+
+    def test_a_sorted_panel(self):
+        rng = np.random.default_rng(0)
+        effect = rng.normal(size=50)
+        states = np.arange(1000) % 50
+        y = effect[states] + 0.1 * rng.normal(size=1000)
+        frame = pd.DataFrame({"state": [f"s{state}" for state in states]})
+        feature = learned(frame, y).encode_training(frame)[:, 0]
+        assert np.corrcoef(feature, effect[states])[0, 1] > 0.9, "shrinkage alone differs"
 
     def test_chunks_do_not_matter(self):
         rng = np.random.default_rng(0)
@@ -301,7 +378,7 @@ class TestEncoding:
             }
         )
         y, weights = rng.normal(size=200), rng.random(200)
-        learner = Learner({str(name): kind_of(frame[name]) for name in frame}, ["mean of y"])
+        learner = Learner({str(name): kind_of(frame[name]) for name in frame}, ["mean of y"], {})
         for rows in (slice(0, 63), slice(63, 64), slice(64, 200)):
             learner.add(frame[rows], y[rows, None], weights[rows])
         found, whole = learner.learned(), learned(frame, y, weights)

@@ -191,16 +191,25 @@ class Dependence(Explained):
         from bayestree.explain import dependence  # noqa: PLC0415 - lazy room
         from bayestree.explain.change import feature_number  # noqa: PLC0415 - lazy room
 
+        for name, count in (("grid", grid), ("max_rows", max_rows)):
+            if isinstance(count, int | np.integer) and count < 1:
+                raise ValueError(f"{name} must be 1 or more, got {count}.")
         rows = fitted_rows(self, X)
         number = feature_number(self.tree_, feature)
+        mark = self.encoding_.mark(number)
         values = (
             dependence.grid_of(rows[:, number], int(grid))
             if isinstance(grid, int | np.integer)
             else np.asarray(grid, dtype=np.float64)
         )
+        if not np.isfinite(values).all():
+            raise ValueError(f"grid must hold finite numbers, got {values.tolist()}.")
+        some = rows[spread(len(rows), max_rows)].copy()
+        if mark is not None:
+            some[:, mark] = 0.0  # the value is not missing any more
         return dependence.partial_dependence(
             self._predicted_draws,
-            rows[spread(len(rows), max_rows)],
+            some,
             number,
             values,
             name=self.tree_.feature_labels[number],
@@ -225,7 +234,8 @@ class Dependence(Explained):
         X : array or DataFrame, shape (n, d)
             Rows at which, and over which, effects are averaged.
         features : sequence of str or int, optional
-            By default the 8 with the largest ``feature_importances_``, or all if they are fewer.
+            Columns of X or single features; by default the 8 columns with the largest
+            ``feature_importances_``, or all if they are fewer.
         max_rows : int
             Maximum number of rows m, evenly spaced; each pair takes m^2 predictions.
 
@@ -242,15 +252,23 @@ class Dependence(Explained):
         from bayestree.explain import dependence  # noqa: PLC0415 - lazy room
         from bayestree.explain.change import feature_number  # noqa: PLC0415 - lazy room
 
+        if max_rows < 1:
+            raise ValueError(f"max_rows must be 1 or more, got {max_rows}.")
         rows = fitted_rows(self, X)
+        columns = zip(self.encoding_.columns, self.encoding_.places, strict=True)
+        known = {column.name: own for column, own in columns}
         if features is None:
             order = np.argsort(-self.feature_importances_, kind="stable")[:PAIRED]
-            chosen = np.sort(order)
-        else:
-            chosen = np.array([feature_number(self.tree_, key) for key in features], dtype=np.int64)
-        names = tuple(self.tree_.feature_labels[j] for j in chosen)
+            features = [[*known][j] for j in np.sort(order)]
+        chosen, names = [], []
+        for key in features:
+            own = known.get(key) if isinstance(key, str) else None
+            single = 0 if own is not None else feature_number(self.tree_, key)
+            chosen.append(np.array([single]) if own is None else own)
+            names.append(str(key) if own is not None else self.tree_.feature_labels[single])
         some = rows[spread(len(rows), max_rows)]
-        return dependence.interactions(lambda x: self._expectation(x)[0], some, chosen, names)
+        expect = lambda x: self._expectation(x)[0]  # noqa: E731
+        return dependence.interactions(expect, some, chosen, tuple(names))
 
     def _parts(self) -> list[Part]:
         """The posteriors of the mixture, or the only one."""

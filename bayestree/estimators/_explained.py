@@ -83,7 +83,7 @@ class Explained(FittedTree):
         if has_draws(self) and hasattr(self, "split_uncertainty"):
             posterior = self.split_uncertainty(X, level=level)
         if features is None and not self.encoding_.is_plain:
-            features = self.encoding_.numbers
+            features = self.encoding_.movable(rows[0])
         return explanation(
             self.tree_,
             rows[0],
@@ -101,4 +101,4 @@ def _one_row(x: Any) -> Any:
     """A row as a table with one row."""
     if isinstance(x, pd.Series):
         return x.to_frame().T.infer_objects()
-    return np.asarray(x)[None] if np.ndim(x) == 1 else x
+    return np.asarray(x, dtype=object)[None] if np.ndim(x) == 1 else x

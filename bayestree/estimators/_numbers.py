@@ -44,7 +44,10 @@ def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **c
     if table is None:
         table = pd.DataFrame(rows)
     y = _target(args, len(table), checks)
-    names = _names(table, table.shape[1])
+    if reset:
+        names = _names(table, table.shape[1])
+    else:  # by position, as validate_data has compared the names, if X and the fit have them
+        names = [column.name for column in estimator.encoding_.columns]
     return _encoded(estimator, table.set_axis(names, axis=1), y, sample_weight, checks)
 
 
@@ -156,9 +159,17 @@ def _table(X: Any) -> pd.DataFrame | None:
         X = pd.DataFrame(X).infer_objects()
     if not isinstance(X, pd.DataFrame) or X.shape[1] == 0 or len(X) == 0:
         return None
-    if all(pd.api.types.is_numeric_dtype(dtype) for dtype in set(X.dtypes)):
+    if all(_is_number(dtype) for dtype in set(X.dtypes)):
         return None
+    if not X.columns.is_unique:
+        name = X.columns[X.columns.duplicated()][0]
+        raise ValueError(f"X has two columns named {name!r}; rename one of them.")
     return X.reset_index(drop=True)
+
+
+def _is_number(dtype: Any) -> bool:
+    """Whether scikit-learn converts a column of this type, which may have missing values."""
+    return pd.api.types.is_numeric_dtype(dtype) and not isinstance(dtype, pd.BooleanDtype)
 
 
 def _target(args: tuple[Any, ...], n_rows: int, checks: dict[str, Any]) -> AnyArray | None:
@@ -173,26 +184,30 @@ def _target(args: tuple[Any, ...], n_rows: int, checks: dict[str, Any]) -> AnyAr
 def _learned(frame: pd.DataFrame, targets: dict[str, FloatArray], weights: FloatArray) -> Learned:
     """The encoding of the columns of a fit."""
     check_finite(frame)
-    learner = Learner(_kinds(frame), [*targets])
+    kinds, formats = _kinds(frame)
+    learner = Learner(kinds, [*targets], formats)
     learner.add(frame, np.column_stack([*targets.values()]), weights)
     return learner.learned()
 
 
-def _kinds(frame: pd.DataFrame) -> dict[str, Kind]:
-    """The kinds of the columns; text that consists of numbers is taken for them."""
+def _kinds(frame: pd.DataFrame) -> tuple[dict[str, Kind], dict[str, str]]:
+    """The kinds of the columns, and the formats of dates; text of numbers is taken for them."""
     survey = Survey(list(frame.columns))
     survey.add(frame)
     survey.check()
-    return {
+    kinds: dict[str, Kind] = {
         name: "numbers" if kind == "text" and _are_numbers(frame[name]) else kind
         for name, kind in survey.kinds.items()
     }
+    return kinds, survey.formats
 
 
 def _are_numbers(values: pd.Series) -> bool:
     if isinstance(values.dtype, pd.CategoricalDtype):
         return False
-    return bool(pd.to_numeric(values.dropna().astype(str), errors="coerce").notna().all())
+    labels = values.dropna().astype(str)
+    codes = labels.str.fullmatch(r"0\d+").any()  # such as postal codes
+    return not codes and bool(pd.to_numeric(labels, errors="coerce").notna().all())
 
 
 def _located(X: Any, error: ValueError) -> ValueError:

@@ -11,6 +11,7 @@ from bayestree.inference import Data, Posterior
 from bayestree.inference.training import HARD, leaf_sums
 from bayestree.models import SoftTree
 from bayestree.tables import Encoding
+from bayestree.tables.invalid import quote_columns
 
 REMEDY = "set warm_start=False to fit a new tree"
 KEPT_LEAF = f"warm_start=True keeps the single leaf of the fit before; {REMEDY}"
@@ -46,6 +47,11 @@ class Continuation:
     def _checked_fit(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> Any:
         """X and y of a fit (see ``checked``); one that continues needs the same features."""
         continues = self._continues()
+        if continues and (names := self.encoding_.by_y):
+            raise ValueError(
+                f"warm_start=True cannot continue with the features of {quote_columns(names)}, "
+                f"which are means of the y of the fit before: {REMEDY}."
+            )
         try:
             return checked(
                 self,

@@ -1,6 +1,6 @@
 """Partial dependence, individual curves and interactions of the predictions of a fitted tree."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -140,18 +140,18 @@ def partial_dependence(
 
 
 def interactions(
-    predict: Predict, X: FloatArray, chosen: IntArray, names: tuple[str, ...]
+    predict: Predict, X: FloatArray, chosen: Sequence[IntArray], names: tuple[str, ...]
 ) -> Interactions:
-    """Friedman's H of each pair of chosen features, on rows X (n, d).
+    """Friedman's H of each pair of the chosen groups of features, on rows X (n, d).
 
     H_jk^2 = sum_n (F_jk - F_j - F_k)^2 / sum_n F_jk^2, where F are partial dependences at the rows,
     averaged over the same rows and centred (Friedman and Popescu, 2008, eq. 44). Squares are
     summed over the classes.
     """
-    alone = [_at_rows(predict, X, [j]) for j in chosen]
+    alone = [_at_rows(predict, X, own) for own in chosen]
     strength = np.zeros((len(chosen), len(chosen)))
     for a, b in combinations(range(len(chosen)), 2):
-        both = _at_rows(predict, X, [int(chosen[a]), int(chosen[b])])
+        both = _at_rows(predict, X, np.concatenate([chosen[a], chosen[b]]))
         rest = ((both - alone[a] - alone[b]) ** 2).sum()
         total = (both**2).sum()
         # Rounding of predictions of size 1 must not count as an interaction.
@@ -160,7 +160,7 @@ def interactions(
     return Interactions(names, strength)
 
 
-def _at_rows(predict: Predict, X: FloatArray, features: list[int]) -> FloatArray:
+def _at_rows(predict: Predict, X: FloatArray, features: IntArray) -> FloatArray:
     """Centred partial dependence on some features at each row, shape (n, C)."""
     rows = np.tile(X, (len(X), 1))
     rows[:, features] = np.repeat(X[:, features], len(X), axis=0)

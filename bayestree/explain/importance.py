@@ -154,7 +154,8 @@ def draw_importance(
     rows = data.X.numpy(force=True)
     votes = summed(_draw_votes(parts, picks, rows), columns)
     before, loss = _log_scores(parts, picks, data), np.zeros_like(votes)
-    for j in np.flatnonzero(votes.any(axis=0)).tolist():
+    regress = any("leaf_slope" in part.posterior.draws for part in parts)
+    for j in np.flatnonzero(votes.any(axis=0) | regress).tolist():
         for one in orders:
             moved = Data.of(_shuffled(rows, columns[j], one), data.y, data.weights)
             loss[:, j] += (before - _log_scores(parts, picks, moved)) / len(orders)

@@ -35,7 +35,8 @@ def explain_row(
         frame = _row(path, columns, int(row) if numbered else None)
         X = columns.encoding.encode(frame)
     try:
-        return estimator.explain(X, features=features or columns.encoding.numbers, target=target)
+        movable = columns.encoding.movable(X.to_numpy()[0])
+        return estimator.explain(X, features=features or movable, target=target)
     except ValueError as error:
         raise InputError(str(error)) from error
 

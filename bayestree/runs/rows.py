@@ -23,11 +23,13 @@ from bayestree.inference import scratch
 from bayestree.runs.schema import RunFile
 from bayestree.runs.settings import DataTable
 from bayestree.tables import (
+    Categories,
     Encoding,
     InputError,
     Kind,
     Learned,
     Learner,
+    Numbers,
     Survey,
     Table,
     describe_unknown,
@@ -133,6 +135,7 @@ class _Scan:
 
     table: Table
     kinds: dict[str, Kind]
+    formats: dict[str, str]
     dtype: type | None
     target: pd.Series
     weights: FloatArray
@@ -171,6 +174,7 @@ class _Scan:
         return cls(
             table=table,
             kinds={name: survey.kinds[name] for name in used if name in survey.kinds},
+            formats=survey.formats,
             dtype=None if in_memory else dtype,
             target=target,
             weights=counts,
@@ -184,7 +188,7 @@ class _Scan:
 
     def learned(self, rows: IntArray, targets: Mapping[str, FloatArray]) -> Learned:
         """The encoding of columns as features, from these rows and their targets."""
-        learner = Learner(self.kinds, [*targets])
+        learner = Learner(self.kinds, [*targets], self.formats)
         values = np.column_stack([*targets.values()])
         with located(self.table.path):
             for frame in self.table.chunks():
@@ -199,7 +203,7 @@ class _Scan:
         encoding = learned.encoding
         names = encoding.feature_names
         selections = [rows for rows in (training, held) if rows is not None]
-        found = [(rows, self._allocate((len(rows), len(names)))) for rows in selections]
+        found = [(rows, self._allocate((len(rows), len(names)), encoding)) for rows in selections]
         unknown: list[dict[str, Counter[str]]] = [{} for _ in selections]
         with located(self.table.path):
             for frame in self.table.chunks():
@@ -217,11 +221,15 @@ class _Scan:
             for (_, array), counts in zip(found, unknown, strict=True)
         ]
 
-    def _allocate(self, shape: tuple[int, int]) -> AnyArray:
+    def _allocate(self, shape: tuple[int, int], encoding: Encoding) -> AnyArray:
         if self.dtype is None:
             return np.empty(shape, order="F")  # as pandas lays out a frame
+        exact = all(
+            (type(one) is Numbers and not one.gaps) or type(one) is Categories
+            for one in encoding.columns
+        )
         try:
-            return scratch.mapped_array(shape, self.dtype)
+            return scratch.mapped_array(shape, self.dtype if exact else np.float64)
         except scratch.NoRoomError as error:
             raise InputError(str(error)) from error
 
@@ -234,9 +242,9 @@ def _rows_of(frame: pd.DataFrame, rows: IntArray) -> tuple[slice, pd.DataFrame]:
 
 
 def _is_single(dtype: Any) -> bool:
-    """Whether single precision represents all values; a few categories become 0 and 1."""
+    """Whether single precision represents all numbers; categories become 0 and 1."""
     if not pd.api.types.is_numeric_dtype(dtype):
-        return not pd.api.types.is_datetime64_any_dtype(dtype)
+        return not pd.api.types.is_timedelta64_dtype(dtype)
     return isinstance(dtype, np.dtype) and np.can_cast(dtype, np.float32)
 
 

@@ -10,7 +10,14 @@ from bayestree.tables.columns import (
     read_target,
     read_weights,
 )
-from bayestree.tables.encoding import Column, Encoding, Numbers, describe_unknown
+from bayestree.tables.encoding import (
+    Categories,
+    Column,
+    Encoding,
+    Numbers,
+    Statistics,
+    describe_unknown,
+)
 from bayestree.tables.errors import InputError
 from bayestree.tables.files import located
 from bayestree.tables.invalid import check_complete
@@ -18,6 +25,7 @@ from bayestree.tables.learning import Learned, Learner, target_columns
 from bayestree.tables.survey import Survey
 
 __all__ = [
+    "Categories",
     "Column",
     "Encoding",
     "InputError",
@@ -25,6 +33,7 @@ __all__ = [
     "Learned",
     "Learner",
     "Numbers",
+    "Statistics",
     "Survey",
     "Table",
     "check_complete",

@@ -1,6 +1,5 @@
 """Columns of a table as features, target and weights."""
 
-import warnings
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +24,8 @@ def numbers(column: pd.Series) -> pd.Series:
     if pd.api.types.infer_dtype(column, skipna=True) in SPANS:
         return pd.to_timedelta(column) / pd.Timedelta(days=1)
     if not is_text(column):
+        if column.hasnans:  # which may be None or pandas.NA
+            column = column.astype(object).where(column.notna(), np.nan)
         return column.astype(float)
     found = pd.to_numeric(column.astype(str), errors="coerce").astype(float)
     odd = (found.isna() & column.notna()).to_numpy()
@@ -40,16 +41,23 @@ def numbers(column: pd.Series) -> pd.Series:
     return found
 
 
-def times(column: pd.Series) -> pd.Series:
-    """Convert dates, or text that states dates in one format, to times without a time zone."""
+def times(column: pd.Series, text_format: str | None, zone: str) -> pd.Series:
+    """Convert dates, or text that states dates, to times without a time zone.
+
+    Text may have ``text_format`` or that of ISO 8601. Times that know their time zone are those of
+    the clocks in ``zone``, if it is given.
+    """
     if pd.api.types.infer_dtype(column, skipna=True) == "period":
         column = pd.Series(pd.PeriodIndex(column).to_timestamp(), index=column.index)
     if pd.api.types.is_numeric_dtype(column):
         found = pd.Series(pd.NaT, index=column.index, dtype="datetime64[ns]")
+    elif kind_of(column) == "text":
+        labels = column.astype(object)
+        found = pd.to_datetime(labels, errors="coerce", format="ISO8601")
+        if text_format is not None:
+            found = pd.to_datetime(labels, errors="coerce", format=text_format).fillna(found)
     else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about formats that it has to guess
-            found = pd.to_datetime(column, errors="coerce")
+        found = pd.to_datetime(column, errors="coerce")
     odd = (found.isna() & column.notna()).to_numpy()
     if odd.any():
         row, value = column.index[odd][0], str(column[odd].iloc[0])
@@ -59,6 +67,8 @@ def times(column: pd.Series) -> pd.Series:
             f" holds {value!r}; write all dates like 2024-01-31, or drop the row.",
             column=str(column.name),
         )
+    if zone and found.dt.tz is not None:
+        found = found.dt.tz_convert(zone)
     return found.dt.tz_localize(None)
 
 

@@ -45,7 +45,7 @@ class Column:
 
     def raw(self, values: pd.Series) -> FloatArray:
         """The features (n, k) other than that of missing values; NaN for missing ones."""
-        return numbers(values).to_numpy()[:, None]
+        return finite_numbers(values)
 
     def unknown(self, values: pd.Series) -> BoolArray:
         """Mask of the values that the training rows do not have, and that are not missing."""
@@ -78,9 +78,15 @@ class Numbers(Column):
 
 @dataclass(frozen=True)
 class Dates(Column):
-    """Dates and times: a feature for each of the ``parts`` that vary."""
+    """Dates and times: a feature for each of the ``parts`` that vary.
+
+    Times are those of the clocks in ``zone``, if there is one. ``text_format`` is the format of
+    dates that are stated as text, by default ISO 8601.
+    """
 
     parts: tuple[str, ...] = DATE_PARTS
+    text_format: str | None = None
+    zone: str = ""
 
     kind = "dates"
 
@@ -89,7 +95,8 @@ class Dates(Column):
         return tuple(f"{self.name} ({part})" for part in self.parts)
 
     def raw(self, values: pd.Series) -> FloatArray:
-        return date_parts(values)[:, [DATE_PARTS.index(part) for part in self.parts]]
+        found = date_parts(values, self.text_format, self.zone)
+        return found[:, [DATE_PARTS.index(part) for part in self.parts]]
 
 
 @dataclass(frozen=True)
@@ -197,10 +204,25 @@ class Encoding:
         ends = np.cumsum([len(column.features) for column in self.columns])
         return np.split(np.arange(ends[-1]), ends[:-1])
 
+    def movable(self, row: FloatArray) -> list[str]:
+        """Names of the columns of numbers that an encoded row (d,) has a value of."""
+        return [
+            column.name
+            for column, own in zip(self.columns, self.places, strict=True)
+            if type(column) is Numbers and not (column.gaps and row[own[-1]])
+        ]
+
+    def mark(self, feature: int) -> int | None:
+        """The feature that marks missing values of the column of numbers with this feature."""
+        for column, own in zip(self.columns, self.places, strict=True):
+            if type(column) is Numbers and column.gaps and own[0] == feature:
+                return int(own[1])
+        return None
+
     @property
-    def numbers(self) -> list[str]:
-        """Names of the columns of numbers, which are features as they are."""
-        return [column.name for column in self.columns if type(column) is Numbers]
+    def by_y(self) -> list[str]:
+        """Names of the columns whose features are means of y."""
+        return [column.name for column in self.columns if isinstance(column, Statistics)]
 
     @property
     def text(self) -> list[str]:
@@ -220,7 +242,6 @@ class Encoding:
                 f"{quote_columns(absent)} {verb} missing; the table has "
                 f"{quote_columns(frame.columns)}."
             )
-        check_finite(frame[[column.name for column in self.columns]])
         parts = [column.encode(frame[column.name]) for column in self.columns]
         return pd.DataFrame(np.hstack(parts), columns=self.feature_names)
 
@@ -281,13 +302,25 @@ def _tuples(value: Any) -> Any:
 
 
 def texts(values: pd.Series) -> pd.Series:
-    """Categories as text, and missing ones as they are."""
-    return values.astype(object).map(str, na_action="ignore")
+    """Categories as text, and missing ones as they are; 2.0, a number in a float column, is 2."""
+    return values.astype(object).map(_text, na_action="ignore")
 
 
-def date_parts(values: pd.Series) -> FloatArray:
+def _text(value: Any) -> str:
+    whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    return str(int(value)) if whole else str(value)
+
+
+def finite_numbers(values: pd.Series) -> FloatArray:
+    """A column of numbers, shape (n, 1), with NaN for missing ones; infinite ones are refused."""
+    found = numbers(values)
+    check_finite(found.to_frame())
+    return found.to_numpy()[:, None]
+
+
+def date_parts(values: pd.Series, text_format: str | None, zone: str) -> FloatArray:
     """The ``DATE_PARTS`` of dates, shape (n, 5); NaN for missing ones."""
-    when = times(values).dt
+    when = times(values, text_format, zone).dt
     hour = when.hour + when.minute / 60 + when.second / 3600
     days = (when.normalize() - pd.Timestamp(0)) / pd.Timedelta(days=1) + hour / 24
     parts = (days, when.month, when.day, when.day_of_week, hour)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
-from bayestree.tables.columns import Kind, numbers
+from bayestree.tables.columns import Kind
 from bayestree.tables.encoding import (
     DATE_PARTS,
     Categories,
@@ -18,6 +18,7 @@ from bayestree.tables.encoding import (
     Ordered,
     Statistics,
     date_parts,
+    finite_numbers,
     texts,
 )
 
@@ -36,16 +37,24 @@ def target_columns(y: AnyArray, name: str = "y") -> dict[str, FloatArray]:
 
 
 class Learner:
-    """Collects what the encoding of columns of these kinds needs from the training rows."""
+    """Collects what the encoding of columns of these kinds needs from the training rows.
 
-    def __init__(self, kinds: Mapping[str, Kind], targets: Sequence[str]) -> None:
+    ``formats`` are those of dates that are stated as text.
+    """
+
+    def __init__(
+        self, kinds: Mapping[str, Kind], targets: Sequence[str], formats: Mapping[str, str]
+    ) -> None:
         self.targets = tuple(targets)
         self.n_rows = 0
-        self._parts = {name: _PARTS[kind](name) for name, kind in kinds.items()}
+        self._parts: dict[str, _NumberPart | _TextPart] = {
+            name: _DatePart(name, formats.get(name)) if kind == "dates" else _PARTS[kind](name)
+            for name, kind in kinds.items()
+        }
 
     def add(self, frame: pd.DataFrame, targets: FloatArray, weights: FloatArray) -> None:
         """Learn from some rows, their targets (n, t) and weights (n,)."""
-        folds = np.arange(self.n_rows, self.n_rows + len(frame)) % FOLDS
+        folds = _folds(self.n_rows, len(frame))
         self.n_rows += len(frame)
         used = weights > 0
         for name, part in self._parts.items():
@@ -72,11 +81,25 @@ class Learned(NamedTuple):
         """Features of training rows, of which the first has the number ``first``."""
         if not self.by_fold:
             return self.encoding.encode(frame).to_numpy()
-        folds = np.arange(first, first + len(frame)) % FOLDS
+        folds = _folds(first, len(frame))
         found = np.empty((len(frame), len(self.encoding.feature_names)))
         for fold, encoding in enumerate(self.by_fold):
             found[folds == fold] = encoding.encode(frame[folds == fold])
         return found
+
+
+def _folds(first: int, n_rows: int) -> IntArray:
+    """The fold of each of some consecutive rows, by a hash of its number (SplitMix64).
+
+    Remainders of the numbers would put all rows of a category into one fold where rows are sorted
+    and categories recur with a period.
+    """
+    key = np.arange(first + 1, first + n_rows + 1, dtype=np.uint64)
+    key *= np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
+    found: IntArray = ((key ^ (key >> np.uint64(31))) % np.uint64(FOLDS)).astype(np.int64)
+    return found
 
 
 class _NumberPart:
@@ -99,7 +122,7 @@ class _NumberPart:
         self.sums = np.cumsum(np.vstack([self.sums, terms[present]]), axis=0)[-1]
 
     def raw(self, values: pd.Series) -> FloatArray:
-        return numbers(values).to_numpy()[:, None]
+        return finite_numbers(values)
 
     @property
     def fill(self) -> FloatArray:
@@ -114,13 +137,16 @@ class _DatePart(_NumberPart):
 
     n_features = len(DATE_PARTS)
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, given: str | None) -> None:
         super().__init__(name)
+        self.given, self.zone = given, ""
         self.low = np.full(len(DATE_PARTS), np.inf)
         self.high = -self.low
 
     def raw(self, values: pd.Series) -> FloatArray:
-        found = date_parts(values)
+        if isinstance(values.dtype, pd.DatetimeTZDtype):
+            self.zone = str(values.dtype.tz)
+        found = date_parts(values, self.given, self.zone)
         self.low = np.fmin(self.low, np.fmin.reduce(found, initial=np.inf))
         self.high = np.fmax(self.high, np.fmax.reduce(found, initial=-np.inf))
         return found
@@ -129,7 +155,8 @@ class _DatePart(_NumberPart):
         varies = self.low < self.high
         varies[0] |= not varies.any()
         kept = tuple(part for part, kept in zip(DATE_PARTS, varies, strict=True) if kept)
-        return Dates(self.name, tuple(self.fill[varies].tolist()), self.gaps, parts=kept)
+        fill = tuple(self.fill[varies].tolist())
+        return Dates(self.name, fill, self.gaps, parts=kept, text_format=self.given, zone=self.zone)
 
 
 class _TextPart:
@@ -145,7 +172,7 @@ class _TextPart:
         self, values: pd.Series, weights: FloatArray, targets: FloatArray, folds: IntArray
     ) -> None:
         if isinstance(values.dtype, pd.CategoricalDtype) and values.cat.ordered:
-            self.order = tuple(map(str, values.cat.categories))
+            self.order = tuple(texts(values.cat.categories.to_series()))
         labels = texts(values)
         present = labels.notna().to_numpy()
         self.gaps = self.gaps or not present.all()
@@ -166,11 +193,13 @@ class _TextPart:
             above = rows[::-1].cumsum()[::-1][1:] / (rows.sum() or 1.0)
             return Ordered(self.name, tuple(above.tolist()), self.gaps, categories=self.order)
         if len(categories) <= MAX_ONE_HOT:
-            zero = (0.0,) * len(categories)
-            return Categories(self.name, zero, self.gaps, categories=categories)
-        each = each[np.arange(FOLDS) != without].sum(axis=0)
-        total = each.sum(axis=0)
+            rows = each[..., 0].sum(axis=0)
+            shares = np.zeros_like(rows) if self.gaps else rows / (rows.sum() or 1.0)
+            return Categories(self.name, tuple(shares.tolist()), self.gaps, categories=categories)
+        total = each.sum(axis=(0, 1))
+        # Of all rows, for every fold: else a category of one row would tell its fold, and so y.
         mean = total[1:] / (total[0] or 1.0)
+        each = each[np.arange(FOLDS) != without].sum(axis=0)
         means = (each[:, 1:] + PRIOR_ROWS * mean) / (each[:, :1] + PRIOR_ROWS)
         return Statistics(
             self.name,
@@ -184,6 +213,5 @@ class _TextPart:
 
 _PARTS: dict[Kind, type[_NumberPart] | type[_TextPart]] = {
     "numbers": _NumberPart,
-    "dates": _DatePart,
     "text": _TextPart,
 }

@@ -15,12 +15,14 @@ class Survey:
     """Checks of a table that is read in chunks, with messages about the whole table.
 
     ``features`` are the columns to predict from; only their values may be missing. Columns in
-    ``keep`` are never ignored. ``kinds`` are those of the features, and ``ignored``, set by
-    :meth:`check`, the messages about ignored columns by name.
+    ``keep`` are never ignored. ``kinds`` are those of the features; ``formats``, of dates that
+    are stated as text, and ``ignored``, the messages about ignored columns by name, are set by
+    :meth:`check`.
     """
 
     def __init__(self, features: Collection[str], keep: Collection[str] = ()) -> None:
         self.kinds: dict[str, Kind] = dict.fromkeys(features, "numbers")
+        self.formats: dict[str, str] = {}
         self.ignored: dict[str, str] = {}
         self._keep = keep
         self._invalid = InvalidValues()
@@ -36,7 +38,7 @@ class Survey:
             here = kind_of(frame[name])
             if before == "numbers":
                 self.kinds[name] = here
-            if here == "text":
+            if here == "text" and not isinstance(frame[name].dtype, pd.CategoricalDtype):
                 self._texts.setdefault(name, Texts(name)).add(frame[name])
             elif name in self._numbers and here == "numbers":
                 self._numbers[name].append(frame[name].to_numpy(dtype=float, na_value=np.nan))
@@ -47,7 +49,7 @@ class Survey:
         for name, texts in self._texts.items():
             texts.check()
             if texts.are_dates:
-                self.kinds[name] = "dates"
+                self.kinds[name], self.formats[name] = "dates", texts.date_format()
         reasons = {
             name: "is unnamed and empty" if UNNAMED.fullmatch(name) else "is empty"
             for name in self._invalid.empty

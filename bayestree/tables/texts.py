@@ -1,10 +1,12 @@
 """Columns of text: categories, malformed numbers or dates, examined chunk by chunk."""
 
 import re
+import warnings
 
 import pandas as pd
+from pandas.tseries.api import guess_datetime_format
 
-from bayestree.tables.errors import CellError
+from bayestree.tables.errors import CellError, InputError
 
 MANY = 100  # this many different texts tell the kind of a column
 FEW = 20  # this many different numbers or dates may still be categories
@@ -66,6 +68,26 @@ class Texts:
     def are_dates(self) -> bool:
         """Whether these are dates, and too many to be categories."""
         return len(self.kinds) > FEW and set(self.kinds.values()) == {"date"}
+
+    def date_format(self) -> str:
+        """The format of the dates, by those that were kept; refused if it is not certain."""
+        labels = pd.Series([*self.kinds], dtype=object)
+        day_first = (False,) if re.match(r"\d{4}", labels[0]) else (False, True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that a guess contradicts ``dayfirst``
+            orders = {guess_datetime_format(labels[0], dayfirst=first) for first in day_first}
+        found = [
+            one
+            for one in orders
+            if one and pd.to_datetime(labels, format=one, errors="coerce").notna().all()
+        ]
+        if len(found) != 1:
+            fault = "could have the day or the month first" if found else "have several formats"
+            raise InputError(
+                f"column {self.name!r} holds dates that {fault}, such as {labels[0]!r}; write them "
+                "like 2024-01-31, or drop the column."
+            )
+        return found[0]
 
     def _malformed_number(self, row: int, value: str) -> CellError:
         others = self.n_rows - self.n_numbers

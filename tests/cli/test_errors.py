@@ -17,6 +17,7 @@ REFUSED = {
     "summary": ("summary", "absent"),
     "diagnose": ("diagnose", "absent"),
     "report": ("report", "absent"),
+    "explain": ("explain", "absent", "0"),
     "compare": ("compare", "absent", "other"),
     "export": ("export", "absent"),
     "sweep": ("sweep", "absent.toml"),

@@ -139,6 +139,83 @@ def test_values_missing_only_in_new_rows_count_as_the_mean():
     np.testing.assert_array_equal(same.predict_proba(gap.to_numpy()), fitted.predict_proba(gap))
 
 
+def test_columns_are_matched_by_position_where_names_are_missing():
+    X, y = mixed()
+    named = AlternatingTreeClassifier(max_depth=1, random_state=0).fit(X, y)
+    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+        found = named.predict_proba(X.to_numpy())
+    np.testing.assert_array_equal(found, named.predict_proba(X))
+    X = X[["a", "sex"]].to_numpy()
+    unnamed = AlternatingTreeClassifier(max_depth=1, random_state=0).fit(X, y)
+    with pytest.warns(UserWarning, match="X has feature names"):
+        found = unnamed.predict_proba(pd.DataFrame(X, columns=["a", "sex"]))
+    np.testing.assert_array_equal(found, unnamed.predict_proba(X.tolist()))
+    row = X[1].tolist()
+    assert unnamed.explain(row).expected == pytest.approx(unnamed.predict_proba([row])[0])
+
+
+def test_statistics_of_y_cannot_be_continued():
+    X, y = mixed()
+    fitted = AlternatingTreeClassifier(max_depth=1, warm_start=True, random_state=0).fit(X, y)
+    with pytest.raises(
+        ValueError, match=r"continue with the features of column 'town'.*warm_start=False"
+    ):
+        fitted.fit(X, y)
+    some = AlternatingTreeClassifier(max_depth=1, warm_start=True, random_state=0)
+    some.fit(X.drop(columns="town"), y).fit(X.drop(columns="town"), y)
+
+
+def test_two_columns_of_one_name():
+    X = pd.concat([frame(), frame(b="x")], axis=1)
+    assert "X has two columns named 'a'; rename one of them" in refusal(X)
+
+
+def test_codes_with_leading_zeros_are_text():
+    X = frame(zip=["007", "7"] * 30)
+    fitted = AlternatingTreeClassifier(max_depth=1).fit(X, X["zip"])
+    assert "zip=007" in fitted.encoding_.feature_names
+    assert fitted.score(X, X["zip"]) == 1.0
+
+
+def test_categories_of_any_number_of_codes():
+    codes = pd.Categorical([*range(25), "other"] * 2 + [*range(8)])
+    fitted = AlternatingTreeClassifier(max_depth=1).fit(frame(code=codes), codes == "other")
+    assert "code=other" in fitted.encoding_.feature_names
+
+
+def test_what_moves_a_missing_value():
+    """A column of which a row has no value does not change, and its mark goes with the value."""
+    X, y = mixed()
+    fitted = AlternatingTreeClassifier(max_depth=2, random_state=0).fit(X, y)
+    change = fitted.explain(X.iloc[0]).change
+    mark = fitted.tree_.feature_names.index("a missing")
+    assert change.row is None or change.row[mark - 1] == fitted.encoding_.encode(X)["a"][0]
+    dependence = fitted.partial_dependence(X, "a", grid=[0.5])
+    rows = fitted.encoding_.encode(X).to_numpy().copy()
+    rows[:, mark - 1], rows[:, mark] = 0.5, 0.0
+    assert dependence.mean[0] == pytest.approx(fitted.tree_.predict(rows).mean(axis=0))
+
+
+def test_interactions_of_columns():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"kind": rng.choice([*"abcdefgh"], 200)}).assign(u=rng.normal(size=200))
+    X["v"] = rng.normal(size=200)
+    fitted = AlternatingTreeClassifier(max_depth=3, random_state=0).fit(X, (X.u > 0) ^ (X.v > 0))
+    found = fitted.interactions(X).to_frame()
+    assert set(found["feature"]) | set(found["other"]) == {"kind", "u", "v"}
+    assert set(found.iloc[0][["feature", "other"]]) == {"u", "v"}
+
+
+def test_importance_of_slopes():
+    X = frame()
+    fitted = bt.ConvexPolytopeTreeRegressor(
+        leaf="linear", n_modes=1, max_depth=1, epochs=5, n_draws=5, random_state=0
+    )
+    fitted.fit(X, 3 * X["a"])
+    loss = fitted.importance(X, 3 * X["a"], n_repeats=1).to_frame()["loss"]
+    assert loss["a"] > 100 * abs(loss["b"])
+
+
 def test_weights_of_zero_remove_rows():
     X, y = mixed()
     weights = np.arange(N) % 4 > 0

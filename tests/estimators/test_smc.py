@@ -141,7 +141,7 @@ def test_settings():
 
 def test_the_default_depth_is_that_of_the_method():
     X, y = rows()
-    short = {name: SHORT[name] for name in ("inference", "n_draws", "n_chains", "random_state")}
+    short = {"inference": "smc", "n_draws": 10, "n_chains": 1, "random_state": 0}
     assert ConvexPolytopeTreeClassifier()._limits().max_depth == 4
     fitted = ConvexPolytopeTreeClassifier(**short, n_experts=1).fit(X, y)
     assert fitted.posterior_.model.topology.depth == 2

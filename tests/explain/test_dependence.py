@@ -149,7 +149,7 @@ def test_interactions_by_brute_force():
     def predict(x):
         return x[:, 0] * x[:, 1] + 2 * x[:, 2] + x[:, 1]
 
-    found = interactions(predict, X, np.arange(3), ("a", "b", "c"))
+    found = interactions(predict, X, [np.array([j]) for j in range(3)], ("a", "b", "c"))
 
     def dependence(features):
         values = []

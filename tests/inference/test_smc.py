@@ -188,7 +188,10 @@ def leaf_evidence(leaf, data):
     return float(stats.multivariate_t.logpdf(y, np.zeros(len(y)), scale, 2 * leaf.shape))
 
 
-@pytest.mark.parametrize("leaf", EVERY)
+@pytest.mark.parametrize(
+    "leaf",
+    [pytest.param(one, marks=pytest.mark.statistical) if one == "linear" else one for one in EVERY],
+)
 def test_evidence_without_a_split(leaf):
     _, data = problem(leaf, n=20)
     data = data._replace(weights=torch.ones(20, dtype=torch.float64))

@@ -176,7 +176,10 @@ REFUSED = [
     ({"inference": {"prior": "flat"}}, r"\[inference\]: 'prior' belongs in \[model\]; move it"),
     ({"inference": {"tree": "cpt"}}, r"\[inference\]: 'tree' belongs in \[model\]; move it"),
     ({"model": {"seed": 3}}, r"\[model\]: 'seed' belongs above all tables; move it"),
-    ({"model": {"max_depth": "3"}}, "max_depth must be an integer of 0 or more, got '3'"),
+    (
+        {"model": {"max_depth": "3"}},
+        "max_depth must be an integer of 0 or more, or \"none\", got '3'",
+    ),
     ({"model": {"max_depth": True}}, "max_depth must be an integer .*, got True"),
     ({"model": {"max_depth": 2**40}}, "max_depth must be .*, got 1099511627776"),
     ({"model": {"rate": 0}}, "rate must be a number above 0, got 0"),
