@@ -7,6 +7,7 @@ Run: python examples/estimator.py [--quick] [--out FOLDER]
 import argparse
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer
@@ -21,10 +22,10 @@ PAIR = ["worst concave points", "worst area"]  # two columns for the plot of the
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few epochs only")
+    parser.add_argument("--quick", action="store_true", help="one short fit")
     parser.add_argument("--out", type=Path, default=Path("results/estimator"))
     options = parser.parse_args()
-    epochs = 20 if options.quick else None  # None: the default for this number of rows
+    settings: dict[str, Any] = {"epochs": 5, "n_modes": 1} if options.quick else {}
     options.out.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
 
@@ -34,7 +35,7 @@ def main() -> None:
     X_train, X_test, y_train, y_test = split
 
     print(f"Fitting {len(X_train)} rows of {X.shape[1]} features ...", flush=True)
-    clf = bt.ConvexPolytopeTreeClassifier(max_depth=2, epochs=epochs, random_state=0)
+    clf = bt.ConvexPolytopeTreeClassifier(max_depth=2, random_state=0, **settings)
     clf.fit(X_train, y_train)
     report = describe(clf, X_train, y_train, X_test, y_test)
     print(report)
@@ -44,7 +45,7 @@ def main() -> None:
     bt.plots.tree(clf).figure.savefig(options.out / "tree.png", dpi=150)
 
     print(f"Fitting {' and '.join(PAIR)} only, for a plot of the boundary ...", flush=True)
-    pair = bt.ConvexPolytopeTreeClassifier(max_depth=2, epochs=epochs, random_state=0)
+    pair = bt.ConvexPolytopeTreeClassifier(max_depth=2, random_state=0, **settings)
     pair.fit(X_train[PAIR], y_train)
     ax = bt.plots.boundary(pair, X_test[PAIR], y_test)
     ax.figure.savefig(options.out / "boundary.png", dpi=150)

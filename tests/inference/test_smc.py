@@ -200,7 +200,7 @@ def test_evidence_without_a_split(leaf):
         model,
         data,
         n_chains=8,
-        n_draws=400,
+        n_draws=200,
         split_base=1e-9,
         max_depth=1,
         n_rounds=4,
