@@ -154,7 +154,7 @@ def prepared(name: str, X: pd.DataFrame) -> pd.DataFrame:
         return X
     X = X.copy()
     for column in X.select_dtypes(["datetime", "datetimetz"]):
-        X[column] = (X[column] - pd.Timestamp(0)) / pd.Timedelta(days=1)
+        X[column] = (X[column].dt.tz_localize(None) - pd.Timestamp(0)) / pd.Timedelta(days=1)
     text = X.select_dtypes(["object", "str", "category", "bool"]).columns
     X[text] = X[text].astype(object).where(X[text].notna(), None)
     if name == "boosting":

@@ -69,7 +69,6 @@ def test_direct_simulation(kind, prior_width):
     assert stats.chi2_contingency(tables).pvalue > 1e-4
 
 
-@pytest.mark.portable
 @pytest.mark.parametrize("correlation", [0.0, 0.9])
 @pytest.mark.parametrize("kind", [ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor])
 def test_the_prior_hardly_depends_on_the_number_of_features(kind, correlation):
