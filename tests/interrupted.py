@@ -79,7 +79,7 @@ def watched(fit, **options):
         return fit(), watcher
 
 
-def check_every_stop(fit, same, *, most=3):
+def check_every_stop(fit, same, *, most=2):
     """Stop a fit after a step of it, take it up again, and compare; at several of its steps.
 
     Parameters
