@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, cli
 from bayestree.estimators import registry
+from bayestree.inference import Smc
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -97,12 +98,17 @@ WITHOUT_PICTURES = [
 ]
 
 
-#: This one shows the defaults at work. Where others leave the number of epochs open, few will do.
+#: This one shows the defaults at work. Where others leave the number of epochs open, few will
+#: do, and so will few particles.
 IN_FULL = ("convergence",)
 
 
 def short(fit):
     def fitted(self, *rows, **more):
+        if self.inference == "smc":
+            method = Smc(max_depth=self.max_depth, n_draws=20, n_rounds=3, efficiency=0.3)
+            few = type(self)(inference=method, n_experts=self.n_experts, random_state=0)
+            return fit(few, *rows, **more)
         return fit(self if self.epochs else self.set_params(epochs=5), *rows, **more)
 
     return fitted
@@ -122,6 +128,8 @@ def test_python_of_the_pages_runs(page, capsys, monkeypatch):
 
 def test_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    file = tmp_path / "examples/tumours.toml"
+    file.write_text(file.read_text().replace("[inference]\n", "[inference]\nepochs = 5\n"))
     found = [line for line in commands() if not line.startswith(tuple(LEFT_OUT))]
     assert any(line.startswith("bayestree run") for line in found)
     for line in found:

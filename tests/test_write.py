@@ -2,37 +2,35 @@
 
 import errno
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from bayestree import cli
 from bayestree._utils.write import NoRoomForFileError, naming, whole_file
 from tests.finished import finished, table
+from tests.forked import forked
 
 FULL = Path("/dev/full")  # a device that has no room
 resource = pytest.importorskip("resource")
 
-#: Runs commands in a process with a limit on file sizes, and prints how each ended.
-LIMITED = """
-import json, resource, sys
-from typer.testing import CliRunner
-from bayestree import cli
-limit, commands = int(sys.argv[1]), json.loads(sys.argv[2])
-resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-for words in commands:
-    result = CliRunner().invoke(cli.app, words)
-    print(json.dumps([result.exit_code, result.stderr]))
-"""
+
+def run(limit, commands):
+    """Run commands with a limit on file sizes, and say how each ended."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    for words in commands:
+        result = CliRunner().invoke(cli.app, words)
+        sys.stdout.write(json.dumps([result.exit_code, result.stderr]) + "\n")
 
 
-def limited(limit, folder, *commands):
+def limited(limit, folder, monkeypatch, *commands):
     """Outcomes of commands that run in a process with this limit on file sizes."""
-    words = [sys.executable, "-c", LIMITED, str(limit), json.dumps(commands)]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    monkeypatch.chdir(folder)
+    status, printed, told = forked(run, limit, commands)
+    assert status == 0, told
+    return [json.loads(line) for line in printed.splitlines()]
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no such device")
@@ -53,13 +51,14 @@ def test_other_errors_are_left_alone(tmp_path):
         (tmp_path / "absent").read_text()
 
 
-def test_a_limit_on_the_size_of_files(tmp_path):
+def test_a_limit_on_the_size_of_files(tmp_path, monkeypatch):
     table().to_csv(tmp_path / "data.csv", index=False)
     run, fit = str(finished("svi")), ["fit", "data.csv", "--target", "kind", "--epochs", "2"]
     fit += ["--draws", "3", "--depth", "1", "--experts", "2", "--quiet", "--drop", "price"]
     ended = limited(
         2000,
         tmp_path,
+        monkeypatch,
         ["predict", run, "data.csv", "--out", "new.csv"],
         ["predict", run, "data.csv", "--out", "new.parquet"],
         ["cards", "schema", "run", "--out", "run.schema.json"],
@@ -76,17 +75,17 @@ def test_a_limit_on_the_size_of_files(tmp_path):
     assert json.loads((tmp_path / "tree" / "manifest.json").read_text())["status"] == "failed"
 
 
-def test_the_posterior_is_refused_only_if_it_does_not_fit(tmp_path):
+def test_the_posterior_is_refused_only_if_it_does_not_fit(tmp_path, monkeypatch):
     """The library of its format ends the process where a write fails."""
     table().to_csv(tmp_path / "data.csv", index=False)
     words = ["fit", "data.csv", "--target", "kind", "--set", "report=false", "--quiet"]
     words += ["--epochs", "2", "--draws", "3", "--depth", "1", "--experts", "2", "--out"]
-    [(code, said)] = limited(10**9, tmp_path, [*words, "whole"])
+    [(code, said)] = limited(10**9, tmp_path, monkeypatch, [*words, "whole"])
     assert code == 0, said
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "whole").iterdir()}
     largest = sizes.pop("posterior.nc")
     assert largest > 2 * max(sizes.values())  # else another file is refused first
     for limit, expected in ((largest // 2, 2), (largest + 4096, 0)):
-        [(code, said)] = limited(limit, tmp_path, [*words, str(limit)])
+        [(code, said)] = limited(limit, tmp_path, monkeypatch, [*words, str(limit)])
         assert code == expected, said
         assert ("posterior.nc' cannot be written: File too large; raise" in said) == (code == 2)

@@ -14,14 +14,17 @@ from bayestree import (
 )
 from bayestree._utils.arviz_compat import group
 
-SHORT = {
-    "inference": "smc",
-    "max_depth": 2,
-    "n_experts": 2,
-    "n_chains": 2,
-    "n_draws": 20,
-    "random_state": 0,
-}
+
+def short(max_depth=2, n_experts=2, n_chains=2, n_draws=20):
+    """Parameters of a fit with few particles, which move little at few temperatures."""
+    method = inference.Smc(
+        max_depth=max_depth, n_chains=n_chains, n_draws=n_draws, steepness=6.0, n_rounds=3,
+        efficiency=0.3,
+    )  # fmt: skip
+    return {"inference": method, "n_experts": n_experts, "random_state": 0}
+
+
+NAMED = {"inference": "smc", "max_depth": 2, "n_experts": 2, "random_state": 0}
 
 
 def rows(n=60, seed=0):
@@ -32,14 +35,14 @@ def rows(n=60, seed=0):
 
 @pytest.fixture(scope="module")
 def classifier():
-    return ConvexPolytopeTreeClassifier(**SHORT).fit(*rows())
+    return ConvexPolytopeTreeClassifier(**short()).fit(*rows())
 
 
 @pytest.fixture(scope="module")
 def oblique():
     X, y = rows()
     target = 50 + 10 * (y == "high") + np.random.default_rng(1).normal(size=len(y))
-    return ConvexPolytopeTreeRegressor(**SHORT | {"n_experts": 1, "max_depth": 1}).fit(X, target)
+    return ConvexPolytopeTreeRegressor(**short(max_depth=1, n_experts=1)).fit(X, target)
 
 
 def test_predictions_average_over_topologies(classifier):
@@ -121,7 +124,7 @@ def test_growth_does_not_decide_about_splits():
     """The topology is sampled even where growth finds no split."""
     X, _ = rows(20)
     y = np.random.default_rng(0).integers(2, size=20)
-    fitted = ConvexPolytopeTreeClassifier(**SHORT | {"max_depth": 1}).fit(X, y)
+    fitted = ConvexPolytopeTreeClassifier(**short(max_depth=1, n_draws=100)).fit(X, y)
     assert fitted.posterior_.inference == "smc"
     assert set(np.unique(fitted.posterior_.stats["n_leaves"])) == {1, 2}
 
@@ -129,10 +132,12 @@ def test_growth_does_not_decide_about_splits():
 def test_settings():
     X, y = rows()
     with pytest.raises(ValueError, match="max_depth must be at most 3 for inference='smc', got 4"):
-        ConvexPolytopeTreeClassifier(**SHORT | {"max_depth": 4}).fit(X, y)
+        ConvexPolytopeTreeClassifier(**NAMED | {"max_depth": 4}).fit(X, y)
     with pytest.raises(ValueError, match=r"steepness must be 0.05 or more .* got 0.002"):
-        ConvexPolytopeTreeClassifier(**SHORT, steepness=0.002).fit(X, y)
-    method = inference.Smc(n_chains=1, n_draws=10, max_depth=1, steepness=2.0, max_experts=1)
+        ConvexPolytopeTreeClassifier(**NAMED, steepness=0.002).fit(X, y)
+    method = inference.Smc(
+        n_chains=1, n_draws=10, max_depth=1, steepness=2.0, max_experts=1, n_rounds=2
+    )
     fitted = ConvexPolytopeTreeClassifier(inference=method, random_state=0).fit(X, y)
     assert fitted.posterior_.model.steepness == 2.0
     assert fitted.posterior_.draws["intercept"].shape == (1, 10, 1, 1)
@@ -141,12 +146,12 @@ def test_settings():
 
 def test_the_default_depth_is_that_of_the_method():
     X, y = rows()
-    short = {"inference": "smc", "n_draws": 10, "n_chains": 1, "random_state": 0}
+    few = {"inference": "smc", "n_draws": 10, "n_chains": 1, "random_state": 0}
     assert ConvexPolytopeTreeClassifier()._limits().max_depth == 4
-    fitted = ConvexPolytopeTreeClassifier(**short, n_experts=1).fit(X, y)
+    fitted = ConvexPolytopeTreeClassifier(**few, n_experts=1).fit(X, y)
     assert fitted.posterior_.model.topology.depth == 2
     assert fitted.max_depth is None
-    given = ConvexPolytopeTreeClassifier(**short, n_experts=1, max_depth=2)
+    given = ConvexPolytopeTreeClassifier(**few, n_experts=1, max_depth=2)
     np.testing.assert_array_equal(given.fit(X, y).predict_proba(X), fitted.predict_proba(X))
     method = inference.Smc(n_chains=1, n_draws=10, max_depth=1)
     assert ConvexPolytopeTreeClassifier(inference=method)._limits().max_depth == 1
@@ -155,8 +160,8 @@ def test_the_default_depth_is_that_of_the_method():
 def test_the_fingerprint_is_that_of_the_rows(classifier):
     X, y = rows()
     one = classifier.evidence().rows
-    few = {"n_experts": 1, "max_depth": 1, "n_draws": 10, "n_chains": 1}
-    oblique = ConvexPolytopeTreeClassifier(**SHORT | few)
+    few = short(max_depth=1, n_experts=1, n_chains=1, n_draws=10)
+    oblique = ConvexPolytopeTreeClassifier(**few)
     assert oblique.fit(X[:, :1], y).evidence().rows == one
     other = np.where(np.arange(60) == 0, "low" if y[0] == "high" else "high", y)
     assert oblique.fit(X, other).evidence().rows != one
@@ -174,4 +179,4 @@ def test_the_fingerprint_is_that_of_the_rows(classifier):
 )
 def test_what_the_sampler_does_not_use_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        ConvexPolytopeTreeClassifier(**SHORT, **settings).fit(*rows())
+        ConvexPolytopeTreeClassifier(**NAMED, **settings).fit(*rows())
