@@ -36,11 +36,13 @@ if TYPE_CHECKING:
     from bayestree.report.onnx import export_onnx as export_onnx
     from bayestree.report.rules import export_rules as export_rules
     from bayestree.report.text import export_text as export_text
+    from bayestree.tables.encoding import UnknownCategoryWarning as UnknownCategoryWarning
 
 #: Public name to the module that defines it.
 _MODULES = {
     **dict.fromkeys(ESTIMATORS, "bayestree.estimators"),
     "SingleLeafWarning": "bayestree.inference.unsplit",
+    "UnknownCategoryWarning": "bayestree.tables.encoding",
     "UnusedColumnsWarning": "bayestree.estimators._columns",
     "export_dot": "bayestree.report.dot",
     "export_json": "bayestree.report.json",

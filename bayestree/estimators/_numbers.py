@@ -99,6 +99,7 @@ def _encoded(
         rows = learned.encode_training(frame)
     else:
         rows = estimator.encoding_.encode(frame).to_numpy()
+        estimator.encoding_.warn_unknown(frame)
     return rows if y is None else (rows, y)
 
 

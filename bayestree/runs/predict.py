@@ -54,7 +54,7 @@ def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
             scorer.add(frame, X)
     scores = scorer.scores()
     n_seen = _count_training_rows(folder, data) if isinstance(scores, dict) else None
-    return Predicted(n_rows, tables.describe_unknown(unknown), scores, n_seen)
+    return Predicted(n_rows, encoding.describe_unknown(unknown), scores, n_seen)
 
 
 def _count_training_rows(folder: Path, data: Path) -> int | None:

@@ -32,7 +32,6 @@ from bayestree.tables import (
     Numbers,
     Survey,
     Table,
-    describe_unknown,
     located,
     open_table,
     read_matching_target,
@@ -120,7 +119,7 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
         weights_held=other.weights[held],
         rows_held=held,
         held_out=data.test is not None or fraction > 0,
-        remarks=[*scan.remarks, *describe_unknown(unknown)],
+        remarks=[*scan.remarks, *encoding.describe_unknown(unknown)],
         fingerprints=fingerprints,
     )
 
@@ -151,7 +150,8 @@ class _Scan:
     ) -> "_Scan":
         """Check all rows; without ``keep`` only target and weights, as for a test table."""
         in_memory = data.storage == "memory"
-        table = open_table(path, text, whole=in_memory)
+        levels = None if keep is None else data.levels
+        table = open_table(path, text, levels=levels, whole=in_memory)
         _check_columns(table, data)
         excluded = {data.target, data.weights, *data.drop}
         features = [name for name in table.columns if name not in excluded]
@@ -252,7 +252,8 @@ def _check_columns(table: Table, data: DataTable) -> None:
     """Refuse unknown column names, and columns that are listed for two purposes."""
     columns = pd.Index(table.columns)
     purposes = [("target", data.target), *([("weights", data.weights)] if data.weights else [])]
-    for purpose, name in [*purposes, *(("drop", name) for name in data.drop)]:
+    others = [*(("drop", name) for name in data.drop), *(("levels", n) for n in data.levels or ())]
+    for purpose, name in [*purposes, *others]:
         if name not in columns:
             known = ", ".join(map(repr, columns[:20]))
             hint = "; columns may be separated by commas, semicolons, tabs or vertical bars."
@@ -265,6 +266,8 @@ def _check_columns(table: Table, data: DataTable) -> None:
     for purpose, name in purposes:
         if name in data.drop:
             raise InputError(f"{purpose} {name!r} must not be listed in drop.")
+        if name in (data.levels or ()):
+            raise InputError(f"{purpose} {name!r} must not be listed in levels.")
     if data.weights == data.target:
         raise InputError(f"weights {data.weights!r} must not be the target; choose another column.")
 

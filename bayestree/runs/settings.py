@@ -13,7 +13,7 @@ from bayestree.runs.cards import Card, cards
 from bayestree.runs.parameters import settings_types, tree_parameters, trees_by_parameter
 from bayestree.runs.paths import resolve_path
 from bayestree.runs.toml import abbreviated
-from bayestree.tables import InputError
+from bayestree.tables import MAX_ONE_HOT, InputError
 
 
 def _resolve(path: Path, info: ValidationInfo) -> Path:
@@ -22,10 +22,21 @@ def _resolve(path: Path, info: ValidationInfo) -> Path:
     return resolve_path(path, folder, root=root, what=str(info.field_name))
 
 
+def _distinct(levels: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse levels that state no order, or that are too many for a feature each."""
+    if not 2 <= len(set(levels)) == len(levels) <= MAX_ONE_HOT:
+        raise ValueError(
+            f"levels must be from 2 to {MAX_ONE_HOT} different texts in ascending order, got "
+            f"{abbreviated([*levels])}."
+        )
+    return levels
+
+
 Location = Annotated[Path, AfterValidator(_resolve)]
 Text = Annotated[str, Field(strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
 Name = Annotated[str, Field(strict=True, min_length=1)]
+Levels = Annotated[tuple[Name, ...], AfterValidator(_distinct)]
 Share = Annotated[float, Field(strict=True, ge=0, le=0.9)]
 Seed = Annotated[int, Field(strict=True, ge=0, lt=2**32)]
 
@@ -54,6 +65,9 @@ class DataTable(Section):
     )
     weights: Name | None = Field(None, description="Column of row weights.")
     drop: tuple[Name, ...] = Field((), description="Columns to leave out.")
+    levels: dict[Name, Levels] | None = Field(
+        None, description="Columns of ordered categories: the categories of each, as text."
+    )
     test_fraction: Share = Field(0.2, description="Share of the rows held out for scoring.")
     test: Location | None = Field(None, description="File of held-out rows, instead of a share.")
     storage: Literal["memory", "disk"] = Field(

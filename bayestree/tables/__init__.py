@@ -10,23 +10,19 @@ from bayestree.tables.columns import (
     read_target,
     read_weights,
 )
-from bayestree.tables.encoding import (
-    Categories,
-    Column,
-    Encoding,
-    Numbers,
-    Statistics,
-    describe_unknown,
-)
+from bayestree.tables.encoding import Encoding, UnknownCategoryWarning
 from bayestree.tables.errors import InputError
 from bayestree.tables.files import located
 from bayestree.tables.invalid import check_complete
-from bayestree.tables.learning import Learned, Learner, target_columns
+from bayestree.tables.kinds import Categories, Column, Dates, Numbers, Statistics, texts
+from bayestree.tables.learning import MAX_ONE_HOT, Learned, Learner, target_columns
 from bayestree.tables.survey import Survey
 
 __all__ = [
+    "MAX_ONE_HOT",
     "Categories",
     "Column",
+    "Dates",
     "Encoding",
     "InputError",
     "Kind",
@@ -36,8 +32,8 @@ __all__ = [
     "Statistics",
     "Survey",
     "Table",
+    "UnknownCategoryWarning",
     "check_complete",
-    "describe_unknown",
     "is_text",
     "kind_of",
     "located",
@@ -47,4 +43,5 @@ __all__ = [
     "read_target",
     "read_weights",
     "target_columns",
+    "texts",
 ]

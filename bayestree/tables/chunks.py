@@ -1,7 +1,7 @@
 """Tables in files, read in chunks; a table read into memory has one chunk."""
 
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from bayestree.tables.files import (
     read_header,
     reading,
 )
+from bayestree.tables.kinds import ordered
 
 CELLS = 2**19  # values per chunk, about 50 MB as text
 BUFFER = 2**20  # bytes of a Parquet column that are read at a time
@@ -30,11 +31,15 @@ Opened = tuple[Collection[Any], Callable[[], Frames]]
 
 
 class Table(NamedTuple):
-    """A table in a file: its column names, and a function that returns its chunks in order."""
+    """A table in a file: its column names, and a function that returns its chunks in order.
+
+    ``levels`` are the categories of columns that hold ordered ones.
+    """
 
     path: Path
     columns: tuple[str, ...]
     read: Callable[[], Frames]
+    levels: Mapping[str, Sequence[str]]
 
     def chunks(self) -> Frames:
         """The rows in order, chunk by chunk; the index of each chunk holds its row numbers."""
@@ -43,18 +48,27 @@ class Table(NamedTuple):
             for frame in self.read():
                 if len(frame):
                     rows = pd.RangeIndex(n_rows, n_rows + len(frame))
-                    yield frame.set_axis(list(self.columns), axis=1).set_axis(rows)
+                    named = frame.set_axis(list(self.columns), axis=1).set_axis(rows)
+                    own = {name: ordered(named[name], among) for name, among in self.levels.items()}
+                    yield named.assign(**own) if own else named
                     n_rows += len(frame)
         if n_rows == 0:
             raise InputError(f"{str(self.path)!r} has column names but no rows.")
 
 
-def open_table(path: str | Path, text: Collection[str] = (), *, whole: bool = False) -> Table:
+def open_table(
+    path: str | Path,
+    text: Collection[str] = (),
+    *,
+    levels: Mapping[str, Sequence[str]] | None = None,
+    whole: bool = False,
+) -> Table:
     """Open a CSV or Parquet file, or a NumPy array.
 
     Columns of a CSV file may be separated by commas, semicolons, tabs or vertical bars, whatever
     the file is called; those in ``text`` are read as text even if they look like numbers. The
-    columns of an array are ``x0``, ``x1``, ..., unless its fields have names.
+    columns of an array are ``x0``, ``x1``, ..., unless its fields have names. Columns in ``levels``
+    become ordered categories, and may have no others.
 
     With ``whole``, the table is read into memory as a single chunk. Otherwise chunks are read when
     they are needed, and a CSV file is read once to find out which columns hold text.
@@ -62,11 +76,11 @@ def open_table(path: str | Path, text: Collection[str] = (), *, whole: bool = Fa
     source = Path(path)
     kind = check_file(source)
     with reading(source):
-        names, read = _OPENERS[kind](source, text, whole)
+        names, read = _OPENERS[kind](source, [*text, *(levels or ())], whole)
         if whole:
             frames = list(read())
             read = lambda: iter(frames)  # noqa: E731
-    return Table(source, tuple(map(str, names)), read)
+    return Table(source, tuple(map(str, names)), read, levels or {})
 
 
 def _rows_per_chunk(names: Collection[Any]) -> int:

@@ -8,12 +8,13 @@ import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree.tables.columns import Kind
-from bayestree.tables.encoding import (
+from bayestree.tables.encoding import Encoding
+from bayestree.tables.kinds import (
     DATE_PARTS,
+    Binary,
     Categories,
     Column,
     Dates,
-    Encoding,
     Numbers,
     Ordered,
     Statistics,
@@ -188,12 +189,15 @@ class _TextPart:
         assert self.sums is not None
         each = self.sums[:, [self.numbers[one] for one in categories]]
         if self.order is not None and 2 <= len(self.order) <= MAX_ONE_HOT:
-            share = dict(zip(categories, each[..., 0].sum(axis=0), strict=True))
-            rows = np.array([share.get(one, 0.0) for one in self.order])
+            known = dict(zip(categories, each[..., 0].sum(axis=0), strict=True))
+            rows = np.array([known.get(one, 0.0) for one in self.order])
             above = rows[::-1].cumsum()[::-1][1:] / (rows.sum() or 1.0)
             return Ordered(self.name, tuple(above.tolist()), self.gaps, categories=self.order)
+        rows = each[..., 0].sum(axis=0)
+        if len(categories) == 2:
+            share = float(rows[1] / (rows.sum() or 1.0))
+            return Binary(self.name, (share,), self.gaps, categories=categories)
         if len(categories) <= MAX_ONE_HOT:
-            rows = each[..., 0].sum(axis=0)
             shares = np.zeros_like(rows) if self.gaps else rows / (rows.sum() or 1.0)
             return Categories(self.name, tuple(shares.tolist()), self.gaps, categories=categories)
         total = each.sum(axis=(0, 1))

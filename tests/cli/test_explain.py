@@ -25,7 +25,6 @@ def test_a_row_of_the_run_and_of_a_file(fitted, place):
     X = pd.DataFrame(
         {
             "size": fitted["size"],
-            "color=blue": fitted["color"] == "blue",
             "color=red": fitted["color"] == "red",
             "copies": fitted["copies"],
         }

@@ -28,7 +28,6 @@ class TestPredict:
         X = pd.DataFrame(
             {
                 "size": fitted["size"],
-                "color=blue": fitted["color"] == "blue",
                 "color=red": fitted["color"] == "red",
                 "copies": fitted["copies"],
             }

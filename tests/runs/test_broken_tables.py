@@ -121,10 +121,10 @@ class TestSeparators:
     def test_separators_in_quotes(self, storage, tmp_path):
         note = np.where(np.arange(N) % 2, "x;y;z", "u;v\tw")
         found = rows_of(tmp_path, storage, frame().assign(note=note).to_csv(index=False))
-        assert found.X.shape[1] == 4
+        assert found.X.shape[1] == 3
         note = np.where(np.arange(N) % 2, "x,y,z", "u,v")
         found = rows_of(tmp_path, storage, frame().assign(note=note).to_csv(index=False, sep=";"))
-        assert found.X.shape[1] == 4
+        assert found.X.shape[1] == 3
 
     @pytest.mark.parametrize("ending", ["csv", "tsv", "csv.gz", "tsv.gz"])
     def test_tabs(self, ending, storage, tmp_path):
@@ -226,18 +226,18 @@ class TestFeatures:
             "day missing",
             "name: P(small)",
             "name missing",
-            "colour=blue",
             "colour=red",
             "colour missing",
         ]
         held = content.iloc[found.rows_held].reset_index(drop=True)
         assert found.X_held["a missing"].tolist() == held["a"].isna().tolist()
-        assert found.X_held["colour=red"].tolist() == (held["colour"] == "red").tolist()
+        red = held["colour"].dropna() == "red"
+        assert found.X_held["colour=red"][red.index].tolist() == red.tolist()
         mean = np.nanmean(content["a"].drop(found.rows_held))
         np.testing.assert_allclose(found.X_held["a"], held["a"].fillna(mean))
         again = found.encoding.encode(held)
         np.testing.assert_allclose(found.X_held, again)
-        assert found.encoding.encode(content).shape == (N, 13)
+        assert found.encoding.encode(content).shape == (N, 12)
 
     def test_memory_and_disk_agree(self, tmp_path):
         content = self.content().to_csv(index=False)

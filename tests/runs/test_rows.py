@@ -109,7 +109,7 @@ class TestReadRows:
         (tmp_path / "data.csv").write_text("code,kind\n01,a\nx,b\n01,a\nx,b\n")
         (tmp_path / "test.csv").write_text("code,kind\n01,a\n")
         found = read_rows(run_file(tmp_path, data={"test": "test.csv", "drop": []}))
-        assert found.X_held["code=01"].tolist() == [1.0]
+        assert found.X_held["code=x"].tolist() == [0.0]
         assert found.remarks == []
 
     @pytest.mark.parametrize("mark", [";", "\t", "|"])
@@ -144,3 +144,36 @@ class TestReadRows:
         table(5).drop(columns="kind").to_csv(tmp_path / "test.csv")
         with pytest.raises(InputError, match=said):
             read_rows(run_file(tmp_path, data=data))
+
+
+class TestLevels:
+    def content(self, folder):
+        frame = table().assign(size=np.resize(["M", "S", "L"], 60), code=np.arange(60) % 4)
+        frame.to_csv(folder / "data.csv", index=False)
+        return {"levels": {"size": ["S", "M", "L"], "code": ["3", "2", "1", "0"]}}
+
+    @pytest.mark.parametrize("storage", ["memory", "disk"])
+    def test_ordered_categories(self, storage, tmp_path):
+        data = self.content(tmp_path) | {"storage": storage}
+        found = read_rows(run_file(tmp_path, data=data))
+        steps = ["size>=M", "size>=L", "code>=2", "code>=1", "code>=0"]
+        assert list(found.X) == ["width", "height", *steps]
+        assert found.encoding.columns[-2].levels == ("S", "M", "L")
+        assert found.X["size>=L"].sum() <= found.X["size>=M"].sum()
+        saved = run_file(tmp_path, data=data).explicit("classification")
+        assert '[data.levels]\nsize = [\n    "S"' in saved.to_toml(tmp_path)
+        assert "levels" not in run_file(tmp_path).explicit("regression").to_toml(tmp_path)
+
+    def test_refusals(self, tmp_path):
+        self.content(tmp_path)
+        for levels, said in (
+            ({"size": ["S", "M"]}, "'size' should hold one of 'S', 'M', but line 4 .* holds 'L'"),
+            ({"sice": ["S", "M"]}, "levels 'sice' is not a column .* did you mean 'size'"),
+            ({"kind": ["small", "big"]}, "target 'kind' must not be listed in levels"),
+            ({"size": ["S"]}, "levels must be from 2 to 30 different texts"),
+            ({"size": ["S", "M", "S"]}, "levels must be from 2 to 30 different texts"),
+            ({"code": [1, 2]}, "each value of levels must be text"),
+            (["S"], "levels must be a table"),
+        ):
+            with pytest.raises(InputError, match=said):
+                read_rows(run_file(tmp_path, data={"levels": levels}))

@@ -1,0 +1,255 @@
+"""Kinds of columns of a table, and how each becomes features.
+
+A missing value becomes the mean of its column and, if training rows have such values, 1 in a
+feature of its own, whose coefficient is what a missing value contributes to each expert: the
+missingness incorporated in attributes of Twala, Jones and Hand (2008), for splits that are linear.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree.tables.columns import numbers, times
+from bayestree.tables.errors import CellError
+from bayestree.tables.invalid import abbreviate, check_complete, check_finite
+
+#: Parts of a date: days since 1970 and what may recur every year, month, week and day.
+DATE_PARTS = ("days", "month", "day", "weekday", "hour")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column and its features; those of one kind are defined by ``labels`` and ``raw``.
+
+    ``fill`` (k,) replaces missing values; None if these are refused. With ``gaps``, another feature
+    is 1 where the value is missing.
+    """
+
+    name: str
+    fill: tuple[float, ...] | None = None
+    gaps: bool = False
+
+    kind: ClassVar[str]
+    is_text: ClassVar[bool] = False  # whether files should be read without looking for numbers
+    unknown_as: ClassVar[str] = ""  # what a category counts as that the training rows do not have
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the features other than that of missing values."""
+        return (self.name,)
+
+    def raw(self, values: pd.Series) -> FloatArray:
+        """The features (n, k) other than that of missing values; NaN for missing ones."""
+        return finite_numbers(values)
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The values of a column of categories; empty for other columns."""
+        return ()
+
+    def shown(self, values: pd.Series) -> list[Any]:
+        """The values as numbers, text or times; NaN, None or NaT for missing ones."""
+        return self.raw(values)[:, 0].tolist()
+
+    def unknown(self, values: pd.Series) -> BoolArray:
+        """Mask of the values that the training rows do not have, and that are not missing."""
+        return np.zeros(len(values), dtype=bool)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of all features."""
+        return self.labels + (f"{self.name} missing",) * self.gaps
+
+    def encode(self, values: pd.Series) -> FloatArray:
+        """The features of some rows, shape (n, features)."""
+        found = self.raw(values)
+        missing = np.isnan(found)
+        if missing.any():
+            if self.fill is None:
+                check_complete(values.to_frame())
+            found = np.where(missing, np.array(self.fill), found)
+        if not self.gaps:
+            return found
+        return np.column_stack([found, values.isna().to_numpy(dtype=float)])
+
+
+@dataclass(frozen=True)
+class Numbers(Column):
+    """Numbers, booleans, or spans of time in days: one feature."""
+
+    kind = "numbers"
+
+
+@dataclass(frozen=True)
+class Dates(Column):
+    """Dates and times: a feature for each of the ``parts`` that vary.
+
+    Times are those of the clocks in ``zone``, if there is one. ``text_format`` is the format of
+    dates that are stated as text, by default ISO 8601.
+    """
+
+    parts: tuple[str, ...] = DATE_PARTS
+    text_format: str | None = None
+    zone: str = ""
+
+    kind = "dates"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(f"{self.name} ({part})" for part in self.parts)
+
+    def raw(self, values: pd.Series) -> FloatArray:
+        found = date_parts(values, self.text_format, self.zone)
+        return found[:, [DATE_PARTS.index(part) for part in self.parts]]
+
+    def shown(self, values: pd.Series) -> list[Any]:
+        return times(values, self.text_format, self.zone).tolist()
+
+
+@dataclass(frozen=True)
+class Categories(Column):
+    """Categories, one-hot: a feature for each; all are 0 for an unknown one."""
+
+    categories: tuple[str, ...] = ()
+
+    kind = "categories"
+    is_text = True
+    unknown_as = "none of its categories"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}={category}" for category in self.categories)
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        return self.categories
+
+    def shown(self, values: pd.Series) -> list[Any]:
+        return texts(values).where(values.notna(), None).tolist()
+
+    def codes(self, values: pd.Series) -> IntArray:
+        """The number of each category (n,); -1 for unknown and for missing ones."""
+        found: IntArray = pd.Index(self.categories, dtype=object).get_indexer(
+            pd.Index(texts(values))
+        )
+        return found
+
+    def raw(self, values: pd.Series) -> FloatArray:
+        codes = self.codes(values)
+        found = (codes[:, None] == np.arange(len(self.categories))).astype(float)
+        found[values.isna().to_numpy()] = np.nan
+        return found
+
+    def unknown(self, values: pd.Series) -> BoolArray:
+        found: BoolArray = (self.codes(values) < 0) & values.notna().to_numpy()
+        return found
+
+
+@dataclass(frozen=True)
+class Binary(Categories):
+    """Two categories: a feature that is 1 for the second."""
+
+    kind = "binary"
+    unknown_as = "the mean of the training rows"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (f"{self.name}={self.categories[1]}",)
+
+    def raw(self, values: pd.Series) -> FloatArray:
+        codes = self.codes(values)
+        return np.where(codes < 0, np.nan, codes)[:, None]
+
+
+@dataclass(frozen=True)
+class Ordered(Categories):
+    """Ordered categories: a feature for each but the first, 1 from it on."""
+
+    kind = "ordered"
+    unknown_as = "the mean of the training rows"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}>={category}" for category in self.categories[1:])
+
+    def raw(self, values: pd.Series) -> FloatArray:
+        codes = self.codes(values)
+        found = (codes[:, None] >= np.arange(1, len(self.categories))).astype(float)
+        found[codes < 0] = np.nan
+        return found
+
+
+@dataclass(frozen=True)
+class Statistics(Categories):
+    """Many categories: the mean of y in each, shrunken to the mean of all rows.
+
+    ``means`` has a row for each category, and a column for each of the ``targets``, such as
+    ``"mean of price"``; ``fill`` is that of all rows, for unknown categories as well. Micci-Barreca
+    (2001), eq. 4, with a constant number of prior rows.
+    """
+
+    targets: tuple[str, ...] = ()
+    means: tuple[tuple[float, ...], ...] = ()
+
+    kind = "statistics"
+    unknown_as = "the mean of the training rows"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}: {target}" for target in self.targets)
+
+    def raw(self, values: pd.Series) -> FloatArray:
+        table = np.array([*self.means, [np.nan] * len(self.targets)])
+        found: FloatArray = table[self.codes(values)]  # -1 is the last row
+        return found
+
+
+KINDS: dict[str, type[Column]] = {
+    kind.kind: kind for kind in (Numbers, Dates, Categories, Binary, Ordered, Statistics)
+}
+
+
+def texts(values: pd.Series) -> pd.Series:
+    """Categories as text, and missing ones as they are; 2.0, a number in a float column, is 2."""
+    return values.astype(object).map(_text, na_action="ignore")
+
+
+def _text(value: Any) -> str:
+    whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    return str(int(value)) if whole else str(value)
+
+
+def ordered(values: pd.Series, levels: Sequence[str]) -> pd.Series:
+    """Values as ordered categories; those that are not among the levels are refused."""
+    labels = texts(values)
+    odd = (labels.notna() & ~labels.isin(levels)).to_numpy()
+    if odd.any():
+        raise CellError(
+            f"column {values.name!r} should hold one of {abbreviate(map(repr, levels))}, but",
+            int(values.index[odd][0]),
+            f" holds {labels[odd].iloc[0]!r}; correct it, or add it to the levels.",
+            column=str(values.name),
+        )
+    found = pd.Categorical(labels, categories=[*levels], ordered=True)
+    return pd.Series(found, index=values.index, name=values.name)
+
+
+def finite_numbers(values: pd.Series) -> FloatArray:
+    """A column of numbers, shape (n, 1), with NaN for missing ones; infinite ones are refused."""
+    found = numbers(values)
+    check_finite(found.to_frame())
+    return found.to_numpy()[:, None]
+
+
+def date_parts(values: pd.Series, text_format: str | None, zone: str) -> FloatArray:
+    """The ``DATE_PARTS`` of dates, shape (n, 5); NaN for missing ones."""
+    when = times(values, text_format, zone).dt
+    hour = when.hour + when.minute / 60 + when.second / 3600
+    days = (when.normalize() - pd.Timestamp(0)) / pd.Timedelta(days=1) + hour / 24
+    parts = (days, when.month, when.day, when.day_of_week, hour)
+    found: FloatArray = np.column_stack([part.to_numpy(dtype=float) for part in parts])
+    return found
