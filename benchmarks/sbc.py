@@ -9,6 +9,7 @@ python benchmarks/sbc.py {stump,tree} {nuts,svi,svi-expert,smc} [--sets 200] [--
 
 import argparse
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -131,7 +132,7 @@ def fit(case: Simulated, method: str, seed: int, n_draws: int = RANKS * THIN) ->
 
 
 def quantities(
-    case: Simulated, draws: dict[str, np.ndarray], stats: dict[str, np.ndarray] | None = None
+    case: Simulated, draws: Mapping[str, np.ndarray], stats: dict[str, np.ndarray] | None = None
 ) -> dict[str, np.ndarray]:
     """Quantities of each draw (S,) that do not depend on the order of the experts."""
     X = case.data.X.numpy()
@@ -148,8 +149,10 @@ def quantities(
             values |= {"log joint": stats["lp"][0, draw], "leaves": stats["n_leaves"][0, draw]}
         else:
             values["log joint"] = case.model.log_joint(sites, *case.data)
-        root = [value[0, draw][0] for value in (draws[s] for s in ("hyperplane", "intercept"))]
-        values["facets"] = n_facets(np.exp(draws["log_weight"][0, draw][0]), *root, low, high)
+        weight = np.exp(draws["log_weight"][0, draw][0])
+        plane, intercept = (draws[site][0, draw][0] for site in ("hyperplane", "intercept"))
+        facets = n_facets(weight, plane, intercept, low, high)
+        values["facets"] = torch.tensor(facets)
         for key, value in values.items():
             found.setdefault(key, []).append(float(value))
     return {key: np.array(values) for key, values in found.items()}
@@ -208,7 +211,7 @@ def main() -> None:
         if options.out:
             pd.DataFrame(table).to_csv(options.out, index=False)
     frame = pd.DataFrame(table)
-    ranked = [key for key in frame if "%" not in key]
+    ranked = [key for key in frame.columns if "%" not in key]
     print(f"{options.name} {options.method}: {time.perf_counter() - started:.0f} s")
     print(uniformity(frame[ranked]).round(4).to_string())
     print(frame.drop(columns=ranked).mean().round(3).to_string())
