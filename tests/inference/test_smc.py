@@ -365,6 +365,29 @@ def test_same_numbers_from_any_number_of_processes():
         assert np.isfinite(value).all()
 
 
+def test_more_particles_than_draws():
+    """The draws are those of every third particle, and the evidence is that of all."""
+    prior, data = problem()
+    runs = [
+        inference.smc(
+            prior.model,
+            data,
+            n_chains=1,
+            n_draws=n_draws,
+            n_particles=24,
+            max_depth=1,
+            n_rounds=2,
+            random_state=3,
+        )
+        for n_draws in (24, 8)
+    ]
+    for name, value in runs[0].draws.items():
+        np.testing.assert_array_equal(value[:, ::3], runs[1].draws[name])
+    every, some = (run.stats for run in runs)
+    np.testing.assert_array_equal(every["lp"][:, ::3], some["lp"])
+    np.testing.assert_array_equal(every["log_evidence"], some["log_evidence"])
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -386,3 +409,5 @@ def test_refused_settings():
         inference.smc(model, data.take(torch.arange(2001) % 12))
     with pytest.raises(ValueError, match="max_depth"):
         inference.smc(model, data, max_depth=4)
+    with pytest.raises(ValueError, match="n_particles must be at least n_draws, 100"):
+        inference.smc(model, data, n_draws=100, n_particles=99)

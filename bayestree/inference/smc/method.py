@@ -50,8 +50,15 @@ class Smc(Stage):
     ] = 4
     n_draws: Annotated[
         Annotated[int, Field(ge=2)],
-        Inference("Particles of each run, which become the draws of a chain."),
+        Inference("Draws that are kept of each run, the draws of a chain."),
     ] = 1000
+    n_particles: Annotated[
+        Count | None,
+        Inference(
+            "Particles of each run, at least n_draws; None: n_draws. More of them bring the runs "
+            "closer together at no cost in memory later."
+        ),
+    ] = None
     max_depth: Annotated[
         Count,
         Model("Maximum number of splits on a path from the root to a leaf, at most 3."),
@@ -114,6 +121,11 @@ class Smc(Stage):
             raise ValueError(
                 f"max_depth must be at most {MAX_DEPTH} for inference='smc', got {self.max_depth}: "
                 "it samples the topology of small trees. Set max_depth=2, or use inference='svi'."
+            )
+        if self.n_particles is not None and self.n_particles < self.n_draws:
+            raise ValueError(
+                f"n_particles must be at least n_draws, {self.n_draws}, which are kept of them, "
+                f"got {self.n_particles}. Raise n_particles or reduce n_draws."
             )
         steepness = model.steepness if self.steepness is None else self.steepness
         if steepness < LEAST_STEEPNESS:
@@ -185,13 +197,14 @@ class Smc(Stage):
                 f"{MAX_ROWS:,} rows, got {len(data.X):,}. Use inference='svi' or 'nuts', or a "
                 "sample of the rows."
             )
+        count = self.n_particles or self.n_draws
         model = self._on_complete_tree(model)
         plain = data._replace(X=data.X.cpu(), y=data.y.cpu(), weights=data.weights.cpu())
         plain = plain.for_leaf(model.leaf)
         prior = self._prior(model, plain)
         rows = Rows(prior, plain)
         seeds = np.random.default_rng(draw_seed(random_state)).spawn(self.n_chains)
-        runs = Runs([Run.of(prior, rows, self.n_draws, rng) for rng in seeds])
+        runs = Runs([Run.of(prior, rows, count, rng) for rng in seeds])
         track = Track(_segments(), "smc", show=progress, parts={"runs": runs})
         with Parallel(n_jobs=self.n_jobs) as pool:
             for end in track:
@@ -227,6 +240,7 @@ class Smc(Stage):
 
     def _posterior(self, prior: Prior, data: Data, runs: list[Run]) -> Posterior:
         model = prior.model
+        runs = [run.thinned(self.n_draws) for run in runs]
         splits = np.array([run.particles.splits for run in runs])
         draws = draws_of(prior, np.array([run.particles.vectors for run in runs]), splits)
         values = data._replace(y=model.leaf.target(data.y))

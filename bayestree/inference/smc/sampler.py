@@ -9,7 +9,7 @@ step sizes and masses did not adapt to the particles.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,15 @@ class Run:
         particles = prior.particles(count, rng)
         spread = np.maximum(particles.vectors.std(axis=0), MIN_SPREAD)
         return cls(particles, rows.log_likelihood(particles), np.zeros_like(spread), spread, rng)
+
+    def thinned(self, count: int) -> "Run":
+        """The run with ``count`` of its particles, evenly spaced among the ancestors."""
+        chosen = np.linspace(0, len(self.log_likelihood), count, endpoint=False).astype(int)
+        return replace(
+            self,
+            particles=self.particles.take(chosen),
+            log_likelihood=self.log_likelihood[chosen],
+        )
 
     def state_dict(self) -> dict[str, Any]:
         return {
