@@ -1,0 +1,150 @@
+"""The tables: data sets, protocol and published figures of each.
+
+A figure is a score (accuracy, AUC of two classes, or RMSE) and a number of leaves, None if unknown.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.datasets import fetch_openml
+from sklearn.model_selection import StratifiedKFold
+
+from benchmarks.data import REGRESSION, Split, folder, load, load_all
+
+
+class Published(NamedTuple):
+    score: float
+    leaves: float | None = None
+
+
+class Part(NamedTuple):
+    """Training and test rows of a measurement: the repetition, its fold and the rows."""
+
+    seed: int
+    fold: int
+    rows: Split
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a paper.
+
+    ``parts`` yields the rows of a set for a number of repetitions, which is ``seeds`` by default.
+    ``depth`` fixes the maximum depth of all trees on a set, for comparisons at equal depth.
+    """
+
+    title: str
+    published: Mapping[str, Mapping[str, Published]]  # by set and method
+    parts: Callable[[str, int], Iterator[Part]]
+    seeds: int
+    measures: Mapping[str, str] = field(default_factory=dict)  # accuracy, unless given
+    depth: Mapping[str, int] = field(default_factory=dict)
+
+    def measure(self, name: str) -> str:
+        return self.measures.get(name, "rmse" if name in REGRESSION else "accuracy")
+
+
+def held_out(name: str, seeds: int) -> Iterator[Part]:
+    """The official test rows, or 20 % of the rows; seeds differ in the fits alone."""
+    rows = load(name) if (folder() / f"{name}.npz").exists() else _openml(name)
+    for seed in range(seeds):
+        yield Part(seed, 0, rows)
+
+
+def five_folds(name: str, seeds: int) -> Iterator[Part]:
+    """Trials of 5-fold cross-validation of all rows, whatever their official split."""
+    X, y = load_all(name)
+    for seed in range(seeds):
+        folds = StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y)
+        for fold, (train, test) in enumerate(folds):
+            yield Part(seed, fold, Split(X[train], y[train], X[test], y[test]))
+
+
+def _openml(name: str) -> Split:
+    """A set of OpenML by its name, of whose shuffled rows the last fifth are for tests."""
+    X, y = fetch_openml(name, as_frame=False, return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = np.split(order, [4 * len(y) // 5])
+    return Split(X[train], y[train], X[test], y[test])
+
+
+def _columns(names: str, rows: Mapping[str, str]) -> dict[str, dict[str, Published]]:
+    """Published figures from lines of cells ``score`` or ``score/leaves``; - if there is none."""
+    methods = names.split()
+    found: dict[str, dict[str, Published]] = {}
+    for name, line in rows.items():
+        cells = (cell.partition("/") for cell in line.split())
+        found[name] = {
+            method: Published(float(score), float(leaves) if leaves else None)
+            for method, (score, _, leaves) in zip(methods, cells, strict=True)
+            if score != "-"
+        }
+    return found
+
+
+TABLES: dict[str, Table] = {
+    "cpt": Table(
+        "CPT (Armandpour, Sadeghian and Zhou, 2021), Tables 2 and 3",
+        _columns(
+            "cart hhcart guide co2 e2edt tao lcn cpt-k1 cpt",
+            {
+                "mnist": ".8805/805 .901 .7852/39 .90 .9612/357 .9474/178 .9381/65536 .9574/501 "
+                ".9701/98",
+                "connect4": ".7829/5744 - .7201/27 .78 .8051/257 .8109/210 .8079/65536 .7889/342 "
+                ".8116/4",
+                "letter": ".8607/1580 .831 .8265/673 .87 .8631/543 .8915/1078 .8964/65536 "
+                ".8413/705 .9051/463",
+                "bace": ".652 .545 - - .8103/23 .734 .839/4096 .8206/19 .847/21",
+                "hiv": ".544 .636 - - .7109/21 .627 .728/128 .7112/25 .731/24",
+            },
+        ),
+        held_out,
+        seeds=3,
+        measures={"bace": "auc", "hiv": "auc"},
+    ),
+    "wodt": Table(
+        "WODT (Yang, Shen and Gao, 2019), Tables 2 and 3",
+        _columns(
+            "wodt cart co2 oc1 cart-lc",
+            {
+                "iris": ".9733/5.2 .9467/7.8 .9467/8 .96/5.4 .9467/6.5",
+                "wine": ".9665/3.4 .9271/7.5 .9271/7.5 .9213/5.1 .9494/5.1",
+                "glass": ".6216/46.2 .6521/36.2 .6521/36.2 .6168/81.2 .7056/52.8",
+                "heart": ".763/23.2 .737/34.3 .737/34.3 .7593/71.2 .6815/90.9",
+                "breast683": ".959/14 .9466/23.2 .9346/23.9 .9341/32.8 .9414/46.1",
+                "pima": ".7161/108 .709/104 .6908/105 .6667/141 .7161/157",
+                "vehicle": ".7069/114 .7045/106 .7223/224 .6418/184 .6702/215",
+                "fourclass": ".9896/18.6 .9843/21.7 .9809/23.2 .935/29.5 .9548/19.9",
+                "satimage": ".876/210 .8485/330 .848/610 .8485/526 .851/514",
+                "usps": ".9058/150 .862/339 - .8729/510 .6542/614",
+                "letter": ".8786/1213 .8672/1752 .8041/1198 .8142/2083 .853/1804",
+            },
+        ),
+        five_folds,
+        seeds=10,
+    ),
+    "tao": Table(
+        "TAO (Carreira-Perpiñán and Tavallali, 2018), MNIST from a CART of depth 12",
+        {"mnist": {"cart": Published(0.8897, 411), "tao": Published(0.9434, 231)}},
+        held_out,
+        seeds=1,
+        depth={"mnist": 12},
+    ),
+    "dtsemnet": Table(
+        "Trees of equal depth (DTSemNet; TAO as measured by that group)",
+        _columns(
+            "dtsemnet dgt tao cart",
+            {
+                "mnist": ".9616 .9400 .9505 .8559",
+                "letter": ".8919 .8613 .8741 .7013",
+                "connect4": ".8203 .7952 .8121 .7403",
+                "satimage": ".8755 .8664 .8741 .8418",
+            },
+        ),
+        held_out,
+        seeds=3,
+        depth={"mnist": 8, "letter": 10, "connect4": 8, "satimage": 6},
+    ),
+}
