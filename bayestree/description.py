@@ -194,11 +194,11 @@ class TreeDescription:
         return text + (f", … {len(order) - len(shown)} more" if len(order) > len(shown) else "")
 
     def prediction(self, leaf: int) -> str:
-        """The mean of a leaf, or its linear function of the features."""
+        """The mean or rate of a leaf, or its linear function of the features."""
         mean = plain(float(self.tree.value[leaf]), self.digits)
         slope = None if self.linear is None else self.linear.slope
         if slope is None:
-            return f"mean {mean}"
+            return f"{self.tree.quantity} {mean}"
         strength = np.abs(slope[leaf] * self.tree.scale)
         order = np.argsort(-strength, kind="stable")[: np.count_nonzero(strength)]
         terms = [

@@ -41,6 +41,7 @@ class NetworkTree(RoutedTree):
     scale: FloatArray
     feature_names: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
+    quantity: str = "mean"
     split_name: ClassVar[str] = "network"
     side_names: ClassVar[tuple[str, str]] = ("left", "right")
 
@@ -62,7 +63,7 @@ class NetworkTree(RoutedTree):
         topology: Topology,
         network: Builder,
         arrays: Mapping[str, AnyArray],
-        names: Mapping[str, tuple[str, ...]],
+        names: Mapping[str, Any],
     ) -> "NetworkTree":
         """Restore a tree from its :meth:`arrays`."""
         own = {k.removeprefix(PARAMETERS): v for k, v in arrays.items() if k.startswith(PARAMETERS)}

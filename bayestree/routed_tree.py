@@ -44,18 +44,20 @@ class Frame(TypedDict):
     scale: FloatArray
     feature_names: tuple[str, ...]
     class_names: tuple[str, ...]
+    quantity: str  # what numeric leaves predict: "mean", or "rate"
 
 
 class RoutedTree(ABC):
     """Base of deterministic trees; subclasses are frozen dataclasses that add the splits."""
 
     topology: Topology
-    value: FloatArray  # (L, C) class probabilities, or (L,) means of the leaves
+    value: FloatArray  # (L, C) class probabilities, or (L,) means (see ``quantity``) of the leaves
     leaf_rows: FloatArray  # (L,) weighted number of training rows in each leaf
     center: FloatArray  # (d,) scaling (x - center) / scale of the features in the fit
     scale: FloatArray
     feature_names: tuple[str, ...]  # may be empty, as may be class_names
     class_names: tuple[str, ...]
+    quantity: str  # what numeric leaves predict, in texts
 
     #: Names of this kind of split and of its two sides.
     split_name: ClassVar[str]

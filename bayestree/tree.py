@@ -45,6 +45,8 @@ class Tree(RoutedTree):
     slope : array, shape (L, d), optional
         Slopes of linear leaves, in the units of the data: a leaf then predicts
         ``value`` + slope . (x - center).
+    quantity : str
+        What numeric leaves predict: ``"mean"``, or ``"rate"``.
     """
 
     topology: Topology
@@ -59,6 +61,7 @@ class Tree(RoutedTree):
     feature_names: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
     slope: FloatArray | None = None
+    quantity: str = "mean"
     split_name: ClassVar[str] = "polytope"
     side_names: ClassVar[tuple[str, str]] = ("inside", "outside")
 
@@ -74,6 +77,7 @@ class Tree(RoutedTree):
         scale: FloatArray,
         feature_names: Sequence[str] = (),
         class_names: Sequence[str] = (),
+        quantity: str = "mean",
     ) -> "Tree":
         """A tree without leaf values from splits of (x - center) / scale.
 
@@ -93,6 +97,7 @@ class Tree(RoutedTree):
             scale=scale,
             feature_names=tuple(feature_names),
             class_names=tuple(class_names),
+            quantity=quantity,
         )
 
     @property

@@ -41,12 +41,19 @@ class TrainingRows(NamedTuple):
     y: AnyArray
     weights: FloatArray
     class_names: tuple[str, ...] = ()
+    extra: FloatArray | None = None  # (n,), a number that the leaves need (see ``Leaf.extra``)
+
+    @property
+    def response(self) -> AnyArray:
+        """y, with the extra number of each row as a second column if there is one."""
+        return self.y if self.extra is None else np.column_stack((self.y, self.extra))
 
     def counted(self) -> "TrainingRows":
         """The rows of positive weight; the others are ignored."""
         kept = self.weights > 0
         X = self.X.where(kept) if isinstance(self.X, FileRows) else self.X[kept]
-        return self._replace(X=X, y=self.y[kept], weights=self.weights[kept])
+        extra = None if self.extra is None else self.extra[kept]
+        return self._replace(X=X, y=self.y[kept], weights=self.weights[kept], extra=extra)
 
 
 class BaseTree(ColumnChoice, Dependence, Shown, BaseEstimator):
@@ -130,6 +137,7 @@ class BaseTree(ColumnChoice, Dependence, Shown, BaseEstimator):
         reduced = not (self._used.all() or self._in_place())
         if reduced:
             given = self._data(rows, unit, self._used).for_leaf(leaf)
+        model = model.with_(leaf=leaf.informed(given.y, given.weights))
         with threads_for(self._work(*rows.X.shape)), fitting(self.verbose):
             found = self._infer(model, given)
         self.posterior_ = with_unused_columns(found, self._used, reduced=reduced)
@@ -144,18 +152,18 @@ class BaseTree(ColumnChoice, Dependence, Shown, BaseEstimator):
         dtype = DTYPES[auto if self.dtype == "auto" else self.dtype]
         X: Any = self._standardise(rows.X)
         X = X.tensor(dtype, self.device, columns) if isinstance(X, FileRows) else X[:, columns]
-        return Data.of(X, rows.y, rows.weights / unit, dtype=dtype, device=self.device)
+        return Data.of(X, rows.response, rows.weights / unit, dtype=dtype, device=self.device)
 
     def _harden(self, rows: TrainingRows, data: Data) -> None:
         """Derive ``tree_`` from the point estimate and the training rows."""
         tree = self._splits(self.posterior_, rows.class_names).prune(rows.X)
         if self.posterior_.model.topology.n_nodes:
-            self._warn_if_single_leaf(tree.topology, data, ONE_WAY)
+            self._warn_if_single_leaf(tree.topology, self.posterior_.model.leaf, data, ONE_WAY)
         self.tree_ = tree.fill(rows.X, rows.y, rows.weights, len(rows.class_names), self.smoothing)
 
-    def _warn_if_single_leaf(self, topology: Topology, data: Data, reason: str) -> None:
+    def _warn_if_single_leaf(self, topology: Topology, leaf: Leaf, data: Data, reason: str) -> None:
         if topology.n_nodes == 0:
-            warn_single_leaf(data.y, self._limits(), reason)
+            warn_single_leaf(data.y, leaf, self._limits(), reason)
 
     def _splits(self, posterior: Posterior, class_names: tuple[str, ...]) -> RoutedTree:
         """The splits of a point estimate at 1/2, in the units of the data."""
@@ -169,6 +177,7 @@ class BaseTree(ColumnChoice, Dependence, Shown, BaseEstimator):
             else np.where(self._used, self._units.scale, 1.0),
             "feature_names": self._feature_names,
             "class_names": class_names,
+            "quantity": model.leaf.quantity,
         }
         return model.split.tree(model.topology, point, frame)
 

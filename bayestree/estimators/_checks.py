@@ -90,7 +90,7 @@ class TreeChecks(TreeDraws):
         node_rows = [own.get(node, rows[:n_points]) for node in range(topology.n_nodes)]
         widest = max((len(one) for one in node_rows), default=0)
         return diagnostics.label_free(
-            posterior.draws,
+            posterior.described_draws,
             topology,
             rows,
             node_rows=[np.resize(one, (widest, rows.shape[1])) for one in node_rows],
@@ -191,5 +191,6 @@ def held_out_of(estimator: Any, X: ArrayLike | None, y: ArrayLike) -> HeldOut:
         probability = estimator.predict_proba(X)
         scores = diagnostics.calibration(y, probability, classes=estimator.classes_)
         return diagnostics.held_out_classes(scores)
-    low, high = estimator.predict_interval(X, LEVEL)
+    y, extra = estimator._separate(y)
+    low, high = estimator._interval(X, LEVEL, extra)
     return diagnostics.held_out_values(y, low, high, LEVEL)

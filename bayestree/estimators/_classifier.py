@@ -17,6 +17,7 @@ from bayestree.estimators._columns import ColumnChoice
 from bayestree.estimators._numbers import checked_weights
 from bayestree.estimators._parameters import Classes
 from bayestree.models import Categorical
+from bayestree.models.leaves import Leaf
 
 
 class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
@@ -59,7 +60,11 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
             )
         self._choose_columns(rows, weights)
         names = tuple(str(label) for label in self.classes_)
-        return self._fit(TrainingRows(rows, encoded, weights, names), Categorical(len(names)))
+        return self._fit(TrainingRows(rows, encoded, weights, names), self._leaf_family(len(names)))
+
+    def _leaf_family(self, n_classes: int) -> Leaf:
+        """The distribution of y in a leaf, before its prior is calibrated."""
+        return Categorical(n_classes)
 
     def predict(self, X: ArrayLike) -> AnyArray:
         """Most probable class, shape (n,)."""

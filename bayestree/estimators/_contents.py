@@ -137,7 +137,11 @@ def restore_tree(
     estimator.tree_ = model.split.restored(
         Topology(tree.pop("children")),
         tree,
-        {"feature_names": estimator._feature_names, "class_names": tuple(described["class_names"])},
+        {
+            "feature_names": estimator._feature_names,
+            "class_names": tuple(described["class_names"]),
+            "quantity": model.leaf.quantity,
+        },
     )
     point = group(arrays, "point")
     estimator.posterior_ = Posterior(

@@ -174,7 +174,7 @@ class TreeDiagnostics(FittedTree):
         tree, model = self.tree_, self.posterior_.model
         right = [tree.goes_right(node, rows) for node in range(tree.n_nodes)]
         return split_uncertainty(
-            self.posterior_.draws,
+            self.posterior_.described_draws,
             self._standardise(rows),
             np.array(right, dtype=bool).reshape(tree.n_nodes, len(rows)).T,
             topology=model.topology,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
@@ -121,6 +122,16 @@ class TreeDraws(FittedTree):
         ValueError
             If ``draws`` is below 1.
         """
+        return self._sampled(X, draws, random_state)
+
+    def _sampled(
+        self,
+        X: ArrayLike,
+        draws: int | None,
+        random_state: RandomState,
+        known: FloatArray | None = None,
+    ) -> AnyArray:
+        """Draws of y; ``known`` (n,) is what they need beside the features (see ``Leaf.known``)."""
         rows = fitted_rows(self, X)
         posterior = self.posterior_
         total = posterior.n_chains * posterior.n_draws
@@ -129,7 +140,9 @@ class TreeDraws(FittedTree):
             raise ValueError(f"draws must be 1 or more, got {draws}.")
         picked = np.arange(count) * total // count if count < total else np.arange(count) % total
         each = (posterior.sites(*divmod(int(pick), posterior.n_draws)) for pick in picked)
-        values = by_row.sample_y(posterior.model, each, self._standardise(rows), random_state)
+        also = None if known is None else torch.as_tensor(known)
+        standard = self._standardise(rows)
+        values = by_row.sample_y(posterior.model, each, standard, random_state, also)
         return self._decode(values)
 
     def training_data(
@@ -167,10 +180,14 @@ class TreeDraws(FittedTree):
         """Rows of positive weight, on the scale of the draws, and their numbers."""
         if X is None or y is None:
             raise ValueError("X and y belong together; give both, or neither.")
+        y, extra = self._separate(y)
         rows, values = validated(self, X, y, reset=False, dtype=np.float64)
         weights = self._row_weights(sample_weight, values)
         numbers = np.flatnonzero(weights > 0)
         if len(numbers) == 0:
             raise ValueError("class_weight is zero for all classes of y.")
         standard = self._standardise(rows[numbers])
-        return Data.of(standard, self._encode(values[numbers]), weights[numbers]), numbers
+        response = self._encode(values[numbers])
+        if extra is not None:
+            response = np.column_stack((response, extra[numbers]))
+        return Data.of(standard, response, weights[numbers]), numbers

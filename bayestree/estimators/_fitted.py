@@ -35,13 +35,25 @@ class FittedTree:
     _reach: Reach = cast(Reach, _Unmeasured())  # replaced by a fit of linear experts
     _units = Units(np.zeros(0), np.ones(0))
 
-    def _by_parts(self, X: ArrayLike, function: Callable[[FloatArray], Any]) -> Any:
-        """One array or several with a row for each row of X, in chunks if X is a large file."""
+    def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
+        """y, and the further number of each row (see ``Leaf.extra``) that it comes with."""
+        return y, None
+
+    def _by_parts(
+        self, X: ArrayLike, function: Callable[..., Any], *columns: FloatArray | None
+    ) -> Any:
+        """One array or several with a row for each row of X, in chunks if X is a large file.
+
+        ``function`` also takes the rows of ``columns``, of which any may be None.
+        """
         check_is_fitted(self)
         rows = checked(self, X, in_parts=True, reset=False)
         if not isinstance(rows, FileRows):
-            return function(rows)
-        parts = [function(rows[part]) for part in rows.slices()]
+            return function(rows, *columns)
+        parts = [
+            function(rows[part], *(None if one is None else one[part] for one in columns))
+            for part in rows.slices()
+        ]
         if not isinstance(parts[0], tuple):
             return np.concatenate(parts)
         return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))

@@ -159,7 +159,7 @@ class Mixture(StagedTree):
         """The quantities of a mode that are compared with those of others."""
         posterior = self.posterior_
         found = diagnostics.label_free(
-            posterior.draws,
+            posterior.described_draws,
             posterior.model.topology,
             rows,
             steepness=posterior.model.steepness,
@@ -223,12 +223,16 @@ class Mixture(StagedTree):
             {name: one.assign_attrs(attributes) for name, one in built.items()}, attributes
         )
 
-    def sample_posterior_predictive(
-        self, X: ArrayLike, draws: int | None = None, *, random_state: RandomState = None
+    def _sampled(
+        self,
+        X: ArrayLike,
+        draws: int | None,
+        random_state: RandomState,
+        known: FloatArray | None = None,
     ) -> AnyArray:
         modes = self.modes_
         if len(modes) == 1:
-            return super().sample_posterior_predictive(X, draws, random_state=random_state)
+            return super()._sampled(X, draws, random_state, known)
         posteriors = [mode.posterior_ for mode in modes]
         total = sum(one.n_chains * one.n_draws for one in posteriors) if draws is None else draws
         if total < 1:
@@ -239,7 +243,7 @@ class Mixture(StagedTree):
         ends[-1] = total
         return np.concatenate(
             [
-                mode.sample_posterior_predictive(X, int(count), random_state=seeds)
+                mode._sampled(X, int(count), seeds, known)
                 for mode, count in zip(modes, np.diff(ends, prepend=0), strict=True)
                 if count
             ]

@@ -1,6 +1,6 @@
 """Base class of the regressors: the scale of y, and means."""
 
-from typing import Literal, Self, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,25 +35,44 @@ class TreeRegressor(RegressorMixin, BaseTree):
         ValueError
             For infinite values, missing ones in y, or other shapes.
         """
+        return self._fit_values(X, y, None, sample_weight)
+
+    def _fit_values(self, X: Any, y: Any, extra: Any, sample_weight: Any) -> Self:
+        """Fit y (n,), with the ``extra`` number of each row that the family takes."""
         check_parameters(self)
         _check_numbers(y)
         rows, target = self._checked_fit(X, y, sample_weight, y_numeric=True)
         target = target.astype(np.float64)
         weights = self._row_weights(sample_weight, target)
-        center = float(np.average(target, weights=weights))
+        extra = self._checked_extra(extra, len(target))
+        self._check_response(target, extra)
+        if not self._continues():
+            self._measure(target, weights)
+        self._choose_columns(rows, weights)
+        training = TrainingRows(rows, self._encode(target), weights, extra=extra)
+        return self._fit(training, self._leaf_family())
+
+    def _measure(self, y: FloatArray, weights: FloatArray) -> None:
+        """Choose the units of y."""
+        center = float(np.average(y, weights=weights))
         with np.errstate(over="ignore"):
-            spread = float(np.sqrt(np.average((target - center) ** 2, weights=weights)))
+            spread = float(np.sqrt(np.average((y - center) ** 2, weights=weights)))
         if not np.isfinite(spread):
             raise ValueError(f"y {TOO_LARGE}")
-        if not self._continues():
-            self._units = self._units._replace(y_center=center, y_scale=spread or 1.0)
-        self._choose_columns(rows, weights)
-        training = TrainingRows(rows, self._encode(target), weights)
-        return self._fit(training, self._leaf_family())
+        if not self._leaf_family().standardised:
+            center, spread = 0.0, 1.0
+        self._units = self._units._replace(y_center=center, y_scale=spread or 1.0)
 
     def _leaf_family(self) -> Leaf:
         """The distribution of y in a leaf, before its prior is calibrated."""
         return Gaussian()
+
+    def _checked_extra(self, extra: Any, n_rows: int) -> FloatArray | None:
+        """The extra number of each row, of families that have one."""
+        return None
+
+    def _check_response(self, y: FloatArray, extra: FloatArray | None) -> None:
+        """Refuse y that the family cannot generate."""
 
     @overload
     def predict(self, X: ArrayLike, *, return_std: Literal[False] = ...) -> FloatArray: ...

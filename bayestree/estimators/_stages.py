@@ -9,6 +9,7 @@ import torch
 from sklearn.utils import check_random_state
 
 from bayestree import inference
+from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import ParameterError, Seed, parameters_of
 from bayestree._utils.seed import draw_seed
 from bayestree.estimators._base import TrainingRows
@@ -128,7 +129,7 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
         samples_topology = any(stage.samples_topology for stage in stages)
         if self._continues():
             found = fitted_start(self.posterior_, model, training, self._used)
-            self._warn_if_single_leaf(found.model.topology, training, KEPT_LEAF)
+            self._warn_if_single_leaf(found.model.topology, model.leaf, training, KEPT_LEAF)
         else:
             with warnings.catch_warnings():
                 if samples_topology:  # which decides about splits
@@ -149,7 +150,9 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
             start: dict[str, Any] = {} if stage is stages[-1] else {"last": False}
             found = stage.run(found, training, **start, **common)
             if found.model.topology.n_nodes == 0:
-                self._warn_if_single_leaf(found.model.topology, training, stage.why_single_leaf)
+                self._warn_if_single_leaf(
+                    found.model.topology, model.leaf, training, stage.why_single_leaf
+                )
                 return found
         return self._sharpened(found, training, common)
 
@@ -189,11 +192,25 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
         self.tree_ = tree.collapse(bypass).fill(
             rows.X, rows.y, rows.weights, len(rows.class_names), self.smoothing
         )
+        self.tree_ = self.tree_._with(**self._leaf_values(rows, data))
         standardised = self._standardise(rows.X)
         nodes, levels = hard.sources[kept], hard.levels[kept]
         self._reach = measure_nodes(
             self.posterior_, self.tree_, rows.X, standardised, nodes, levels
         )
+
+    def _leaf_values(self, rows: TrainingRows, data: Data) -> dict[str, FloatArray]:
+        """Fields of ``tree_`` that the family of leaves estimates itself."""
+        family = self.posterior_.model.leaf
+        if family.averages:
+            return {}
+        each = family.statistics(data.for_leaf(family).y, data.weights)
+        sums = each.new_zeros(self.tree_.n_leaves, each.shape[1])
+        sums.index_add_(0, torch.as_tensor(self.tree_.apply(rows.X), device=each.device), each)
+        found = family.tree_values(sums.cpu())
+        if "slope" in found:
+            found["slope"] = found["slope"] / self._units.scale
+        return found
 
     def _refined(self, hard: Hardened, data: Data) -> Hardened:
         """The deterministic form with its splits and leaves optimised for its own loss."""
@@ -201,7 +218,7 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
         loss = named.alternating(model.leaf, split=model.split).with_(topology=model.topology)
         found = inference.tao(loss, data, init=hard.posterior)
         reason = "refine='tao' found that no split lowers the loss; fit without refine"
-        self._warn_if_single_leaf(found.model.topology, data, reason)
+        self._warn_if_single_leaf(found.model.topology, model.leaf, data, reason)
         kept = found.stats["source"]
         return Hardened(found, hard.sources[kept], hard.levels[kept])
 

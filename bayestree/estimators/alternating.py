@@ -132,7 +132,7 @@ class BaseAlternatingTree(WarmStart, RandomRun, Precision, Sweeps, Depth, BaseTr
             reason = "init has a single leaf; start from a tree with splits"
         elif self.l1 > 0:
             reason += f" by more than its penalty l1={self.l1:g}; lower l1"
-        self._warn_if_single_leaf(found.model.topology, data, reason)
+        self._warn_if_single_leaf(found.model.topology, model.leaf, data, reason)
         return found
 
     def _leaf_ridge(self) -> float | None:

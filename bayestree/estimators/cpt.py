@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 from pydantic import InstanceOf
 from sklearn.utils.validation import check_is_fitted
@@ -21,8 +20,9 @@ from bayestree._utils.parameters import (
     declare,
     parameters_of,
 )
-from bayestree.estimators._base import TrainingRows
 from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._counts import CountRegressor
+from bayestree.estimators._leaf_families import NumericName
 from bayestree.estimators._modes import Modes
 from bayestree.estimators._parameters import (
     INTERCEPT_SCALE,
@@ -34,7 +34,6 @@ from bayestree.estimators._parameters import (
     RandomRun,
     WarmStart,
 )
-from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._subsets import check_image
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import (
@@ -57,7 +56,6 @@ from bayestree.models import (
     GammaProcess,
     InverseGammaScale,
     Laplace,
-    LinearGaussian,
     Priors,
     SoftTree,
     Spatial,
@@ -68,7 +66,6 @@ from bayestree.models.priors import HyperplanePrior, width_scale
 
 #: Parameters whose fields of a prior have other names.
 PARAMETERS = {"shape": "scale_shape"}
-MAX_SLOPES = 50  # of linear leaves: a row then has 1,378 sufficient statistics
 
 
 def _same(*settings: type) -> dict[str, str]:
@@ -336,22 +333,25 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
 
 
 @declare
-class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
+class ConvexPolytopeTreeRegressor(CountRegressor, BasePolytopeTree):
     """Regression tree whose splits are convex polytopes, with a posterior.
 
     Leaves are normal with conjugate priors, whose parameters are learned from the leaves that were
     grown: their scales are similar where the noise is, and differ where it does. Their means are
-    constant or, with ``leaf="linear"``, linear in the features.
+    constant or, with ``leaf="linear"``, linear in the features. With ``leaf="poisson"`` y are
+    counts, and leaves have rates of events per unit of ``exposure``.
 
     {parameters}
 
     Attributes
     ----------
     tree_ : Tree
-        The deterministic tree; its values are means in the units of y, and with linear leaves its
-        ``slope`` is set. Of several modes, that of the medoid.
+        The deterministic tree; its values are means in the units of y (or rates, see
+        ``tree_.quantity``), and with linear leaves its ``slope`` is set. Of several modes, that of
+        the medoid.
     posterior_ : Posterior
-        Named draws of the same mode, on standardised features and standardised y.
+        Named draws of the same mode, on standardised features and standardised y (counts are
+        not).
     modes_ : sequence of M estimators
         The fitted trees of the mixture.
     mode_weights_ : array, shape (M,)
@@ -366,55 +366,13 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
     """
 
     leaf: Annotated[
-        Literal["constant", "linear"],
+        NumericName,
         Model(
-            "Mean of y in a leaf: a constant, or a linear function of all features with slopes "
-            "shrunk towards 0, which suits smooth responses; for up to 50 features."
+            "Distribution of y in a leaf: normal with a constant mean; normal with a mean that is "
+            "a linear function of all features, with slopes shrunk towards 0, which suits smooth "
+            "responses, for up to 50 features; or a Poisson distribution of counts."
         ),
     ] = "constant"
-
-    def _leaf_family(self) -> Leaf:
-        return LinearGaussian() if self.leaf == "linear" else super()._leaf_family()
-
-    def _check_combination(self, model: SoftTree) -> None:
-        super()._check_combination(model)
-        if self.leaf == "constant":
-            return
-        n_used = int(self._used.sum())
-        if n_used > MAX_SLOPES:
-            raise ParameterError(
-                f"leaf='linear' is for at most {MAX_SLOPES} features that vary, got {n_used}: its "
-                "cost grows with the square of their number. Select features, or set "
-                "leaf='constant'."
-            )
-        if self.dtype == "float32":
-            raise ParameterError(
-                "leaf='linear' needs double precision, because sums of squares of nearly linear y "
-                "cancel; set dtype='auto' or 'float64', got 'float32'."
-            )
-        if self.refine == "tao" or self.mode_tree == "distilled":
-            name = "refine='tao'" if self.refine == "tao" else "mode_tree='distilled'"
-            raise ParameterError(
-                f"leaf='linear' cannot be combined with {name}, which fits constant leaves; set "
-                "leaf='constant', or use AlternatingTreeRegressor(leaf='linear')."
-            )
-
-    def _in_parts(self) -> bool:
-        return self.leaf == "constant" and super()._in_parts()
-
-    def _needs_double(self) -> bool:
-        return self.leaf == "linear" or super()._needs_double()
-
-    def _harden(self, rows: TrainingRows, data: Data) -> None:
-        super()._harden(rows, data)
-        if self.leaf == "linear":
-            family = self.posterior_.model.leaf
-            each = family.statistics(data.for_leaf(family).y, data.weights)
-            sums = each.new_zeros(self.tree_.n_leaves, each.shape[1])
-            sums.index_add_(0, torch.as_tensor(self.tree_.apply(rows.X)), each)
-            found = {name: value.numpy() for name, value in family.estimate(sums).items()}
-            slope = found["leaf_slope"] / self._units.scale
-            self.tree_ = self.tree_.with_linear_leaves(found["leaf_mean"], slope)
 
     def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
         stage = self._stages()[-1]
@@ -426,30 +384,20 @@ class ConvexPolytopeTreeRegressor(TreeRegressor, BasePolytopeTree):
         start = replace(found, model=found.model.with_(steepness=Map.default_steepness))
         return stage.run(start, data, **common)
 
-    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Central interval of y with posterior probability ``level``.
-
-        Its ends are quantiles of the mixture of all modes, draws and leaves.
-
-        Returns
-        -------
-        low, high : arrays, shape (n,)
-
-        Raises
-        ------
-        ValueError
-            If ``level`` is not between 0 and 1.
-        """
+    def _interval(
+        self, X: ArrayLike, level: float, known: FloatArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """The interval of ``predict_interval``, for the ``known`` number of each row."""
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1, got {level}.")
         levels = np.array([(1 - level) / 2, 1 - (1 - level) / 2])
 
-        def bounds(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        def bounds(rows: FloatArray, some: FloatArray | None) -> tuple[FloatArray, FloatArray]:
             posteriors = [mode.posterior_ for mode in self.modes_]
             X = self._standardise(rows)
-            found = mixture_quantiles(posteriors, self.mode_weights_, X, levels)
+            found = mixture_quantiles(posteriors, self.mode_weights_, X, levels, some)
             low, high = self._units.decode(found)
             return low, high
 
-        low, high = self._by_parts(X, bounds)
+        low, high = self._by_parts(X, bounds, known)
         return low, high

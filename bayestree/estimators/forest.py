@@ -90,9 +90,10 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, Shown, Base
             trees, rows, leaf, label="trees", n_jobs=self.n_jobs, verbose=self.verbose
         )
         if self.get_n_leaves() == len(trees):
-            X, y, weights, _ = rows.counted()
+            X, y, weights, *_ = rows.counted()
             limits, data = trees[0]._limits(), Data.of(X, y, weights)
-            warn_single_leaf(data.y, limits, f"every tree: {why_not_grown(data, limits)}")
+            reason = f"every tree: {why_not_grown(data, limits)}"
+            warn_single_leaf(data.y, leaf, limits, reason)
         return self
 
     def _in_parts(self) -> bool:

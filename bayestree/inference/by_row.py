@@ -40,10 +40,15 @@ def log_joint(model: SoftTree, sites: Sites, data: Data) -> float:
 
 @torch.no_grad()
 def sample_y(
-    model: SoftTree, draws: Iterable[Sites], X: FloatArray, random_state: RandomState
+    model: SoftTree,
+    draws: Iterable[Sites],
+    X: FloatArray,
+    random_state: RandomState,
+    known: Tensor | None = None,
 ) -> IntArray | FloatArray:
     """Draw y for each row and each draw of the parameters, shape (draws, n), in the model's units.
 
+    ``known`` (n,) is what draws of the leaves need beside the features (see ``Leaf.known``).
     Raises ValueError for plug-in leaves, which have no distribution of y.
     """
     model.likelihood.check_mixture("Drawing y")
@@ -53,7 +58,7 @@ def sample_y(
             rows = torch.as_tensor(X, dtype=_like(sites).dtype)
             probs = leaf_probs(model, sites, rows.split(ROWS))
             leaf = torch.cat([Categorical(some).sample() for some in probs])
-            found.append(model.leaf.draw(sites, leaf, rows).numpy())
+            found.append(model.leaf.draw(sites, leaf, rows, known).numpy())
     return np.stack(found)
 
 

@@ -94,7 +94,8 @@ class Conversion:
 
     def observed_data(self) -> xr.Dataset:
         """Observed y in its units, or as class numbers."""
-        return self.labels.dataset({"obs": ("row", self._in_units(self._rows.y.numpy(force=True)))})
+        y = self.model.leaf.target(self._rows.y).numpy(force=True)
+        return self.labels.dataset({"obs": ("row", self._in_units(y))})
 
     def constant_data(self) -> xr.Dataset:
         """Topology and units of the features; with rows, also X in the units of the data."""
@@ -181,10 +182,9 @@ class Conversion:
 
     def predictive(self, draws: Arrays, each: Iterable[Mapping[str, Any]]) -> xr.Dataset:
         """A draw of y for each row and each draw of the parameters."""
-        X = self._rows.X.numpy(force=True)
-        return self._observations(
-            draws, self._in_units(by_row.sample_y(self.model, each, X, self.seed))
-        )
+        X, known = self._rows.X.numpy(force=True), self.model.leaf.known(self._rows.y)
+        values = by_row.sample_y(self.model, each, X, self.seed, known)
+        return self._observations(draws, self._in_units(values))
 
     def _observations(self, draws: Arrays, values: NDArray[Any]) -> xr.Dataset:
         """``obs`` (draws, n) as [chain, draw, row]."""

@@ -132,7 +132,7 @@ class Growth(Stage):
                 "out more rows or none (validation_fraction)"
             )
         if not kept:
-            warn_single_leaf(data.y, limits, reason)
+            warn_single_leaf(data.y, model.leaf, limits, reason)
         return replace(tree.assemble(kept, "grow"), settings=settings)
 
 

@@ -74,7 +74,7 @@ def harden(
             reason = ONE_WAY
             if tree.split_nodes():
                 reason = f"after the refinement {too_small(tree.gain(0), limits)}"
-            warn_single_leaf(data.y, limits, reason)
+            warn_single_leaf(data.y, posterior.model.leaf, limits, reason)
         order = tree.breadth_first(kept)
         nodes = np.array([sources[i] for i in order], dtype=np.int64)
         hard = tree.assemble(kept, "harden")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.inference.data import PART, Data, Units
-from bayestree.inference.draws import Draws
+from bayestree.inference.draws import Arrays, Draws
 from bayestree.inference.sparse import ROWS, leaf_probs
 from bayestree.models.sites import Sites
 from bayestree.routing import tree_log_probs
@@ -79,6 +79,11 @@ class Posterior(Draws):
         sd = np.sqrt(np.maximum(square / count - mean**2, 0.0))
         return mean, sd
 
+    @property
+    def described_draws(self) -> Arrays:
+        """The draws, with the means and scales of y in the leaves where these are not sites."""
+        return {**self.draws, **self.model.leaf.moments(self.draws)}
+
     def quantiles(self, X: NDArray[Any], levels: NDArray[Any]) -> NDArray[Any]:
         """Quantiles of y | x, shape (levels, n), of the mixture of all draws and leaves.
 
@@ -86,14 +91,17 @@ class Posterior(Draws):
         """
         return mixture_quantiles([self], np.ones(1), X, levels)
 
-    def range_y(self, X: NDArray[Any]) -> tuple[float, float]:
+    def range_y(self, X: NDArray[Any], known: NDArray[Any] | None = None) -> tuple[float, float]:
         """Ends of an interval that has all but 1e-23 of the mass of y | x. Regression only."""
-        every = self.joined(slice(None))
-        mean, reach = self.model.leaf.expected_y(every, X), 10 * self.model.leaf.sd_y(every).max()
-        return float(mean.min() - reach), float(mean.max() + reach)
+        return self.model.leaf.reach(self.joined(slice(None)), X, known)
 
-    def cdf(self, X: NDArray[Any]) -> Callable[[FloatArray], FloatArray]:
-        """The function P(Y_n <= y_n | x_n) of y (n,), for a few rows. Regression only."""
+    def cdf(
+        self, X: NDArray[Any], known: NDArray[Any] | None = None
+    ) -> Callable[[FloatArray], FloatArray]:
+        """The function P(Y_n <= y_n | x_n) of y (n,), for a few rows. Regression only.
+
+        ``known`` (n,) is what the distribution of y needs beside the features (see ``Leaf.known``).
+        """
         leaf, every = self.model.leaf, self.joined(slice(None))
         probs = np.concatenate([probs for probs, _ in self._routed(X)], axis=1)
         weights = probs.reshape(len(X), -1) / probs.shape[1]
@@ -101,7 +109,8 @@ class Posterior(Draws):
         features = torch.as_tensor(X)
 
         def below(y: FloatArray) -> FloatArray:
-            response = leaf.response(features, torch.as_tensor(y)).numpy()
+            rows = y if known is None else np.column_stack((y, known))
+            response = leaf.response(features, torch.as_tensor(rows)).numpy()
             total: FloatArray = np.einsum("nl,nl->n", weights, leaf.cdf(every, response))
             return total
 
@@ -170,25 +179,32 @@ class Posterior(Draws):
 
 
 def mixture_quantiles(
-    posteriors: Sequence[Posterior], weights: FloatArray, X: NDArray[Any], levels: NDArray[Any]
+    posteriors: Sequence[Posterior],
+    weights: FloatArray,
+    X: NDArray[Any],
+    levels: NDArray[Any],
+    known: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """Quantiles of y | x, shape (levels, n), of the mixture of all posteriors, draws and leaves.
 
-    ``weights`` (M,) are those of the posteriors. For regression leaves only.
+    ``weights`` (M,) are those of the posteriors, and ``known`` (n,) what the distribution of y
+    needs beside the features. For regression leaves only.
     """
     kept = [(one, weight) for one, weight in zip(posteriors, weights, strict=True) if weight > 0]
     parts = []
     for start in range(0, len(X), PART):
         rows = X[start : start + PART]
-        low, high = zip(*(one.range_y(rows) for one, _ in kept), strict=True)
-        each = [(one.cdf(rows), weight) for one, weight in kept]
+        some = None if known is None else known[start : start + PART]
+        low, high = zip(*(one.range_y(rows, some) for one, _ in kept), strict=True)
+        each = [(one.cdf(rows, some), weight) for one, weight in kept]
 
         def cdf(y: FloatArray, each: list[Any] = each) -> FloatArray:
             return np.sum([weight * below(y) for below, weight in each], axis=0)
 
         ends = min(low), max(high)
         parts.append(np.stack([_invert(cdf, level, len(rows), ends) for level in levels]))
-    return np.concatenate(parts, axis=1)
+    found = np.concatenate(parts, axis=1)
+    return np.rint(found) if posteriors[0].model.leaf.whole else found
 
 
 def _invert(

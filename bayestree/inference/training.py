@@ -232,7 +232,7 @@ def recalibrated(posterior: Posterior, data: Data) -> Posterior:
 def fits_worse_than_tree(posterior: Posterior, data: Data) -> bool:
     """Whether the mean of the draws fits y worse than their point estimate with hard splits.
 
-    Judged by the squared error of at most ``JUDGED`` of the rows.
+    Judged by the ``misfit`` of the leaves at at most ``JUDGED`` of the rows.
     """
     step = -(-len(data.X) // JUDGED)
     rows = data.take(torch.arange(0, len(data.X), step, device=data.X.device))
@@ -240,11 +240,12 @@ def fits_worse_than_tree(posterior: Posterior, data: Data) -> bool:
     sites = posterior.point_sites(rows.X)
     leaves = hard.leaf.estimate(leaf_sums(hard, sites, rows))
     probs = torch.cat(list(leaf_probs(hard, sites, [rows.X])))
-    X, y = rows.X.numpy(force=True), hard.leaf.target(rows.y).numpy(force=True)
+    X, y = rows.X.numpy(force=True), rows.for_leaf(hard.leaf).y.numpy(force=True)
     (of_tree,) = hard.leaf.expectation(leaves, probs.unsqueeze(1).numpy(force=True), X)
     mean, _ = posterior.predictive(X)
     weights = rows.weights.numpy(force=True)
-    return bool(weights @ (y - mean) ** 2 > weights @ (y - of_tree) ** 2)
+    misfit = hard.leaf.misfit
+    return bool(weights @ misfit(y, mean) > weights @ misfit(y, of_tree))
 
 
 def expert_size(hyperplane: Tensor, intercept: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from torch import Tensor
 from bayestree._utils.warn import warn
 from bayestree.inference.data import Data
 from bayestree.inference.growing import GrowthLimits
+from bayestree.models.leaves import Leaf
 
 ONE_WAY = (
     "after the refinement every split sends all training rows to one side; try another "
@@ -18,12 +19,13 @@ class SingleLeafWarning(UserWarning):
     """The fitted tree has a single leaf, although y varies and splits were allowed."""
 
 
-def warn_single_leaf(y: Tensor, limits: GrowthLimits, reason: str) -> None:
-    """Warn of a tree without splits, with the reason, if y (n,) varies and splits were allowed.
+def warn_single_leaf(y: Tensor, leaf: Leaf, limits: GrowthLimits, reason: str) -> None:
+    """Warn of a tree without splits, with the reason, if y varies and splits were allowed.
 
-    A leaf that regresses on the features, whose y has more columns, predicts well without splits.
+    A leaf that regresses on the features predicts well without splits.
     """
-    if y.ndim == 1 and limits.max_depth > 0 and limits.max_leaves != 1 and bool((y != y[0]).any()):
+    may_split = limits.max_depth > 0 and limits.max_leaves != 1 and not leaf.regresses
+    if may_split and bool((y != y[0]).any()):
         warn(
             f"the tree has a single leaf and predicts the same for all rows: {reason}.",
             SingleLeafWarning,

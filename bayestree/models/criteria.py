@@ -109,6 +109,34 @@ class SquaredError(Criterion):
 
 
 @dataclass(frozen=True)
+class Deviance(Criterion):
+    """Log-likelihood of events at the best constant rate: minus half the Poisson deviance.
+
+    The first two statistics are exposure and number of events.
+    """
+
+    def value(self, sums: Tensor) -> Tensor:
+        return self._value(*self._counted(sums))
+
+    def ascent(self, side: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
+        # the gradient of s_1 log(s_1 / s_0) is (-r, 1 + log r) with the rate r = s_1 / s_0
+        exposure, events = self._counted(torch.stack((side, whole - side)))
+        rate = events / exposure
+        slope = torch.zeros_like(side)
+        slope[..., 0] = rate[1] - rate[0]
+        slope[..., 1] = rate[0].log() - rate[1].log()
+        return self._value(exposure, events).sum(0), slope
+
+    def _counted(self, sums: Tensor) -> tuple[Tensor, Tensor]:
+        # Rounding leaves sums of soft counts a little below zero.
+        tiny = torch.finfo(sums.dtype).eps ** 2
+        return sums[..., 0].clamp_min(tiny), sums[..., 1].clamp_min(tiny)
+
+    def _value(self, exposure: Tensor, events: Tensor) -> Tensor:
+        return events * (events.log() - exposure.log())
+
+
+@dataclass(frozen=True)
 class LinearError(Criterion):
     """Log-likelihood of a linear regression in each set of rows, at the best common variance.
 

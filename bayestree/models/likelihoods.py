@@ -119,7 +119,7 @@ class Mixture(Likelihood):
 
     def state(self, leaf: Leaf, sites: Sites, batch: Batch, plate: pyro.plate) -> Tensor:
         with plate, poutine.scale(scale=batch.weights):
-            distribution = leaf.observe(sites, batch.log_prob, batch.X)
+            distribution = leaf.observe(sites, batch.log_prob, batch.X, batch.y)
             observed = None if batch.y is None else leaf.target(batch.y)
             y: Tensor = pyro.sample("obs", distribution, obs=observed)
         return y

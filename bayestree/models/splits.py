@@ -18,7 +18,7 @@ from bayestree.topology import Topology
 from bayestree.tree import Tree
 
 Arrays = Mapping[str, NDArray[Any]]
-Names = Mapping[str, tuple[str, ...]]  # feature_names and class_names
+Names = Mapping[str, Any]  # feature_names, class_names and quantity
 
 
 class Split(Protocol):

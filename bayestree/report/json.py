@@ -35,8 +35,8 @@ def export_json(tree: object, *, indent: int | None = 2) -> str:
     ``text`` for readers; if a node has several facets, each text only bounds the split. A row x
     goes right where the sum over the facets of
     weight * log1p(exp(coefficients . x + intercept)) exceeds log 2, and left otherwise. A leaf
-    has ``path``, ``rows``, and ``probabilities`` or ``mean``. A linear leaf also has a ``slope``
-    (``features``, ``coefficients``) and predicts mean + coefficients . (x - center).
+    has ``path``, ``rows``, and ``probabilities``, ``mean`` or ``rate``. A linear leaf also has a
+    ``slope`` (``features``, ``coefficients``) and predicts mean + coefficients . (x - center).
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def _leaf(described: TreeDescription, leaf: int) -> dict[str, Any]:
     content = {
         "path": described.path(~leaf),
         "rows": described.rows(~leaf),
-        "probabilities" if described.classifies else "mean": tree.value[leaf].tolist(),
+        "probabilities" if described.classifies else tree.quantity: tree.value[leaf].tolist(),
     }
     slope = getattr(tree, "slope", None)
     return content if slope is None else content | {"slope": _terms(slope[leaf])}

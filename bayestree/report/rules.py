@@ -227,7 +227,7 @@ class _Rules:
     def leaf(self, leaf: int) -> str:
         if self.described.classifies:
             return self.leaves(int(self.tree.value[leaf].argmax()), [leaf])
-        mean = self.described.prediction(leaf).removeprefix("mean ")
+        mean = self.described.prediction(leaf).removeprefix(f"{self.described.tree.quantity} ")
         return f"{mean} (n = {quantity(self.described.rows(~leaf))})"
 
     def leaves(self, label: int, leaves: list[int]) -> str:

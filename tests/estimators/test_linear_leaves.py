@@ -202,7 +202,7 @@ def test_modes_and_warm_starts(fitted):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"refine": "tao"}, "AlternatingTreeRegressor"),
+        ({"refine": "tao"}, "refine='tao'"),
         ({"mode_tree": "distilled", "n_modes": 2}, "mode_tree='distilled'"),
         ({"dtype": "float32"}, "double precision"),
     ],

@@ -10,6 +10,7 @@ from pyro import poutine
 from scipy.optimize import approx_fprime
 
 from bayestree.models import Oblique, SoftTree
+from bayestree.models.criteria import Criterion
 from bayestree.topology import Topology
 
 N_LEAVES = 2
@@ -33,6 +34,8 @@ class LeafContract:
 
     leaf: Any = None
     split_may_lose = False  # whether the criterion of growth counts the parameters of a leaf
+    has_cdf = True
+    extra: Any = None  # values of a second column of y, repeated over the rows
 
     @pytest.fixture
     def X(self):
@@ -44,8 +47,19 @@ class LeafContract:
         prior = self.leaf.prior(X[:0])
         draws = [seeded(seed, prior.sample) for seed in range(N_LEAVES)]
         sites = {name: torch.stack([draw[name] for draw in draws]) for name in self.leaf.sites}
-        leaf = torch.arange(N_LEAVES).repeat_interleave(12)
-        return self.leaf.response(X, seeded(0, lambda: self.leaf.draw(sites, leaf, X)))
+        leaf, extra = torch.arange(N_LEAVES).repeat_interleave(12), self.extra_of(len(X))
+        drawn = seeded(0, lambda: self.leaf.draw(sites, leaf, X, extra))
+        return self.respond(X, drawn)
+
+    def extra_of(self, n_rows):
+        if self.extra is None:
+            return None
+        return torch.tensor(self.extra, dtype=torch.float64).repeat(n_rows)[:n_rows]
+
+    def respond(self, X, values):
+        """The response of values of y, with the second column of the family."""
+        extra = self.extra_of(len(X))
+        return self.leaf.response(X, values if extra is None else torch.stack((values, extra), 1))
 
     @pytest.fixture
     def posterior(self, y):
@@ -66,7 +80,7 @@ class LeafContract:
     def test_the_response_holds_y_once(self, X, y):
         target = self.leaf.target(y)
         assert target.shape == (len(X),)
-        assert torch.equal(self.leaf.response(X, target), y)
+        assert torch.equal(self.respond(X, target), y)
         assert torch.equal(self.leaf.response(X, y), y)
 
     def test_the_model_has_the_density_of_its_pyro_trace(self, X, y):
@@ -113,8 +127,9 @@ class LeafContract:
         sites = self.leaf.estimate(self.sums(y) + self.sums(y).flip(0) / 2)
         owner = torch.arange(N_LEAVES).repeat_interleave(10_000)
         where = X[torch.arange(len(owner)) % len(X)]
-        drawn = seeded(5, lambda: self.leaf.draw(sites, owner, where))
-        density = self.leaf.log_density(sites, self.leaf.response(where, drawn))
+        known = self.leaf.known(self.respond(where, where[:, 0]))
+        drawn = seeded(5, lambda: self.leaf.draw(sites, owner, where, known))
+        density = self.leaf.log_density(sites, self.respond(where, drawn))
         ratio = density - torch.logsumexp(density, 1, keepdim=True) + math.log(N_LEAVES)
         assert_mean(ratio.exp().numpy(), 1.0)
 
@@ -134,12 +149,38 @@ class LeafContract:
     def test_mixtures_and_nodes_have_the_density_of_the_leaves(self, X, y, posterior):
         sites = posterior.mean()
         log_prob = seeded(8, lambda: torch.randn(len(y), N_LEAVES).double()).log_softmax(-1)
-        found = self.leaf.observe(sites, log_prob, X).log_prob(self.leaf.target(y))
+        found = self.leaf.observe(sites, log_prob, X, y).log_prob(self.leaf.target(y))
         expected = torch.logsumexp(log_prob + self.leaf.log_density(sites, y), -1)
         assert torch.allclose(found, expected)
         nodes = {name: value.unsqueeze(0) for name, value in sites.items()}
         found = self.leaf.node_log_density(nodes, y.unsqueeze(0))[0]
         assert torch.allclose(found, self.leaf.log_density(sites, y).T)
+
+    def test_intervals_follow_the_draws(self, X, y, posterior):
+        if self.leaf.n_classes or not self.has_cdf:
+            pytest.skip("no distribution function")
+        sites, n = self.leaf.estimate(self.sums(y)), 20_000
+        known = self.leaf.known(y[:1])
+        here, zeros = X[:1].expand(n, -1), torch.zeros(n, dtype=torch.long)
+        many = None if known is None else known.expand(n)
+        drawn = seeded(9, lambda: self.leaf.draw(sites, zeros, here, many)).numpy()
+        for value in np.quantile(drawn, [0.1, 0.5, 0.9]):
+            at = torch.tensor([value], dtype=torch.float64)
+            row = at if known is None else torch.stack((at, known), 1)
+            below = self.leaf.cdf(sites, self.leaf.response(X[:1], row).numpy())[0, 0]
+            assert_mean(drawn <= value, below)
+        low, high = self.leaf.reach(sites, X.numpy(), None if known is None else known.numpy())
+        assert low <= drawn.min()
+        assert drawn.max() <= high
+
+    def test_the_draws_describe_means_and_scales(self, posterior):
+        sites = posterior.mean()
+        found = {**sites, **self.leaf.moments({n: v.numpy() for n, v in sites.items()})}
+        if self.leaf.regresses or "leaf_mean" not in found:
+            pytest.skip("no means of whole leaves")
+        assert np.allclose(found["leaf_mean"], self.leaf.expected_y(sites))
+        if "leaf_scale" in found:
+            assert np.allclose(found["leaf_scale"], self.leaf.sd_y(sites))
 
     def test_splits_never_lose(self, y):
         if self.split_may_lose:
@@ -147,6 +188,15 @@ class LeafContract:
         sums = self.sums(y)
         criterion, whole = self.leaf.criterion, sums.sum(0)
         assert float(criterion.gain(criterion.split_value(sums[0], whole), whole)) > -1e-9
+
+    def test_the_ascent_is_the_gradient_of_the_criterion(self, y):
+        sums = self.sums(y)
+        side, whole = sums[0] * 0.7 + sums[1] * 0.2, sums.sum(0)
+        criterion = self.leaf.criterion
+        value, slope = criterion.ascent(side, whole)
+        expected, derived = Criterion.ascent(criterion, side, whole)
+        assert torch.allclose(value, expected)
+        assert torch.allclose(slope, derived)
 
     def test_the_gradient_is_that_of_the_density(self, y, posterior):
         if self.leaf.gradient is None:

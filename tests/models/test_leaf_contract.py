@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bayestree.models import Categorical, Gaussian, LinearGaussian
+from bayestree.models import Categorical, Gaussian, LinearGaussian, Poisson
 from tests.models.leaf_contract import LeafContract
 
 PAGE = Path(__file__).parents[2] / "docs" / "development.md"
@@ -38,7 +38,17 @@ class TestLinearGaussian(LeafContract):
 
 
 class TestPoisson(LeafContract):
+    leaf = Poisson(3.0, 0.5)
+
+
+class TestPoissonWithExposure(LeafContract):
+    leaf = Poisson(3.0, 0.5)
+    extra = (0.2, 1.0, 5.0)
+
+
+class TestDocumented(LeafContract):
     leaf = SPACE["Poisson"](3.0, 0.5)
+    has_cdf = False
 
 
 def test_the_documented_family_is_fitted():

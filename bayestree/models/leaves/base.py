@@ -106,13 +106,31 @@ class Leaf(ABC):
 
     sites: ClassVar[Mapping[str, Site]]  # dimensions and support of each site
     n_classes: int  # 0 for numeric leaves
-    criterion: ClassVar[Criterion]  # of greedy growth, a function of sums of ``statistics``
     loss: ClassVar[str]  # likelihood that alternating optimisation minimises by default
     gradient: ClassVar[type[LeafGradient] | None] = None  # without it, samplers use autograd
 
+    # What estimators, plots and reports need to know about the family.
+    quantity: ClassVar[str] = "mean"  # what a numeric leaf predicts, in texts
+    standardised: ClassVar[bool] = False  # whether y is fitted in units of its standard deviation
+    whole: ClassVar[bool] = False  # whether y consists of whole numbers, and so do its quantiles
+    extra: ClassVar[str | None] = None  # a number of each row, beside y, that its density needs
+    regresses: ClassVar[bool] = False  # whether p(y | leaf) depends on the features
+    averages: ClassVar[bool] = False  # whether leaves of means or shares of y suit the family
+    needs_double: ClassVar[bool] = False  # whether single precision loses the statistics
+    most_features: ClassVar[int | None] = None  # for which the family is made
+
+    @property
+    @abstractmethod
+    def criterion(self) -> Criterion:
+        """Criterion of greedy growth, a function of sums of ``statistics``."""
+
     @abstractmethod
     def check(self, y: Tensor) -> None:
-        """Raise ValueError unless the family can generate y (n,)."""
+        """Raise ValueError unless the family can generate y, a response."""
+
+    def informed(self, y: Tensor, weights: Tensor) -> Self:
+        """The family with hyperparameters that it needs to know of all rows before growth."""
+        return self
 
     @abstractmethod
     def prior(self, like: Tensor) -> LeafDistribution:
@@ -141,6 +159,10 @@ class Leaf(ABC):
         """
         return y
 
+    def known(self, y: Tensor) -> Tensor | None:
+        """The column of a response that draws of y depend on, beside the features; None without."""
+        return None
+
     def target(self, y: Tensor) -> Tensor:
         """The values of y alone, shape (n,)."""
         return y
@@ -164,14 +186,22 @@ class Leaf(ABC):
         return self.distribution(leaves).log_prob(y.unsqueeze(1))
 
     def observe(
-        self, sites: Sites, log_prob: Tensor, X: Tensor | None = None
+        self, sites: Sites, log_prob: Tensor, X: Tensor | None = None, y: Tensor | None = None
     ) -> dist.TorchDistribution:
-        """Distribution of y given log-probabilities (n, L) of the leaves and features (n, d)."""
+        """Distribution of y given log-probabilities (n, L) of the leaves and features (n, d).
+
+        ``y`` is the response of these rows, if it was observed.
+        """
         leaves = self.distribution(sites).expand(log_prob.shape)
         return dist.MixtureSameFamily(dist.Categorical(logits=log_prob), leaves)
 
-    def draw(self, sites: Sites, leaf: Tensor, X: Tensor | None = None) -> Tensor:
-        """Draw one y for each row, given the numbers (n,) of their leaves and features (n, d)."""
+    def draw(
+        self, sites: Sites, leaf: Tensor, X: Tensor | None = None, known: Tensor | None = None
+    ) -> Tensor:
+        """Draw one y for each row, given the numbers (n,) of their leaves and features (n, d).
+
+        ``known`` (n,) is what the method ``known`` returns.
+        """
         return self.distribution({name: sites[name][leaf] for name in self.sites}).sample()
 
     def estimate(self, sums: Tensor) -> dict[str, Tensor]:
@@ -208,6 +238,33 @@ class Leaf(ABC):
         """P(y' <= y_n | leaf), shape (n, L); quantiles need it. ``y`` is a response."""
         below: FloatArray = self.distribution(sites).cdf(torch.as_tensor(y).unsqueeze(-1)).numpy()
         return below
+
+    def reach(
+        self, sites: Sites, X: AnyArray, known: FloatArray | None = None
+    ) -> tuple[float, float]:
+        """Ends of an interval that has all but 1e-23 of the mass of y, for rows in any leaf."""
+        mean, reach = self.expected_y(sites, X), 10 * self.sd_y(sites).max()
+        return float(mean.min() - reach), float(mean.max() + reach)
+
+    def misfit(self, y: FloatArray, predicted: FloatArray) -> FloatArray:
+        """Loss of predictions (n,), by which point estimate and posterior are compared."""
+        found: FloatArray = (self.target(torch.as_tensor(y)).numpy() - predicted) ** 2
+        return found
+
+    def moments(self, draws: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+        """``leaf_mean`` and ``leaf_scale``, mean and standard deviation of y, where not sites.
+
+        Diagnostics read predictions from them. Shapes are those of ``draws``.
+        """
+        return {}
+
+    def tree_values(self, sums: Tensor) -> dict[str, FloatArray]:
+        """Fields of a deterministic tree, from sums (L, c) of the statistics of its leaves.
+
+        These are ``value`` (L,) and, if leaves are linear, ``slope`` (L, d); none if leaves predict
+        the means or shares of y.
+        """
+        return {}
 
 
 class NumericLeaf(Leaf):

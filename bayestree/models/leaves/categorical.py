@@ -79,7 +79,7 @@ class Categorical(Leaf):
     """
 
     sites: ClassVar[Mapping[str, Site]] = {"leaf_probs": Site(("leaf", "class"), "simplex")}
-    criterion: ClassVar[Criterion] = Entropy()
+    averages: ClassVar[bool] = True
     loss: ClassVar[str] = "misclassification"
     gradient: ClassVar[type[LeafGradient] | None] = CategoricalGradient
 
@@ -90,6 +90,10 @@ class Categorical(Leaf):
         if self.n_classes < 2:
             raise ValueError(f"n_classes must be 2 or more, got {self.n_classes}.")
         check_positive(concentration=self.concentration)
+
+    @property
+    def criterion(self) -> Criterion:
+        return Entropy()
 
     def check(self, y: Tensor) -> None:
         if y.is_floating_point() or not ((y >= 0) & (y < self.n_classes)).all():
@@ -120,7 +124,7 @@ class Categorical(Leaf):
         return log_probs.gather(-1, y.unsqueeze(1).expand(-1, log_probs.shape[1], -1))
 
     def observe(
-        self, sites: Sites, log_prob: Tensor, X: Tensor | None = None
+        self, sites: Sites, log_prob: Tensor, X: Tensor | None = None, y: Tensor | None = None
     ) -> dist.TorchDistribution:
         joint = log_prob.unsqueeze(-1) + sites["leaf_probs"].log()
         return dist.Categorical(logits=joint.logsumexp(-2))

@@ -117,7 +117,8 @@ class Gaussian(NumericLeaf):
         "leaf_scale": Site(("leaf",), "positive"),
         "leaf_mean": Site(("leaf",)),
     }
-    criterion: ClassVar[Criterion] = SquaredError()
+    standardised: ClassVar[bool] = True
+    averages: ClassVar[bool] = True
     gradient: ClassVar[type[LeafGradient] | None] = GaussianGradient
 
     mean: float = 0.0
@@ -127,6 +128,10 @@ class Gaussian(NumericLeaf):
 
     def __post_init__(self) -> None:
         check_positive(strength=self.strength, shape=self.shape, rate=self.rate)
+
+    @property
+    def criterion(self) -> Criterion:
+        return SquaredError()
 
     def prior(self, like: Tensor) -> NormalInverseGamma:
         shape, rate = like.new_tensor(self.shape), like.new_tensor(self.rate)

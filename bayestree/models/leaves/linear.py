@@ -160,7 +160,10 @@ class LinearGaussian(NumericLeaf):
         "leaf_scale": Site(("leaf",), "positive"),
         "leaf_mean": Site(("leaf",)),
     }
-    criterion: ClassVar[Criterion] = LinearError()
+    standardised: ClassVar[bool] = True
+    regresses: ClassVar[bool] = True
+    needs_double: ClassVar[bool] = True  # sums of squares of nearly linear y cancel
+    most_features: ClassVar[int | None] = 50  # a row then has 1,378 sufficient statistics
     gradient: ClassVar[type[LeafGradient] | None] = LinearGradient
 
     strength: float = 0.1
@@ -175,6 +178,10 @@ class LinearGaussian(NumericLeaf):
             shape=self.shape,
             rate=self.rate,
         )
+
+    @property
+    def criterion(self) -> Criterion:
+        return LinearError()
 
     def check(self, y: Tensor) -> None:
         if y.ndim != 2:
@@ -231,13 +238,15 @@ class LinearGaussian(NumericLeaf):
         return dist.Normal(mean, sites["leaf_scale"].unsqueeze(-1)).log_prob(y[..., None, :, 0])
 
     def observe(
-        self, sites: Sites, log_prob: Tensor, X: Tensor | None = None
+        self, sites: Sites, log_prob: Tensor, X: Tensor | None = None, y: Tensor | None = None
     ) -> dist.TorchDistribution:
         assert X is not None
         leaves = dist.Normal(_center(sites, X), sites["leaf_scale"].expand(log_prob.shape))
         return dist.MixtureSameFamily(dist.Categorical(logits=log_prob), leaves)
 
-    def draw(self, sites: Sites, leaf: Tensor, X: Tensor | None = None) -> Tensor:
+    def draw(
+        self, sites: Sites, leaf: Tensor, X: Tensor | None = None, known: Tensor | None = None
+    ) -> Tensor:
         assert X is not None
         mean = sites["leaf_mean"][leaf] + (sites["leaf_slope"][leaf] * X).sum(-1)
         return dist.Normal(mean, sites["leaf_scale"][leaf]).sample()
@@ -289,6 +298,10 @@ class LinearGaussian(NumericLeaf):
     def sd_y(self, sites: Sites) -> FloatArray:
         sd: FloatArray = sites["leaf_scale"].numpy()
         return sd
+
+    def tree_values(self, sums: Tensor) -> dict[str, FloatArray]:
+        found = self.posterior(sums).loc.numpy()
+        return {"value": found[:, 0], "slope": found[:, 1:]}
 
     def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
         mean = self.expected_y(sites, y[:, 1:])

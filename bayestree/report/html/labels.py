@@ -64,7 +64,7 @@ class LabelledTree(TreeDescription):
         """The most frequent class of a node or leaf with its share, or the mean."""
         value = self.value(child)
         if not self.classifies:
-            return f"mean {text.number(float(value[0]))}"
+            return f"{self.tree.quantity} {text.number(float(value[0]))}"
         best = int(value.argmax())
         return f"{self.classes[best]} ({text.percent(float(value[best]))})"
 

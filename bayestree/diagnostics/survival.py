@@ -1,0 +1,161 @@
+"""Scores of predictions of right-censored survival times."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.integrate import trapezoid
+
+from bayestree._utils.arrays import AnyArray, FloatArray
+
+PAIRS = 2**22  # of rows that are compared at a time
+TIED = 1e-8  # risks closer than this share of the largest one are equal
+
+
+def concordance(
+    time: ArrayLike, event: ArrayLike, risk: ArrayLike, weights: ArrayLike | None = None
+) -> float:
+    """Harrell's concordance index: the share of comparable pairs whose risks have the right order.
+
+    A pair is comparable if the row of the shorter time had the event; of two equal times, only
+    one. Equal risks count one half (Harrell, Lee and Mark 1996).
+
+    Parameters
+    ----------
+    time, event, risk : arrays, shape (n,)
+        Times, whether the event was observed then, and scores that are larger for shorter survival.
+    weights : array, shape (n,), optional
+        A pair counts with the product of its weights.
+
+    Returns
+    -------
+    float
+        1 for the right order of all pairs, 0.5 for a constant risk.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ, or no pair is comparable.
+    """
+    t, d, r = _columns(time=time, event=event, risk=risk)
+    w = np.ones(len(t)) if weights is None else np.asarray(weights, dtype=np.float64)
+    tolerance = TIED * np.abs(r).max(initial=0.0)
+    right = total = 0.0
+    for some in _parts(np.flatnonzero(d > 0), len(t)):
+        first = t[some, None]
+        pair = ((first < t) | ((first == t) & (d == 0))) * w[some, None] * w
+        difference = r[some, None] - r
+        tied = np.abs(difference) <= tolerance
+        right += float((pair * np.where(tied, 0.5, difference > 0)).sum())
+        total += float(pair.sum())
+    if total == 0:
+        raise ValueError(
+            "no two rows are comparable: there must be an event before the time of another row."
+        )
+    return right / total
+
+
+def kaplan_meier(time: ArrayLike, event: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Kaplan and Meier's estimate of the survival function (1958).
+
+    Parameters
+    ----------
+    time, event : arrays, shape (n,)
+
+    Returns
+    -------
+    times, survival : arrays, shape (m,)
+        The different times, and the probability of survival beyond each.
+    """
+    t, d = _columns(time=time, event=event)
+    times, place = np.unique(t, return_inverse=True)
+    died = np.bincount(place, d > 0, len(times))
+    at_risk = len(t) - np.concatenate([[0], np.cumsum(np.bincount(place))[:-1]])
+    return times, np.cumprod(1 - died / at_risk)
+
+
+def brier_scores(
+    time: ArrayLike,
+    event: ArrayLike,
+    survival: ArrayLike,
+    times: ArrayLike,
+    *,
+    reference: tuple[ArrayLike, ArrayLike] | None = None,
+) -> FloatArray:
+    """Mean squared error of survival probabilities at given times, shape (T,).
+
+    Rows that were censored before a time are replaced by others, which are weighted by the inverse
+    of their probability of not being censored (Graf, Schmoor, Sauerbrei and Schumacher 1999).
+
+    Parameters
+    ----------
+    time, event : arrays, shape (n,)
+    survival : array, shape (n, T)
+        Predicted probabilities of survival beyond ``times``.
+    times : array, shape (T,)
+        Times at which rows are still under observation.
+    reference : pair of arrays, optional
+        Times and events of the rows from which the censoring is estimated, such as the training
+        rows; by default the rows themselves.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ, or nobody is observed as long as one of ``times``.
+    """
+    t, d = _columns(time=time, event=event)
+    at, predicted = np.asarray(times, dtype=np.float64), np.asarray(survival, dtype=np.float64)
+    if predicted.shape != (len(t), len(at)):
+        raise ValueError(
+            f"survival must have shape ({len(t)}, {len(at)}), a row for each row and a column for "
+            f"each time, got {predicted.shape}."
+        )
+    known, seen = t, d
+    if reference is not None:
+        known, seen = _columns(time=reference[0], event=reference[1])
+    steps, beyond = kaplan_meier(known, seen == 0)
+    beyond = np.concatenate([[1.0], beyond])
+    before, until = beyond[np.searchsorted(steps, t)], beyond[np.searchsorted(steps, at, "right")]
+    late = before == 0
+    if (until == 0).any() or (late & (d > 0) & (t <= at.max())).any():
+        raise ValueError(
+            "times must lie before all rows are censored, got a largest time of "
+            f"{at.max():g}; the largest known time is {known.max():g}."
+        )
+    died = (t[:, None] <= at) & (d[:, None] > 0)
+    alive = t[:, None] > at
+    safe = np.where(late, 1.0, before)[:, None]
+    missed = np.where(died, predicted**2 / safe, 0.0)
+    missed += np.where(alive, (1 - predicted) ** 2 / until, 0.0)
+    scores: FloatArray = missed.mean(axis=0)
+    return scores
+
+
+def integrated_brier_score(
+    time: ArrayLike,
+    event: ArrayLike,
+    survival: ArrayLike,
+    times: ArrayLike,
+    *,
+    reference: tuple[ArrayLike, ArrayLike] | None = None,
+) -> float:
+    """Mean of :func:`brier_scores` over ``times``, which ascend, by the trapezoidal rule.
+
+    0 is best, and 0.25 that of a probability of one half everywhere.
+    """
+    at = np.asarray(times, dtype=np.float64)
+    if len(at) < 2 or (np.diff(at) <= 0).any():
+        raise ValueError(f"times must be two or more in ascending order, got {times!r}.")
+    scores = brier_scores(time, event, survival, at, reference=reference)
+    return float(trapezoid(scores, at) / (at[-1] - at[0]))
+
+
+def _columns(**named: ArrayLike) -> list[FloatArray]:
+    """The arrays in double precision, of one length."""
+    found = {name: np.asarray(values, dtype=np.float64) for name, values in named.items()}
+    shapes = {name: values.shape for name, values in found.items()}
+    if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
+        raise ValueError(f"{', '.join(shapes)} must have the same shape (n,), got {shapes}.")
+    return list(found.values())
+
+
+def _parts(rows: AnyArray, n: int) -> list[AnyArray]:
+    return np.array_split(rows, -(-max(len(rows), 1) * n // PAIRS) or 1)

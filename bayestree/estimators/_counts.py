@@ -1,0 +1,168 @@
+"""Regressors whose leaves may be those of counts, with an exposure for each row."""
+
+from collections.abc import Callable
+from typing import Any, Literal, Self, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.metrics import d2_tweedie_score
+
+from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.seed import RandomState
+from bayestree.estimators._leaf_families import LeafFamilies
+from bayestree.estimators._numbers import checked_weights
+from bayestree.estimators._regressor import TreeRegressor
+
+
+class CountRegressor(LeafFamilies, TreeRegressor):
+    """Adds ``exposure`` to the methods of a regressor.
+
+    Methods that take y without an exposure, such as ``score`` and ``loo``, also accept it as
+    the second column of y (n, 2).
+    """
+
+    _interval: Callable[..., tuple[FloatArray, FloatArray]]
+    _sampled: Callable[..., AnyArray]
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        exposure: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the tree.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+            Numbers, categories or dates, of which any may be missing (see ``encoding_``).
+        y : array, shape (n,)
+            Real values; counts for ``leaf="poisson"``.
+        sample_weight : array, shape (n,), optional
+            Weight of each row, as a number of equal rows.
+        exposure : array, shape (n,), optional
+            For ``leaf="poisson"``: the time, area or population in which the events of each row
+            were counted, by default 1. The tree predicts events per unit of it. It may also be
+            the second column of y (n, 2), here and in the other methods that take y.
+
+        Raises
+        ------
+        ValueError
+            For infinite values, missing ones in y, other shapes, or, with ``leaf="poisson"``, y
+            other than counts or an exposure that is not positive.
+        """
+        values, extra = self._separate(y)
+        return self._fit_values(X, values, extra if exposure is None else exposure, sample_weight)
+
+    def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
+        if self._leaf_family().extra is None or np.ndim(y) != 2 or np.shape(y)[1] != 2:
+            return y, None
+        both = np.asarray(y, dtype=np.float64)
+        return both[:, 0], both[:, 1]
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        *,
+        return_std: Literal[False] = ...,
+        exposure: ArrayLike | None = ...,
+    ) -> FloatArray: ...
+    @overload
+    def predict(
+        self, X: ArrayLike, *, return_std: Literal[True], exposure: ArrayLike | None = ...
+    ) -> tuple[FloatArray, FloatArray]: ...
+    def predict(
+        self, X: ArrayLike, *, return_std: bool = False, exposure: ArrayLike | None = None
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Expected value, shape (n,); of counts for an ``exposure`` (n,), by default 1.
+
+        With ``return_std`` also its standard deviation over the posterior draws (of the
+        expectation, not of y): zero for a point estimate and for ``prediction="tree"``.
+        """
+        mean, sd = self._by_parts(X, self._expectation)
+        known = self._known(exposure, len(mean))
+        if known is not None:
+            mean, sd = mean * known, sd * known
+        return (mean, sd) if return_std else mean
+
+    def predict_interval(
+        self, X: ArrayLike, level: float = 0.9, *, exposure: ArrayLike | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Central interval of y with posterior probability ``level``, at least for counts.
+
+        Its ends are quantiles of the mixture of all modes, draws and leaves; of counts for an
+        ``exposure`` (n,), by default 1.
+
+        Returns
+        -------
+        low, high : arrays, shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If ``level`` is not between 0 and 1.
+        """
+        return self._interval(X, level, self._known(exposure, _n_rows(X)))
+
+    def sample_posterior_predictive(
+        self,
+        X: ArrayLike,
+        draws: int | None = None,
+        *,
+        random_state: RandomState = None,
+        exposure: ArrayLike | None = None,
+    ) -> AnyArray:
+        """Draws of y from the posterior predictive distribution, for any ``prediction``.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+        draws : int, optional
+            Number of draws; by default one for each draw of the posterior, chain after chain.
+            Fewer are spread evenly over these; more repeat them in order. Several modes follow one
+            another, each with draws in proportion to its weight.
+        random_state : int, RandomState or Generator, optional
+        exposure : array, shape (n,), optional
+            Exposure of each row for counts, by default 1.
+
+        Returns
+        -------
+        array, shape (draws, n)
+            Values in the units of y. Rows are processed in chunks, so that this array determines
+            the memory needed.
+
+        Raises
+        ------
+        ValueError
+            If ``draws`` is below 1.
+        """
+        return self._sampled(X, draws, random_state, self._known(exposure, _n_rows(X)))
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """R^2 or, for counts, the share of the deviance that is explained.
+
+        That is 1 minus the Poisson deviance of the predictions over that of a constant rate.
+        """
+        values, extra = self._separate(y)
+        family = self._leaf_family()
+        if family.extra is None:
+            return float(super().score(X, y, sample_weight))
+        exposure = np.ones(len(values)) if extra is None else extra
+        self._check_response(np.asarray(values, dtype=np.float64), exposure)
+        weights = checked_weights(sample_weight, len(values)) * exposure
+        # with weights of exposure, the deviance of rates is that of counts
+        rate = np.asarray(values, dtype=np.float64) / exposure
+        return float(d2_tweedie_score(rate, self.predict(X), sample_weight=weights, power=1))
+
+    def _known(self, exposure: ArrayLike | None, n_rows: int) -> FloatArray | None:
+        found = self._checked_extra(exposure, n_rows)
+        if found is not None:
+            self._check_response(np.zeros(n_rows), found)
+        return found
+
+
+def _n_rows(X: Any) -> int:
+    return int(np.shape(X)[0])

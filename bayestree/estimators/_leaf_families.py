@@ -1,0 +1,85 @@
+"""Families of leaves by their names for the parameter ``leaf``, and what follows from them."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_array
+
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.parameters import ParameterError
+from bayestree.estimators._base import BaseTree
+from bayestree.models import Gaussian, LinearGaussian, Poisson, SoftTree
+from bayestree.models.leaves import Leaf
+
+#: The names that ``leaf`` of a regressor accepts; a new family is a name here and a line below.
+NumericName = Literal["constant", "linear", "poisson"]
+NUMERIC: dict[str, Callable[[], Leaf]] = {
+    "constant": Gaussian,
+    "linear": LinearGaussian,
+    "poisson": Poisson,
+}
+
+
+class LeafFamilies(BaseTree):
+    """A tree with a choice of families of leaves; all that differs is read from the family."""
+
+    leaf: str
+    refine: Any
+    mode_tree: Any
+
+    def _leaf_family(self) -> Leaf:
+        """The distribution of y in a leaf, before its prior is calibrated."""
+        return NUMERIC[self.leaf]()
+
+    def _check_combination(self, model: SoftTree) -> None:
+        super()._check_combination(model)
+        family, n_used = model.leaf, int(self._used.sum())
+        if family.most_features is not None and n_used > family.most_features:
+            raise ParameterError(
+                f"leaf={self.leaf!r} is for at most {family.most_features} features that vary, got "
+                f"{n_used}: its cost grows with the square of their number. Select features, or "
+                "set leaf='constant'."
+            )
+        if family.needs_double and self.dtype == "float32":
+            raise ParameterError(
+                f"leaf={self.leaf!r} needs double precision, because sums of squares of nearly "
+                "linear y cancel; set dtype='auto' or 'float64', got 'float32'."
+            )
+        if not family.averages and (self.refine == "tao" or self.mode_tree == "distilled"):
+            name = "refine='tao'" if self.refine == "tao" else "mode_tree='distilled'"
+            raise ParameterError(
+                f"leaf={self.leaf!r} cannot be combined with {name}, which fits leaves of means; "
+                "set leaf='constant', or leave the other parameter at its default."
+            )
+
+    def _in_parts(self) -> bool:
+        return not self._leaf_family().regresses and super()._in_parts()
+
+    def _needs_double(self) -> bool:
+        return self._leaf_family().needs_double or super()._needs_double()
+
+    def _checked_extra(self, extra: Any, n_rows: int) -> FloatArray | None:
+        """The extra number of each row as an array (n,); None if the family has none.
+
+        ValueError if it is given to another family, or has another shape or missing values.
+        """
+        name = self._leaf_family().extra
+        if extra is None:
+            return None
+        if name is None:
+            raise ValueError(f"leaf={self.leaf!r} takes y alone, without a number for each row.")
+        found = check_array(extra, ensure_2d=False, dtype=np.float64, input_name=name)
+        if found.shape != (n_rows,):
+            raise ValueError(
+                f"{name} must have shape ({n_rows},), one number for each row of X, got "
+                f"{found.shape}."
+            )
+        return np.array(found)
+
+    def _check_response(self, y: FloatArray, extra: FloatArray | None) -> None:
+        """Refuse y that the family cannot generate."""
+        family = self._leaf_family()
+        if not family.regresses:  # whose response needs the features
+            family.check(torch.as_tensor(y if extra is None else np.column_stack((y, extra))))

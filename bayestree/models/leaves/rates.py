@@ -1,0 +1,256 @@
+"""Leaves in which events occur at a constant rate, with a gamma prior; leaves of counts."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyro.distributions as dist
+import torch
+from scipy.optimize import Bounds, minimize
+from scipy.special import gammaincc, gammaln
+from torch import Tensor
+
+from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree.models.criteria import Criterion, Deviance
+from bayestree.models.leaves.base import LeafDistribution, LeafGradient, NumericLeaf
+from bayestree.models.priors import check_positive
+from bayestree.models.sites import Site, Sites
+
+SHAPES = (0.1, 20.0)  # of a calibrated prior: rates of leaves vary by a factor of 1.25 or more
+RANGE = 1e3  # factor by which a calibrated prior mean may differ from the rate of all rows
+
+
+class Terms:
+    """log p(y_n | leaf) = events_n log rate - exposure_n rate + constant_n, each (n,)."""
+
+    def __init__(self, events: Any, exposure: Any, constant: Any) -> None:
+        self.events, self.exposure, self.constant = events, exposure, constant
+
+    def log_density(self, rate: Any, log_rate: Any) -> Any:
+        """Shape (..., n, L) from rates (..., 1, L) and terms (..., n, 1)."""
+        return self.events * log_rate - self.exposure * rate + self.constant
+
+    def column(self) -> "Terms":
+        """The terms of shape (..., n, 1)."""
+        parts = (self.events, self.exposure, self.constant)
+        return Terms(*(part[..., None] for part in parts))
+
+
+@dataclass(frozen=True)
+class GammaRates(LeafDistribution):
+    """leaf_rate ~ Gamma(shape, rate) in each leaf; parameters are (L,), or () for a prior."""
+
+    leaf: "RateLeaf"
+    shape: Tensor
+    rate: Tensor
+    prior: "GammaRates | None" = None
+
+    def conditionals(self, sites: Sites) -> Iterator[tuple[str, dist.TorchDistribution]]:
+        yield "leaf_rate", dist.Gamma(self.shape, self.rate)
+
+    def expected_log_density(self, y: Tensor) -> Tensor:
+        log_rate = torch.digamma(self.shape) - self.rate.log()
+        found: Tensor = self.leaf.terms(y).column().log_density(self.shape / self.rate, log_rate)
+        return found
+
+    def mean(self) -> dict[str, Tensor]:
+        return {"leaf_rate": self.shape / self.rate}
+
+
+class RateGradient(LeafGradient):
+    """Logarithms of the rates, shape (1, L)."""
+
+    def __init__(self, leaf: "RateLeaf", y: FloatArray) -> None:
+        self.leaf = leaf
+        terms = leaf.terms(torch.as_tensor(y, dtype=torch.float64))
+        parts = (terms.events, terms.exposure, terms.constant)
+        self.terms = Terms(*(part.numpy() for part in parts))
+
+    def read(self, free: Mapping[str, FloatArray]) -> FloatArray:
+        return free["leaf_rate"][None]
+
+    def log_density(self, leaves: FloatArray) -> FloatArray:
+        log_rate = leaves[0][:, None]
+        found: FloatArray = self.terms.log_density(np.exp(log_rate), log_rate)
+        return found
+
+    def prior(self, leaves: FloatArray) -> float:
+        # Gamma(rate | a, b) with the Jacobian of log rate = l is exp(a l - b e^l)
+        return float((self.leaf.shape * leaves[0] - self.leaf.rate * np.exp(leaves[0])).sum())
+
+    def gradient(
+        self, leaves: FloatArray, member: FloatArray, into: Mapping[str, FloatArray]
+    ) -> None:
+        events = self.leaf.shape + member @ self.terms.events
+        exposure = self.leaf.rate + member @ self.terms.exposure
+        into["leaf_rate"][...] = events - np.exp(leaves[0]) * exposure
+
+
+@dataclass(frozen=True)
+class RateLeaf(NumericLeaf):
+    """Leaves with a rate of events per unit of exposure, and a conjugate prior.
+
+    leaf_rate ~ Gamma(shape, rate). A family defines the ``terms`` of its log-density, which is
+    linear in the rate and its logarithm; the first two statistics are exposure and events.
+    """
+
+    sites: ClassVar[Mapping[str, Site]] = {"leaf_rate": Site(("leaf",), "positive")}
+    gradient: ClassVar[type[LeafGradient] | None] = RateGradient
+    quantity: ClassVar[str] = "rate"
+
+    shape: float = 1.0
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive(shape=self.shape, rate=self.rate)
+
+    @property
+    def criterion(self) -> Criterion:
+        return Deviance()
+
+    @abstractmethod
+    def terms(self, y: Tensor) -> Terms:
+        """The terms of log p(y | leaf), for a response (..., n) or (..., n, 2)."""
+
+    def response(self, X: Tensor, y: Tensor) -> Tensor:
+        return y if y.ndim == 2 else torch.stack((y, torch.ones_like(y)), dim=1)
+
+    def target(self, y: Tensor) -> Tensor:
+        return y if y.ndim == 1 else y[:, 0]
+
+    def informed(self, y: Tensor, weights: Tensor) -> Self:
+        """A prior worth one event, with the rate of all rows."""
+        exposure, events = self.statistics(y, weights).double().sum(0)[:2].tolist()
+        return replace(self, shape=1.0, rate=exposure / max(events, 0.5))
+
+    def prior(self, like: Tensor) -> GammaRates:
+        return GammaRates(self, like.new_tensor(self.shape), like.new_tensor(self.rate))
+
+    def posterior(self, sums: Tensor) -> GammaRates:
+        exposure, events = sums[..., 0], sums[..., 1]
+        return GammaRates(self, self.shape + events, self.rate + exposure, self.prior(sums))
+
+    def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
+        terms = self.terms(y)
+        return torch.stack((weights * terms.exposure, weights * terms.events), dim=-1)
+
+    def log_density(self, sites: Sites, y: Tensor) -> Tensor:
+        rate = sites["leaf_rate"]
+        found: Tensor = self.terms(y).column().log_density(rate, rate.log())
+        return found
+
+    def node_log_density(self, sites: Sites, y: Tensor) -> Tensor:
+        rate = sites["leaf_rate"].unsqueeze(-2)
+        found: Tensor = self.terms(y).column().log_density(rate, rate.log())
+        return found.mT
+
+    def calibrate(self, sums: Tensor) -> Self:
+        """The prior of highest marginal likelihood, that of a gamma mixture of rates."""
+        found = sums[sums[:, 0] > 0].double().cpu().numpy()
+        if not len(found):
+            return self
+        pooled = max(float(found[:, 1].sum()), 0.5) / float(found[:, 0].sum())
+
+        def loss(free: FloatArray) -> float:
+            """-log p(y of all leaves), up to a constant, of log shape and log mean."""
+            shape, mean = np.exp(free)
+            return -marginal(shape, shape / mean, found[:, 1], found[:, 0])
+
+        limits = np.log([SHAPES, (pooled / RANGE, pooled * RANGE)]).T
+        start = np.log([1.0, pooled])
+        free = minimize(loss, start, method="L-BFGS-B", bounds=Bounds(*limits)).x
+        shape, mean = (float(value) for value in np.exp(free))
+        return replace(self, shape=shape, rate=shape / mean)
+
+    def misfit(self, y: FloatArray, predicted: FloatArray) -> FloatArray:
+        rate = torch.as_tensor(predicted)
+        found: FloatArray = -self.terms(torch.as_tensor(y)).log_density(rate, rate.log()).numpy()
+        return found
+
+    def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
+        """The rates, shape (L,): of counts, their mean for an exposure of 1."""
+        rate: FloatArray = sites["leaf_rate"].numpy()
+        return rate
+
+    def tree_values(self, sums: Tensor) -> dict[str, FloatArray]:
+        return {"value": self.estimate(sums)["leaf_rate"].double().numpy()}
+
+
+def marginal(shape: float, rate: float, events: FloatArray, exposure: FloatArray) -> float:
+    """log of the integral of exp(-exposure r) r^events over r ~ Gamma(shape, rate), summed."""
+    found = gammaln(shape + events) - gammaln(shape) + shape * np.log(rate)
+    return float((found - (shape + events) * np.log(rate + exposure)).sum())
+
+
+@dataclass(frozen=True)
+class Poisson(RateLeaf):
+    """Counts: y ~ Poisson(leaf_rate x exposure) in each leaf, leaf_rate ~ Gamma(shape, rate).
+
+    Given the other rows, a count is negative-binomial. A response has the columns y and exposure;
+    y alone has an exposure of 1.
+
+    Parameters
+    ----------
+    shape, rate : float
+        Number of prior events of each leaf, and the exposure in which they occur.
+    """
+
+    whole: ClassVar[bool] = True
+    extra: ClassVar[str | None] = "exposure"
+
+    def check(self, y: Tensor) -> None:
+        super().check(y)
+        counts, exposure = self.response(y[:, None], y).unbind(1)
+        wrong = (counts < 0) | (counts != counts.round())
+        if wrong.any():
+            raise ValueError(
+                "y must hold counts, whole numbers of 0 or more, for leaves of the Poisson family, "
+                f"got {counts[wrong][0]:g}; use another leaf, such as 'constant'."
+            )
+        if not (exposure > 0).all():
+            raise ValueError(f"exposure must be positive, got {exposure.min():g}.")
+
+    def terms(self, y: Tensor) -> Terms:
+        y, exposure = y.unbind(-1)
+        return Terms(y, exposure, torch.xlogy(y, exposure) - torch.lgamma(y + 1))
+
+    def known(self, y: Tensor) -> Tensor | None:
+        return None if y.ndim == 1 else y[:, 1]
+
+    def distribution(self, sites: Sites) -> dist.Poisson:
+        return dist.Poisson(sites["leaf_rate"])
+
+    def observe(
+        self, sites: Sites, log_prob: Tensor, X: Tensor | None = None, y: Tensor | None = None
+    ) -> dist.TorchDistribution:
+        rate = sites["leaf_rate"].expand(log_prob.shape)
+        if y is not None:
+            rate = rate * self.response(y[:, None], y)[:, 1:]
+        return dist.MixtureSameFamily(dist.Categorical(logits=log_prob), dist.Poisson(rate))
+
+    def draw(
+        self, sites: Sites, leaf: Tensor, X: Tensor | None = None, known: Tensor | None = None
+    ) -> Tensor:
+        rate = sites["leaf_rate"][leaf]
+        return torch.poisson(rate if known is None else rate * known.to(rate))
+
+    def sd_y(self, sites: Sites) -> FloatArray:
+        return np.sqrt(self.expected_y(sites))
+
+    def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
+        count, mean = np.floor(y[:, :1]), y[:, 1:] * self.expected_y(sites)
+        below: FloatArray = np.where(count < 0, 0.0, gammaincc(np.maximum(count, 0.0) + 1, mean))
+        return below
+
+    def reach(
+        self, sites: Sites, X: AnyArray, known: FloatArray | None = None
+    ) -> tuple[float, float]:
+        # P(y >= m + x) <= exp(-x^2 / (2 m + 2 x / 3)), below 1e-23 for x = 10 sqrt(m) + 40
+        mean = float(self.expected_y(sites).max()) * (1.0 if known is None else float(known.max()))
+        return -1.0, mean + 10 * mean**0.5 + 40
+
+    def moments(self, draws: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+        rate = draws["leaf_rate"]
+        return {"leaf_mean": rate, "leaf_scale": np.sqrt(rate)}

@@ -1,0 +1,172 @@
+"""Regressors with Poisson leaves: rates, exposures, and everything that reads a fitted tree."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.metrics import mean_poisson_deviance
+
+from bayestree import ConvexPolytopeTreeRegressor, export_json, export_text, load
+
+RATES = (0.7, 4.0)
+
+
+def planted(n, seed):
+    """Counts whose rate depends on the side of a line, and their exposures."""
+    rng = np.random.default_rng(seed)
+    X, exposure = rng.normal(size=(n, 3)), rng.gamma(2.0, 1.0, n)
+    rate = np.where(X[:, 0] + X[:, 1] > 0.3, RATES[1], RATES[0])
+    return X, rng.poisson(rate * exposure), exposure, rate
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return planted(500, 0)
+
+
+def tree(**settings):
+    return ConvexPolytopeTreeRegressor(
+        **{"leaf": "poisson", "max_depth": 1, "n_experts": 1, "epochs": 60, "random_state": 0}
+        | {"n_modes": 1, "n_draws": 20}
+        | settings
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted(rows):
+    X, y, exposure, _ = rows
+    return tree().fit(X, y, exposure=exposure)
+
+
+@pytest.mark.portable
+def test_planted_rates_are_found(fitted):
+    X, y, exposure, rate = planted(4000, 1)
+    # 500 rows: half of them have a mean count of 1.4 or 8, so that a rate has a relative error of
+    # 1 / sqrt(250 * 1.4) = 5 % at most; the rest are rows near the border
+    found = np.sort(fitted.tree_.value)
+    assert found == pytest.approx(RATES, rel=0.25)
+    best = mean_poisson_deviance(y, rate * exposure)
+    own = mean_poisson_deviance(y, fitted.predict(X, exposure=exposure))
+    flat = mean_poisson_deviance(y, exposure * y.sum() / exposure.sum())
+    assert own - best < 0.25 * (flat - best)
+    # that is the share of the deviance which ``score`` reports
+    assert fitted.score(X, np.column_stack([y, exposure])) == pytest.approx(
+        1 - own / flat, abs=0.02
+    )
+
+
+def test_exposure_multiplies_predictions(rows, fitted):
+    X, y, exposure, _ = rows
+    mean, sd = fitted.predict(X, return_std=True)
+    scaled, scaled_sd = fitted.predict(X, return_std=True, exposure=exposure)
+    assert np.allclose(scaled, mean * exposure)
+    assert np.allclose(scaled_sd, sd * exposure)
+    low, high = fitted.predict_interval(X, 0.8, exposure=exposure)
+    assert (low == np.rint(low)).all()
+    assert (high == np.rint(high)).all()
+    # at least 0.8 of the rows, and more because counts are whole; four standard errors
+    assert ((low <= y) & (y <= high)).mean() > 0.8 - 4 * np.sqrt(0.16 / len(y))
+    drawn = fitted.sample_posterior_predictive(X, random_state=0, exposure=exposure)
+    error = drawn.sum(axis=1).std() / np.sqrt(len(drawn))
+    assert abs(drawn.sum(axis=1).mean() - scaled.sum()) < 5 * error
+    assert ((low <= drawn) & (drawn <= high)).mean() > 0.8
+
+
+def test_equal_exposures_only_change_the_unit(rows):
+    X, y, *_ = rows
+    once = tree(inference="map").fit(X, y)
+    four = tree(inference="map").fit(X, y, exposure=np.full(len(y), 4.0))
+    assert np.allclose(once.predict(X), 4 * four.predict(X), rtol=1e-3)
+
+
+def test_y_may_hold_the_exposure(rows, fitted):
+    X, y, exposure, _ = rows
+    both = np.column_stack([y, exposure])
+    again = clone(fitted).fit(X, both)
+    assert np.array_equal(again.predict(X), fitted.predict(X))
+    assert fitted.check_convergence(X, both).predictions
+    data = fitted.training_data(X, both)
+    assert data.y.shape == (len(y), 2)
+    found = fitted.to_arviz(X, both, groups=["observed_data", "posterior_predictive"])
+    assert (found["observed_data"]["obs"].to_numpy() == y).all()
+    drawn = found["posterior_predictive"]["obs"].to_numpy()
+    assert np.corrcoef(drawn.mean(axis=(0, 1)), exposure * fitted.predict(X))[0, 1] > 0.9
+
+
+def test_a_file_holds_all(rows, fitted, tmp_path):
+    X, y, exposure, _ = rows
+    fitted.save(tmp_path / "counts.safetensors")
+    found = load(tmp_path / "counts.safetensors")
+    assert np.array_equal(found.predict(X), fitted.predict(X))
+    assert found.tree_.quantity == "rate"
+    both = np.column_stack([y, exposure])
+    assert found.score(X, both) == fitted.score(X, both)
+
+
+def test_texts_speak_of_rates(fitted):
+    text = export_text(fitted)
+    assert "rate" in text
+    assert " mean " not in text
+    assert '"rate"' in export_json(fitted)
+
+
+def test_the_uncertainty_of_y_is_that_of_counts(rows, fitted):
+    found = fitted.split_uncertainty(rows[0])
+    assert np.allclose(found.expected_y, fitted.predict(rows[0]))
+    # of Poisson counts, and larger only near the border, where a row may be in either leaf
+    assert (found.expected_variance > found.expected_y - 1e-3).all()
+    assert np.median(found.expected_variance / found.expected_y) == pytest.approx(1, abs=0.01)
+
+
+def test_nuts_and_leave_one_out(rows):
+    X, y, exposure = (part[:150] for part in rows[:3])
+    found = tree(inference="nuts", n_warmup=40, n_draws=40, n_chains=1).fit(X, y, exposure=exposure)
+    loo = found.loo(X, np.column_stack([y, exposure]))
+    lost = found.loo(X, np.column_stack([y, exposure[::-1]]))
+    assert loo.elpd > lost.elpd + 10  # with the exposures of other rows
+
+
+def test_several_modes_are_mixed(rows):
+    X, y, exposure, _ = rows
+    found = tree(n_modes=2, epochs=5, n_draws=5).fit(X, y, exposure=exposure)
+    assert found.sample_posterior_predictive(X, 7, exposure=exposure).shape == (7, len(y))
+    low, high = found.predict_interval(X, exposure=exposure)
+    assert (low <= high).all()
+
+
+@pytest.mark.parametrize(
+    ("y", "exposure", "message"),
+    [
+        (-1.0, 1.0, "counts, whole numbers of 0 or more.*got -1"),
+        (0.5, 1.0, "counts, whole numbers of 0 or more.*got 0.5"),
+        (1.0, 0.0, "exposure must be positive, got 0"),
+        (1.0, -2.0, "exposure must be positive, got -2"),
+        (1.0, np.nan, "exposure contains NaN"),
+        (1.0, np.inf, "exposure contains infinity"),
+    ],
+)
+def test_invalid_rows_are_refused(y, exposure, message):
+    X = np.arange(6.0)[:, None]
+    counts, times = np.ones(6), np.ones(6)
+    counts[3], times[3] = y, exposure
+    with pytest.raises(ValueError, match=message):
+        tree().fit(X, counts, exposure=times)
+
+
+def test_exposures_of_another_shape_or_family_are_refused(fitted):
+    X = np.arange(12.0).reshape(4, 3)
+    with pytest.raises(ValueError, match=r"exposure must have shape \(4,\)"):
+        tree().fit(X, np.ones(4), exposure=np.ones(3))
+    with pytest.raises(ValueError, match=r"exposure must have shape \(4,\)"):
+        fitted.predict(X, exposure=np.ones((4, 1)))
+    with pytest.raises(ValueError, match="leaf='constant' takes y alone"):
+        tree(leaf="constant").fit(X, np.ones(4), exposure=np.ones(4))
+    for name, value in {"refine": "tao", "mode_tree": "distilled"}.items():
+        with pytest.raises(ValueError, match="leaf='poisson' cannot be combined"):
+            tree(**{name: value, "n_modes": 2}).fit(X, np.arange(4))
+
+
+def test_rows_without_events_are_fitted():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    found = tree(inference="map").fit(X, np.zeros(40))
+    assert (found.predict(X) > 0).all()
+    assert (found.predict(X) < 0.1).all()
