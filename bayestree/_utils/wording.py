@@ -35,6 +35,14 @@ def counted(number: float, noun: str) -> str:
     return f"{quantity(number)} {noun if number == 1 else plural}"
 
 
+def in_words(value: object, digits: int) -> str:
+    """A value of a column: a number to some digits, text or a date as it is, or "missing"."""
+    text = str(value).removesuffix(" 00:00:00")
+    if text in ("None", "nan", "NaT") and not isinstance(value, str):
+        return "missing"
+    return f"{value:.{digits}g}" if isinstance(value, float) else one_line(text)
+
+
 def nearest_match(name: str, known: Collection[str], otherwise: str | None = None) -> str:
     """End a message about an unknown name with the nearest known one.
 

@@ -16,6 +16,7 @@ from bayestree._utils.threads import threads_for
 from bayestree.estimators._columns import ColumnChoice, with_unused_columns
 from bayestree.estimators._contents import Arrays, describe_tree, restore_tree, tree_arrays
 from bayestree.estimators._dependence import Dependence
+from bayestree.estimators._explained import Explained
 from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._numbers import fitted_rows
 from bayestree.estimators._shown import Shown
@@ -56,7 +57,7 @@ class TrainingRows(NamedTuple):
         return self._replace(X=X, y=self.y[kept], weights=self.weights[kept], extra=extra)
 
 
-class BaseTree(ColumnChoice, Dependence, Shown, BaseEstimator):
+class BaseTree(ColumnChoice, Explained, Dependence, Shown, BaseEstimator):
     """Fit, route and describe one tree; classifier and regressor add y.
 
     A subclass defines the model (``_model``), the units of the features (``_unit_rule``) and how

@@ -13,10 +13,12 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.diagnostics.draws import spread, tails
-from bayestree.estimators._explained import Explained
+from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._numbers import fitted_rows, validated
 from bayestree.fitted import modes_of
 from bayestree.inference import Data
+from bayestree.routed_tree import RoutedTree
+from bayestree.tables import Encoding
 
 if TYPE_CHECKING:
     from bayestree.explain.dependence import Interactions, PartialDependence
@@ -26,28 +28,30 @@ if TYPE_CHECKING:
 PAIRED = 8  # features whose interactions are measured by default
 
 
-class Dependence(Explained):
-    """Importance, Shapley values, partial dependence and interactions of every fitted tree."""
+class Dependence(FittedTree):
+    """Importance, Shapley values, partial dependence and interactions of fitted trees."""
 
+    encoding_: Encoding
     _averages: Callable[[], bool]
+    _expectation: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
     _encode: Callable[[AnyArray], AnyArray]
     _row_weights: Callable[[ArrayLike | None, AnyArray], FloatArray]
 
     @property
     def feature_importances_(self) -> FloatArray:
-        """Importance of each column for the splits of ``tree_``, shape (d,), with sum 1.
+        """Importance of each column for the splits, shape (d,), with sum 1.
 
         The decrease of Gini's impurity, or of the sum of squares, at each node, divided among the
         facets and then the features by their coefficients; for splits along the axes this is the
-        importance of CART. With several modes it is their weighted average. ``importance`` measures
-        predictions, with intervals.
+        importance of CART. With several modes or trees it is their weighted mean. ``importance``
+        measures predictions, with intervals.
         """
-        from bayestree.explain.importance import split_importance, summed  # noqa: PLC0415 - lazy room
+        from bayestree.explain.importance import split_importance  # noqa: PLC0415 - lazy room
 
         check_is_fitted(self)
         modes = [(mode.weight, mode.estimator.tree_) for mode in modes_of(self)]
-        found = split_importance(modes or [(1.0, self.tree_)])
-        return summed(found, self.encoding_.places)
+        found = split_importance(modes or self._shown_trees())
+        return self.encoding_.by_column(found)
 
     def importance(
         self,
@@ -107,30 +111,35 @@ class Dependence(Explained):
         rows, values, weights = rows[kept], values[kept], weights[kept]
         random = check_random_state(draw_seed(random_state))
         orders = [random.permutation(len(rows)) for _ in range(n_repeats)]
-        columns = self.encoding_.places
+        encoding = self.encoding_
         if self._averages():
             data = Data.of(self._standardise(rows), self._encode(values), weights)
-            found = room.draw_importance(self._parts(), data, orders, max_draws, columns)
+            found = room.draw_importance(self._parts(), data, orders, max_draws, encoding)
         else:
             y_plain = self._encode(values) if hasattr(self, "classes_") else values.astype(float)
             found = room.point_importance(
-                self.tree_, self._expectation, rows, y_plain, orders, weights, columns=columns
+                self._shown_trees(),
+                self._expectation,
+                rows,
+                y_plain,
+                orders,
+                weights,
+                encoding=encoding,
             )
-        names = tuple(column.name for column in self.encoding_.columns)
-        return room.Importance(names, *found, level)
+        return room.Importance(encoding.names, *found, level)
 
     def shapley_values(self, X: ArrayLike, background: ArrayLike | None = None) -> ShapleyValues:
-        """Exact Shapley values of the predictions of ``tree_``, which must use few features.
+        """Exact Shapley values of the predictions of ``tree_``, which must use few columns.
 
-        The contribution of a feature to a prediction, averaged over all orders in which features
-        become known. Unknown features take the values of the background rows, all from the same
+        The contribution of a column to a prediction, averaged over all orders in which columns
+        become known. Unknown columns take the values of the background rows, all from the same
         row (interventional Shapley values).
 
         Parameters
         ----------
         X : array or DataFrame, shape (n, d)
-            Each row takes 2^m predictions of the background, for the m features with a
-            coefficient in ``tree_``, at most 12.
+            Each row takes 2^m predictions of the background, for the m columns with a coefficient
+            in ``tree_``, at most 12.
         background : array or DataFrame, shape (b, d), optional
             By default at most 100 evenly spaced rows of X.
 
@@ -143,7 +152,7 @@ class Dependence(Explained):
         Raises
         ------
         ValueError
-            If ``tree_`` has more than 12 features.
+            If ``tree_`` has more than 12 columns.
         """
         from bayestree.explain import shapley  # noqa: PLC0415 - lazy room
 
@@ -152,7 +161,7 @@ class Dependence(Explained):
             rows[spread(len(rows), 100)] if background is None else fitted_rows(self, background)
         )
         classes = tuple(str(label) for label in getattr(self, "classes_", ()))
-        return shapley.shapley_values(self.tree_, rows, around, classes)
+        return shapley.shapley_values(self._shown_trees(), rows, around, classes, self.encoding_)
 
     def partial_dependence(
         self,
@@ -163,16 +172,18 @@ class Dependence(Explained):
         level: float = 0.9,
         max_rows: int = 200,
     ) -> PartialDependence:
-        """How the prediction depends on one feature, with credible bands.
+        """How the prediction depends on one column, with credible bands.
 
         Parameters
         ----------
         X : array or DataFrame, shape (n, d)
-            Rows over which the other features are averaged.
+            Rows over which the other columns are averaged.
         feature : str or int
+            A column, or a part of a date, such as ``"since (month)"``.
         grid : array or int
-            Values of the feature, or how many, evenly spaced from its 5 % to its 95 % quantile, or
-            all if these are fewer.
+            Values of the column, or how many: evenly spaced from its 5 % to its 95 % quantile, or
+            all if these are fewer; of categories the most frequent in X. If training rows lack a
+            value, so does the last.
         level : float
             Probability of the interval over the draws. A point estimate has no spread.
         max_rows : int
@@ -186,33 +197,22 @@ class Dependence(Explained):
         Raises
         ------
         ValueError
-            If the feature is unknown, or ``level`` is not between 0 and 1.
+            If the column, or a level in ``grid``, is unknown, or ``level`` is not between 0 and 1.
         """
         from bayestree.explain import dependence  # noqa: PLC0415 - lazy room
-        from bayestree.explain.change import feature_number  # noqa: PLC0415 - lazy room
 
         for name, count in (("grid", grid), ("max_rows", max_rows)):
             if isinstance(count, int | np.integer) and count < 1:
                 raise ValueError(f"{name} must be 1 or more, got {count}.")
         rows = fitted_rows(self, X)
-        number = feature_number(self.tree_, feature)
-        mark = self.encoding_.mark(number)
-        values = (
-            dependence.grid_of(rows[:, number], int(grid))
-            if isinstance(grid, int | np.integer)
-            else np.asarray(grid, dtype=np.float64)
-        )
-        if not np.isfinite(values).all():
-            raise ValueError(f"grid must hold finite numbers, got {values.tolist()}.")
-        some = rows[spread(len(rows), max_rows)].copy()
-        if mark is not None:
-            some[:, mark] = 0.0  # the value is not missing any more
+        column, own = self.encoding_.part(feature)
+        shown = rows[:, own[0]].tolist()
+        if column in self.encoding_.columns:
+            shown = self.encoding_.shown(X)[self.encoding_.columns.index(column)]
         return dependence.partial_dependence(
             self._predicted_draws,
-            some,
-            number,
-            values,
-            name=self.tree_.feature_labels[number],
+            rows[spread(len(rows), max_rows)],
+            dependence.setting_of(column, own, shown, grid),
             classes=tuple(str(label) for label in getattr(self, "classes_", ())),
             level=level,
         )
@@ -224,9 +224,9 @@ class Dependence(Explained):
         *,
         max_rows: int = 50,
     ) -> Interactions:
-        """Strength of the interactions of pairs of features: Friedman's H.
+        """Strength of the interactions of pairs of columns: Friedman's H.
 
-        The share of the joint effect of two features on the prediction (averaged over the draws)
+        The share of the joint effect of two columns on the prediction (averaged over the draws)
         that is not the sum of their separate effects.
 
         Parameters
@@ -234,7 +234,7 @@ class Dependence(Explained):
         X : array or DataFrame, shape (n, d)
             Rows at which, and over which, effects are averaged.
         features : sequence of str or int, optional
-            Columns of X or single features; by default the 8 columns with the largest
+            Columns of X, or parts of dates; by default the 8 columns with the largest
             ``feature_importances_``, or all if they are fewer.
         max_rows : int
             Maximum number of rows m, evenly spaced; each pair takes m^2 predictions.
@@ -247,28 +247,26 @@ class Dependence(Explained):
         Raises
         ------
         ValueError
-            If a feature is unknown.
+            If a column is unknown.
         """
         from bayestree.explain import dependence  # noqa: PLC0415 - lazy room
-        from bayestree.explain.change import feature_number  # noqa: PLC0415 - lazy room
 
         if max_rows < 1:
             raise ValueError(f"max_rows must be 1 or more, got {max_rows}.")
         rows = fitted_rows(self, X)
-        columns = zip(self.encoding_.columns, self.encoding_.places, strict=True)
-        known = {column.name: own for column, own in columns}
         if features is None:
-            order = np.argsort(-self.feature_importances_, kind="stable")[:PAIRED]
-            features = [[*known][j] for j in np.sort(order)]
-        chosen, names = [], []
-        for key in features:
-            own = known.get(key) if isinstance(key, str) else None
-            single = 0 if own is not None else feature_number(self.tree_, key)
-            chosen.append(np.array([single]) if own is None else own)
-            names.append(str(key) if own is not None else self.tree_.feature_labels[single])
+            features = np.sort(
+                np.argsort(-self.feature_importances_, kind="stable")[:PAIRED]
+            ).tolist()
+        columns, chosen = zip(*map(self.encoding_.part, features), strict=True)
         some = rows[spread(len(rows), max_rows)]
         expect = lambda x: self._expectation(x)[0]  # noqa: E731
-        return dependence.interactions(expect, some, chosen, tuple(names))
+        names = tuple(column.name for column in columns)
+        return dependence.interactions(expect, some, chosen, names)
+
+    def _shown_trees(self) -> list[tuple[float, RoutedTree]]:
+        """The deterministic trees whose weighted mean is the prediction without a posterior."""
+        return [(1.0, self.tree_)]
 
     def _parts(self) -> list[Part]:
         """The posteriors of the mixture, or the only one."""

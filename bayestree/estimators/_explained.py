@@ -15,8 +15,8 @@ from bayestree.fitted import has_draws
 from bayestree.tables import Encoding
 
 if TYPE_CHECKING:
-    from bayestree.explain.change import Features
     from bayestree.explain.explanation import Explanation
+    from bayestree.explain.moves import Features
 
 
 class Explained(FittedTree):
@@ -42,18 +42,19 @@ class Explained(FittedTree):
         turns, the prediction and its uncertainty those of the posterior, if there is one. With
         several modes the turns are judged by the mode of ``tree_``.
 
-        The nearest change is the smallest sum of absolute changes, in units of ``tree_.scale``,
-        after which the deterministic tree predicts another class, or a mean beyond ``target``. It
-        is exact if the splits on the way have one facet each. Where the votes of several facets
-        add up, ``change.bound`` is a lower limit.
+        The nearest change is the smallest sum of absolute changes of numbers, in units of
+        ``tree_.scale``, and of categories, which count 1 each (an ordered one for each step), after
+        which the deterministic tree predicts another class, or a mean beyond ``target``. It is
+        exact if the splits on the way have one facet each. Where the votes of several facets add
+        up, ``change.bound`` is a lower limit.
 
         Parameters
         ----------
         x : array, Series or DataFrame, shape (d,) or (1, d)
         features : sequence of str or int, or mapping, optional
-            Features that the nearest change may alter, by default all columns of numbers: a
-            category cannot change by degrees. A mapping has for each the least and the largest
-            value, or None.
+            Columns that the nearest change may alter, by default all; dates, and missing values of
+            columns that are not named, stay. A mapping has for each column of numbers the least and
+            the largest value, for each one of categories the levels that it may change to, or None.
         target : label or float, optional
             Class that the tree shall predict, by default any other; or mean that its prediction
             shall reach from the other side, for regression.
@@ -82,12 +83,12 @@ class Explained(FittedTree):
         posterior = None
         if has_draws(self) and hasattr(self, "split_uncertainty"):
             posterior = self.split_uncertainty(X, level=level)
-        if features is None and not self.encoding_.is_plain:
-            features = self.encoding_.movable(rows[0])
         return explanation(
             self.tree_,
             rows[0],
             self._expectation,
+            encoding=self.encoding_,
+            cells=tuple(own[0] for own in self.encoding_.shown(X)),
             labels=getattr(self, "classes_", None),
             posterior=posterior,
             same_nodes=not self.posterior_.settings.get("mirror"),

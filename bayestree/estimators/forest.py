@@ -16,6 +16,7 @@ from bayestree._utils.seed import draw_seed
 from bayestree.estimators._base import TrainingRows
 from bayestree.estimators._classifier import LabelledClassifier
 from bayestree.estimators._contents import Arrays, describe
+from bayestree.estimators._dependence import Dependence
 from bayestree.estimators._members import built_members, fit_members, member_arrays, member_of
 from bayestree.estimators._numbers import fitted_rows
 from bayestree.estimators._shown import Shown
@@ -24,6 +25,7 @@ from bayestree.estimators.files import save
 from bayestree.inference import Data
 from bayestree.inference.unsplit import warn_single_leaf, why_not_grown
 from bayestree.models import Categorical, Network
+from bayestree.routed_tree import RoutedTree
 
 FINE_TUNING = 3  # times the epochs of a stump (E2EDT, section 3.5)
 FOREST_ONLY = (
@@ -37,7 +39,9 @@ FOREST_ONLY = (
 
 
 @declare
-class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, Shown, BaseEstimator):
+class EndToEndForestClassifier(
+    EndToEndTraining, LabelledClassifier, Dependence, Shown, BaseEstimator
+):
     """Forest of oblique trees, each trained as a whole by EM on all rows.
 
     Hehn, Kooij and Hamprecht, "End-to-End Learning of Decision Trees and Forests" (IJCV, 2020),
@@ -118,12 +122,7 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, Shown, Base
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probability of each class, shape (n, C): the mean over the trees."""
-        rows = fitted_rows(self, X)
-        total = np.zeros((len(rows), len(self.classes_)))
-        for tree in self.estimators_:
-            total += tree.tree_.predict(rows)
-        mean: FloatArray = total / len(self.estimators_)
-        return mean
+        return self._expectation(fitted_rows(self, X))[0]
 
     def apply(self, X: ArrayLike) -> IntArray:
         """Number of the leaf that each row reaches in each tree, shape (n, n_estimators)."""
@@ -137,12 +136,13 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, Shown, Base
         return [tree.tree_.arrays()["hyperplane"] != 0 for tree in self.estimators_]
 
     @property
-    def feature_importances_(self) -> FloatArray:
-        """Importance of each feature for the splits, the mean over the trees, shape (d,)."""
-        from bayestree.explain.importance import split_importance  # noqa: PLC0415 - lazy room
-
-        check_is_fitted(self)
-        return split_importance([(1.0, tree.tree_) for tree in self.estimators_])
+    def explain(self) -> Any:
+        """Forests have no single path: explain their trees one by one."""
+        raise AttributeError(
+            "explain describes the path through one tree; of a forest, explain each tree: "
+            "estimators_[0].explain(x). importance, shapley_values and partial_dependence describe "
+            "the whole forest."
+        )
 
     def get_depth(self) -> int:
         """Depth of the deepest tree."""
@@ -157,6 +157,18 @@ class EndToEndForestClassifier(EndToEndTraining, LabelledClassifier, Shown, Base
     def save(self, path: str | Path) -> None:
         """Write the fitted forest to one file (see :func:`bayestree.load`)."""
         save(self, path)
+
+    def _averages(self) -> bool:
+        return False
+
+    def _expectation(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        total = np.zeros((len(rows), len(self.classes_)))
+        for tree in self.estimators_:
+            total += tree.tree_.predict(rows)
+        return total / len(self.estimators_), np.zeros(total.shape)
+
+    def _shown_trees(self) -> list[tuple[float, RoutedTree]]:
+        return [(1 / len(self.estimators_), tree.tree_) for tree in self.estimators_]
 
     def _fitted_trees(self) -> list[EndToEndTreeClassifier]:
         return self.estimators_

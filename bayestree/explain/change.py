@@ -1,6 +1,6 @@
 """The change of a row that would alter what a tree predicts, in terms of features and outcomes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,16 +9,15 @@ import numpy as np
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.inequality import plain
 from bayestree._utils.wording import nearest_match
-from bayestree.explain.nearest import Outcome, nearest_change
-from bayestree.routed_tree import RoutedTree
+from bayestree.explain.moves import Features, Moves, moves_of
+from bayestree.explain.nearest import Nearest, Outcome, nearest_change
+from bayestree.tables import Encoding
 from bayestree.tree import Tree
 
 FACTORS = np.linspace(1.0, 4.0, 31)  # of a change, at which the average of the draws is evaluated
 
 #: Class probabilities (n, C), or means (n,), of rows, and their standard deviations over the draws.
 Expect = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
-#: Features that may change, by name or number, or the least and the largest value of each.
-Features = Sequence[str | int] | Mapping[Any, tuple[float | None, float | None]] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +29,14 @@ class Change:
     wanted : str
         The outcome in words.
     row : array, shape (d,), or None
-        The changed row; None if there is none, or none was found.
+        The features of the changed row; None if there is none, or none was found.
+    cells : tuple, length c
+        The values of the columns of the changed row.
+    sizes : array, shape (c,)
+        The change of each column: of a number in units of ``tree_.scale``, and of a category 1, or
+        the number of steps of an ordered one. To fill in a missing value counts 1 as well.
     distance : float
-        Sum of the absolute changes in units of ``tree_.scale``, about a standard deviation each.
+        Sum of the absolute sizes.
     bound : float
         No smaller change has the outcome. It is equal to ``distance`` unless the votes of several
         facets add up on the way, or the search was cut off.
@@ -50,6 +54,8 @@ class Change:
 
     wanted: str
     row: FloatArray | None
+    cells: tuple[Any, ...]
+    sizes: FloatArray
     distance: float
     bound: float
     complete: bool
@@ -65,20 +71,59 @@ def change_of(
     row: FloatArray,
     expect: Expect,
     *,
+    encoding: Encoding,
+    cells: tuple[Any, ...],
     labels: AnyArray | None,
     features: Features,
     target: Any,
     max_programs: int,
 ) -> Change:
     """The nearest change of a row (d,); the arguments are those of ``explanation``."""
-    low, high = _ranges(tree, row, features)
+    moves = moves_of(encoding, cells, row, tree.scale, features)
     outcome, wanted = _wanted(tree, row, labels, target)
-    near = nearest_change(tree, row, outcome, low=low, high=high, max_programs=max_programs)
-    change = Change(wanted, *near, None, None, None, None)
+    near = nearest_change(tree, row, outcome, moves, max_programs=max_programs)
+    after = _by_column(near, moves, encoding, cells, row, tree.scale)
+    change = Change(
+        wanted,
+        near.row,
+        *after,
+        distance=near.distance,
+        bound=near.bound,
+        complete=near.complete,
+        programs=near.programs,
+        tree_prediction=None,
+        prediction=None,
+        expected=None,
+        factor=None,
+    )
     if near.row is None:
         return change
-    steps = np.clip(row + FACTORS[:, None] * (near.row - row), low, high)
+    steps = np.clip(row + FACTORS[:, None] * (near.row - row), moves.low, moves.high)
+    steps = np.where(moves.low < moves.high, steps, near.row)
     return _predicted(change, tree, steps, expect(steps)[0], outcome, labels)
+
+
+def _by_column(
+    near: Nearest,
+    moves: Moves,
+    encoding: Encoding,
+    cells: tuple[Any, ...],
+    row: FloatArray,
+    scale: FloatArray,
+) -> tuple[tuple[Any, ...], FloatArray]:
+    """The values of the columns after a change, and the size of the change of each, (c,)."""
+    after, sizes = list(cells), np.zeros(len(cells))
+    if near.row is None:
+        return cells, sizes
+    for number, own in enumerate(encoding.places):
+        j = own[0]
+        if moves.low[j] < moves.high[j] and near.row[j] != row[j]:
+            after[number], sizes[number] = float(near.row[j]), (near.row[j] - row[j]) / scale[j]
+    for m in near.chosen:
+        number, size = int(moves.group[m]), sizes[moves.group[m]]
+        after[number] = near.row[moves.gate[m]] if moves.gate[m] >= 0 else moves.labels[m]
+        sizes[number] = np.copysign(abs(size) + moves.cost[m], size)
+    return tuple(after), sizes
 
 
 def label_of(expected: AnyArray, labels: AnyArray | None) -> Any:
@@ -112,36 +157,6 @@ def _wanted(
             f"target {target!r} is not a class of the fit{nearest_match(str(target), known)}"
         )
     return Outcome(predicted == known.index(str(target))), str(target)
-
-
-def feature_number(tree: RoutedTree, key: str | int) -> int:
-    """Number of a feature that is given by its name or number."""
-    names = tree.feature_labels
-    if isinstance(key, str):
-        if key not in names:
-            raise ValueError(f"{key!r} is not a feature of the fit{nearest_match(key, names)}")
-        return names.index(key)
-    if not 0 <= key < len(names):
-        raise ValueError(f"feature {key!r} does not exist; the fit had {len(names)} features.")
-    return int(key)
-
-
-def _ranges(tree: Tree, row: FloatArray, features: Features) -> tuple[FloatArray, FloatArray]:
-    """The least and the largest value that each feature may have, each shape (d,)."""
-    if features is None:
-        return np.full(len(row), -np.inf), np.full(len(row), np.inf)
-    low, high = row.copy(), row.copy()
-    for key in features:
-        j = feature_number(tree, key)
-        least, most = features[key] if isinstance(features, Mapping) else (None, None)
-        low[j] = -np.inf if least is None else least
-        high[j] = np.inf if most is None else most
-        if not low[j] <= row[j] <= high[j]:
-            raise ValueError(
-                f"the limits {low[j]:g} and {high[j]:g} of {key!r} in features must contain its "
-                f"value, {row[j]:g}."
-            )
-    return low, high
 
 
 def _predicted(

@@ -3,14 +3,16 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
-from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree.diagnostics.draws import tails
 from bayestree.explain.importance import weighted_quantiles
+from bayestree.tables import Column, Dates
 
 Predict = Callable[[FloatArray], FloatArray]  # rows to probabilities (n, C) or means (n,)
 #: Rows to predictions (S, n, C) or (S, n) of groups of draws, with the weight of each draw (S,).
@@ -20,7 +22,7 @@ TINY = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True, eq=False)
 class PartialDependence:
-    """How the prediction depends on one feature, on average and for each row.
+    """How the prediction depends on one column, on average and for each row.
 
     Attributes
     ----------
@@ -28,9 +30,9 @@ class PartialDependence:
     classes : tuple of str
         Empty for regression.
     grid : array, shape (G,)
-        Values of the feature.
+        Values of the column: numbers, categories as text, or times; NaN, None or NaT is missing.
     mean : array, shape (G, C) or (G, 1)
-        Prediction, averaged over the rows and the draws, with the feature set to each value.
+        Prediction, averaged over the rows and the draws, with the column set to each value.
     low, high : arrays, shape (G, C) or (G, 1)
         Central interval over the draws of the average over the rows, of probability ``level``.
     curves : array, shape (n, G, C) or (n, G, 1)
@@ -40,7 +42,7 @@ class PartialDependence:
 
     feature: str
     classes: tuple[str, ...]
-    grid: FloatArray
+    grid: AnyArray
     mean: FloatArray
     low: FloatArray
     high: FloatArray
@@ -79,7 +81,7 @@ class PartialDependence:
 
 @dataclass(frozen=True, eq=False)
 class Interactions:
-    """Strength of the interactions of pairs of features: Friedman's H.
+    """Strength of the interactions of pairs of columns: Friedman's H.
 
     Attributes
     ----------
@@ -94,7 +96,7 @@ class Interactions:
     strength: FloatArray
 
     def to_frame(self) -> pd.DataFrame:
-        """Pairs of features, the strongest interaction first."""
+        """Pairs of columns, the strongest interaction first."""
         pairs = combinations(range(len(self.features)), 2)
         rows = [(self.features[j], self.features[k], self.strength[j, k]) for j, k in pairs]
         found = pd.DataFrame(rows, columns=["feature", "other", "strength"])
@@ -112,20 +114,27 @@ class Interactions:
         )
 
 
+class Setting(NamedTuple):
+    """Values (G,) of a column, and its features (k,) with those of each value, (G, k)."""
+
+    name: str
+    grid: AnyArray
+    features: IntArray
+    blocks: FloatArray
+
+
 def partial_dependence(
     draws: PredictDraws,
     X: FloatArray,
-    feature: int,
-    grid: FloatArray,
+    setting: Setting,
     *,
-    name: str,
     classes: tuple[str, ...],
     level: float,
 ) -> PartialDependence:
-    """Partial dependence of the draws' predictions for rows X (n, d) on one feature."""
-    bounds = tails(level)
+    """Partial dependence of the draws' predictions for rows X (n, d) on one column."""
+    bounds, grid = tails(level), setting.grid
     rows = np.tile(X, (len(grid), 1))
-    rows[:, feature] = np.repeat(grid, len(X))
+    rows[:, setting.features] = np.repeat(setting.blocks, len(X), axis=0)
     averages, weights = [], []
     total: Any = 0.0
     for values, weight in draws(rows):
@@ -136,13 +145,14 @@ def partial_dependence(
     average, share = np.concatenate(averages), np.concatenate(weights)
     low, high = weighted_quantiles(average, share, bounds)
     curves = np.swapaxes(total / share.sum(), 0, 1)
-    return PartialDependence(name, classes, grid, curves.mean(axis=0), low, high, curves, level)
+    mean = curves.mean(axis=0)
+    return PartialDependence(setting.name, classes, grid, mean, low, high, curves, level)
 
 
 def interactions(
     predict: Predict, X: FloatArray, chosen: Sequence[IntArray], names: tuple[str, ...]
 ) -> Interactions:
-    """Friedman's H of each pair of the chosen groups of features, on rows X (n, d).
+    """Friedman's H of each pair of columns, whose features are ``chosen``, on rows X (n, d).
 
     H_jk^2 = sum_n (F_jk - F_j - F_k)^2 / sum_n F_jk^2, where F are partial dependences at the rows,
     averaged over the same rows and centred (Friedman and Popescu, 2008, eq. 44). Squares are
@@ -169,10 +179,58 @@ def _at_rows(predict: Predict, X: FloatArray, features: IntArray) -> FloatArray:
     return centred
 
 
-def grid_of(column: FloatArray, n_points: int) -> FloatArray:
-    """Values of a feature: all if they are few, else evenly spaced from the 5 % to the 95 % one."""
-    values = np.unique(column)
+def setting_of(
+    column: Column, places: IntArray, shown: Sequence[Any], grid: ArrayLike | int
+) -> Setting:
+    """The values to which a column is set, whose values in the rows are ``shown``.
+
+    ``grid`` are these values, or their number (see ``partial_dependence`` of the estimators).
+    """
+    if isinstance(grid, int | np.integer):
+        values = [*_typical(column, shown, int(grid)), *([None] if column.gaps else [])]
+    else:
+        values = np.ravel(np.asarray(grid, dtype=object)).tolist()
+    given = pd.Series(values, dtype=object, name=column.name)
+    if given.isna().any() and not column.gaps:
+        raise ValueError(
+            f"grid has a missing value, but {column.name!r} never lacks one in the fit."
+        )
+    if column.levels:
+        found = np.array(column.shown(given), dtype=object)
+        if column.unknown(given).any():
+            raise ValueError(
+                f"grid must hold levels of {column.name!r}, which are "
+                f"{', '.join(map(repr, column.levels))}; got "
+                f"{found[column.unknown(given)][0]!r}."
+            )
+    elif isinstance(column, Dates):
+        found = pd.to_datetime(given).to_numpy()
+    else:
+        found = given.to_numpy(dtype=np.float64)
+        if np.isinf(found).any():
+            raise ValueError(f"grid must hold finite numbers, got {found.tolist()}.")
+    return Setting(column.name, found, places, column.encode(pd.Series(found, name=column.name)))
+
+
+def _typical(column: Column, shown: Sequence[Any], n_points: int) -> list[Any]:
+    """The levels, the most frequent if they are many; or values from the 5 % to the 95 % quantile.
+
+    These are evenly spaced, or all values if they are few.
+    """
+    known = pd.Series(shown).dropna()
+    if column.levels:
+        often = {*column.levels} if len(column.levels) <= n_points else {*_most(known, n_points)}
+        return [level for level in column.levels if level in often]
+    values = known.sort_values().unique()
     if len(values) <= n_points:
-        return values
-    low, high = np.quantile(column, [0.05, 0.95]).tolist()
-    return np.linspace(low, high, n_points)
+        return list(values)
+    low: Any = known.quantile(0.05)
+    high: Any = known.quantile(0.95)
+    if not isinstance(column, Dates):
+        return np.linspace(low, high, n_points).tolist()
+    days = pd.date_range(low, high, periods=n_points)
+    return list(days if "hour" in column.parts else days.round("D"))
+
+
+def _most(known: pd.Series, count: int) -> list[Any]:
+    return known.value_counts().index[:count].tolist()

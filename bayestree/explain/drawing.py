@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-from bayestree._utils.arrays import AnyArray
-from bayestree.explain.turns import Turn
+from bayestree._utils.arrays import AnyArray, IntArray
+from bayestree._utils.wording import in_words
+from bayestree.explain.turns import DIGITS, Turn
 from bayestree.plots import _style
 
 if TYPE_CHECKING:
@@ -21,6 +24,8 @@ PANEL = _style.Size(3.2, 2.3, above=0.1)
 BARS = 6  # features shown of each turn
 MOST = 12  # features shown at once
 HALF = 0.5  # strength from which the matrix is light
+GAP = 0.06  # from the end of a curve to the missing value, as a share of its width
+LETTERS = 30  # of the names of all levels, from which they are turned
 NAME = 1.3  # maximum inches of the name of a feature
 TOWARDS = (_style.PALETTE[0], _style.PALETTE[5])  # inside, outside
 
@@ -54,7 +59,8 @@ def _turn(ax: Axes, turn: Turn, names: list[str], found: Explanation) -> None:
     if np.isfinite(border):
         ax.axvline(border, color=_style.QUIET, linestyle="--", linewidth=1.0)
         ax.plot(effects.sum(), len(order) - 0.4, "v", color=_style.INK, markersize=5, clip_on=False)
-    labels = [f"{names[j]} = {found.row[j]:.3g}" for j in order]
+    cells = [_style.cut(in_words(one, DIGITS), _style.SMALL, NAME) for one in found.cells]
+    labels = [f"{names[j]} = {cells[j]}" for j in order]
     ax.set_yticks(place, labels, fontsize=_style.SMALL)
     ax.invert_yaxis()
     share = "" if len(turn.experts) == 1 else f"\nfacet with {turn.share[0]:.0%} of the votes"
@@ -104,18 +110,67 @@ def draw_shapley(found: ShapleyValues, ax: Axes | None, row: int) -> Axes:
 def draw_dependence(
     found: PartialDependence, ax: Axes | None, *, output: int, curves: bool
 ) -> Axes:
-    """The average with its interval, and thin curves of the rows."""
-    ax = _style.new_axes(4.2, 3.0) if ax is None else ax
-    if curves:
-        lines = found.curves[:, :, output].T
-        ax.plot(found.grid, lines, color=_style.QUIET, linewidth=0.5, alpha=0.4, zorder=1)
-    band = (found.low[:, output], found.high[:, output])
-    ax.fill_between(found.grid, *band, color=_style.POSTERIOR, alpha=_style.FAINT, linewidth=0)
-    ax.plot(found.grid, found.mean[:, output], color=_style.POSTERIOR, linewidth=2.0)
+    """The average with its interval, and thin curves of the rows.
+
+    Categories have points instead of curves, and so have missing values, on the right.
+    """
+    absent = pd.isna(found.grid)
+    levels = found.grid.dtype.kind == "O"
+    apart = np.ones(len(absent), dtype=bool) if levels else absent
+    ax = _style.new_axes(max(4.2, 1.0 + 0.4 * apart.sum()), 3.0) if ax is None else ax
+    if not levels:
+        _curve(ax, found, output, np.flatnonzero(~absent), curves=curves)
+    if apart.any():
+        _points(ax, found, output, np.flatnonzero(apart), curves=curves)
     ax.set_xlabel(found.feature)
     ax.set_ylabel(f"P({found.classes[output]})" if found.classes else "prediction")
     _style.open_frame(ax)
     return ax
+
+
+def _curve(
+    ax: Axes, found: PartialDependence, output: int, places: IntArray, *, curves: bool
+) -> None:
+    """The prediction at known numbers or times."""
+    grid = found.grid[places]
+    if curves:
+        lines = found.curves[:, places, output].T
+        ax.plot(grid, lines, color=_style.QUIET, linewidth=0.5, alpha=0.4, zorder=1)
+    band = (found.low[places, output], found.high[places, output])
+    ax.fill_between(grid, *band, color=_style.POSTERIOR, alpha=_style.FAINT, linewidth=0)
+    ax.plot(grid, found.mean[places, output], color=_style.POSTERIOR, linewidth=2.0)
+    if grid.dtype.kind == "M":
+        locator = AutoDateLocator(maxticks=6)
+        ax.xaxis.set_major_locator(locator)
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+
+
+def _points(
+    ax: Axes, found: PartialDependence, output: int, places: IntArray, *, curves: bool
+) -> None:
+    """The prediction at categories, or at the missing value on the right of the curve."""
+    at = np.arange(len(places), dtype=float)
+    if len(places) < len(found.grid):
+        low, high = ax.get_xlim()
+        at = np.array([high + GAP * (high - low)])
+    if curves:
+        each = found.curves[:, places, output]
+        spread = np.broadcast_to(at, each.shape)
+        ax.plot(spread.ravel(), each.ravel(), "_", color=_style.QUIET, alpha=0.4, zorder=1)
+    ax.vlines(at, found.low[places, output], found.high[places, output], color=_style.POSTERIOR)
+    ax.plot(at, found.mean[places, output], "o", color=_style.POSTERIOR)
+    names = [in_words(found.grid[place], DIGITS) for place in places]
+    if len(places) < len(found.grid):
+        ends = ax.get_xaxis_transform()
+        ax.text(
+            at[0], -0.02, names[0], transform=ends, ha="center", va="top", fontsize=_style.SMALL
+        )
+        return
+    names = [_style.cut(name, _style.SMALL, NAME) for name in names]
+    ax.set_xticks(at, names, fontsize=_style.SMALL)
+    if sum(map(len, names)) > LETTERS:
+        ax.tick_params(axis="x", rotation=45)
+    ax.set_xlim(-0.5, len(places) - 0.5)
 
 
 def draw_interactions(found: Interactions, ax: Axes | None) -> Axes:

@@ -12,12 +12,14 @@ from scipy.special import entr
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.inequality import plain
-from bayestree._utils.wording import counted
+from bayestree._utils.wording import counted, in_words, one_line
 from bayestree.description import TreeDescription
 from bayestree.diagnostics import SplitUncertainty
-from bayestree.explain.change import Change, Expect, Features, change_of, label_of
+from bayestree.explain.change import Change, Expect, change_of, label_of
+from bayestree.explain.moves import Features
 from bayestree.explain.turns import DIGITS, TERMS, Turn, turns_of
 from bayestree.routed_tree import RoutedTree
+from bayestree.tables import Encoding
 from bayestree.tree import Tree
 
 CLASSES = 3  # classes shown, the most probable
@@ -29,8 +31,12 @@ class Explanation:
 
     Attributes
     ----------
-    features : tuple of str
+    features : tuple of str, length c
+        Names of the columns.
+    cells : tuple, length c
+        Their values: numbers, text or times, and NaN, None or NaT where they are missing.
     row : array, shape (d,)
+        Features of ``tree_`` into which the columns are encoded.
     center, scale : arrays, shape (d,)
         Those of ``tree_``.
     turns : tuple of Turn
@@ -57,6 +63,7 @@ class Explanation:
     """
 
     features: tuple[str, ...]
+    cells: tuple[Any, ...]
     row: FloatArray
     center: FloatArray
     scale: FloatArray
@@ -87,8 +94,9 @@ class Explanation:
         by : {"turn", "facet", "feature", "change"}
             A row for each turn: the side, its probability with its interval, and the share of the
             draws that agree. For each facet of these nodes: its vote, share and distance. For each
-            feature of each facet: its value and effect. For each feature that the nearest change
-            alters: its value before and after, and the change in units of ``scale``.
+            column of each facet: its value and effect. For each column that the nearest change
+            alters: its value before and after, and the change of a number in units of ``scale``, or
+            what that of a category counts.
 
         Raises
         ------
@@ -143,14 +151,14 @@ class Explanation:
         for turn in self.turns:
             for expert, effects in zip(turn.experts.tolist(), turn.effects, strict=True):
                 for j in np.argsort(-np.abs(effects), kind="stable")[: np.count_nonzero(effects)]:
-                    yield turn.node, expert, self.features[j], self.row[j], effects[j]
+                    yield turn.node, expert, self.features[j], self.cells[j], effects[j]
 
     def _change_rows(self) -> Iterator[tuple[Any, ...]]:
         if self.change is None or self.change.row is None:
             return
-        moved = (self.change.row - self.row) / self.scale
+        moved = self.change.sizes
         for j in np.argsort(-np.abs(moved), kind="stable")[: np.count_nonzero(moved)]:
-            yield self.features[j], self.row[j], self.change.row[j], moved[j]
+            yield self.features[j], self.cells[j], self.change.cells[j], moved[j]
 
     def _lines(self) -> Iterator[str]:
         yield f"Prediction: {self._outcome(self.prediction, self.expected, self.sd)}"
@@ -168,7 +176,7 @@ class Explanation:
         yield f"Leaf {self.leaf}: {counted(self.leaf_rows, 'training row')}{share}"
         yield ""
         for turn in self.turns:
-            yield from turn.lines(self.features, self.row)
+            yield from turn.lines(self.features, self.cells)
         if not self.turns:
             yield "The tree has no split."
         if self.change is not None:
@@ -201,7 +209,8 @@ class Explanation:
             f"{change.distance:.3g}"
         )
         for name, before, after, moved in self._change_rows():
-            yield f"  {name}: {before:.{DIGITS + 1}g} to {after:.{DIGITS + 1}g} ({moved:+.2g})"
+            ends = (in_words(one, DIGITS + 1) for one in (before, after))
+            yield f"  {name}: {' to '.join(ends)} ({moved:+.2g})"
         if change.expected is not None:
             yield f"  Prediction then: {self._outcome(change.prediction, change.expected)}"
         if change.factor is None:
@@ -226,6 +235,8 @@ def explanation(
     row: FloatArray,
     expect: Expect,
     *,
+    encoding: Encoding,
+    cells: tuple[Any, ...],
     labels: AnyArray | None = None,
     posterior: SplitUncertainty | None = None,
     same_nodes: bool = True,
@@ -239,6 +250,8 @@ def explanation(
     ----------
     tree : RoutedTree
         The deterministic tree.
+    encoding, cells
+        The columns, and their values in the row.
     expect : function
         Class probabilities (n, C), or means (n,), of rows, and their standard deviations.
     labels : array, shape (C,), optional
@@ -260,16 +273,19 @@ def explanation(
             row,
             expect,
             labels=labels,
+            encoding=encoding,
+            cells=cells,
             features=features,
             target=target,
             max_programs=max_programs,
         )
     return Explanation(
-        features=described.features,
+        features=tuple(map(one_line, encoding.names)),
+        cells=cells,
         row=row,
         center=tree.center,
         scale=tree.scale,
-        turns=turns_of(described, row, splits),
+        turns=turns_of(described, encoding, row, splits),
         leaf=described.path(~leaf),
         leaf_rows=described.rows(~leaf),
         leaf_probability=None if splits is None else float(splits.leaf_probability[0, leaf]),

@@ -15,6 +15,7 @@ from bayestree.diagnostics.routing import branch_log_probs, leaf_log_probs, scor
 from bayestree.explain.change import Expect
 from bayestree.inference import Data, Posterior, by_row
 from bayestree.routed_tree import RoutedTree
+from bayestree.tables import Encoding
 from bayestree.tree import Tree
 
 TINY = float(np.finfo(np.float64).tiny)
@@ -116,24 +117,24 @@ def split_importance(trees: Sequence[tuple[float, RoutedTree]]) -> FloatArray:
 
 
 def point_importance(
-    tree: RoutedTree,
+    trees: Sequence[tuple[float, RoutedTree]],
     expect: Expect,
     X: FloatArray,
     y: AnyArray,
     orders: Sequence[AnyArray],
     weights: FloatArray,
     *,
-    columns: Sequence[IntArray],
+    encoding: Encoding,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Votes and losses (1, c) of a deterministic tree, and the weight 1 of this one draw.
+    """Votes and losses (1, c) of weighted deterministic trees, and the weight 1 of this one draw.
 
     ``expect`` predicts y, class numbers or values (n,), from X (n, d); each of the ``orders`` (n,)
-    shuffles the features of one of the c ``columns``.
+    shuffles the features of one of the c columns.
     """
-    votes = summed(_tree_votes(tree, X)[None], columns)
+    votes = np.sum([weight * _tree_votes(tree, X) for weight, tree in trees], axis=0)
     score = _PointScore(expect, X, y, weights)
-    loss = [[np.mean([score(_shuffled(X, own, one)) for one in orders]) for own in columns]]
-    return votes, np.array(loss), np.ones(1)
+    loss = [[np.mean([score(_shuffled(X, own, one)) for one in orders]) for own in encoding.places]]
+    return encoding.by_column(votes[None]), np.array(loss), np.ones(1)
 
 
 def draw_importance(
@@ -141,23 +142,23 @@ def draw_importance(
     data: Data,
     orders: Sequence[AnyArray],
     max_draws: int,
-    columns: Sequence[IntArray],
+    encoding: Encoding,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Votes and losses (S, c) of some draws of a mixture, and their weights (S,).
 
-    ``data`` are rows in the units of the draws, and ``columns`` the features of each column.
+    ``data`` are rows in the units of the draws.
     """
     picks = [part.picks(max(1, max_draws // len(parts))) for part in parts]
     weights = np.concatenate(
         [np.full(len(some), p.weight / len(some)) for p, some in zip(parts, picks, strict=True)]
     )
     rows = data.X.numpy(force=True)
-    votes = summed(_draw_votes(parts, picks, rows), columns)
+    votes = encoding.by_column(_draw_votes(parts, picks, rows))
     before, loss = _log_scores(parts, picks, data), np.zeros_like(votes)
     regress = any("leaf_slope" in part.posterior.draws for part in parts)
     for j in np.flatnonzero(votes.any(axis=0) | regress).tolist():
         for one in orders:
-            moved = Data.of(_shuffled(rows, columns[j], one), data.y, data.weights)
+            moved = Data.of(_shuffled(rows, encoding.places[j], one), data.y, data.weights)
             loss[:, j] += (before - _log_scores(parts, picks, moved)) / len(orders)
     return votes, loss, weights / weights.sum()
 
@@ -284,11 +285,6 @@ class _PointScore:
 
     def _mean(self, values: FloatArray) -> float:
         return float(np.average(values, weights=self.weights))
-
-
-def summed(values: FloatArray, columns: Sequence[IntArray]) -> FloatArray:
-    """Sums over the features of each column, (..., c), of values (..., d)."""
-    return np.stack([values[..., own].sum(axis=-1) for own in columns], axis=-1)
 
 
 def _shuffled(X: FloatArray, features: IntArray, order: AnyArray) -> FloatArray:

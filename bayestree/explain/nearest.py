@@ -8,6 +8,9 @@ By convexity s(x) >= s(w) + g(w) . (x - w) with the gradient g, so that for any 
 least s / K, the right side lies in the union of K half-spaces on which one vote is at least
 (log 2) / K. For one expert all of these are the same. The former give changes, the latter bounds:
 branch and bound over the leaves and, at a right turn, the expert with the largest vote.
+
+Categories change from one level to another: each such option is a variable that is 0 or 1, by which
+all of the above is linear as well, and the programs are mixed-integer ones.
 """
 
 import heapq
@@ -15,16 +18,18 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linprog
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.special import expit
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.softplus import softplus
+from bayestree.explain.moves import Moves
 from bayestree.tree import LOG2, Tree, facet_threshold
 
 BEYOND = 1e-6  # distance past a border, in units of ``scale``: ten times HiGHS's tolerance
 NEGLIGIBLE = 1e-9  # smaller changes of a feature are rounding errors of the linear program
 CUTS = 50  # cutting planes for one problem, at most
+TAKEN = 0.5  # an option is a variable that is 0 or 1
 CLOSER = 1e-4  # relative gain below which moving the half-spaces again is not worth a program
 
 Chosen = tuple[tuple[int, int], ...]  # right turns with the expert that has the largest vote
@@ -34,8 +39,9 @@ class Nearest(NamedTuple):
     """The nearest row with another outcome, as far as the search went.
 
     ``row`` is None if there is none, or the search was cut off before one was found. ``distance``
-    is the sum of absolute changes in units of ``scale``; no change below ``bound`` has the outcome.
-    ``complete`` is False if the search was cut off after ``programs`` linear programs.
+    is the sum of absolute changes in units of ``scale`` and of the costs of the options, whose
+    numbers are ``chosen``; no change below ``bound`` has the outcome. ``complete`` is False if the
+    search was cut off after ``programs`` linear programs.
     """
 
     row: FloatArray | None
@@ -43,6 +49,7 @@ class Nearest(NamedTuple):
     bound: float
     complete: bool
     programs: int
+    chosen: tuple[int, ...] = ()
 
 
 class Outcome(NamedTuple):
@@ -74,18 +81,14 @@ def nearest_change(
     tree: Tree,
     x: FloatArray,
     outcome: Outcome,
+    moves: Moves,
     *,
-    low: FloatArray,
-    high: FloatArray,
     max_programs: int = 500,
 ) -> Nearest:
-    """The row with ``outcome`` that is nearest to ``x`` (d,) in L1, in units of ``scale``.
-
-    ``low`` and ``high`` (d,) bound each feature; equal bounds leave it as it is.
-    """
+    """The row with ``outcome`` that is nearest to ``x`` (d,) in L1, in units of ``scale``."""
     if outcome.holds(tree, x[None]):
         return Nearest(x, 0.0, 0.0, True, 0)
-    search = _Search(tree, x, outcome, low, high, max_programs)
+    search = _Search(tree, x, outcome, moves, max_programs)
     try:
         search.run()
     except _CutOffError:
@@ -98,23 +101,26 @@ class _CutOffError(Exception):
 
 
 class _Search:
-    """Branch and bound over leaves and experts; moves z are in units of ``scale``."""
+    """Branch and bound over leaves and experts.
+
+    Moves z are those of the free numbers in units of ``scale``, and then 1 for the options that are
+    taken and 0 for the others.
+    """
 
     def __init__(
-        self,
-        tree: Tree,
-        x: FloatArray,
-        outcome: Outcome,
-        low: FloatArray,
-        high: FloatArray,
-        max_programs: int,
+        self, tree: Tree, x: FloatArray, outcome: Outcome, moves: Moves, max_programs: int
     ) -> None:
         self.tree, self.x, self.outcome, self.max_programs = tree, x, outcome, max_programs
         used = np.any(tree.hyperplane != 0, axis=0)
         used |= False if tree.slope is None else np.any(tree.slope != 0, axis=0)
+        low, high, self.moves = moves.low, moves.high, moves
         self.free: IntArray = np.flatnonzero(used & (low < high))
+        matter = ((moves.rows != x) & used).any(axis=1) | np.isin(moves.gate, self.free)
+        self.options: IntArray = np.flatnonzero(matter)
         scale = self.scale = tree.scale[self.free]
-        self.plane = tree.hyperplane[:, self.free] * scale
+        self.shift = moves.rows[self.options] - x
+        self.plane = self._along(tree.hyperplane)
+        self.cost = np.append(np.ones(len(self.free)), moves.cost[self.options])
         self.start = tree.hyperplane @ x + tree.intercept
         counts = np.repeat(tree.n_facets, tree.n_facets)
         self.alone = facet_threshold(tree.weight)  # activation at which an expert decides alone
@@ -141,8 +147,10 @@ class _Search:
         distance, z = self.best
         waiting = self.heap[0][0] if self.heap else np.inf
         bound = min(distance, self.gap, self.now, waiting)
-        row = None if z is None else self._moved(z)
-        return Nearest(row, distance, bound, complete, self.programs)
+        if z is None:
+            return Nearest(None, distance, bound, complete, self.programs)
+        chosen = tuple(self._chosen(z).tolist())
+        return Nearest(self._moved(z), distance, bound, complete, self.programs, chosen)
 
     def _add(self, bound: float, leaf: int, chosen: Chosen) -> None:
         heapq.heappush(self.heap, (bound, len(self.heap) + self.programs, leaf, chosen))
@@ -153,7 +161,7 @@ class _Search:
         z = self._solved(leaf, rows)
         if z is None:
             return
-        bound = float(np.abs(z).sum())
+        bound = self._size(z)
         if bound >= self.best[0]:
             return
         self.now = bound
@@ -187,21 +195,35 @@ class _Search:
         distance = np.inf
         while (moved := self._solved(leaf, rows)) is not None:
             self._keep(moved)
-            before, distance = distance, float(np.abs(moved).sum())
+            before, distance = distance, self._size(moved)
             if not distance < before * (1 - CLOSER):
                 return
             rows = [self._tangent(v, moved) for v in turns]
 
     def _keep(self, z: FloatArray) -> None:
         z = np.where(np.abs(z) < NEGLIGIBLE, 0.0, z)
-        distance = float(np.abs(z).sum())
+        distance = self._size(z)
         if distance < self.best[0] and self.outcome.holds(self.tree, self._moved(z)[None]):
             self.best = distance, z
 
     def _moved(self, z: FloatArray) -> FloatArray:
-        row = self.x.copy()
-        row[self.free[z != 0]] += (z * self.scale)[z != 0]
+        row, n_free = self.x.copy(), len(self.free)
+        for option in self.moves.rows[self._chosen(z)]:
+            row = np.where(option != self.x, option, row)
+        moved = z[:n_free] != 0
+        row[self.free[moved]] += (z[:n_free] * self.scale)[moved]
         return row
+
+    def _chosen(self, z: FloatArray) -> IntArray:
+        """Numbers of the options that a move takes."""
+        return self.options[z[len(self.free) :] > TAKEN]
+
+    def _size(self, z: FloatArray) -> float:
+        return float(self.cost @ np.abs(z))
+
+    def _along(self, planes: FloatArray) -> FloatArray:
+        """Changes of linear functions (..., d) of the row per unit of each move."""
+        return np.hstack([planes[:, self.free] * self.scale, planes @ self.shift.T])
 
     def _solved(self, leaf: int, rows: list[FloatArray]) -> FloatArray | None:
         """The smallest move with these rows, left turns and outcome; None if there is none."""
@@ -209,7 +231,7 @@ class _Search:
         rows = [*rows, *self._level(leaf)]
         for _ in range(CUTS):
             every = [*rows, *(cut for v in left for cut in self.cuts[v])]
-            z = self._program(np.array(every).reshape(len(every), len(self.free) + 1))
+            z = self._program(np.array(every).reshape(len(every), len(self.cost) + 1))
             if z is None:
                 return None
             outside = [v for v in left if self._score(v, z) > LOG2]
@@ -220,7 +242,7 @@ class _Search:
         return z
 
     def _program(self, rows: FloatArray) -> FloatArray | None:
-        """Least sum |z| with rows [a, c] of a . z + c >= ``BEYOND`` |a|; None if infeasible."""
+        """The least move with rows [a, c] of a . z + c >= ``BEYOND`` |a|; None if infeasible."""
         if self.programs >= self.max_programs:
             raise _CutOffError
         self.programs += 1
@@ -230,21 +252,62 @@ class _Search:
             return None
         a = rows[~flat, :-1] / norm[~flat, None]
         c = rows[~flat, -1] / norm[~flat] - BEYOND
-        if not len(self.free):
+        if not len(self.cost):
             return np.zeros(0)
+        if not len(self.options):
+            return self._linear(a, c, np.zeros(0))
+        taken = self._integer(a, c)
+        return None if taken is None else self._linear(a, c, taken)
+
+    def _integer(self, a: FloatArray, c: FloatArray) -> FloatArray | None:
+        """The options of the least move; None if infeasible."""
+        n_free, n_options = len(self.free), len(self.options)
+        A, ends = self._exclusive()
+        number, option = a[:, :n_free], a[:, n_free:]
+        done = milp(
+            np.append(self.cost[:n_free], self.cost),
+            integrality=np.repeat([0, 1], [2 * n_free, n_options]),
+            bounds=Bounds(0.0, np.concatenate([self.high, -self.low, np.ones(n_options)])),
+            constraints=LinearConstraint(
+                np.vstack([np.hstack([-number, number, -option]), A]), ub=np.append(c, ends)
+            ),
+            options={"mip_rel_gap": 0.0},
+        )
+        return None if done.x is None else np.round(done.x[2 * n_free :])
+
+    def _exclusive(self) -> tuple[FloatArray, FloatArray]:
+        """Inequalities: one option of a column, and no move of a missing number without its own."""
+        n_free = len(self.free)
+        group, gate = self.moves.group[self.options], self.moves.gate[self.options]
+        one = (np.unique(group)[:, None] == group).astype(float)
+        of_group = np.hstack([np.zeros((len(one), 2 * n_free)), one])
+        moves = np.eye(2 * n_free)
+        feature = np.tile(self.free, 2)
+        shut = np.isin(feature, gate)
+        most = np.where(feature[:, None] == gate, np.append(self.high, -self.low)[:, None], 0.0)
+        of_gate = np.hstack([moves[shut], -most[shut]])
+        return np.vstack([of_group, of_gate]), np.repeat([1.0, 0.0], [len(one), shut.sum()])
+
+    def _linear(self, a: FloatArray, c: FloatArray, taken: FloatArray) -> FloatArray | None:
+        """The least move of the numbers with these options; None if infeasible."""
+        n_free = len(self.free)
+        c = c + a[:, n_free:] @ taken
+        if not n_free:
+            return taken if (c >= -BEYOND).all() else None
         # z = up - down, each at least 0
-        bounds = [(0.0, end) for end in (*self.high, *-self.low)]
+        shut = np.isin(self.free, self.moves.gate[self.options][taken == 0])
+        ends = np.where(np.tile(shut, 2), 0.0, np.append(self.high, -self.low))
         done = linprog(
-            np.ones(2 * len(self.free)),
-            A_ub=np.hstack([-a, a]),
+            np.ones(2 * n_free),
+            A_ub=np.hstack([-a[:, :n_free], a[:, :n_free]]),
             b_ub=c,
-            bounds=bounds,
+            bounds=[(0.0, end) for end in ends.tolist()],
             method="highs",
         )
         if done.x is None:
             return None
         up, down = np.split(np.asarray(done.x, dtype=np.float64), 2)
-        return up - down
+        return np.append(up - down, taken)
 
     # Rows [a, c] of the inequality a . z + c >= 0.
 
@@ -272,7 +335,7 @@ class _Search:
         if tree.slope is None or not outcome.sign:
             return []
         mean = tree.value[leaf] + tree.slope[leaf] @ (self.x - tree.center)
-        slope = tree.slope[leaf, self.free] * self.scale
+        slope = self._along(tree.slope[leaf : leaf + 1])[0]
         return [outcome.sign * np.append(slope, mean - outcome.level)]
 
     def _activation(self, experts: slice, z: FloatArray) -> FloatArray:

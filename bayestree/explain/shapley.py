@@ -1,5 +1,6 @@
-"""Exact Shapley values of the predictions of a deterministic tree."""
+"""Exact Shapley values of the predictions of deterministic trees."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import factorial
 from typing import Any
@@ -7,17 +8,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree.routed_tree import RoutedTree
+from bayestree.tables import Encoding
 from bayestree.tree import Tree
 
-MOST = 12  # features with a coefficient: 4,096 coalitions
+MOST = 12  # columns with a coefficient: 4,096 coalitions
 ROWS = 2**17  # rows predicted at a time
 
 
 @dataclass(frozen=True, eq=False)
 class ShapleyValues:
-    """Shapley values of n predictions of the deterministic tree.
+    """Shapley values of n predictions of the deterministic tree, or of the mean of a forest's.
 
     Attributes
     ----------
@@ -26,8 +28,8 @@ class ShapleyValues:
         Empty for regression.
     base : array, shape (C,) or (1,)
         Mean prediction over the background rows.
-    contributions : array, shape (n, d, C) or (n, d, 1)
-        Contribution of each feature; ``base`` plus their sum over the features is the prediction.
+    contributions : array, shape (n, c, C) or (n, c, 1)
+        Contribution of each column; ``base`` plus their sum over the columns is the prediction.
     """
 
     features: tuple[str, ...]
@@ -36,7 +38,7 @@ class ShapleyValues:
     contributions: FloatArray
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each row and class (for regression each row), a column for each feature."""
+        """A row for each row and class (for regression each row), and the columns of the table."""
         n_rows, _, n_outputs = self.contributions.shape
         flat = self.contributions.swapaxes(1, 2).reshape(n_rows * n_outputs, -1)
         index: Any = pd.RangeIndex(n_rows, name="row")
@@ -45,7 +47,7 @@ class ShapleyValues:
         return pd.DataFrame(flat, index=index, columns=list(self.features))
 
     def plot(self, ax: Any = None, *, row: int = 0) -> Any:
-        """Draw the contributions to the prediction of one row, by feature and class.
+        """Draw the contributions to the prediction of one row, by column and class.
 
         ``ax`` are Axes; by default those of a new figure that is not registered with pyplot.
         """
@@ -55,21 +57,39 @@ class ShapleyValues:
 
 
 def shapley_values(
-    tree: RoutedTree, X: FloatArray, background: FloatArray, classes: tuple[str, ...]
+    trees: Sequence[tuple[float, RoutedTree]],
+    X: FloatArray,
+    background: FloatArray,
+    classes: tuple[str, ...],
+    encoding: Encoding,
 ) -> ShapleyValues:
     """Shapley values of rows X (n, d) of the game v(S) = E f(x_S, b_rest) over background rows b.
 
-    This is the interventional expectation: features outside S are taken from the background rows
-    together. Features without a coefficient in the tree contribute 0.
+    This is the interventional expectation: columns outside S are taken from the background rows
+    together. f is the weighted sum of the trees, whose games add up. Columns without a coefficient
+    in a tree contribute 0 to it.
     """
-    used = _used(tree)
+    base: Any = 0.0
+    values: Any = 0.0
+    for weight, tree in trees:
+        own, contributions = _of_tree(tree, X, background, encoding.places)
+        base, values = base + weight * own, values + weight * contributions
+    return ShapleyValues(encoding.names, classes, base, values)
+
+
+def _of_tree(
+    tree: RoutedTree, X: FloatArray, background: FloatArray, places: Sequence[IntArray]
+) -> tuple[FloatArray, FloatArray]:
+    """The mean prediction (C,) of one tree, and the contributions of the columns (n, c, C)."""
+    used = _used(tree, places)
     if len(used) > MOST:
         raise ValueError(
-            f"exact Shapley values need a tree of at most {MOST} features, got {len(used)}; use "
-            "importance(X, y), or a smaller or sparser tree."
+            f"exact Shapley values need trees of at most {MOST} columns, got {len(used)}; use "
+            "importance(X, y), or smaller or sparser trees."
         )
-    v = np.stack([_coalitions(tree, x, background, used) for x in X])
-    values = np.zeros((len(X), tree.n_features, v.shape[2]))
+    groups = [places[j] for j in used]
+    v = np.stack([_coalitions(tree, x, background, groups) for x in X])
+    values = np.zeros((len(X), len(places), v.shape[2]))
     m, members = len(used), np.arange(v.shape[1])
     size = np.array([bin(s).count("1") for s in members])
     weight = np.array([factorial(k) * factorial(m - k - 1) / factorial(m) for k in range(m)])
@@ -77,30 +97,31 @@ def shapley_values(
         without = members[(members >> place) % 2 == 0]
         gain = v[:, without | (1 << place)] - v[:, without]
         values[:, j] = np.einsum("s,nsc->nc", weight[size[without]], gain)
-    return ShapleyValues(tuple(tree.feature_labels), classes, v[0, 0], values)
+    return v[0, 0], values
 
 
-def _used(tree: RoutedTree) -> IntArray:
-    """Features on which the tree depends."""
+def _used(tree: RoutedTree, places: Sequence[IntArray]) -> list[int]:
+    """Columns on which the tree depends."""
     if not isinstance(tree, Tree):
-        return np.arange(tree.n_features)
-    used = tree.hyperplane.any(axis=0)
+        return [*range(len(places))]
+    used: BoolArray = np.any(tree.hyperplane != 0, axis=0)
     if tree.slope is not None:
-        used = used | tree.slope.any(axis=0)
-    return np.flatnonzero(used)
+        used = used | np.any(tree.slope != 0, axis=0)
+    return [j for j, own in enumerate(places) if used[own].any()]
 
 
 def _coalitions(
-    tree: RoutedTree, x: FloatArray, background: FloatArray, used: IntArray
+    tree: RoutedTree, x: FloatArray, background: FloatArray, groups: Sequence[IntArray]
 ) -> FloatArray:
-    """Value of each coalition of the used features, whose bits are its number, (2^m, C)."""
-    n_sets, n_rows = 2 ** len(used), len(background)
+    """Value of each coalition of the m groups of features, whose bits are its number, (2^m, C)."""
+    n_sets, n_rows = 2 ** len(groups), len(background)
     size = max(1, ROWS // n_rows)
     found = []
     for start in range(0, n_sets, size):
         members = np.arange(start, min(start + size, n_sets))
         known = np.zeros((len(members), len(x)), dtype=bool)
-        known[:, used] = (members[:, None] >> np.arange(len(used))) % 2 == 1
+        for place, own in enumerate(groups):
+            known[:, own] = ((members >> place) % 2 == 1)[:, None]
         rows = np.where(known[:, None], x, background).reshape(-1, len(x))
         mean: AnyArray = tree.predict(rows).reshape(len(members), n_rows, -1).mean(axis=1)
         found.append(mean)

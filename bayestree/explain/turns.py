@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.softplus import softplus
-from bayestree._utils.wording import counted
+from bayestree._utils.wording import counted, in_words
 from bayestree.description import TreeDescription
 from bayestree.diagnostics import SplitUncertainty
+from bayestree.tables import Encoding
 
 TERMS = 3  # features shown for each facet
 FACETS = 3  # facets shown for each turn
@@ -51,8 +52,8 @@ class Turn:
     distance : array, shape (K,)
         Distance of the row from the facet in units of ``tree_.scale``: positive inside, where the
         expert alone does not send the row right. Infinite if it never does.
-    effects : array, shape (K, d)
-        How far each feature moves the row from the mean of the data across the facet: the distance
+    effects : array, shape (K, c)
+        How far each column moves the row from the mean of the data across the facet: the distance
         of the mean minus the sum of the effects is ``distance``.
     """
 
@@ -73,13 +74,13 @@ class Turn:
         """Log-odds log(exp(score) - 1) of going right, 0 at the border."""
         return self.score + float(np.log(-np.expm1(-self.score))) if self.score > 0 else -np.inf
 
-    def lines(self, names: tuple[str, ...], row: FloatArray) -> Iterator[str]:
-        """The turn in words, for a row with these names of the features."""
+    def lines(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Iterator[str]:
+        """The turn in words, for a row with these names and values of the columns."""
         yield f"{self.node}: {self.side}{self._posterior()}"
         for k in range(min(len(self.experts), FACETS)):
             alone = "" if len(self.experts) == 1 else f"{self.share[k]:.0%} of the votes, "
             yield f"  {self.conditions[k]}"
-            yield f"    {alone}{self._position(k)}{self._terms(k, names, row)}"
+            yield f"    {alone}{self._position(k)}{self._terms(k, names, values)}"
         if len(self.experts) > FACETS:
             rest = float(self.share[FACETS:].sum())
             others = counted(len(self.experts) - FACETS, "other facet")
@@ -97,10 +98,10 @@ class Turn:
             return "no border"
         return f"{abs(away):.2g} {'inside' if away >= 0 else 'outside'}"
 
-    def _terms(self, k: int, names: tuple[str, ...], row: FloatArray) -> str:
+    def _terms(self, k: int, names: tuple[str, ...], values: tuple[Any, ...]) -> str:
         order = np.argsort(-np.abs(self.effects[k]), kind="stable")[:TERMS]
         shown = [
-            f"{names[j]} = {row[j]:.{DIGITS}g} ({self.effects[k, j]:+.2g})"
+            f"{names[j]} = {in_words(values[j], DIGITS)} ({self.effects[k, j]:+.2g})"
             for j in order
             if self.effects[k, j]
         ]
@@ -108,7 +109,10 @@ class Turn:
 
 
 def turns_of(
-    described: TreeDescription, row: FloatArray, posterior: SplitUncertainty | None
+    described: TreeDescription,
+    encoding: Encoding,
+    row: FloatArray,
+    posterior: SplitUncertainty | None,
 ) -> tuple[Turn, ...]:
     """The turns of a row (d,) in the described tree, from the root to its leaf."""
     tree, rows = described.tree, row[None]
@@ -116,19 +120,21 @@ def turns_of(
     leaf = int(tree.apply(rows)[0])
     nodes = np.flatnonzero(topology.turns[:, :, leaf].any(axis=0))
     return tuple(
-        _turn(described, int(node), bool(topology.turns[1, node, leaf]), row, posterior)
+        _turn(described, encoding, int(node), bool(topology.turns[1, node, leaf]), row, posterior)
         for node in nodes
     )
 
 
 def _turn(
     described: TreeDescription,
+    encoding: Encoding,
     node: int,
     right: bool,
     row: FloatArray,
     posterior: SplitUncertainty | None,
 ) -> Turn:
     experts, conditions, numbers = _facets(described, node, row)
+    numbers["effects"] = encoding.by_column(numbers["effects"])
     return Turn(
         node=described.path(node),
         side=described.sides(node)[right],

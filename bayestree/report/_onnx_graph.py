@@ -1,7 +1,7 @@
 """Deterministic trees as a graph of standard ONNX operators."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from bayestree._utils.arrays import AnyArray, BoolArray, IntArray
 from bayestree._version import __version__
 from bayestree.tree import LOG2, Tree, facet_threshold
 
-OPSET, IR_VERSION = 17, 8  # from 2022, for ONNX 1.12 and later
+OPSET, ML_OPSET, IR_VERSION = 17, 3, 8  # from 2022, for ONNX 1.12 and later
 ZERO = np.zeros(1, dtype=np.int64)
 MAX_BYTES = 2**31 - 2**20  # limit of a protocol buffer, less room for everything but numbers
 
@@ -28,12 +28,14 @@ class Outputs(NamedTuple):
 class Graph:
     """Nodes and constants of a graph, named in the order in which they are added.
 
-    ``prefix`` distinguishes names inside a loop from those outside.
+    ``prefix`` distinguishes names inside a loop from those outside, and from those of columns;
+    ``features`` is the name of the features (rows, d).
     """
 
-    def __init__(self, onnx: ModuleType, prefix: str = "") -> None:
+    def __init__(self, onnx: ModuleType, prefix: str = "", features: str = "X") -> None:
         self.onnx = onnx
         self.prefix = prefix
+        self.features = features
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
@@ -59,6 +61,10 @@ class Graph:
         return helper.make_tensor_value_info(name, kind, shape)
 
 
+#: Adds the features of the trees to a graph; returns its inputs.
+Encode = Callable[[Graph], list[Any]]
+
+
 def package(name: str) -> ModuleType:
     """Import a package that only this export needs."""
     try:
@@ -81,25 +87,34 @@ def check_size(trees: Sequence[Tree]) -> None:
         )
 
 
-def model_of(trees: Sequence[Tree], classes: AnyArray | None) -> Any:
+def model_of(trees: Sequence[Tree], classes: AnyArray | None, encode: Encode | None = None) -> Any:
     """The ONNX model of one tree, or of the mean of several with the same features and classes.
 
-    ``classes`` are the labels; by default the class names of the trees.
+    ``classes`` are the labels; by default the class names of the trees. ``encode`` adds the
+    features of the trees to a graph, and returns its inputs; by default the input is the features.
     """
-    graph, first = Graph(package("onnx")), trees[0]
+    graph, first = Graph(package("onnx"), "" if encode is None else "tree/"), trees[0]
+    inputs = [graph.value("X", np.float64, ["rows", first.n_features])]
+    if encode is not None:
+        inputs = encode(graph)
     found = [_tree(graph, tree, f"tree{t}_") for t, tree in enumerate(trees)]
     outputs = _predictions(graph, first, classes, [one.value for one in found])
     outputs.append(_leaves(graph, [one.leaf for one in found]))
     helper = graph.onnx.helper
-    inputs = [graph.value("X", np.float64, ["rows", first.n_features])]
+    opsets = [("", OPSET), *([("ai.onnx.ml", ML_OPSET)] if encode is not None else [])]
     model = helper.make_model(
         helper.make_graph(graph.nodes, "tree", inputs, outputs, graph.constants),
-        opset_imports=[helper.make_opsetid("", OPSET)],
+        opset_imports=[helper.make_opsetid(*one) for one in opsets],
         ir_version=IR_VERSION,
         producer_name="bayestree",
         producer_version=__version__,
     )
-    names = {"features": first.feature_names, "classes": _class_names(first)}
+    columns = [one.name for one in inputs] if encode is not None else []
+    names = {
+        "features": first.feature_names,
+        "columns": columns,
+        "classes": _class_names(first),
+    }
     helper.set_model_props(model, {k: json.dumps(v) for k, v in names.items() if v})
     graph.onnx.checker.check_model(model, full_check=True)
     return model
@@ -165,15 +180,17 @@ def _tree(graph: Graph, tree: Tree, name: str) -> Outputs:
     limits[: tree.n_nodes][single] = facet_threshold(tree.weight[tree.expert_start[:-1][single]])
     votes = _votes(graph, tree, np.append(np.repeat(single, tree.n_facets), True))
     tables = [graph.constant(one) for one in (_experts(tree), limits, _children(tree))]
-    n_rows = graph.add("Gather", graph.add("Shape", "X"), graph.constant([0]))
+    n_rows = graph.add("Gather", graph.add("Shape", graph.features), graph.constant([0]))
     root = graph.add("ConstantOfShape", n_rows, value=graph.onnx.numpy_helper.from_array(ZERO))
-    body = _level(Graph(graph.onnx, f"{name}level_"), votes, *tables)
+    body = _level(Graph(graph.onnx, f"{graph.prefix}{name}level_"), votes, *tables)
     place = graph.add("Loop", graph.constant(tree.depth), "", root, body=body)
     leaf = graph.add("Sub", place, graph.constant(tree.n_nodes))
     value = graph.add("Gather", graph.constant(tree.value.astype(np.float64)), leaf)
     if tree.slope is not None:
         slope = graph.add("Gather", graph.constant(tree.slope), leaf)
-        terms = graph.add("Mul", slope, graph.add("Sub", "X", graph.constant(tree.center)))
+        terms = graph.add(
+            "Mul", slope, graph.add("Sub", graph.features, graph.constant(tree.center))
+        )
         more = graph.add("ReduceSum", terms, graph.constant([1]), keepdims=0)
         value = graph.add("Add", value, more)
     return Outputs(leaf, value)
@@ -187,7 +204,7 @@ def _votes(graph: Graph, tree: Tree, alone: BoolArray) -> str:
     plane = np.vstack([tree.hyperplane, np.zeros(tree.n_features)]).astype(np.float64)
     offset = np.append(tree.intercept, 0.0).astype(np.float64)
     activation = graph.add(
-        "Add", graph.add("MatMul", "X", graph.constant(plane.T)), graph.constant(offset)
+        "Add", graph.add("MatMul", graph.features, graph.constant(plane.T)), graph.constant(offset)
     )
     if alone.all():
         return activation

@@ -1,13 +1,17 @@
 """The deterministic tree as an ONNX model, in double precision, for any runtime."""
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.fitted import features_of, trees_of
+from bayestree.report._onnx_columns import add_columns
 from bayestree.report._onnx_graph import check_size, model_of, package
+from bayestree.tables import Encoding
 from bayestree.tree import LOG2, Tree
 
 NEAR = 1e-9  # of log 2: rows with votes this close to it may go either way by rounding
@@ -18,11 +22,16 @@ class OnnxMismatchError(RuntimeError):
     """The predictions of a runtime differ from those of the tree."""
 
 
-def export_onnx(tree: object, *, X: ArrayLike | None = None) -> bytes:
+def export_onnx(
+    tree: object, *, X: ArrayLike | None = None, inputs: Literal["features", "columns"] = "features"
+) -> bytes:
     """Write a tree as an ONNX model that predicts without this package.
 
     The input ``X``, double (rows, features), holds features in the units of the data, in the order
-    of ``features`` in the metadata. The outputs are
+    of ``features`` in the metadata. With ``inputs="columns"`` there is an input (rows) for each
+    column of the table, by its name, and the model encodes them: doubles for numbers, NaN where
+    they are missing; text for categories, empty where they are missing; doubles for dates, in days
+    since 1970 (``encoding_.portable(X)`` gives them all). The outputs are
 
     - ``label`` (rows): the most probable class, as in ``classes_`` (for a Tree without an
       estimator its name, or its number if it has no name);
@@ -41,6 +50,9 @@ def export_onnx(tree: object, *, X: ArrayLike | None = None) -> bytes:
         With linear splits. A forest predicts the mean of its trees.
     X : array or DataFrame, shape (n, d), optional
         Rows on which the model is run by ``onnxruntime`` and compared with the tree.
+    inputs : {"features", "columns"}
+        What the model takes. Columns need a fitted estimator, and names other than those of the
+        outputs.
 
     Returns
     -------
@@ -52,7 +64,8 @@ def export_onnx(tree: object, *, X: ArrayLike | None = None) -> bytes:
     NotFittedError, TypeError
         If ``tree`` is not a tree with linear splits or a fitted estimator of one.
     ValueError
-        If the model exceeds two gigabytes, the maximum of one ONNX file.
+        If the model exceeds two gigabytes, the maximum of one ONNX file, or a column has the name
+        of an output.
     ImportError
         If ``onnx`` is not installed or, with ``X``, ``onnxruntime``.
     OnnxMismatchError
@@ -67,9 +80,15 @@ def export_onnx(tree: object, *, X: ArrayLike | None = None) -> bytes:
     >>> clf = BivariateTreeClassifier(max_depth=2).fit(X, y)
     >>> Path("iris.onnx").write_bytes(export_onnx(clf, X=X))  # doctest: +SKIP
     """
+    if inputs not in ("features", "columns"):
+        raise ValueError(f"inputs must be 'features' or 'columns', got {inputs!r}.")
     trees = _linear(tree)
     check_size(trees)
-    content: bytes = model_of(trees, getattr(tree, "classes_", None)).SerializeToString()
+    encode = None
+    if inputs == "columns":
+        encode = partial(add_columns, encoding=_encoding(tree))
+    model = model_of(trees, getattr(tree, "classes_", None), encode)
+    content: bytes = model.SerializeToString()
     if X is not None:
         check_onnx(content, tree, X)
     return content
@@ -92,12 +111,26 @@ def check_onnx(content: bytes, tree: object, X: ArrayLike) -> int:
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     names = [one.name for one in session.get_outputs()]
     trees, rows = _linear(tree), features_of(tree, X)
+    takes_features = "columns" not in session.get_modelmeta().custom_metadata_map
+    given = {"X": rows} if takes_features else _encoding(tree).portable(X)
     near = 0
     for start in range(0, len(rows), ROWS):
-        part = rows[start : start + ROWS]
-        found = dict(zip(names, session.run(None, {"X": part}), strict=True))
-        near += _compare(trees, part, found)
+        part = slice(start, start + ROWS)
+        feed = {name: values[part] for name, values in given.items()}
+        found = dict(zip(names, session.run(None, feed), strict=True))
+        near += _compare(trees, rows[part], found)
     return near
+
+
+def _encoding(tree: object) -> Encoding:
+    """The encoding of columns of a fitted estimator."""
+    found: Encoding | None = getattr(tree, "encoding_", None)
+    if found is None:
+        raise TypeError(
+            f"a {type(tree).__name__} has no columns; pass a fitted estimator, or use "
+            "inputs='features'."
+        )
+    return found
 
 
 def _compare(trees: Sequence[Tree], X: FloatArray, found: dict[str, AnyArray]) -> int:

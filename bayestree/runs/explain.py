@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from bayestree import tables
-from bayestree.runs.store import Columns, open_run, read_model
+from bayestree.runs.store import Columns, open_run, read_of_columns
 from bayestree.tables import InputError, located
 
 if TYPE_CHECKING:
@@ -20,10 +20,9 @@ def explain_row(
     """Explain the prediction for a row with the model of a folder.
 
     ``row`` is the number of a row, from 0, in the table of the run, or the path of a table with a
-    single row. The others are arguments of ``explain`` of the estimators; without ``features`` all
-    columns of numbers may change.
+    single row. The others are arguments of ``explain`` of the estimators.
     """
-    estimator, columns = read_model(folder)
+    estimator, columns = read_of_columns(folder)
     if not hasattr(estimator, "explain"):
         raise InputError(
             f"the model in {str(folder)!r} is a {type(estimator).__name__} of several trees, which "
@@ -33,10 +32,10 @@ def explain_row(
     path = open_run(folder).file.data.path if numbered else Path(row)
     with located(path):
         frame = _row(path, columns, int(row) if numbered else None)
-        X = columns.encoding.encode(frame)
+        columns.encoding.encode(frame)  # whose messages name the row
     try:
-        movable = columns.encoding.movable(X.to_numpy()[0])
-        return estimator.explain(X, features=features or movable, target=target)
+        X = frame[[*columns.encoding.names]]
+        return estimator.explain(X, features=features or None, target=target)
     except ValueError as error:
         raise InputError(str(error)) from error
 

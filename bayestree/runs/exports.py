@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.draws import spread
@@ -16,7 +17,7 @@ from bayestree.report.rules import export_rules
 from bayestree.report.text import export_text
 from bayestree.runs.folder import MANIFEST
 from bayestree.runs.store import open_run
-from bayestree.tables import InputError
+from bayestree.tables import Encoding, InputError, located, open_table
 
 WRITERS: dict[str, Callable[..., str | bytes]] = {
     "text": export_text,
@@ -55,12 +56,12 @@ def format_of(name: str | None, out: Path | None) -> str:
     return SUFFIXES[out.suffix]
 
 
-def exported(estimator: Any, kind: str, **limits: int | None) -> str | bytes:
+def exported(estimator: Any, kind: str, **limits: Any) -> str | bytes:
     """Export a fitted tree in one of the formats.
 
-    ``limits`` are ``max_features``, ``max_facets`` and ``decimals``; None for the defaults of the
-    format. An InputError reports that the format cannot represent this tree, has no such limit, or
-    requires a package that is not installed.
+    ``limits`` are ``max_features``, ``max_facets`` and ``decimals``, and ``inputs`` of ONNX; None
+    for the defaults of the format. An InputError reports that the format cannot represent this
+    tree, has no such limit, or requires a package that is not installed.
     """
     writer = WRITERS[kind]
     limits = {name: value for name, value in limits.items() if value is not None}
@@ -74,15 +75,26 @@ def exported(estimator: Any, kind: str, **limits: int | None) -> str | bytes:
         raise InputError(f"{kind}: {error}") from error
 
 
-def checked(content: bytes, folder: Path, estimator: Any) -> Checked:
+def checked(content: bytes, folder: Path, estimator: Any, *, columns: bool = False) -> Checked:
     """Compare an ONNX model with its tree on at most 10,000 rows of its run.
 
     If the rows are unavailable, or the model does not belong to a run, rows with a similar
-    location and scale are simulated. Raises an ImportError if ``onnxruntime`` is not installed, and
-    an OnnxMismatchError if the two differ.
+    location and scale are simulated, but not for a model of ``columns``: an InputError says so.
+    Raises an ImportError if ``onnxruntime`` is not installed, and an OnnxMismatchError if the two
+    differ.
     """
-    X, source = _rows(folder, estimator)
+    X, source = _table(folder, estimator.encoding_) if columns else _rows(folder, estimator)
     return Checked(len(X), check_onnx(content, estimator, X), source)
+
+
+def _table(folder: Path, encoding: Encoding) -> tuple[pd.DataFrame, str]:
+    """The first rows of the table of a run."""
+    if not (folder / MANIFEST).is_file():
+        raise InputError("the model does not belong to a run, whose rows are needed.")
+    path = open_run(folder).file.data.path
+    with located(path):
+        frame = next(open_table(path, encoding.text).chunks())
+    return frame[[*encoding.names]].head(COMPARED), "rows of the table"
 
 
 def _rows(folder: Path, estimator: Any) -> tuple[FloatArray, str]:

@@ -7,6 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bayestree.estimators.files import load
 from bayestree.runs.folder import COLUMNS, MANIFEST, METRICS, MODEL, RUN, RunFolder
 from bayestree.runs.rows import Prepared, read_rows, sha256
@@ -112,6 +114,16 @@ def read_model(folder: Path) -> tuple[Any, Columns]:
         raise InputError(
             f"{COLUMNS} and {MODEL} in {str(folder)!r} belong to different fits; fit again."
         )
+    return estimator, columns
+
+
+def read_of_columns(folder: Path) -> tuple[Any, Columns]:
+    """The estimator of a folder as one that takes tables, not their features; and the columns."""
+    estimator, columns = read_model(folder)
+    for one in (estimator, *estimator._fitted_trees()):
+        one.encoding_ = columns.encoding
+        one.n_features_in_ = len(columns.encoding.columns)
+        one.feature_names_in_ = np.array(columns.encoding.names, dtype=object)
     return estimator, columns
 
 

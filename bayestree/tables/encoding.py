@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.warn import warn
+from bayestree._utils.wording import nearest_match
 from bayestree.tables.errors import InputError
 from bayestree.tables.invalid import abbreviate, check_complete, quote_columns
-from bayestree.tables.kinds import KINDS, Categories, Column, Numbers, Statistics, texts
+from bayestree.tables.kinds import KINDS, Categories, Column, Dates, Numbers, Statistics, texts
 
 
 class UnknownCategoryWarning(UserWarning):
@@ -48,20 +49,46 @@ class Encoding:
         ends = np.cumsum([len(column.features) for column in self.columns])
         return np.split(np.arange(ends[-1]), ends[:-1])
 
-    def movable(self, row: FloatArray) -> list[str]:
-        """Names of the columns of numbers that an encoded row (d,) has a value of."""
-        return [
-            column.name
-            for column, own in zip(self.columns, self.places, strict=True)
-            if type(column) is Numbers and not (column.gaps and row[own[-1]])
-        ]
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(column.name for column in self.columns)
 
-    def mark(self, feature: int) -> int | None:
-        """The feature that marks missing values of the column of numbers with this feature."""
+    def number(self, key: str | int) -> int:
+        """The number of a column that is given by its name or number."""
+        if isinstance(key, str):
+            if key not in self.names:
+                end = nearest_match(key, self.names)
+                raise ValueError(f"{key!r} is not a column of the fit{end}")
+            return self.names.index(key)
+        if not 0 <= key < len(self.columns):
+            raise ValueError(f"column {key!r} does not exist; the fit had {len(self.columns)}.")
+        return int(key)
+
+    def part(self, key: str | int) -> tuple[Column, IntArray]:
+        """A column, or a part of a date such as ``"day (month)"``, with its features."""
         for column, own in zip(self.columns, self.places, strict=True):
-            if type(column) is Numbers and column.gaps and own[0] == feature:
-                return int(own[1])
-        return None
+            if isinstance(column, Dates) and key in column.labels and key not in self.names:
+                return Numbers(str(key)), own[[column.labels.index(str(key))]]
+        number = self.number(key)
+        return self.columns[number], self.places[number]
+
+    def by_column(self, values: FloatArray) -> FloatArray:
+        """Sums over the features of each column, (..., c), of values (..., d)."""
+        return np.stack([values[..., own].sum(axis=-1) for own in self.places], axis=-1)
+
+    def portable(self, X: Any) -> dict[str, AnyArray]:
+        """The columns as an ONNX model takes them: numbers, days since 1970, or text; (n,) each.
+
+        Missing numbers and dates are NaN, and missing text is empty.
+        """
+        table = self.named(X)
+        return {one.name: one.portable(table.iloc[:, j]) for j, one in enumerate(self.columns)}
+
+    def shown(self, X: Any) -> list[list[Any]]:
+        """The values of each column: numbers, text, or times."""
+        table = self.named(X)
+        return [column.shown(table.iloc[:, j]) for j, column in enumerate(self.columns)]
 
     @property
     def by_y(self) -> list[str]:

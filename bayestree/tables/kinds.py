@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree.tables.columns import numbers, times
 from bayestree.tables.errors import CellError
 from bayestree.tables.invalid import abbreviate, check_complete, check_finite
@@ -51,9 +51,17 @@ class Column:
         """The values of a column of categories; empty for other columns."""
         return ()
 
+    def steps(self, value: Any, levels: Sequence[str]) -> list[float]:
+        """How far each of some levels is from a value."""
+        return [float(level != value) for level in levels]
+
     def shown(self, values: pd.Series) -> list[Any]:
         """The values as numbers, text or times; NaN, None or NaT for missing ones."""
         return self.raw(values)[:, 0].tolist()
+
+    def portable(self, values: pd.Series) -> AnyArray:
+        """The values (n,) without pandas' types: numbers, days since 1970, or text."""
+        return self.raw(values)[:, 0]
 
     def unknown(self, values: pd.Series) -> BoolArray:
         """Mask of the values that the training rows do not have, and that are not missing."""
@@ -109,6 +117,9 @@ class Dates(Column):
     def shown(self, values: pd.Series) -> list[Any]:
         return times(values, self.text_format, self.zone).tolist()
 
+    def portable(self, values: pd.Series) -> AnyArray:
+        return date_parts(values, self.text_format, self.zone)[:, 0]
+
 
 @dataclass(frozen=True)
 class Categories(Column):
@@ -128,8 +139,11 @@ class Categories(Column):
     def levels(self) -> tuple[str, ...]:
         return self.categories
 
+    def portable(self, values: pd.Series) -> AnyArray:
+        return np.array([one or "" for one in self.shown(values)], dtype=object)
+
     def shown(self, values: pd.Series) -> list[Any]:
-        return texts(values).where(values.notna(), None).tolist()
+        return [None if pd.isna(one) else one for one in texts(values)]
 
     def codes(self, values: pd.Series) -> IntArray:
         """The number of each category (n,); -1 for unknown and for missing ones."""
@@ -181,6 +195,12 @@ class Ordered(Categories):
         found = (codes[:, None] >= np.arange(1, len(self.categories))).astype(float)
         found[codes < 0] = np.nan
         return found
+
+    def steps(self, value: Any, levels: Sequence[str]) -> list[float]:
+        if value not in self.categories:
+            return super().steps(value, levels)
+        now = self.categories.index(value)
+        return [float(abs(self.categories.index(level) - now)) for level in levels]
 
 
 @dataclass(frozen=True)

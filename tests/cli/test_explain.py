@@ -29,7 +29,10 @@ def test_a_row_of_the_run_and_of_a_file(fitted, place):
             "copies": fitted["copies"],
         }
     )
-    assert str(clf.explain(X.iloc[[7]])) == by_number.rstrip("\n")
+    of_features = str(clf.explain(X.iloc[[7]]))
+    assert by_number.splitlines()[:3] == of_features.splitlines()[:3]
+    assert "color = red (" in by_number
+    assert "color=red = 1 (" in of_features
     assert by_number.startswith(f"Prediction: {clf.predict(X)[7]} (")
 
 
@@ -58,6 +61,7 @@ def test_refusals(fitted, place):
     assert "its rows are 0 to 79" in refused("explain", "tree", "80")
     assert "has 80 rows; give a table with one row" in refused("explain", "tree", "data.csv")
     assert "'new.csv' does not exist" in refused("explain", "tree", "new.csv")
+    assert "did you mean 'color'?" in refused("explain", "tree", "1", "--feature", "colr")
     assert "did you mean 'size'?" in refused("explain", "tree", "1", "--feature", "sice")
     assert "is not a class" in refused("explain", "tree", "1", "--target", "huge")
     assert "must end in" in refused("explain", "tree", "1", "--plot", "row.txt")

@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import onnxruntime
+import pandas as pd
 import pytest
 
 import bayestree
@@ -124,3 +125,25 @@ def test_refusals(place):
     done("export", forest, "--out", "t.txt", "--force")
     assert "has no model.safetensors" in refused("export", ".")
     assert "is not a safetensors file" in refused("export", "t.txt")
+
+
+def test_a_model_of_columns(table, place):
+    table.loc[::7, "color"] = None
+    table.to_csv("data.csv", index=False)
+    words = ("--depth", "2", "--set", "report=false", "--tree", "tao")
+    done("fit", "data.csv", "--target", "kind", "--drop", "price", "--out", "tree", *words)
+    result = done("export", "tree", "--out", "tree.onnx", "--columns")
+    assert "onnxruntime sends 80 rows of the table to the leaves of the tree" in result.stderr
+    session = onnxruntime.InferenceSession(place / "tree.onnx")
+    given = {
+        "size": table["size"].to_numpy(),
+        "color": table["color"].fillna("").to_numpy(dtype=object),
+        "copies": table["copies"].to_numpy(dtype=float),
+    }
+    label = session.run(["label"], given)[0]
+    done("predict", "tree", "data.csv", "--out", "predicted.csv")
+    assert label.tolist() == pd.read_csv("predicted.csv")["prediction"].tolist()
+    assert "--columns is for the format onnx" in refused("export", "tree", "--columns")
+    place.joinpath("data.csv").unlink()
+    words = ("export", "tree", "--out", "tree.onnx", "--columns", "--force")
+    assert "not compared with the tree" in done(*words).stderr

@@ -17,7 +17,9 @@ from sklearn.inspection import (
 import bayestree
 from bayestree.explain.dependence import interactions
 from bayestree.explain.shapley import shapley_values
+from bayestree.tables import Encoding, Numbers
 from bayestree.topology import Topology
+from tests.explain.test_moves import table as moves_table
 from tests.plots.cases import drawn, make_tree
 from tests.report.cases import CLASSIFIERS, QUICK, REGRESSORS, rows
 
@@ -49,7 +51,7 @@ def test_shapley_values_are_means_over_all_orders(n_classes):
     rng = np.random.default_rng(0)
     X, background = rng.normal(size=(3, 4)), rng.normal(size=(30, 4))
     names = tuple("abc")[:n_classes]
-    found = shapley_values(tree, X, background, names)
+    found = shapley_values([(1.0, tree)], X, background, names, columns(4))
 
     def value(x, known):
         mixed = background.copy()
@@ -71,6 +73,10 @@ def test_shapley_values_are_means_over_all_orders(n_classes):
     drawn(found.plot(row=1))
 
 
+def columns(d):
+    return Encoding(tuple(Numbers(f"x{j}") for j in range(d)))
+
+
 def test_shapley_values_of_estimators():
     X, y, value = rows()
     clf = CLASSIFIERS["axis"]().fit(X, y)
@@ -88,8 +94,8 @@ def test_shapley_values_of_estimators():
 
 def test_too_many_features():
     tree = make_tree(n_features=13)
-    with pytest.raises(ValueError, match="at most 12 features, got 13"):
-        shapley_values(tree, np.zeros((1, 13)), np.zeros((1, 13)), ())
+    with pytest.raises(ValueError, match="at most 12 columns, got 13"):
+        shapley_values([(1.0, tree)], np.zeros((1, 13)), np.zeros((1, 13)), (), columns(13))
 
 
 def by_hand(estimator, X, feature, grid, predict):
@@ -138,8 +144,102 @@ def test_a_point_estimate_has_no_band():
     np.testing.assert_array_equal(found.low, found.high)
     np.testing.assert_allclose(found.mean, found.low)
     drawn(found.plot(curves=False))
-    with pytest.raises(ValueError, match="'x8' is not a feature"):
+    with pytest.raises(ValueError, match="'x8' is not a column"):
         reg.partial_dependence(X, "x8")
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """A table with every kind of column, and fits to it."""
+    X, y = moves_table()
+    tree = bayestree.AlternatingTreeClassifier(max_depth=2, random_state=0).fit(X, y)
+    forest = bayestree.EndToEndForestClassifier(2, max_depth=1, epochs=3, random_state=0)
+    return X, y, tree, forest.fit(X, y)
+
+
+GRIDS = {  # a column, and values to which it is set
+    "income": [0.5, np.nan],
+    "colour": ["blue", "green", "red", None],
+    "sex": ["f", "m"],
+    "size": ["S", "M", "L"],
+    "town": ["t3", "t1"],
+    "since": pd.to_datetime(["2024-03-01", "2025-01-01"]).tolist(),
+}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_dependence_on_a_column_of_a_table(name, mixed):
+    X, _, *fits = mixed
+    for clf in fits:
+        found = clf.partial_dependence(X, name, grid=GRIDS[name], max_rows=30)
+        rows = X.iloc[np.linspace(0, len(X) - 1, 30).round().astype(int)]
+        for value, mean in zip(GRIDS[name], found.mean, strict=True):
+            moved = rows.assign(**{name: pd.Series([value] * 30, index=rows.index)})
+            np.testing.assert_allclose(mean, clf.predict_proba(moved).mean(axis=0))
+        assert len(found.to_frame()) == 2 * len(GRIDS[name])
+
+
+def test_grids_of_columns(mixed):
+    X, _, tree, _ = mixed
+    grid = {name: tree.partial_dependence(X, name, max_rows=10).grid for name in X}
+    assert len(grid["income"]) == 21, "and one where it is missing"
+    assert np.isnan(grid["income"]).tolist() == [False] * 20 + [True]
+    assert grid["colour"].tolist() == ["blue", "green", "red", None]
+    assert grid["size"].tolist() == ["S", "M", "L"]
+    assert len(grid["town"]) == 20, "the most frequent"
+    low, high = X["since"].quantile([0.05, 0.95])
+    assert (grid["since"][0], grid["since"][-1]) == (low.round("D"), high.round("D"))
+    month = tree.partial_dependence(X, "since (month)", max_rows=10)
+    assert month.feature == "since (month)"
+    assert month.grid.tolist() == [*range(1, 13)]
+    for name in ("income", "colour", "since", "town"):
+        drawn(tree.partial_dependence(X, name, max_rows=10).plot())
+    for name, values, said in (
+        ("colour", ["pink"], "grid must hold levels of 'colour', which are 'blue', 'green', 'red'"),
+        ("age", [np.nan], "grid has a missing value, but 'age' never lacks one"),
+        ("age", [np.inf], "grid must hold finite numbers"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            tree.partial_dependence(X, name, grid=values)
+
+
+def test_shapley_values_of_columns(mixed):
+    """Of a game whose players are the columns, by all orders in which they become known."""
+    X, _, _, forest = mixed
+    X = X.drop(columns=["town", "age", "since", "size"])
+    some = bayestree.AlternatingTreeClassifier(max_depth=2, random_state=0).fit(X, mixed[1])
+    found = some.shapley_values(X[:2], X[:25])
+    assert found.features == tuple(X)
+    for row in range(2):
+        expected = np.zeros((3, 2))
+        for order in permutations(range(3)):
+            known, before = X[:25].copy(), some.predict_proba(X[:25]).mean(axis=0)
+            for j in order:
+                known[X.columns[j]] = [X.iloc[row, j]] * 25
+                after = some.predict_proba(known).mean(axis=0)
+                expected[j] += (after - before) / 6
+                before = after
+        np.testing.assert_allclose(found.contributions[row], expected, atol=1e-12)
+    X = mixed[0]
+    found = forest.shapley_values(X[:2], X[:20])
+    whole = found.base + found.contributions.sum(axis=1)
+    np.testing.assert_allclose(whole, forest.predict_proba(X[:2]))
+    each = [one.shapley_values(X[:2], X[:20]).contributions for one in forest.estimators_]
+    np.testing.assert_allclose(found.contributions, np.mean(each, axis=0))
+    drawn(found.plot())
+
+
+def test_forests_have_importances_but_no_path(mixed):
+    X, y, _, forest = mixed
+    each = [one.feature_importances_ for one in forest.estimators_]
+    np.testing.assert_allclose(forest.feature_importances_, np.mean(each, axis=0))
+    found = forest.importance(X, y, n_repeats=1)
+    assert found.features == tuple(X)
+    np.testing.assert_allclose(found.votes.sum(), 1.0)
+    assert found.to_frame()["loss"].idxmax() in {"income", "colour", "sex", "size", "age"}
+    assert forest.interactions(X, ["income", "colour"], max_rows=5).strength.shape == (2, 2)
+    with pytest.raises(AttributeError, match=r"explain each tree: estimators_\[0\].explain\(x\)"):
+        _ = forest.explain
 
 
 def test_interactions_by_brute_force():
@@ -196,9 +296,8 @@ class TestInspectionOfScikitLearn:
         average = theirs["average"].T  # of all three classes
         expected = by_hand(clf, X[:30], 0, grid, lambda one, x: one.predict_proba(x)).mean(axis=1)
         np.testing.assert_allclose(average, expected, atol=1e-6)
-        if name != "forest":
-            ours = clf.partial_dependence(X[:30], 0, grid=grid)
-            np.testing.assert_allclose(ours.mean, average, atol=1e-6)
+        ours = clf.partial_dependence(X[:30], 0, grid=grid)
+        np.testing.assert_allclose(ours.mean, average, atol=1e-6)
 
     def test_display(self, regressor):
         X = pd.DataFrame(rows()[0], columns=["x0", "x1", "x2", "x3"])

@@ -150,9 +150,9 @@ def test_refusals(posterior):
     X = rows()[0]
     with pytest.raises(ValueError, match="x must be one row, got 2"):
         posterior.explain(X[:2])
-    with pytest.raises(ValueError, match="'x9' is not a feature of the fit"):
+    with pytest.raises(ValueError, match="'x9' is not a column of the fit"):
         posterior.explain(X[0], features=["x9"])
-    with pytest.raises(ValueError, match="feature 4 does not exist; the fit had 4"):
+    with pytest.raises(ValueError, match="column 4 does not exist; the fit had 4"):
         posterior.explain(X[0], features=[4])
     with pytest.raises(ValueError, match="must contain its value"):
         posterior.explain(X[0], features={"x1": (X[0, 1] + 1, None)})

@@ -30,8 +30,8 @@ def explain(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Feature that may change in the nearest change; may be repeated. Default: all "
-            "columns of numbers.",
+            help="Column that may change in the nearest change; may be repeated. Default: all but "
+            "dates and missing values.",
         ),
     ] = None,
     target: Annotated[

@@ -41,6 +41,12 @@ def export(
     max_features: Annotated[int | None, _limit("Number of terms shown of each facet")] = None,
     max_facets: Annotated[int | None, _limit("Number of facets shown of each node")] = None,
     decimals: Annotated[int | None, _limit("Number of significant digits")] = None,
+    columns: Annotated[
+        bool,
+        typer.Option(
+            "--columns", help="An onnx model that takes the columns of the table as they are."
+        ),
+    ] = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -59,6 +65,8 @@ def export(
         bayestree export results/tumours --format dot | dot -Tsvg > tree.svg
 
         bayestree export results/tumours --out tree.onnx
+
+        bayestree export results/tumours --out tree.onnx --columns
     """
     with clear_errors():
         from bayestree._utils.write import write_whole
@@ -70,12 +78,14 @@ def export(
             check_output(out, (), force=force)
         elif name == "onnx":
             raise InputError("onnx is a binary format; specify a file with --out.")
-        estimator = _estimator(folder)
+        if columns and name != "onnx":
+            raise InputError(f"--columns is for the format onnx, got {name}; omit it.")
+        estimator = _estimator(folder, columns=columns)
         limits = {"max_features": max_features, "max_facets": max_facets, "decimals": decimals}
-        content = exported(estimator, name, **limits)
+        content = exported(estimator, name, **limits, inputs="columns" if columns else None)
         result: dict[str, Any] = {"format": name, "leaves": estimator.get_n_leaves()}
         if isinstance(content, bytes):
-            result["checked"] = _check(content, folder, estimator)
+            result["checked"] = _check(content, folder, estimator, columns=columns)
         if out is None:
             result["content"] = content
         else:
@@ -89,20 +99,23 @@ def export(
             print(f"written to {out}")
 
 
-def _estimator(folder: Path) -> Any:
+def _estimator(folder: Path, *, columns: bool) -> Any:
     from bayestree import load
-    from bayestree.runs.store import read_model
+    from bayestree.runs.store import read_model, read_of_columns
 
-    return load(folder) if folder.is_file() else read_model(folder)[0]
+    if folder.is_file():
+        return load(folder)
+    return (read_of_columns if columns else read_model)(folder)[0]
 
 
-def _check(content: bytes, folder: Path, estimator: Any) -> dict[str, Any] | None:
+def _check(content: bytes, folder: Path, estimator: Any, *, columns: bool) -> dict[str, Any] | None:
     """Compare an ONNX model with its tree, and report the result."""
     from bayestree.runs.exports import checked
+    from bayestree.tables import InputError
 
     try:
-        found = checked(content, folder, estimator)
-    except ImportError as error:
+        found = checked(content, folder, estimator, columns=columns)
+    except (ImportError, InputError) as error:
         typer.echo(f"warning: not compared with the tree: {error}", err=True)
         return None
     border = f"; {found.at_border} lie on a border within rounding" if found.at_border else ""

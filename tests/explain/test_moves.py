@@ -1,0 +1,157 @@
+"""The nearest change of a row of a table with categories, against all changes of its categories."""
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayestree
+from bayestree.explain.change import _wanted
+from bayestree.explain.moves import moves_of
+from bayestree.explain.nearest import nearest_change
+
+N = 150
+
+
+def table(seed=0):
+    """Numbers, of which some are missing, and every kind of category."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(
+        {
+            "income": rng.normal(size=N),
+            "age": 10 * rng.normal(size=N) + 40,
+            "colour": rng.choice(["red", "green", "blue"], N),
+            "sex": rng.choice(["f", "m"], N),
+            "size": pd.Categorical(rng.choice([*"SML"], N), [*"SML"], ordered=True),
+            "town": [f"t{i % 35}" for i in rng.permutation(N)],
+            "since": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 700, N), "D"),
+        }
+    )
+    score = X["income"] + (X["colour"] == "red") - (X["sex"] == "m") + (X["size"] == "L")
+    y = np.where(score + 0.02 * (X["age"] - 40) + 0.3 * rng.normal(size=N) > 0.3, "yes", "no")
+    X.loc[rng.random(N) < 0.2, "income"] = np.nan
+    X.loc[rng.random(N) < 0.1, "colour"] = None
+    return X, y
+
+
+@pytest.fixture(scope="module")
+def oblique():
+    X, y = table()
+    clf = bayestree.AlternatingTreeClassifier(max_depth=3, random_state=0).fit(X, y)
+    assert len(np.flatnonzero(clf.tree_.hyperplane.any(axis=0))) > 6
+    return clf
+
+
+def nearest_by_brute_force(clf, x):
+    """The least distance over all levels of each column, with linear programs for the numbers."""
+    encoding, tree = clf.encoding_, clf.tree_
+    values = [own[0] for own in encoding.shown(x)]
+    now = encoding.encode(x).to_numpy()[0]
+    outcome, _ = _wanted(tree, now, clf.classes_, None)
+    numbers = [j for j, one in enumerate(values) if isinstance(one, float) and not np.isnan(one)]
+    choices = []
+    for column, value in zip(encoding.columns, values, strict=True):
+        free = column.levels and value is not None
+        choices.append(column.levels if free else (value,))
+    best, frames = np.inf, [dict(zip(x, one, strict=True)) for one in product(*choices)]
+    rows = encoding.encode(pd.DataFrame(frames)).to_numpy()
+    for frame, row in zip(frames, rows, strict=True):
+        cost = 0.0
+        for column, before in zip(encoding.columns, values, strict=True):
+            if not column.levels or before is None or frame[column.name] == before:
+                continue
+            ends = (column.levels.index(frame[column.name]), column.levels.index(before))
+            cost += abs(ends[0] - ends[1]) if column.name == "size" else 1
+        if cost >= best:
+            continue
+        moves = moves_of(encoding, values, row, tree.scale, numbers)
+        found = nearest_change(tree, row, outcome, moves, max_programs=10_000)
+        assert found.complete
+        best = min(best, cost + found.distance)
+    return best
+
+
+def test_brute_force(oblique):
+    X = table()[0].drop(columns="town")
+    clf = bayestree.AlternatingTreeClassifier(max_depth=2, random_state=1).fit(X, table()[1])
+    kinds = set()
+    for number in (0, 1, 2, 3, 7, 11):
+        x = X.iloc[[number]]
+        found = clf.explain(x)
+        change = found.change
+        assert change.complete
+        assert change.distance == pytest.approx(nearest_by_brute_force(clf, x), abs=2e-5)
+        assert change.bound == pytest.approx(change.distance)
+        assert np.abs(change.sizes).sum() == pytest.approx(change.distance)
+        after = pd.DataFrame([change.cells], columns=X.columns)
+        np.testing.assert_allclose(clf.encoding_.encode(after).to_numpy()[0], change.row)
+        assert clf.predict(after)[0] != found.tree_prediction
+        kinds |= {*found.to_frame("change")["feature"]}
+    assert kinds & {"colour", "sex", "size"}, "or no category is tried"
+
+
+def test_every_kind_of_category(oblique):
+    X, _ = table()
+    for number in range(12):
+        found = oblique.explain(X.iloc[[number]])
+        change, before = found.change, found.cells
+        after = pd.DataFrame([change.cells], columns=X.columns)
+        encoded = oblique.encoding_.encode(after).to_numpy()[0]
+        np.testing.assert_allclose(encoded, change.row, err_msg="a real row")
+        assert oblique.predict(after)[0] != found.tree_prediction
+        for value, now in zip(before, change.cells, strict=True):
+            assert pd.isna(value) == pd.isna(now), "missing values stay missing"
+        assert change.cells[-1] == before[-1], "dates do not change"
+    words = [str(oblique.explain(X.iloc[[j]], features=["sex", "age"])) for j in range(12)]
+    assert any("  sex: m to f (+1)" in text for text in words)
+
+
+def test_missing_values_that_may_be_filled_in(oblique):
+    X, _ = table()
+    rows = X[X["income"].isna() & X["colour"].isna()]
+    kinds = set()
+    for number in rows.index:
+        found = oblique.explain(X.loc[[number]], features=["income", "colour"])
+        change = found.change
+        if change.row is None:
+            continue
+        after = pd.DataFrame([change.cells], columns=X.columns)
+        np.testing.assert_allclose(oblique.encoding_.encode(after).to_numpy()[0], change.row)
+        altered = found.to_frame("change")
+        assert altered["change"].abs().sum() == pytest.approx(change.distance)
+        assert (altered["change"].abs() >= 1).all()
+        assert "missing to " in str(found)
+        kinds |= {*altered["feature"]}
+    assert kinds
+
+
+def test_levels_that_are_allowed(oblique):
+    X, _ = table()
+    x = X[X["colour"] == "green"].iloc[[0]]
+    some = oblique.explain(x, features={"colour": ["red"], "income": (None, None)}).change
+    assert some.row is None or some.cells[2] in {"green", "red"}
+    for features, said in (
+        ({"colour": ["pink"]}, "'pink' in features is not a level of 'colour', which has 'blue'"),
+        (["since"], "dates do not change; leave 'since' out"),
+        (["colour=red"], "'colour=red' is not a column of the fit"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            oblique.explain(x, features=features)
+
+
+def test_effects_are_of_columns(oblique):
+    X, _ = table()
+    found = oblique.explain(X.iloc[[5]])
+    assert found.features == tuple(X)
+    assert [[one] for one in found.cells] == oblique.encoding_.shown(X.iloc[[5]])
+    tree = oblique.tree_
+    for turn in found.turns:
+        plane = tree.hyperplane[turn.experts]
+        norm = np.linalg.norm(plane * tree.scale, axis=1)
+        mean = (tree.facet_limit[turn.experts] - plane @ tree.center) / norm
+        np.testing.assert_allclose(mean - turn.effects.sum(axis=1), turn.distance)
+        assert turn.effects.shape == (1, 7)
+    value = found.to_frame("feature").set_index("feature")["value"]
+    assert set(value.index) <= set(X)
+    assert "=" not in "".join(set(value.index))
