@@ -1,6 +1,6 @@
 """Model parts (splits, priors, leaves, likelihoods) and the soft tree they make up."""
 
-from bayestree.models.leaves import Categorical, Gaussian, LinearGaussian, Poisson
+from bayestree.models.leaves import Categorical, Gaussian, LinearGaussian, Ordinal, Poisson
 from bayestree.models.networks import Network, SmallConvNet
 from bayestree.models.priors import (
     FeatureCount,
@@ -34,6 +34,7 @@ __all__ = [
     "LiteralGammaProcess",
     "Network",
     "Oblique",
+    "Ordinal",
     "Poisson",
     "Polytope",
     "Priors",

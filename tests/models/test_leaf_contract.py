@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bayestree.models import Categorical, Gaussian, LinearGaussian, Poisson
+from bayestree.models import Categorical, Gaussian, LinearGaussian, Ordinal, Poisson
 from tests.models.leaf_contract import LeafContract
 
 PAGE = Path(__file__).parents[2] / "docs" / "development.md"
@@ -35,6 +35,10 @@ class TestGaussian(LeafContract):
 class TestLinearGaussian(LeafContract):
     leaf = LinearGaussian(0.5, 0.7, 3.0, 0.7)
     split_may_lose = True
+
+
+class TestOrdinal(LeafContract):
+    leaf = Ordinal(4, 6.0, 0.5, (-1.0, -0.2, 1.1))
 
 
 class TestPoisson(LeafContract):

@@ -4,6 +4,7 @@ from bayestree.models.leaves.base import Leaf, LeafDistribution, LeafGradient, N
 from bayestree.models.leaves.categorical import Categorical
 from bayestree.models.leaves.gaussian import Gaussian
 from bayestree.models.leaves.linear import LinearGaussian
+from bayestree.models.leaves.ordinal import Ordinal
 from bayestree.models.leaves.rates import Poisson
 from bayestree.models.sites import Site
 
@@ -15,6 +16,7 @@ __all__ = [
     "LeafGradient",
     "LinearGaussian",
     "NumericLeaf",
+    "Ordinal",
     "Poisson",
     "Site",
 ]

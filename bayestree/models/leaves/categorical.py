@@ -21,7 +21,7 @@ class Dirichlet(LeafDistribution):
     """Dirichlet distribution of class probabilities; ``concentration`` is (L, C) or (C,)."""
 
     concentration: Tensor
-    prior: "Dirichlet | None" = None
+    prior: LeafDistribution | None = None
 
     def conditionals(self, sites: Sites) -> Iterator[tuple[str, dist.TorchDistribution]]:
         yield "leaf_probs", dist.Dirichlet(self.concentration, validate_args=False)
@@ -57,11 +57,15 @@ class CategoricalGradient(LeafGradient):
         # the Jacobian of the log-ratios, prod_c p_c, raises each exponent by one
         return self.pseudo_count * float(leaves.sum())
 
+    def prior_rows(self, leaves: FloatArray) -> FloatArray | float:
+        """Number of rows of each class (L, C) that the prior stands for."""
+        return self.pseudo_count
+
     def gradient(
         self, leaves: FloatArray, member: FloatArray, into: Mapping[str, FloatArray]
     ) -> None:
         # sum_c n_c log p_c has gradient n_c - n p_c in the log-ratios
-        counts = member @ self.indicator + self.pseudo_count
+        counts = member @ self.indicator + self.prior_rows(leaves)
         expected = counts.sum(-1, keepdims=True) * np.exp(leaves)
         into["leaf_probs"][...] = (counts - expected)[:, :-1]
 
@@ -107,10 +111,10 @@ class Categorical(Leaf):
         """Prior rows of each class in each leaf."""
         return self.concentration / self.n_classes
 
-    def prior(self, like: Tensor) -> Dirichlet:
+    def prior(self, like: Tensor) -> LeafDistribution:
         return Dirichlet(like.new_full((self.n_classes,), self.pseudo_count))
 
-    def posterior(self, sums: Tensor) -> Dirichlet:
+    def posterior(self, sums: Tensor) -> LeafDistribution:
         return Dirichlet(sums + self.pseudo_count, self.prior(sums))
 
     def distribution(self, sites: Sites) -> dist.Categorical:

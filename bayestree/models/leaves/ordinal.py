@@ -1,0 +1,193 @@
+"""Leaves of ordered classes, whose probabilities are shrunk towards those of an ordered probit."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+import pyro.distributions as dist
+import torch
+from scipy.optimize import Bounds, minimize
+from scipy.special import ndtri
+from scipy.special import softmax as softmax_of
+from torch import Tensor
+
+from bayestree._utils.arrays import FloatArray
+from bayestree.models.criteria import Criterion
+from bayestree.models.leaves.base import LeafDistribution, LeafGradient
+from bayestree.models.leaves.categorical import Categorical, CategoricalGradient
+from bayestree.models.priors import check_positive
+from bayestree.models.probit import OrderedProbit, class_probabilities
+from bayestree.models.sites import Sites
+
+N_LOCATIONS = 32  # of leaves, at quantiles of their normal distribution
+NOISES = (0.1, 0.999)  # limits of a calibrated prior
+CONCENTRATIONS = (0.5, 1e4)
+
+
+@dataclass(frozen=True)
+class DirichletMixture(LeafDistribution):
+    """Mixture of Dirichlet distributions of class probabilities, one for each latent location.
+
+    ``concentration`` is (G, C) for the prior of a leaf and (L, G, C) for posteriors, ``log_weight``
+    (G,) or (L, G). ``counts`` (L, C) are the rows that a posterior was updated with.
+    """
+
+    concentration: Tensor
+    log_weight: Tensor
+    counts: Tensor | None = None
+    prior: "DirichletMixture | None" = None
+
+    def conditionals(self, sites: Sites) -> Iterator[tuple[str, dist.TorchDistribution]]:
+        weights = dist.Categorical(logits=self.log_weight)
+        parts = dist.Dirichlet(self.concentration, validate_args=False)
+        yield "leaf_probs", dist.MixtureSameFamily(weights, parts, validate_args=False)
+
+    def updated(self, counts: Tensor) -> tuple["DirichletMixture", Tensor]:
+        """The posterior given counts (..., C), which is conjugate, and their log evidence (...)."""
+        grown = self.concentration + counts.unsqueeze(-2)
+        joint = self.log_weight + _log_normaliser(grown) - _log_normaliser(self.concentration)
+        evidence = joint.logsumexp(-1)
+        weight = joint - evidence.unsqueeze(-1)
+        return DirichletMixture(grown, weight, counts, self), evidence
+
+    def expected_log_probs(self) -> Tensor:
+        """E log P(class | leaf), shape (..., C)."""
+        total = self.concentration.sum(-1, keepdim=True)
+        each = torch.digamma(self.concentration) - torch.digamma(total)
+        return (self.log_weight.exp().unsqueeze(-1) * each).sum(-2)
+
+    def expected_log_density(self, y: Tensor) -> Tensor:
+        return self.expected_log_probs().T[y]
+
+    def kl(self) -> Tensor:
+        if self.counts is None or self.prior is None:
+            return self.log_weight.new_zeros(())
+        # posterior / prior = prod_c p_c^(n_c) / evidence
+        _, evidence = self.prior.updated(self.counts)
+        return ((self.counts * self.expected_log_probs()).sum(-1) - evidence).sum()
+
+    def sample(self) -> dict[str, Tensor]:
+        # A float32 draw of a small-shape Dirichlet can hold an exact 0, whose log is infinite.
+        probs = super().sample()["leaf_probs"]
+        return {"leaf_probs": probs.clamp_min(torch.finfo(probs.dtype).tiny)}
+
+    def mean(self) -> dict[str, Tensor]:
+        each = self.concentration / self.concentration.sum(-1, keepdim=True)
+        return {"leaf_probs": (self.log_weight.exp().unsqueeze(-1) * each).sum(-2)}
+
+
+class OrdinalGradient(CategoricalGradient):
+    """As for any classes, with the gradient of a mixture of Dirichlet priors."""
+
+    def __init__(self, leaf: "Ordinal", y: FloatArray) -> None:
+        super().__init__(leaf, y)
+        prior = leaf.prior(torch.zeros((), dtype=torch.float64))
+        self.concentration = prior.concentration.numpy()
+        self.constant = (prior.log_weight - _log_normaliser(prior.concentration)).numpy()
+
+    def _joint(self, leaves: FloatArray) -> FloatArray:
+        joint: FloatArray = leaves @ self.concentration.T + self.constant
+        return joint
+
+    def prior(self, leaves: FloatArray) -> float:
+        # the Jacobian of the log-ratios, prod_c p_c, raises each exponent by one
+        return float(np.logaddexp.reduce(self._joint(leaves), axis=-1).sum())
+
+    def prior_rows(self, leaves: FloatArray) -> FloatArray:
+        found: FloatArray = softmax_of(self._joint(leaves), axis=-1) @ self.concentration
+        return found
+
+
+@dataclass(frozen=True)
+class Ordinal(Categorical):
+    """Probabilities of ordered classes, near those of an ordered probit model.
+
+    Let a latent response of unit variance, cut at ``cuts`` into the classes, have the mean m ~
+    Normal(0, 1 - noise^2) in a leaf and the standard deviation ``noise`` about it. The class
+    probabilities phi(m) that follow are the base of a Dirichlet prior with ``concentration`` prior
+    rows; m is integrated over ``N_LOCATIONS`` values. Rows of a class therefore also raise the
+    probabilities of its neighbours, while many rows determine each class by itself, whether or not
+    the probit model holds. The prior is conjugate.
+
+    Parameters
+    ----------
+    n_classes : int
+    concentration : float
+        Prior rows of each leaf.
+    noise : float
+        Standard deviation of the latent response within a leaf, relative to that of all rows. At
+        1 all leaves have the same base, and classes do not inform one another.
+    cuts : tuple of float, optional
+        The C - 1 increasing cuts of a standard normal; by default, classes are equally frequent.
+    """
+
+    averages: ClassVar[bool] = False
+    gradient: ClassVar[type[LeafGradient] | None] = OrdinalGradient
+
+    concentration: float = 10.0
+    noise: float = 0.6
+    cuts: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(noise=self.noise)
+        if self.noise > 1:
+            raise ValueError(f"noise must be at most 1, got {self.noise}.")
+        if not self.cuts:
+            shares = np.arange(1, self.n_classes) / self.n_classes
+            object.__setattr__(self, "cuts", tuple(ndtri(shares).tolist()))
+        if len(self.cuts) != self.n_classes - 1 or not (np.diff(self.cuts) > 0).all():
+            raise ValueError(
+                f"cuts must hold {self.n_classes - 1} increasing numbers, one between each two of "
+                f"{self.n_classes} classes, got {self.cuts}."
+            )
+
+    @property
+    def criterion(self) -> Criterion:
+        return OrderedProbit(self.cuts)
+
+    def informed(self, y: Tensor, weights: Tensor) -> Self:
+        """The same with the cuts at which the classes are as frequent as in these rows."""
+        counts = self.statistics(y, weights).sum(0).double().numpy(force=True)
+        shares = np.cumsum(counts + 0.5)  # a class without rows has finite cuts
+        return replace(self, cuts=tuple(ndtri(shares[:-1] / shares[-1]).tolist()))
+
+    def base(self) -> FloatArray:
+        """Class probabilities of the probit model at each latent mean, shape (G, C)."""
+        level = (np.arange(N_LOCATIONS) + 0.5) / N_LOCATIONS
+        location = math.sqrt(1 - self.noise**2) * ndtri(level)
+        return class_probabilities(self.cuts, location, self.noise)
+
+    def prior(self, like: Tensor) -> DirichletMixture:
+        concentration = like.new_tensor(self.concentration * self.base())
+        weight = like.new_full((N_LOCATIONS,), -math.log(N_LOCATIONS))
+        return DirichletMixture(concentration, weight)
+
+    def posterior(self, sums: Tensor) -> DirichletMixture:
+        return self.prior(sums).updated(sums)[0]
+
+    def evidence(self, sums: Tensor) -> Tensor:
+        """Log marginal likelihood of the rows of each leaf, shape (L,)."""
+        return self.prior(sums).updated(sums)[1]
+
+    def calibrate(self, sums: Tensor) -> Self:
+        """The prior of highest marginal likelihood of the leaves: noise and concentration."""
+        counts = sums[sums.sum(-1) > 0].double().cpu()
+        low, high = np.log([NOISES, CONCENTRATIONS]).T
+
+        def loss(free: FloatArray) -> float:
+            noise, concentration = np.exp(free).tolist()
+            evidence = replace(self, noise=noise, concentration=concentration).evidence(counts)
+            return -float(evidence.sum())
+
+        start = np.clip(np.log([self.noise, self.concentration]), low, high)
+        found = minimize(loss, start, method="L-BFGS-B", bounds=Bounds(low, high))
+        noise, concentration = np.exp(found.x).tolist()
+        return replace(self, noise=noise, concentration=concentration)
+
+
+def _log_normaliser(concentration: Tensor) -> Tensor:
+    """Logarithm of the integral of prod_c p_c^(a_c - 1), shape (...), of a (..., C)."""
+    return torch.lgamma(concentration).sum(-1) - torch.lgamma(concentration.sum(-1))
