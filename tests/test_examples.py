@@ -91,6 +91,7 @@ WITHOUT_PICTURES = [
         "export",
         "explain",
         "modes",
+        "responses",
         "smc",
         "tables",
         "development",

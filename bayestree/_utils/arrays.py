@@ -9,3 +9,10 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 AnyArray = NDArray[Any]
+
+
+def class_numbers(y: AnyArray, classes: AnyArray) -> IntArray:
+    """Position of each label (n,) among the classes, which hold all labels, in any order."""
+    order = np.argsort(classes, kind="stable")
+    found: IntArray = order[np.searchsorted(classes, y, sorter=order)]
+    return found

@@ -8,6 +8,7 @@ from bayestree.diagnostics.facets import Facets, node_facets
 from bayestree.diagnostics.held_out import HeldOut, held_out_classes, held_out_values
 from bayestree.diagnostics.label_free import label_free
 from bayestree.diagnostics.loo import Loo, LooDifference, loo, loo_of
+from bayestree.diagnostics.ranked import ranked_probability
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, polytope_size
 from bayestree.diagnostics.stacking import elbo_weights, mixed_loo, stacking_weights
@@ -46,6 +47,7 @@ __all__ = [
     "node_facets",
     "node_shrinkage",
     "polytope_size",
+    "ranked_probability",
     "split_uncertainty",
     "stacking_weights",
 ]

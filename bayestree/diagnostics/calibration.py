@@ -127,8 +127,8 @@ def calibration(
     >>> round(found.brier.value, 3)
     0.185
     """
-    p = _check_probability(probability)
-    truth = _encoded(y, p, classes)
+    p = check_probability(probability)
+    truth = encoded(y, p, classes)
     if n_bins < 1:
         raise ValueError(f"n_bins must be 1 or more, got {n_bins}.")
     top = p.argmax(axis=1)
@@ -153,7 +153,8 @@ def calibration(
     )
 
 
-def _check_probability(probability: ArrayLike) -> FloatArray:
+def check_probability(probability: ArrayLike) -> FloatArray:
+    """Probabilities (n, C), of which one column may be given for two classes."""
     p = np.asarray(probability, dtype=np.float64)
     if p.ndim == 1:
         p = np.stack([1 - p, p], axis=1)
@@ -170,7 +171,7 @@ def _check_probability(probability: ArrayLike) -> FloatArray:
     return p
 
 
-def _encoded(y: ArrayLike, p: FloatArray, classes: ArrayLike | None) -> IntArray:
+def encoded(y: ArrayLike, p: FloatArray, classes: ArrayLike | None) -> IntArray:
     """Column number of the class of each row."""
     labels = np.asarray(y)
     if labels.shape != (len(p),):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Literal, Self, overload
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
@@ -12,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.parameters import check_parameters
+from bayestree._utils.warn import warn
 from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._columns import ColumnChoice
 from bayestree.estimators._numbers import checked_weights
@@ -48,19 +50,22 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
         rows, labels = self._checked_fit(X, y, sample_weight)
         check_classification_targets(labels)
         weights = self._row_weights(sample_weight, labels)
-        classes, encoded = np.unique(labels, return_inverse=True)
-        if self._continues():
-            self._check_same_classes(classes)
-        self.classes_ = classes
         counted = np.unique(labels[weights > 0]).tolist()
         if len(counted) < 2:
             raise ValueError(
                 f"the rows of positive weight have at most one class, {counted}; a classifier "
                 "needs two classes or more."
             )
+        classes, encoded = np.unique(labels, return_inverse=True)
+        leaf = self._leaf_family(len(classes))
+        if leaf.ordered:
+            classes, encoded = _in_order(y, classes, encoded)
+        if self._continues():
+            self._check_same_classes(classes)
+        self.classes_ = classes
         self._choose_columns(rows, weights)
         names = tuple(str(label) for label in self.classes_)
-        return self._fit(TrainingRows(rows, encoded, weights, names), self._leaf_family(len(names)))
+        return self._fit(TrainingRows(rows, encoded, weights, names), leaf)
 
     def _leaf_family(self, n_classes: int) -> Leaf:
         """The distribution of y in a leaf, before its prior is calibrated."""
@@ -91,6 +96,25 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
 
     def _decode(self, values: AnyArray) -> AnyArray:
         return self.classes_[values]
+
+
+def _in_order(y: Any, classes: AnyArray, encoded: IntArray) -> tuple[AnyArray, IntArray]:
+    """Sorted classes and the numbers of the rows in the order of y, if it is an ordered category.
+
+    Warns if the order of text is that of the alphabet.
+    """
+    dtype = getattr(y, "dtype", None)
+    if isinstance(dtype, pd.CategoricalDtype) and dtype.ordered:
+        place = {label: number for number, label in enumerate(dtype.categories.tolist())}
+        order = np.argsort([place[label] for label in classes.tolist()])
+        return classes[order], np.argsort(order)[encoded]
+    if any(isinstance(label, str) for label in classes.tolist()):
+        warn(
+            f"the classes are ordered by the alphabet, {' < '.join(map(str, classes[:10]))}; give "
+            "y as a pandas ordered categorical, or as numbers, for another order.",
+            UserWarning,
+        )
+    return classes, encoded
 
 
 class TreeClassifier(LabelledClassifier, BaseTree):

@@ -23,6 +23,7 @@ KINDS: tuple[type, ...] = (
     models.LinearGaussian,
     models.Network,
     models.Oblique,
+    models.Ordinal,
     models.Poisson,
     models.Polytope,
     models.Priors,

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_array
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import ParameterError
 from bayestree.estimators._base import BaseTree
-from bayestree.models import Gaussian, LinearGaussian, Poisson, SoftTree
+from bayestree.models import Categorical, Gaussian, LinearGaussian, Ordinal, Poisson, SoftTree
 from bayestree.models.leaves import Leaf
 
 #: The names that ``leaf`` of a regressor accepts; a new family is a name here and a line below.
@@ -20,6 +20,10 @@ NUMERIC: dict[str, Callable[[], Leaf]] = {
     "linear": LinearGaussian,
     "poisson": Poisson,
 }
+
+#: The same for classifiers, with families of a number of classes.
+ClassName = Literal["constant", "ordinal"]
+CLASSES: dict[str, Callable[[int], Leaf]] = {"constant": Categorical, "ordinal": Ordinal}
 
 
 class LeafFamilies(BaseTree):

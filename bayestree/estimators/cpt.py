@@ -22,7 +22,7 @@ from bayestree._utils.parameters import (
 )
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._counts import CountRegressor
-from bayestree.estimators._leaf_families import NumericName
+from bayestree.estimators._leaf_families import CLASSES, ClassName, NumericName
 from bayestree.estimators._modes import Modes
 from bayestree.estimators._parameters import (
     INTERCEPT_SCALE,
@@ -330,6 +330,18 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
     shrinkage_shape = 0.1
     shrinkage_rate = 0.1
     growth_rate = 0.015
+
+    leaf: Annotated[
+        ClassName,
+        Model(
+            "Class probabilities in a leaf: without an order of the classes, or with one, which "
+            "makes neighbouring classes inform one another. The order is that of a pandas ordered "
+            "categorical, or of the sorted labels."
+        ),
+    ] = "constant"
+
+    def _leaf_family(self, n_classes: int) -> Leaf:
+        return CLASSES[self.leaf](n_classes)
 
 
 @declare

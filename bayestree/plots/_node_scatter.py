@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import ArrayLike
 
-from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, class_numbers
 from bayestree.description import TreeDescription
 from bayestree.fitted import FittedTree, features_of
 from bayestree.plots import _style
@@ -113,7 +113,7 @@ def _rows(estimator: object, tree: Tree, X: ArrayLike, y: ArrayLike) -> _Rows:
         unknown = sorted({str(label) for label in target[~np.isin(target, classes)].tolist()})
         if unknown:
             raise ValueError(f"y has classes that the tree does not know: {unknown[:5]}.")
-        target = np.searchsorted(classes, target)
+        target = class_numbers(target, classes)
         error = (predicted.argmax(axis=1) != target).astype(np.float64)
     else:
         error = (predicted - target) ** 2

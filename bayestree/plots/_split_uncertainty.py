@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import FloatArray, class_numbers
 from bayestree.diagnostics.uncertainty import SplitUncertainty
 from bayestree.fitted import FittedTree
 from bayestree.plots import _style
@@ -99,7 +99,7 @@ def _colours_of(
     palette = _style.class_colours(len(classes))
     named = zip(classes, palette, strict=True) if len(classes) <= len(_style.PALETTE) else []
     handles = [Patch(color=tuple(colour), label=str(name)) for name, colour in named]
-    return palette[np.searchsorted(classes, y)], handles
+    return palette[class_numbers(y, classes)], handles
 
 
 def _rows(ax: Axes, mean: FloatArray, interval: FloatArray) -> int:

@@ -115,6 +115,7 @@ class Leaf(ABC):
     whole: ClassVar[bool] = False  # whether y consists of whole numbers, and so do its quantiles
     extra: ClassVar[str | None] = None  # a number of each row, beside y, that its density needs
     regresses: ClassVar[bool] = False  # whether p(y | leaf) depends on the features
+    ordered: ClassVar[bool] = False  # whether the order of the classes matters
     averages: ClassVar[bool] = False  # whether leaves of means or shares of y suit the family
     needs_double: ClassVar[bool] = False  # whether single precision loses the statistics
     most_features: ClassVar[int | None] = None  # for which the family is made

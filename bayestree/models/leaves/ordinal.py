@@ -123,7 +123,7 @@ class Ordinal(Categorical):
         The C - 1 increasing cuts of a standard normal; by default, classes are equally frequent.
     """
 
-    averages: ClassVar[bool] = False
+    ordered: ClassVar[bool] = True
     gradient: ClassVar[type[LeafGradient] | None] = OrdinalGradient
 
     concentration: float = 10.0

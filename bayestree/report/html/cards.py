@@ -6,7 +6,7 @@ import numpy as np
 from markupsafe import Markup
 from scipy.special import expit
 
-from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray, class_numbers
 from bayestree._utils.wording import counted, quantity
 from bayestree.report.html import svg, text
 from bayestree.report.html.facets import MAX_MATCHED, point_facets, posterior_facets
@@ -207,7 +207,7 @@ def _sample(study: Study, tree: RoutedTree) -> Sample:
     X = rows.matrix
     coded = None
     if study.classifies and rows.y is not None and np.isin(rows.y, study.labels).all():
-        coded = np.searchsorted(study.labels, rows.y)
+        coded = class_numbers(rows.y, study.labels)
     for node, reached, _ in tree.walk(X):
         margin[node] = log_odds(tree, node, X[reached])
         if coded is not None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import FloatArray, class_numbers
 from bayestree._utils.wording import counted, quantity
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.diagnostics.draws import VARIATIONAL
@@ -53,7 +53,7 @@ def data(study: Study) -> Section:
     y = None if study.train is None else study.train.y
     classes, quartiles = [], None
     if study.train is not None and y is not None and study.classifies:
-        label = np.searchsorted(study.labels, y)
+        label = class_numbers(y, study.labels)
         total = np.bincount(label, study.train.weights, len(study.classes))
         classes = [
             (label, name, quantity(float(total[label])), float(total[label] / total.sum()))
