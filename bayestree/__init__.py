@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         AlternatingTreeRegressor as AlternatingTreeRegressor,
     )
     from bayestree.estimators.bivariate import BivariateTreeClassifier as BivariateTreeClassifier
+    from bayestree.estimators.bivariate import BivariateTreeRegressor as BivariateTreeRegressor
     from bayestree.estimators.cpt import (
         ConvexPolytopeTreeClassifier as ConvexPolytopeTreeClassifier,
     )
@@ -23,11 +24,16 @@ if TYPE_CHECKING:
         ConvexPolytopeTreeRegressor as ConvexPolytopeTreeRegressor,
     )
     from bayestree.estimators.end_to_end import EndToEndTreeClassifier as EndToEndTreeClassifier
+    from bayestree.estimators.end_to_end import EndToEndTreeRegressor as EndToEndTreeRegressor
     from bayestree.estimators.files import load as load
     from bayestree.estimators.forest import EndToEndForestClassifier as EndToEndForestClassifier
+    from bayestree.estimators.forest import EndToEndForestRegressor as EndToEndForestRegressor
     from bayestree.estimators.regularization import regularization_path as regularization_path
     from bayestree.estimators.weighted import (
         WeightedObliqueTreeClassifier as WeightedObliqueTreeClassifier,
+    )
+    from bayestree.estimators.weighted import (
+        WeightedObliqueTreeRegressor as WeightedObliqueTreeRegressor,
     )
     from bayestree.inference.unsplit import SingleLeafWarning as SingleLeafWarning
     from bayestree.report.dot import export_dot as export_dot

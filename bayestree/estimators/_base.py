@@ -161,6 +161,20 @@ class BaseTree(ColumnChoice, Explained, Dependence, Shown, BaseEstimator):
         if self.posterior_.model.topology.n_nodes:
             self._warn_if_single_leaf(tree.topology, self.posterior_.model.leaf, data, ONE_WAY)
         self.tree_ = tree.fill(rows.X, rows.y, rows.weights, len(rows.class_names), self.smoothing)
+        self.tree_ = self.tree_._with(**self._leaf_values(rows, data))
+
+    def _leaf_values(self, rows: TrainingRows, data: Data) -> dict[str, FloatArray]:
+        """Fields of ``tree_`` that the family of leaves estimates itself."""
+        family = self.posterior_.model.leaf
+        if family.averages:
+            return {}
+        each = family.statistics(data.for_leaf(family).y, data.weights)
+        sums = each.new_zeros(self.tree_.n_leaves, each.shape[1])
+        sums.index_add_(0, torch.as_tensor(self.tree_.apply(rows.X), device=each.device), each)
+        found = family.tree_values(sums.cpu())
+        if "slope" in found:
+            found["slope"] = found["slope"] / self._units.scale
+        return found
 
     def _warn_if_single_leaf(self, topology: Topology, leaf: Leaf, data: Data, reason: str) -> None:
         if topology.n_nodes == 0:

@@ -1,20 +1,35 @@
 """Families of leaves by their names for the parameter ``leaf``, and what follows from them."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from sklearn.utils.validation import check_array
 
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.parameters import ParameterError
+from bayestree._utils.parameters import Model, ParameterError
 from bayestree.estimators._base import BaseTree
 from bayestree.models import Categorical, Gaussian, LinearGaussian, Ordinal, Poisson, SoftTree
 from bayestree.models.leaves import Leaf
 
 #: The names that ``leaf`` of a regressor accepts; a new family is a name here and a line below.
 NumericName = Literal["constant", "linear", "poisson"]
+NumericFamily = Annotated[
+    NumericName,
+    Model(
+        "Distribution of y in a leaf: normal with a constant mean; normal with a mean that is "
+        "a linear function of all features, with slopes shrunk towards 0, which suits smooth "
+        "responses, for up to 50 features; or a Poisson distribution of counts."
+    ),
+]
+MeanFamily = Annotated[
+    Literal["constant", "linear"],
+    Model(
+        "Mean of y in a leaf: a constant, or a linear function of all features with slopes "
+        "shrunk towards 0, which suits smooth responses, for up to 50 features."
+    ),
+]
 NUMERIC: dict[str, Callable[[], Leaf]] = {
     "constant": Gaussian,
     "linear": LinearGaussian,
@@ -30,8 +45,8 @@ class LeafFamilies(BaseTree):
     """A tree with a choice of families of leaves; all that differs is read from the family."""
 
     leaf: str
-    refine: Any
-    mode_tree: Any
+    refine: Any = None
+    mode_tree: Any = None
 
     def _leaf_family(self) -> Leaf:
         """The distribution of y in a leaf, before its prior is calibrated."""

@@ -1,5 +1,6 @@
 """Base class of the regressors: the scale of y, and means."""
 
+from collections.abc import Callable
 from typing import Any, Literal, Self, overload
 
 import numpy as np
@@ -9,14 +10,18 @@ from sklearn.base import RegressorMixin
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import check_parameters
 from bayestree.estimators._base import BaseTree, TrainingRows
+from bayestree.estimators._columns import ColumnChoice
+from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._numbers import checked_weights
 from bayestree.estimators._units import TOO_LARGE
 from bayestree.models import Gaussian
 from bayestree.models.leaves import Leaf
 
 
-class TreeRegressor(RegressorMixin, BaseTree):
-    """A tree with means in its leaves."""
+class NumberRegressor(ColumnChoice, FittedTree, RegressorMixin):
+    """Standardises y; a subclass fits (``_fit``) and predicts means."""
+
+    _fit: Callable[..., Any]
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the tree.
@@ -74,6 +79,19 @@ class TreeRegressor(RegressorMixin, BaseTree):
     def _check_response(self, y: FloatArray, extra: FloatArray | None) -> None:
         """Refuse y that the family cannot generate."""
 
+    def _row_weights(self, sample_weight: ArrayLike | None, y: AnyArray) -> FloatArray:
+        return checked_weights(sample_weight, len(y))
+
+    def _encode(self, values: AnyArray) -> FloatArray:
+        return self._units.encode(np.asarray(values, dtype=np.float64))
+
+    def _decode(self, values: AnyArray) -> FloatArray:
+        return self._units.decode(values)
+
+
+class TreeRegressor(NumberRegressor, BaseTree):
+    """A tree with means in its leaves."""
+
     @overload
     def predict(self, X: ArrayLike, *, return_std: Literal[False] = ...) -> FloatArray: ...
     @overload
@@ -96,15 +114,6 @@ class TreeRegressor(RegressorMixin, BaseTree):
 
     def _in_units(self, mean: FloatArray, sd: FloatArray) -> tuple[FloatArray, FloatArray]:
         return self._units.decode(mean), sd * self._units.y_scale
-
-    def _row_weights(self, sample_weight: ArrayLike | None, y: AnyArray) -> FloatArray:
-        return checked_weights(sample_weight, len(y))
-
-    def _encode(self, values: AnyArray) -> FloatArray:
-        return self._units.encode(np.asarray(values, dtype=np.float64))
-
-    def _decode(self, values: AnyArray) -> FloatArray:
-        return self._units.decode(values)
 
 
 def _check_numbers(y: ArrayLike) -> None:

@@ -9,7 +9,6 @@ import torch
 from sklearn.utils import check_random_state
 
 from bayestree import inference
-from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import ParameterError, Seed, parameters_of
 from bayestree._utils.seed import draw_seed
 from bayestree.estimators._base import TrainingRows
@@ -198,19 +197,6 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
         self._reach = measure_nodes(
             self.posterior_, self.tree_, rows.X, standardised, nodes, levels
         )
-
-    def _leaf_values(self, rows: TrainingRows, data: Data) -> dict[str, FloatArray]:
-        """Fields of ``tree_`` that the family of leaves estimates itself."""
-        family = self.posterior_.model.leaf
-        if family.averages:
-            return {}
-        each = family.statistics(data.for_leaf(family).y, data.weights)
-        sums = each.new_zeros(self.tree_.n_leaves, each.shape[1])
-        sums.index_add_(0, torch.as_tensor(self.tree_.apply(rows.X), device=each.device), each)
-        found = family.tree_values(sums.cpu())
-        if "slope" in found:
-            found["slope"] = found["slope"] / self._units.scale
-        return found
 
     def _refined(self, hard: Hardened, data: Data) -> Hardened:
         """The deterministic form with its splits and leaves optimised for its own loss."""

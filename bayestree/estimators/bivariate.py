@@ -14,8 +14,10 @@ from bayestree._utils.parameters import (
     NonNegativeOrInf,
     declare,
 )
+from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._parameters import Depth, Limits, ShownRun
+from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior
 from bayestree.inference.cost_complexity import cost_complexity
 from bayestree.inference.splitters.bivariate import BivariateSplitter
@@ -28,7 +30,86 @@ CRITERIA: dict[str, Criterion] = {"entropy": Entropy(), "gini": Gini()}
 
 
 @declare
-class BivariateTreeClassifier(ShownRun, Limits, Depth, TreeClassifier):
+class BaseBivariateTree(ShownRun, Limits, Depth, BaseTree):
+    """Grow a tree by search over pairs of features; classifier and regressor add y."""
+
+    max_depth = 10
+    min_rows = 2.0
+    min_leaf = 1
+    min_gain = 5.0
+
+    n_orientations: Annotated[
+        int,
+        Field(ge=2),
+        Inference(
+            "Number of slopes searched for each pair of features, which are standardised at each "
+            "node."
+        ),
+    ] = 30
+    pair_penalty: Annotated[
+        NonNegativeOrInf,
+        Model(
+            "Additional gain, in nats of log-likelihood, required to use two features instead of "
+            "one. Larger values give a tree with fewer pairs; infinity gives CART."
+        ),
+    ] = 2.0
+    ccp_alpha: Annotated[
+        NonNegative,
+        Model(
+            "Penalty of minimal cost-complexity pruning: the amount by which each leaf must reduce "
+            "the mean impurity of the rows, as in scikit-learn, but with entropy in nats."
+        ),
+    ] = 0.0
+    budget: Annotated[
+        NonNegativeOrInf,
+        Inference(
+            "Maximum size (pairs x slopes x distinct rows x classes) of an exact search of all "
+            "pairs of a node. In larger ones, pairs are screened at a few slopes on 1,000 rows, "
+            "and the best 20 are searched on all rows."
+        ),
+    ] = 1e6
+    max_pairs: Annotated[
+        Count,
+        Inference(
+            "Maximum number of pairs of features searched; features that split best alone come "
+            "first."
+        ),
+    ] = 20_000
+
+    def _criterion(self, leaf: Leaf) -> Criterion:
+        """The impurity that a split reduces."""
+        return leaf.criterion
+
+    def _model(self, leaf: Leaf) -> SoftTree:
+        return named.bivariate(leaf)
+
+    def _infer(self, model: SoftTree, data: Data) -> Posterior:
+        criterion = self._criterion(model.leaf)
+        splitter = BivariateSplitter(
+            model.leaf,
+            criterion,
+            pair_penalty=self.pair_penalty,
+            search=LineSearch(
+                n_orientations=self.n_orientations,
+                min_leaf=self.min_leaf,
+                budget=self.budget,
+                max_pairs=self.max_pairs,
+            ),
+        )
+        prune = partial(cost_complexity, alpha=self.ccp_alpha, criterion=criterion)
+        return inference.grow(
+            model,
+            data,
+            limits=self._limits(),
+            splitter=splitter,
+            prune=prune if self.ccp_alpha > 0 else None,
+            random_state=0,
+            progress=bool(self.verbose),
+        )
+
+
+@declare
+class BivariateTreeClassifier(TreeClassifier, BaseBivariateTree):
     """Decision tree with one or two features in each node, grown like CART.
 
     Kairgeldin and Carreira-Perpinan, "Bivariate decision trees: smaller, interpretable, more
@@ -67,75 +148,39 @@ class BivariateTreeClassifier(ShownRun, Limits, Depth, TreeClassifier):
     True
     """
 
-    max_depth = 10
-    min_rows = 2.0
-    min_leaf = 1
-    min_gain = 5.0
-
-    n_orientations: Annotated[
-        int,
-        Field(ge=2),
-        Inference(
-            "Number of slopes searched for each pair of features, which are standardised at each "
-            "node."
-        ),
-    ] = 30
     criterion: Annotated[
         Literal["entropy", "gini"], Model("The impurity that a split reduces.")
     ] = "entropy"
-    pair_penalty: Annotated[
-        NonNegativeOrInf,
-        Model(
-            "Additional gain, in nats of log-likelihood, required to use two features instead of "
-            "one. Larger values give a tree with fewer pairs; infinity gives CART."
-        ),
-    ] = 2.0
-    ccp_alpha: Annotated[
-        NonNegative,
-        Model(
-            "Penalty of minimal cost-complexity pruning: the amount by which each leaf must reduce "
-            "the mean impurity of the rows, as in scikit-learn, but with entropy in nats."
-        ),
-    ] = 0.0
-    budget: Annotated[
-        NonNegativeOrInf,
-        Inference(
-            "Maximum size (pairs x slopes x distinct rows x classes) of an exact search of all "
-            "pairs of a node. In larger ones, pairs are screened at a few slopes on 1,000 rows, "
-            "and the best 20 are searched on all rows."
-        ),
-    ] = 1e6
-    max_pairs: Annotated[
-        Count,
-        Inference(
-            "Maximum number of pairs of features searched; features that split best alone come "
-            "first."
-        ),
-    ] = 20_000
 
-    def _model(self, leaf: Leaf) -> SoftTree:
-        return named.bivariate(leaf)
+    def _criterion(self, leaf: Leaf) -> Criterion:
+        return CRITERIA[self.criterion]
 
-    def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        criterion = CRITERIA[self.criterion]
-        splitter = BivariateSplitter(
-            model.leaf,
-            criterion,
-            pair_penalty=self.pair_penalty,
-            search=LineSearch(
-                n_orientations=self.n_orientations,
-                min_leaf=self.min_leaf,
-                budget=self.budget,
-                max_pairs=self.max_pairs,
-            ),
-        )
-        prune = partial(cost_complexity, alpha=self.ccp_alpha, criterion=criterion)
-        return inference.grow(
-            model,
-            data,
-            limits=self._limits(),
-            splitter=splitter,
-            prune=prune if self.ccp_alpha > 0 else None,
-            random_state=0,
-            progress=bool(self.verbose),
-        )
+
+@declare
+class BivariateTreeRegressor(TreeRegressor, BaseBivariateTree):
+    """Regression tree with one or two features in each node, grown like CART.
+
+    Like :class:`BivariateTreeClassifier`, with the squared error in place of the entropy, and
+    means in the leaves.
+
+    {parameters}
+
+    Attributes
+    ----------
+    tree_ : Tree
+        The tree, in the units of the data.
+    posterior_ : Posterior
+        Its splits as one draw, on the standardised features and standardised y.
+    n_features_in_, feature_names_in_
+    encoding_ : bayestree.tables.Encoding
+        How the columns of X become features.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from bayestree import BivariateTreeRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> reg = BivariateTreeRegressor(max_depth=2).fit(X, y)
+    >>> reg.get_n_leaves()
+    4
+    """

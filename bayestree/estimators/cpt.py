@@ -1,11 +1,9 @@
 """Convex polytope trees as scikit-learn estimators."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import ArrayLike
 from pydantic import InstanceOf
 from sklearn.utils.validation import check_is_fitted
 
@@ -22,7 +20,8 @@ from bayestree._utils.parameters import (
 )
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._counts import CountRegressor
-from bayestree.estimators._leaf_families import CLASSES, ClassName, NumericName
+from bayestree.estimators._intervals import PredictiveIntervals
+from bayestree.estimators._leaf_families import CLASSES, ClassName, NumericFamily
 from bayestree.estimators._modes import Modes
 from bayestree.estimators._parameters import (
     INTERCEPT_SCALE,
@@ -48,7 +47,6 @@ from bayestree.inference import (
     fits_worse_than_tree,
 )
 from bayestree.inference.nuts import Chains
-from bayestree.inference.posterior import mixture_quantiles
 from bayestree.inference.settings import Minibatches
 from bayestree.inference.svi import Variational
 from bayestree.models import (
@@ -345,7 +343,7 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
 
 
 @declare
-class ConvexPolytopeTreeRegressor(CountRegressor, BasePolytopeTree):
+class ConvexPolytopeTreeRegressor(CountRegressor, PredictiveIntervals, BasePolytopeTree):
     """Regression tree whose splits are convex polytopes, with a posterior.
 
     Leaves are normal with conjugate priors, whose parameters are learned from the leaves that were
@@ -377,14 +375,7 @@ class ConvexPolytopeTreeRegressor(CountRegressor, BasePolytopeTree):
     >>> low, high = reg.predict_interval(X, 0.9)
     """
 
-    leaf: Annotated[
-        NumericName,
-        Model(
-            "Distribution of y in a leaf: normal with a constant mean; normal with a mean that is "
-            "a linear function of all features, with slopes shrunk towards 0, which suits smooth "
-            "responses, for up to 50 features; or a Poisson distribution of counts."
-        ),
-    ] = "constant"
+    leaf: NumericFamily = "constant"
 
     def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
         stage = self._stages()[-1]
@@ -396,20 +387,5 @@ class ConvexPolytopeTreeRegressor(CountRegressor, BasePolytopeTree):
         start = replace(found, model=found.model.with_(steepness=Map.default_steepness))
         return stage.run(start, data, **common)
 
-    def _interval(
-        self, X: ArrayLike, level: float, known: FloatArray | None = None
-    ) -> tuple[FloatArray, FloatArray]:
-        """The interval of ``predict_interval``, for the ``known`` number of each row."""
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1, got {level}.")
-        levels = np.array([(1 - level) / 2, 1 - (1 - level) / 2])
-
-        def bounds(rows: FloatArray, some: FloatArray | None) -> tuple[FloatArray, FloatArray]:
-            posteriors = [mode.posterior_ for mode in self.modes_]
-            X = self._standardise(rows)
-            found = mixture_quantiles(posteriors, self.mode_weights_, X, levels, some)
-            low, high = self._units.decode(found)
-            return low, high
-
-        low, high = self._by_parts(X, bounds, known)
-        return low, high
+    def _mixed_posteriors(self) -> tuple[Sequence[Posterior], FloatArray]:
+        return [mode.posterior_ for mode in self.modes_], self.mode_weights_

@@ -11,12 +11,16 @@ from bayestree._utils.parameters import (
     Inference,
     Model,
     NonNegative,
+    ParameterError,
     Positive,
     Size,
     declare,
 )
 from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._counts import CountRegressor
+from bayestree.estimators._intervals import PredictiveIntervals
+from bayestree.estimators._leaf_families import NumericFamily
 from bayestree.estimators._parameters import (
     INTERCEPT_SCALE,
     Depth,
@@ -97,36 +101,8 @@ class EndToEndTraining(RandomRun, Precision, Subsets, Limits, Depth):
 
 
 @declare
-class EndToEndTreeClassifier(
-    WarmStart, EndToEndTraining, Hardware, Prediction, TreeClassifier, StagedTree
-):
-    """Oblique decision tree, grown and then trained as a whole by EM.
-
-    Hehn, Kooij and Hamprecht, "End-to-End Learning of Decision Trees and Forests" (IJCV, 2020).
-    Splits are soft during the fit: a row goes right with probability sigmoid(gamma f(x)). EM
-    maximises the log-likelihood (eq. 4) of each stump and then of the whole tree, while the
-    steepness gamma rises until the tree is nearly deterministic. Without posterior draws,
-    predictions are those of the deterministic tree.
-
-    {parameters}
-
-    Attributes
-    ----------
-    tree_ : Tree
-        The deterministic tree, in the units of the data.
-    posterior_ : Posterior
-        Its soft form; ``stats["log_likelihood"]`` by epoch of the whole tree.
-    classes_ : array, shape (C,)
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from bayestree import EndToEndTreeClassifier
-    >>> X, y = load_iris(return_X_y=True)
-    >>> clf = EndToEndTreeClassifier(max_depth=3, learning_rate=0.05, random_state=0).fit(X, y)
-    >>> bool(clf.score(X, y) > 0.9)
-    True
-    """
+class BaseEndToEndTree(WarmStart, EndToEndTraining, Hardware, Prediction, StagedTree):
+    """Grow and train an end-to-end tree; classifier and regressor add y."""
 
     order: Annotated[
         Literal["level", "best"],
@@ -271,3 +247,74 @@ class EndToEndTreeClassifier(
         # Only linear splits have polytopes and diagnostics.
         base = StagedTree if self.split == "oblique" else BaseTree
         base._harden(self, rows, data)
+
+
+@declare
+class EndToEndTreeClassifier(TreeClassifier, BaseEndToEndTree):
+    """Oblique decision tree, grown and then trained as a whole by EM.
+
+    Hehn, Kooij and Hamprecht, "End-to-End Learning of Decision Trees and Forests" (IJCV, 2020).
+    Splits are soft during the fit: a row goes right with probability sigmoid(gamma f(x)). EM
+    maximises the log-likelihood (eq. 4) of each stump and then of the whole tree, while the
+    steepness gamma rises until the tree is nearly deterministic. Without posterior draws,
+    predictions are those of the deterministic tree.
+
+    {parameters}
+
+    Attributes
+    ----------
+    tree_ : Tree
+        The deterministic tree, in the units of the data.
+    posterior_ : Posterior
+        Its soft form; ``stats["log_likelihood"]`` by epoch of the whole tree.
+    classes_ : array, shape (C,)
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from bayestree import EndToEndTreeClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = EndToEndTreeClassifier(max_depth=3, learning_rate=0.05, random_state=0).fit(X, y)
+    >>> bool(clf.score(X, y) > 0.9)
+    True
+    """
+
+
+@declare
+class EndToEndTreeRegressor(CountRegressor, PredictiveIntervals, BaseEndToEndTree):
+    """Oblique regression tree, grown and then trained as a whole by EM.
+
+    Like :class:`EndToEndTreeClassifier`, with leaves of numbers: EM maximises the likelihood of y
+    as a mixture of the leaves, weighted by the probabilities of the paths.
+
+    {parameters}
+
+    Attributes
+    ----------
+    tree_ : Tree
+        The deterministic tree, in the units of the data; with linear leaves its ``slope`` is set.
+    posterior_ : Posterior
+        Its soft form, on standardised features and standardised y;
+        ``stats["log_likelihood"]`` by epoch of the whole tree.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from bayestree import EndToEndTreeRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> reg = EndToEndTreeRegressor(max_depth=2, epochs=30, random_state=0).fit(X, y)
+    >>> low, high = reg.predict_interval(X, 0.9)
+    """
+
+    learning_rate = 0.05
+    min_leaf = 10
+
+    leaf: NumericFamily = "constant"
+
+    def _check_combination(self, model: SoftTree) -> None:
+        if self.leaf == "linear" and self.split != "oblique":
+            raise ParameterError(
+                "leaf='linear' needs split='oblique'; use leaf='constant' with the network "
+                f"{self.split!r}."
+            )
+        super()._check_combination(model)

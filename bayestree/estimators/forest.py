@@ -1,8 +1,9 @@
 """Forests of end-to-end trees as scikit-learn estimators."""
 
+from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,16 +16,26 @@ from bayestree._utils.parameters import Count, Inference, Model, declare
 from bayestree._utils.seed import draw_seed
 from bayestree.estimators._base import TrainingRows
 from bayestree.estimators._classifier import LabelledClassifier
+from bayestree.estimators._columns import ColumnChoice
 from bayestree.estimators._contents import Arrays, describe
 from bayestree.estimators._dependence import Dependence
+from bayestree.estimators._intervals import PredictiveIntervals
+from bayestree.estimators._leaf_families import NUMERIC, MeanFamily
 from bayestree.estimators._members import built_members, fit_members, member_arrays, member_of
 from bayestree.estimators._numbers import fitted_rows
+from bayestree.estimators._regressor import NumberRegressor
 from bayestree.estimators._shown import Shown
-from bayestree.estimators.end_to_end import EndToEndTraining, EndToEndTreeClassifier
+from bayestree.estimators.end_to_end import (
+    BaseEndToEndTree,
+    EndToEndTraining,
+    EndToEndTreeClassifier,
+    EndToEndTreeRegressor,
+)
 from bayestree.estimators.files import save
-from bayestree.inference import Data
+from bayestree.inference import Data, Posterior
 from bayestree.inference.unsplit import warn_single_leaf, why_not_grown
-from bayestree.models import Categorical, Network
+from bayestree.models import Network
+from bayestree.models.leaves import Leaf
 from bayestree.routed_tree import RoutedTree
 
 FINE_TUNING = 3  # times the epochs of a stump (E2EDT, section 3.5)
@@ -39,41 +50,10 @@ FOREST_ONLY = (
 
 
 @declare
-class EndToEndForestClassifier(
-    EndToEndTraining, LabelledClassifier, Dependence, Shown, BaseEstimator
-):
-    """Forest of oblique trees, each trained as a whole by EM on all rows.
+class BaseForest(EndToEndTraining, ColumnChoice, Dependence, Shown, BaseEstimator):
+    """Fit and keep the trees of a forest; classifier and regressor add y."""
 
-    Hehn, Kooij and Hamprecht, "End-to-End Learning of Decision Trees and Forests" (IJCV, 2020),
-    section 2.7: every split uses a random subset of the features, or a patch of an image, so that
-    the trees differ; the forest predicts the mean of its deterministic trees (eq. 20).
-
-    {parameters}
-
-    Attributes
-    ----------
-    estimators_ : list of EndToEndTreeClassifier
-        The trees; ``estimators_[t].tree_`` is the deterministic one.
-    feature_subsets_ : list of bool arrays, shape (nodes of tree t, d)
-        Features that each split of each tree uses.
-    classes_ : array, shape (C,)
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from bayestree import EndToEndForestClassifier
-    >>> X, y = load_iris(return_X_y=True)
-    >>> clf = EndToEndForestClassifier(
-    ...     n_estimators=3, max_depth=3, epochs=10, learning_rate=0.05, random_state=0
-    ... ).fit(X, y)
-    >>> clf.apply(X).shape
-    (150, 3)
-    >>> bool(clf.score(X, y) > 0.9)
-    True
-    """
+    _tree: ClassVar[type[BaseEndToEndTree]]
 
     n_estimators: Annotated[Count, Model("Number of trees.")] = field(default=10, kw_only=False)
     n_jobs: Annotated[
@@ -87,7 +67,7 @@ class EndToEndForestClassifier(
     steepness_step = 0.1
     min_gain = 0.0
 
-    def _fit(self, rows: TrainingRows, leaf: Categorical) -> Self:
+    def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
         """Grow and train every tree on all rows."""
         trees = self._trees()
         self.estimators_ = fit_members(
@@ -106,7 +86,7 @@ class EndToEndForestClassifier(
     def _in_place(self) -> bool:
         return self.image_shape is not None
 
-    def _trees(self) -> list[EndToEndTreeClassifier]:
+    def _trees(self) -> list[Any]:
         """The trees before their fit, each with its own seed."""
         max_features = None if self.patch_size is not None else self.max_features
         epochs = FINE_TUNING * self.epochs if self.refine_epochs is None else self.refine_epochs
@@ -115,14 +95,7 @@ class EndToEndForestClassifier(
         seeds = check_random_state(draw_seed(self.random_state)).randint(
             2**31 - 1, size=self.n_estimators
         )
-        return [
-            member_of(self, EndToEndTreeClassifier(random_state=seed, **shared))
-            for seed in seeds.tolist()
-        ]
-
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Probability of each class, shape (n, C): the mean over the trees."""
-        return self._expectation(fitted_rows(self, X))[0]
+        return [member_of(self, self._tree(random_state=seed, **shared)) for seed in seeds.tolist()]
 
     def apply(self, X: ArrayLike) -> IntArray:
         """Number of the leaf that each row reaches in each tree, shape (n, n_estimators)."""
@@ -162,15 +135,14 @@ class EndToEndForestClassifier(
         return False
 
     def _expectation(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        total = np.zeros((len(rows), len(self.classes_)))
-        for tree in self.estimators_:
-            total += tree.tree_.predict(rows)
-        return total / len(self.estimators_), np.zeros(total.shape)
+        """Mean of the predictions of the deterministic trees (eq. 20)."""
+        mean: FloatArray = sum(tree.tree_.predict(rows) for tree in self.estimators_)
+        return mean / len(self.estimators_), np.zeros(mean.shape)
 
     def _shown_trees(self) -> list[tuple[float, RoutedTree]]:
         return [(1 / len(self.estimators_), tree.tree_) for tree in self.estimators_]
 
-    def _fitted_trees(self) -> list[EndToEndTreeClassifier]:
+    def _fitted_trees(self) -> list[Any]:
         return self.estimators_
 
     def _describe(self) -> dict[str, Any]:
@@ -180,6 +152,119 @@ class EndToEndForestClassifier(
         return member_arrays("trees", self.estimators_)
 
     def _restore(self, described: dict[str, Any], arrays: Arrays, network: Network | None) -> None:
-        self.estimators_ = built_members(
-            EndToEndTreeClassifier, described["trees"], "trees", arrays
-        )
+        self.estimators_ = built_members(self._tree, described["trees"], "trees", arrays)
+
+
+@declare
+class EndToEndForestClassifier(LabelledClassifier, BaseForest):
+    """Forest of oblique trees, each trained as a whole by EM on all rows.
+
+    Hehn, Kooij and Hamprecht, "End-to-End Learning of Decision Trees and Forests" (IJCV, 2020),
+    section 2.7: every split uses a random subset of the features, or a patch of an image, so that
+    the trees differ; the forest predicts the mean of its deterministic trees (eq. 20).
+
+    {parameters}
+
+    Attributes
+    ----------
+    estimators_ : list of EndToEndTreeClassifier
+        The trees; ``estimators_[t].tree_`` is the deterministic one.
+    feature_subsets_ : list of bool arrays, shape (nodes of tree t, d)
+        Features that each split of each tree uses.
+    classes_ : array, shape (C,)
+    n_features_in_, feature_names_in_
+    encoding_ : bayestree.tables.Encoding
+        How the columns of X become features.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from bayestree import EndToEndForestClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = EndToEndForestClassifier(
+    ...     n_estimators=3, max_depth=3, epochs=10, learning_rate=0.05, random_state=0
+    ... ).fit(X, y)
+    >>> clf.apply(X).shape
+    (150, 3)
+    >>> bool(clf.score(X, y) > 0.9)
+    True
+    """
+
+    _tree = EndToEndTreeClassifier
+
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Probability of each class, shape (n, C): the mean over the trees."""
+        return self._expectation(fitted_rows(self, X))[0]
+
+
+@declare
+class EndToEndForestRegressor(NumberRegressor, PredictiveIntervals, BaseForest):
+    """Forest of oblique regression trees, each trained as a whole by EM on all rows.
+
+    Like :class:`EndToEndForestClassifier`; the forest predicts the mean of its deterministic
+    trees, and intervals of y from the mixture of its soft trees.
+
+    {parameters}
+
+    Attributes
+    ----------
+    estimators_ : list of EndToEndTreeRegressor
+        The trees; ``estimators_[t].tree_`` is the deterministic one.
+    feature_subsets_ : list of bool arrays, shape (nodes of tree t, d)
+        Features that each split of each tree uses.
+    n_features_in_, feature_names_in_
+    encoding_ : bayestree.tables.Encoding
+        How the columns of X become features.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from bayestree import EndToEndForestRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> reg = EndToEndForestRegressor(n_estimators=3, max_depth=3, epochs=20, random_state=0)
+    >>> reg.fit(X, y).apply(X).shape
+    (442, 3)
+    >>> low, high = reg.predict_interval(X, 0.9)
+    """
+
+    learning_rate = 0.05
+
+    leaf: MeanFamily = "constant"
+
+    _tree = EndToEndTreeRegressor
+
+    def _leaf_family(self) -> Leaf:
+        return NUMERIC[self.leaf]()
+
+    def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
+        super()._fit(rows, leaf)
+        self._units = self.estimators_[0]._units
+        return self
+
+    def predict(self, X: ArrayLike) -> FloatArray:
+        """Expected value, shape (n,): the mean over the trees."""
+        return self._expectation(fitted_rows(self, X))[0]
+
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Central interval of y with posterior probability ``level``.
+
+        Its ends are quantiles of the mixture of the leaves of all soft trees.
+
+        Returns
+        -------
+        low, high : arrays, shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If ``level`` is not between 0 and 1.
+        """
+        return self._interval(X, level)
+
+    def _mixed_posteriors(self) -> tuple[Sequence[Posterior], FloatArray]:
+        n_trees = len(self.estimators_)
+        return [tree.posterior_ for tree in self.estimators_], np.full(n_trees, 1 / n_trees)
+
+    def _restore(self, described: dict[str, Any], arrays: Arrays, network: Network | None) -> None:
+        super()._restore(described, arrays, network)
+        self._units = self.estimators_[0]._units

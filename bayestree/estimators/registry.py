@@ -13,11 +13,15 @@ ESTIMATORS: dict[str, str | type] = {
     "AlternatingTreeClassifier": "bayestree.estimators.alternating",
     "AlternatingTreeRegressor": "bayestree.estimators.alternating",
     "BivariateTreeClassifier": "bayestree.estimators.bivariate",
+    "BivariateTreeRegressor": "bayestree.estimators.bivariate",
     "ConvexPolytopeTreeClassifier": "bayestree.estimators.cpt",
     "ConvexPolytopeTreeRegressor": "bayestree.estimators.cpt",
     "EndToEndForestClassifier": "bayestree.estimators.forest",
+    "EndToEndForestRegressor": "bayestree.estimators.forest",
     "EndToEndTreeClassifier": "bayestree.estimators.end_to_end",
+    "EndToEndTreeRegressor": "bayestree.estimators.end_to_end",
     "WeightedObliqueTreeClassifier": "bayestree.estimators.weighted",
+    "WeightedObliqueTreeRegressor": "bayestree.estimators.weighted",
 }
 
 CPT = ("ConvexPolytopeTreeClassifier", "ConvexPolytopeTreeRegressor")
@@ -62,14 +66,14 @@ TASKS = ("classification", "regression")
 TREES: dict[str, Named] = {
     "cpt": Named(*CPT, start={"n_experts": 20}),
     "cpt-k1": Named(*CPT, fixed={"n_experts": 1}),
-    "e2edt": Named("EndToEndTreeClassifier"),
-    "e2edf": Named("EndToEndForestClassifier"),
-    "wodt": Named("WeightedObliqueTreeClassifier"),
+    "e2edt": Named("EndToEndTreeClassifier", "EndToEndTreeRegressor"),
+    "e2edf": Named("EndToEndForestClassifier", "EndToEndForestRegressor"),
+    "wodt": Named("WeightedObliqueTreeClassifier", "WeightedObliqueTreeRegressor"),
     "tao": Named(*TAO, fixed={"split": "oblique"}),
     "tao-sparse": Named(*TAO, fixed={"split": "oblique"}, start={"l1": 1.0}),
     "tao-axis": Named(*TAO, fixed={"split": "axis"}),
     "tao-bivariate": Named(*TAO, fixed={"split": "bivariate"}, start={"l1": 3.0}),
-    "bivariate": Named("BivariateTreeClassifier"),
+    "bivariate": Named("BivariateTreeClassifier", "BivariateTreeRegressor"),
 }
 
 

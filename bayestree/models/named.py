@@ -36,7 +36,7 @@ def end_to_end(
 def weighted_oblique(leaf: Leaf) -> SoftTree:
     """WODT (Yang, Shen and Gao, 2019): its weighted entropy (eq. 1) is -N H(Y | L) of one stump.
 
-    Grown until the leaves are pure, without refinement.
+    For numbers it is the weighted variance. Grown until the leaves are pure, without refinement.
     """
     return _impurity(leaf, Oblique())
 
@@ -69,5 +69,5 @@ def deterministic(model: SoftTree) -> SoftTree:
 
 
 def _impurity(leaf: Leaf, split: Split) -> SoftTree:
-    objective = LIKELIHOODS["mutual-information"]
+    objective = LIKELIHOODS[leaf.impurity]
     return SoftTree(Topology.leaf(), split, Priors(hyperplane=Flat()), leaf, objective)

@@ -2,10 +2,12 @@
 
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bayestree.estimators.registry import TREES
 from bayestree.runs.cards import cards
 from tests.cli.command import refused, run
 
@@ -52,7 +54,7 @@ def test_copy(tmp_path, monkeypatch):
     assert "does not exist; create it first" in refused("cards", "copy", "cpt", "no/cpt.toml")
 
 
-def test_parameters():
+def test_parameters(monkeypatch):
     told = run("cards", "parameters", "tao", "--task", "regression").stdout
     assert told.index("[model]") < told.index("max_depth = 6\n") < told.index("[inference]")
     assert 'Expected: "constant" or "linear".' in " ".join(told.split())
@@ -61,6 +63,7 @@ def test_parameters():
     assert (depth["table"], depth["default"]) == ("model", "none")
     assert "Maximum number of splits on a path" in depth["description"]
     assert "no tree is named 'oak'" in refused("cards", "parameters", "oak")
+    monkeypatch.setitem(TREES, "wodt", replace(TREES["wodt"], regressor=None))
     assert "supports classification only" in refused(
         "cards", "parameters", "wodt", "--task", "regression"
     )

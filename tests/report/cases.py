@@ -47,6 +47,13 @@ REGRESSORS = {
         inference="map", n_experts=5, **QUICK
     ),
     "alternating": lambda: bayestree.AlternatingTreeRegressor(max_depth=3, min_leaf=5, sweeps=2),
+    "end to end": lambda: bayestree.EndToEndTreeRegressor(**QUICK),
+    "forest": lambda: bayestree.EndToEndForestRegressor(3, **QUICK),
+    "weighted": lambda: bayestree.WeightedObliqueTreeRegressor(max_depth=4, random_state=0),
+    "weighted, linear": lambda: bayestree.WeightedObliqueTreeRegressor(
+        max_depth=2, leaf="linear", random_state=0
+    ),
+    "bivariate": lambda: bayestree.BivariateTreeRegressor(max_depth=4),
     "linear leaves": lambda: bayestree.AlternatingTreeRegressor(
         max_depth=2, l1=0, min_leaf=5, sweeps=2, leaf="linear"
     ),

@@ -1,6 +1,7 @@
 """The run file: its content, its errors, and round trips."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,8 @@ class TestReading:
         own = made({"model": {"card": "cpt", "scale_shape": 1.0}})
         assert own.parameters("regression")["scale_shape"] == 1.0
 
-    def test_the_task_may_follow_from_the_tree(self):
+    def test_the_task_may_follow_from_the_tree(self, monkeypatch):
+        monkeypatch.setitem(TREES, "wodt", replace(TREES["wodt"], regressor=None))
         assert made({"model": {"card": "wodt"}}).task() == "classification"
         assert made().task() is None
         with pytest.raises(ValueError, match="task depends on the data"):
@@ -98,7 +100,7 @@ class TestReading:
         written(tmp_path / "cards", 'tree = "wodt"\nmax_depth = 7')
         text = '[data]\npath = "a.csv"\ntarget = "y"\n[model]\ncard = "cards/run.toml"'
         run = read_run(written(tmp_path, text))
-        assert (run.tree, run.parameters()["max_depth"]) == ("wodt", 7)
+        assert (run.tree, run.parameters("regression")["max_depth"]) == ("wodt", 7)
 
     def test_weights_of_classes_by_their_names(self):
         run = made({"model": {"class_weight": {"0": 1.0, "1": 2.5}}})
@@ -303,7 +305,8 @@ class TestWriting:
         assert again.parameters() == run.parameters("classification")
         assert again.parameters()["class_weight"] == {"a": 2.0}
 
-    def test_not_before_the_task_is_known(self, tmp_path):
+    def test_not_before_the_task_is_known(self, tmp_path, monkeypatch):
+        monkeypatch.setitem(TREES, "wodt", replace(TREES["wodt"], regressor=None))
         with pytest.raises(ValueError, match="task depends on the data"):
             made({"model": {"card": "tao"}}).to_toml(tmp_path)
         run = made({"model": {"card": "wodt", "max_depth": 3}}, tmp_path / "run.toml")

@@ -103,7 +103,7 @@ class Rows(NamedTuple):
     """m rows of each of V nodes; smaller nodes are padded with rows of weight 0."""
 
     X: Tensor  # (V, m, d)
-    y: Tensor  # (V, m)
+    y: Tensor  # (V, m), or more dimensions for leaves that regress on the features
     weights: Tensor  # (V, m)
     statistics: Tensor  # (V, m, c): weighted sufficient statistics of the leaves
     share: Tensor  # (V, 1): share of each node's rows in this batch
@@ -211,7 +211,7 @@ class Stumps:
         total = weights.new_tensor([len(rows) for rows in self.rows[: len(parts)]])
         return Rows(
             flat.X.view(*index.shape, -1),
-            flat.y.view(index.shape),
+            flat.y.unflatten(0, index.shape),
             weights,
             self.leaf.statistics(flat.y, weights.flatten()).view(*index.shape, -1),
             present.sum(1, keepdim=True) / total.unsqueeze(1),

@@ -1,7 +1,8 @@
-"""Splits by weighted entropy (Yang, Shen and Gao, 2019: WODT).
+"""Splits by weighted impurity (Yang, Shen and Gao, 2019: WODT).
 
-A split theta = (coefficients, offset) minimises the entropy of two soft children, to which every
-row belongs with weight sigmoid(theta . x) (right) and 1 - sigmoid(theta . x) (left) (eq. 1).
+A split theta = (coefficients, offset) minimises the impurity of two soft children, to which every
+row belongs with weight sigmoid(theta . x) (right) and 1 - sigmoid(theta . x) (left): their entropy
+(eq. 1) or, for other leaves than class probabilities, the criterion of the leaves.
 
 Nodes are fitted one by one: SciPy's L-BFGS-B took 0.8 ms per node on Letter, and the batched
 search of ``lbfgs``, whose problems wait for the slowest, was slower on every data set.
@@ -23,6 +24,8 @@ from torch import Tensor
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree.inference.data import Data
 from bayestree.inference.splitters.protocol import FittedSplit
+from bayestree.models.criteria import Criterion, Entropy
+from bayestree.models.leaves import Leaf
 
 TINY = np.finfo(np.float64).tiny  # keeps log 0 finite where it is multiplied by 0
 START = 0.5  # initial coefficients and offset are uniform on (-START, START)
@@ -47,8 +50,7 @@ class WeightedEntropy:
 
     def scores(self, theta: FloatArray) -> FloatArray:
         """theta . x of every row; the last entry of theta is the offset."""
-        coefficients = theta[:-1].astype(self.X.dtype, copy=False)
-        return self.X @ coefficients + theta[-1]
+        return _scores(self.X, theta)
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """E and its gradient g, shape (d + 1,).
@@ -71,16 +73,61 @@ class WeightedEntropy:
         of_class = np.log(np.maximum(left, TINY)) - np.log(np.maximum(right, TINY))
         of_class += math.log(max(all_right, TINY)) - math.log(max(all_left, TINY))
         slope = self.weights * (0.25 - 0.25 * half * half) * np.repeat(of_class, self.counts)
-        gradient = np.empty(len(theta))
-        gradient[:-1] = slope.astype(self.X.dtype, copy=False) @ self.X
-        gradient[-1] = slope.sum()
-        return float(value) / math.log(2), gradient / math.log(2)
+        return float(value) / math.log(2), _gradient(slope, self.X) / math.log(2)
 
     def gain(self, right: BoolArray) -> float:
         """Gain of a hard split in nats: total weight times mutual information."""
         on_right = np.add.reduceat(np.where(right, self.weights, 0.0), self.first)
         sides = _purity(on_right) + _purity(self.totals - on_right)
         return max(sides - _purity(self.totals), 0.0)  # rounding can make it negative
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedCriterion:
+    """Minus the log-likelihood, in nats, of the rows of one node in two soft children.
+
+    With the squared error of normal leaves, N/2 log((W_L Var_L + W_R Var_R) / N): the weighted
+    variance of the children. The logarithm does not move its minima.
+    """
+
+    X: AnyArray  # (m, d): the rows
+    statistics: Tensor  # (m, c): weighted statistics of the leaves
+    criterion: Criterion
+
+    def scores(self, theta: FloatArray) -> FloatArray:
+        """theta . x of every row; the last entry of theta is the offset."""
+        return _scores(self.X, theta)
+
+    def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """The value E, and its gradient, shape (d + 1,).
+
+        With the statistics t_i of row i, its probability p_i of the right side, and
+        S = sum_i p_i t_i, dE/dtheta = sum_i (dE/dS . t_i) p_i (1 - p_i) x_i.
+        """
+        half = np.tanh(self.scores(theta) * 0.5)
+        # The sums of the lighter side: those of a nearly empty one would be rounding errors.
+        sign = -1.0 if half.sum() > 0 else 1.0
+        side = torch.from_numpy(0.5 + 0.5 * sign * half) @ self.statistics
+        value, ascent = self.criterion.ascent(side, self.statistics.sum(0))
+        slope = -sign * (self.statistics @ ascent).numpy() * (0.25 - 0.25 * half * half)
+        return -float(value), _gradient(slope, self.X)
+
+    def gain(self, right: BoolArray) -> float:
+        """Gain of a hard split in nats."""
+        return max(self.criterion.hard_gain(self.statistics, torch.from_numpy(right)), 0.0)
+
+
+def _scores(X: AnyArray, theta: FloatArray) -> FloatArray:
+    scores: FloatArray = X @ theta[:-1].astype(X.dtype, copy=False) + theta[-1]
+    return scores
+
+
+def _gradient(slope: FloatArray, X: AnyArray) -> FloatArray:
+    """Sum over the rows of ``slope`` times (x, 1), shape (d + 1,)."""
+    gradient = np.empty(X.shape[1] + 1)
+    gradient[:-1] = slope.astype(X.dtype, copy=False) @ X
+    gradient[-1] = slope.sum()
+    return gradient
 
 
 def _purity(weights: FloatArray) -> float:
@@ -90,17 +137,19 @@ def _purity(weights: FloatArray) -> float:
 
 
 @dataclass(frozen=True)
-class WeightedEntropySplitter:
-    """Oblique splits that minimise weighted entropy by L-BFGS from a random start.
+class WeightedSplitter:
+    """Oblique splits that minimise weighted impurity by L-BFGS from a random start.
 
     A row exactly on the hyperplane goes left, as everywhere in this package; in the paper it goes
     right (eq. 4).
     """
 
+    leaf: Leaf
     #: Maximum number of L-BFGS iterations; few keep the coefficients small and thus regularise.
     max_iter: int = 20
     min_leaf: int = 1  # splits with fewer rows on a side are discarded
-    #: Number of iterations of each split, in the order of fitting.
+    n_starts: int = 1  # random starts of each split, of which the one of largest gain is kept
+    #: Number of iterations from each start, in the order of fitting.
     iterations: list[int] = field(default_factory=list, init=False, compare=False)
 
     rows_per_node = sys.maxsize
@@ -117,24 +166,40 @@ class WeightedEntropySplitter:
     def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
         """The split of each node; None if a side has too few rows."""
         width = data.X.shape[1] + 1
-        starts = (torch.rand(len(rows), width, dtype=torch.float64) - 0.5) * (2 * START)
-        X, y, weights = (part.numpy(force=True) for part in data)
-        found = []
+        shape = (len(rows), self.n_starts, width)
+        starts = (torch.rand(shape, dtype=torch.float64) - 0.5) * (2 * START)
+        here = data.to(data.X.cpu())
         with _libraries().limit(limits=1, user_api="blas"):
-            for start, members in zip(starts.numpy(), rows, strict=True):
-                number = members.numpy(force=True)
-                order = np.argsort(y[number], kind="stable")
-                number = number[order]
-                criterion = WeightedEntropy.of_sorted(
-                    X[number], y[number], weights[number].astype(np.float64, copy=False)
-                )
-                theta, _, record = fmin_l_bfgs_b(criterion, start, maxiter=self.max_iter)
-                self.iterations.append(int(record["nit"]))
-                found.append(self._split(criterion, theta, order, data.X))
-        return found
+            pairs = zip(starts.numpy(), rows, strict=True)
+            return [self._best(each, here.take(members.cpu()), data.X) for each, members in pairs]
+
+    def _best(self, starts: AnyArray, data: Data, like: Tensor) -> FittedSplit | None:
+        """The split of largest gain of the rows of a node."""
+        order, criterion = self._criterion(data)
+        found = []
+        for start in starts:
+            theta, _, record = fmin_l_bfgs_b(criterion, start, maxiter=self.max_iter)
+            self.iterations.append(int(record["nit"]))
+            split = self._split(criterion, theta, order, like)
+            found += [] if split is None else [split]
+        return max(found, key=lambda split: split.gain, default=None)
+
+    def _criterion(self, data: Data) -> tuple[IntArray, WeightedEntropy | WeightedCriterion]:
+        """What the split of rows minimises, and the order in which it takes them."""
+        X, y, weights = (part.numpy() for part in data)
+        if isinstance(self.leaf.criterion, Entropy):
+            order = np.argsort(y, kind="stable")
+            weights = weights[order].astype(np.float64, copy=False)
+            return order, WeightedEntropy.of_sorted(X[order], y[order], weights)
+        statistics = self.leaf.statistics(data.y, data.weights).double()
+        return np.arange(len(X)), WeightedCriterion(X, statistics, self.leaf.criterion)
 
     def _split(
-        self, criterion: WeightedEntropy, theta: FloatArray, order: IntArray, like: Tensor
+        self,
+        criterion: WeightedEntropy | WeightedCriterion,
+        theta: FloatArray,
+        order: IntArray,
+        like: Tensor,
     ) -> FittedSplit | None:
         """The split at theta, with sides in the original order of rows sorted by ``order``."""
         theta = theta.astype(criterion.X.dtype)  # round first: sides must match the stored numbers

@@ -107,6 +107,7 @@ class Leaf(ABC):
     sites: ClassVar[Mapping[str, Site]]  # dimensions and support of each site
     n_classes: int  # 0 for numeric leaves
     loss: ClassVar[str]  # likelihood that alternating optimisation minimises by default
+    impurity: ClassVar[str] = "mixture"  # likelihood of trees that are grown alone
     gradient: ClassVar[type[LeafGradient] | None] = None  # without it, samplers use autograd
 
     # What estimators, plots and reports need to know about the family.

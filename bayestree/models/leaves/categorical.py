@@ -85,6 +85,7 @@ class Categorical(Leaf):
     sites: ClassVar[Mapping[str, Site]] = {"leaf_probs": Site(("leaf", "class"), "simplex")}
     averages: ClassVar[bool] = True
     loss: ClassVar[str] = "misclassification"
+    impurity: ClassVar[str] = "mutual-information"
     gradient: ClassVar[type[LeafGradient] | None] = CategoricalGradient
 
     n_classes: int

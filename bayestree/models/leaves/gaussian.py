@@ -117,6 +117,7 @@ class Gaussian(NumericLeaf):
         "leaf_scale": Site(("leaf",), "positive"),
         "leaf_mean": Site(("leaf",)),
     }
+    impurity: ClassVar[str] = "variance"
     standardised: ClassVar[bool] = True
     averages: ClassVar[bool] = True
     gradient: ClassVar[type[LeafGradient] | None] = GaussianGradient

@@ -7,8 +7,12 @@ import pytest
 import torch
 
 from bayestree.inference import Data, GrowthLimits, grow
-from bayestree.inference.splitters.weighted_entropy import WeightedEntropy, WeightedEntropySplitter
-from bayestree.models import Categorical, Flat, Oblique, Priors, SoftTree
+from bayestree.inference.splitters.weighted_entropy import (
+    WeightedCriterion,
+    WeightedEntropy,
+    WeightedSplitter,
+)
+from bayestree.models import Categorical, Flat, Gaussian, LinearGaussian, Oblique, Priors, SoftTree
 from bayestree.models.named import weighted_oblique
 from bayestree.topology import Topology
 from tests.inference.problems import normal, quadrants
@@ -110,11 +114,61 @@ class TestCriterion:
         assert criterion.gain(np.array([False, True, False, True])) == 0.0
 
 
+class TestOtherLeaves:
+    """The weighted criterion of leaves other than class probabilities."""
+
+    def of(self, leaf, weights=None):
+        X, _, drawn, theta = problem(d=2)
+        data = Data.of(X, X[:, 0] ** 2 + theta[0] * X[:, 1], drawn if weights is None else weights)
+        statistics = leaf.statistics(data.for_leaf(leaf).y, data.weights)
+        return WeightedCriterion(X, statistics, leaf.criterion), data, theta
+
+    @pytest.mark.parametrize("leaf", [Gaussian(), LinearGaussian()], ids=["mean", "line"])
+    def test_gradient_is_that_of_the_value(self, leaf):
+        criterion, _, theta = self.of(leaf)
+        for size in (0.1, 1.0, 10.0):
+            value, gradient = criterion(size * theta)
+            assert np.isfinite(value)
+            expected = differences(criterion, size * theta)
+            np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-5)
+
+    def test_it_is_the_weighted_variance_of_the_children(self):
+        criterion, data, theta = self.of(Gaussian())
+        y, weights = data.y.numpy(), data.weights.numpy()
+        right = weights / (1 + np.exp(-(data.X.numpy() @ theta[:-1] + theta[-1])))
+        squares = 0.0
+        for side in (right, weights - right):
+            squares += side @ (y - np.average(y, weights=side)) ** 2
+        expected = 0.5 * weights.sum() * np.log(squares / weights.sum())
+        assert criterion(theta)[0] == pytest.approx(expected)
+
+    def test_its_gain_is_that_of_the_leaves(self):
+        criterion, data, _ = self.of(Gaussian())
+        y, weights = data.y.numpy(), data.weights.numpy()
+        right = data.X[:, 1].numpy() > 0
+        squares = [
+            weights[s] @ (y[s] - np.average(y[s], weights=weights[s])) ** 2
+            for s in (right, ~right, right | ~right)
+        ]
+        expected = 0.5 * weights.sum() * np.log(squares[2] / (squares[0] + squares[1]))
+        assert criterion.gain(right) == pytest.approx(expected)
+
+    @pytest.mark.parametrize("leaf", [Gaussian(), LinearGaussian()], ids=["mean", "line"])
+    def test_far_away_nothing_is_infinite(self, leaf):
+        criterion, _, theta = self.of(leaf)
+        for size in (1e2, -1e2, 1e5, -1e5, 1e9, -1e9):
+            value, gradient = criterion(size * theta)
+            assert np.isfinite(value)
+            assert np.isfinite(gradient).all()
+
+
 class TestSplitter:
     def fitted(self, data, **settings):
         torch.manual_seed(0)
         everyone = torch.arange(len(data.X))
-        return WeightedEntropySplitter(**settings)(data, [everyone, everyone[: len(data.X) // 2]])
+        return WeightedSplitter(Categorical(2), **settings)(
+            data, [everyone, everyone[: len(data.X) // 2]]
+        )
 
     def test_separable_rows_are_separated(self):
         X = normal(200, 3)
@@ -154,7 +208,7 @@ class TestSplitter:
 def test_a_tree_grows_until_its_leaves_are_pure():
     X, y, _, _ = problem(n=200)
     data = Data.of(X, y)
-    splitter = WeightedEntropySplitter()
+    splitter = WeightedSplitter(Categorical(2))
     found = grow(
         weighted_oblique(Categorical(3)), data, splitter=splitter, limits=FULL, random_state=0
     )
