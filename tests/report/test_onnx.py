@@ -47,7 +47,9 @@ def test_every_regressor_has_equal_leaves_and_predictions(name):
     new = rows(seed=1)[0]
     found = run(export_onnx(reg), new)
     np.testing.assert_array_equal(found["leaf"], reg.apply(new))
-    np.testing.assert_allclose(found["prediction"], reg.tree_.predict(new), rtol=1e-12)
+    trees = getattr(reg, "estimators_", [reg])
+    expected = np.mean([tree.tree_.predict(new) for tree in trees], axis=0)
+    np.testing.assert_allclose(found["prediction"], expected, rtol=1e-12)
     assert found.keys() == {"leaf", "prediction"}
 
 
