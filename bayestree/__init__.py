@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from bayestree.estimators.files import load as load
     from bayestree.estimators.forest import EndToEndForestClassifier as EndToEndForestClassifier
     from bayestree.estimators.forest import EndToEndForestRegressor as EndToEndForestRegressor
+    from bayestree.estimators.oblique import ObliqueTreeClassifier as ObliqueTreeClassifier
+    from bayestree.estimators.oblique import ObliqueTreeRegressor as ObliqueTreeRegressor
     from bayestree.estimators.regularization import regularization_path as regularization_path
     from bayestree.estimators.weighted import (
         WeightedObliqueTreeClassifier as WeightedObliqueTreeClassifier,

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 
 from bayestree import models
-from bayestree.inference import GrowthLimits, Stage
+from bayestree.inference import GrowthLimits
+from bayestree.inference.settings import Settings
 from bayestree.models import SoftTree
 from bayestree.models.likelihoods import LIKELIHOODS
 from bayestree.models.priors import FAMILIES
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 
-#: Parts of models and of settings, other than inference methods; a file can name no others.
+#: Parts of models and of settings, other than ``Settings``; a file can name no others.
 KINDS: tuple[type, ...] = (
     *FAMILIES,
     models.Categorical,
@@ -55,17 +56,17 @@ def _random_state(state: dict[str, Any]) -> np.random.RandomState:
     return restored
 
 
-def _stages(base: type[Stage] = Stage) -> Iterator[type[Stage]]:
-    """All inference methods that are defined in this process."""
+def _settings(base: type[Settings] = Settings) -> Iterator[type[Settings]]:
+    """All inference methods and searches of splits that are defined in this process."""
     for kind in base.__subclasses__():
         yield kind
-        yield from _stages(kind)
+        yield from _settings(kind)
 
 
 def _parts() -> dict[str, type]:
     """Parts by their names; those of the package take precedence."""
-    stages = sorted(_stages(), key=lambda kind: kind.__module__.startswith("bayestree."))
-    return {kind.__name__: kind for kind in stages} | PARTS
+    known = sorted(_settings(), key=lambda kind: kind.__module__.startswith("bayestree."))
+    return {kind.__name__: kind for kind in known} | PARTS
 
 
 def _is_part(value: Any) -> bool:
@@ -79,8 +80,8 @@ def _part_to_list(part: Any) -> list[Any]:
 def _part_from_list(named: list[Any]) -> Any:
     name, values = named
     parts = _parts()
-    if name not in parts:  # only inference methods can be from outside
-        raise UndefinedNameError("inference method", name)
+    if name not in parts:  # only settings can be from outside
+        raise UndefinedNameError("inference method or search", name)
     return parts[name](**values)
 
 

@@ -20,11 +20,14 @@ ESTIMATORS: dict[str, str | type] = {
     "EndToEndForestRegressor": "bayestree.estimators.forest",
     "EndToEndTreeClassifier": "bayestree.estimators.end_to_end",
     "EndToEndTreeRegressor": "bayestree.estimators.end_to_end",
+    "ObliqueTreeClassifier": "bayestree.estimators.oblique",
+    "ObliqueTreeRegressor": "bayestree.estimators.oblique",
     "WeightedObliqueTreeClassifier": "bayestree.estimators.weighted",
     "WeightedObliqueTreeRegressor": "bayestree.estimators.weighted",
 }
 
 CPT = ("ConvexPolytopeTreeClassifier", "ConvexPolytopeTreeRegressor")
+OBLIQUE = ("ObliqueTreeClassifier", "ObliqueTreeRegressor")
 TAO = ("AlternatingTreeClassifier", "AlternatingTreeRegressor")
 
 
@@ -74,6 +77,11 @@ TREES: dict[str, Named] = {
     "tao-axis": Named(*TAO, fixed={"split": "axis"}),
     "tao-bivariate": Named(*TAO, fixed={"split": "bivariate"}, start={"l1": 3.0}),
     "bivariate": Named("BivariateTreeClassifier", "BivariateTreeRegressor"),
+    "hhcart": Named(*OBLIQUE, fixed={"splitter": "hhcart"}),
+    "oc1": Named(*OBLIQUE, fixed={"splitter": "oc1"}),
+    "cart-lc": Named(*OBLIQUE, fixed={"splitter": "cart-lc"}),
+    "co2": Named(*OBLIQUE, fixed={"splitter": "co2"}),
+    "guide": Named(*OBLIQUE, fixed={"splitter": "guide"}),
 }
 
 

@@ -39,11 +39,37 @@ LAST = {
 }
 
 
-class Stage:
+class Settings:
+    """Immutable settings that are compared by value; a subclass is decorated by ``declare``."""
+
+    def chosen(self, *names: str) -> dict[str, Any]:
+        """These settings by name, or all of them."""
+        return {name: getattr(self, name) for name in names or parameters_of(type(self))}
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in vars(self) or name not in parameters_of(type(self)):
+            raise FrozenInstanceError(
+                f"cannot set {name!r} of {self!r}; use dataclasses.replace to change a setting."
+            )
+        super().__setattr__(name, value)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.chosen() == self.chosen()
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self.chosen().items()))
+
+    def __repr__(self) -> str:
+        known = parameters_of(type(self))
+        changed = [f"{n}={v!r}" for n, v in self.chosen().items() if v != known[n].default]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+
+class Stage(Settings):
     """An inference method with its settings: one stage of a fit.
 
-    Settings are immutable. A subclass is decorated by ``declare``, states its settings as fields,
-    and overrides :meth:`fit`, or :meth:`run` where it needs more than the model and a start.
+    A subclass states its settings as fields, and overrides :meth:`fit`, or :meth:`run` where it
+    needs more than the model and a start.
 
     Attributes
     ----------
@@ -134,28 +160,6 @@ class Stage:
         as for :meth:`fit`.
         """
         return self.fit(calibrated(found, data), data, init=found, **common)
-
-    def chosen(self, *names: str) -> dict[str, Any]:
-        """These settings by name, or all of them."""
-        return {name: getattr(self, name) for name in names or parameters_of(type(self))}
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name in vars(self) or name not in parameters_of(type(self)):
-            raise FrozenInstanceError(
-                f"cannot set {name!r} of {self!r}; use dataclasses.replace to change a setting."
-            )
-        super().__setattr__(name, value)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other.chosen() == self.chosen()
-
-    def __hash__(self) -> int:
-        return hash((type(self), *self.chosen().items()))
-
-    def __repr__(self) -> str:
-        known = parameters_of(type(self))
-        changed = [f"{n}={v!r}" for n, v in self.chosen().items() if v != known[n].default]
-        return f"{type(self).__name__}({', '.join(changed)})"
 
 
 @declare

@@ -49,6 +49,15 @@ def bivariate(leaf: Leaf) -> SoftTree:
     return deterministic(_impurity(leaf, Oblique(max_features=2)))
 
 
+def oblique(leaf: Leaf) -> SoftTree:
+    """A tree with one hyperplane in each node, grown by the impurity of hard splits.
+
+    HHCART, OC1, CART-LC, CO2 and GUIDE differ in the search for the hyperplane only (see
+    ``bayestree.inference.splitters``).
+    """
+    return deterministic(_impurity(leaf, Oblique()))
+
+
 def alternating(
     leaf: Leaf, *, split: Split | None = None, prior: HyperplanePrior | None = None
 ) -> SoftTree:

@@ -16,6 +16,7 @@ from bayestree import (
     ConvexPolytopeTreeRegressor,
     EndToEndForestClassifier,
     EndToEndTreeClassifier,
+    ObliqueTreeRegressor,
     UnusedColumnsWarning,
     WeightedObliqueTreeClassifier,
 )
@@ -41,6 +42,7 @@ def layer(n_features):
 TABLES = [
     BivariateTreeClassifier(max_depth=2),
     WeightedObliqueTreeClassifier(max_depth=2, **SEED),
+    ObliqueTreeRegressor(splitter="co2", max_depth=2, **SEED),
     AlternatingTreeClassifier(max_depth=2, **SEED),
     AlternatingTreeClassifier(init="random", max_depth=2, **SEED),
     AlternatingTreeRegressor(max_depth=2, leaf="linear", **SEED),

@@ -13,6 +13,7 @@ from bayestree import (
     ConvexPolytopeTreeClassifier,
     EndToEndForestClassifier,
     EndToEndTreeClassifier,
+    ObliqueTreeClassifier,
     WeightedObliqueTreeClassifier,
 )
 
@@ -21,6 +22,7 @@ CLASSIFIERS = [
     BivariateTreeClassifier(),
     EndToEndForestClassifier(3, max_depth=3, epochs=10, random_state=0),
     EndToEndTreeClassifier(max_depth=3, epochs=10, random_state=0),
+    ObliqueTreeClassifier(random_state=0),
     WeightedObliqueTreeClassifier(random_state=0),
 ]
 POLYTOPES = ConvexPolytopeTreeClassifier(inference="grow", max_depth=2, random_state=0)

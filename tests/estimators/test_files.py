@@ -275,7 +275,7 @@ class TestRefusals:
         Best.__name__ = "Other"  # as if it had not been imported
         with pytest.raises(
             ModelFileError,
-            match="the file names the inference method 'Best', which is not defined here; import",
+            match="the file names the inference method or search 'Best', which is not defined",
         ):
             load(path)
 

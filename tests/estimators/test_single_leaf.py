@@ -14,6 +14,8 @@ from bayestree import (
     ConvexPolytopeTreeRegressor,
     EndToEndForestClassifier,
     EndToEndTreeClassifier,
+    ObliqueTreeClassifier,
+    ObliqueTreeRegressor,
     SingleLeafWarning,
     WeightedObliqueTreeClassifier,
     inference,
@@ -59,6 +61,8 @@ def rows(n, seed=0):
         (AlternatingTreeClassifier(min_leaf=30, **SEED), 50, "lower min_leaf"),
         (AlternatingTreeRegressor(min_leaf=30, **SEED), 50, "lower min_leaf"),
         (AlternatingTreeClassifier(l1=1e4, **SEED), 50, "penalty l1=10000; lower l1"),
+        (ObliqueTreeRegressor(min_leaf=30, **SEED), 50, "lower min_leaf"),
+        (ObliqueTreeClassifier(ccp_alpha=1.0, **SEED), 50, "ccp_alpha"),
         (BivariateTreeClassifier(ccp_alpha=1.0), 50, "ccp_alpha"),
         (BivariateTreeClassifier(min_gain=100), 50, r"gains 3\d\.\d nats .* min_gain=100\); lower"),
         (

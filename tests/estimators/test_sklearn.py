@@ -17,10 +17,14 @@ from bayestree import (
     EndToEndForestRegressor,
     EndToEndTreeClassifier,
     EndToEndTreeRegressor,
+    ObliqueTreeClassifier,
+    ObliqueTreeRegressor,
     WeightedObliqueTreeClassifier,
     WeightedObliqueTreeRegressor,
 )
 from bayestree.inference import Growth
+from bayestree.inference.splitters.oc1 import OC1
+from bayestree.inference.splitters.searches import SEARCHES
 from bayestree.models import Network
 
 CHEAP = {"max_depth": 2, "n_experts": 3, "random_state": 0}
@@ -56,6 +60,9 @@ def estimators():
     yield WeightedObliqueTreeClassifier()
     yield WeightedObliqueTreeRegressor(min_leaf=1, n_starts=1)
     yield WeightedObliqueTreeRegressor(leaf="linear", max_depth=2)
+    yield ObliqueTreeClassifier(splitter=OC1(n_restarts=1, n_jumps=1), max_depth=2)
+    # min_leaf counts rows, whatever their weights
+    yield ObliqueTreeRegressor(splitter="hhcart", max_depth=2, min_leaf=1)
     for kind in (ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor):
         yield kind(inference="grow", **CHEAP)
         yield kind(inference="map", **CHEAP, **REFINED)
@@ -99,7 +106,7 @@ USUAL = [
     "ignore::bayestree.UnusedColumnsWarning",
     "ignore::bayestree.SingleLeafWarning",
 ]
-# Minutes each at their defaults.
+# Minutes each at their defaults, or together.
 SLOW = [
     ConvexPolytopeTreeClassifier(),
     ConvexPolytopeTreeRegressor(),
@@ -107,6 +114,8 @@ SLOW = [
     EndToEndForestRegressor(),
     EndToEndTreeClassifier(),
     EndToEndTreeRegressor(),
+    *(ObliqueTreeClassifier(splitter=splitter) for splitter in SEARCHES),
+    *(ObliqueTreeRegressor(splitter=splitter, min_leaf=1) for splitter in SEARCHES),
 ]
 
 

@@ -38,6 +38,7 @@ CLASSIFIERS = {
     "forest": lambda: bayestree.EndToEndForestClassifier(3, **QUICK),
     "weighted": lambda: bayestree.WeightedObliqueTreeClassifier(random_state=0),
     "alternating": lambda: _alternating("oblique"),
+    "reflections": lambda: bayestree.ObliqueTreeClassifier(max_depth=3),
     "axis": lambda: _alternating("axis"),
     "two features": lambda: _alternating("bivariate", l1=1.0),
     "bivariate": lambda: bayestree.BivariateTreeClassifier(max_depth=4),
@@ -54,6 +55,7 @@ REGRESSORS = {
         max_depth=2, leaf="linear", random_state=0
     ),
     "bivariate": lambda: bayestree.BivariateTreeRegressor(max_depth=4),
+    "coordinates": lambda: bayestree.ObliqueTreeRegressor(splitter="cart-lc", max_depth=3),
     "linear leaves": lambda: bayestree.AlternatingTreeRegressor(
         max_depth=2, l1=0, min_leaf=5, sweeps=2, leaf="linear"
     ),

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayestree._utils.arrays import FloatArray
 from bayestree.inference.data import Data
-from bayestree.inference.splitters.bivariate_search import SLACK, Line, LineSearch, Node
+from bayestree.inference.splitters.bivariate_search import Line, LineSearch, Node
+from bayestree.inference.splitters.cuts import SLACK, quality_of
 from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf
@@ -45,18 +45,12 @@ class BivariateSplitter:
     def _split(self, data: Data) -> FittedSplit | None:
         statistics = self.leaf.statistics(data.y, data.weights).double()
         statistics = statistics[:, (statistics != 0).any(0)]  # drop absent classes
-        criterion = self.criterion or self.leaf.criterion
-
-        def quality(left: FloatArray, whole: FloatArray) -> FloatArray:
-            sums, total = torch.from_numpy(left).movedim(0, -1), torch.from_numpy(whole)
-            return np.asarray(criterion.split_value(sums, total))
-
         node = Node(
             self.search,
             data.X.numpy(force=True),
             statistics.numpy(force=True),
             data.weights.double().numpy(force=True),
-            quality,
+            quality_of(self.criterion or self.leaf.criterion),
         )
         single = node.single()
         if single is None:

@@ -8,7 +8,6 @@ growth by impurity and the weighted 0/1 loss of alternating optimisation. NumPy 
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
@@ -18,12 +17,8 @@ from numpy.typing import NDArray
 
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.inference.splitters.bivariate_rows import Codes, Rows, parts
+from bayestree.inference.splitters.cuts import GRAIN, SLACK, Cut, Quality, best_cuts
 
-#: Quality of splits, from the sums (c, ...) of the statistics on their left and over all rows (c,).
-Quality = Callable[[FloatArray, FloatArray], FloatArray]
-
-GRAIN = 16  # projections within this many rounding units count as equal
-SLACK = 1e-9  # qualities within this relative difference count as equal
 #: Screening stages of pairs: orientations, rows, and multiple of n_refined that is kept.
 SCREENS = ((2, 200, 10), (6, 1000, 1))
 
@@ -36,14 +31,6 @@ class Line(NamedTuple):
     intercept: float
     quality: float
     margin: float  # width of the gap around the split, in standardised units
-
-
-class Cut(NamedTuple):
-    """The best cut of each of P projections: arrays of shape (P,)."""
-
-    quality: FloatArray
-    margin: FloatArray
-    threshold: FloatArray
 
 
 @dataclass(frozen=True)
@@ -191,7 +178,15 @@ class Node:
         for batch, part in parts(rows, codes, groups, len(directions)):
             projection = directions @ part.z.reshape(len(batch), groups.shape[1], -1)
             grain = np.repeat(self.grain[groups[batch]].sum(axis=1), len(directions))
-            flat = self._cut(part, projection.reshape(len(grain), -1), grain)
+            flat = best_cuts(
+                projection.reshape(len(grain), -1),
+                part.statistics,
+                self.quality,
+                grain=grain,
+                slack=self.slack,
+                counts=part.counts,
+                min_leaf=self.search.min_leaf,
+            )
             cut = Cut(*(values.reshape(len(batch), -1) for values in flat))
             near = cut.quality >= cut.quality.max(axis=1, keepdims=True) - self.slack
             best = np.where(near, cut.margin, -1.0).argmax(axis=1)
@@ -199,26 +194,3 @@ class Node:
                 target[batch] = values[np.arange(len(batch)), best]
             where[batch] = best
         return found, where
-
-    def _cut(self, rows: Rows, projection: FloatArray, grain: FloatArray) -> Cut:
-        """The best threshold of each projection (P, m); ties are resolved by the widest gap."""
-        if projection.shape[1] < 2:
-            nothing = np.full(len(projection), -math.inf)
-            return Cut(nothing, nothing, nothing)
-        order = projection.argsort(axis=1)
-        value = np.take_along_axis(projection, order, axis=1)
-        gap = np.diff(value, axis=1)
-        order = order[:, :-1]
-        # Cutting after the i-th sorted row puts the first i rows on the left.
-        left = np.stack([column[order].cumsum(axis=1) for column in rows.statistics])
-        quality = self.quality(left, rows.statistics.sum(axis=1))
-        invalid = gap <= grain[:, None]
-        min_leaf = self.search.min_leaf
-        if min_leaf > 1:
-            count = rows.counts[order].cumsum(axis=1)
-            invalid |= (count < min_leaf) | (count > rows.counts.sum() - min_leaf)
-        quality[invalid] = -math.inf
-        near = quality >= quality.max(axis=1, keepdims=True) - self.slack
-        best = np.where(near & ~invalid, gap, -1.0).argmax(axis=1)
-        at = (np.arange(len(best)), best)
-        return Cut(quality[at], gap[at], value[at] + gap[at] / 2)

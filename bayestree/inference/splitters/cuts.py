@@ -1,0 +1,98 @@
+"""Exact search of the best threshold: sort the rows, and compare all cuts by sums of statistics.
+
+The caller supplies the quality of a split as a function of the sums of additive statistics on its
+left side.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree.models.criteria import Criterion
+
+#: Quality of splits, from the sums (c, ...) of the statistics on their left and over all rows (c,).
+Quality = Callable[[FloatArray, FloatArray], FloatArray]
+
+GRAIN = 16  # projections within this many rounding units count as equal
+SLACK = 1e-9  # qualities within this relative difference count as equal
+
+
+def quality_of(criterion: Criterion) -> Quality:
+    """The value of a split under a criterion."""
+
+    def quality(left: FloatArray, whole: FloatArray) -> FloatArray:
+        sums, total = torch.from_numpy(left).movedim(0, -1), torch.from_numpy(whole)
+        return np.asarray(criterion.split_value(sums, total))
+
+    return quality
+
+
+class Cut(NamedTuple):
+    """The best cut of each of P sets of values: arrays of shape (P,)."""
+
+    quality: FloatArray  # minus infinity if no cut is possible
+    margin: FloatArray  # width of the gap around the threshold
+    threshold: FloatArray
+
+
+def best_cuts(
+    values: FloatArray,
+    statistics: FloatArray,
+    quality: Quality,
+    *,
+    grain: FloatArray,
+    slack: float,
+    counts: IntArray,
+    min_leaf: int = 1,
+    mirrored: AnyArray | None = None,
+) -> Cut:
+    """The best threshold t of each row of values (P, m); ties are resolved by the widest gap.
+
+    Parameters
+    ----------
+    values : array, shape (P, m)
+        The rows with value <= t are on the left.
+    statistics : array, shape (c, m)
+    quality : callable
+        Quality of splits, to be maximised.
+    grain : array, shape (P,)
+        Values within this distance count as equal.
+    slack : float
+        Qualities within this difference count as equal.
+    counts : array, shape (m,)
+        Number of training rows that each row stands for, of which ``min_leaf`` must be on each
+        side.
+    mirrored : array of bool, shape (P, m), optional
+        These rows are on the left if their value is > t.
+    """
+    if values.shape[1] < 2:
+        nothing = np.full(len(values), -math.inf)
+        return Cut(nothing, nothing, nothing)
+    order = values.argsort(axis=1)
+    value = np.take_along_axis(values, order, axis=1)
+    gap = np.diff(value, axis=1)
+    order = order[:, :-1]
+    sign = None if mirrored is None else np.where(mirrored, -1.0, 1.0)
+    signs = None if sign is None else np.take_along_axis(sign, order, axis=1)
+
+    def on_left(column: AnyArray) -> FloatArray:
+        """Sum of a column on the left of each cut; at first, all mirrored rows are there."""
+        if signs is None or mirrored is None:
+            return column[order].cumsum(axis=1)
+        return (column[order] * signs).cumsum(axis=1) + (mirrored @ column)[:, None]
+
+    left = np.stack([on_left(column) for column in statistics])
+    found = quality(left, statistics.sum(axis=1))
+    invalid = gap <= grain[:, None]
+    if min_leaf > 1 or mirrored is not None:
+        count = on_left(counts)
+        invalid |= (count < min_leaf) | (count > counts.sum() - min_leaf)
+    found[invalid] = -math.inf
+    near = found >= found.max(axis=1, keepdims=True) - slack
+    best = np.where(near & ~invalid, gap, -1.0).argmax(axis=1)
+    at = (np.arange(len(best)), best)
+    return Cut(found[at], gap[at], value[at] + gap[at] / 2)

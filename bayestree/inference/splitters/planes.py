@@ -1,0 +1,213 @@
+"""Splits by one hyperplane, found node by node by an exchangeable search.
+
+A search is one class: its fields are its settings, and ``find`` proposes the hyperplane of a node.
+It draws on two exact searches over the rows: the best threshold along directions, and the best
+length of a step from a hyperplane along others.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree.inference.data import Data
+from bayestree.inference.settings import Settings
+from bayestree.inference.splitters.cuts import GRAIN, SLACK, Cut, Quality, best_cuts, quality_of
+from bayestree.inference.splitters.protocol import FittedSplit
+from bayestree.models.criteria import Criterion
+from bayestree.models.leaves import Leaf
+
+NUMBERS = 1_000_000  # maximum size of the sums over which cuts are compared at a time
+
+
+@dataclass(frozen=True, eq=False)
+class NodeRows:
+    """The m rows of a node, and the qualities of splits of these.
+
+    A hyperplane is an array (d + 1,), the coefficients and last the intercept: a row goes right
+    where ``with_ones @ plane > 0``.
+    """
+
+    X: FloatArray  # (m, d)
+    y: AnyArray  # (m,): class numbers or real values
+    weights: FloatArray  # (m,)
+    statistics: FloatArray  # (c, m): additive statistics
+    quality: Quality
+    min_leaf: int
+
+    @property
+    def n_features(self) -> int:
+        return self.X.shape[1]
+
+    @cached_property
+    def with_ones(self) -> FloatArray:
+        """The rows with a last column of ones, shape (m, d + 1)."""
+        return np.column_stack([self.X, np.ones(len(self.X))])
+
+    @cached_property
+    def share(self) -> FloatArray:
+        """Weights that sum to 1, shape (m,)."""
+        return self.weights / self.weights.sum()
+
+    @cached_property
+    def slack(self) -> float:
+        """Difference of qualities that rounding may cause."""
+        return SLACK * float(np.abs(self.statistics).sum())
+
+    @cached_property
+    def quartiles(self) -> FloatArray:
+        """Weighted quartiles of each feature, shape (3, d): the least values that reach them."""
+        return weighted_quartiles(self.X, self.weights)
+
+    def groups(self, bounds: FloatArray | None = None) -> IntArray:
+        """Classes of the rows, numbered from 0 (m,); of real values, the intervals of bounds."""
+        if self.y.dtype.kind != "f":
+            return np.unique(self.y, return_inverse=True)[1]
+        if bounds is None:
+            bounds = weighted_quartiles(self.y[:, None], self.weights)[:, 0]
+        return np.unique(np.searchsorted(bounds, self.y), return_inverse=True)[1]
+
+    def cuts(self, directions: FloatArray) -> Cut:
+        """The best threshold along each direction (P, d)."""
+        size = np.abs(self.X).max(axis=0, initial=0.0)
+        found = []
+        for part in self._parts(len(directions)):
+            values = directions[part] @ self.X.T
+            grain = GRAIN * np.finfo(np.float64).eps * (np.abs(directions[part]) @ size)
+            found.append(self._best(values, grain))
+        return _joined(found)
+
+    def steps(self, planes: FloatArray, moves: FloatArray) -> FloatArray:
+        """The best of planes + a moves over all numbers a, for each of P pairs (P, d + 1).
+
+        A row with score s at the plane and slope r changes sides at a = -s / r: from left to
+        right if r > 0, from right to left if r < 0, and never if r = 0.
+        """
+        length = []
+        for part in self._parts(len(planes)):
+            score, slope = planes[part] @ self.with_ones.T, moves[part] @ self.with_ones.T
+            mirrored = np.where(slope == 0, score <= 0, slope > 0)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                value = -score / slope
+            value[(slope == 0) | ~np.isfinite(value)] = np.nan
+            most = np.nanmax(value, axis=1, initial=-math.inf, keepdims=True)
+            value = np.where(np.isnan(value), np.where(np.isfinite(most), most, 0.0), value)
+            length.append(self._best(value, np.zeros(len(value)), mirrored).threshold)
+        found = np.concatenate(length)
+        found[~np.isfinite(found)] = 0.0
+        return planes + found[:, None] * moves
+
+    def qualities(self, planes: FloatArray) -> FloatArray:
+        """Quality of hyperplanes (P, d + 1); minus infinity if a side has too few rows."""
+        found = np.empty(len(planes))
+        for part in self._parts(len(planes)):
+            left = self.with_ones @ planes[part].T <= 0
+            found[part] = self.quality(self.statistics @ left, self.statistics.sum(axis=1))
+            count = left.sum(axis=0)
+            few = np.minimum(count, len(left) - count) < max(self.min_leaf, 1)
+            found[part][few] = -math.inf
+        return found
+
+    def best(self, directions: FloatArray) -> FloatArray | None:
+        """The best hyperplane along directions (P, d); in a tie, the first."""
+        cuts = self.cuts(directions)
+        highest = cuts.quality.max(initial=-math.inf)
+        if highest == -math.inf:
+            return None
+        first = int((cuts.quality >= highest - self.slack).argmax())
+        return np.append(directions[first], -cuts.threshold[first])
+
+    def best_axis(self) -> FloatArray | None:
+        """The best split by one feature; None if no cut leaves enough rows on each side."""
+        return self.best(np.eye(self.n_features))
+
+    def _best(self, values: FloatArray, grain: FloatArray, mirrored: AnyArray | None = None) -> Cut:
+        return best_cuts(
+            values,
+            self.statistics,
+            self.quality,
+            grain=grain,
+            slack=self.slack,
+            counts=np.ones(len(self.X), dtype=np.int64),
+            min_leaf=self.min_leaf,
+            mirrored=mirrored,
+        )
+
+    def _parts(self, n: int) -> Iterator[slice]:
+        step = max(1, NUMBERS // self.statistics.size)
+        return (slice(start, start + step) for start in range(0, n, step))
+
+
+def weighted_quartiles(values: FloatArray, weights: FloatArray) -> FloatArray:
+    """Weighted quartiles of each column (m, k), shape (3, k)."""
+    order = values.argsort(axis=0, kind="stable")
+    below = weights[order].cumsum(axis=0)
+    # rows of equal total weight are told apart by less than the rounding of the sums
+    reached = [(below >= q * (1 - SLACK) * below[-1]).argmax(axis=0) for q in (0.25, 0.5, 0.75)]
+    ordered = np.take_along_axis(values, order, axis=0)
+    return np.take_along_axis(ordered, np.stack(reached), axis=0)
+
+
+class PlaneSearch(Settings):
+    """A search for the hyperplane of a node, with its settings.
+
+    A subclass is decorated by ``declare``, states its settings as fields, and defines ``find``.
+    Names for it in ``searches.SEARCHES`` and ``estimators.registry.TREES`` make it part of the
+    package.
+    """
+
+    def find(self, node: NodeRows, rng: np.random.Generator) -> FloatArray | None:
+        """The hyperplane of a node, shape (d + 1,); None if there is none."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class PlaneSplitter:
+    """Fits the split of each node by a search for its hyperplane."""
+
+    search: PlaneSearch
+    leaf: Leaf
+    criterion: Criterion | None = None  # by default that of the leaf (entropy, squared error)
+    min_leaf: int = 1
+
+    rows_per_node = 1  # nodes are searched one by one, without padding
+
+    def numbers_per_row(self, n_features: int) -> int:
+        return 1
+
+    def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
+        """The split of each node; None if the search finds none."""
+        return [self._split(data.take(members)) for members in rows]
+
+    def _split(self, data: Data) -> FittedSplit | None:
+        statistics = self.leaf.statistics(data.y, data.weights).double()
+        statistics = statistics[:, (statistics != 0).any(0)]  # drop absent classes
+        node = NodeRows(
+            data.X.double().numpy(force=True),
+            data.y.numpy(force=True),
+            data.weights.double().numpy(force=True),
+            np.ascontiguousarray(statistics.T.numpy(force=True)),
+            quality_of(self.criterion or self.leaf.criterion),
+            self.min_leaf,
+        )
+        plane = self.search.find(node, np.random.default_rng(int(torch.randint(2**62, ()))))
+        return None if plane is None else self._fitted(data, statistics, plane)
+
+    def _fitted(self, data: Data, statistics: Tensor, plane: FloatArray) -> FittedSplit | None:
+        """A hyperplane of unit normal as sites, with its gain in nats."""
+        unit = torch.as_tensor(plane / np.linalg.norm(plane[:-1])).to(data.X)
+        right = (data.X @ unit[:-1] + unit[-1]) > 0
+        n_right = int(right.sum())
+        if min(n_right, len(right) - n_right) < max(self.min_leaf, 1):
+            return None
+        gain = self.leaf.criterion.hard_gain(statistics, right)
+        return FittedSplit({"hyperplane": unit[None, :-1], "intercept": unit[-1:]}, right, gain)
+
+
+def _joined(cuts: list[Cut]) -> Cut:
+    return Cut(*(np.concatenate(parts) for parts in zip(*cuts, strict=True)))
