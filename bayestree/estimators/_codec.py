@@ -29,6 +29,7 @@ KINDS: tuple[type, ...] = (
     models.Polytope,
     models.Priors,
     models.SmallConvNet,
+    models.Student,
     Topology,
     Tree,
 )

@@ -10,17 +10,26 @@ from sklearn.utils.validation import check_array
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import Model, ParameterError
 from bayestree.estimators._base import BaseTree
-from bayestree.models import Categorical, Gaussian, LinearGaussian, Ordinal, Poisson, SoftTree
+from bayestree.models import (
+    Categorical,
+    Gaussian,
+    LinearGaussian,
+    Ordinal,
+    Poisson,
+    SoftTree,
+    Student,
+)
 from bayestree.models.leaves import Leaf
 
 #: The names that ``leaf`` of a regressor accepts; a new family is a name here and a line below.
-NumericName = Literal["constant", "linear", "poisson"]
+NumericName = Literal["constant", "linear", "poisson", "student"]
 NumericFamily = Annotated[
     NumericName,
     Model(
         "Distribution of y in a leaf: normal with a constant mean; normal with a mean that is "
         "a linear function of all features, with slopes shrunk towards 0, which suits smooth "
-        "responses, for up to 50 features; or a Poisson distribution of counts."
+        "responses, for up to 50 features; a Poisson distribution of counts; or a Student-t "
+        "distribution, for responses with outliers."
     ),
 ]
 MeanFamily = Annotated[
@@ -34,6 +43,7 @@ NUMERIC: dict[str, Callable[[], Leaf]] = {
     "constant": Gaussian,
     "linear": LinearGaussian,
     "poisson": Poisson,
+    "student": Student,
 }
 
 #: The same for classifiers, with families of a number of classes.

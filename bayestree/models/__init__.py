@@ -1,6 +1,6 @@
 """Model parts (splits, priors, leaves, likelihoods) and the soft tree they make up."""
 
-from bayestree.models.leaves import Categorical, Gaussian, LinearGaussian, Ordinal, Poisson
+from bayestree.models.leaves import Categorical, Gaussian, LinearGaussian, Ordinal, Poisson, Student
 from bayestree.models.networks import Network, SmallConvNet
 from bayestree.models.priors import (
     FeatureCount,
@@ -41,5 +41,6 @@ __all__ = [
     "SmallConvNet",
     "SoftTree",
     "Spatial",
+    "Student",
     "WeightPrior",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bayestree.models import Categorical, Gaussian, LinearGaussian, Ordinal, Poisson
+from bayestree.models import Categorical, Gaussian, LinearGaussian, Ordinal, Poisson, Student
 from tests.models.leaf_contract import LeafContract
 
 PAGE = Path(__file__).parents[2] / "docs" / "development.md"
@@ -53,6 +53,11 @@ class TestPoissonWithExposure(LeafContract):
 class TestDocumented(LeafContract):
     leaf = SPACE["Poisson"](3.0, 0.5)
     has_cdf = False
+
+
+class TestStudent(LeafContract):
+    leaf = Student(9.0, 0.3, 0.5, 3.0, 0.7)
+    conjugate = False
 
 
 def test_the_documented_family_is_fitted():

@@ -6,6 +6,7 @@ from bayestree.models.leaves.gaussian import Gaussian
 from bayestree.models.leaves.linear import LinearGaussian
 from bayestree.models.leaves.ordinal import Ordinal
 from bayestree.models.leaves.rates import Poisson
+from bayestree.models.leaves.student import Student
 from bayestree.models.sites import Site
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "Ordinal",
     "Poisson",
     "Site",
+    "Student",
 ]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyro.distributions as dist
@@ -66,6 +66,8 @@ class NormalInverseGamma(LeafDistribution):
 class GaussianGradient(LeafGradient):
     """Means and logarithms of scales, shape (2, L)."""
 
+    leaf: Any  # with the prior of ``Gaussian``
+
     def __init__(self, leaf: "Gaussian", y: FloatArray) -> None:
         self.leaf = leaf
         self.y = y.astype(np.float64)
@@ -86,13 +88,17 @@ class GaussianGradient(LeafGradient):
         spread = leaf.rate + 0.5 * leaf.strength * (mean - leaf.mean) ** 2
         return -float(((2 * leaf.shape + 1) * log_scale + spread * np.exp(-2 * log_scale)).sum())
 
+    def pull(self, leaves: FloatArray, member: FloatArray, gap: FloatArray) -> FloatArray:
+        """Slope in the means of each row's density, times squared scales, by leaf (L, n)."""
+        return member * gap
+
     def gradient(
         self, leaves: FloatArray, member: FloatArray, into: Mapping[str, FloatArray]
     ) -> None:
         leaf, (mean, log_scale) = self.leaf, leaves
         precision = np.exp(-2 * log_scale)
         mass, gap = member.sum(-1), self.y - mean[:, None]
-        pull = member * gap
+        pull = self.pull(leaves, member, gap)
         away = mean - leaf.mean
         into["leaf_mean"][...] = precision * (pull.sum(-1) - leaf.strength * away)
         spread = 2 * leaf.rate + leaf.strength * away**2 + np.einsum("ln,ln->l", pull, gap)

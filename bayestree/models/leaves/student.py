@@ -1,0 +1,239 @@
+"""Leaves with Student-t distributions of y, in which outliers count for little."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+import pyro.distributions as dist
+import torch
+from scipy.special import gammaln, stdtr
+from torch import Tensor
+
+from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree.models.criteria import Criterion
+from bayestree.models.leaves.base import LeafGradient, NumericLeaf
+from bayestree.models.leaves.gaussian import Gaussian, GaussianGradient, NormalInverseGamma
+from bayestree.models.priors import check_positive
+from bayestree.models.sites import Site, Sites
+from bayestree.models.student import STEPS, Bins, Robust, location
+
+DFS = (2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 25.0, 50.0)  # among which a calibrated prior has one
+NODES = 5  # of each Gauss-Hermite rule for an expected log-density
+
+
+@dataclass(frozen=True)
+class StudentPosterior(NormalInverseGamma):
+    """Normal-inverse-gamma distribution of location and squared scale, with ``df`` of y."""
+
+    df: float = 4.0
+
+    def expected_log_density(self, y: Tensor) -> Tensor:
+        # u = sqrt(t) (y - mean) with the precision t ~ Gamma(shape, rate), and sqrt(t) (loc - mean)
+        # ~ Normal(0, 1 / strength): two Gauss-Hermite rules, one for log t and one for the mean.
+        node, weight = (y.new_tensor(part) for part in _hermite())
+        mean = torch.digamma(self.shape) - self.rate.log()
+        log_precision = mean + torch.polygamma(1, self.shape).sqrt() * node.view(-1, 1, 1, 1)
+        shift = node.view(-1, 1, 1) / torch.as_tensor(self.strength) ** 0.5
+        u = (log_precision / 2).exp() * (y.unsqueeze(-1) - self.loc) + shift
+        tail = torch.einsum("a,b,abnl->nl", weight, weight, torch.log1p(u**2 / self.df))
+        return _constant(self.df) + mean / 2 - (self.df + 1) / 2 * tail
+
+
+class StudentGradient(GaussianGradient):
+    """Locations and logarithms of scales, shape (2, L)."""
+
+    def log_density(self, leaves: FloatArray) -> FloatArray:
+        mean, log_scale = leaves[..., None]
+        square = ((self.y - mean) * np.exp(-log_scale)) ** 2
+        df = self.leaf.df
+        found: FloatArray = _constant(df) - log_scale - (df + 1) / 2 * np.log1p(square / df)
+        return found
+
+    def pull(self, leaves: FloatArray, member: FloatArray, gap: FloatArray) -> FloatArray:
+        # the slope of the log-density is that of a normal with the precision of the row
+        df, square = self.leaf.df, (gap * np.exp(-leaves[1])[:, None]) ** 2
+        found: FloatArray = member * gap * ((df + 1) / (df + square))
+        return found
+
+
+@dataclass(frozen=True)
+class Student(NumericLeaf):
+    """Student-t leaves: y ~ leaf_mean + leaf_scale t_df, for responses with outliers.
+
+    leaf_scale^2 ~ InverseGamma(shape, rate), leaf_mean ~ Normal(mean, leaf_scale^2 / strength), as
+    in ``Gaussian``. With a precision of its own for each row, lambda ~ Gamma(df / 2, df / 2), y is
+    normal, and its prior conjugate. The statistics are those of a normal distribution in each of
+    the intervals of ``bins``, whose rows share one factor of lambda in each leaf: sums of weights
+    in which outliers count for little are then known from the sums of all rows. The posterior has
+    the mean and scale at which these weights are consistent, and the curvature of the t density
+    (Lange, Little and Taylor, 1989), whose likelihood is otherwise used exactly.
+
+    Parameters
+    ----------
+    df : float
+        Degrees of freedom, more than 2, so that y has a variance.
+    mean, strength, shape, rate : float
+        Parameters of the prior of location and scale (see ``Gaussian``).
+    center, unit : float
+        Median of all y, and the scale of their middle half, which place the bins.
+    learn_df : bool
+        Whether ``calibrate`` chooses ``df`` too.
+    """
+
+    sites: ClassVar[Mapping[str, Site]] = Gaussian.sites
+    standardised: ClassVar[bool] = True
+    gradient: ClassVar[type[LeafGradient] | None] = StudentGradient
+
+    df: float = 4.0
+    mean: float = 0.0
+    strength: float = 0.1
+    shape: float = 2.0
+    rate: float = 0.2
+    center: float = 0.0
+    unit: float = 1.0
+    learn_df: bool = True
+
+    def __post_init__(self) -> None:
+        check_positive(
+            strength=self.strength, shape=self.shape, rate=self.rate, unit=self.unit, df=self.df
+        )
+        if self.df <= 2:
+            raise ValueError(f"df must be more than 2, so that y has a variance, got {self.df}.")
+
+    @property
+    def bins(self) -> Bins:
+        """The intervals of y whose sums are the statistics."""
+        return Bins(self.center, self.unit)
+
+    @property
+    def criterion(self) -> Criterion:
+        return Robust(self.df, self.unit)
+
+    def informed(self, y: Tensor, weights: Tensor) -> Self:
+        """The same with the median and the scale of the middle half of these rows."""
+        low, center, high = _quartiles(y.double(), weights.double())
+        unit = (high - low) / 1.349 or float(y.double().std(correction=0)) or 1.0
+        rate = Gaussian.rate * unit**2
+        return replace(self, mean=center, rate=rate, center=center, unit=unit)
+
+    def prior(self, like: Tensor) -> StudentPosterior:
+        shape, rate = like.new_tensor(self.shape), like.new_tensor(self.rate)
+        return StudentPosterior(self.mean, self.strength, shape, rate, df=self.df)
+
+    def posterior(self, sums: Tensor) -> StudentPosterior:
+        law, _ = self._fitted(sums)
+        return law
+
+    def _fitted(self, sums: Tensor) -> tuple[StudentPosterior, Tensor]:
+        """The posterior, and the sums (L, 3) of a normal distribution, weighted by precisions."""
+        parts = sums.unflatten(-1, (-1, 3))
+        mass = parts[..., 0].sum(-1)
+        shape, df = self.shape + mass / 2, self.df
+        loc = torch.where(mass > 0, location(parts), self.mean)
+        square, uncertainty = torch.full_like(loc, self.unit**2), torch.zeros_like(loc)
+        for _ in range(STEPS):
+            share, first, second = self._weighted(parts, loc, square, uncertainty).unbind(-1)
+            strength = self.strength + share
+            loc = (self.strength * self.mean + first) / strength
+            spread = second + self.strength * self.mean**2 - strength * loc**2
+            # Rounding can leave the spread of equal values just below zero.
+            square = (self.rate + spread.clamp_min(0.0) / 2) / shape
+            uncertainty = 1 / strength
+        # Fisher information of a t: (df + 1) / (df + 3) of a normal's in the location, and
+        # df / (df + 3) in the logarithm of the scale.
+        strength = self.strength + (df + 1) / (df + 3) * share
+        shape = self.shape + df / (df + 3) * mass / 2
+        law = StudentPosterior(loc, strength, shape, shape * square, self.prior(sums), df)
+        return law, torch.stack((share, first, second), dim=-1)
+
+    def _weighted(self, parts: Tensor, loc: Tensor, square: Tensor, uncertainty: Tensor) -> Tensor:
+        """Sums (L, 3) of the bins (L, B, 3), weighted by the expected precisions of their rows."""
+        away = Bins.squares(parts, loc) / square.unsqueeze(-1) + uncertainty.unsqueeze(-1)
+        weight = (self.df + 1) / (self.df + away)
+        return (parts * weight.unsqueeze(-1)).sum(-2)
+
+    def distribution(self, sites: Sites) -> dist.StudentT:
+        return dist.StudentT(self.df, sites["leaf_mean"], sites["leaf_scale"])
+
+    def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
+        return self.bins.statistics(y, weights)
+
+    def calibrate(self, sums: Tensor) -> Self:
+        """The prior of highest marginal likelihood given the precisions of the rows.
+
+        ``df`` is that of the highest likelihood of the leaves at their estimates, of ``DFS``.
+        """
+        found = sums[sums.unflatten(-1, (-1, 3))[..., 0].sum(-1) > 0].double().cpu()
+        own = self
+        if self.learn_df:
+            own = max((replace(self, df=df) for df in DFS), key=lambda one: one._likelihood(found))
+        _, weighted = own._fitted(found)
+        # of the mass of all rows, on which the estimate of the scale is based
+        mass = found.unflatten(-1, (-1, 3))[..., 0].sum(-1)
+        rescaled = weighted * (mass / weighted[..., 0]).unsqueeze(-1)
+        prior = Gaussian(self.mean, self.strength, self.shape, self.rate).calibrate(rescaled)
+        return replace(own, strength=prior.strength, shape=prior.shape, rate=prior.rate)
+
+    def _likelihood(self, sums: Tensor) -> float:
+        """Log-likelihood of all leaves at their estimates."""
+        sites, parts = self.estimate(sums), sums.unflatten(-1, (-1, 3))
+        away = Bins.squares(parts, sites["leaf_mean"]) / sites["leaf_scale"].unsqueeze(-1) ** 2
+        each = _constant(self.df) - sites["leaf_scale"].log().unsqueeze(-1)
+        each = each - (self.df + 1) / 2 * torch.log1p(away / self.df)
+        return float((parts[..., 0] * each).sum())
+
+    @property
+    def _sd(self) -> float:
+        """Standard deviation of t_df."""
+        return math.sqrt(self.df / (self.df - 2))
+
+    def sd_y(self, sites: Sites) -> FloatArray:
+        sd: FloatArray = self._sd * sites["leaf_scale"].numpy()
+        return sd
+
+    def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
+        away = (y[:, None] - sites["leaf_mean"].numpy()) / sites["leaf_scale"].numpy()
+        below: FloatArray = stdtr(self.df, away)
+        return below
+
+    def reach(
+        self, sites: Sites, X: AnyArray, known: FloatArray | None = None
+    ) -> tuple[float, float]:
+        """Ends of an interval that has all but 1e-9 of the mass of y in any leaf."""
+        # P(|t| > x) <= (x / sqrt(df))^-df sqrt(df) for all df > 2
+        mean, scale = sites["leaf_mean"].numpy(), float(sites["leaf_scale"].max())
+        reach = scale * math.sqrt(self.df) * (1e9 * math.sqrt(self.df)) ** (1 / self.df)
+        return float(mean.min() - reach), float(mean.max() + reach)
+
+    def misfit(self, y: FloatArray, predicted: FloatArray) -> FloatArray:
+        found: FloatArray = np.log1p(((y - predicted) / self.unit) ** 2 / self.df)
+        return found
+
+    def moments(self, draws: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+        return {"leaf_scale": self._sd * draws["leaf_scale"]}
+
+    def tree_values(self, sums: Tensor) -> dict[str, FloatArray]:
+        return {"value": self.estimate(sums)["leaf_mean"].double().numpy()}
+
+
+def _constant(df: float) -> float:
+    """Logarithm of the density of t_df at 0."""
+    found = gammaln((df + 1) / 2) - gammaln(df / 2) - math.log(df * math.pi) / 2
+    return float(found)
+
+
+def _hermite() -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights of the mean over a standard normal."""
+    node, weight = np.polynomial.hermite_e.hermegauss(NODES)
+    return node, weight / weight.sum()
+
+
+def _quartiles(y: Tensor, weights: Tensor) -> list[float]:
+    """Weighted quartiles of y."""
+    value, order = y.sort()
+    share = weights[order].cumsum(0)
+    levels = share[-1] * torch.tensor([0.25, 0.5, 0.75], dtype=y.dtype, device=y.device)
+    found: list[float] = value[torch.searchsorted(share, levels)].tolist()
+    return found
