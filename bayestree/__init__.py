@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from bayestree.estimators.files import load as load
     from bayestree.estimators.forest import EndToEndForestClassifier as EndToEndForestClassifier
     from bayestree.estimators.forest import EndToEndForestRegressor as EndToEndForestRegressor
+    from bayestree.estimators.locally_constant import (
+        LocallyConstantTreeClassifier as LocallyConstantTreeClassifier,
+    )
+    from bayestree.estimators.locally_constant import (
+        LocallyConstantTreeRegressor as LocallyConstantTreeRegressor,
+    )
     from bayestree.estimators.oblique import ObliqueTreeClassifier as ObliqueTreeClassifier
     from bayestree.estimators.oblique import ObliqueTreeRegressor as ObliqueTreeRegressor
     from bayestree.estimators.regularization import regularization_path as regularization_path

@@ -49,6 +49,8 @@ CASES = {
     "tao-sparse": ("AlternatingTreeClassifier", {"max_depth": 3, "l1": 0.5, "sweeps": 4}, ["tao"]),
     "tao-real": ("AlternatingTreeRegressor", {"leaf": "linear", "max_depth": 2}, ["tao"]),
     "wodt": ("WeightedObliqueTreeClassifier", {"max_depth": 3}, ["grow"]),
+    "lcn": ("LocallyConstantTreeClassifier", {"max_depth": 2, "epochs": 3}, ["lcn"]),
+    "lcn-real": ("LocallyConstantTreeRegressor", {"max_depth": 2, "epochs": 3}, ["lcn"]),
     "oblique": ("ObliqueTreeClassifier", {"splitter": "oc1", "max_depth": 3}, ["grow"]),
     "oblique-real": ("ObliqueTreeRegressor", {"splitter": "co2", "max_depth": 3}, ["grow"]),
     "bivariate": ("BivariateTreeClassifier", {"max_depth": 3, "n_orientations": 4}, ["grow"]),

@@ -17,6 +17,8 @@ from bayestree import (
     EndToEndForestRegressor,
     EndToEndTreeClassifier,
     EndToEndTreeRegressor,
+    LocallyConstantTreeClassifier,
+    LocallyConstantTreeRegressor,
     ObliqueTreeClassifier,
     ObliqueTreeRegressor,
     WeightedObliqueTreeClassifier,
@@ -60,6 +62,7 @@ def estimators():
     yield WeightedObliqueTreeClassifier()
     yield WeightedObliqueTreeRegressor(min_leaf=1, n_starts=1)
     yield WeightedObliqueTreeRegressor(leaf="linear", max_depth=2)
+    yield LocallyConstantTreeClassifier(max_depth=2, epochs=10, learning_rate=0.05, random_state=0)
     yield ObliqueTreeClassifier(splitter=OC1(n_restarts=1, n_jumps=1), max_depth=2)
     # min_leaf counts rows, whatever their weights
     yield ObliqueTreeRegressor(splitter="hhcart", max_depth=2, min_leaf=1)
@@ -114,6 +117,7 @@ SLOW = [
     EndToEndForestRegressor(),
     EndToEndTreeClassifier(),
     EndToEndTreeRegressor(),
+    LocallyConstantTreeRegressor(epochs=20, learning_rate=0.05, random_state=0),
     *(ObliqueTreeClassifier(splitter=splitter) for splitter in SEARCHES),
     *(ObliqueTreeRegressor(splitter=splitter, min_leaf=1) for splitter in SEARCHES),
 ]

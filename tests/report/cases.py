@@ -38,6 +38,7 @@ CLASSIFIERS = {
     "forest": lambda: bayestree.EndToEndForestClassifier(3, **QUICK),
     "weighted": lambda: bayestree.WeightedObliqueTreeClassifier(random_state=0),
     "alternating": lambda: _alternating("oblique"),
+    "network signs": lambda: bayestree.LocallyConstantTreeClassifier(**QUICK),
     "reflections": lambda: bayestree.ObliqueTreeClassifier(max_depth=3),
     "axis": lambda: _alternating("axis"),
     "two features": lambda: _alternating("bivariate", l1=1.0),

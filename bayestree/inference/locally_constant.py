@@ -1,0 +1,135 @@
+"""Oblique trees from the derivatives of a ReLU network (Lee and Jaakkola, 2020).
+
+A network of M layers with one neuron each and skip connections has the pre-activations
+z_i = w_i . x + sum_{j < i} v_ij a_j + b_i, with a_j = relu(z_j). Given the signs of z_1, ...,
+z_{i-1}, z_i is linear in x: an oblique split, so that the signs are the turns of a tree of depth M.
+The derivatives of the activations are constant in each of its leaves. A second network of these
+derivatives predicts y, through which the splits are trained: the activation changes from softplus
+to relu during the fit, and its derivative from sigmoid to step (section 3.6 of the paper).
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, mse_loss, softplus
+
+from bayestree._utils.progress import Track
+from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree.inference.data import Data
+from bayestree.inference.growing import GrowingTree, GrowthLimits
+from bayestree.inference.posterior import Posterior
+from bayestree.inference.splitters.protocol import FittedSplit
+from bayestree.models.soft_tree import SoftTree
+
+GROWTH = GrowthLimits(min_rows=0, min_leaf=1)  # of nodes that can be split
+
+
+class LocallyConstant(nn.Module):
+    """The network of M neurons on d features, and the one that predicts from its derivatives."""
+
+    def __init__(self, n_neurons: int, n_features: int, n_outputs: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(n_neurons, n_features) / math.sqrt(n_features))
+        self.skip = nn.Parameter(torch.randn(n_neurons, n_neurons) / math.sqrt(n_neurons))
+        self.bias = nn.Parameter(torch.zeros(n_neurons))
+        self.head = nn.Sequential(
+            nn.Linear(n_neurons * n_features, width), nn.ReLU(), nn.Linear(width, n_outputs)
+        )
+
+    def derivatives(self, X: Tensor, hardness: float = 1.0) -> Tensor:
+        """Derivatives of the activations with respect to the rows (n, d), shape (n, M, d).
+
+        ``hardness`` is the share of relu in the activation and of the step in its derivative.
+        """
+        active: list[Tensor] = []  # (n,)
+        slope: list[Tensor] = []  # (n, d)
+        for weight, skip, bias in zip(self.weight, self.skip, self.bias, strict=True):
+            z, linear = X @ weight + bias, weight.expand(len(X), -1)
+            for j, (a, s) in enumerate(zip(active, slope, strict=True)):
+                z, linear = z + skip[j] * a, linear + skip[j] * s
+            step = hardness * (z > 0) + (1 - hardness) * z.sigmoid()
+            active.append(hardness * z.relu() + (1 - hardness) * softplus(z))
+            slope.append(step.unsqueeze(-1) * linear)
+        return torch.stack(slope, dim=1)
+
+    def forward(self, X: Tensor, hardness: float = 1.0) -> Tensor:
+        """Class scores, or the mean of y, shape (n, outputs)."""
+        found: Tensor = self.head(self.derivatives(X, hardness).flatten(1))
+        return found
+
+    def split(self, turns: list[bool]) -> Tensor:
+        """Coefficients and intercept (d + 1,) of the next neuron, given the sides of the others."""
+        joined = torch.cat((self.weight, self.bias.unsqueeze(1)), dim=1)
+        active: list[Tensor] = []
+        for i, right in enumerate([*turns, True]):
+            z = joined[i] + sum(self.skip[i, j] * a for j, a in enumerate(active))
+            active.append(z if right else torch.zeros_like(z))
+        return active[-1].detach()
+
+
+def locally_constant(
+    model: SoftTree,
+    data: Data,
+    *,
+    max_depth: int,
+    min_gain: float,
+    epochs: int,
+    batch_size: int,
+    learning_rate: float,
+    width: int,
+    random_state: RandomState = None,
+    progress: bool = False,
+) -> Posterior:
+    """Train a network of ``max_depth`` neurons and read off its tree.
+
+    Nodes that no row reaches, that all rows pass on one side, or whose rows have one value of y are
+    left out, and so are pairs of leaves whose split gains less than ``min_gain`` nats.
+    """
+    data = data.for_leaf(model.leaf)
+    model.leaf.check(data.y)
+    if max_depth == 0:
+        return GrowingTree(model, data.held()).assemble(set(), "lcn")
+    real = data.y.is_floating_point()
+    n_outputs = 1 if real else int(data.y.max()) + 1
+    with seeded(draw_seed(random_state)):
+        network = LocallyConstant(max_depth, data.X.shape[1], n_outputs, width).to(data.X)
+        optimiser = torch.optim.Adam(network.parameters(), learning_rate, amsgrad=True)
+        parts = {"network": network, "optimiser": optimiser}
+        track = Track(range(epochs), "lcn", show=progress, parts=parts)
+        for epoch in track:
+            hardness = min(1.0, epoch / max(1, epochs - 1))
+            for batch in data.batches(batch_size):
+                scores = network(batch.X, hardness)
+                loss = (
+                    mse_loss(scores[:, 0], batch.y, reduction="none")
+                    if real
+                    else cross_entropy(scores, batch.y, reduction="none")
+                )
+                optimiser.zero_grad()
+                (loss @ batch.weights / batch.weights.sum()).backward()
+                optimiser.step()
+    tree = read_off(network, model, data)
+    return tree.assemble(tree.cut(None, min_gain), "lcn")
+
+
+def read_off(network: LocallyConstant, model: SoftTree, data: Data) -> GrowingTree:
+    """The tree of the signs of the neurons, as far as rows reach it."""
+    tree = GrowingTree(model, data.held())
+    rows, n_neurons = tree.data.X, len(network.bias)
+    waiting: list[tuple[int, list[bool]]] = [(0, [])]
+    while waiting:
+        i, turns = waiting.pop()
+        if len(turns) == n_neurons or not tree.can_split(i, GROWTH):
+            continue
+        plane = network.split(turns)
+        members = tree.nodes[i].rows
+        right = rows[members] @ plane[:-1] + plane[-1] > 0
+        if bool((right == right[0]).all()):
+            waiting.append((i, [*turns, bool(right[0])]))
+            continue
+        gain = model.leaf.criterion.hard_gain(tree.statistics(members), right)
+        sites = {"hyperplane": plane[None, :-1], "intercept": plane[-1:]}
+        children = tree.branch(i, FittedSplit(sites, right, gain))
+        waiting += zip(children, ([*turns, False], [*turns, True]), strict=True)
+    return tree

@@ -1,0 +1,104 @@
+"""Trees read off from networks: the equivalence, worked splits, and what a fit finds."""
+
+import numpy as np
+import pytest
+import torch
+
+from bayestree import LocallyConstantTreeClassifier, LocallyConstantTreeRegressor
+from bayestree.inference import Data
+from bayestree.inference.locally_constant import LocallyConstant, read_off
+from bayestree.models import Categorical, named
+
+QUICK = {"epochs": 40, "learning_rate": 0.03, "random_state": 0}
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    return LocallyConstant(4, 3, 2, 8).double()
+
+
+def signs(network, X):
+    """Signs of the neurons (n, M), layer after layer."""
+    active = torch.zeros(len(X), 0, dtype=X.dtype)
+    for i in range(len(network.bias)):
+        z = X @ network.weight[i] + network.bias[i] + active @ network.skip[i, :i]
+        active = torch.cat((active, z.relu().unsqueeze(1)), dim=1)
+    return (active > 0).numpy()
+
+
+def test_a_split_by_hand():
+    network = LocallyConstant(2, 2, 2, 4).double()
+    with torch.no_grad():
+        network.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+        network.bias.copy_(torch.tensor([0.5, -1.0]))
+        network.skip.copy_(torch.tensor([[9.0, 9.0], [2.0, 9.0]]))
+    assert network.split([]).tolist() == [1, 0, 0.5]
+    assert network.split([False]).tolist() == [0, 1, -1]
+    # x1 - 1 + 2 (x0 + 0.5)
+    assert network.split([True]).tolist() == [2, 1, 0]
+
+
+def test_derivatives_are_those_of_the_activations(network):
+    X = torch.randn(20, 3, dtype=torch.float64)
+    for hardness in (0.0, 0.6, 1.0):
+        found = network.derivatives(X, hardness)
+
+        def activations(x, hardness=hardness):
+            active = []
+            for i in range(4):
+                z = network.weight[i] @ x + network.bias[i]
+                z = z + sum(network.skip[i, j] * a for j, a in enumerate(active))
+                soft = torch.nn.functional.softplus(z)
+                active.append(hardness * z.relu() + (1 - hardness) * soft)
+            return torch.stack(active)
+
+        expected = torch.stack([torch.autograd.functional.jacobian(activations, x) for x in X])
+        torch.testing.assert_close(found, expected)
+
+
+def test_the_tree_is_the_network(network):
+    X = torch.randn(400, 3, dtype=torch.float64)
+    data = Data.of(X, np.arange(400) % 2)
+    tree = read_off(network, named.oblique(Categorical(2)), data)
+    pattern = signs(network, X)
+    leaves = [node for i, node in enumerate(tree.nodes) if i not in tree.split_nodes()]
+    assert len(leaves) == len(np.unique(pattern, axis=0)) > 5
+    derivative = network.derivatives(X).detach()
+    for leaf in leaves:
+        assert (pattern[leaf.rows] == pattern[leaf.rows[0]]).all()
+        # constant in the leaf, the name of the network
+        torch.testing.assert_close(
+            derivative[leaf.rows], derivative[leaf.rows[:1]].expand(len(leaf.rows), -1, -1)
+        )
+
+
+@pytest.mark.portable
+def test_it_finds_lines_that_no_single_split_shows():
+    rng = np.random.default_rng(0)
+    X, X_new = rng.normal(size=(400, 2)), rng.normal(size=(2000, 2))
+
+    def label(X):
+        return (X @ [1, 1] > 0).astype(int) ^ (X @ [1, -1] > 0)
+
+    clf = LocallyConstantTreeClassifier(max_depth=4, **QUICK).fit(X, label(X))
+    # a half is guessed, and one of the two lines alone is no better
+    assert clf.score(X_new, label(X_new)) > 0.85
+    reg = LocallyConstantTreeRegressor(max_depth=4, **QUICK).fit(X, 50.0 * label(X) + 7)
+    # at most 15 % of rows in wrong leaves, as above, cost four times their share of the variance
+    assert reg.score(X_new, 50.0 * label(X_new) + 7) > 1 - 4 * 0.15
+
+
+def test_limits():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y = (X[:, 0] + rng.normal(size=200) > 0).astype(int)
+    few = {"epochs": 2, "random_state": 0}
+    every = LocallyConstantTreeClassifier(max_depth=3, min_gain=0, **few).fit(X, y)
+    assert every.get_depth() <= 3
+    assert 4 < every.get_n_leaves() <= 8
+    assert (
+        LocallyConstantTreeClassifier(max_depth=3, min_gain=2, **few).fit(X, y).get_n_leaves()
+        < every.get_n_leaves()
+    )
+    assert LocallyConstantTreeClassifier(max_depth=0, **few).fit(X, y).get_n_leaves() == 1
