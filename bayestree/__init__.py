@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from bayestree.estimators.oblique import ObliqueTreeClassifier as ObliqueTreeClassifier
     from bayestree.estimators.oblique import ObliqueTreeRegressor as ObliqueTreeRegressor
     from bayestree.estimators.regularization import regularization_path as regularization_path
+    from bayestree.estimators.survival import (
+        ConvexPolytopeTreeSurvival as ConvexPolytopeTreeSurvival,
+    )
     from bayestree.estimators.weighted import (
         WeightedObliqueTreeClassifier as WeightedObliqueTreeClassifier,
     )

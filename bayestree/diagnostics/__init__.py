@@ -5,13 +5,24 @@ from bayestree.diagnostics.containers import convergence_of, label_free_of
 from bayestree.diagnostics.convergence import check_convergence, mixed_convergence
 from bayestree.diagnostics.evidence import Evidence, compare_evidence, evidence
 from bayestree.diagnostics.facets import Facets, node_facets
-from bayestree.diagnostics.held_out import HeldOut, held_out_classes, held_out_values
+from bayestree.diagnostics.held_out import (
+    HeldOut,
+    held_out_classes,
+    held_out_intervals,
+    held_out_values,
+)
 from bayestree.diagnostics.label_free import label_free
 from bayestree.diagnostics.loo import Loo, LooDifference, loo, loo_of
 from bayestree.diagnostics.ranked import ranked_probability
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, polytope_size
 from bayestree.diagnostics.stacking import elbo_weights, mixed_loo, stacking_weights
+from bayestree.diagnostics.survival import (
+    brier_scores,
+    concordance,
+    integrated_brier_score,
+    kaplan_meier,
+)
 from bayestree.diagnostics.tree_size import TreeSize
 from bayestree.diagnostics.uncertainty import SplitUncertainty, split_uncertainty
 from bayestree.diagnostics.verdict import Check, Convergence
@@ -30,14 +41,19 @@ __all__ = [
     "Shrinkage",
     "SplitUncertainty",
     "TreeSize",
+    "brier_scores",
     "calibration",
     "check_convergence",
     "compare_evidence",
+    "concordance",
     "convergence_of",
     "elbo_weights",
     "evidence",
     "held_out_classes",
+    "held_out_intervals",
     "held_out_values",
+    "integrated_brier_score",
+    "kaplan_meier",
     "label_free",
     "label_free_of",
     "loo",

@@ -65,9 +65,26 @@ def held_out_values(y: ArrayLike, low: ArrayLike, high: ArrayLike, level: float)
         raise ValueError(
             f"y must have shape {ends[0].shape} with one row or more, got {values.shape}."
         )
-    inside = (values >= ends[0]) & (values <= ends[1])
-    share, n = float(inside.mean()), len(inside)
-    holds = abs(share - level) <= ERRORS * float(np.sqrt(level * (1 - level) / n))
+    return held_out_intervals((values >= ends[0]) & (values <= ends[1]), level)
+
+
+def held_out_intervals(inside: ArrayLike, level: float, *, at_least: bool = False) -> HeldOut:
+    """Judge predictive intervals by the rows inside them.
+
+    Parameters
+    ----------
+    inside : array, shape (n,)
+        Whether each held-out row is inside its interval, or the probability of it.
+    level : float
+        Nominal probability of the intervals.
+    at_least : bool
+        Whether more rows than this may be inside, as with intervals of whole numbers.
+    """
+    found = np.asarray(inside, dtype=np.float64)
+    share, n = float(found.mean()), len(found)
+    apart = share - level
+    error = ERRORS * float(np.sqrt(level * (1 - level) / n))
+    holds = abs(apart) <= error or (at_least and apart > 0)
     return HeldOut(
         holds, f"On {_rows(n)}, {share:.1%} of the values lie inside their {level:.0%} intervals."
     )

@@ -315,7 +315,7 @@ class _Predictions:
         self.draws = draws
         self.n_draws = n_draws
         self.classes = "leaf_probs" in draws
-        self.values = "leaf_mean" in draws
+        self.values = "leaf_scale" in draws
         self.total: Any = 0.0  # sum of the predictions
         self.within: Any = 0.0  # sum of the entropies or variances given a draw
         self.means = np.empty((n_draws if self.values else 0, n_rows))

@@ -191,6 +191,6 @@ def held_out_of(estimator: Any, X: ArrayLike | None, y: ArrayLike) -> HeldOut:
         probability = estimator.predict_proba(X)
         scores = diagnostics.calibration(y, probability, classes=estimator.classes_)
         return diagnostics.held_out_classes(scores)
-    y, extra = estimator._separate(y)
-    low, high = estimator._interval(X, LEVEL, extra)
-    return diagnostics.held_out_values(y, low, high, LEVEL)
+    inside = estimator.in_interval(X, y, LEVEL)
+    whole = estimator.posterior_.model.leaf.whole
+    return diagnostics.held_out_intervals(inside, LEVEL, at_least=whole)

@@ -30,6 +30,7 @@ KINDS: tuple[type, ...] = (
     models.Priors,
     models.SmallConvNet,
     models.Student,
+    models.Survival,
     Topology,
     Tree,
 )

@@ -5,10 +5,10 @@ from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.metrics import d2_tweedie_score
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.seed import RandomState
+from bayestree.diagnostics.values import count_scores, squared_scores
 from bayestree.estimators._leaf_families import LeafFamilies
 from bayestree.estimators._numbers import checked_weights
 from bayestree.estimators._regressor import TreeRegressor
@@ -146,16 +146,24 @@ class CountRegressor(LeafFamilies, TreeRegressor):
 
         That is 1 minus the Poisson deviance of the predictions over that of a constant rate.
         """
-        values, extra = self._separate(y)
-        family = self._leaf_family()
-        if family.extra is None:
+        if self._leaf_family().extra is None:
             return float(super().score(X, y, sample_weight))
-        exposure = np.ones(len(values)) if extra is None else extra
-        self._check_response(np.asarray(values, dtype=np.float64), exposure)
-        weights = checked_weights(sample_weight, len(values)) * exposure
-        # with weights of exposure, the deviance of rates is that of counts
-        rate = np.asarray(values, dtype=np.float64) / exposure
-        return float(d2_tweedie_score(rate, self.predict(X), sample_weight=weights, power=1))
+        weights = checked_weights(sample_weight, len(self._separate(y)[0]))
+        return self.scores(y, self.predict(X), weights).get("explained_deviance", np.nan)
+
+    def scores(self, y: ArrayLike, predicted: FloatArray, weights: FloatArray) -> dict[str, float]:
+        """Scores of predictions (n,), of counts for an exposure of 1, by name.
+
+        They are ``rmse`` and ``r2``; of counts also ``mean_deviance``, and the
+        ``explained_deviance`` of ``score``.
+        """
+        values, extra = self._separate(y)
+        truth = np.asarray(values, dtype=np.float64)
+        if self._leaf_family().extra is None:
+            return squared_scores(truth, predicted, weights)
+        exposure = np.ones(len(truth)) if extra is None else extra
+        self._check_response(truth, exposure)
+        return count_scores(truth, predicted, weights, exposure)
 
     def _known(self, exposure: ArrayLike | None, n_rows: int) -> FloatArray | None:
         found = self._checked_extra(exposure, n_rows)

@@ -1,7 +1,7 @@
 """Families of leaves by their names for the parameter ``leaf``, and what follows from them."""
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ MeanFamily = Annotated[
         "shrunk towards 0, which suits smooth responses, for up to 50 features."
     ),
 ]
-NUMERIC: dict[str, Callable[[], Leaf]] = {
+NUMERIC: Mapping[str, Callable[[], Leaf]] = {
     "constant": Gaussian,
     "linear": LinearGaussian,
     "poisson": Poisson,
@@ -54,13 +54,14 @@ CLASSES: dict[str, Callable[[int], Leaf]] = {"constant": Categorical, "ordinal":
 class LeafFamilies(BaseTree):
     """A tree with a choice of families of leaves; all that differs is read from the family."""
 
-    leaf: str
+    families: ClassVar[Mapping[str, Callable[[], Leaf]]] = NUMERIC
+    leaf: Any  # a name among them
     refine: Any = None
     mode_tree: Any = None
 
     def _leaf_family(self) -> Leaf:
         """The distribution of y in a leaf, before its prior is calibrated."""
-        return NUMERIC[self.leaf]()
+        return self.families[self.leaf]()
 
     def _check_combination(self, model: SoftTree) -> None:
         super()._check_combination(model)

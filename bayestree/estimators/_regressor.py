@@ -1,4 +1,4 @@
-"""Base class of the regressors: the scale of y, and means."""
+"""Base classes of trees that predict numbers: the scale of y, and means."""
 
 from collections.abc import Callable
 from typing import Any, Literal, Self, overload
@@ -18,29 +18,10 @@ from bayestree.models import Gaussian
 from bayestree.models.leaves import Leaf
 
 
-class NumberRegressor(ColumnChoice, FittedTree, RegressorMixin):
-    """Standardises y; a subclass fits (``_fit``) and predicts means."""
+class NumberTarget(ColumnChoice, FittedTree):
+    """Puts y, which are numbers, into the units of the fit; a subclass fits (``_fit``)."""
 
     _fit: Callable[..., Any]
-
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the tree.
-
-        Parameters
-        ----------
-        X : array or DataFrame, shape (n, d)
-            Numbers, categories or dates, of which any may be missing (see ``encoding_``).
-        y : array, shape (n,)
-            Real values.
-        sample_weight : array, shape (n,), optional
-            Weight of each row, as a number of equal rows.
-
-        Raises
-        ------
-        ValueError
-            For infinite values, missing ones in y, or other shapes.
-        """
-        return self._fit_values(X, y, None, sample_weight)
 
     def _fit_values(self, X: Any, y: Any, extra: Any, sample_weight: Any) -> Self:
         """Fit y (n,), with the ``extra`` number of each row that the family takes."""
@@ -88,6 +69,32 @@ class NumberRegressor(ColumnChoice, FittedTree, RegressorMixin):
     def _decode(self, values: AnyArray) -> FloatArray:
         return self._units.decode(values)
 
+    def _in_units(self, mean: FloatArray, sd: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return self._units.decode(mean), sd * self._units.y_scale
+
+
+class NumberRegressor(NumberTarget, RegressorMixin):
+    """A regressor of real values or counts."""
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the tree.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+            Numbers, categories or dates, of which any may be missing (see ``encoding_``).
+        y : array, shape (n,)
+            Real values.
+        sample_weight : array, shape (n,), optional
+            Weight of each row, as a number of equal rows.
+
+        Raises
+        ------
+        ValueError
+            For infinite values, missing ones in y, or other shapes.
+        """
+        return self._fit_values(X, y, None, sample_weight)
+
 
 class TreeRegressor(NumberRegressor, BaseTree):
     """A tree with means in its leaves."""
@@ -111,9 +118,6 @@ class TreeRegressor(NumberRegressor, BaseTree):
             return mean, sd
         only: FloatArray = self._by_parts(X, lambda rows: self._expectation(rows)[0])
         return only
-
-    def _in_units(self, mean: FloatArray, sd: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return self._units.decode(mean), sd * self._units.y_scale
 
 
 def _check_numbers(y: ArrayLike) -> None:

@@ -342,8 +342,25 @@ class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
         return CLASSES[self.leaf](n_classes)
 
 
+class NumericPolytopeTree(PredictiveIntervals, BasePolytopeTree):
+    """A convex polytope tree that predicts numbers, and quantiles of their distribution."""
+
+    def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
+        stage = self._stages()[-1]
+        if not isinstance(stage, Svi) or stage.search_facets or not stage.own_guide:
+            return found
+        if self.steepness is not None or not fits_worse_than_tree(found, data):
+            return found
+        stage = replace(stage, steepness=found.model.steepness)
+        start = replace(found, model=found.model.with_(steepness=Map.default_steepness))
+        return stage.run(start, data, **common)
+
+    def _mixed_posteriors(self) -> tuple[Sequence[Posterior], FloatArray]:
+        return [mode.posterior_ for mode in self.modes_], self.mode_weights_
+
+
 @declare
-class ConvexPolytopeTreeRegressor(CountRegressor, PredictiveIntervals, BasePolytopeTree):
+class ConvexPolytopeTreeRegressor(CountRegressor, NumericPolytopeTree):
     """Regression tree whose splits are convex polytopes, with a posterior.
 
     Leaves are normal with conjugate priors, whose parameters are learned from the leaves that were
@@ -376,16 +393,3 @@ class ConvexPolytopeTreeRegressor(CountRegressor, PredictiveIntervals, BasePolyt
     """
 
     leaf: NumericFamily = "constant"
-
-    def _sharpened(self, found: Posterior, data: Data, common: dict[str, Any]) -> Posterior:
-        stage = self._stages()[-1]
-        if not isinstance(stage, Svi) or stage.search_facets or not stage.own_guide:
-            return found
-        if self.steepness is not None or not fits_worse_than_tree(found, data):
-            return found
-        stage = replace(stage, steepness=found.model.steepness)
-        start = replace(found, model=found.model.with_(steepness=Map.default_steepness))
-        return stage.run(start, data, **common)
-
-    def _mixed_posteriors(self) -> tuple[Sequence[Posterior], FloatArray]:
-        return [mode.posterior_ for mode in self.modes_], self.mode_weights_

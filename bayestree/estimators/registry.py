@@ -16,6 +16,7 @@ ESTIMATORS: dict[str, str | type] = {
     "BivariateTreeRegressor": "bayestree.estimators.bivariate",
     "ConvexPolytopeTreeClassifier": "bayestree.estimators.cpt",
     "ConvexPolytopeTreeRegressor": "bayestree.estimators.cpt",
+    "ConvexPolytopeTreeSurvival": "bayestree.estimators.survival",
     "EndToEndForestClassifier": "bayestree.estimators.forest",
     "EndToEndForestRegressor": "bayestree.estimators.forest",
     "EndToEndTreeClassifier": "bayestree.estimators.end_to_end",
@@ -28,7 +29,11 @@ ESTIMATORS: dict[str, str | type] = {
     "WeightedObliqueTreeRegressor": "bayestree.estimators.weighted",
 }
 
-CPT = ("ConvexPolytopeTreeClassifier", "ConvexPolytopeTreeRegressor")
+CPT = (
+    "ConvexPolytopeTreeClassifier",
+    "ConvexPolytopeTreeRegressor",
+    "ConvexPolytopeTreeSurvival",
+)
 OBLIQUE = ("ObliqueTreeClassifier", "ObliqueTreeRegressor")
 TAO = ("AlternatingTreeClassifier", "AlternatingTreeRegressor")
 
@@ -57,15 +62,17 @@ class Named:
 
     classifier: str
     regressor: str | None = None
+    survival: str | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict)  # cannot be changed
     start: Mapping[str, Any] = field(default_factory=dict)  # defaults that differ
 
     def of(self, task: str) -> str | None:
         """Name of the estimator for a task, if there is one."""
-        return self.classifier if task == "classification" else self.regressor
+        return dict(zip(TASKS, (self.classifier, self.regressor, self.survival), strict=True))[task]
 
 
-TASKS = ("classification", "regression")
+TASKS = ("classification", "regression", "survival")
+GUESSED = TASKS[:2]  # the tasks between which a target can decide
 
 #: Trees from the literature, by their names for ``--tree`` and the key ``tree`` of cards.
 TREES: dict[str, Named] = {

@@ -116,6 +116,16 @@ class Posterior(Draws):
 
         return below
 
+    def distributions(self, X: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+        """P(y <= v | x, draw), shape (draws, n, T), of values v (T,). Constant leaves only."""
+        leaf, found = self.model.leaf, []
+        at = torch.as_tensor(values, dtype=torch.float64)
+        response = leaf.response(at[:, None], at).numpy()
+        for probs, sites in self._routed(X):
+            below = leaf.cdf(sites, response).reshape(len(values), *probs.shape[1:])
+            found.append(np.einsum("nsl,tsl->snt", probs, below))
+        return np.concatenate(found)
+
     def to_arviz(
         self,
         data: Data | None = None,

@@ -1,6 +1,14 @@
 """Model parts (splits, priors, leaves, likelihoods) and the soft tree they make up."""
 
-from bayestree.models.leaves import Categorical, Gaussian, LinearGaussian, Ordinal, Poisson, Student
+from bayestree.models.leaves import (
+    Categorical,
+    Gaussian,
+    LinearGaussian,
+    Ordinal,
+    Poisson,
+    Student,
+    Survival,
+)
 from bayestree.models.networks import Network, SmallConvNet
 from bayestree.models.priors import (
     FeatureCount,
@@ -42,5 +50,6 @@ __all__ = [
     "SoftTree",
     "Spatial",
     "Student",
+    "Survival",
     "WeightPrior",
 ]

@@ -14,13 +14,24 @@ SAMPLE = 2000  # maximum number of rows in pictures and in measures of the split
 
 
 class Rows(NamedTuple):
-    """Rows (n, d) as the estimator takes them, with their weights and, if known, their target."""
+    """Rows (n, d) as the estimator takes them, with their weights and, if known, their target.
+
+    ``extra`` is the exposure or event of each row, if the target comes with one.
+    """
 
     X: Any
     y: AnyArray | None
     weights: FloatArray
     held_out: bool
     estimator: FittedModel | None = None
+    extra: FloatArray | None = None
+
+    @property
+    def response(self) -> AnyArray | None:
+        """The target as the methods of the estimator take it."""
+        if self.y is None or self.extra is None:
+            return self.y
+        return np.column_stack((self.y, self.extra))
 
     @property
     def kind(self) -> str:
@@ -41,7 +52,8 @@ class Rows(NamedTuple):
         kept = spread(len(self), most)
         X = self.X.iloc[kept] if isinstance(self.X, pd.DataFrame) else self.X[kept]
         y = None if self.y is None else self.y[kept]
-        return Rows(X, y, self.weights[kept], self.held_out, self.estimator)
+        extra = None if self.extra is None else self.extra[kept]
+        return Rows(X, y, self.weights[kept], self.held_out, self.estimator, extra)
 
     @property
     def matrix(self) -> FloatArray:
@@ -64,6 +76,9 @@ def rows_of(
         )
     n = shape[0]
     target, weight = (None if given is None else np.asarray(given) for given in (y, weights))
+    extra = None
+    if target is not None and hasattr(estimator, "_separate"):
+        target, extra = estimator._separate(target)
     for name, array in (("y", target), ("weights", weight)):
         if array is not None and array.shape != (n,):
             raise ValueError(f"{name}{end} must have shape ({n},) like X{end}, got {array.shape}.")
@@ -74,7 +89,7 @@ def rows_of(
             f"is {target[:1].tolist()[0]!r}."
         )
     weight = np.ones(n) if weight is None else weight.astype(np.float64)
-    return Rows(_with_names(estimator, X), target, weight, held_out, estimator)
+    return Rows(_with_names(estimator, X), target, weight, held_out, estimator, extra)
 
 
 def _with_names(estimator: FittedModel, X: Any) -> Any:

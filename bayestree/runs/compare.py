@@ -23,6 +23,12 @@ MAX_BAD_SHARE = 0.1  # maximum share of rows whose k is too large
 WIDTH = 88  # characters per line of text
 LOO, HELD_OUT, NONE, EVIDENCE = "leave-one-out", "held-out rows", "none", "evidence"
 POSITIVE = 1.0  # log Bayes factors below are "not worth more than a bare mention" (Kass, Raftery)
+#: Scores of each task that the table shows.
+SCORES = {
+    "classification": ("accuracy", "log_loss"),
+    "regression": ("rmse", "r2"),
+    "survival": ("concordance",),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,7 +313,7 @@ def _line(
         line |= {"held_out": float(held.rows[name].sum())}
         line |= {"held_out_difference": gap.total, "held_out_difference_se": gap.se}
     metrics = run.metrics
-    keys = ("accuracy", "log_loss") if run.task == "classification" else ("rmse", "r2")
+    keys = SCORES[run.task]
     return line | {key: metrics.get(key, np.nan) for key in keys} | {"leaves": metrics["leaves"]}
 
 

@@ -14,7 +14,7 @@ from bayestree.diagnostics import (
     HeldOut,
     calibration,
     held_out_classes,
-    held_out_values,
+    held_out_intervals,
 )
 from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.verdict import Settled
@@ -79,11 +79,13 @@ def _held_out(run: Run) -> HeldOut | None:
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{str(path)!r} was changed after it was written; fit again.") from error
     kept = spread(len(y), MAX_ROWS)
+    if run.task == "survival" or (run.task == "regression" and not others):
+        return None  # times may be censored; or the tree has no model of y
     if run.task == "regression":
-        if not others:  # the tree has no model of y
-            return None
-        low, high = others
-        return held_out_values(y[kept], low[kept], high[kept], LEVEL)
+        low, high, *_ = others
+        inside = (y[kept] >= low[kept]) & (y[kept] <= high[kept])
+        whole = run.estimator.posterior_.model.leaf.whole
+        return held_out_intervals(inside, LEVEL, at_least=whole)
     classes = run.estimator.classes_
     kept = kept[np.isin(y[kept], classes)]
     if len(kept) == 0:

@@ -47,7 +47,7 @@ def held_out_scores(
 ) -> HeldOut | None:
     """Log scores of the held-out rows, or squared errors if a run has no density of y.
 
-    None if no rows were held out.
+    None if no rows were held out, or for rates without densities.
     """
     if not all(rows.held_out for rows in prepared.values()):
         return None
@@ -55,6 +55,8 @@ def held_out_scores(
     logs = {name: rows for name, rows in scores.items() if rows is not None}
     if len(logs) == len(scores):
         return HeldOut(True, logs)
+    if any(rows.y.ndim > 1 or rows.task == "survival" for rows in prepared.values()):
+        return None  # predictions are rates, not values of y
     errors: dict[str, FloatArray] = {
         name: -_weights(rows) * (estimators[name].predict(rows.X_held) - rows.y_held) ** 2
         for name, rows in prepared.items()

@@ -54,7 +54,9 @@ class Fitted(NamedTuple):
 def write_model(run: Fitted) -> None:
     """Write the fitted estimator and its columns."""
     rows = run.rows
-    columns = Columns(run.file.data.target, rows.y.dtype.kind == "U", rows.task, rows.encoding)
+    data = run.file.data
+    is_text = rows.y.dtype.kind == "U"
+    columns = Columns(data.target, is_text, rows.task, rows.encoding, data.extra)
     run.folder.write_json(COLUMNS, columns.to_json())
     run.estimator.save(run.folder / MODEL)
 
@@ -96,12 +98,15 @@ def write_draws(run: Fitted) -> None:
 
 def write_predictions(run: Fitted) -> None:
     """Write predictions of the held-out rows, with their row numbers and targets."""
-    rows = run.rows
+    rows, extra = run.rows, run.file.data.extra
     with whole_file(run.folder / PREDICTIONS) as draft, table_writer(draft, ".parquet") as write:
         for part in parts_of(rows.X_held):
-            table = predictions(run.estimator, rows.X_held.iloc[part])
+            y, *others = rows.y_held[part].T if extra else [rows.y_held[part]]
+            table = predictions(run.estimator, rows.X_held.iloc[part], *others)
             table.insert(0, "row", rows.rows_held[part])
-            table.insert(1, run.file.data.target, rows.y_held[part], allow_duplicates=True)
+            table.insert(1, run.file.data.target, y, allow_duplicates=True)
+            if extra is not None:
+                table.insert(len(table.columns), extra, others[0], allow_duplicates=True)
             write(table)
 
 

@@ -50,7 +50,7 @@ def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
             X = encoding.encode(frame)
             encoding.count_unknown(frame, unknown)
             n_rows += len(frame)
-            write(predictions(estimator, X))
+            write(predictions(estimator, X, columns.extra_of(frame)))
             scorer.add(frame, X)
     scores = scorer.scores()
     n_seen = _count_training_rows(folder, data) if isinstance(scores, dict) else None
@@ -76,12 +76,15 @@ class _Scorer:
         self.fault: str | None = None
 
     def add(self, frame: pd.DataFrame, X: pd.DataFrame) -> None:
-        if self.fault is not None or self.columns.target not in frame:
+        needed = {self.columns.target, self.columns.extra or self.columns.target}
+        if self.fault is not None or not needed <= {*frame.columns}:
             return
         column = frame[self.columns.target]
         try:
             tables.check_complete(column.to_frame())
             y = (column.astype(str) if self.columns.is_text else tables.numbers(column)).to_numpy()
+            if (extra := self.columns.extra_of(frame)) is not None:
+                y = np.column_stack((y, extra))
         except InputError as error:
             self.fault = str(error)
         else:
@@ -91,4 +94,7 @@ class _Scorer:
         if self.fault is not None or not self.parts:
             return self.fault
         y, *predicted = (np.concatenate(arrays) for arrays in zip(*self.parts, strict=True))
-        return scores_of(y, *predicted, weights=None)
+        try:
+            return scores_of(self.estimator, y, *predicted, weights=None)
+        except ValueError as error:  # such as survival times without an event
+            return str(error)

@@ -33,6 +33,7 @@ from bayestree.tables import (
     Survey,
     Table,
     located,
+    numbers,
     open_table,
     read_matching_target,
     read_target,
@@ -52,7 +53,7 @@ class Prepared(NamedTuple):
     task: str
     encoding: Encoding
     X: pd.DataFrame
-    y: AnyArray
+    y: AnyArray  # (n,), or (n, 2) with the exposure or event of each row
     weights: FloatArray
     X_held: pd.DataFrame
     y_held: AnyArray
@@ -88,8 +89,10 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
     """
     data = file.data
     scan = _Scan.of(data.path, data, keep)
+    task = "survival" if data.event is not None and data.task == "auto" else data.task
     with located(data.path):
-        task, y = read_target(scan.target, data.task)
+        task, y = read_target(scan.target, task)
+    _check_extra(data, task)
     fraction = data.test_fraction if data.test is None else 0.0
     kept, held = split_rows(y, scan.weights, task, fraction, file.seed)
     learned = scan.learned(kept, target_columns(y[kept], data.target))
@@ -112,10 +115,10 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
         task=task,
         encoding=encoding,
         X=X,
-        y=y[kept],
+        y=_response(y, scan.extra)[kept],
         weights=scan.weights[kept],
         X_held=X_held,
-        y_held=y_other[held],
+        y_held=_response(y_other, other.extra)[held],
         weights_held=other.weights[held],
         rows_held=held,
         held_out=data.test is not None or fraction > 0,
@@ -138,6 +141,7 @@ class _Scan:
     dtype: type | None
     target: pd.Series
     weights: FloatArray
+    extra: FloatArray | None
     remarks: list[str]
 
     @classmethod
@@ -153,22 +157,25 @@ class _Scan:
         levels = None if keep is None else data.levels
         table = open_table(path, text, levels=levels, whole=in_memory)
         _check_columns(table, data)
-        excluded = {data.target, data.weights, *data.drop}
+        excluded = {data.target, data.weights, data.extra, *data.drop}
         features = [name for name in table.columns if name not in excluded]
         survey = Survey(() if keep is None else features, keep or ())
         single = dict.fromkeys(features, True)
-        targets, weights = [], []
+        targets, weights, extras = [], [], []
         with located(path):
             for frame in table.chunks():
                 survey.add(frame.drop(columns=[*data.drop, *(features if keep is None else ())]))
                 targets.append(frame[data.target])
                 if data.weights is not None:
                     weights.append(frame[data.weights])
+                if data.extra is not None:
+                    extras.append(frame[data.extra])
                 for name in features:
                     single[name] &= _is_single(frame[name].dtype)
             remarks = survey.check()
             target = pd.concat(targets)
             counts = read_weights(pd.concat(weights)) if weights else np.ones(len(target))
+            extra = numbers(pd.concat(extras)).to_numpy() if extras else None
         used = [name for name in features if name not in survey.ignored]
         dtype = np.float32 if all(single[name] for name in used) else np.float64
         return cls(
@@ -178,6 +185,7 @@ class _Scan:
             dtype=None if in_memory else dtype,
             target=target,
             weights=counts,
+            extra=extra,
             remarks=remarks,
         )
 
@@ -234,6 +242,22 @@ class _Scan:
             raise InputError(str(error)) from error
 
 
+def _response(y: AnyArray, extra: FloatArray | None) -> AnyArray:
+    """y, with the exposure or event of each row as a second column."""
+    return y if extra is None else np.column_stack((y, extra))
+
+
+def _check_extra(data: DataTable, task: str) -> None:
+    """Refuse an exposure or event that the task does not have."""
+    for key, needed in (("exposure", "regression"), ("event", "survival")):
+        column = getattr(data, key)
+        if column is not None and task != needed:
+            raise InputError(
+                f"{key} {column!r} is for the task {needed!r}, but the task is {task!r}: set task, "
+                f"or remove {key}."
+            )
+
+
 def _rows_of(frame: pd.DataFrame, rows: IntArray) -> tuple[slice, pd.DataFrame]:
     """The part of the sorted ``rows`` that a chunk holds, and these rows."""
     start = frame.index[0]
@@ -251,7 +275,8 @@ def _is_single(dtype: Any) -> bool:
 def _check_columns(table: Table, data: DataTable) -> None:
     """Refuse unknown column names, and columns that are listed for two purposes."""
     columns = pd.Index(table.columns)
-    purposes = [("target", data.target), *([("weights", data.weights)] if data.weights else [])]
+    keys = ("target", "weights", "exposure", "event")
+    purposes = [(key, name) for key in keys if (name := getattr(data, key)) is not None]
     others = [*(("drop", name) for name in data.drop), *(("levels", n) for n in data.levels or ())]
     for purpose, name in [*purposes, *others]:
         if name not in columns:
@@ -268,8 +293,12 @@ def _check_columns(table: Table, data: DataTable) -> None:
             raise InputError(f"{purpose} {name!r} must not be listed in drop.")
         if name in (data.levels or ()):
             raise InputError(f"{purpose} {name!r} must not be listed in levels.")
-    if data.weights == data.target:
-        raise InputError(f"weights {data.weights!r} must not be the target; choose another column.")
+    for place, (purpose, name) in enumerate(purposes):
+        for other, known in purposes[:place]:
+            if name == known:
+                raise InputError(
+                    f"{purpose} {name!r} must not be the {other}; choose another column."
+                )
 
 
 def split_rows(

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from bayestree._utils.parameters import parameters_of
 from bayestree._utils.wording import nearest_match
 from bayestree._utils.write import write_whole
-from bayestree.estimators.registry import TREES, tasks_of
+from bayestree.estimators.registry import GUESSED, TREES, tasks_of
 from bayestree.runs.cards import Card, find_any, find_card
 from bayestree.runs.parameters import TABLES, estimator_of, tree_parameters
 from bayestree.runs.paths import check_links, relative_path, resolve_path
@@ -117,10 +117,12 @@ class RunFile(Head):
 
     def task(self) -> str | None:
         """Return the task of the file, or the only one of the tree; None if the data decide it."""
-        tasks = tasks_of(self.tree)
-        if self.data.task == "auto":
-            return tasks[0] if len(tasks) == 1 else None
-        return self.data.task
+        tasks = [task for task in tasks_of(self.tree) if task in GUESSED]
+        if self.data.task != "auto":
+            return self.data.task
+        if self.data.event is not None:
+            return "survival"
+        return tasks[0] if len(tasks) == 1 else None
 
     def parameters(self, task: str | None = None) -> dict[str, Any]:
         """Return all arguments of the estimator except ``verbose`` and ``warm_start``.
@@ -189,7 +191,7 @@ class RunFile(Head):
     def check(self) -> None:
         """Raise InputError if the settings are invalid for every task that the run can have."""
         task = self.task()
-        first, *others = tasks_of(self.tree) if task is None else [task]
+        first, *others = GUESSED if task is None else [task]
         for other in others:
             with suppress(InputError):
                 self.parameters(other)
@@ -250,7 +252,8 @@ def check_task(tree: str, task: str) -> None:
     if task not in tasks_of(tree):
         supporting = ", ".join(name for name, other in TREES.items() if other.of(task))
         raise InputError(
-            f"tree {tree!r} supports classification only; for {task} use {supporting}."
+            f"tree {tree!r} supports {' and '.join(tasks_of(tree))} only; for {task} use "
+            f"{supporting}."
         )
 
 

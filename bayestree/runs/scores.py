@@ -1,12 +1,13 @@
 """Scores of a fitted tree on rows with a known target, and its predictions as a table."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.metrics import r2_score, root_mean_squared_error
 
 from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree.diagnostics.values import squared_scores
 from bayestree.estimators._file_rows import parts_of
 from bayestree.report.baseline import fit_baseline
 from bayestree.runs.rows import Prepared
@@ -21,12 +22,14 @@ def scored(
     """Scores of the predictions, and of the best constant one.
 
     They are ``accuracy``, ``accuracy_of_most_frequent_class`` and ``log_loss`` (nats per row); or
-    ``rmse``, in the units of y, and ``r2``. Without positive weights, all rows have weight 1.
+    ``rmse``, in the units of y, and ``r2``, or what the ``scores`` of the estimator are. Without
+    positive weights, all rows have weight 1.
     """
-    return scores_of(y, *predict_rows(estimator, X, y), weights=weights)
+    return scores_of(estimator, y, *predict_rows(estimator, X, y), weights=weights)
 
 
 def scores_of(
+    estimator: Any,
     y: AnyArray,
     predicted: AnyArray,
     probability: FloatArray | None = None,
@@ -37,10 +40,8 @@ def scores_of(
     if weights is None or not weights.any():
         weights = np.ones(len(y))
     if probability is None:
-        scores = {"rmse": float(root_mean_squared_error(y, predicted, sample_weight=weights))}
-        if len(y) > 1:
-            scores["r2"] = float(r2_score(y, predicted, sample_weight=weights))
-        return scores
+        own: Callable[..., dict[str, float]] = getattr(estimator, "scores", squared_scores)
+        return own(y, predicted, weights)
     most_frequent = max(float(weights[y == label].sum()) for label in np.unique(y))
     # Classes that do not occur in the training rows have probability 0; keep their loss finite.
     losses = -np.log(np.maximum(probability, TINY))
@@ -66,9 +67,13 @@ def predict_rows(estimator: Any, X: pd.DataFrame, y: AnyArray) -> tuple[AnyArray
 def baseline_scores(rows: Prepared) -> dict[str, Any] | None:
     """The same scores for a linear model fitted to the training rows; None if it cannot be fitted.
 
+    None if y comes with exposures or events, which it does not know.
+
     Includes its name (``model``) and the number of rows it was fitted to (``training_rows``).
     """
     classifies = rows.task == "classification"
+    if rows.y.ndim > 1 or rows.task == "survival":
+        return None
     baseline = fit_baseline(rows.X, rows.y, rows.weights, classifies=classifies)
     if baseline is None:
         return None
@@ -77,15 +82,21 @@ def baseline_scores(rows: Prepared) -> dict[str, Any] | None:
     return {"model": baseline.name, "training_rows": baseline.n_rows, **scores}
 
 
-def predictions(estimator: Any, X: pd.DataFrame) -> pd.DataFrame:
+def predictions(estimator: Any, X: pd.DataFrame, extra: FloatArray | None = None) -> pd.DataFrame:
     """Predictions of rows: ``prediction``, and ``p(class)`` for each class or ``low`` and ``high``.
 
-    The interval contains y with probability 0.9; trees without a model of y have none.
+    The interval contains y with probability 0.9; trees without a model of y have none. Those of
+    counts are for the exposures ``extra``. Of survival times, the prediction is a risk score, and
+    there is a ``median``.
     """
     if not hasattr(estimator, "classes_"):
-        table = pd.DataFrame({"prediction": estimator.predict(X)})
+        survives = hasattr(estimator, "predict_median")
+        given = {} if extra is None or survives else {"exposure": extra}
+        table = pd.DataFrame({"prediction": estimator.predict(X, **given)})
+        if survives:
+            table["median"] = estimator.predict_median(X)
         if hasattr(estimator, "predict_interval"):
-            table["low"], table["high"] = estimator.predict_interval(X, LEVEL)
+            table["low"], table["high"] = estimator.predict_interval(X, LEVEL, **given)
         return table
     probability = estimator.predict_proba(X)
     table = pd.DataFrame(probability, columns=[f"p({label})" for label in estimator.classes_])

@@ -60,10 +60,18 @@ class DataTable(Section):
 
     path: Location = Field(description="CSV, Parquet or .npy file, relative to the run file.")
     target: Name = Field(description="Column to predict.")
-    task: Literal["auto", "classification", "regression"] = Field(
-        "auto", description="auto: classification for text, booleans and few integers."
+    task: Literal["auto", "classification", "regression", "survival"] = Field(
+        "auto",
+        description="auto: survival with an event; classification for text, booleans and few "
+        "integers.",
     )
     weights: Name | None = Field(None, description="Column of row weights.")
+    exposure: Name | None = Field(
+        None, description="Column of exposures, for regression with leaf = poisson."
+    )
+    event: Name | None = Field(
+        None, description="Column of events, for survival: false or 0 where the time is censored."
+    )
     drop: tuple[Name, ...] = Field((), description="Columns to leave out.")
     levels: dict[Name, Levels] | None = Field(
         None, description="Columns of ordered categories: the categories of each, as text."
@@ -73,6 +81,11 @@ class DataTable(Section):
     storage: Literal["memory", "disk"] = Field(
         "memory", description="disk: read the rows in chunks, never all into memory."
     )
+
+    @property
+    def extra(self) -> str | None:
+        """Column of the number that the target comes with: the exposure or the event."""
+        return self.exposure if self.event is None else self.event
 
 
 class OutputTable(Section):

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
+from bayestree._utils.arrays import FloatArray
 from bayestree.estimators.files import load
 from bayestree.runs.folder import COLUMNS, MANIFEST, METRICS, MODEL, RUN, RunFolder
 from bayestree.runs.rows import Prepared, read_rows, sha256
 from bayestree.runs.schema import RunFile, read_run
-from bayestree.tables import Encoding, InputError
+from bayestree.tables import Encoding, InputError, check_complete, numbers
 
 
 class Columns(NamedTuple):
@@ -23,6 +25,7 @@ class Columns(NamedTuple):
     is_text: bool
     task: str
     encoding: Encoding
+    extra: str | None = None  # column of the exposure or event
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -30,7 +33,15 @@ class Columns(NamedTuple):
             "target_is_text": self.is_text,
             "task": self.task,
             "columns": self.encoding.to_json(),
+            **({} if self.extra is None else {"extra": self.extra}),
         }
+
+    def extra_of(self, frame: pd.DataFrame) -> FloatArray | None:
+        """The exposure or event of each row (n,), if the table has it."""
+        if self.extra is None or self.extra not in frame:
+            return None
+        check_complete(frame[[self.extra]])
+        return numbers(frame[self.extra]).to_numpy()
 
 
 @dataclass(frozen=True)
@@ -133,8 +144,13 @@ def read_columns(folder: Path) -> Columns:
     try:
         encoding = Encoding.from_json(content["columns"])
         _ = encoding.feature_names
+        extra = content.get("extra")
         return Columns(
-            str(content["target"]), bool(content["target_is_text"]), str(content["task"]), encoding
+            str(content["target"]),
+            bool(content["target_is_text"]),
+            str(content["task"]),
+            encoding,
+            None if extra is None else str(extra),
         )
     except (LookupError, TypeError, ValueError) as error:
         raise InputError(

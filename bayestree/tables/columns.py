@@ -1,6 +1,6 @@
 """Columns of a table as features, target and weights."""
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -9,9 +9,10 @@ from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.tables.errors import CellError, InputError
 from bayestree.tables.texts import MARKED, PLAIN, Texts, dates_remedy
 
-Task = Literal["classification", "regression"]
+Task = Literal["classification", "regression", "survival"]
 Kind = Literal["numbers", "text", "dates"]
 
+NUMERIC = ("regression", "survival")  # tasks whose targets are numbers
 MAX_CLASSES = 20  # numeric targets with more different whole numbers are quantities
 # Types as pandas infers them.
 DATES = ("datetime64", "datetime", "date", "period")
@@ -105,11 +106,11 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
     """Read the target, which has no missing values, and infer the task.
 
     The task is classification for text, booleans, or at most 20 different whole numbers. The
-    returned array (n,) holds text, integers or booleans; for regression, floats.
+    returned array (n,) holds text, integers or booleans; for regression and survival, floats.
     """
     name = column.name
     if is_text(column):
-        if task == "regression":
+        if task in NUMERIC:
             numbers(column)
         texts = Texts(str(name))
         texts.add(column)
@@ -129,8 +130,8 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
     if task == "auto":
         few = whole and len(np.unique(values)) <= MAX_CLASSES
         task = "classification" if few else "regression"
-    if task == "regression":
-        return "regression", values
+    if task in NUMERIC:
+        return cast(Task, task), values
     _check_whole(values, name, "; use regression")
     boolean = pd.api.types.is_bool_dtype(column)
     return "classification", _two_classes(values.astype(bool if boolean else np.int64), name)
@@ -141,7 +142,7 @@ def read_matching_target(column: pd.Series, y: AnyArray, task: str) -> AnyArray:
     if y.dtype.kind == "U":
         return column.astype(str).to_numpy(dtype=str)
     values = numbers(column).to_numpy()
-    if task == "regression":
+    if task in NUMERIC:
         return values
     _check_whole(values, column.name)
     return values.astype(y.dtype)

@@ -34,7 +34,12 @@ def test_names_are_known_without_torch():
 
 
 def test_named_trees_have_registered_estimators():
-    named = [name for tree in TREES.values() for name in (tree.classifier, tree.regressor) if name]
+    named = [
+        name
+        for tree in TREES.values()
+        for name in (tree.classifier, tree.regressor, tree.survival)
+        if name
+    ]
     assert set(named) == ESTIMATORS.keys()
 
 

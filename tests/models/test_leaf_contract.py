@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bayestree.models import Categorical, Gaussian, LinearGaussian, Ordinal, Poisson, Student
+from bayestree.models import (
+    Categorical,
+    Gaussian,
+    LinearGaussian,
+    Ordinal,
+    Poisson,
+    Student,
+    Survival,
+)
 from tests.models.leaf_contract import LeafContract
 
 PAGE = Path(__file__).parents[2] / "docs" / "development.md"
@@ -48,6 +56,17 @@ class TestPoisson(LeafContract):
 class TestPoissonWithExposure(LeafContract):
     leaf = Poisson(3.0, 0.5)
     extra = (0.2, 1.0, 5.0)
+
+
+class TestWeibull(LeafContract):
+    leaf = Survival(3.0, 2.0, power=1.7, unit=0.6)
+    extra = (1.0, 0.0, 1.0)  # the others are censored
+    predicts_means = False
+
+
+class TestExponential(LeafContract):
+    leaf = Survival(3.0, 0.5, learned=False)
+    predicts_means = False
 
 
 class TestDocumented(LeafContract):

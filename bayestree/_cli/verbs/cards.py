@@ -42,6 +42,7 @@ class TaskOption(StrEnum):
 
     classification = "classification"
     regression = "regression"
+    survival = "survival"
 
 
 class SchemaOption(StrEnum):
@@ -130,7 +131,7 @@ def parameters(
     ],
     *,
     task: Annotated[
-        TaskOption, typer.Option(help="Some defaults differ for regression.")
+        TaskOption, typer.Option(help="Some defaults differ between tasks.")
     ] = TaskOption.classification,
     as_json: Json = False,
 ) -> None:

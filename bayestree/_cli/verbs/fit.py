@@ -18,6 +18,7 @@ class TaskOption(StrEnum):
     auto = "auto"
     classification = "classification"
     regression = "regression"
+    survival = "survival"
 
 
 def fit(
@@ -28,7 +29,8 @@ def fit(
     target: Annotated[str, typer.Option(help="Column to predict.")],
     out: Annotated[Path, typer.Option(help="Folder to write; new or empty.")],
     task: Annotated[
-        TaskOption, typer.Option(help="auto: classification for text or few integers.")
+        TaskOption,
+        typer.Option(help="auto: survival with --event; classification for text or few integers."),
     ] = TaskOption.auto,
     tree: Annotated[
         str | None,
@@ -83,6 +85,14 @@ def fit(
     weights: Annotated[
         str | None, typer.Option(help="Column of row weights; a weight of 2 counts a row twice.")
     ] = None,
+    exposure: Annotated[
+        str | None,
+        typer.Option(help="Column of exposures of counts, with --set leaf=poisson."),
+    ] = None,
+    event: Annotated[
+        str | None,
+        typer.Option(help="Column of events of survival times; false or 0 if censored."),
+    ] = None,
     drop: Annotated[
         list[str] | None, typer.Option(help="Column to leave out; may be repeated.")
     ] = None,
@@ -107,6 +117,8 @@ def fit(
                 "--target": ("data.target", target),
                 "--task": ("data.task", task.value),
                 "--weights": ("data.weights", weights),
+                "--exposure": ("data.exposure", exposure),
+                "--event": ("data.event", event),
                 "--drop": ("data.drop", tuple(drop or ())),
                 "--test-fraction": ("data.test_fraction", test_fraction),
                 "--out": ("output.folder", out),

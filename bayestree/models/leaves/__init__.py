@@ -7,6 +7,7 @@ from bayestree.models.leaves.linear import LinearGaussian
 from bayestree.models.leaves.ordinal import Ordinal
 from bayestree.models.leaves.rates import Poisson
 from bayestree.models.leaves.student import Student
+from bayestree.models.leaves.survival import Survival
 from bayestree.models.sites import Site
 
 __all__ = [
@@ -21,4 +22,5 @@ __all__ = [
     "Poisson",
     "Site",
     "Student",
+    "Survival",
 ]

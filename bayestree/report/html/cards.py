@@ -180,6 +180,8 @@ def _held_out(study: Study, tree: LabelledTree, leaf: int, reached: IntArray | N
     if len(y) == 0:
         return "No held-out row reaches this leaf."
     reach = f"{counted(len(y), 'held-out row')} {'reaches' if len(y) == 1 else 'reach'} this leaf"
+    if study.held.extra is not None or study.survives:
+        return f"{reach}."
     if not tree.classifies:
         return f"{reach}, with a mean of {text.number(float(y.astype(np.float64).mean()))}."
     best = int(tree.tree.value[leaf].argmax())

@@ -256,7 +256,7 @@ def predicted(study: Study) -> Markup:
 
 def _predicted(ax: Axes, study: Study, rows: Rows) -> None:
     assert rows.y is not None
-    value, y = study.estimator.predict(rows.X), rows.y.astype(np.float64)
+    value, y = study.expected(rows), rows.y.astype(np.float64)
     ends = [float(min(value.min(), y.min())), float(max(value.max(), y.max()))]
     ax.plot(ends, ends, color=_style.INK, linewidth=1.0, linestyle="--", zorder=1)
     if study.has_draws:
@@ -277,10 +277,8 @@ def coverage_of(study: Study) -> FloatArray | None:
     if not study.has_draws or study.scored is None or study.classifies:
         return None
     rows = study.scored.sample()
-    assert rows.y is not None
-    y = rows.y.astype(np.float64)
-    intervals = (study.interval(rows, float(level)) for level in LEVELS)
-    return np.array([float(((y >= low) & (y <= high)).mean()) for low, high in intervals])
+    inside = (study.bayesian.in_interval(rows.X, rows.response, float(one)) for one in LEVELS)
+    return np.array([float(one.mean()) for one in inside])
 
 
 def coverage(inside: FloatArray, n: int) -> Markup:

@@ -41,6 +41,9 @@ def findings(study: Study, scores: Scores | None) -> list[Finding]:
 def _prediction(study: Study, scores: Scores | None) -> Finding | None:
     if scores is None:
         return None
+    if study.survives and (concordance := scores.get("concordance")) is not None:
+        sentence = f"Of the pairs of {scores.rows} whose order is known, the risk scores order "
+        return Finding("Prediction", f"{sentence}{text.percent(concordance.value)} correctly.")
     score, naive = scores.get("accuracy" if study.classifies else "rmse"), scores.get("baseline")
     if score is None:
         return None

@@ -9,6 +9,7 @@ from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree.report.baseline import training_rows_phrase
 from bayestree.report.html import text
 from bayestree.report.html.study import Study
+from bayestree.report.rows import Rows
 
 MAX_CLASSES = 12  # maximum number of classes in a confusion matrix
 TINY = 1e-15
@@ -20,6 +21,9 @@ NAMES = {
     "rmse": "Root mean squared error",
     "mae": "Mean absolute error",
     "r2": "R\N{SUPERSCRIPT TWO}",
+    "mean_deviance": "Mean Poisson deviance",
+    "explained_deviance": "Explained share of the deviance",
+    "concordance": "Concordance",
 }
 # Scores that a run records, with their keys here.
 RECORDED = {
@@ -28,6 +32,14 @@ RECORDED = {
     "log_loss": "log_loss",
     "rmse": "rmse",
     "r2": "r2",
+    "mean_deviance": "mean_deviance",
+    "explained_deviance": "explained_deviance",
+    "concordance": "concordance",
+}
+REFERENCES = {
+    "mean_deviance": "0 is best",
+    "explained_deviance": "1 is best; 0 is as good as a constant rate",
+    "concordance": "share of pairs in the right order: 1 is best, 0.5 is chance",
 }
 
 
@@ -101,7 +113,11 @@ def scores_of(study: Study) -> Scores | None:
         return _recorded(study)
     weights = rows.weights if rows.weights.any() else np.ones(len(rows))
     compute = _class_scores if study.classifies else _value_scores
-    scores, error = compute(study, rows.y, found, weights)
+    scores: list[Score] = []
+    error = None
+    if not study.survives:
+        scores, error = compute(study, rows.y, found, weights)
+    scores = [*_own_scores(study, rows, weights), *scores]
     if study.baseline is None:
         return Scores(tuple(scores), rows.counted, rows.held_out)
     n_rows: int | None = study.baseline.n_rows
@@ -177,6 +193,14 @@ def _class_scores(
         reference = f"{ece.if_calibrated:.3f} would be expected if calibrated"
         scores.append(Score("ece", ece.value, reference, ece.error))
     return scores, _error(right - linear["accuracy"], weights) if linear else None
+
+
+def _own_scores(study: Study, rows: Rows, weights: FloatArray) -> list[Score]:
+    """Scores of counts or survival times."""
+    if study.classifies or not hasattr(study.estimator, "scores"):
+        return []
+    found = study.estimator.scores(rows.response, study.estimator.predict(rows.X), weights)
+    return [Score(key, found[key], text) for key, text in REFERENCES.items() if key in found]
 
 
 def _mean(

@@ -333,7 +333,7 @@ def scores(study: Study) -> Section | None:
         shown["calibration"] = figures.calibration(study)
         shown["bins"] = study.calibration.bins.to_dict("records")
     if not study.classifies:
-        shown["predicted"] = figures.predicted(study)
+        shown["predicted"] = None if study.survives else figures.predicted(study)
         shown["has_draws"] = study.has_draws
         inside = figures.coverage_of(study)
         if inside is not None and study.scored is not None:

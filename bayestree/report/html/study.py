@@ -72,6 +72,11 @@ class Study:
         return self.tree.value.ndim == 2
 
     @property
+    def survives(self) -> bool:
+        """Whether y are survival times, for which predictions are risk scores."""
+        return hasattr(self.estimator, "predict_survival_function")
+
+    @property
     def labels(self) -> AnyArray:
         return cast(FittedClassifier, self.estimator).classes_
 
@@ -233,18 +238,27 @@ class Study:
             return None
         if self.probability is not None:
             return self.labels[self.probability.argmax(axis=1)]
-        return self.estimator.predict(self.scored.X)
+        return self.expected(self.scored)
+
+    def expected(self, rows: Rows) -> AnyArray:
+        """Predicted values of some rows: of counts, for their exposures."""
+        return cast(Any, self.estimator).predict(rows.X, **self._known(rows))
 
     def interval(self, rows: Rows, level: float) -> tuple[FloatArray, FloatArray]:
         """Ends of the predictive intervals of some rows, for a regression with draws."""
-        low, high = self.bayesian.predict_interval(rows.X, level)
+        low, high = cast(Any, self.bayesian).predict_interval(rows.X, level, **self._known(rows))
         return low, high
+
+    def _known(self, rows: Rows) -> dict[str, Any]:
+        return {} if rows.extra is None or self.survives else {"exposure": rows.extra}
 
     @cached_property
     def baseline(self) -> Baseline | None:
         rows = self.train
         if rows is None or rows.y is None or self.scored is None:
             return None
+        if self.survives or rows.extra is not None:
+            return None  # it knows neither events nor exposures
         return fit_baseline(
             rows.X, rows.y, rows.weights, classifies=self.classifies, estimator=self.estimator
         )

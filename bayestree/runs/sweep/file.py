@@ -27,14 +27,15 @@ from bayestree.runs.sweep.settings import MAX_SETTINGS, Range, Setting, grid, ra
 from bayestree.runs.toml import abbreviated, read_toml
 from bayestree.tables import InputError
 
-Metric = Literal["accuracy", "log_loss", "rmse", "r2"]
+Metric = Literal["accuracy", "log_loss", "rmse", "r2", "mean_deviance", "concordance"]
 Values = Annotated[list[Any], Field(min_length=1)]
 #: Metrics of each task, the default first.
 METRICS: dict[str, tuple[Metric, ...]] = {
     "classification": ("log_loss", "accuracy"),
-    "regression": ("rmse", "r2"),
+    "regression": ("rmse", "r2", "mean_deviance"),
+    "survival": ("concordance",),
 }
-HIGHER_IS_BETTER = ("accuracy", "r2")
+HIGHER_IS_BETTER = ("accuracy", "r2", "concordance")
 
 
 class SweepHead(Section):
@@ -67,8 +68,8 @@ class SweepTable(Section):
     )
     metric: Metric | None = Field(
         None,
-        description="Metric of the ranking; by default log_loss for classification and rmse for "
-        "regression.",
+        description="Metric of the ranking; by default log_loss for classification, rmse for "
+        "regression and concordance for survival; mean_deviance is for counts.",
     )
     n_jobs: Annotated[int, Field(strict=True, ge=-MAX_INTEGER, le=MAX_INTEGER)] = Field(
         2, description="Number of points fitted at once on this machine; -1 uses all cores."

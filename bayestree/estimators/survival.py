@@ -1,0 +1,277 @@
+"""Convex polytope trees of right-censored survival times."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, Self, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.parameters import Model, declare
+from bayestree.diagnostics.draws import tails
+from bayestree.diagnostics.survival import concordance
+from bayestree.estimators._leaf_families import LeafFamilies
+from bayestree.estimators._numbers import checked_weights
+from bayestree.estimators._regressor import NumberTarget
+from bayestree.estimators.cpt import NumericPolytopeTree
+from bayestree.models import Survival
+from bayestree.models.leaves import Leaf
+
+PART = 256  # rows whose survival functions are computed together
+
+
+@declare
+class ConvexPolytopeTreeSurvival(LeafFamilies, NumberTarget, NumericPolytopeTree):
+    """Survival tree whose splits are convex polytopes, with a posterior.
+
+    Times may be right-censored. A leaf has the survival function exp(-rate h(t)), with
+    h(t) = u (t / u)^power, u the mean of the times, and a gamma prior on its rate: the number of
+    events per unit of time, on average up to the time u. The power is common to all leaves and
+    chosen by empirical Bayes, or 1 with ``leaf="exponential"``.
+
+    {parameters}
+
+    Attributes
+    ----------
+    tree_ : Tree
+        The deterministic tree; its values are the rates of the leaves, in events per unit of time.
+        Of several modes, that of the medoid.
+    posterior_ : Posterior
+        Named draws of the same mode, on the standardised features. ``posterior_.model.leaf`` has
+        the ``power`` and the time ``unit``.
+    modes_ : sequence of M estimators
+        The fitted trees of the mixture.
+    mode_weights_ : array, shape (M,)
+    n_features_in_, feature_names_in_
+    encoding_ : bayestree.tables.Encoding
+        How the columns of X become features.
+
+    Notes
+    -----
+    Wherever a method takes y, it may be a structured array with a boolean field (event) and a field
+    of times, as in scikit-survival; an array (n, 2) of times and events; or the times alone, if all
+    events were observed. ``fit`` and ``score`` also take ``event`` as an argument.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bayestree import ConvexPolytopeTreeSurvival
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 2))
+    >>> time = rng.exponential(np.where(X[:, 0] > 0, 1.0, 5.0))
+    >>> event = time < 6  # the study ends at 6
+    >>> tree = ConvexPolytopeTreeSurvival(max_depth=1, n_modes=1, epochs=30, random_state=0)
+    >>> tree = tree.fit(X, np.minimum(time, 6), event=event)
+    >>> tree.predict_survival_function(X, [1.0, 5.0]).shape
+    (300, 2)
+    """
+
+    leaf: Annotated[
+        Literal["weibull", "exponential"],
+        Model("Distribution of times in a leaf: hazards that rise or fall, or constant ones."),
+    ] = "weibull"
+
+    families: ClassVar[Mapping[str, Callable[[], Leaf]]] = {
+        "weibull": Survival,
+        "exponential": partial(Survival, learned=False),
+    }
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        event: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the tree.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+            Numbers, categories or dates, of which any may be missing (see ``encoding_``).
+        y : array, shape (n,) or (n, 2)
+            Times above 0 of events or censoring; with their events in one of the forms above.
+        sample_weight : array, shape (n,), optional
+            Weight of each row, as a number of equal rows.
+        event : array of bool, shape (n,), optional
+            Whether the event was observed at this time; false if the row was censored then.
+
+        Raises
+        ------
+        ValueError
+            For infinite values, missing ones in y, times that are not above 0, events other than
+            true and false, no event at all, or other shapes.
+        """
+        time, found = self._separate(y)
+        return self._fit_values(X, time, found if event is None else event, sample_weight)
+
+    def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
+        names = getattr(getattr(y, "dtype", None), "names", None)
+        if names is not None:
+            events = [name for name in names if y.dtype[name].kind == "b"]
+            if len(names) != 2 or len(events) != 1:
+                raise ValueError(
+                    "a structured y must have one boolean field, the event, and one field of "
+                    f"times, got {y.dtype}."
+                )
+            (time,) = set(names) - set(events)
+            return y[time].astype(np.float64), y[events[0]].astype(np.float64)
+        if np.ndim(y) == 2 and np.shape(y)[1] == 2:
+            both = np.asarray(y, dtype=np.float64)
+            return both[:, 0], both[:, 1]
+        return y, None
+
+    @overload
+    def predict(self, X: ArrayLike, *, return_std: Literal[False] = ...) -> FloatArray: ...
+    @overload
+    def predict(
+        self, X: ArrayLike, *, return_std: Literal[True]
+    ) -> tuple[FloatArray, FloatArray]: ...
+    def predict(
+        self, X: ArrayLike, *, return_std: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Risk score, shape (n,): the expected rate of events, larger for shorter survival.
+
+        With ``return_std`` also its standard deviation over the posterior draws.
+        """
+        mean, sd = self._by_parts(X, self._expectation)
+        return (mean, sd) if return_std else mean
+
+    @overload
+    def predict_survival_function(
+        self, X: ArrayLike, times: ArrayLike, *, level: None = ...
+    ) -> FloatArray: ...
+    @overload
+    def predict_survival_function(
+        self, X: ArrayLike, times: ArrayLike, *, level: float
+    ) -> tuple[FloatArray, FloatArray, FloatArray]: ...
+    def predict_survival_function(
+        self, X: ArrayLike, times: ArrayLike, *, level: float | None = None
+    ) -> FloatArray | tuple[FloatArray, FloatArray, FloatArray]:
+        """Probability of survival beyond given times.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+        times : array, shape (T,)
+        level : float, optional
+            Probability of credible bands, whose ends are then returned as well.
+
+        Returns
+        -------
+        survival : array, shape (n, T)
+            Mean over all modes and draws.
+        low, high : arrays, shape (n, T)
+            Ends of the central interval of each survival probability over the draws, with
+            ``level``.
+
+        Raises
+        ------
+        ValueError
+            If ``times`` is not a list of times of 0 or more, or ``level`` not between 0 and 1.
+        """
+        at = np.asarray(times, dtype=np.float64)
+        if at.ndim != 1 or not (at >= 0).all():
+            raise ValueError(f"times must be a list of times of 0 or more, got {times!r}.")
+        ends = None if level is None else tails(level)
+        parts = self._by_parts(X, partial(self._survival, times=at, ends=ends))
+        return parts[0] if level is None else parts
+
+    def _survival(
+        self, rows: FloatArray, times: FloatArray, ends: list[float] | None
+    ) -> tuple[FloatArray, ...]:
+        """Mean survival probabilities (n, T), and their quantiles ``ends``."""
+        found = []
+        for start in range(0, max(len(rows), 1), PART):
+            X = self._standardise(rows[start : start + PART])
+            each = [1 - mode.posterior_.distributions(X, times) for mode in self.modes_]
+            counts = [len(one) for one in each]
+            weights = np.repeat(self.mode_weights_ / counts, counts)
+            values = np.concatenate(each)
+            mean = np.tensordot(weights, values, axes=1)
+            found.append((mean, *_weighted_quantiles(values, weights, ends or [])))
+        return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
+
+    def predict_median(self, X: ArrayLike) -> FloatArray:
+        """Median survival time, shape (n,): by then half of such rows have had the event."""
+        median = np.array([0.5])
+        found: FloatArray = self._by_parts(X, lambda rows: self._quantiles(rows, None, median)[0])
+        return found
+
+    def _interval(
+        self, X: ArrayLike, level: float, known: FloatArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        return super()._interval(X, level)  # times of events do not depend on censoring
+
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Central interval of the time of the event with posterior probability ``level``.
+
+        Returns
+        -------
+        low, high : arrays, shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If ``level`` is not between 0 and 1.
+        """
+        return self._interval(X, level)
+
+    def in_interval(self, X: ArrayLike, y: ArrayLike, level: float = 0.9) -> FloatArray:
+        _, event = self._separate(y)
+        inside = super().in_interval(X, y, level)
+        if event is None:
+            return inside
+        time, _ = self._separate(y)
+        low, high = tails(level)
+        below = self._by_parts(X, self._below, time)
+        # of the rows that survived until they were censored, this share dies inside
+        later = np.maximum(high - np.maximum(below, low), 0.0) / np.maximum(1 - below, 1 - high)
+        return np.where(event > 0, inside, later)
+
+    in_interval.__doc__ = NumericPolytopeTree.in_interval.__doc__
+
+    def _below(self, rows: FloatArray, time: FloatArray) -> FloatArray:
+        """Probability of an event until the ``time`` of each row, shape (n,)."""
+        X, found = self._standardise(rows), np.zeros(len(rows))
+        for mode, weight in zip(self.modes_, self.mode_weights_, strict=True):
+            for start in range(0, len(rows), PART):
+                part = slice(start, start + PART)
+                found[part] += weight * mode.posterior_.cdf(X[part])(time[part])
+        return found
+
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        event: ArrayLike | None = None,
+    ) -> float:
+        """Harrell's concordance of risk scores and times (see ``diagnostics.concordance``)."""
+        time, found = self._separate(y)
+        known = self._checked_extra(found if event is None else event, len(time))
+        weights = checked_weights(sample_weight, len(time))
+        both = time if known is None else np.column_stack((time, known))
+        return self.scores(both, self.predict(X), weights)["concordance"]
+
+    def scores(self, y: ArrayLike, predicted: FloatArray, weights: FloatArray) -> dict[str, float]:
+        """``concordance`` of risk scores (n,), by its name."""
+        time, event = self._separate(y)
+        known = np.ones(len(time)) if event is None else event
+        return {"concordance": concordance(time, known, predicted, weights)}
+
+
+def _weighted_quantiles(
+    values: FloatArray, weights: FloatArray, ends: list[float]
+) -> list[FloatArray]:
+    """Quantiles over the first axis of values with weights of sum 1."""
+    if not ends:
+        return []
+    order = values.argsort(axis=0)
+    ordered = np.take_along_axis(values, order, axis=0)
+    below = weights[order].cumsum(axis=0)
+    places = [np.minimum((below < end).sum(axis=0), len(values) - 1) for end in ends]
+    return [np.take_along_axis(ordered, place[None], axis=0)[0] for place in places]

@@ -1,0 +1,96 @@
+"""Counts with exposures and survival times, from the command line."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayestree
+from bayestree.diagnostics import concordance
+from tests.cli.command import QUICK, done, refused, run
+
+OPTIONS = [*QUICK[:8], "--set", "n_modes=1", "--set", "min_gain=1"]  # and all outputs
+
+
+@pytest.fixture
+def claims(place):
+    rng = np.random.default_rng(0)
+    X, years = rng.normal(size=(120, 2)), rng.gamma(2.0, 1.0, 120).round(2) + 0.1
+    table = pd.DataFrame(X, columns=["age", "power"])
+    table["years"] = years
+    table["claims"] = rng.poisson(np.where(X[:, 0] > 0, 6.0, 0.5) * years)
+    table.to_csv("claims.csv", index=False)
+    return table
+
+
+@pytest.fixture
+def patients(place):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 2))
+    time = rng.exponential(np.where(X[:, 0] > 0, 1.0, 8.0)) + 0.01
+    table = pd.DataFrame(X, columns=["age", "dose"])
+    table["days"], table["died"] = np.minimum(time, 6), time < 6
+    table.to_csv("patients.csv", index=False)
+    return table
+
+
+def test_counts_of_rows_with_exposures(claims, place):
+    words = ("--target", "claims", "--exposure", "years", "--task", "regression")
+    done("fit", "claims.csv", *words, "--set", "leaf=poisson", "--out", "run", *OPTIONS)
+    metrics = json.loads((place / "run" / "metrics.json").read_text())
+    assert metrics["mean_deviance"] > 0
+    assert "baseline" not in metrics
+    assert 'exposure = "years"' in (place / "run" / "run.toml").read_text()
+    assert "rate" in (place / "run" / "tree.txt").read_text()
+    assert "Mean Poisson deviance" in (place / "run" / "report.html").read_text()
+    tree = bayestree.load("run/model.safetensors")
+    assert "years" not in tree.feature_names_in_
+    result = json.loads(done("predict", "run", "claims.csv", "--json").stdout)
+    both = claims[["claims", "years"]].to_numpy()
+    X = claims[["age", "power"]]
+    expected = tree.scores(both, tree.predict(X), np.ones(len(X)))
+    assert result["scores"] == pytest.approx(expected)
+    found = pd.read_csv("predictions.csv")
+    assert np.allclose(found["prediction"], tree.predict(X, exposure=claims["years"]))
+    claims[["age", "power"]].to_csv("new.csv", index=False)  # without exposures: rates
+    done("predict", "run", "new.csv", "--out", "rates.csv")
+    assert np.allclose(pd.read_csv("rates.csv")["prediction"], tree.predict(X))
+    assert "24 held-out rows" in run("diagnose", "run").stdout
+
+
+def test_survival_times(patients, place):
+    words = ("--target", "days", "--event", "died", "--out", "run")
+    done("fit", "patients.csv", *words, *OPTIONS)
+    metrics = json.loads((place / "run" / "metrics.json").read_text())
+    assert metrics["task"] == "survival"
+    held = pd.read_parquet("run/predictions.parquet")
+    assert list(held) == ["row", "days", "prediction", "median", "low", "high", "died"]
+    assert metrics["concordance"] == pytest.approx(
+        concordance(held["days"], held["died"], held["prediction"])
+    )
+    assert "Concordance" in (place / "run" / "report.html").read_text()
+    result = json.loads(done("predict", "run", "patients.csv", "--json").stdout)
+    tree = bayestree.load("run/model.safetensors")
+    both = patients[["days", "died"]].to_numpy(dtype=float)
+    expected = tree.score(patients[["age", "dose"]], both)
+    assert result["scores"]["concordance"] == pytest.approx(expected)
+
+
+def test_columns_of_another_task_are_refused(claims, patients):
+    words = ("fit", "claims.csv", "--target", "claims", "--out", "run", *OPTIONS)
+    said = refused(*words, "--exposure", "years", "--task", "survival")
+    assert "exposure 'years' is for the task 'regression'" in said
+    assert "event 'years' is for the task 'survival'" in refused(
+        *words, "--event", "years", "--task", "regression"
+    )
+    assert "exposure 'claims' must not be the target" in refused(*words, "--exposure", "claims")
+    assert "exposure 'yaers' is not a column" in refused(*words, "--exposure", "yaers")
+    said = refused(*words, "--exposure", "years", "--task", "regression")
+    assert "leaf='constant' takes y alone" in said
+    said = refused("fit", "patients.csv", "--target", "days", "--event", "dose", "--out", "run",
+                   *OPTIONS)  # fmt: skip
+    assert "event must be true" in said
+    said = refused("fit", "patients.csv", "--target", "days", "--event", "died", "--tree", "tao",
+                   "--out", "run")  # fmt: skip
+    assert "for survival use cpt, cpt-k1" in said
