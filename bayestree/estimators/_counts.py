@@ -57,10 +57,10 @@ class CountRegressor(LeafFamilies, TreeRegressor):
         return self._fit_values(X, values, extra if exposure is None else exposure, sample_weight)
 
     def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
-        if self._leaf_family().extra is None or np.ndim(y) != 2 or np.shape(y)[1] != 2:
+        if np.ndim(y) != 2 or np.shape(y)[1] != 2:
             return y, None
         both = np.asarray(y, dtype=np.float64)
-        return both[:, 0], both[:, 1]
+        return both[:, 0], self._checked_extra(both[:, 1], len(both))
 
     @overload
     def predict(

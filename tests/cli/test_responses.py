@@ -86,11 +86,14 @@ def test_columns_of_another_task_are_refused(claims, patients):
     )
     assert "exposure 'claims' must not be the target" in refused(*words, "--exposure", "claims")
     assert "exposure 'yaers' is not a column" in refused(*words, "--exposure", "yaers")
-    said = refused(*words, "--exposure", "years", "--task", "regression")
-    assert "leaf='constant' takes y alone" in said
-    said = refused("fit", "patients.csv", "--target", "days", "--event", "dose", "--out", "run",
-                   *OPTIONS)  # fmt: skip
-    assert "event must be true" in said
     said = refused("fit", "patients.csv", "--target", "days", "--event", "died", "--tree", "tao",
                    "--out", "run")  # fmt: skip
     assert "for survival use cpt, cpt-k1" in said
+    # after the table was read
+    failed = run(*words, "--exposure", "years", "--task", "regression")
+    assert failed.exit_code == 2
+    assert "leaf='constant' takes y alone" in failed.stderr
+    words = ("fit", "patients.csv", "--target", "days", "--event", "dose", "--out", "run")
+    failed = run(*words, *OPTIONS)
+    assert failed.exit_code == 2
+    assert "event must be true" in failed.stderr
