@@ -84,7 +84,8 @@ def _held_out(run: Run) -> HeldOut | None:
     if run.task == "regression":
         low, high, *_ = others
         inside = (y[kept] >= low[kept]) & (y[kept] <= high[kept])
-        whole = run.estimator.posterior_.model.leaf.whole
+        posterior = getattr(run.estimator, "posterior_", None)  # a forest has none
+        whole = posterior is not None and posterior.model.leaf.whole
         return held_out_intervals(inside, LEVEL, at_least=whole)
     classes = run.estimator.classes_
     kept = kept[np.isin(y[kept], classes)]
