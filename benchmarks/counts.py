@@ -4,7 +4,8 @@ The deviance is the mean Poisson deviance of held-out counts. The log score is t
 probability of the count: of the posterior predictive distribution of the tree, of a Poisson
 distribution with the predicted mean for the others. Penalties are chosen within the training rows.
 
-Run: BAYESTREE_DATA=... python benchmarks/counts.py [NAME ...] [--models NAME ...] [--rows N]
+Run: BAYESTREE_DATA=... python benchmarks/counts.py [NAME ...] [--models NAME ...] [--modes N]
+[--rows N]
 """
 
 import argparse
@@ -74,12 +75,14 @@ def other(model: str) -> object:
     return HistGradientBoostingRegressor(loss="poisson", random_state=0)
 
 
-def predicted(model: str, own: tuple, test: tuple) -> tuple:
+def predicted(model: str, own: tuple, test: tuple, modes: int) -> tuple:
     """Expected counts of the test rows, their log scores, coverage of 90 % and leaves."""
     X, y, exposure = own
     Xt, yt, et = test
     if model == "tree":
-        tree = ConvexPolytopeTreeRegressor(leaf="poisson", random_state=0, verbose=False)
+        tree = ConvexPolytopeTreeRegressor(
+            leaf="poisson", n_modes=modes, random_state=0, verbose=False
+        )
         tree.fit(X, y, exposure=exposure)
         both = np.column_stack([yt, et])
         mean = tree.predict(Xt, exposure=et)
@@ -99,6 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("sets", nargs="*", default=SETS)
     parser.add_argument("--models", nargs="*", default=MODELS)
+    parser.add_argument("--modes", type=int, default=3)
     parser.add_argument("--rows", type=int, default=2000)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -111,7 +115,7 @@ def main() -> None:
             for kept, held in KFold(5, shuffle=True, random_state=0).split(rows[0]):
                 test = tuple(part[held] for part in rows)
                 mean, score, cover, leaves = predicted(
-                    model, tuple(part[kept] for part in rows), test
+                    model, tuple(part[kept] for part in rows), test, options.modes
                 )
                 each.append((mean_poisson_deviance(test[1], mean), score.mean(), cover, leaves))
             seconds = (time.process_time() - start) / 5

@@ -4,7 +4,7 @@ The concordance is Harrell's. The integrated Brier score is over twenty times be
 80 % quantiles of the times of the training rows, with the censoring of these. Penalties are chosen
 by concordance within the training rows. The sets are those of scikit-survival and lifelines.
 
-Run: python benchmarks/survival.py [NAME ...] [--models NAME ...], with both installed.
+Run: python benchmarks/survival.py [NAME ...] [--models NAME ...] [--modes N], with both installed.
 """
 
 import argparse
@@ -52,10 +52,12 @@ def other(model: str) -> object:
 
 
 def predicted(model: str, X: pd.DataFrame, y: np.ndarray, Xt: pd.DataFrame,
-              at: np.ndarray) -> tuple:  # fmt: skip
+              at: np.ndarray, modes: int) -> tuple:  # fmt: skip
     """Risk scores and survival functions of the test rows, and the number of leaves."""
     if model in ("weibull", "exponential"):
-        tree = ConvexPolytopeTreeSurvival(leaf=model, random_state=0, verbose=False).fit(X, y)
+        tree = ConvexPolytopeTreeSurvival(
+            leaf=model, n_modes=modes, random_state=0, verbose=False
+        ).fit(X, y)
         return tree.predict(Xt), tree.predict_survival_function(Xt, at), tree.get_n_leaves()
     if model == "constant":
         times, survival = kaplan_meier(y["time"], y["event"])
@@ -73,6 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("sets", nargs="*", default=SETS)
     parser.add_argument("--models", nargs="*", default=MODELS)
+    parser.add_argument("--modes", type=int, default=3)
     options = parser.parse_args()
     torch.set_num_threads(1)
     print("| set (rows, events) | model | concordance | integrated Brier score | leaves | "
@@ -85,7 +88,8 @@ def main() -> None:
             for own, held in folds:
                 train, test = y[own], y[held]
                 at = np.linspace(*np.quantile(train["time"], [0.1, 0.8]), 20)
-                risk, survival, leaves = predicted(model, X.iloc[own], train, X.iloc[held], at)
+                risk, survival, leaves = predicted(model, X.iloc[own], train, X.iloc[held], at,
+                                                   options.modes)  # fmt: skip
                 error = integrated_brier_score(
                     test["time"], test["event"], survival, at,
                     reference=(train["time"], train["event"]),

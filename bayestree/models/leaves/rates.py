@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyro.distributions as dist
@@ -22,11 +22,12 @@ SHAPES = (0.1, 20.0)  # of a calibrated prior: rates of leaves vary by a factor 
 RANGE = 1e3  # factor by which a calibrated prior mean may differ from the rate of all rows
 
 
-class Terms:
+class Terms(NamedTuple):
     """log p(y_n | leaf) = events_n log rate - exposure_n rate + constant_n, each (n,)."""
 
-    def __init__(self, events: Any, exposure: Any, constant: Any) -> None:
-        self.events, self.exposure, self.constant = events, exposure, constant
+    events: Any
+    exposure: Any
+    constant: Any
 
     def log_density(self, rate: Any, log_rate: Any) -> Any:
         """Shape (..., n, L) from rates (..., 1, L) and terms (..., n, 1)."""
@@ -34,8 +35,7 @@ class Terms:
 
     def column(self) -> "Terms":
         """The terms of shape (..., n, 1)."""
-        parts = (self.events, self.exposure, self.constant)
-        return Terms(*(part[..., None] for part in parts))
+        return Terms(*(part[..., None] for part in self))
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,7 @@ class RateGradient(LeafGradient):
     def __init__(self, leaf: "RateLeaf", y: FloatArray) -> None:
         self.leaf = leaf
         terms = leaf.terms(torch.as_tensor(y, dtype=torch.float64))
-        parts = (terms.events, terms.exposure, terms.constant)
-        self.terms = Terms(*(part.numpy() for part in parts))
+        self.terms = Terms(*(part.numpy() for part in terms))
 
     def read(self, free: Mapping[str, FloatArray]) -> FloatArray:
         return free["leaf_rate"][None]
