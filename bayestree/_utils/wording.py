@@ -4,6 +4,8 @@ import difflib
 import unicodedata
 from collections.abc import Collection
 
+from bayestree._utils.inequality import plain
+
 FIRST_STRONG, POP = "\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}"
 RIGHT_TO_LEFT = frozenset(("R", "AL", "AN"))
 
@@ -40,7 +42,7 @@ def in_words(value: object, digits: int) -> str:
     text = str(value).removesuffix(" 00:00:00")
     if text in ("None", "nan", "NaT") and not isinstance(value, str):
         return "missing"
-    return f"{value:.{digits}g}" if isinstance(value, float) else one_line(text)
+    return plain(value, digits) if isinstance(value, float) else one_line(text)
 
 
 def nearest_match(name: str, known: Collection[str], otherwise: str | None = None) -> str:

@@ -161,15 +161,14 @@ def _points(
     ax.plot(at, found.mean[places, output], "o", color=_style.POSTERIOR)
     names = [in_words(found.grid[place], DIGITS) for place in places]
     if len(places) < len(found.grid):
-        ends = ax.get_xaxis_transform()
-        ax.text(
-            at[0], -0.02, names[0], transform=ends, ha="center", va="top", fontsize=_style.SMALL
-        )
+        over = ax.get_xaxis_transform()
+        label = ax.text(at[0], 1.0, names[0], transform=over, fontsize=_style.SMALL)
+        label.set(ha="center", va="bottom")
         return
     names = [_style.cut(name, _style.SMALL, NAME) for name in names]
     ax.set_xticks(at, names, fontsize=_style.SMALL)
     if sum(map(len, names)) > LETTERS:
-        ax.tick_params(axis="x", rotation=45)
+        ax.tick_params(axis="x", rotation=90)
     ax.set_xlim(-0.5, len(places) - 0.5)
 
 

@@ -1,4 +1,4 @@
-"""Importance of the features for the splits of a tree, and the posterior uncertainty of the splits.
+"""Importance of the columns for the splits of a tree, and the posterior uncertainty of the splits.
 
 The report and the summary of a run share these definitions.
 """
@@ -14,26 +14,27 @@ from bayestree.diagnostics import SplitUncertainty
 from bayestree.fitted import BayesianTree, FittedModel, has_draws
 from bayestree.report.rows import Rows
 from bayestree.routed_tree import RoutedTree
+from bayestree.tables import Encoding
 from bayestree.tree import LOG2, Tree
 
-SHUFFLES = 5  # of each feature at each node, over all trees together
-COVERED = 0.9  # share of the importance that the features named together have
+SHUFFLES = 5  # of each column at each node, over all trees together
+COVERED = 0.9  # share of the importance that the columns named together have
 
 UNCERTAIN_DEFINITION = (
     "A row is uncertain at a node if the posterior probability of the side opposite to the point "
     "estimate exceeds 10 %."
 )
 IMPORTANCE_DEFINITION = (
-    "The importance of a feature at a node is the share of the node's rows that change sides in "
-    "the point estimate when the feature is shuffled among them."
+    "The importance of a column at a node is the share of the node's rows that change sides in "
+    "the point estimate when the column is shuffled among them."
 )
 
 
 class Importance(NamedTuple):
-    """Importance of each feature for the splits.
+    """Importance of each column for the splits.
 
-    ``nodes`` has, for each tree, the share of a node's rows that change sides when the feature is
-    shuffled among them, shape (V, d). ``total`` (d,) weights the nodes by their rows and by the
+    ``nodes`` has, for each tree, the share of a node's rows that change sides when the column is
+    shuffled among them, shape (V, c). ``total`` (c,) weights the nodes by their rows and by the
     distance between the predictions of their sides. It sums to 1, or is 0 if no row changes sides.
     """
 
@@ -47,29 +48,29 @@ def evaluation_rows(train: Rows | None, held: Rows | None) -> Rows | None:
     return None if rows is None else rows.sample()
 
 
-def importance(trees: Sequence[RoutedTree], rows: Rows) -> Importance:
-    """Importance of each feature for the splits of one or more deterministic trees.
+def importance(trees: Sequence[RoutedTree], rows: Rows, encoding: Encoding) -> Importance:
+    """Importance of each column for the splits of one or more deterministic trees.
 
     Splits by networks are left out.
     """
-    X = rows.matrix
-    total = np.zeros(X.shape[1])
+    X, places = rows.matrix, encoding.places
+    total = np.zeros(len(places))
     nodes = []
     shuffles = -(-SHUFFLES // len(trees))
     for tree in trees:
-        share = np.zeros((tree.n_nodes, X.shape[1]))
+        share = np.zeros((tree.n_nodes, len(places)))
         if isinstance(tree, Tree):
             random = np.random.default_rng(0)
             distance = _side_distance(tree)
             for node, reached, _ in tree.walk(X):
-                share[node] = _changed(tree, node, X[reached], shuffles, random)
+                share[node] = _changed(tree, node, X[reached], places, shuffles, random)
                 total += len(reached) * distance[node] * share[node]
         nodes.append(share)
     return Importance(tuple(nodes), total / total.sum() if total.any() else total)
 
 
 def most_important(share: FloatArray, level: float = COVERED) -> IntArray:
-    """The smallest set of features that has a share ``level`` of the importance, largest first."""
+    """The smallest set of columns that has a share ``level`` of the importance, largest first."""
     order = np.argsort(-share, kind="stable")[: np.count_nonzero(share)]
     covered = np.cumsum(share[order])
     return order[: np.searchsorted(covered, level * covered[-1]) + 1] if len(order) else order
@@ -89,10 +90,15 @@ def split_uncertainty(estimator: FittedModel, rows: Rows) -> SplitUncertainty | 
 
 
 def _changed(
-    tree: Tree, node: int, X: FloatArray, shuffles: int, random: np.random.Generator
+    tree: Tree,
+    node: int,
+    X: FloatArray,
+    places: Sequence[IntArray],
+    shuffles: int,
+    random: np.random.Generator,
 ) -> FloatArray:
-    """Share of rows (n, d) that change sides when a feature is shuffled, shape (d,)."""
-    share = np.zeros(X.shape[1])
+    """Share of rows (n, d) that change sides when a column is shuffled, shape (c,)."""
+    share = np.zeros(len(places))
     if len(X) == 0:
         return share
     experts = tree.experts(node)
@@ -101,9 +107,10 @@ def _changed(
     right = np.logaddexp(0.0, activation) @ weight > LOG2
     for _ in range(shuffles):
         order = random.permutation(len(X))
-        for j in np.flatnonzero(plane.any(axis=0)):
-            moved = activation + np.outer(X[order, j] - X[:, j], plane[:, j])
-            share[j] += ((np.logaddexp(0.0, moved) @ weight > LOG2) != right).mean()
+        for j, own in enumerate(places):
+            if plane[:, own].any():
+                moved = activation + (X[order][:, own] - X[:, own]) @ plane[:, own].T
+                share[j] += ((np.logaddexp(0.0, moved) @ weight > LOG2) != right).mean()
     return share / shuffles
 
 

@@ -14,6 +14,7 @@ from bayestree.routed_tree import RoutedTree
 from bayestree.runs.folder import FACETS
 from bayestree.runs.outputs import sizes_of
 from bayestree.runs.store import Run
+from bayestree.tables import Encoding
 from bayestree.tree import Tree
 
 TERMS, DIGITS = 3, 3  # shown of a half-space
@@ -64,7 +65,7 @@ def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
     members = getattr(estimator, "estimators_", None)
     if members is not None:
         each = {
-            number: _point_estimate(one.tree_, evaluated)
+            number: _point_estimate(one.tree_, run.encoding, evaluated)
             for number, one in enumerate(members, start=1)
         }
         table = pd.concat(each, names=["tree"])
@@ -87,7 +88,7 @@ def _evaluation_rows(run: Run) -> Rows | None:
 def _with_posterior(run: Run, evaluated: Rows | None) -> pd.DataFrame:
     """The nodes of one tree, with its posterior if it has one."""
     estimator = run.estimator
-    table = _point_estimate(estimator.tree_, evaluated)
+    table = _point_estimate(estimator.tree_, run.encoding, evaluated)
     if not has_draws(estimator) or (sizes := _sizes(run)) is None:
         return table
     table["facets"] = sizes["facets"].astype(np.int64)
@@ -101,17 +102,16 @@ def _with_posterior(run: Run, evaluated: Rows | None) -> pd.DataFrame:
     return joined
 
 
-def _point_estimate(tree: RoutedTree, evaluated: Rows | None) -> pd.DataFrame:
+def _point_estimate(tree: RoutedTree, encoding: Encoding, evaluated: Rows | None) -> pd.DataFrame:
     """The columns of the point estimate."""
     described = TreeDescription(tree, TERMS, DIGITS)
     columns: dict[str, Any] = {"rows": described.node_rows}
     if isinstance(tree, Tree):
         columns["facets_point"] = columns["facets"] = tree.n_facets
         if evaluated is not None:
-            (share,) = splits.importance([tree], evaluated).nodes
-            columns["features"] = [
-                [tree.feature_labels[j] for j in splits.most_important(one)] for one in share
-            ]
+            (share,) = splits.importance([tree], evaluated, encoding).nodes
+            names = encoding.names
+            columns["features"] = [[names[j] for j in splits.most_important(one)] for one in share]
     columns["split"] = [described.condition(node) for node in range(tree.n_nodes)]
     labels = pd.Index(tree.topology.node_labels, name="node", dtype=object)
     return pd.DataFrame(columns, index=labels)

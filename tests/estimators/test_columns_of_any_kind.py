@@ -116,6 +116,10 @@ def test_everything_that_reads_rows_takes_the_columns(tmp_path):
         bt.plots.boundary(fitted)
     page = html_report(fitted, X=X, y=y)
     assert "size&gt;=M" in page
+    assert "fitted to 60 rows of 6 columns (13 features)" in page
+    used = page[page.index('<th scope="col">Column</th>') :]
+    assert '<th scope="row">size</th>' in used
+    assert "size&gt;=M</th>" not in used
     columns = X.drop(columns="town")  # which needs y
     assert ConvexPolytopeTreeClassifier().prior_size(columns, n_draws=20) is not None
 

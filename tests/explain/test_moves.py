@@ -1,5 +1,6 @@
 """The nearest change of a row of a table with categories, against all changes of its categories."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -8,8 +9,11 @@ import pytest
 
 import bayestree
 from bayestree.explain.change import _wanted
-from bayestree.explain.moves import moves_of
-from bayestree.explain.nearest import nearest_change
+from bayestree.explain.moves import Moves, moves_of
+from bayestree.explain.nearest import Outcome, nearest_change
+from bayestree.topology import Topology
+from bayestree.tree import facet_threshold
+from tests.plots.cases import make_tree
 
 N = 150
 
@@ -155,3 +159,39 @@ def test_effects_are_of_columns(oblique):
     value = found.to_frame("feature").set_index("feature")["value"]
     assert set(value.index) <= set(X)
     assert "=" not in "".join(set(value.index))
+
+
+def stump(plane, limit):
+    """A tree that sends a row right if plane . x is above the limit."""
+    tree = make_tree(topology=Topology.stump(), n_features=len(plane))
+    intercept = np.array([facet_threshold(tree.weight)[0] - limit])
+    return replace(
+        tree, hyperplane=np.array([plane]), intercept=intercept, value=np.eye(2),
+        scale=np.ones(len(plane)),
+    )  # fmt: skip
+
+
+def moves_with(rows, cost, group, gate, reach=0.0):
+    low = np.zeros(rows.shape[1])
+    low[0], high = -reach, low + 0.0
+    high[0] = reach
+    return Moves(low, high, rows, np.array(cost), np.array(group), np.array(gate), ("a", "b"))
+
+
+@pytest.mark.parametrize(("group", "expected"), [([0, 0], np.inf), ([0, 1], 2.0)])
+def test_a_column_has_one_level(group, expected):
+    """Only both options together cross the border, which one column cannot take."""
+    moves = moves_with(np.eye(2), [1.0, 1.0], group, [-1, -1])
+    x, outcome = np.zeros(2), Outcome(np.array([False, True]))
+    found = nearest_change(stump([1.0, 1.0], 1.5), x, outcome, moves)
+    assert found.distance == expected
+    assert found.bound == expected
+
+
+def test_a_missing_number_moves_only_once_it_is_filled_in():
+    """Its mark, the second feature, decides nothing by itself."""
+    moves = moves_with(np.zeros((1, 2)), [1.0], [0], [0], reach=10.0)
+    x, outcome = np.array([0.0, 1.0]), Outcome(np.array([False, True]))
+    found = nearest_change(stump([1.0, 0.0], 2.0), x, outcome, moves)
+    assert found.distance == pytest.approx(3.0, abs=1e-5)
+    np.testing.assert_allclose(found.row, [2.0, 0.0], atol=1e-5)

@@ -8,6 +8,7 @@ from torch import nn
 import bayestree
 from bayestree.models import Network
 from bayestree.network_tree import NetworkTree
+from bayestree.tables import Encoding, Numbers
 from bayestree.topology import Topology
 
 QUICK = {"max_depth": 2, "epochs": 3, "random_state": 0}
@@ -78,3 +79,8 @@ def network_tree():
     parameters = {"weight": np.ones((1, 1, 2)), "bias": np.zeros((1, 1))}
     tree = NetworkTree.of(Topology.stump(), Network(linear), parameters, frame)
     return replace(tree, value=np.eye(2), leaf_rows=np.array([3.0, 5.0]))
+
+
+def encoding_of(tree):
+    """The encoding of columns that are numbers, with the names of the features of a tree."""
+    return Encoding(tuple(map(Numbers, tree.feature_labels)))

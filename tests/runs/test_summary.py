@@ -15,7 +15,7 @@ from bayestree.runs.store import open_run
 from bayestree.runs.summary import summary
 from bayestree.tables import InputError
 from tests.finished import finished
-from tests.report.cases import network_tree
+from tests.report.cases import encoding_of, network_tree
 from tests.test_text import committee, oblique
 
 DOUBT = ["unsure", "disagreement", "sd"]
@@ -34,7 +34,7 @@ def test_a_posterior_is_that_of_the_estimators_own_diagnostics():
     pd.testing.assert_frame_equal(found[DOUBT], doubt[DOUBT])
     assert found.attrs["asked"] == "16 held-out rows"
     assert found.loc["root", "features"][0] == "size"
-    assert found.loc["root", "split"].startswith("size + ")
+    assert found.loc["root", "split"].startswith("size ")
 
 
 @pytest.mark.parametrize("kind", ["svi", "all rows"])
@@ -43,13 +43,13 @@ def test_the_report_says_the_same(kind):
     rows, found = run.rows(), summary(run)
     train = rows_of(run.estimator, rows.X, held_out=False)
     held = rows_of(run.estimator, rows.X_held, held_out=True) if rows.held_out else None
-    study = Study(run.estimator, train, held)
+    study = Study(run.estimator, train, held, known_encoding=run.encoding)
     pd.testing.assert_frame_equal(study.uncertainty_table[DOUBT], found[DOUBT])
     assert study.importance is not None
     assert study.evaluated is not None
     assert found.attrs["asked"] == study.evaluated.counted
     names = [
-        [study.features[j] for j in most_important(share)] for share in study.importance.nodes[0]
+        [study.columns[j] for j in most_important(share)] for share in study.importance.nodes[0]
     ]
     assert names == list(found["features"])
 
@@ -97,12 +97,21 @@ def test_names_with_commas_stay_whole():
     tree = replace(oblique(), feature_names=("height, in m", "age", "year"))
     rng = np.random.default_rng(0)
     X = tree.center + tree.scale * rng.normal(size=(200, 3))
-    table = module._point_estimate(tree, Rows(X, None, np.ones(200), held_out=True))
+    table = module._point_estimate(
+        tree, encoding_of(tree), Rows(X, None, np.ones(200), held_out=True)
+    )
     assert sorted(table.loc["root", "features"]) == ["age", "height, in m"]
 
 
 def test_splits_in_words():
-    assert module._point_estimate(oblique(), None).loc["root", "split"] == "age - 4 height <= -2.0"
-    assert module._point_estimate(committee(), None).loc["root", "split"].endswith(" and 2 more")
-    networks = module._point_estimate(network_tree(), None)
+    assert (
+        module._point_estimate(oblique(), encoding_of(oblique()), None).loc["root", "split"]
+        == "age - 4 height <= -2.0"
+    )
+    assert (
+        module._point_estimate(committee(), encoding_of(committee()), None)
+        .loc["root", "split"]
+        .endswith(" and 2 more")
+    )
+    networks = module._point_estimate(network_tree(), encoding_of(network_tree()), None)
     assert networks.loc["root"].to_dict() == {"rows": 8.0, "split": "network"}

@@ -201,7 +201,7 @@ def _legend(columns: Collection[str], attrs: Mapping[Any, Any]) -> Iterator[str]
         )
     if "features" in columns:
         lines.append(
-            "Features: those that account for 90 % of the importance, the most important first, "
+            "Features: columns that account for 90 % of the importance, the most important first, "
             f"measured on {attrs.get('asked', '')}. {IMPORTANCE_DEFINITION}"
         )
     if lines:

@@ -6,23 +6,27 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 from markupsafe import Markup, escape
 from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
+from matplotlib.ticker import MaxNLocator
 
 from bayestree import plots
-from bayestree._utils.arrays import FloatArray
-from bayestree._utils.wording import counted
+from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.wording import counted, in_words, isolated
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.plots import _style
 from bayestree.report.html.study import Study
 from bayestree.report.rows import Rows
+from bayestree.tables import Column, Dates, Statistics
 
 PANEL = (2.75, 2.05)  # inches of a small panel
 PLOT = (4.6, 3.3)  # of a single figure
@@ -30,6 +34,9 @@ SCATTER = (3.3, 2.9)  # of a pair of features
 FIRST = 6  # nodes in figures with a panel for each
 EXPERTS = 3  # nodes whose experts are shown
 PAIRS = 3  # features in the pair plots
+JITTER = 0.25  # of a point around the place of its category
+LEVEL = 0.9  # inches of the name of a level
+LETTERS = 24  # of the names of levels, from which they are turned
 POINTS = 600  # maximum number of rows of a scatter plot
 CURVE = 300  # maximum number of rows of a curve of sorted rows
 MANY = 400  # points of a scatter plot above which they are drawn as an image
@@ -212,22 +219,47 @@ def boundary(study: Study) -> Markup:
     )  # fmt: skip
 
 
-def pairs(study: Study, features: list[int]) -> list[Markup]:
-    """Scatter plots of pairs of features, with misclassified rows marked."""
+class Scale(NamedTuple):
+    """The name of a column in a plot, where its rows are, and the names of levels at 0, 1, ..."""
+
+    name: str
+    at: AnyArray
+    levels: tuple[str, ...] = ()
+
+
+def pairs(study: Study, columns: list[int]) -> list[Markup]:
+    """Scatter plots of pairs of columns, with misclassified rows marked."""
     assert study.scored is not None
     rows = study.scored.sample(POINTS)
+    matrix, encoding = rows.matrix, study.encoding
+    scales = [_scale(encoding.columns[j], matrix[:, encoding.places[j]], j) for j in columns]
     figures = []
-    for pair in combinations(features, 2):
-        names = " and ".join(study.features[j] for j in pair)
-        alt = f"{counted(len(rows), 'row')} by {names}"
+    for pair in combinations(scales, 2):
+        alt = f"{counted(len(rows), 'row')} by {' and '.join(one.name for one in pair)}"
         draw = partial(_pair, study=study, rows=rows, pair=pair)
         figures.append(picture(draw, *SCATTER, alt))
     return figures
 
 
-def _pair(ax: Axes, *, study: Study, rows: Rows, pair: tuple[int, int]) -> None:
-    first, second = pair
-    x, y = rows.matrix[:, first], rows.matrix[:, second]
+def _scale(column: Column, block: FloatArray, seed: int) -> Scale:
+    """Values of a column, from its features (n, k): categories are spread around their places."""
+    if not column.levels or isinstance(column, Statistics):
+        values: AnyArray = block[:, 0]
+        if column.gaps:
+            values = np.where(block[:, -1] > 0, np.nan, values)
+        name = column.labels[0]
+        if isinstance(column, Dates) and column.parts[0] == "days":
+            name, values = column.name, pd.to_datetime(values, unit="D").to_numpy()
+        return Scale(isolated(name), values)
+    levels = [*column.levels, *([None] if column.gaps else [])]
+    known = column.encode(pd.Series(levels, dtype=object))
+    place = np.abs(block[:, None] - known).sum(axis=-1).argmin(axis=1)
+    spread = np.random.default_rng(seed).uniform(-JITTER, JITTER, len(block))
+    return Scale(isolated(column.name), place + spread, tuple(in_words(one, 3) for one in levels))
+
+
+def _pair(ax: Axes, *, study: Study, rows: Rows, pair: tuple[Scale, Scale]) -> None:
+    x, y = pair[0].at, pair[1].at
     style: dict[str, Any] = {"s": 15, "linewidths": 0.4, "edgecolors": "white", "alpha": 0.85}
     assert rows.y is not None
     if study.classifies:
@@ -241,8 +273,19 @@ def _pair(ax: Axes, *, study: Study, rows: Rows, pair: tuple[int, int]) -> None:
     else:
         shade = ax.scatter(x, y, c=rows.y.astype(float), cmap=_style.VALUES, zorder=2, **style)
         ax.figure.colorbar(shade, ax=ax, label=study.target, aspect=25)
-    ax.set(xlabel=study.features[first], ylabel=study.features[second])
-    ax.locator_params(nbins=5)
+    for axis, scale in ((ax.xaxis, pair[0]), (ax.yaxis, pair[1])):
+        axis.set_label_text(scale.name)
+        if scale.levels:
+            names = [_style.cut(name, _style.SMALL, LEVEL) for name in scale.levels]
+            axis.set_ticks(np.arange(len(names)), names)
+        elif scale.at.dtype.kind == "M":
+            locator = AutoDateLocator(maxticks=5)
+            axis.set_major_locator(locator)
+            axis.set_major_formatter(ConciseDateFormatter(locator))
+        else:
+            axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    if len("".join(pair[0].levels)) > LETTERS:
+        ax.tick_params(axis="x", rotation=90)
     _style.open_frame(ax)
 
 

@@ -111,7 +111,7 @@ def _first_split(study: Study) -> Finding | None:
     if study.importance is None:
         return Finding("First split", f"{shape}.")
     share = study.importance.nodes[0][0]
-    main = [study.features[j] for j in splits.most_important(share)]
+    main = [study.columns[j] for j in splits.most_important(share)]
     depends = f"; the side of a row depends mostly on {text.listed(main, FEW)}" if main else ""
     return Finding("First split", f"{shape}{depends}.")
 

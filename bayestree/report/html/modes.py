@@ -44,7 +44,10 @@ def compared_modes(study: Study) -> dict[str, Any] | None:
             line |= {"apart": text.number(apart), "alike": alike}
         shown.append(line)
     first = found[:MODES_SHOWN]
-    used = [None if rows is None else importance([m.estimator.tree_], rows) for m in first]
+    used = [
+        None if rows is None else importance([m.estimator.tree_], rows, study.encoding)
+        for m in first
+    ]
     drawn = [
         {
             "number": mode.number,
@@ -70,16 +73,16 @@ def _drawing(study: Study, mode: Mode, used: Importance | None) -> Markup:
     labelled = LabelledTree(study, tree, f"m{mode.number}-")
     if used is not None:
         orders = [most_important(share)[:NAMED] for share in used.nodes[0]]
-        labelled.posterior = tuple(", ".join(study.features[j] for j in order) for order in orders)
+        labelled.posterior = tuple(", ".join(study.columns[j] for j in order) for order in orders)
     shown = tree.topology.node_depth < LEVELS
     return Still(labelled, sheets(tree.topology, labelled.node_rows, shown)[0]).markup()
 
 
 def _features(study: Study, totals: Sequence[FloatArray]) -> list[tuple[str, list[float]]]:
     """The most important features, with their importance for each tree."""
-    table = np.array(totals).reshape(len(totals), len(study.features))
+    table = np.array(totals).reshape(len(totals), len(study.columns))
     order = np.argsort(-table.sum(axis=0), kind="stable")[:FEATURES]
-    return [(study.features[j], table[:, j].tolist()) for j in order if table[:, j].any()]
+    return [(study.columns[j], table[:, j].tolist()) for j in order if table[:, j].any()]
 
 
 def _groups(study: Study, found: Sequence[Mode], rows: Rows) -> list[dict[str, Any]]:

@@ -82,6 +82,8 @@ def _facts(study: Study) -> list[tuple[str, str]]:
     if study.held is not None and len(study.held):
         n_held = max(len(study.held), int(study.metrics.get("scored_rows", 0)))
         facts.append(("Held-out rows", quantity(n_held)))
+    if not study.encoding.is_plain:
+        facts.append(("Columns", str(len(study.columns))))
     facts.append(("Features", str(len(study.features))))
     facts += [("Warning", warning) for warning in study.manifest.get("warnings", [])]
     return facts
@@ -267,22 +269,23 @@ def features(study: Study) -> Section | None:
         factors = [chart for node in nodes if (chart := figures.shrinkage_factors(study, node))]
     if found is None and not factors:
         return None
-    total = np.zeros(len(study.features)) if found is None else found.total
+    total = np.zeros(len(study.columns)) if found is None else found.total
     used = np.argsort(-total, kind="stable")[: np.count_nonzero(total)]
     return Section(
         "features",
         "Features",
         {
             "used": [
-                (study.features[j], float(total[j]), float(total[j] / total[used[0]]))
+                (study.columns[j], float(total[j]), float(total[j] / total[used[0]]))
                 for j in used[:MAX_USED]
             ],
             "hidden": len(used) - MAX_USED,
-            "unused": len(study.features) - len(used),
+            "unused": len(study.columns) - len(used),
             "image": _importance_image(study, total),
             "measured_on": "" if study.evaluated is None else study.evaluated.counted,
             "definition": splits.IMPORTANCE_DEFINITION,
             "factors": factors,
+            "noun": "feature" if study.encoding.is_plain else "column",
         },
     )
 
@@ -295,12 +298,12 @@ def _importance_image(study: Study, total: FloatArray) -> Markup | None:
 
 
 def view(study: Study) -> Section | None:
-    """The map of a tree of two features, or pair plots of the most important features."""
+    """The map of a tree of two numbers, or pair plots of the most important columns."""
     shown: dict[str, Any] = {"classifies": study.classifies, "map": None}
-    if study.tree.n_features == 2 and not study.is_forest:
+    if study.tree.n_features == 2 and study.encoding.is_plain and not study.is_forest:
         shown |= {"map": figures.boundary(study), "has_draws": study.has_split_draws}
         return Section("view", "Map", shown)
-    if study.scored is None or study.tree.n_features < 2 or study.importance is None:
+    if study.scored is None or len(study.columns) < 2 or study.importance is None:
         return None
     total = study.importance.total
     used = np.argsort(-total, kind="stable")[: min(figures.PAIRS, np.count_nonzero(total))]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, FloatArray
-from bayestree._utils.wording import isolated
+from bayestree._utils.wording import counted, isolated
 from bayestree.diagnostics import (
     Calibration,
     Convergence,
@@ -23,6 +23,7 @@ from bayestree.report import splits
 from bayestree.report.baseline import Baseline, fit_baseline
 from bayestree.report.rows import Rows
 from bayestree.routed_tree import RoutedTree
+from bayestree.tables import Encoding
 
 SIZE_WORK = 6000  # maximum number of measured polytopes, over all nodes and draws
 PRIOR_NODES = 8  # maximum number of nodes for which the prior, which takes longer, is measured too
@@ -34,7 +35,8 @@ class Study:
     """A fitted estimator, its rows, and their diagnostics, each computed at most once.
 
     ``data``, ``metrics`` and ``manifest`` are the records of a run about its table, scores and
-    environment; ``known_sizes`` are the sizes of the polytopes if they have been measured before.
+    environment; ``known_sizes`` are the sizes of the polytopes if they have been measured before,
+    and ``known_encoding`` is that of the table, if the estimator was fitted to its features.
     """
 
     estimator: FittedModel
@@ -48,6 +50,26 @@ class Study:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     manifest: Mapping[str, Any] = field(default_factory=dict)
     known_sizes: PolytopeSize | None = None
+    known_encoding: Encoding | None = None
+
+    @cached_property
+    def encoding(self) -> Encoding:
+        """How the columns of the table became features."""
+        estimator: Any = self.estimator
+        return self.known_encoding or estimator.encoding_
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of the table; x0, x1, ... if they have none."""
+        return tuple(map(isolated, self.encoding.names))
+
+    @property
+    def width(self) -> str:
+        """The number of columns of the table, and of their features if these are others."""
+        features = counted(len(self.features), "feature")
+        if self.encoding.is_plain:
+            return features
+        return f"{counted(len(self.columns), 'column')} ({features})"
 
     @cached_property
     def trees(self) -> tuple[RoutedTree, ...]:
@@ -218,10 +240,10 @@ class Study:
 
     @cached_property
     def importance(self) -> splits.Importance | None:
-        """Importance of each feature for the splits, on ``evaluated``."""
+        """Importance of each column for the splits, on ``evaluated``."""
         if self.evaluated is None or not len(self.evaluated):
             return None
-        found = splits.importance(self.trees, self.evaluated)
+        found = splits.importance(self.trees, self.evaluated, self.encoding)
         return found if found.total.any() else None
 
     @cached_property
