@@ -62,7 +62,7 @@ class Explained(FittedTree):
             Probability of the intervals.
         max_programs : int
             Maximum number of linear programs in the search for the nearest change, about two
-            milliseconds each.
+            milliseconds each, or ten where categories may change.
 
         Returns
         -------
