@@ -1,4 +1,4 @@
-"""A half-space in words: its largest terms by name, and a limit rounded to suit its units."""
+"""A half-space in words, with a limit rounded to suit its units, and values of columns."""
 
 import math
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayestree._utils.arrays import FloatArray
+from bayestree._utils.wording import one_line
 
 
 def inequality(
@@ -84,3 +85,11 @@ def limit(value: float, spread: float, decimals: int | None = 3) -> str:
     if not math.isfinite(value) or not abs(places) <= 12:
         return f"{value:.{decimals}g}"
     return f"{round(value, places):.{max(places, 0)}f}"
+
+
+def in_words(value: object, digits: int) -> str:
+    """A value of a column: a number to some digits, text or a date as it is, or "missing"."""
+    text = str(value).removesuffix(" 00:00:00")
+    if text in ("None", "nan", "NaT") and not isinstance(value, str):
+        return "missing"
+    return plain(value, digits) if isinstance(value, float) else one_line(text)

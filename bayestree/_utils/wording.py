@@ -4,8 +4,6 @@ import difflib
 import unicodedata
 from collections.abc import Collection
 
-from bayestree._utils.inequality import plain
-
 FIRST_STRONG, POP = "\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}"
 RIGHT_TO_LEFT = frozenset(("R", "AL", "AN"))
 
@@ -35,14 +33,6 @@ def counted(number: float, noun: str) -> str:
     """A number with its noun, such as ``"2 leaves"`` and ``"1,234.5 rows"``."""
     plural = "leaves" if noun == "leaf" else f"{noun}s"
     return f"{quantity(number)} {noun if number == 1 else plural}"
-
-
-def in_words(value: object, digits: int) -> str:
-    """A value of a column: a number to some digits, text or a date as it is, or "missing"."""
-    text = str(value).removesuffix(" 00:00:00")
-    if text in ("None", "nan", "NaT") and not isinstance(value, str):
-        return "missing"
-    return plain(value, digits) if isinstance(value, float) else one_line(text)
 
 
 def nearest_match(name: str, known: Collection[str], otherwise: str | None = None) -> str:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
 from bayestree._utils.arrays import AnyArray, IntArray
-from bayestree._utils.wording import in_words
+from bayestree._utils.inequality import in_words
 from bayestree.explain.turns import DIGITS, Turn
 from bayestree.plots import _style
 
