@@ -56,7 +56,7 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
                 f"the rows of positive weight have at most one class, {counted}; a classifier "
                 "needs two classes or more."
             )
-        classes, encoded = np.unique(labels, return_inverse=True)
+        classes, encoded = self._numbered(labels)
         leaf = self._leaf_family(len(classes))
         if leaf.ordered:
             classes, encoded = _in_order(y, classes, encoded)
@@ -66,6 +66,11 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
         self._choose_columns(rows, weights)
         names = tuple(str(label) for label in self.classes_)
         return self._fit(TrainingRows(rows, encoded, weights, names), leaf)
+
+    def _numbered(self, labels: AnyArray) -> tuple[AnyArray, AnyArray]:
+        """The sorted classes, and the number of the class of each label."""
+        classes, encoded = np.unique(labels, return_inverse=True)
+        return classes, encoded
 
     def _leaf_family(self, n_classes: int) -> Leaf:
         """The distribution of y in a leaf, before its prior is calibrated."""

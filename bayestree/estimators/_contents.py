@@ -70,6 +70,7 @@ def tree_arrays(estimator: Any) -> Arrays:
         if reach is None
         else {k: a for k, a in reach._asdict().items() if a is not None},
         "standard": standard,
+        "stream": getattr(estimator, "_stream", {}),
     }
     return {f"{group}/{name}": a for group, named in groups.items() for name, a in named.items()}
 
@@ -154,6 +155,8 @@ def restore_tree(
         warmup_stats=group(arrays, "warmup_stats"),
         settings=from_plain(described["settings"]),
     )
+    if stream := group(arrays, "stream"):
+        estimator._stream = stream
     reach = group(arrays, "reach")
     if reach:
         estimator._reach = Reach(**reach)

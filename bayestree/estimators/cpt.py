@@ -22,7 +22,6 @@ from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._counts import CountRegressor
 from bayestree.estimators._intervals import PredictiveIntervals
 from bayestree.estimators._leaf_families import CLASSES, ClassName, NumericFamily
-from bayestree.estimators._modes import Modes
 from bayestree.estimators._parameters import (
     INTERCEPT_SCALE,
     Hardware,
@@ -33,6 +32,7 @@ from bayestree.estimators._parameters import (
     RandomRun,
     WarmStart,
 )
+from bayestree.estimators._streaming import Streaming, StreamingClassifier, StreamingRegressor
 from bayestree.estimators._subsets import check_image
 from bayestree.estimators._units import UnitRule
 from bayestree.inference import (
@@ -82,7 +82,7 @@ class BasePolytopeTree(
     HyperplanePriors,
     Limits,
     MethodDepth,
-    Modes,
+    Streaming,
 ):
     """Grow and refine a convex polytope tree; classifier and regressor add y."""
 
@@ -290,7 +290,7 @@ class BasePolytopeTree(
 
 
 @declare
-class ConvexPolytopeTreeClassifier(TreeClassifier, BasePolytopeTree):
+class ConvexPolytopeTreeClassifier(StreamingClassifier, TreeClassifier, BasePolytopeTree):
     """Decision tree whose splits are convex polytopes, with a posterior.
 
     Armandpour, Sadeghian and Zhou, "Convex Polytope Trees" (2021). Every internal node is a
@@ -360,7 +360,7 @@ class NumericPolytopeTree(PredictiveIntervals, BasePolytopeTree):
 
 
 @declare
-class ConvexPolytopeTreeRegressor(CountRegressor, NumericPolytopeTree):
+class ConvexPolytopeTreeRegressor(StreamingRegressor, CountRegressor, NumericPolytopeTree):
     """Regression tree whose splits are convex polytopes, with a posterior.
 
     Leaves are normal with conjugate priors, whose parameters are learned from the leaves that were

@@ -14,6 +14,7 @@ from bayestree import routing
 from bayestree._utils.seed import generator_state
 from bayestree.distributions import LogGamma, LogWeibull
 from bayestree.inference.data import PART, Data
+from bayestree.inference.memory import Memory
 from bayestree.inference.pairs import Evaluation, Experts
 from bayestree.inference.paths import memberships
 from bayestree.inference.sparse import EXACT, ROWS, RoutedModule
@@ -59,7 +60,8 @@ class PolytopeGuide(RoutedModule):
     each expert, log-weight included. Given these, the optimal scales, shrinkages and leaves are
     conjugate and have no parameters of their own; with ``partially_centred``, the coefficients
     follow scales and shrinkages that have (:class:`PartiallyCentred`). ``sites`` and ``leaf_sums``
-    (L, c), the sums of the leaves' statistics, are initial values. As a Pyro guide it belongs to
+    (L, c), the sums of the leaves' statistics, are initial values. ``memory`` is what earlier rows
+    say. As a Pyro guide it belongs to
     the model with ``InverseGammaScale(form="explicit")``.
     """
 
@@ -75,8 +77,10 @@ class PolytopeGuide(RoutedModule):
         covariance: Literal["diagonal", "expert"] = "diagonal",
         tolerance: float = 0.0,
         partially_centred: bool = False,
+        memory: Memory | None = None,
     ) -> None:
         super().__init__()
+        self.memory = None if memory is None else memory.to(leaf_sums)
         self.scales = scale_factors(model, sites)
         self.model = model
         self.full = covariance == "expert"
@@ -167,7 +171,8 @@ class PolytopeGuide(RoutedModule):
 
     @property
     def leaf_law(self) -> LeafDistribution:
-        return self.model.leaf.posterior(self.leaf_sums)
+        sums = self.leaf_sums if self.memory is None else self.leaf_sums + self.memory.sums
+        return self.model.leaf.posterior(sums)
 
     @torch.no_grad()
     def refresh(self, steps: int = 1) -> None:
@@ -198,7 +203,11 @@ class PolytopeGuide(RoutedModule):
     def _split_kl(self, moments: Moments) -> Tensor:
         """KL divergence from the prior of all factors but the leaves', a scalar."""
         flat, log_prior = self.kl_terms(moments)
-        return flat.sum() - log_prior.sum()
+        kl = flat.sum() - log_prior.sum()
+        if self.memory is None:
+            return kl
+        law = self.log_weight_law if self.model.split.weighted else None
+        return kl + self.memory.expected_penalty(moments, law)
 
     def kl_terms(self, moments: Moments) -> tuple[Tensor, Tensor]:
         """Divergences from a flat prior (V, K), and the expected log prior to be subtracted."""

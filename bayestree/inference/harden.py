@@ -81,6 +81,35 @@ def harden(
         return Hardened(hard, nodes, _levels(posterior.point, nodes, hard.point))
 
 
+def harden_sums(
+    posterior: Posterior, sums: Tensor, *, limits: GrowthLimits
+) -> tuple[Hardened, Tensor]:
+    """Like :func:`harden`, from the sums (L, c) of the statistics of the rows in each leaf.
+
+    Also returns the number of the leaf in which the rows of each leaf end, shape (L,), 0 for leaves
+    without rows.
+    """
+    model = posterior.model
+    reached = (sums != 0).any(1).nonzero()[:, 0]
+    held = sums[reached]
+    size = model.size(posterior.point["hyperplane"].shape[-1])
+    X = sums.new_zeros(len(reached), size.n_features)
+    rows = Data(X, sums.new_zeros(len(reached)).long(), sums.new_ones(len(reached)))
+    to_right = torch.as_tensor(model.topology.turns[1])[:, reached].T
+    with torch.no_grad():
+        tree = GrowingTree(model, rows, held)
+        sources = _route(tree, posterior.point_sites(X), to_right.to(sums))
+        kept = tree.cut(limits.max_leaves, limits.min_gain)
+        order = tree.breadth_first(kept)
+        hard = tree.assemble(kept, "harden")
+    nodes = np.array([sources[i] for i in order], dtype=np.int64)
+    ends = [child for i in order for child in tree.nodes[i].children if child not in kept] or [0]
+    leaf = torch.zeros(len(sums), dtype=torch.long)
+    for number, i in enumerate(ends):
+        leaf[reached[tree.nodes[i].rows]] = number
+    return Hardened(hard, nodes, _levels(posterior.point, nodes, hard.point)), leaf
+
+
 def needed_nodes(posterior: Posterior, data: Data, limits: GrowthLimits) -> NDArray[np.bool_]:
     """Which nodes the deterministic form keeps, shape (V,)."""
     sites = posterior.point_sites(data.X)

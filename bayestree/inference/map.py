@@ -14,11 +14,13 @@ from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
 from bayestree.inference.improper import check_differentiable
+from bayestree.inference.memory import Memory
 from bayestree.inference.pairs import Experts
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.settings import Minibatches, Stage, as_function
 from bayestree.inference.sparse import RoutedModule
 from bayestree.inference.training import (
+    RAMPS,
     Ascent,
     RunningSums,
     Schedule,
@@ -70,6 +72,7 @@ class Map(Minibatches, Stage):
         *,
         init: Posterior,
         validation: Data | None = None,
+        memory: Memory | None = None,
         random_state: RandomState = None,
         progress: bool = False,
     ) -> Posterior:
@@ -85,6 +88,8 @@ class Map(Minibatches, Stage):
         validation : Data, optional
             Keep the state that gives these rows the highest likelihood, and stop when it has not
             risen for ``patience`` epochs (once the annealing is over).
+        memory : Memory, optional
+            What earlier rows say, to be combined with ``data``.
         {parameters}
 
         Returns
@@ -109,7 +114,7 @@ class Map(Minibatches, Stage):
         epochs = self.epochs or self._default_epochs(data)
         climb = _adam if self.optimiser == "adam" else _lbfgs
         with seeded(draw_seed(random_state)):
-            point = Point(model, init, data, self.routing_tolerance)
+            point = Point(model, init, data, self.routing_tolerance, memory)
             keep = _Best(point, validation, self.patience)
             trace = climb(self, epochs, point, data, keep, progress=progress)
         names = ("optimiser", "epochs", "batch_size", "learning_rate", "steepness")
@@ -145,9 +150,15 @@ class Point(RoutedModule):
     sums: Tensor
 
     def __init__(
-        self, model: SoftTree, init: Posterior, data: Data, tolerance: float = 0.0
+        self,
+        model: SoftTree,
+        init: Posterior,
+        data: Data,
+        tolerance: float = 0.0,
+        memory: Memory | None = None,
     ) -> None:
         super().__init__()
+        self.memory = None if memory is None else memory.to(data.X)
         # The joint mode of parameters and hyperparameters may be a pole, as that of shrinkages is.
         self.model, self.tolerance = model.with_(priors=model.priors.fixed()).collapsed(), tolerance
         sites = init.point_sites(data.X)
@@ -159,12 +170,16 @@ class Point(RoutedModule):
 
     def sites(self) -> dict[str, Tensor]:
         """All sites, with leaves at their conjugate estimates."""
-        return self._splits(self.unit * self.size) | self.model.leaf.estimate(self.sums)
+        return self._splits(self.unit * self.size) | self._leaves()
+
+    def _leaves(self) -> dict[str, Tensor]:
+        sums = self.sums if self.memory is None else self.sums + self.memory.sums
+        return self.model.leaf.estimate(sums)
 
     def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor, Tensor]:
         experts = self.experts()
         log_weight, coefficient, _ = experts
-        leaf, leaves = self.model.leaf, self.model.leaf.estimate(self.sums)
+        leaf, leaves = self.model.leaf, self._leaves()
         if self.sparse:
             value, sums = self.sparse_fit(batch, steepness, experts)
         else:
@@ -175,14 +190,18 @@ class Point(RoutedModule):
             value = likelihood.value(joint, leaf, batch.y, batch.weights)
             member = likelihood.memberships(joint.detach())
             sums = member.T @ leaf.statistics(batch.y, batch.weights)
-        return value, -self.model.log_prior(self._splits(coefficient) | leaves), sums
+        splits = self._splits(coefficient)
+        penalty = -self.model.log_prior(splits | leaves)
+        if self.memory is not None:
+            penalty = penalty + self.memory.penalty(coefficient, splits.get("log_weight"))
+        return value, penalty, sums
 
     def experts(self) -> Experts:
         coefficient = self.unit * self.size
         return Experts(splits.log_weight(self.model.split, self._splits(coefficient)), coefficient)
 
     def log_density(self, y: Tensor) -> Tensor:
-        return self.model.leaf.log_density(self.model.leaf.estimate(self.sums), y)
+        return self.model.leaf.log_density(self._leaves(), y)
 
     def _splits(self, coefficient: Tensor) -> dict[str, Tensor]:
         sites = {"hyperplane": coefficient[..., :-1], "intercept": coefficient[..., -1]}
@@ -228,7 +247,8 @@ def _adam(
     settings: Map, epochs: int, point: Point, data: Data, keep: _Best, *, progress: bool
 ) -> list[float]:
     chosen = settings.chosen("batch_size", "learning_rate", "steepness")
-    ascent = Ascent(point, point.sums, data, epochs=epochs, **chosen)
+    ramps = RAMPS["linear"] if point.memory is None else ()  # which would forget it at first
+    ascent = Ascent(point, point.sums, data, epochs=epochs, ramps=ramps, **chosen)
     schedule = ascent.schedule
     trace: list[float] = []
     parts = {"point": point, "optimiser": ascent.optimiser, "keep": keep, "trace": trace}

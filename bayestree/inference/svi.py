@@ -32,6 +32,7 @@ from bayestree.inference.improper import (
     guide_balance,
     warn_of_undetermined,
 )
+from bayestree.inference.memory import Memory
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.resets import Rival
 from bayestree.inference.settings import Minibatches, Stage, as_function
@@ -215,6 +216,7 @@ class Svi(Variational, Stage):
         data: Data,
         *,
         init: Posterior,
+        memory: Memory | None = None,
         random_state: RandomState = None,
         progress: bool = False,
     ) -> Posterior:
@@ -222,6 +224,9 @@ class Svi(Variational, Stage):
 
         Parameters
         ----------
+        memory : Memory, optional
+            What earlier rows say, to be combined with ``data``; for the package's own guides,
+            without a search for facets.
         {parameters}
 
         Returns
@@ -265,7 +270,7 @@ class Svi(Variational, Stage):
         settings |= self.chosen("learning_rate", "routing_tolerance", "steepness", "kl_weight")
         settings |= self.chosen("kl_schedule", "learn_prior", "reset_idle")
         settings["epochs"] = self.epochs or default_epochs(len(data.X), self.batch_size)
-        run = _fit_polytope if self.own_guide else fit_autoguide
+        run = partial(_fit_polytope, memory=memory) if self.own_guide else fit_autoguide
         fits = []
         generator = check_random_state(draw_seed(random_state))
         for _ in range(self.n_restarts):
@@ -286,7 +291,14 @@ svi = as_function(Svi, "svi")
 
 
 def _fit_polytope(
-    model: SoftTree, data: Data, init: Posterior, settings: Settings, n_draws: int, progress: bool
+    model: SoftTree,
+    data: Data,
+    init: Posterior,
+    settings: Settings,
+    n_draws: int,
+    progress: bool,
+    *,
+    memory: Memory | None,
 ) -> Posterior:
     stats: dict[str, Any] = {}
     recorded: dict[str, Any] = {}
@@ -309,8 +321,10 @@ def _fit_polytope(
             covariance=settings["covariance"],
             tolerance=settings["routing_tolerance"],
             partially_centred=settings["guide"] == "partially-centred",
+            memory=memory,
         )
-        trace, resets = _climb(guide, data, settings, progress, hyper_priors=hyper_priors)
+        ramps = None if memory is None else ()  # which would forget it at first
+        trace, resets = _climb(guide, data, settings, progress, ramps, hyper_priors)
         if settings["reset_idle"]:
             recorded["reset_trace"] = resets
         if hyper_priors:
