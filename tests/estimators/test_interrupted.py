@@ -27,6 +27,7 @@ CASES = {
     ),
     "cpt-nuts": ("ConvexPolytopeTreeClassifier", NUTS, ["grow", "map", "svi", "nuts"]),
     "cpt-real": ("ConvexPolytopeTreeRegressor", CPT, ["grow", "map", "svi"]),
+    "survival": ("ConvexPolytopeTreeSurvival", CPT, ["grow", "map", "svi"]),
     "modes": ("ConvexPolytopeTreeClassifier", CPT | {"n_modes": 3}, ["modes"]),
     "distilled": (
         "ConvexPolytopeTreeClassifier",
@@ -79,7 +80,10 @@ def same(a, b):
 def test_the_fit_goes_on(name):
     kind, parameters, loops = CASES[name]
     X, score = rows()
-    y = score if kind.endswith("Regressor") else np.where(score > 0, "over", "under")
+    if kind.endswith("Classifier"):
+        y = np.where(score > 0, "over", "under")
+    else:
+        y = np.exp(score) if kind.endswith("Survival") else score
     seed = {} if kind.startswith("Bivariate") else {"random_state": 0}
 
     def fit():
