@@ -12,6 +12,7 @@ from scipy.optimize import Bounds, minimize
 from scipy.special import ndtri
 from scipy.special import softmax as softmax_of
 from torch import Tensor
+from torch.distributions import constraints
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.models.criteria import Criterion
@@ -24,6 +25,12 @@ from bayestree.models.sites import Sites
 N_LOCATIONS = 32  # of leaves, at quantiles of their normal distribution
 NOISES = (0.1, 0.999)  # limits of a calibrated prior
 CONCENTRATIONS = (0.5, 1e4)
+
+
+class SimplexMixture(dist.MixtureSameFamily):
+    """A mixture whose support Pyro's autoguides know how to transform."""
+
+    support = constraints.simplex
 
 
 @dataclass(frozen=True)
@@ -40,9 +47,9 @@ class DirichletMixture(LeafDistribution):
     prior: "DirichletMixture | None" = None
 
     def conditionals(self, sites: Sites) -> Iterator[tuple[str, dist.TorchDistribution]]:
-        weights = dist.Categorical(logits=self.log_weight)
+        weights = dist.Categorical(logits=self.log_weight, validate_args=False)
         parts = dist.Dirichlet(self.concentration, validate_args=False)
-        yield "leaf_probs", dist.MixtureSameFamily(weights, parts, validate_args=False)
+        yield "leaf_probs", SimplexMixture(weights, parts, validate_args=False)
 
     def updated(self, counts: Tensor) -> tuple["DirichletMixture", Tensor]:
         """The posterior given counts (..., C), which is conjugate, and their log evidence (...)."""
