@@ -120,6 +120,11 @@ def test_the_posterior_of_nuts_agrees_with_svi(rows, fitted):
     assert gap.mean() < 0.02  # the sd of a share of 150 rows is 0.03
 
 
+def test_an_autoguide_knows_the_support_of_the_leaves(rows):
+    X, y, _ = rows
+    assert tree(guide="AutoNormal", epochs=5).fit(X, y).predict_proba(X).shape == (300, 5)
+
+
 def test_regressors_and_other_names_are_refused(rows):
     X, y, _ = rows
     with pytest.raises(ValueError, match="leaf"):

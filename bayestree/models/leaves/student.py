@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar, Self
 
 import numpy as np
@@ -37,7 +38,8 @@ class StudentPosterior(NormalInverseGamma):
         log_precision = mean + torch.polygamma(1, self.shape).sqrt() * node.view(-1, 1, 1, 1)
         shift = node.view(-1, 1, 1) / torch.as_tensor(self.strength) ** 0.5
         u = (log_precision / 2).exp() * (y.unsqueeze(-1) - self.loc) + shift
-        tail = torch.einsum("a,b,abnl->nl", weight, weight, torch.log1p(u**2 / self.df))
+        each = torch.log1p(u**2 / self.df).flatten(0, 1)
+        tail = torch.tensordot(weight.outer(weight).flatten(), each, dims=1)
         return _constant(self.df) + mean / 2 - (self.df + 1) / 2 * tail
 
 
@@ -224,6 +226,7 @@ def _constant(df: float) -> float:
     return float(found)
 
 
+@lru_cache
 def _hermite() -> tuple[FloatArray, FloatArray]:
     """Nodes and weights of the mean over a standard normal."""
     node, weight = np.polynomial.hermite_e.hermegauss(NODES)
