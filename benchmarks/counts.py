@@ -75,13 +75,17 @@ def other(model: str) -> object:
     return HistGradientBoostingRegressor(loss="poisson", random_state=0)
 
 
-def predicted(model: str, own: tuple, test: tuple, modes: int) -> tuple:
+def predicted(model: str, own: tuple, test: tuple, options: argparse.Namespace) -> tuple:
     """Expected counts of the test rows, their log scores, coverage of 90 % and leaves."""
     X, y, exposure = own
     Xt, yt, et = test
     if model == "tree":
         tree = ConvexPolytopeTreeRegressor(
-            leaf="poisson", n_modes=modes, random_state=0, verbose=False
+            leaf="poisson",
+            n_modes=options.modes,
+            inference=options.inference,
+            random_state=0,
+            verbose=False,
         )
         tree.fit(X, y, exposure=exposure)
         both = np.column_stack([yt, et])
@@ -103,6 +107,7 @@ def main() -> None:
     parser.add_argument("sets", nargs="*", default=SETS)
     parser.add_argument("--models", nargs="*", default=MODELS)
     parser.add_argument("--modes", type=int, default=3)
+    parser.add_argument("--inference", default="svi")
     parser.add_argument("--rows", type=int, default=2000)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -115,7 +120,7 @@ def main() -> None:
             for kept, held in KFold(5, shuffle=True, random_state=0).split(rows[0]):
                 test = tuple(part[held] for part in rows)
                 mean, score, cover, leaves = predicted(
-                    model, tuple(part[kept] for part in rows), test, options.modes
+                    model, tuple(part[kept] for part in rows), test, options
                 )
                 each.append((mean_poisson_deviance(test[1], mean), score.mean(), cover, leaves))
             seconds = (time.process_time() - start) / 5

@@ -52,11 +52,15 @@ def other(model: str) -> object:
 
 
 def predicted(model: str, X: pd.DataFrame, y: np.ndarray, Xt: pd.DataFrame,
-              at: np.ndarray, modes: int) -> tuple:  # fmt: skip
+              at: np.ndarray, options: argparse.Namespace) -> tuple:  # fmt: skip
     """Risk scores and survival functions of the test rows, and the number of leaves."""
     if model in ("weibull", "exponential"):
         tree = ConvexPolytopeTreeSurvival(
-            leaf=model, n_modes=modes, random_state=0, verbose=False
+            leaf=model,
+            n_modes=options.modes,
+            inference=options.inference,
+            random_state=0,
+            verbose=False,
         ).fit(X, y)
         return tree.predict(Xt), tree.predict_survival_function(Xt, at), tree.get_n_leaves()
     if model == "constant":
@@ -76,6 +80,7 @@ def main() -> None:
     parser.add_argument("sets", nargs="*", default=SETS)
     parser.add_argument("--models", nargs="*", default=MODELS)
     parser.add_argument("--modes", type=int, default=3)
+    parser.add_argument("--inference", default="svi")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print("| set (rows, events) | model | concordance | integrated Brier score | leaves | "
@@ -89,7 +94,7 @@ def main() -> None:
                 train, test = y[own], y[held]
                 at = np.linspace(*np.quantile(train["time"], [0.1, 0.8]), 20)
                 risk, survival, leaves = predicted(model, X.iloc[own], train, X.iloc[held], at,
-                                                   options.modes)  # fmt: skip
+                                                   options)  # fmt: skip
                 error = integrated_brier_score(
                     test["time"], test["event"], survival, at,
                     reference=(train["time"], train["event"]),
