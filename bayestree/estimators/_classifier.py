@@ -108,7 +108,7 @@ def _in_order(y: Any, classes: AnyArray, encoded: IntArray) -> tuple[AnyArray, I
 
     Warns if the order of text is that of the alphabet.
     """
-    dtype = getattr(y, "dtype", None)
+    dtype = getattr(y.squeeze() if isinstance(y, pd.DataFrame) else y, "dtype", None)
     if isinstance(dtype, pd.CategoricalDtype) and dtype.ordered:
         place = {label: number for number, label in enumerate(dtype.categories.tolist())}
         order = np.argsort([place[label] for label in classes.tolist()])

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.parameters import check_parameters
 from bayestree._utils.seed import RandomState
 from bayestree.diagnostics.values import count_scores, squared_scores
 from bayestree.estimators._leaf_families import LeafFamilies
@@ -51,9 +52,15 @@ class CountRegressor(LeafFamilies, TreeRegressor):
         ------
         ValueError
             For infinite values, missing ones in y, other shapes, or, with ``leaf="poisson"``, y
-            other than counts or an exposure that is not positive.
+            other than counts, or an exposure that is not positive or given twice.
         """
+        check_parameters(self)
         values, extra = self._separate(y)
+        if extra is not None and exposure is not None:
+            raise ValueError(
+                "the exposure is given twice, as an argument and as the second column of y; "
+                "leave one out."
+            )
         return self._fit_values(X, values, extra if exposure is None else exposure, sample_weight)
 
     def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:

@@ -100,12 +100,12 @@ class LeafFamilies(BaseTree):
             return None
         if name is None:
             raise ValueError(f"leaf={self.leaf!r} takes y alone, without a number for each row.")
-        found = check_array(extra, ensure_2d=False, dtype=np.float64, input_name=name)
-        if found.shape != (n_rows,):
+        if np.shape(extra) != (n_rows,):
             raise ValueError(
                 f"{name} must have shape ({n_rows},), one number for each row of X, got "
-                f"{found.shape}."
+                f"{np.shape(extra)}."
             )
+        found = check_array(extra, ensure_2d=False, dtype=np.float64, input_name=name)
         return np.array(found)
 
     def _check_response(self, y: FloatArray, extra: FloatArray | None) -> None:

@@ -78,6 +78,7 @@ class Continuation:
         added, missing = ([c for c in x if c not in z][:5] for x, z in ((new, old), (old, new)))
         changes = [f"has the new classes {added}"] * bool(added)
         changes += [f"lacks the classes {missing}"] * bool(missing)
+        changes = changes or [f"has them in the order {new[:5]}"]
         raise ValueError(
             "warm_start=True needs the classes of the previous fit, but y "
             f"{' and '.join(changes)}: give rows of the same classes, or {REMEDY}."

@@ -165,6 +165,17 @@ def test_exposures_of_another_shape_or_family_are_refused(fitted):
             tree(**{name: value, "n_modes": 2}).fit(X, np.arange(4))
 
 
+def test_an_exposure_is_one_number_for_each_row_given_once(rows):
+    X, y, exposure, _ = rows
+    with pytest.raises(ValueError, match=r"exposure must have shape \(500,\).* got \(\)"):
+        tree().fit(X, y, exposure=2.0)
+    both = np.column_stack([y, exposure])
+    with pytest.raises(ValueError, match="exposure is given twice"):
+        tree().fit(X, both, exposure=exposure)
+    with pytest.raises(ValueError, match="leaf must be 'constant'"):
+        tree(leaf="counts").fit(X, both)
+
+
 def test_rows_without_events_are_fitted():
     X = np.random.default_rng(0).normal(size=(40, 2))
     found = tree(inference="map").fit(X, np.zeros(40))

@@ -69,6 +69,17 @@ def test_classes_have_the_order_of_the_categories(rows, fitted):
     np.testing.assert_allclose(scores, ranked_probability(y, probability))
 
 
+def test_a_table_of_one_column_keeps_its_order(rows):
+    X, y, _ = rows
+    backwards = pd.DataFrame({"grade": pd.Categorical(y, range(5)[::-1], ordered=True)})
+    with pytest.warns(match="column-vector"):
+        clf = tree(epochs=1).fit(X, backwards)
+    assert clf.classes_.tolist() == [4, 3, 2, 1, 0]
+    clf.set_params(warm_start=True)
+    with pytest.raises(ValueError, match=r"has them in the order \[0, 1, 2, 3, 4\]"):
+        clf.fit(X, y)
+
+
 def test_numbers_are_sorted_and_text_is_sorted_with_a_warning(rows):
     X, y, _ = rows
     with warnings.catch_warnings():

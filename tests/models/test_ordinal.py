@@ -98,6 +98,12 @@ def test_calibration_finds_the_noise_of_the_leaves(noise):
 
 
 @pytest.mark.portable
+def test_no_leaf_has_no_draws():
+    # sequential Monte Carlo samples the leaves of the particles that moved, perhaps none
+    posterior = Ordinal(3).posterior(torch.zeros(0, 3))
+    assert posterior.sample()["leaf_probs"].shape == (0, 3)
+
+
 def test_neighbouring_classes_inform_one_another():
     """The log score of new rows, from leaves of 10 rows of nine classes each.
 

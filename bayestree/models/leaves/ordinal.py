@@ -47,7 +47,7 @@ class DirichletMixture(LeafDistribution):
     prior: "DirichletMixture | None" = None
 
     def conditionals(self, sites: Sites) -> Iterator[tuple[str, dist.TorchDistribution]]:
-        weights = dist.Categorical(logits=self.log_weight, validate_args=False)
+        weights = dist.Categorical(logits=self.log_weight, validate_args=False)  # also no leaf
         parts = dist.Dirichlet(self.concentration, validate_args=False)
         yield "leaf_probs", SimplexMixture(weights, parts, validate_args=False)
 
