@@ -64,7 +64,7 @@ class CountRegressor(LeafFamilies, TreeRegressor):
         return self._fit_values(X, values, extra if exposure is None else exposure, sample_weight)
 
     def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
-        if np.ndim(y) != 2 or np.shape(y)[1] != 2:
+        if np.shape(np.asarray(y))[1:] != (2,):
             return y, None
         both = np.asarray(y, dtype=np.float64)
         return both[:, 0], self._checked_extra(both[:, 1], len(both))

@@ -2,23 +2,29 @@
 
 from typing import Annotated
 
+from pydantic import Field
+
 from bayestree._utils.parameters import Count, Inference, Model, NonNegative, Positive, declare
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._parameters import Depth, RandomRun
+from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior
 from bayestree.inference.locally_constant import locally_constant
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Leaf
 
+MAX_NEURONS = 64  # each is connected to all before it, whether rows reach its splits or not
+
 
 @declare
-class BaseLocallyConstantTree(RandomRun, Depth, BaseTree):
+class BaseLocallyConstantTree(RandomRun, BaseTree):
     """Train a ReLU network and read off its tree; subclasses add y."""
 
-    max_depth = 6
-
+    max_depth: Annotated[
+        Annotated[int, Field(ge=0, le=MAX_NEURONS)],
+        Model("Number of neurons: the splits on a path from the root to a leaf, at most."),
+    ] = 6
     min_gain: Annotated[
         NonNegative,
         Model("Minimum gain, in nats, of a split between two leaves; others are removed."),

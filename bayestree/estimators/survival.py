@@ -118,7 +118,7 @@ class ConvexPolytopeTreeSurvival(LeafFamilies, NumberTarget, NumericPolytopeTree
                 )
             (time,) = set(names) - set(events)
             return y[time].astype(np.float64), y[events[0]].astype(np.float64)
-        if np.ndim(y) == 2 and np.shape(y)[1] == 2:
+        if np.shape(np.asarray(y))[1:] == (2,):
             both = np.asarray(y, dtype=np.float64)
             return both[:, 0], both[:, 1]
         return y, None

@@ -464,7 +464,7 @@ def test_guides_of_pyro_are_fitted_and_saved(make, guide, tmp_path):
 
 def test_classifier_and_regressor_have_the_same_parameters():
     both = classifier().get_params().keys() - {"class_weight", "smoothing"}
-    assert both == regressor().get_params().keys() - {"leaf"}
+    assert both == regressor().get_params().keys()
 
 
 @pytest.mark.parametrize("inference", ["map", "smc", "grow"])

@@ -102,3 +102,5 @@ def test_limits():
         < every.get_n_leaves()
     )
     assert LocallyConstantTreeClassifier(max_depth=0, **few).fit(X, y).get_n_leaves() == 1
+    with pytest.raises(ValueError, match="max_depth"):
+        LocallyConstantTreeClassifier(max_depth=65, **few).fit(X, y)

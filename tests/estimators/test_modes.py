@@ -428,7 +428,7 @@ def test_few_draws_may_come_from_every_mode(several):
         def __init__(self, number):
             self.number = number
 
-        def sample_posterior_predictive(self, X, count, *, random_state):
+        def _sampled(self, X, count, random_state, known):
             return np.full((count, len(X)), self.number)
 
     found = copy.copy(several)

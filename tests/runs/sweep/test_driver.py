@@ -131,8 +131,9 @@ class TestRefused:
         assert not (tmp_path / "out").exists()
 
     def test_a_tree_that_has_not_the_task(self, tmp_path):
-        with pytest.raises(InputError, match="'bivariate' supports classification only"):
-            sweep(written(tmp_path, run=RUN.replace('"kind"', '"width"')))
+        run = RUN.replace('"kind"', '"width"\nevent = "kind"')
+        with pytest.raises(InputError, match="'bivariate' supports classification and regression"):
+            sweep(written(tmp_path, run=run))
 
     def test_a_folder_of_something_else(self, tmp_path):
         (tmp_path / "out").mkdir()
