@@ -75,7 +75,7 @@ class Dependence(FittedTree):
         ----------
         X, y, sample_weight : arrays, shapes (n, d), (n,), (n,)
             Rows, preferably other than those of the fit: on these, a tree that fits noise seems to
-            need it.
+            need it. Exposures or events are the second column of y, as for ``fit``.
         n_repeats : int
             Number of times that each column is shuffled, in the same way for all draws.
         max_draws : int
@@ -105,26 +105,31 @@ class Dependence(FittedTree):
             if value < 1:
                 raise ValueError(f"{name} must be 1 or more, got {value}.")
         tails(level)
+        y, extra = self._separate(y)
         rows, values = validated(self, X, y, reset=False, dtype=np.float64)
         weights = self._row_weights(sample_weight, values)
         kept = weights > 0
-        rows, values, weights = rows[kept], values[kept], weights[kept]
+        rows, weights, response = rows[kept], weights[kept], self._encode(values[kept])
+        if extra is not None:
+            response = np.column_stack((response, extra[kept]))
         random = check_random_state(draw_seed(random_state))
         orders = [random.permutation(len(rows)) for _ in range(n_repeats)]
         encoding = self.encoding_
         if self._averages():
-            data = Data.of(self._standardise(rows), self._encode(values), weights)
+            data = Data.of(self._standardise(rows), response, weights)
             found = room.draw_importance(self._parts(), data, orders, max_draws, encoding)
         else:
-            y_plain = self._encode(values) if hasattr(self, "classes_") else values.astype(float)
+            if extra is None and not hasattr(self, "classes_"):
+                response = values[kept].astype(float)
             found = room.point_importance(
                 self._shown_trees(),
                 self._expectation,
                 rows,
-                y_plain,
+                response,
                 orders,
                 weights,
                 encoding=encoding,
+                misfit=None if extra is None else self.posterior_.model.leaf.misfit,
             )
         return room.Importance(encoding.names, *found, level)
 

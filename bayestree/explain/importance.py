@@ -1,6 +1,6 @@
 """How much a fitted tree depends on each feature: by its splits, its votes, and its predictions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from bayestree.tables import Encoding
 from bayestree.tree import Tree
 
 TINY = float(np.finfo(np.float64).tiny)
+Misfit = Callable[[AnyArray, FloatArray], FloatArray]
 
 
 class Part(NamedTuple):
@@ -125,14 +126,16 @@ def point_importance(
     weights: FloatArray,
     *,
     encoding: Encoding,
+    misfit: Misfit | None = None,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Votes and losses (1, c) of weighted deterministic trees, and the weight 1 of this one draw.
 
     ``expect`` predicts y, class numbers or values (n,), from X (n, d); each of the ``orders`` (n,)
-    shuffles the features of one of the c columns.
+    shuffles the features of one of the c columns. ``misfit`` is minus the log-density of y given
+    its prediction, of a normal distribution by default.
     """
     votes = np.sum([weight * _tree_votes(tree, X) for weight, tree in trees], axis=0)
-    score = _PointScore(expect, X, y, weights)
+    score = _PointScore(expect, X, y, weights, misfit)
     loss = [[np.mean([score(_shuffled(X, own, one)) for one in orders]) for own in encoding.places]]
     return encoding.by_column(votes[None]), np.array(loss), np.ones(1)
 
@@ -266,11 +269,18 @@ class _PointScore:
     mean counts as that of a normal distribution with the variance of the residuals.
     """
 
-    def __init__(self, expect: Expect, X: FloatArray, y: AnyArray, weights: FloatArray) -> None:
-        self.expect, self.y, self.weights = expect, y, weights
-        self.numeric, self.variance = y.dtype.kind == "f", 1.0
-        if self.numeric:
-            self.variance = max(self._mean((expect(X)[0] - y) ** 2), TINY)
+    def __init__(
+        self,
+        expect: Expect,
+        X: FloatArray,
+        y: AnyArray,
+        weights: FloatArray,
+        misfit: Misfit | None,
+    ) -> None:
+        self.expect, self.y, self.weights, self.misfit = expect, y, weights, misfit
+        if misfit is None and y.dtype.kind == "f":
+            variance = max(self._mean((expect(X)[0] - y) ** 2), TINY)
+            self.misfit = lambda y, mean: (mean - y) ** 2 / (2 * variance)
         self.before = self._score(X)
 
     def __call__(self, X: FloatArray) -> float:
@@ -278,8 +288,8 @@ class _PointScore:
 
     def _score(self, X: FloatArray) -> float:
         mean = self.expect(X)[0]
-        if self.numeric:
-            return -self._mean((mean - self.y) ** 2) / (2 * self.variance)
+        if self.misfit is not None:
+            return -self._mean(self.misfit(self.y, mean))
         right = mean[np.arange(len(X)), self.y]
         return self._mean(np.log(np.maximum(right, 0.5 / len(X))))
 

@@ -102,6 +102,7 @@ class _Found:
         self, column: Column, number: int, own: IntArray, value: Any, among: Sequence[Any] | None
     ) -> None:
         """Options for the other levels of a column of categories."""
+        among = [among] if isinstance(among, str) else among
         levels = column.levels if among is None else tuple(map(str, among))
         if unknown := [one for one in levels if one not in column.levels]:
             raise ValueError(

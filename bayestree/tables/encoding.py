@@ -146,9 +146,11 @@ class Encoding:
 
     def describe_unknown(self, counts: Mapping[str, Counter[str]]) -> list[str]:
         """A remark for each column about the counts of its unknown categories."""
+        numbers = {name: found.total() for name, found in counts.items()}
         return [
-            f"column {column.name!r}: {counts[column.name].total()} rows hold a category that does "
-            f"not occur in the training rows ({abbreviate(map(repr, counts[column.name]))}); it "
+            f"column {column.name!r}: {numbers[column.name]} "
+            f"{'row holds' if numbers[column.name] == 1 else 'rows hold'} a category that does not "
+            f"occur in the training rows ({abbreviate(map(repr, counts[column.name]))}); it "
             f"counts as {column.unknown_as}. Replace it by a known category, or fit again to rows "
             "that have it."
             for column in self.columns

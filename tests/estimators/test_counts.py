@@ -1,11 +1,15 @@
 """Regressors with Poisson leaves: rates, exposures, and everything that reads a fitted tree."""
 
+import copy
+
 import numpy as np
 import pytest
+from scipy.stats import poisson
 from sklearn.base import clone
 from sklearn.metrics import mean_poisson_deviance
 
 from bayestree import ConvexPolytopeTreeRegressor, export_json, export_text, load
+from bayestree._utils.seed import draw_seed
 
 RATES = (0.7, 4.0)
 
@@ -181,3 +185,21 @@ def test_rows_without_events_are_fitted():
     found = tree(inference="map").fit(X, np.zeros(40))
     assert (found.predict(X) > 0).all()
     assert (found.predict(X) < 0.1).all()
+
+
+@pytest.mark.parametrize("prediction", ["posterior", "tree"])
+def test_importance_counts_events_for_their_exposures(rows, fitted, prediction):
+    """The loss is that of the log score, and the third column has no part in the rates."""
+    X, y, exposure, _ = rows
+    one = copy.copy(fitted).set_params(prediction=prediction)
+    found = one.importance(X, np.column_stack([y, exposure]), n_repeats=1)
+    loss = found.loss.mean(axis=0)
+    assert loss[:2].min() > 0.2 > abs(loss[2])
+    alone = one.importance(X, y, n_repeats=1).loss.mean(axis=0)
+    assert abs(alone - loss).max() > 0.05
+    if prediction == "tree":
+        order = np.random.RandomState(draw_seed(0)).permutation(len(X))
+        moved = X.copy()
+        moved[:, 0] = X[order, 0]
+        scores = [poisson(one.predict(Z, exposure=exposure)).logpmf(y).mean() for Z in (X, moved)]
+        assert loss[0] == pytest.approx(scores[0] - scores[1])
