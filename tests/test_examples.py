@@ -100,7 +100,7 @@ WITHOUT_PICTURES = [
 
 
 #: This one shows the defaults at work. Where others leave the number of epochs open, few will
-#: do, and so will few particles.
+#: do, and so will one tree and few particles.
 IN_FULL = ("convergence",)
 
 
@@ -110,7 +110,9 @@ def short(fit):
             method = Smc(max_depth=self.max_depth, n_draws=20, n_rounds=3, efficiency=0.3)
             few = type(self)(inference=method, n_experts=self.n_experts, random_state=0)
             return fit(few, *rows, **more)
-        return fit(self if self.epochs else self.set_params(epochs=5), *rows, **more)
+        if not self.epochs:
+            self.set_params(epochs=5, n_modes=self.n_modes or 1)
+        return fit(self, *rows, **more)
 
     return fitted
 

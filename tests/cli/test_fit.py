@@ -34,6 +34,7 @@ class TestFit:
         facets = pd.read_csv(place / "tree" / "facets.csv", index_col="node")
         assert list(facets.index) == list(clf.tree_.topology.node_labels)
 
+    @pytest.mark.statistical
     def test_the_default_depth_suits_the_inference(self, table, place):
         """The card leaves it to the method: sequential Monte Carlo takes at most three levels."""
         table.to_csv("data.csv", index=False)

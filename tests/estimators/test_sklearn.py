@@ -38,6 +38,8 @@ REFINED = {"epochs": 3, "n_draws": 4, "batch_size": 50}
 # (test_stumps.py, test_soft_tree.py, test_tree.py), and on average (test_cpt.py).
 # The splits of an alternating tree are fitted to a tolerance, in other coordinates where rows are
 # few: their last digits decide in which of many optima the tree ends.
+CPT = (ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor)
+SUMS = "partial_fit continues from the sums of its first batch, which fit does not keep"
 STOCHASTIC = "a seed does not place the same facets on repeated rows as on weighted ones"
 # Some regressors need several rows in a leaf, and the checks have few rows of integer weights.
 COUNTED = "min_leaf counts rows, whatever their weights"
@@ -61,14 +63,12 @@ def estimators():
     yield BivariateTreeRegressor(n_orientations=6, max_depth=4)
     yield WeightedObliqueTreeClassifier()
     yield WeightedObliqueTreeRegressor(min_leaf=1, n_starts=1)
-    yield WeightedObliqueTreeRegressor(leaf="linear", max_depth=2)
     yield LocallyConstantTreeClassifier(max_depth=2, epochs=10, learning_rate=0.05, random_state=0)
     yield ObliqueTreeClassifier(splitter=OC1(n_restarts=1, n_jumps=1), max_depth=2)
     # min_leaf counts rows, whatever their weights
     yield ObliqueTreeRegressor(splitter="hhcart", max_depth=2, min_leaf=1)
-    for kind in (ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor):
-        yield kind(inference="grow", **CHEAP)
-        yield kind(inference="map", **CHEAP, **REFINED)
+    yield ConvexPolytopeTreeClassifier(inference="grow", **CHEAP)
+    for kind in CPT:
         yield kind(inference="svi", n_modes=1, **CHEAP, **REFINED)
     yield ConvexPolytopeTreeClassifier(inference="map", n_modes=2, **CHEAP, **REFINED)
     yield AlternatingTreeClassifier(split="axis", l1=0.01, max_depth=3, random_state=0)
@@ -79,17 +79,15 @@ def estimators():
         random_state=0,
     )  # fmt: skip
     yield EndToEndTreeRegressor(max_depth=2, epochs=10, min_leaf=1, random_state=0)
-    yield EndToEndTreeRegressor(leaf="linear", max_depth=1, epochs=10, random_state=0)
     yield EndToEndForestRegressor(2, max_depth=2, epochs=10, random_state=0)
     yield EndToEndForestClassifier(2, max_depth=2, epochs=3, learning_rate=0.05, random_state=0)
 
 
 def expected_failures(estimator):
     """Checks that a fit with other random starts, or other last digits, cannot pass."""
-    others = (ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor)
     from_cart = getattr(estimator, "init", None) == "cart"
     reason = ""
-    if isinstance(estimator, others) or (
+    if isinstance(estimator, CPT) or (
         isinstance(estimator, AlternatingTreeRegressor) and from_cart
     ):
         reason = STOCHASTIC
@@ -101,7 +99,10 @@ def expected_failures(estimator):
     elif isinstance(estimator, EndToEndForestRegressor) and estimator.min_leaf > 1:
         reason = COUNTED
     data = ("dense", "sparse") if reason else ()
-    return {f"check_sample_weight_equivalence_on_{kind}_data": reason for kind in data}
+    found = {f"check_sample_weight_equivalence_on_{kind}_data": reason for kind in data}
+    if hasattr(estimator, "partial_fit"):
+        found["check_fit_score_takes_y"] = SUMS
+    return found
 
 
 # Some checks have constant columns, or too few rows for a split.
@@ -117,6 +118,10 @@ SLOW = [
     EndToEndForestRegressor(),
     EndToEndTreeClassifier(),
     EndToEndTreeRegressor(),
+    EndToEndTreeRegressor(leaf="linear", max_depth=1, epochs=10, random_state=0),
+    WeightedObliqueTreeRegressor(leaf="linear", max_depth=2),
+    ConvexPolytopeTreeRegressor(inference="grow", **CHEAP),
+    *(kind(inference="map", **CHEAP, **REFINED) for kind in CPT),
     LocallyConstantTreeRegressor(epochs=20, learning_rate=0.05, random_state=0),
     *(ObliqueTreeClassifier(splitter=splitter) for splitter in SEARCHES),
     *(ObliqueTreeRegressor(splitter=splitter, min_leaf=1) for splitter in SEARCHES),

@@ -20,6 +20,9 @@ from tests.inference.problems import quadrants, soft_tree
 from tests.inference.tao.cases import classes, model_of
 from tests.interrupted import check_every_stop, same_posterior
 
+# Whole fits of every estimator are interrupted in tests/estimators/test_interrupted.py.
+pytestmark = pytest.mark.statistical
+
 LIMITS = GrowthLimits(2, min_gain=0.5)
 SMALL = SearchOptions(restarts=1, start_facets=3, keep_starts=1, final_draws=4, rounds=1)
 

@@ -272,7 +272,7 @@ def extents(ax):
     return [text.get_window_extent() for text in ax.texts if text.get_text()]
 
 
-@pytest.mark.parametrize(("depth", "n_classes"), [(1, 2), (3, 3), (5, 8), (7, 3), (6, 0)])
+@pytest.mark.parametrize(("depth", "n_classes"), [(1, 2), (3, 3), (5, 8), (6, 0)])
 def test_texts_do_not_overlap(depth, n_classes):
     names = [f"a rather long class name {k}" for k in range(n_classes)]
     tree = make_tree(topology=Topology.complete(depth), n_classes=n_classes, class_names=names)

@@ -236,6 +236,7 @@ def test_folders_of_one_name_are_told_apart(tmp_path):
         compare([*opened("tao"), open_run(tmp_path / "tao")])
 
 
+@pytest.mark.statistical
 def test_sequential_monte_carlo_is_compared_by_evidence():
     runs = opened("smc", "smc, oblique")
     found = compare(runs)
