@@ -189,23 +189,41 @@ class TreeDescription:
             return self.prediction(leaf)
         value = self.tree.value[leaf]
         order = np.argsort(-value, kind="stable")[: np.count_nonzero(value)]
-        shown = order[: self.max_terms]
-        text = ", ".join(f"{self.classes[c]}: {100 * value[c]:.1f} %" for c in shown)
-        return text + (f", … {len(order) - len(shown)} more" if len(order) > len(shown) else "")
+        text = self._some([f"{self.classes[c]}: {100 * value[c]:.1f} %" for c in order])
+        features = self.slopes(leaf)
+        if not features:
+            return text
+        names = self._some([self.features[j] for j, _ in features])
+        return f"{text} at the means, varying with {names}"
+
+    def _some(self, parts: list[str]) -> str:
+        """The first parts of a list, and the number of the others."""
+        shown = parts[: self.max_terms]
+        more = [f"… {len(parts) - len(shown)} more"] if len(parts) > len(shown) else []
+        return ", ".join(shown + more)
+
+    def slopes(self, leaf: int) -> list[tuple[int, float]]:
+        """Features of a linear leaf, the strongest first, and their slopes.
+
+        Those of class probabilities are the largest differences of log-odds between two classes
+        that the feature makes, per unit.
+        """
+        slope = None if self.linear is None else self.linear.slope
+        if slope is None:
+            return []
+        own = np.ptp(slope[leaf], axis=0) if self.classifies else slope[leaf]
+        strength = np.abs(own * self.tree.scale)
+        order = np.argsort(-strength, kind="stable")[: np.count_nonzero(strength)]
+        return [(j, float(own[j])) for j in order.tolist()]
 
     def prediction(self, leaf: int) -> str:
         """The mean or rate of a leaf, or its linear function of the features."""
         mean = plain(float(self.tree.value[leaf]), self.digits)
-        slope = None if self.linear is None else self.linear.slope
-        if slope is None:
+        if self.linear is None or self.linear.slope is None:
             return f"{self.tree.quantity} {mean}"
-        strength = np.abs(slope[leaf] * self.tree.scale)
-        order = np.argsort(-strength, kind="stable")[: np.count_nonzero(strength)]
-        terms = [
-            signed(slope[leaf, j], self.digits, self._centred(j))
-            for j in order[: self.max_terms].tolist()
-        ]
-        more = [f"+ … {len(order) - len(terms)} more"] if len(order) > len(terms) else []
+        found = self.slopes(leaf)
+        terms = [signed(one, self.digits, self._centred(j)) for j, one in found[: self.max_terms]]
+        more = [f"+ … {len(found) - len(terms)} more"] if len(found) > len(terms) else []
         return " ".join([mean, *terms, *more])
 
     def _centred(self, feature: int) -> str:

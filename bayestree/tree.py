@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+from scipy.special import softmax
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree._utils.softplus import softplus
@@ -35,16 +36,17 @@ class Tree(RoutedTree):
     hyperplane : array, shape (E, d)
         In the units of the data, like ``intercept``.
     value : array, shape (L, C) or (L,)
-        Class probabilities, or means, of the leaves.
+        Class probabilities, or means, of the leaves; of logistic and linear leaves at ``center``.
     leaf_rows : array, shape (L,)
         Weighted number of training rows in each leaf.
     center, scale : arrays, shape (d,)
         Training mean and scale of each feature (about its standard deviation; 1 if constant).
     feature_names : sequence of str, optional
     class_names : sequence of str, optional
-    slope : array, shape (L, d), optional
+    slope : array, shape (L, d) or (L, C, d), optional
         Slopes of linear leaves, in the units of the data: a leaf then predicts
-        ``value`` + slope . (x - center).
+        ``value`` + slope . (x - center), or class probabilities proportional to
+        ``value`` exp(slope . (x - center)).
     quantity : str
         What numeric leaves predict: ``"mean"``, or ``"rate"``.
     """
@@ -206,13 +208,21 @@ class Tree(RoutedTree):
         leaf = self.apply(X)
         if self.slope is None:
             return self.value[leaf]
-        return self.value[leaf] + np.einsum("ij,ij->i", X - self.center, self.slope[leaf])
+        return self._shifted(self.value[leaf], X - self.center, self.slope[leaf])
+
+    def _shifted(self, value: FloatArray, move: FloatArray, slope: FloatArray) -> FloatArray:
+        """Predictions (n,) or (n, C) of linear leaves at moves (n, d) away from ``center``."""
+        change = (slope @ move[..., None])[..., 0] if slope.ndim == 3 else (slope * move).sum(-1)
+        if slope.ndim == 2:
+            return np.asarray(value + change)
+        with np.errstate(divide="ignore"):  # a probability of 0 remains
+            return np.asarray(softmax(np.log(value) + change, axis=-1))
 
     def with_linear_leaves(self, value: FloatArray, slope: FloatArray) -> "Tree":
-        """The tree with linear leaves: ``value`` (L,) at ``center``, and ``slope`` (L, d)."""
-        if slope.shape != (self.n_leaves, self.n_features):
+        """The tree with linear leaves: ``value`` at ``center``, and ``slope`` (see ``Tree``)."""
+        if slope.shape != (*value.shape, self.n_features):
             raise ValueError(
-                f"slope must have shape ({self.n_leaves}, {self.n_features}), got {slope.shape}."
+                f"slope must have shape {(*value.shape, self.n_features)}, got {slope.shape}."
             )
         return self.with_value(value)._with(slope=slope)
 
@@ -220,7 +230,7 @@ class Tree(RoutedTree):
         """The equivalent tree of the features (x - center) / scale."""
         value, slope = self.value, self.slope
         if slope is not None:
-            value, slope = value + slope @ (center - self.center), slope * scale
+            value, slope = self._shifted(value, center - self.center, slope), slope * scale
         return self._with(
             value=value,
             slope=slope,
@@ -242,8 +252,8 @@ class Tree(RoutedTree):
         def merged(coefficients: FloatArray) -> FloatArray:
             total = coefficients.copy()
             for j in copies:
-                total[:, source[j]] += coefficients[:, j]
-            return total[:, kept]
+                total[..., source[j]] += coefficients[..., j]
+            return total[..., kept]
 
         names = tuple(name for name, one in zip(self.feature_names, kept, strict=False) if one)
         return self._with(

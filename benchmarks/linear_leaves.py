@@ -17,7 +17,6 @@ from scipy.stats import norm
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import KFold
-from statsmodels import datasets
 
 from bayestree import ConvexPolytopeTreeRegressor
 from bayestree.inference.by_row import log_likelihood
@@ -31,14 +30,16 @@ def rows_of(name: str) -> tuple[np.ndarray, np.ndarray]:
         rng = np.random.default_rng(0)
         X = rng.normal(size=(600, 8))
         return X, np.exp(0.5 * X[:, 0]) + np.sin(2 * X[:, 0]) + 0.01 * rng.normal(size=600)
+    if name not in ("engel", "star98"):
+        return load_all(name)
+    from statsmodels import datasets  # noqa: PLC0415 - the other sets do not need it
+
     if name == "engel":
         found = datasets.engel.load_pandas().data
         return found[["income"]].to_numpy(), found["foodexp"].to_numpy()
-    if name == "star98":
-        found = datasets.star98.load_pandas()
-        above = found.endog.to_numpy(dtype=float)
-        return found.exog.to_numpy(dtype=float), above[:, 0] / above.sum(axis=1)
-    return load_all(name)
+    found = datasets.star98.load_pandas()
+    above = found.endog.to_numpy(dtype=float)
+    return found.exog.to_numpy(dtype=float), above[:, 0] / above.sum(axis=1)
 
 
 def scores_of(reg: ConvexPolytopeTreeRegressor, X: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -1,11 +1,14 @@
-"""Ordinal and Student-t leaves against those without an order or of normal y, and forests.
+"""Logistic, ordinal and Student-t leaves against constant and normal ones, and forests.
+
+Classes: the mean log probability of held-out classes, Brier score, and error, in five repetitions
+of two folds, with logistic regression on columns of unit variance as well.
 
 Ordered classes: the mean log probability of held-out classes, ranked probability score, and
 error of the median class. Numbers: in a share of the training rows, y is replaced by values up to
 ten times its range; scores are those of held-out rows, which are left as they are.
 
-Run: BAYESTREE_DATA=... python benchmarks/other_leaves.py [ordinal | student] [NAME ...]
-     [--folds N] [--rows N] [--share S]
+Run: BAYESTREE_DATA=... python benchmarks/other_leaves.py [logistic | ordinal | student] [NAME ...]
+     [--models NAME ...] [--modes N] [--folds N] [--rows N] [--share S]
 """
 
 import argparse
@@ -17,12 +20,24 @@ from data import load_all
 from linear_leaves import rows_of, scores_of
 from scipy.stats import norm
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-from sklearn.model_selection import ShuffleSplit
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import RepeatedKFold, ShuffleSplit
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree.diagnostics import ranked_probability
 
-ORDINAL, STUDENT = ("pid", "abalone", "concrete"), ("engel", "diabetes", "concrete", "airfoil")
+SETS = {
+    "logistic": ("pima", "heart", "vehicle"),
+    "ordinal": ("pid", "abalone", "concrete"),
+    "student": ("engel", "diabetes", "concrete", "airfoil"),
+}
+SCORES = {
+    "logistic": "log score | Brier score | error",
+    "ordinal": "log score | RPS | median error",
+    "student": "log score | RMSE | 90 % cover",
+}
 FLOOR = 1e-3  # share of the uniform distribution in all class probabilities, as forests have zeros
 
 
@@ -40,25 +55,33 @@ def ordered(name: str) -> tuple[np.ndarray, np.ndarray]:
     return X, np.digitize(y, np.quantile(y, np.arange(1, 10) / 10))
 
 
-def of_classes(model: str, X: np.ndarray, y: np.ndarray, Xt: np.ndarray, yt: np.ndarray) -> list:
-    """Log score, ranked probability score, error of the median class, and number of leaves."""
+def of_classes(model: str, X: np.ndarray, y: np.ndarray, Xt: np.ndarray, yt: np.ndarray,
+               options: argparse.Namespace) -> list:  # fmt: skip
+    """Log score, Brier score and error of the best class, or for ordinal classes the ranked
+    probability score and the error of the median class; and number of leaves."""
     if model == "forest":
-        clf = RandomForestClassifier(min_samples_leaf=5, random_state=0).fit(X, y)
+        few = 5 if options.kind == "ordinal" else 1
+        clf = RandomForestClassifier(min_samples_leaf=few, random_state=0).fit(X, y)
+    elif model == "regression":
+        clf = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(X, y)
     else:
-        clf = ConvexPolytopeTreeClassifier(leaf=model, random_state=0, verbose=False).fit(X, y)
+        clf = ConvexPolytopeTreeClassifier(
+            leaf=model, n_modes=options.modes, random_state=0, verbose=False
+        ).fit(X, y)
     p = np.zeros((len(Xt), max(y.max(), yt.max()) + 1))
     p[:, clf.classes_] = clf.predict_proba(Xt)
     p = (1 - FLOOR) * p + FLOOR / p.shape[1]
-    median = (p.cumsum(axis=1) < 0.5).sum(axis=1)
-    return [
-        np.log(p[np.arange(len(p)), yt]).mean(),
-        ranked_probability(yt, p).mean(),
-        np.abs(median - yt).mean(),
-        0 if model == "forest" else clf.get_n_leaves(),
-    ]
+    log_score = np.log(p[np.arange(len(p)), yt]).mean()
+    leaves = 0 if model in ("forest", "regression") else clf.get_n_leaves()
+    if options.kind == "ordinal":
+        median = (p.cumsum(axis=1) < 0.5).sum(axis=1)
+        return [log_score, ranked_probability(yt, p).mean(), np.abs(median - yt).mean(), leaves]
+    brier = ((p - np.eye(p.shape[1])[yt]) ** 2).sum(axis=1).mean()
+    return [log_score, brier, (p.argmax(axis=1) != yt).mean(), leaves]
 
 
-def of_numbers(model: str, X: np.ndarray, y: np.ndarray, Xt: np.ndarray, yt: np.ndarray) -> list:
+def of_numbers(model: str, X: np.ndarray, y: np.ndarray, Xt: np.ndarray, yt: np.ndarray,
+               options: argparse.Namespace) -> list:  # fmt: skip
     """Log score, RMSE, share of y in the 90 % interval, and number of leaves."""
     if model == "forest":
         forest = RandomForestRegressor(random_state=0, oob_score=True).fit(X, y)
@@ -70,7 +93,9 @@ def of_numbers(model: str, X: np.ndarray, y: np.ndarray, Xt: np.ndarray, yt: np.
             0,
         )
     else:
-        reg = ConvexPolytopeTreeRegressor(leaf=model, random_state=0, verbose=False).fit(X, y)
+        reg = ConvexPolytopeTreeRegressor(
+            leaf=model, n_modes=options.modes, random_state=0, verbose=False
+        ).fit(X, y)
         mean, score, leaves = reg.predict(Xt), scores_of(reg, Xt, yt), reg.get_n_leaves()
         low, high = reg.predict_interval(Xt)
     rmse = np.sqrt(np.mean((mean - yt) ** 2))
@@ -86,30 +111,35 @@ def spoiled(y: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=["ordinal", "student"])
+    parser.add_argument("kind", choices=list(SETS))
     parser.add_argument("sets", nargs="*")
     parser.add_argument("--models", nargs="*")
+    parser.add_argument("--modes", type=int, default=3)
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=600)
     parser.add_argument("--share", type=float, default=0.05)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    classes = options.kind == "ordinal"
-    names = "log score | RPS | median error" if classes else "log score | RMSE | 90 % cover"
-    print(f"| set | leaves | {names} | number of leaves | s of a fit |\n|" + "---|" * 7)
-    for name in options.sets or (ORDINAL if classes else STUDENT):
-        X, y = ordered(name) if classes else rows_of(name)
-        size = min(options.rows, int(0.8 * len(X)))
-        folds = ShuffleSplit(options.folds, train_size=size, random_state=0,
-                             test_size=min(1_000, len(X) - size)).split(X)  # fmt: skip
-        folds = list(folds)
-        for model in options.models or ["constant", options.kind, "forest"]:
+    kind, number_of = options.kind, options.kind == "student"
+    print(f"| set | leaves | {SCORES[kind]} | number of leaves | s of a fit |\n|" + "---|" * 7)
+    for name in options.sets or SETS[kind]:
+        X, y = ordered(name) if kind == "ordinal" else rows_of(name)
+        if kind == "logistic":
+            y = np.unique(y, return_inverse=True)[1]
+            splitter = RepeatedKFold(n_splits=2, n_repeats=options.folds, random_state=0)
+        else:
+            size = min(options.rows, int(0.8 * len(X)))
+            splitter = ShuffleSplit(options.folds, train_size=size, random_state=0,
+                                    test_size=min(1_000, len(X) - size))  # fmt: skip
+        folds = list(splitter.split(X))
+        others = ["regression"] if kind == "logistic" else []
+        for model in options.models or ["constant", kind, *others, "forest"]:
             start, each = time.process_time(), []
             for number, (own, other) in enumerate(folds):
                 rng = np.random.default_rng(number)
-                target = y[own] if classes else spoiled(y[own], options.share, rng)
-                score = of_classes if classes else of_numbers
-                each.append(score(model, X[own], target, X[other], y[other]))
+                target = spoiled(y[own], options.share, rng) if number_of else y[own]
+                score = of_numbers if number_of else of_classes
+                each.append(score(model, X[own], target, X[other], y[other], options))
             seconds = (time.process_time() - start) / len(folds)
             mean, error = np.mean(each, axis=0), np.std(each, axis=0, ddof=1) / np.sqrt(len(folds))
             print(f"| {name} | {model} | {mean[0]:.3f} ± {error[0]:.2g} | {mean[1]:.4g} ± "

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 
@@ -50,6 +51,24 @@ def leaf_means(draws: Draws, index: Any, X: FloatArray) -> FloatArray:
         return mean
     slope = draws["leaf_slope"][index].astype(np.float64)
     return mean + X @ np.swapaxes(slope, -1, -2)
+
+
+def classifies(draws: Draws) -> bool:
+    """Whether the draws have leaves of classes."""
+    return "leaf_probs" in draws or "leaf_logit" in draws
+
+
+def leaf_shares(draws: Draws, index: Any, X: FloatArray) -> FloatArray:
+    """Class probabilities of rows X (n, d) in the leaves at an index of the draws, (..., n, L, C).
+
+    (..., 1, L, C) if the leaves are constant.
+    """
+    if "leaf_probs" in draws:
+        return np.expand_dims(draws["leaf_probs"][index].astype(np.float64), -3)
+    slope = draws["leaf_slope"][index].astype(np.float64)
+    logit = np.expand_dims(draws["leaf_logit"][index].astype(np.float64), -3)
+    found: FloatArray = softmax(logit + np.einsum("nd,...lcd->...nlc", X, slope), axis=-1)
+    return found
 
 
 def flat(values: AnyArray) -> AnyArray:

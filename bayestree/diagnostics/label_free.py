@@ -15,7 +15,14 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit
 
 from bayestree._utils.arrays import FloatArray
-from bayestree.diagnostics.draws import Draws, effective_number, leaf_means, spread
+from bayestree.diagnostics.draws import (
+    Draws,
+    classifies,
+    effective_number,
+    leaf_means,
+    leaf_shares,
+    spread,
+)
 from bayestree.diagnostics.routing import leaf_log_probs, log_odds, scores
 from bayestree.topology import Topology
 
@@ -144,14 +151,15 @@ def _prediction(
     draws: Draws, topology: Topology, odds: list[FloatArray], X: FloatArray
 ) -> FloatArray | None:
     """E(y | x) of each draw, shape (chain, draw, row(, class)); None for plug-in leaves."""
-    classes = "leaf_probs" in draws
+    classes = classifies(draws)
     if not classes and "leaf_mean" not in draws:
         return None
     shape = (*draws["hyperplane"].shape[:2], len(X))
     stacked = np.stack(odds, axis=-1) if odds else np.empty((*shape, 0))
     probs = np.exp(leaf_log_probs(log_expit(-stacked), log_expit(stacked), topology))
     if classes:
-        return probs @ draws["leaf_probs"].astype(np.float64)
+        every = leaf_shares(draws, (slice(None), slice(None)), X)
+        return np.asarray((probs[..., None] * every).sum(axis=-2))
     found: FloatArray = (probs * leaf_means(draws, (slice(None), slice(None)), X)).sum(axis=-1)
     return found
 

@@ -9,7 +9,14 @@ import pandas as pd
 from scipy.special import entr
 
 from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
-from bayestree.diagnostics.draws import Draws, leaf_means, node_index, tails
+from bayestree.diagnostics.draws import (
+    Draws,
+    classifies,
+    leaf_means,
+    leaf_shares,
+    node_index,
+    tails,
+)
 from bayestree.diagnostics.routing import branch_log_probs, leaf_log_probs, scores
 from bayestree.topology import Topology
 from bayestree.tree import LOG2
@@ -178,6 +185,7 @@ def split_uncertainty(
     draws : mapping of arrays
         Sites ``hyperplane`` (chain, draw, nodes, K, d), ``intercept`` and, unless every weight is
         1, ``log_weight``; for predictions also ``leaf_probs`` (chain, draw, leaves, C), or
+        ``leaf_logit`` of this shape and ``leaf_slope`` (chain, draw, leaves, C, d), or
         ``leaf_mean``, ``leaf_scale`` (chain, draw, leaves) and, of linear leaves, ``leaf_slope``
         (chain, draw, leaves, d).
     X : array, shape (n, d)
@@ -314,7 +322,7 @@ class _Predictions:
     def __init__(self, draws: Draws, n_draws: int, n_rows: int) -> None:
         self.draws = draws
         self.n_draws = n_draws
-        self.classes = "leaf_probs" in draws
+        self.classes = classifies(draws)
         self.values = "leaf_scale" in draws
         self.total: Any = 0.0  # sum of the predictions
         self.within: Any = 0.0  # sum of the entropies or variances given a draw
@@ -323,7 +331,7 @@ class _Predictions:
     def add(self, place: int, one: tuple[int, ...], leaf: FloatArray, X: FloatArray) -> None:
         """Add a draw, given its P(leaf | x), shape (n, L), and the rows."""
         if self.classes:
-            probs = leaf @ self.draws["leaf_probs"][one].astype(np.float64)
+            probs = (leaf[..., None] * leaf_shares(self.draws, one, X)).sum(axis=-2)
             self.total = self.total + probs
             self.within = self.within + entr(probs).sum(axis=1)
         elif self.values:

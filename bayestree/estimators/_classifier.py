@@ -148,7 +148,8 @@ class TreeClassifier(LabelledClassifier, BaseTree):
     def predict(self, X: ArrayLike) -> AnyArray:
         """Most probable class, shape (n,)."""
         check_is_fitted(self)
-        if not self._averages():  # without writing the probabilities of every row
+        varies = getattr(self.tree_, "slope", None) is not None
+        if not (self._averages() or varies):  # without writing the probabilities of every row
             return self.classes_[self.tree_.value.argmax(axis=1)][self.apply(X)]
         # The probabilities of all rows of a large file would not fit into memory.
         best = self._by_parts(X, lambda rows: self._expectation(rows)[0].argmax(axis=1))

@@ -22,6 +22,7 @@ KINDS: tuple[type, ...] = (
     models.Gaussian,
     GrowthLimits,
     models.LinearGaussian,
+    models.Logistic,
     models.Network,
     models.Oblique,
     models.Ordinal,

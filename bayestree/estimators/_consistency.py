@@ -66,8 +66,9 @@ def _check_tree(tree: Any, n_features: int) -> None:
 def _check_routes(tree: RoutedTree, d: int) -> None:
     """Check the arrays of the deterministic tree."""
     n_leaves, n_classes = tree.topology.n_leaves, len(tree.class_names)
+    values = (n_leaves, n_classes) if n_classes else (n_leaves,)
     shapes: dict[str, tuple[int, ...]] = {
-        "value": (n_leaves, n_classes) if n_classes else (n_leaves,),
+        "value": values,
         "leaf_rows": (n_leaves,),
         "center": (d,),
         "scale": (d,),
@@ -83,7 +84,7 @@ def _check_routes(tree: RoutedTree, d: int) -> None:
             "weight": (n_experts,),
             "intercept": (n_experts,),
             "hyperplane": (n_experts, d),
-            "slope": (n_leaves, d),
+            "slope": (*values, d),
         }
     _check_shapes("tree", tree, shapes)
 

@@ -14,6 +14,7 @@ from bayestree.models import (
     Categorical,
     Gaussian,
     LinearGaussian,
+    Logistic,
     Ordinal,
     Poisson,
     SoftTree,
@@ -47,21 +48,24 @@ NUMERIC: Mapping[str, Callable[[], Leaf]] = {
 }
 
 #: The same for classifiers, with families of a number of classes.
-ClassName = Literal["constant", "ordinal"]
-CLASSES: dict[str, Callable[[int], Leaf]] = {"constant": Categorical, "ordinal": Ordinal}
+ClassName = Literal["constant", "logistic", "ordinal"]
+CLASSES: dict[str, Callable[[int], Leaf]] = {
+    "constant": Categorical,
+    "logistic": Logistic,
+    "ordinal": Ordinal,
+}
 
 
-class LeafFamilies(BaseTree):
+class NamedLeaves(BaseTree):
     """A tree with a choice of families of leaves; all that differs is read from the family."""
 
-    families: ClassVar[Mapping[str, Callable[[], Leaf]]] = NUMERIC
-    leaf: Any  # a name among them
+    leaf: Any  # the name of a family
     refine: Any = None
     mode_tree: Any = None
 
-    def _leaf_family(self) -> Leaf:
-        """The distribution of y in a leaf, before its prior is calibrated."""
-        return self.families[self.leaf]()
+    def _some_family(self) -> Leaf:
+        """A family with the attributes of that in use, for any number of classes."""
+        raise NotImplementedError
 
     def _check_combination(self, model: SoftTree) -> None:
         super()._check_combination(model)
@@ -74,8 +78,8 @@ class LeafFamilies(BaseTree):
             )
         if family.needs_double and self.dtype == "float32":
             raise ParameterError(
-                f"leaf={self.leaf!r} needs double precision, because sums of squares of nearly "
-                "linear y cancel; set dtype='auto' or 'float64', got 'float32'."
+                f"leaf={self.leaf!r} needs double precision, because its sums of squares "
+                "cancel; set dtype='auto' or 'float64', got 'float32'."
             )
         if not family.averages and (self.refine == "tao" or self.mode_tree == "distilled"):
             name = "refine='tao'" if self.refine == "tao" else "mode_tree='distilled'"
@@ -85,10 +89,33 @@ class LeafFamilies(BaseTree):
             )
 
     def _in_parts(self) -> bool:
-        return not self._leaf_family().regresses and super()._in_parts()
+        return not self._some_family().regresses and super()._in_parts()
 
     def _needs_double(self) -> bool:
-        return self._leaf_family().needs_double or super()._needs_double()
+        return self._some_family().needs_double or super()._needs_double()
+
+
+class ClassLeaves(NamedLeaves):
+    """A classifier with a choice of families of leaves."""
+
+    def _leaf_family(self, n_classes: int) -> Leaf:
+        return CLASSES[self.leaf](n_classes)
+
+    def _some_family(self) -> Leaf:
+        return self._leaf_family(2)
+
+
+class LeafFamilies(NamedLeaves):
+    """A regressor with a choice of families of leaves."""
+
+    families: ClassVar[Mapping[str, Callable[[], Leaf]]] = NUMERIC
+
+    def _leaf_family(self) -> Leaf:
+        """The distribution of y in a leaf, before its prior is calibrated."""
+        return self.families[self.leaf]()
+
+    def _some_family(self) -> Leaf:
+        return self._leaf_family()
 
     def _checked_extra(self, extra: Any, n_rows: int) -> FloatArray | None:
         """The extra number of each row as an array (n,); None if the family has none.

@@ -21,7 +21,7 @@ from bayestree._utils.parameters import (
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._counts import CountRegressor
 from bayestree.estimators._intervals import PredictiveIntervals
-from bayestree.estimators._leaf_families import CLASSES, ClassName, NumericFamily
+from bayestree.estimators._leaf_families import ClassLeaves, ClassName, NumericFamily
 from bayestree.estimators._parameters import (
     INTERCEPT_SCALE,
     Hardware,
@@ -290,7 +290,9 @@ class BasePolytopeTree(
 
 
 @declare
-class ConvexPolytopeTreeClassifier(StreamingClassifier, TreeClassifier, BasePolytopeTree):
+class ConvexPolytopeTreeClassifier(
+    StreamingClassifier, ClassLeaves, TreeClassifier, BasePolytopeTree
+):
     """Decision tree whose splits are convex polytopes, with a posterior.
 
     Armandpour, Sadeghian and Zhou, "Convex Polytope Trees" (2021). Every internal node is a
@@ -332,14 +334,13 @@ class ConvexPolytopeTreeClassifier(StreamingClassifier, TreeClassifier, BasePoly
     leaf: Annotated[
         ClassName,
         Model(
-            "Class probabilities in a leaf: without an order of the classes, or with one, which "
-            "makes neighbouring classes inform one another. The order is that of a pandas ordered "
+            "Class probabilities in a leaf: constant, without an order of the classes; a "
+            "multinomial logistic regression on all features, which suits probabilities that "
+            "change smoothly, for up to 150 coefficients; or constant with an order, which makes "
+            "neighbouring classes inform one another. The order is that of a pandas ordered "
             "categorical, or of the sorted labels."
         ),
     ] = "constant"
-
-    def _leaf_family(self, n_classes: int) -> Leaf:
-        return CLASSES[self.leaf](n_classes)
 
 
 class NumericPolytopeTree(PredictiveIntervals, BasePolytopeTree):

@@ -10,7 +10,7 @@ from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.inequality import plain
 from bayestree._utils.wording import nearest_match
 from bayestree.explain.moves import Features, Moves, moves_of
-from bayestree.explain.nearest import Nearest, Outcome, nearest_change
+from bayestree.explain.nearest import Nearest, Outcome, nearest_change, nearest_of
 from bayestree.tables import Encoding
 from bayestree.tree import Tree
 
@@ -80,8 +80,10 @@ def change_of(
 ) -> Change:
     """The nearest change of a row (d,); the arguments are those of ``explanation``."""
     moves = moves_of(encoding, cells, row, tree.scale, features)
-    outcome, wanted = _wanted(tree, row, labels, target)
-    near = nearest_change(tree, row, outcome, moves, max_programs=max_programs)
+    outcomes, wanted = _wanted(tree, row, labels, target)
+    near = nearest_of(
+        [nearest_change(tree, row, one, moves, max_programs=max_programs) for one in outcomes]
+    )
     after = _by_column(near, moves, encoding, cells, row, tree.scale)
     change = Change(
         wanted,
@@ -100,7 +102,7 @@ def change_of(
         return change
     steps = np.clip(row + FACTORS[:, None] * (near.row - row), moves.low, moves.high)
     steps = np.where(moves.low < moves.high, steps, near.row)
-    return _predicted(change, tree, steps, expect(steps)[0], outcome, labels)
+    return _predicted(change, tree, steps, expect(steps)[0], outcomes, labels)
 
 
 def _by_column(
@@ -135,8 +137,8 @@ def label_of(expected: AnyArray, labels: AnyArray | None) -> Any:
 
 def _wanted(
     tree: Tree, row: FloatArray, labels: AnyArray | None, target: Any
-) -> tuple[Outcome, str]:
-    """The outcome that the change must have, and its name."""
+) -> tuple[list[Outcome], str]:
+    """The outcomes of which the change must have one, and their name."""
     if labels is None:
         try:
             level = float(target)
@@ -146,17 +148,19 @@ def _wanted(
             raise ValueError(f"target must be a finite number, got {target!r}.")
         below = bool(tree.predict(row[None])[0] > level)
         name = f"at {'most' if below else 'least'} {plain(level, None)}"
-        return Outcome.beyond(tree, level, below=below), name
-    predicted = tree.value.argmax(axis=1)
+        return [Outcome.beyond(tree, level, below=below)], name
     if target is None:
         now = int(np.argmax(tree.predict(row[None])[0]))
-        return Outcome(predicted != now), f"another class than {labels[now]}"
+        name = f"another class than {labels[now]}"
+        if tree.slope is None:
+            return [Outcome(tree.value.argmax(axis=1) != now)], name
+        return [Outcome.of_class(tree, c) for c in range(len(labels)) if c != now], name
     known = [str(label) for label in labels]
     if str(target) not in known:
         raise ValueError(
             f"target {target!r} is not a class of the fit{nearest_match(str(target), known)}"
         )
-    return Outcome(predicted == known.index(str(target))), str(target)
+    return [Outcome.of_class(tree, known.index(str(target)))], str(target)
 
 
 def _predicted(
@@ -164,15 +168,19 @@ def _predicted(
     tree: Tree,
     steps: FloatArray,
     expected: FloatArray,
-    outcome: Outcome,
+    outcomes: list[Outcome],
     labels: AnyArray | None,
 ) -> Change:
     """The change with its predictions; ``steps`` (n, d) are multiples of it, ``FACTORS``."""
     if labels is None:
+        (outcome,) = outcomes
         follows = outcome.sign * (expected - outcome.level) >= 0
     else:
-        wanted = np.unique(tree.value[outcome.leaves].argmax(axis=1))
-        follows = np.isin(expected.argmax(axis=1), wanted)
+        wanted = [
+            tree.value[one.leaves].argmax(axis=1) if one.label is None else [one.label]
+            for one in outcomes
+        ]
+        follows = np.isin(expected.argmax(axis=1), np.concatenate(wanted))
     return replace(
         change,
         tree_prediction=label_of(tree.predict(steps[:1])[0], labels),

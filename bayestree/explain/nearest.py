@@ -55,12 +55,14 @@ class Nearest(NamedTuple):
 class Outcome(NamedTuple):
     """The wanted outcome: leaves (L,), or a mean of at least (``sign`` 1) or most (-1) ``level``.
 
-    The mean matters in linear leaves only, where a part of the leaf may have it.
+    The mean, or the number ``label`` of a class, matters in linear and logistic leaves only, where
+    a part of the leaf may have it.
     """
 
     leaves: BoolArray
     sign: int = 0
     level: float = 0.0
+    label: int | None = None
 
     @classmethod
     def beyond(cls, tree: Tree, level: float, *, below: bool) -> "Outcome":
@@ -70,10 +72,19 @@ class Outcome(NamedTuple):
             return cls(np.ones(tree.n_leaves, dtype=bool), sign, level)
         return cls(sign * (tree.value - level) >= 0, sign, level)
 
+    @classmethod
+    def of_class(cls, tree: Tree, label: int) -> "Outcome":
+        """The class of largest probability."""
+        if tree.slope is not None:
+            return cls(np.ones(tree.n_leaves, dtype=bool), label=label)
+        return cls(tree.value.argmax(axis=1) == label)
+
     def holds(self, tree: Tree, row: FloatArray) -> bool:
         """Whether the tree gives a row (1, d) this outcome."""
         if not self.leaves[tree.apply(row)[0]]:
             return False
+        if self.label is not None:
+            return int(tree.predict(row)[0].argmax()) == self.label
         return not self.sign or bool(self.sign * (tree.predict(row)[0] - self.level) >= 0)
 
 
@@ -96,6 +107,16 @@ def nearest_change(
     return search.found(complete=True)
 
 
+def nearest_of(found: list[Nearest]) -> Nearest:
+    """The nearest of the changes to several outcomes, any of which is wanted."""
+    best = min(found, key=lambda one: one.distance)
+    return best._replace(
+        bound=min(one.bound for one in found),
+        complete=all(one.complete for one in found),
+        programs=sum(one.programs for one in found),
+    )
+
+
 class _CutOffError(Exception):
     """The search has used all its linear programs."""
 
@@ -112,7 +133,8 @@ class _Search:
     ) -> None:
         self.tree, self.x, self.outcome, self.max_programs = tree, x, outcome, max_programs
         used = np.any(tree.hyperplane != 0, axis=0)
-        used |= False if tree.slope is None else np.any(tree.slope != 0, axis=0)
+        if tree.slope is not None:
+            used |= np.any(tree.slope.reshape(-1, tree.n_features) != 0, axis=0)
         low, high, self.moves = moves.low, moves.high, moves
         self.free: IntArray = np.flatnonzero(used & (low < high))
         matter = ((moves.rows != x) & used).any(axis=1) | np.isin(moves.gate, self.free)
@@ -330,11 +352,20 @@ class _Search:
         return np.append(slope, weight @ softplus(activation) - LOG2 - slope @ z)
 
     def _level(self, leaf: int) -> list[FloatArray]:
-        """The wanted mean in a linear leaf."""
+        """The wanted mean or class in a linear or logistic leaf."""
         tree, outcome = self.tree, self.outcome
-        if tree.slope is None or not outcome.sign:
+        if tree.slope is None:
             return []
-        mean = tree.value[leaf] + tree.slope[leaf] @ (self.x - tree.center)
+        away, label = self.x - tree.center, outcome.label
+        if label is not None:  # log-odds of at least 0 against every other class
+            others = np.arange(tree.value.shape[1]) != label
+            slopes = tree.slope[leaf, label] - tree.slope[leaf, others]
+            logs = np.log(np.maximum(tree.value[leaf], np.finfo(np.float64).tiny))
+            odds = logs[label] - logs[others] + slopes @ away
+            return [*np.column_stack((self._along(slopes), odds))]
+        if not outcome.sign:
+            return []
+        mean = tree.value[leaf] + tree.slope[leaf] @ away
         slope = self._along(tree.slope[leaf : leaf + 1])[0]
         return [outcome.sign * np.append(slope, mean - outcome.level)]
 

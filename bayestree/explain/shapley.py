@@ -106,7 +106,7 @@ def _used(tree: RoutedTree, places: Sequence[IntArray]) -> list[int]:
         return [*range(len(places))]
     used: BoolArray = np.any(tree.hyperplane != 0, axis=0)
     if tree.slope is not None:
-        used = used | np.any(tree.slope != 0, axis=0)
+        used = used | np.any(tree.slope.reshape(-1, tree.n_features) != 0, axis=0)
     return [j for j, own in enumerate(places) if used[own].any()]
 
 

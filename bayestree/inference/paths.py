@@ -40,7 +40,9 @@ class Table(NamedTuple):
 
         Without y densities are 1, and what matters is P(leaf | x). ``like`` is X.
         """
-        topology, n_classes = model.topology, model.leaf.n_classes
+        topology = model.topology
+        # without regression, all rows of a class have the same density
+        n_classes = 0 if model.leaf.regresses else model.leaf.n_classes
         if y is None:
             value = like.new_zeros(topology.n_nodes + topology.n_leaves, 1)
             return cls(value, torch.zeros(like.shape[0], dtype=torch.long, device=like.device))

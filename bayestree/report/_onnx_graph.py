@@ -185,15 +185,21 @@ def _tree(graph: Graph, tree: Tree, name: str) -> Outputs:
     body = _level(Graph(graph.onnx, f"{graph.prefix}{name}level_"), votes, *tables)
     place = graph.add("Loop", graph.constant(tree.depth), "", root, body=body)
     leaf = graph.add("Sub", place, graph.constant(tree.n_nodes))
-    value = graph.add("Gather", graph.constant(tree.value.astype(np.float64)), leaf)
-    if tree.slope is not None:
-        slope = graph.add("Gather", graph.constant(tree.slope), leaf)
-        terms = graph.add(
-            "Mul", slope, graph.add("Sub", graph.features, graph.constant(tree.center))
-        )
-        more = graph.add("ReduceSum", terms, graph.constant([1]), keepdims=0)
-        value = graph.add("Add", value, more)
-    return Outputs(leaf, value)
+    values = tree.value.astype(np.float64)
+    if tree.slope is None:
+        return Outputs(leaf, graph.add("Gather", graph.constant(values), leaf))
+    classifies = values.ndim == 2
+    if classifies:
+        # probabilities of 0, whose logarithm is infinite, would give NaN
+        values = np.log(np.maximum(values, np.finfo(np.float64).tiny))
+    slope = graph.add("Gather", graph.constant(tree.slope), leaf)
+    move = graph.add("Sub", graph.features, graph.constant(tree.center))
+    if classifies:
+        move = graph.add("Unsqueeze", move, graph.constant([1]))
+    terms = graph.add("Mul", slope, move)
+    more = graph.add("ReduceSum", terms, graph.constant([values.ndim]), keepdims=0)
+    total = graph.add("Add", graph.add("Gather", graph.constant(values), leaf), more)
+    return Outputs(leaf, graph.add("Softmax", total, axis=1) if classifies else total)
 
 
 def _votes(graph: Graph, tree: Tree, alone: BoolArray) -> str:

@@ -116,7 +116,10 @@ def _leaf(described: TreeDescription, leaf: int) -> dict[str, Any]:
         "probabilities" if described.classifies else tree.quantity: tree.value[leaf].tolist(),
     }
     slope = getattr(tree, "slope", None)
-    return content if slope is None else content | {"slope": _terms(slope[leaf])}
+    if slope is None:
+        return content
+    own = slope[leaf]
+    return content | {"slope": [_terms(one) for one in own] if own.ndim == 2 else _terms(own)}
 
 
 def _terms(coefficients: FloatArray) -> dict[str, list[Any]]:

@@ -87,6 +87,11 @@ def export_rules(
             f"rules need linear splits, but the splits of this tree are of the kind "
             f"{found.split_name!r}; use export_text instead."
         )
+    if found.value.ndim == 2 and found.slope is not None:
+        raise ValueError(
+            "rules have one class for each leaf, but the probabilities of these leaves depend "
+            "on the features; use export_text or export_json instead."
+        )
     if group and found.value.ndim == 1:
         raise ValueError("group needs classes, but this is a regression tree; use group=False.")
     rules = _Rules(found, max_features, max_facets, decimals)

@@ -11,6 +11,7 @@ from bayestree.models import (
     Categorical,
     Gaussian,
     LinearGaussian,
+    Logistic,
     Ordinal,
     Poisson,
     Student,
@@ -43,6 +44,19 @@ class TestGaussian(LeafContract):
 class TestLinearGaussian(LeafContract):
     leaf = LinearGaussian(0.5, 0.7, 3.0, 0.7)
     split_may_lose = True
+
+
+class TestLogistic(LeafContract):
+    leaf = Logistic(3, 0.1, 0.3)
+    conjugate = False
+    split_may_lose = True
+
+    def identified(self, values):
+        return values - values.mean(1, keepdim=True)  # only differences between classes
+
+
+class TestBinaryLogistic(TestLogistic):
+    leaf = Logistic(2, 1.2, 0.8)
 
 
 class TestOrdinal(LeafContract):

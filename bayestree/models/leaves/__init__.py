@@ -4,6 +4,7 @@ from bayestree.models.leaves.base import Leaf, LeafDistribution, LeafGradient, N
 from bayestree.models.leaves.categorical import Categorical
 from bayestree.models.leaves.gaussian import Gaussian
 from bayestree.models.leaves.linear import LinearGaussian
+from bayestree.models.leaves.logistic import Logistic
 from bayestree.models.leaves.ordinal import Ordinal
 from bayestree.models.leaves.rates import Poisson
 from bayestree.models.leaves.student import Student
@@ -17,6 +18,7 @@ __all__ = [
     "LeafDistribution",
     "LeafGradient",
     "LinearGaussian",
+    "Logistic",
     "NumericLeaf",
     "Ordinal",
     "Poisson",

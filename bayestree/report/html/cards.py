@@ -191,12 +191,8 @@ def _held_out(study: Study, tree: LabelledTree, leaf: int, reached: IntArray | N
 
 def _slope(tree: LabelledTree, leaf: int) -> tuple[tuple[str, str], ...]:
     """Coefficients of a linear leaf, the strongest first."""
-    slope = None if tree.linear is None else tree.linear.slope
-    if slope is None:
-        return ()
-    strength = np.abs(slope[leaf] * tree.tree.scale)
-    order = np.argsort(-strength, kind="stable")[: min(CLASSES, np.count_nonzero(strength))]
-    return tuple((tree.features[j], text.number(float(slope[leaf, j]), 3)) for j in order.tolist())
+    found = tree.slopes(leaf)[:CLASSES]
+    return tuple((tree.features[j], text.number(one, 3)) for j, one in found)
 
 
 def _sample(study: Study, tree: RoutedTree) -> Sample:

@@ -1,0 +1,276 @@
+"""Leaves with a multinomial logistic regression of the class on the features."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import torch
+from scipy.optimize import Bounds, minimize
+from scipy.special import softmax as softmax_of
+from torch import Tensor
+from torch.distributions.transforms import ReshapeTransform
+
+from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree.models.criteria import Criterion
+from bayestree.models.leaves.base import Leaf, LeafDistribution
+from bayestree.models.logistic import (
+    ClassMoments,
+    Discrimination,
+    class_products,
+    normal_nodes,
+    regression,
+)
+from bayestree.models.priors import check_positive
+from bayestree.models.sites import Site, Sites
+
+SCALES = (1e-2, 30.0)  # limits of a calibrated prior, whose features have unit variance
+MOST_COEFFICIENTS = 150  # of a leaf, whose covariance has the square of this number of entries
+
+
+@dataclass(frozen=True)
+class CoefficientPrior(LeafDistribution):
+    """Independent normals of mean 0, whose precisions (p,) are those of 1 and of the features."""
+
+    precision: Tensor
+    n_classes: int
+    prior: LeafDistribution | None = None
+
+    def conditionals(self, sites: Sites) -> Iterator[tuple[str, dist.TorchDistribution]]:
+        scale = self.precision.rsqrt().expand(self.n_classes, -1)
+        yield "leaf_slope", dist.Normal(torch.zeros_like(scale[:, 1:]), scale[:, 1:]).to_event(2)
+        yield "leaf_logit", dist.Normal(torch.zeros_like(scale[:, 0]), scale[:, 0]).to_event(1)
+
+    def expected_log_density(self, y: Tensor) -> Tensor:
+        raise NotImplementedError("Only posteriors have expectations.")
+
+    def mean(self) -> dict[str, Tensor]:
+        zero = self.precision.new_zeros(self.n_classes, len(self.precision))
+        return {"leaf_slope": zero[:, 1:], "leaf_logit": zero[:, 0]}
+
+
+@dataclass(frozen=True)
+class LogisticPosterior(LeafDistribution):
+    """Normal distribution of the coefficients of each leaf, class after class.
+
+    ``loc`` is (L, C, p) and ``precision`` (L, C p, C p), the intercept of a class before its
+    slopes.
+    """
+
+    loc: Tensor
+    precision: Tensor
+    prior: CoefficientPrior
+
+    @property
+    def covariance(self) -> Tensor:
+        return torch.cholesky_inverse(torch.linalg.cholesky(self.precision))
+
+    def _places(self) -> tuple[Tensor, Tensor]:
+        """Positions of the intercepts and of the slopes among the coefficients."""
+        n_classes, width = self.loc.shape[-2:]
+        place = torch.arange(n_classes * width, device=self.loc.device).view(n_classes, width)
+        return place[:, 0], place[:, 1:].flatten()
+
+    def conditionals(self, sites: Sites) -> Iterator[tuple[str, dist.TorchDistribution]]:
+        own, others = self._places()
+        shape = self.loc[..., 1:].shape[-2:]
+        root = torch.linalg.cholesky(self.covariance[:, others[:, None], others])
+        flat = self.loc[..., 1:].flatten(-2)
+        law = dist.MultivariateNormal(flat, scale_tril=root, validate_args=False)
+        reshaped = ReshapeTransform(flat.shape[-1:], shape)
+        yield "leaf_slope", dist.TransformedDistribution(law, [reshaped], validate_args=False)
+        # The conditional of some coefficients of a normal given the others.
+        away = (sites["leaf_slope"].flatten(-2) - flat).unsqueeze(-1)
+        block = torch.linalg.cholesky(self.precision[:, own[:, None], own])
+        shift = torch.cholesky_solve(self.precision[:, own[:, None], others] @ away, block)
+        cover = torch.linalg.cholesky(torch.cholesky_inverse(block))
+        center = self.loc[..., 0] - shift.squeeze(-1)
+        yield "leaf_logit", dist.MultivariateNormal(center, scale_tril=cover, validate_args=False)
+
+    def expected_log_density(self, y: Tensor) -> Tensor:
+        # log p = -log sum_k exp(eta_k - eta_y), where the differences of logits from those of the
+        # first class are normal
+        row = torch.cat((torch.ones_like(y[:, :1]), y[:, 1:]), dim=1)
+        n_leaves, n_classes, width = self.loc.shape
+        cover = self.covariance.view(n_leaves, n_classes, width, n_classes, width)
+        cover = cover[:, 1:] - cover[:, :1]
+        cover = (cover[..., 1:, :] - cover[..., :1, :]).transpose(2, 3)  # (L, K, K, p, p)
+        squares = (row.unsqueeze(2) * row.unsqueeze(1)).flatten(1)
+        spread = (squares @ cover.reshape(-1, width**2).T).view(-1, *cover.shape[:3])
+        differ = self.loc[:, 1:] - self.loc[:, :1]
+        mean = (row @ differ.reshape(-1, width).T).view(-1, *differ.shape[:2])  # (n, L, K)
+        node, weight = (y.new_tensor(part) for part in normal_nodes(n_classes - 1))
+        root = spread.sqrt() if n_classes == 2 else torch.linalg.cholesky(spread)
+        logit = mean.unsqueeze(-2) + node @ root.mT  # (n, L, M, K)
+        total = torch.nn.functional.pad(logit, (1, 0)).logsumexp(-1) @ weight
+        own = torch.nn.functional.pad(mean, (1, 0))
+        return own.gather(-1, _numbers(y, own)).squeeze(-1) - total
+
+    def kl(self) -> Tensor:
+        prior, root = self.prior.precision, torch.linalg.cholesky(self.precision)
+        inverse = torch.cholesky_inverse(root).diagonal(dim1=-2, dim2=-1).view_as(self.loc)
+        square = (prior * (inverse + self.loc.square())).sum()
+        ratio = 2 * root.diagonal(dim1=-2, dim2=-1).log().sum() - self.loc.numel()
+        return (square + ratio - prior.log().sum() * self.loc[..., 0].numel()) / 2
+
+    def mean(self) -> dict[str, Tensor]:
+        return {"leaf_slope": self.loc[..., 1:], "leaf_logit": self.loc[..., 0]}
+
+
+@dataclass(frozen=True)
+class Logistic(Leaf):
+    """Class probabilities by a multinomial logistic regression on the features in each leaf.
+
+    For features of mean 0 and variance 1: P(class c) is proportional to exp(leaf_logit_c +
+    leaf_slope_c . x), with leaf_logit ~ Normal(0, logit_scale^2) and leaf_slope ~ Normal(0,
+    slope_scale^2) for all classes alike. Only differences between classes matter. The posterior of
+    the coefficients is normal (Laplace's approximation), from sums over the rows that describe the
+    features of each class in a leaf by their means and a common covariance (see
+    ``models/logistic.py``); the likelihood is otherwise used exactly.
+
+    Parameters
+    ----------
+    n_classes : int
+    logit_scale, slope_scale : float
+        Standard deviations of the coefficients of a class.
+    """
+
+    sites: ClassVar[Mapping[str, Site]] = {
+        "leaf_slope": Site(("leaf", "class", "feature")),
+        "leaf_logit": Site(("leaf", "class")),
+    }
+    loss: ClassVar[str] = "misclassification"
+    impurity: ClassVar[str] = "mutual-information"
+    regresses: ClassVar[bool] = True
+    needs_double: ClassVar[bool] = True  # scatter matrices are differences of sums
+
+    n_classes: int
+    logit_scale: float = 2.0
+    slope_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.n_classes < 2:
+            raise ValueError(f"n_classes must be 2 or more, got {self.n_classes}.")
+        check_positive(logit_scale=self.logit_scale, slope_scale=self.slope_scale)
+
+    @property
+    def most_features(self) -> int:  # type: ignore[override]
+        return max(1, MOST_COEFFICIENTS // self.n_classes - 1)
+
+    @property
+    def criterion(self) -> Criterion:
+        return Discrimination(self.n_classes)
+
+    def check(self, y: Tensor) -> None:
+        if y.ndim != 2:
+            raise ValueError(
+                f"y must be a response with the features of its row for {self}, got shape "
+                f"{tuple(y.shape)}: use data.for_leaf(leaf), or leaf.response(X, y)."
+            )
+        number = y[:, 0]
+        if not ((number >= 0) & (number < self.n_classes) & (number == number.floor())).all():
+            raise ValueError(
+                f"y must hold class numbers from 0 to {self.n_classes - 1} in its first column, "
+                f"got values from {number.min().item()} to {number.max().item()}."
+            )
+
+    def response(self, X: Tensor, y: Tensor) -> Tensor:
+        return y if y.ndim == 2 else torch.cat((y.to(X).unsqueeze(1), X), dim=1)
+
+    def target(self, y: Tensor) -> Tensor:
+        return y if y.ndim == 1 else y[:, 0].long()
+
+    def state(self, n_leaves: int, like: Tensor) -> dict[str, Tensor]:
+        with pyro.plate("leaf", n_leaves, dim=-1):
+            return self.prior(like).state()
+
+    def prior(self, like: Tensor) -> CoefficientPrior:
+        scales = [self.logit_scale, *[self.slope_scale] * like.shape[-1]]
+        return CoefficientPrior(like.new_tensor(scales) ** -2, self.n_classes)
+
+    def posterior(self, sums: Tensor) -> LogisticPosterior:
+        moments = ClassMoments.of(sums, self.n_classes)
+        prior = self.prior(moments.gram[0, :1, 1:])
+        found = regression(moments, prior.precision)
+        return LogisticPosterior(found.loc, found.precision, prior)
+
+    def distribution(self, sites: Sites) -> dist.Categorical:
+        """Not defined without the features."""
+        raise TypeError(f"The distribution of y depends on the features, for the leaves {self}.")
+
+    def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
+        return class_products(y, weights, self.n_classes)
+
+    def log_density(self, sites: Sites, y: Tensor) -> Tensor:
+        logs = _log_probs(sites, y[:, 1:])
+        return logs.gather(-1, _numbers(y, logs)).squeeze(-1)
+
+    def node_log_density(self, sites: Sites, y: Tensor) -> Tensor:
+        logit = torch.einsum("vscd,vmd->vsmc", sites["leaf_slope"], y[..., 1:])
+        logs = torch.log_softmax(logit + sites["leaf_logit"].unsqueeze(-2), -1)
+        number = y[..., 0].long().unsqueeze(1).unsqueeze(-1)
+        return logs.gather(-1, number.expand(-1, logs.shape[1], -1, -1)).squeeze(-1)
+
+    def observe(
+        self, sites: Sites, log_prob: Tensor, X: Tensor | None = None, y: Tensor | None = None
+    ) -> dist.TorchDistribution:
+        assert X is not None
+        joint = log_prob.unsqueeze(-1) + _log_probs(sites, X)
+        return dist.Categorical(logits=joint.logsumexp(-2))
+
+    def draw(
+        self, sites: Sites, leaf: Tensor, X: Tensor | None = None, known: Tensor | None = None
+    ) -> Tensor:
+        assert X is not None
+        logit = sites["leaf_logit"][leaf] + (sites["leaf_slope"][leaf] @ X.unsqueeze(-1))[..., 0]
+        return dist.Categorical(logits=logit).sample()
+
+    def calibrate(self, sums: Tensor) -> Self:
+        """The prior of highest marginal likelihood (Laplace's approximation): both scales."""
+        found = ClassMoments.of(sums.double().cpu(), self.n_classes)
+        held = found.gram[:, 0, 0] > 0
+        found = ClassMoments(*(part[held] for part in found))
+        low, high = np.log([SCALES, SCALES]).T
+
+        def loss(free: FloatArray) -> float:
+            logit_scale, slope_scale = np.exp(free).tolist()
+            own = replace(self, logit_scale=logit_scale, slope_scale=slope_scale)
+            prior = own.prior(found.gram[0, :1, 1:]).precision
+            fit = regression(found, prior)
+            volume = torch.linalg.cholesky(fit.precision).diagonal(dim1=-2, dim2=-1).log().sum(-1)
+            evidence = fit.value + self.n_classes * prior.log().sum() / 2 - volume
+            return -float(evidence.sum())
+
+        start = np.clip(np.log([self.logit_scale, self.slope_scale]), low, high)
+        best = minimize(loss, start, method="L-BFGS-B", bounds=Bounds(low, high))
+        logit_scale, slope_scale = np.exp(best.x).tolist()
+        return replace(self, logit_scale=logit_scale, slope_scale=slope_scale)
+
+    def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
+        """Class probabilities of each row in each leaf, shape (n, L, C)."""
+        rows = torch.as_tensor(X).to(sites["leaf_logit"])
+        found: FloatArray = _log_probs(sites, rows).exp().numpy()
+        return found
+
+    def expectation(self, sites: Sites, probs: AnyArray, X: AnyArray) -> FloatArray:
+        values = self.expected_y(sites, X).reshape(*probs.shape, -1)
+        found: FloatArray = np.einsum("nsl,nslc->snc", probs, values)
+        return found
+
+    def tree_values(self, sums: Tensor) -> dict[str, FloatArray]:
+        found = self.posterior(sums).loc.numpy()
+        return {"value": softmax_of(found[..., 0], axis=-1), "slope": found[..., 1:]}
+
+
+def _log_probs(sites: Sites, X: Tensor) -> Tensor:
+    """Log-probabilities of the classes in each leaf, shape (n, L, C)."""
+    slope = sites["leaf_slope"]
+    logit = (X @ slope.reshape(-1, slope.shape[-1]).T).view(-1, *slope.shape[:-1])
+    return torch.log_softmax(logit + sites["leaf_logit"], -1)
+
+
+def _numbers(y: Tensor, like: Tensor) -> Tensor:
+    """Class numbers of a response (n, 1 + d) as an index (n, L, 1) of ``like`` (n, L, C)."""
+    return y[:, 0].long().view(-1, 1, 1).expand(-1, like.shape[1], 1)
