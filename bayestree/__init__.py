@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from bayestree.estimators.locally_constant import (
         LocallyConstantTreeRegressor as LocallyConstantTreeRegressor,
     )
+    from bayestree.estimators.neural import (
+        NeuralDecisionForestClassifier as NeuralDecisionForestClassifier,
+    )
+    from bayestree.estimators.neural import (
+        NeuralDecisionForestRegressor as NeuralDecisionForestRegressor,
+    )
     from bayestree.estimators.oblique import ObliqueTreeClassifier as ObliqueTreeClassifier
     from bayestree.estimators.oblique import ObliqueTreeRegressor as ObliqueTreeRegressor
     from bayestree.estimators.regularization import regularization_path as regularization_path

@@ -18,7 +18,7 @@ from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.inference.adam import Adam
 from bayestree.inference.data import Data
-from bayestree.inference.expectation import expectation, slope
+from bayestree.inference.expectation import Membership, expectation, slope
 from bayestree.inference.improper import check_differentiable
 from bayestree.inference.posterior import Posterior
 from bayestree.inference.settings import Stage, as_function
@@ -172,12 +172,10 @@ class Climb:
         (eq. 13), both at the fixed parameters.
         """
         split, share = self.model.split, len(batch.X) / len(self.data.X)
-        with torch.no_grad():
-            before = steepness * split.log_odds(held, batch.X).T
-            density = self.model.leaf.log_density(held, batch.y).T
-        member = expectation(before, density, self.model.topology)
+        member = self.members(batch, held, steepness)
+        nodes = member.mass[: len(member.right)]
         # Rows that are elsewhere almost surely contribute less than the rounding error.
-        here = member.mass[: len(before)] > torch.finfo(before.dtype).eps
+        here = nodes > torch.finfo(nodes.dtype).eps
         odds = steepness * split.log_odds(self.splits, batch.X, here.T).T
         self.optimiser.zero_grad()
         per_row = batch.weights / (share * self.total)
@@ -188,9 +186,20 @@ class Climb:
         self.optimiser.step()
         for name, zero in self.zeros.items():
             self.splits[name].detach().masked_fill_(zero, 0.0)
+        return self.sums(batch, member)
+
+    @torch.no_grad()
+    def members(self, batch: Data, held: Sites, steepness: float) -> Membership:
+        """Posterior over the paths of the rows at fixed parameters (eq. 10)."""
+        odds = steepness * self.model.split.log_odds(held, batch.X).T
+        density = self.model.leaf.log_density(held, batch.y).T
+        return expectation(odds, density, self.model.topology)
+
+    def sums(self, batch: Data, member: Membership) -> tuple[Tensor, Tensor]:
+        """Log-likelihood of the rows, and sums (L, c) of the leaves' statistics (eq. 13)."""
         statistics = self.model.leaf.statistics(batch.y, batch.weights)
-        value = member.log_likelihood @ batch.weights
-        return value, member.mass[len(before) :] @ statistics
+        leaves = member.mass[len(member.right) :]
+        return member.log_likelihood @ batch.weights, leaves @ statistics
 
     def _log_prior(self) -> Tensor:
         sites = self.fixed | self.splits

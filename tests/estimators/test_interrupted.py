@@ -52,6 +52,8 @@ CASES = {
     "wodt": ("WeightedObliqueTreeClassifier", {"max_depth": 3}, ["grow"]),
     "lcn": ("LocallyConstantTreeClassifier", {"max_depth": 2, "epochs": 3}, ["lcn"]),
     "lcn-real": ("LocallyConstantTreeRegressor", {"max_depth": 2, "epochs": 3}, ["lcn"]),
+    "ndf": ("NeuralDecisionForestClassifier", EM | {"n_estimators": 2}, ["trees"]),
+    "ndf-real": ("NeuralDecisionForestRegressor", EM | {"n_estimators": 1}, ["trees"]),
     "oblique": ("ObliqueTreeClassifier", {"splitter": "oc1", "max_depth": 3}, ["grow"]),
     "oblique-real": ("ObliqueTreeRegressor", {"splitter": "co2", "max_depth": 3}, ["grow"]),
     "bivariate": ("BivariateTreeClassifier", {"max_depth": 3, "n_orientations": 4}, ["grow"]),

@@ -1,0 +1,188 @@
+"""Forests: trees that are fitted to the same rows and predict together."""
+
+from collections.abc import Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from bayestree._utils.arrays import FloatArray, IntArray
+from bayestree._utils.parameters import Count, Inference, Model, declare, parameters_of
+from bayestree._utils.seed import draw_seed
+from bayestree.estimators._base import BaseTree, TrainingRows
+from bayestree.estimators._classifier import LabelledClassifier
+from bayestree.estimators._columns import ColumnChoice
+from bayestree.estimators._contents import Arrays, describe
+from bayestree.estimators._dependence import Dependence
+from bayestree.estimators._intervals import PredictiveIntervals
+from bayestree.estimators._members import built_members, fit_members, member_arrays, member_of
+from bayestree.estimators._numbers import fitted_rows
+from bayestree.estimators._parameters import RandomRun
+from bayestree.estimators._regressor import NumberRegressor
+from bayestree.estimators._shown import Shown
+from bayestree.estimators.files import save
+from bayestree.inference import Data, Posterior
+from bayestree.inference.unsplit import warn_single_leaf, why_not_grown
+from bayestree.models import Network
+from bayestree.models.leaves import Leaf
+from bayestree.routed_tree import RoutedTree
+
+OF_FOREST = ("class_weight", "random_state", "verbose")  # of trees too, but not passed on
+
+
+@declare
+class Forest(RandomRun, ColumnChoice, Dependence, Shown, BaseEstimator):
+    """Keep the trees of a forest, whose predictions are averaged.
+
+    A subclass names the class of the trees, fits them (``_fit``) and adds y. Parameters of the
+    same name are those of the trees.
+    """
+
+    _tree: ClassVar[type[BaseTree]]
+
+    n_estimators: Annotated[Count, Model("Number of trees.")] = field(default=10, kw_only=False)
+
+    def _shared(self) -> dict[str, Any]:
+        """Parameters of all trees."""
+        own = self.get_params(deep=False)
+        known = parameters_of(self._tree).keys() - {*OF_FOREST}
+        return {name: value for name, value in own.items() if name in known} | {"verbose": False}
+
+    def _trees(self) -> list[Any]:
+        """The trees before their fit, each with its own seed."""
+        seeds = check_random_state(draw_seed(self.random_state)).randint(
+            2**31 - 1, size=self.n_estimators
+        )
+        shared = self._shared()
+        return [member_of(self, self._tree(random_state=seed, **shared)) for seed in seeds.tolist()]
+
+    def _in_parts(self) -> bool:
+        return False
+
+    def apply(self, X: ArrayLike) -> IntArray:
+        """Number of the leaf that each row reaches in each tree, shape (n, n_estimators)."""
+        rows = fitted_rows(self, X)
+        return np.stack([tree.tree_.apply(rows) for tree in self.estimators_], axis=1)
+
+    @property
+    def explain(self) -> Any:
+        """Forests have no single path: explain their trees one by one."""
+        raise AttributeError(
+            "explain describes the path through one tree; of a forest, explain each tree: "
+            "estimators_[0].explain(x). importance, shapley_values and partial_dependence describe "
+            "the whole forest."
+        )
+
+    def get_depth(self) -> int:
+        """Depth of the deepest tree."""
+        check_is_fitted(self)
+        return max(tree.get_depth() for tree in self.estimators_)
+
+    def get_n_leaves(self) -> int:
+        """Number of leaves of all trees together."""
+        check_is_fitted(self)
+        return sum(tree.get_n_leaves() for tree in self.estimators_)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted forest to one file (see :func:`bayestree.load`)."""
+        save(self, path)
+
+    def _averages(self) -> bool:
+        return False
+
+    def _expectation(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean of the predictions of the trees."""
+        each = (tree._expectation(rows)[0] for tree in self.estimators_)
+        mean: FloatArray = sum(each, start=np.zeros(1))
+        return mean / len(self.estimators_), np.zeros(mean.shape)
+
+    def _shown_trees(self) -> list[tuple[float, RoutedTree]]:
+        return [(1 / len(self.estimators_), tree.tree_) for tree in self.estimators_]
+
+    def _fitted_trees(self) -> list[Any]:
+        return self.estimators_
+
+    def _describe(self) -> dict[str, Any]:
+        return {"trees": [describe(tree) for tree in self.estimators_]}
+
+    def _arrays(self) -> Arrays:
+        return member_arrays("trees", self.estimators_)
+
+    def _restore(self, described: dict[str, Any], arrays: Arrays, network: Network | None) -> None:
+        self.estimators_ = built_members(self._tree, described["trees"], "trees", arrays)
+
+
+@declare
+class IndependentForest(Forest):
+    """Fit each tree by itself, to all rows."""
+
+    n_jobs: Annotated[
+        int | None,
+        Inference("Number of trees fitted in parallel, as in joblib. Results do not depend on it."),
+    ] = None
+
+    def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
+        trees = self._trees()
+        self.estimators_ = fit_members(
+            trees, rows, leaf, label="trees", n_jobs=self.n_jobs, verbose=self.verbose
+        )
+        if self.get_n_leaves() == len(trees):
+            X, y, weights, *_ = rows.counted()
+            limits, data = trees[0]._limits(), Data.of(X, y, weights)
+            reason = f"every tree: {self._why_single_leaves(trees[0], data)}"
+            warn_single_leaf(data.y, leaf, limits, reason)
+        return self
+
+    def _why_single_leaves(self, tree: BaseTree, data: Data) -> str:
+        """Reason why no tree has a split."""
+        return why_not_grown(data, tree._limits())
+
+
+class ForestClassifier(LabelledClassifier, Forest):
+    """A forest that predicts the mean of the class probabilities of its trees."""
+
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Probability of each class, shape (n, C): the mean over the trees."""
+        return self._expectation(fitted_rows(self, X))[0]
+
+
+class ForestRegressor(NumberRegressor, PredictiveIntervals, Forest):
+    """A forest of trees with a posterior, which predicts the mean over its trees."""
+
+    def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
+        super()._fit(rows, leaf)
+        self._units = self.estimators_[0]._units
+        return self
+
+    def predict(self, X: ArrayLike) -> FloatArray:
+        """Expected value, shape (n,): the mean over the trees."""
+        return self._expectation(fitted_rows(self, X))[0]
+
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Central interval of y with posterior probability ``level``.
+
+        Its ends are quantiles of the mixture of the leaves of all soft trees.
+
+        Returns
+        -------
+        low, high : arrays, shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If ``level`` is not between 0 and 1.
+        """
+        return self._interval(X, level)
+
+    def _mixed_posteriors(self) -> tuple[Sequence[Posterior], FloatArray]:
+        n_trees = len(self.estimators_)
+        return [tree.posterior_ for tree in self.estimators_], np.full(n_trees, 1 / n_trees)
+
+    def _restore(self, described: dict[str, Any], arrays: Arrays, network: Network | None) -> None:
+        super()._restore(described, arrays, network)
+        self._units = self.estimators_[0]._units
