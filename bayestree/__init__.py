@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from bayestree.estimators.alternating import (
         AlternatingTreeRegressor as AlternatingTreeRegressor,
     )
+    from bayestree.estimators.alternating_forest import (
+        AlternatingDecisionForestClassifier as AlternatingDecisionForestClassifier,
+    )
     from bayestree.estimators.bivariate import BivariateTreeClassifier as BivariateTreeClassifier
     from bayestree.estimators.bivariate import BivariateTreeRegressor as BivariateTreeRegressor
     from bayestree.estimators.cpt import (

@@ -57,6 +57,15 @@ class TrainingRows(NamedTuple):
         return self._replace(X=X, y=self.y[kept], weights=self.weights[kept], extra=extra)
 
 
+class Prepared(NamedTuple):
+    """The rows and the model of a fit."""
+
+    rows: TrainingRows  # of positive weight
+    model: SoftTree
+    data: Data  # the rows in the units of the fit
+    given: Data  # their columns in use: ``data`` itself, if all are used
+
+
 class BaseTree(ColumnChoice, Explained, Dependence, Shown, BaseEstimator):
     """Fit, route and describe one tree; classifier and regressor add y.
 
@@ -126,6 +135,13 @@ class BaseTree(ColumnChoice, Explained, Dependence, Shown, BaseEstimator):
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
         """Scale, infer, and derive the deterministic tree."""
+        prepared = self._prepare(rows, leaf)
+        with threads_for(self._work(*rows.X.shape)), fitting(self.verbose):
+            found = self._infer(prepared.model, prepared.given)
+        return self._complete(found, prepared)
+
+    def _prepare(self, rows: TrainingRows, leaf: Leaf) -> "Prepared":
+        """Check the parameters, and scale the rows of positive weight."""
         model = self._model(leaf)
         self._check_combination(model)
         rows = rows.counted()
@@ -139,10 +155,13 @@ class BaseTree(ColumnChoice, Explained, Dependence, Shown, BaseEstimator):
         if reduced:
             given = self._data(rows, unit, self._used).for_leaf(leaf)
         model = model.with_(leaf=leaf.informed(given.y, given.weights))
-        with threads_for(self._work(*rows.X.shape)), fitting(self.verbose):
-            found = self._infer(model, given)
+        return Prepared(rows, model, data, given)
+
+    def _complete(self, found: Posterior, prepared: "Prepared") -> Self:
+        """Keep the result of the inference, and derive the deterministic tree."""
+        reduced = prepared.given is not prepared.data
         self.posterior_ = with_unused_columns(found, self._used, reduced=reduced)
-        self._harden(rows, data)
+        self._harden(prepared.rows, prepared.data)
         self.tree_ = self.tree_.rescaled(self._units.y_scale, self._units.y_center)
         return self
 

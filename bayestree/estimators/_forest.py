@@ -13,7 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.parameters import Count, Inference, Model, declare, parameters_of
+from bayestree._utils.progress import fitting
 from bayestree._utils.seed import draw_seed
+from bayestree._utils.threads import threads_for
 from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._classifier import LabelledClassifier
 from bayestree.estimators._columns import ColumnChoice
@@ -28,7 +30,7 @@ from bayestree.estimators._shown import Shown
 from bayestree.estimators.files import save
 from bayestree.inference import Data, Posterior
 from bayestree.inference.unsplit import warn_single_leaf, why_not_grown
-from bayestree.models import Network
+from bayestree.models import Network, SoftTree
 from bayestree.models.leaves import Leaf
 from bayestree.routed_tree import RoutedTree
 
@@ -60,6 +62,19 @@ class Forest(RandomRun, ColumnChoice, Dependence, Shown, BaseEstimator):
         )
         shared = self._shared()
         return [member_of(self, self._tree(random_state=seed, **shared)) for seed in seeds.tolist()]
+
+    def _keep(self, trees: list[Any], rows: TrainingRows, leaf: Leaf) -> None:
+        """Keep the fitted trees; warn if none has a split."""
+        self.estimators_ = trees
+        if self.get_n_leaves() == len(trees):
+            X, y, weights, *_ = rows.counted()
+            data = Data.of(X, y, weights)
+            reason = f"every tree: {self._why_single_leaves(trees[0], data)}"
+            warn_single_leaf(data.y, leaf, trees[0]._limits(), reason)
+
+    def _why_single_leaves(self, tree: BaseTree, data: Data) -> str:
+        """Reason why no tree has a split."""
+        return why_not_grown(data, tree._limits())
 
     def _in_parts(self) -> bool:
         return False
@@ -127,20 +142,30 @@ class IndependentForest(Forest):
     ] = None
 
     def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
-        trees = self._trees()
-        self.estimators_ = fit_members(
-            trees, rows, leaf, label="trees", n_jobs=self.n_jobs, verbose=self.verbose
+        trees = fit_members(
+            self._trees(), rows, leaf, label="trees", n_jobs=self.n_jobs, verbose=self.verbose
         )
-        if self.get_n_leaves() == len(trees):
-            X, y, weights, *_ = rows.counted()
-            limits, data = trees[0]._limits(), Data.of(X, y, weights)
-            reason = f"every tree: {self._why_single_leaves(trees[0], data)}"
-            warn_single_leaf(data.y, leaf, limits, reason)
+        self._keep(trees, rows, leaf)
         return self
 
-    def _why_single_leaves(self, tree: BaseTree, data: Data) -> str:
-        """Reason why no tree has a split."""
-        return why_not_grown(data, tree._limits())
+
+@declare
+class JointForest(Forest):
+    """Fit all trees together."""
+
+    def _infer(self, model: SoftTree, data: Data, first: Any) -> list[Posterior]:
+        """The posteriors of the trees, for the model and rows of the ``first`` of them."""
+        raise NotImplementedError
+
+    def _fit(self, rows: TrainingRows, leaf: Leaf) -> Self:
+        trees = self._trees()
+        prepared = trees[0]._prepare(rows, leaf)
+        with threads_for(trees[0]._work(*rows.X.shape)), fitting(self.verbose):
+            found = self._infer(prepared.model, prepared.given, trees[0])
+        for tree, posterior in zip(trees, found, strict=True):
+            member_of(trees[0], tree)._complete(posterior, prepared)
+        self._keep(trees, rows, leaf)
+        return self
 
 
 class ForestClassifier(LabelledClassifier, Forest):

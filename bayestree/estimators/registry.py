@@ -10,6 +10,7 @@ from typing import Any
 
 #: The module that defines each estimator, or the class if it was registered.
 ESTIMATORS: dict[str, str | type] = {
+    "AlternatingDecisionForestClassifier": "bayestree.estimators.alternating_forest",
     "AlternatingTreeClassifier": "bayestree.estimators.alternating",
     "AlternatingTreeRegressor": "bayestree.estimators.alternating",
     "BivariateTreeClassifier": "bayestree.estimators.bivariate",
@@ -90,6 +91,7 @@ TREES: dict[str, Named] = {
     "bivariate": Named("BivariateTreeClassifier", "BivariateTreeRegressor"),
     "lcn": Named("LocallyConstantTreeClassifier", "LocallyConstantTreeRegressor"),
     "ndf": Named("NeuralDecisionForestClassifier", "NeuralDecisionForestRegressor"),
+    "adf": Named("AlternatingDecisionForestClassifier"),
     "hhcart": Named(*OBLIQUE, fixed={"splitter": "hhcart"}),
     "oc1": Named(*OBLIQUE, fixed={"splitter": "oc1"}),
     "cart-lc": Named(*OBLIQUE, fixed={"splitter": "cart-lc"}),

@@ -147,7 +147,7 @@ def _by_level(
     parts = {"tree": tree, "frontier": frontier} | _state_of(splitter)
     track = Track(range(limits.max_depth), "grow", show=progress, parts=parts)
     for _ in track:
-        found = _fitted(tree, splitter, frontier, limits)
+        found = fitted_splits(tree, splitter, frontier, limits)
         frontier[:] = [child for i, split in found.items() for child in tree.branch(i, split)]
         track.note(counted(len(tree.nodes) // 2 + 1, "leaf"))
         if not frontier:
@@ -164,7 +164,7 @@ def _best_first(
     parts = {"tree": tree, "waiting": waiting, "fresh": leaves} | _state_of(splitter)
     track = Track(range(1, max_leaves), "grow", show=progress, parts=parts)
     for n_leaves in track:
-        for i, split in _fitted(tree, splitter, leaves, limits).items():
+        for i, split in fitted_splits(tree, splitter, leaves, limits).items():
             waiting.push(i, split)
         if not waiting.order:
             track.finish()
@@ -207,16 +207,23 @@ def _state_of(splitter: Splitter) -> dict[str, Any]:
     return {"splitter": splitter} if hasattr(splitter, "state_dict") else {}
 
 
-def _fitted(
-    tree: GrowingTree, splitter: Splitter, nodes: list[int], limits: GrowthLimits
+def fitted_splits(
+    tree: GrowingTree,
+    splitter: Splitter,
+    nodes: list[int],
+    limits: GrowthLimits,
+    data: Data | None = None,
 ) -> dict[int, FittedSplit]:
-    """Splits of the nodes with sufficient gain, in the order of the nodes."""
+    """Splits of the nodes with sufficient gain, in the order of the nodes.
+
+    ``data`` are the rows of the tree with other weights, if these determine the splits.
+    """
     ready = [
         i for i in nodes if tree.nodes[i].depth < limits.max_depth and tree.can_split(i, limits)
     ]
     found: dict[int, FittedSplit] = {}
     for group in _groups(tree, ready, splitter):
-        splits = splitter(tree.data, [tree.nodes[i].rows for i in group])
+        splits = splitter(data or tree.data, [tree.nodes[i].rows for i in group])
         for i, split in zip(group, splits, strict=True):
             if split is not None and split.gain >= limits.min_gain:
                 found[i] = split

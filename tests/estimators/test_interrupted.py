@@ -52,6 +52,11 @@ CASES = {
     "wodt": ("WeightedObliqueTreeClassifier", {"max_depth": 3}, ["grow"]),
     "lcn": ("LocallyConstantTreeClassifier", {"max_depth": 2, "epochs": 3}, ["lcn"]),
     "lcn-real": ("LocallyConstantTreeRegressor", {"max_depth": 2, "epochs": 3}, ["lcn"]),
+    "adf": (
+        "AlternatingDecisionForestClassifier",
+        {"n_estimators": 2, "max_depth": 3},
+        ["alternating forest"],
+    ),
     "ndf": ("NeuralDecisionForestClassifier", EM | {"n_estimators": 2}, ["trees"]),
     "ndf-real": ("NeuralDecisionForestRegressor", EM | {"n_estimators": 1}, ["trees"]),
     "oblique": ("ObliqueTreeClassifier", {"splitter": "oc1", "max_depth": 3}, ["grow"]),

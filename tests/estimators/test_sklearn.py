@@ -7,6 +7,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 from bayestree import (
+    AlternatingDecisionForestClassifier,
     AlternatingTreeClassifier,
     AlternatingTreeRegressor,
     BivariateTreeClassifier,
@@ -68,6 +69,7 @@ def estimators():
     yield WeightedObliqueTreeClassifier()
     yield WeightedObliqueTreeRegressor(min_leaf=1, n_starts=1)
     yield LocallyConstantTreeClassifier(max_depth=2, epochs=10, learning_rate=0.05, random_state=0)
+    yield AlternatingDecisionForestClassifier(2, max_depth=2, random_state=0)
     yield NeuralDecisionForestClassifier(
         1, max_depth=2, epochs=30, learning_rate=0.1, random_state=0
     )

@@ -1,0 +1,67 @@
+"""Alternating decision forests: weights by hand, and a depth that they change."""
+
+import numpy as np
+import torch
+
+from bayestree.inference import Data, GrowthLimits, grow
+from bayestree.inference.alternating_forest import RandomAxes, alternating_forest, margin_weights
+from bayestree.inference.splitters.planes import PlaneSplitter
+from bayestree.models import Categorical, named
+
+LIMITS = GrowthLimits(max_depth=2, min_rows=2, min_leaf=1, min_gain=0)
+
+
+def test_weights_by_hand():
+    probabilities = torch.tensor([[0.7, 0.2, 0.1], [0.7, 0.2, 0.1], [0.25, 0.25, 0.5]])
+    # margins .7 - .2, .2 - .7 and .5 - .25
+    found = margin_weights(probabilities, torch.tensor([0, 1, 2]))
+    expected = 1 / (1 + np.exp(3 * np.array([0.5, -0.5, 0.25])))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_weights_change_the_second_depth():
+    # The first feature has 16 rows of class 0 on the left, 12 of class 1 and 4 of class 0 on the
+    # right. There, the second feature parts 7 rows of class 1, and the third 2 of class 0.
+    first, second, third = np.repeat([[0.0], [1.0]], 16, axis=0), np.zeros(32), np.zeros(32)
+    y = np.repeat([0, 1, 0], [16, 12, 4])
+    second[16:23], third[30:] = 1.0, 1.0
+    X = np.column_stack([first, second, third])
+    model, data = named.oblique(Categorical(2)), Data.of(X, y)
+
+    def used(posterior):
+        return np.abs(posterior.point["hyperplane"][:, 0]).argmax(axis=1).tolist()
+
+    # gains on the right: 12 ln 12 + 4 ln 4 - 16 ln 16 = -9.0 rises to -6.2 by the second feature
+    # and to -5.7 by the third
+    plain = grow(
+        model,
+        data,
+        limits=LIMITS,
+        splitter=PlaneSplitter(RandomAxes(n_features=3), model.leaf),
+        random_state=0,
+    )
+    assert used(plain) == [0, 2]
+    # margins of 1/2 and -1/2: 12 rows weigh .18, and 4 of them .82; -3.7 rises to -2.2 and to -2.6
+    (tree,) = alternating_forest(
+        model, data, n_trees=1, n_features=3, limits=LIMITS, random_state=0
+    )
+    assert used(tree) == [0, 1]
+    # the shares of the rows, whatever weights chose the splits
+    counts = np.array([[16, 0], [4, 5], [0, 7]]) + 0.5
+    np.testing.assert_allclose(tree.point["leaf_probs"], counts / counts.sum(1, keepdims=True))
+
+
+def test_trees_grow_until_they_are_pure():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 4))
+    y = rng.integers(3, size=150)
+    limits = GrowthLimits(max_depth=30, min_rows=2, min_leaf=1, min_gain=0)
+    model = named.oblique(Categorical(3))
+    forest = alternating_forest(
+        model, Data.of(X, y), n_trees=3, n_features=2, limits=limits, random_state=0
+    )
+    assert len({tree.model.topology.children.tobytes() for tree in forest}) == 3
+    for tree in forest:
+        found = tree.predictive(X)[0].argmax(axis=1)
+        assert (found == y).all()
+        assert (np.count_nonzero(tree.point["hyperplane"][:, 0], axis=1) == 1).all()
