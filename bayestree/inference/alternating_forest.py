@@ -44,7 +44,7 @@ class RandomAxes(PlaneSearch):
 
     def find(self, node: NodeRows, rng: np.random.Generator) -> FloatArray | None:
         varying = np.flatnonzero((node.X[0] != node.X).any(axis=0))
-        drawn = rng.permutation(varying)[: self.n_features]
+        drawn = np.sort(rng.permutation(varying)[: self.n_features])
         return node.best(np.eye(node.n_features)[drawn])
 
 
