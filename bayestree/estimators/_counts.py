@@ -11,7 +11,7 @@ from bayestree._utils.parameters import check_parameters
 from bayestree._utils.seed import RandomState
 from bayestree.diagnostics.values import count_scores, squared_scores
 from bayestree.estimators._leaf_families import LeafFamilies
-from bayestree.estimators._numbers import checked_weights
+from bayestree.estimators._numbers import check_numbers, checked_weights
 from bayestree.estimators._regressor import TreeRegressor
 
 
@@ -66,6 +66,7 @@ class CountRegressor(LeafFamilies, TreeRegressor):
     def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
         if np.shape(np.asarray(y))[1:] != (2,):
             return y, None
+        check_numbers(np.asarray(y, dtype=object)[:, 1], "exposure, the second column of y,")
         both = np.asarray(y, dtype=np.float64)
         return both[:, 0], self._checked_extra(both[:, 1], len(both))
 
@@ -151,12 +152,16 @@ class CountRegressor(LeafFamilies, TreeRegressor):
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """R^2 or, for counts, the share of the deviance that is explained.
 
-        That is 1 minus the Poisson deviance of the predictions over that of a constant rate.
+        That is 1 minus the Poisson deviance of the predictions over that of a constant rate. Where
+        all rows have the same rate, it is 1 for perfect predictions and 0 for others, as R^2 is
+        where y is constant; of a single row, neither is defined (NaN).
         """
         if self._leaf_family().extra is None:
             return float(super().score(X, y, sample_weight))
         weights = checked_weights(sample_weight, len(self._separate(y)[0]))
-        return self.scores(y, self.predict(X), weights).get("explained_deviance", np.nan)
+        scores = self.scores(y, self.predict(X), weights)
+        constant = float(scores["mean_deviance"] == 0) if len(weights) > 1 else np.nan
+        return scores.get("explained_deviance", constant)
 
     def scores(self, y: ArrayLike, predicted: FloatArray, weights: FloatArray) -> dict[str, float]:
         """Scores of predictions (n,), of counts for an exposure of 1, by name.

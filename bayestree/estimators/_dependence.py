@@ -34,7 +34,6 @@ class Dependence(FittedTree):
     encoding_: Encoding
     _averages: Callable[[], bool]
     _expectation: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
-    _encode: Callable[[AnyArray], AnyArray]
     _row_weights: Callable[[ArrayLike | None, AnyArray], FloatArray]
 
     @property
@@ -109,9 +108,8 @@ class Dependence(FittedTree):
         rows, values = validated(self, X, y, reset=False, dtype=np.float64)
         weights = self._row_weights(sample_weight, values)
         kept = weights > 0
-        rows, weights, response = rows[kept], weights[kept], self._encode(values[kept])
-        if extra is not None:
-            response = np.column_stack((response, extra[kept]))
+        response = self._response(values, extra, kept)
+        rows, weights = rows[kept], weights[kept]
         random = check_random_state(draw_seed(random_state))
         orders = [random.permutation(len(rows)) for _ in range(n_repeats)]
         encoding = self.encoding_

@@ -187,7 +187,5 @@ class TreeDraws(FittedTree):
         if len(numbers) == 0:
             raise ValueError("class_weight is zero for all classes of y.")
         standard = self._standardise(rows[numbers])
-        response = self._encode(values[numbers])
-        if extra is not None:
-            response = np.column_stack((response, extra[numbers]))
+        response = self._response(values, extra, numbers)
         return Data.of(standard, response, weights[numbers]), numbers

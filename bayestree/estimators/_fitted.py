@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import Seed
 from bayestree.diagnostics.reach import Reach
 from bayestree.estimators._file_rows import FileRows, checked
@@ -32,12 +32,22 @@ class FittedTree:
     n_features_in_: int
     random_state: Seed
     validation_fraction: float
+    _encode: Callable[[AnyArray], AnyArray]
     _reach: Reach = cast(Reach, _Unmeasured())  # replaced by a fit of linear experts
     _units = Units(np.zeros(0), np.ones(0))
 
     def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
         """y, and the further number of each row (see ``Leaf.extra``) that it comes with."""
         return y, None
+
+    def _check_response(self, y: AnyArray, extra: FloatArray | None) -> None:
+        """Refuse y that the leaves cannot generate."""
+
+    def _response(self, y: AnyArray, extra: FloatArray | None, rows: AnyArray) -> AnyArray:
+        """y as the fit takes it, with the further numbers, of some of the rows; all are checked."""
+        self._check_response(y, extra)
+        found = self._encode(y[rows])
+        return found if extra is None else np.column_stack((found, extra[rows]))
 
     def _by_parts(
         self, X: ArrayLike, function: Callable[..., Any], *columns: FloatArray | None

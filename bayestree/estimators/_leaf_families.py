@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_array
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import Model, ParameterError
 from bayestree.estimators._base import BaseTree
+from bayestree.estimators._numbers import check_numbers
 from bayestree.models import (
     Categorical,
     Gaussian,
@@ -127,6 +128,7 @@ class LeafFamilies(NamedLeaves):
             return None
         if name is None:
             raise ValueError(f"leaf={self.leaf!r} takes y alone, without a number for each row.")
+        check_numbers(extra, name)
         if np.shape(extra) != (n_rows,):
             raise ValueError(
                 f"{name} must have shape ({n_rows},), one number for each row of X, got "
@@ -135,8 +137,8 @@ class LeafFamilies(NamedLeaves):
         found = check_array(extra, ensure_2d=False, dtype=np.float64, input_name=name)
         return np.array(found)
 
-    def _check_response(self, y: FloatArray, extra: FloatArray | None) -> None:
+    def _check_response(self, y: AnyArray, extra: FloatArray | None) -> None:
         """Refuse y that the family cannot generate."""
-        family = self._leaf_family()
+        family, y = self._leaf_family(), np.asarray(y, dtype=np.float64)
         if not family.regresses:  # whose response needs the features
             family.check(torch.as_tensor(y if extra is None else np.column_stack((y, extra))))

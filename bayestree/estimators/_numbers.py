@@ -131,6 +131,14 @@ def checked_weights(sample_weight: Any, n_rows: int) -> FloatArray:
     return weights
 
 
+def check_numbers(values: ArrayLike, name: str, remedy: str = "") -> None:
+    """Refuse text where numbers are needed; the rest is up to scikit-learn's checks."""
+    first = np.asarray(values, dtype=object).ravel()[:1000]
+    text = [value for value in first if isinstance(value, str)]
+    if text:
+        raise ValueError(f"{name} must hold numbers, got text such as {text[0]!r}{remedy}.")
+
+
 def _refuse_missing(y: Any) -> None:
     """Refuse None, NaN and the like in y."""
     if y is None:

@@ -12,7 +12,7 @@ from bayestree._utils.parameters import check_parameters
 from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._columns import ColumnChoice
 from bayestree.estimators._fitted import FittedTree
-from bayestree.estimators._numbers import checked_weights
+from bayestree.estimators._numbers import check_numbers, checked_weights
 from bayestree.estimators._units import TOO_LARGE
 from bayestree.models import Gaussian
 from bayestree.models.leaves import Leaf
@@ -26,7 +26,7 @@ class NumberTarget(ColumnChoice, FittedTree):
     def _fit_values(self, X: Any, y: Any, extra: Any, sample_weight: Any) -> Self:
         """Fit y (n,), with the ``extra`` number of each row that the family takes."""
         check_parameters(self)
-        _check_numbers(y)
+        check_numbers(y, "y", "; use a classifier")
         rows, target = self._checked_fit(X, y, sample_weight, y_numeric=True)
         target = target.astype(np.float64)
         weights = self._row_weights(sample_weight, target)
@@ -56,9 +56,6 @@ class NumberTarget(ColumnChoice, FittedTree):
     def _checked_extra(self, extra: Any, n_rows: int) -> FloatArray | None:
         """The extra number of each row, of families that have one."""
         return None
-
-    def _check_response(self, y: FloatArray, extra: FloatArray | None) -> None:
-        """Refuse y that the family cannot generate."""
 
     def _row_weights(self, sample_weight: ArrayLike | None, y: AnyArray) -> FloatArray:
         return checked_weights(sample_weight, len(y))
@@ -118,11 +115,3 @@ class TreeRegressor(NumberRegressor, BaseTree):
             return mean, sd
         only: FloatArray = self._by_parts(X, lambda rows: self._expectation(rows)[0])
         return only
-
-
-def _check_numbers(y: ArrayLike) -> None:
-    """Refuse labels, which a regressor cannot predict."""
-    first = np.asarray(y, dtype=object).ravel()[:1000]
-    text = [value for value in first if isinstance(value, str)]
-    if text:
-        raise ValueError(f"y must hold numbers, got text such as {text[0]!r}; use a classifier.")

@@ -180,6 +180,34 @@ def test_an_exposure_is_one_number_for_each_row_given_once(rows):
         tree(leaf="counts").fit(X, both)
 
 
+def test_counts_of_other_methods_are_checked_as_by_fit(rows, fitted):
+    X, y, exposure, _ = (part[:20] for part in rows)
+    both = np.column_stack([y, exposure])
+    for wrong, message in (
+        (-both, "got -"),
+        (both + np.array([0.5, 0]), "counts, whole"),
+        (both * [1, 0], "positive"),
+    ):
+        for method in (fitted.loo, fitted.importance, fitted.to_arviz, fitted.training_data):
+            with pytest.raises(ValueError, match=message):
+                method(X, wrong)
+
+
+def test_text_is_refused_by_its_name(rows, fitted):
+    X, y = rows[0][:20], rows[1][:20]
+    text = np.array(["a"] * 20, dtype=object)
+    with pytest.raises(ValueError, match="exposure must hold numbers, got text such as 'a'"):
+        fitted.predict(X, exposure=text)
+    with pytest.raises(ValueError, match="exposure, the second column of y, must hold numbers"):
+        fitted.loo(X, np.column_stack([y.astype(object), text]))
+
+
+def test_a_constant_rate_has_the_score_that_a_constant_y_has(rows, fitted):
+    X = rows[0][:20]
+    assert fitted.score(X, np.full(20, 3)) == 0
+    assert np.isnan(fitted.score(X[:1], [3]))
+
+
 def test_rows_without_events_are_fitted():
     X = np.random.default_rng(0).normal(size=(40, 2))
     found = tree(inference="map").fit(X, np.zeros(40))
