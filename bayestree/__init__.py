@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     from bayestree.estimators.locally_constant import (
         LocallyConstantTreeRegressor as LocallyConstantTreeRegressor,
     )
+    from bayestree.estimators.locally_constant_ensemble import (
+        LocallyConstantEnsembleClassifier as LocallyConstantEnsembleClassifier,
+    )
+    from bayestree.estimators.locally_constant_ensemble import (
+        LocallyConstantEnsembleRegressor as LocallyConstantEnsembleRegressor,
+    )
     from bayestree.estimators.neural import (
         NeuralDecisionForestClassifier as NeuralDecisionForestClassifier,
     )

@@ -46,6 +46,7 @@ class Forest(RandomRun, ColumnChoice, Dependence, Shown, BaseEstimator):
     """
 
     _tree: ClassVar[type[BaseTree]]
+    averaged: ClassVar[bool] = True  # whether predictions are means over the trees
 
     n_estimators: Annotated[Count, Model("Number of trees.")] = field(default=10, kw_only=False)
 

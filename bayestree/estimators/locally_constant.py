@@ -18,7 +18,22 @@ MAX_NEURONS = 64  # each is connected to all before it, whether rows reach its s
 
 
 @declare
-class BaseLocallyConstantTree(RandomRun, BaseTree):
+class NetworkTraining(RandomRun):
+    """How a network is trained."""
+
+    epochs: Annotated[
+        Count,
+        Inference("Passes over the rows, during which the activation becomes piecewise linear."),
+    ] = 100
+    batch_size: Annotated[Count, Inference("Rows in a step of Adam.")] = 64
+    learning_rate: Annotated[Positive, Inference("Learning rate of Adam (with AMSGrad).")] = 0.01
+    width: Annotated[
+        Count, Inference("Hidden units of the network that predicts y from the derivatives.")
+    ] = 64
+
+
+@declare
+class BaseLocallyConstantTree(NetworkTraining, BaseTree):
     """Train a ReLU network and read off its tree; subclasses add y."""
 
     max_depth: Annotated[
@@ -29,15 +44,6 @@ class BaseLocallyConstantTree(RandomRun, BaseTree):
         NonNegative,
         Model("Minimum gain, in nats, of a split between two leaves; others are removed."),
     ] = 2.0
-    epochs: Annotated[
-        Count,
-        Inference("Passes over the rows, during which the activation becomes piecewise linear."),
-    ] = 100
-    batch_size: Annotated[Count, Inference("Rows in a step of Adam.")] = 64
-    learning_rate: Annotated[Positive, Inference("Learning rate of Adam (with AMSGrad).")] = 0.01
-    width: Annotated[
-        Count, Inference("Hidden units of the network that predicts y from the derivatives.")
-    ] = 64
 
     def _model(self, leaf: Leaf) -> SoftTree:
         return named.oblique(leaf)

@@ -94,33 +94,62 @@ def locally_constant(
     n_outputs = 1 if real else int(data.y.max()) + 1
     with seeded(draw_seed(random_state)):
         network = LocallyConstant(max_depth, data.X.shape[1], n_outputs, width).to(data.X)
-        optimiser = torch.optim.Adam(network.parameters(), learning_rate, amsgrad=True)
-        parts = {"network": network, "optimiser": optimiser}
-        track = Track(range(epochs), "lcn", show=progress, parts=parts)
-        for epoch in track:
-            hardness = min(1.0, epoch / max(1, epochs - 1))
-            for batch in data.batches(batch_size):
-                scores = network(batch.X, hardness)
-                loss = (
-                    mse_loss(scores[:, 0], batch.y, reduction="none")
-                    if real
-                    else cross_entropy(scores, batch.y, reduction="none")
-                )
-                optimiser.zero_grad()
-                (loss @ batch.weights / batch.weights.sum()).backward()
-                optimiser.step()
+        train(
+            network,
+            data,
+            data.X.new_zeros(len(data.X), n_outputs),
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            progress=progress,
+        )
     tree = read_off(network, model, data)
     return tree.assemble(tree.cut(None, min_gain), "lcn")
 
 
-def read_off(network: LocallyConstant, model: SoftTree, data: Data) -> GrowingTree:
-    """The tree of the signs of the neurons, as far as rows reach it."""
+def train(
+    network: LocallyConstant,
+    data: Data,
+    before: Tensor,
+    *,
+    epochs: int,
+    batch_size: int,
+    learning_rate: float,
+    progress: bool = False,
+) -> None:
+    """Train a network whose outputs are added to those ``before`` (n, outputs)."""
+    n_features, real = data.X.shape[1], data.y.is_floating_point()
+    joined = data._replace(X=torch.cat((data.X, before), dim=1))
+    optimiser = torch.optim.Adam(network.parameters(), learning_rate, amsgrad=True)
+    parts = {"network": network, "optimiser": optimiser}
+    track = Track(range(epochs), "lcn", show=progress, parts=parts)
+    for epoch in track:
+        hardness = min(1.0, epoch / max(1, epochs - 1))
+        for batch in joined.batches(batch_size):
+            scores = batch.X[:, n_features:] + network(batch.X[:, :n_features], hardness)
+            loss = (
+                mse_loss(scores[:, 0], batch.y, reduction="none")
+                if real
+                else cross_entropy(scores, batch.y, reduction="none")
+            )
+            optimiser.zero_grad()
+            (loss @ batch.weights / batch.weights.sum()).backward()
+            optimiser.step()
+
+
+def read_off(
+    network: LocallyConstant, model: SoftTree, data: Data, *, pure: bool = False
+) -> GrowingTree:
+    """The tree of the signs of the neurons, as far as rows reach it.
+
+    Nodes whose rows have one value of y are split only if ``pure``.
+    """
     tree = GrowingTree(model, data.held())
     rows, n_neurons = tree.data.X, len(network.bias)
     waiting: list[tuple[int, list[bool]]] = [(0, [])]
     while waiting:
         i, turns = waiting.pop()
-        if len(turns) == n_neurons or not tree.can_split(i, GROWTH):
+        if len(turns) == n_neurons or not (pure or tree.can_split(i, GROWTH)):
             continue
         plane = network.split(turns)
         members = tree.nodes[i].rows

@@ -52,6 +52,16 @@ CASES = {
     "wodt": ("WeightedObliqueTreeClassifier", {"max_depth": 3}, ["grow"]),
     "lcn": ("LocallyConstantTreeClassifier", {"max_depth": 2, "epochs": 3}, ["lcn"]),
     "lcn-real": ("LocallyConstantTreeRegressor", {"max_depth": 2, "epochs": 3}, ["lcn"]),
+    "elcn": (
+        "LocallyConstantEnsembleClassifier",
+        {"n_estimators": 3, "max_depth": 2, "epochs": 2},
+        ["elcn"],
+    ),
+    "elcn-real": (
+        "LocallyConstantEnsembleRegressor",
+        {"n_estimators": 2, "max_depth": 2, "epochs": 2},
+        ["elcn"],
+    ),
     "adf": (
         "AlternatingDecisionForestClassifier",
         {"n_estimators": 2, "max_depth": 3},

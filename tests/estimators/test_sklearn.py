@@ -18,6 +18,8 @@ from bayestree import (
     EndToEndForestRegressor,
     EndToEndTreeClassifier,
     EndToEndTreeRegressor,
+    LocallyConstantEnsembleClassifier,
+    LocallyConstantEnsembleRegressor,
     LocallyConstantTreeClassifier,
     LocallyConstantTreeRegressor,
     NeuralDecisionForestClassifier,
@@ -69,6 +71,9 @@ def estimators():
     yield WeightedObliqueTreeClassifier()
     yield WeightedObliqueTreeRegressor(min_leaf=1, n_starts=1)
     yield LocallyConstantTreeClassifier(max_depth=2, epochs=10, learning_rate=0.05, random_state=0)
+    yield LocallyConstantEnsembleClassifier(
+        2, max_depth=2, epochs=8, learning_rate=0.05, random_state=0
+    )
     yield AlternatingDecisionForestClassifier(2, max_depth=2, random_state=0)
     yield NeuralDecisionForestClassifier(
         1, max_depth=2, epochs=30, learning_rate=0.1, random_state=0
@@ -129,6 +134,7 @@ SLOW = [
     EndToEndForestRegressor(),
     EndToEndTreeClassifier(),
     EndToEndTreeRegressor(),
+    LocallyConstantEnsembleRegressor(2, max_depth=2, epochs=20, learning_rate=0.05, random_state=0),
     NeuralDecisionForestRegressor(2, max_depth=2, epochs=20, learning_rate=0.1, random_state=0),
     EndToEndTreeRegressor(leaf="linear", max_depth=1, epochs=10, random_state=0),
     WeightedObliqueTreeRegressor(leaf="linear", max_depth=2),

@@ -1,0 +1,180 @@
+"""Ensembles of locally constant networks as scikit-learn estimators."""
+
+from dataclasses import field
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from pydantic import Field
+
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.parameters import Inference, Model, NonNegative, declare
+from bayestree.estimators._base import BaseTree, TrainingRows
+from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._forest import ForestClassifier, JointForest
+from bayestree.estimators._numbers import fitted_rows
+from bayestree.estimators._regressor import NumberRegressor, TreeRegressor
+from bayestree.estimators.locally_constant import MAX_NEURONS, NetworkTraining
+from bayestree.inference import Data, Posterior
+from bayestree.inference.locally_constant_ensemble import locally_constant_ensemble
+from bayestree.models import SoftTree, named
+from bayestree.models.leaves import Leaf
+
+
+@declare
+class Stagewise(NetworkTraining):
+    """Parameters of an ensemble of locally constant networks."""
+
+    max_depth: Annotated[
+        Annotated[int, Field(ge=1, le=MAX_NEURONS)],
+        Model("Number of neurons: the splits on a path from the root to a leaf, at most."),
+    ] = 6
+    shrinkage: Annotated[
+        Annotated[float, Field(gt=0, le=1)],
+        Inference("Factor of the outputs of each network after its training."),
+    ] = 1.0
+    epochs = 30
+
+
+class StageTree(BaseTree):
+    """The tree of one network, with its contribution to the sum in the leaves."""
+
+    def _model(self, leaf: Leaf) -> SoftTree:
+        return named.oblique(leaf)
+
+    def _leaf_values(self, rows: TrainingRows, data: Data) -> dict[str, FloatArray]:
+        leaf = self.tree_.apply(rows.X)
+        value = np.zeros(self.tree_.value.shape)
+        X: Any = self._standardise(rows.X)
+        value[leaf] = self.posterior_.predictive(X)[0]
+        if value.ndim == 2:  # the smoothing is rows in which the tree contributes nothing
+            weight = self.tree_.leaf_rows[:, None]
+            even = self.smoothing / value.shape[1]
+            value = (weight * value + even) / (weight + self.smoothing)
+        return {"value": value}
+
+
+@declare
+class StageTreeClassifier(TreeClassifier, Stagewise, StageTree):
+    """A tree of :class:`LocallyConstantEnsembleClassifier`."""
+
+
+@declare
+class StageTreeRegressor(TreeRegressor, Stagewise, StageTree):
+    """A tree of :class:`LocallyConstantEnsembleRegressor`."""
+
+
+@declare
+class BaseLocallyConstantEnsemble(Stagewise, JointForest):
+    """Train networks by stages and read off their trees; subclasses add y."""
+
+    n_estimators = field(default=8, kw_only=False)
+
+    def _infer(self, model: SoftTree, data: Data, first: BaseTree) -> list[Posterior]:
+        return locally_constant_ensemble(
+            model,
+            data,
+            n_networks=self.n_estimators,
+            max_depth=self.max_depth,
+            shrinkage=self.shrinkage,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            width=self.width,
+            random_state=self.random_state,
+            progress=bool(self.verbose),
+        )
+
+    def _why_single_leaves(self, tree: BaseTree, data: Data) -> str:
+        return "no neuron parts the rows; use more epochs, or another learning_rate"
+
+
+@declare
+class LocallyConstantEnsembleClassifier(ForestClassifier, BaseLocallyConstantEnsemble):
+    """Sum of oblique trees from ReLU networks that are trained by stages (ELCN).
+
+    Lee and Jaakkola, "Oblique decision trees from derivatives of ReLU networks" (2020), section
+    3.7: as in boosting, each network adds its class scores to those of the networks before it. The
+    leaves of its tree hold softmax(scores), and the probabilities of the ensemble are the
+    normalised product of those of its trees.
+
+    {parameters}
+
+    Attributes
+    ----------
+    estimators_ : list
+        The trees; ``estimators_[t].tree_``.
+    classes_ : array, shape (C,)
+    n_features_in_, feature_names_in_
+    encoding_ : bayestree.tables.Encoding
+        How the columns of X become features.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from bayestree import LocallyConstantEnsembleClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = LocallyConstantEnsembleClassifier(2, max_depth=3, random_state=0).fit(X, y)
+    >>> bool(clf.score(X, y) > 0.9)
+    True
+    """
+
+    smoothing: Annotated[
+        NonNegative,
+        Model("Weight, in rows, of even probabilities in each leaf of a tree; 0 is the paper's."),
+    ] = 0.0
+
+    _tree: ClassVar[type[BaseTree]] = StageTreeClassifier
+    averaged: ClassVar[bool] = False
+
+    def _expectation(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The normalised product of the probabilities of the trees."""
+        least = np.finfo(np.float64).tiny  # where a probability has underflowed
+        log = sum(
+            (np.log(np.maximum(tree.tree_.predict(rows), least)) for tree in self.estimators_),
+            start=np.zeros(1),
+        )
+        found: FloatArray = np.exp(log - log.max(axis=1, keepdims=True))
+        return found / found.sum(axis=1, keepdims=True), np.zeros(found.shape)
+
+    def shapley_values(self, X: ArrayLike, background: ArrayLike | None = None) -> Any:
+        """Not defined for a product of trees."""
+        raise TypeError(
+            f"shapley_values needs one tree or a mean of trees, but {type(self).__name__} "
+            "multiplies the probabilities of its trees; use importance or partial_dependence."
+        )
+
+
+@declare
+class LocallyConstantEnsembleRegressor(NumberRegressor, BaseLocallyConstantEnsemble):
+    """Sum of oblique regression trees from ReLU networks that are trained by stages (ELCN).
+
+    Like :class:`LocallyConstantEnsembleClassifier`, for the squared error. A tree predicts the mean
+    of y and ``n_estimators`` times its contribution to the sum, so that the ensemble is the mean
+    of its trees.
+
+    {parameters}
+
+    Attributes
+    ----------
+    estimators_ : list
+        The trees; ``estimators_[t].tree_``.
+    n_features_in_, feature_names_in_
+    encoding_ : bayestree.tables.Encoding
+        How the columns of X become features.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from bayestree import LocallyConstantEnsembleRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> reg = LocallyConstantEnsembleRegressor(2, max_depth=3, random_state=0).fit(X, y)
+    >>> reg.get_depth() <= 3
+    True
+    """
+
+    _tree: ClassVar[type[BaseTree]] = StageTreeRegressor
+
+    def predict(self, X: ArrayLike) -> FloatArray:
+        """Expected value, shape (n,): the mean over the trees."""
+        return self._expectation(fitted_rows(self, X))[0]
