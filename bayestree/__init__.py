@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from bayestree.estimators.neural import (
         NeuralDecisionForestRegressor as NeuralDecisionForestRegressor,
     )
+    from bayestree.estimators.non_greedy import NonGreedyTreeClassifier as NonGreedyTreeClassifier
+    from bayestree.estimators.non_greedy import NonGreedyTreeRegressor as NonGreedyTreeRegressor
     from bayestree.estimators.oblique import ObliqueTreeClassifier as ObliqueTreeClassifier
     from bayestree.estimators.oblique import ObliqueTreeRegressor as ObliqueTreeRegressor
     from bayestree.estimators.regularization import regularization_path as regularization_path

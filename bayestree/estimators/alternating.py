@@ -1,27 +1,20 @@
 """Trees by alternating optimisation (TAO) as scikit-learn estimators."""
 
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Literal
 
-import numpy as np
-from pydantic import InstanceOf
-from sklearn.utils import check_random_state
-
-from bayestree import baselines, inference
+from bayestree import inference
 from bayestree._utils.parameters import (
-    Count,
-    Inference,
     Model,
     NonNegative,
     Positive,
     declare,
     parameters_of,
 )
-from bayestree._utils.seed import draw_seed
-from bayestree.estimators._base import BaseTree, TrainingRows
+from bayestree.estimators._base import TrainingRows
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._parameters import Depth, Precision, RandomRun, WarmStart
+from bayestree.estimators._initial import InitialTree
+from bayestree.estimators._parameters import Precision, WarmStart
 from bayestree.estimators._regressor import TreeRegressor
-from bayestree.estimators._units import UnitRule
 from bayestree.estimators._warm import KEPT_LEAF
 from bayestree.inference import Data, Posterior
 from bayestree.inference.tao.alternating import Sweeps
@@ -33,26 +26,10 @@ from bayestree.models.priors import HyperplanePrior
 from bayestree.tree import Tree
 
 MAX_FEATURES = {"oblique": None, "bivariate": 2, "axis": 1}
-MAX_RANDOM_DEPTH = 16  # of a complete tree: 65,536 leaves
-
-
-@runtime_checkable
-class HasTree(Protocol):
-    """A fitted estimator of this package."""
-
-    tree_: Tree
-
-
-@runtime_checkable
-class Estimator(Protocol):
-    """An estimator with scikit-learn's interface."""
-
-    def fit(self, X: Any, y: Any) -> Any: ...
-    def predict(self, X: Any) -> Any: ...
 
 
 @declare
-class BaseAlternatingTree(WarmStart, RandomRun, Precision, Sweeps, Depth, BaseTree):
+class BaseAlternatingTree(WarmStart, Precision, Sweeps, InitialTree):
     """Start from a tree and optimise its nodes in turn; classifier and regressor add y."""
 
     max_depth = 6
@@ -77,27 +54,6 @@ class BaseAlternatingTree(WarmStart, RandomRun, Precision, Sweeps, Depth, BaseTr
         Positive,
         Model("Penalty for two features in a bivariate split, relative to that for one."),
     ] = 1.2
-    init: Annotated[
-        Literal["cart", "random"] | InstanceOf[Tree] | InstanceOf[Estimator],
-        Inference(
-            "Initial tree: CART, a complete tree of random hyperplanes through medians, or any "
-            "tree with such splits (a Tree or a fitted estimator), whatever its units. In a "
-            "parameter search, pass the tree_ of a fitted estimator, because copies of the "
-            "estimator are not fitted."
-        ),
-    ] = "cart"
-    min_leaf: Annotated[
-        Count, Model("Minimum number of rows in a leaf of the initial tree from CART.")
-    ] = 1
-    scaling: Annotated[
-        UnitRule,
-        Model(
-            "Units of the features in the fit: the standard deviation of each (but at least a "
-            "sixth of its range), one unit for all, the range of each, exactly the standard "
-            "deviation of each, or the units of the data. 'common' is for features that share a "
-            "unit, such as pixels or indicators."
-        ),
-    ] = "standard"
 
     def _prior(self) -> HyperplanePrior:
         if self.l1 == 0:
@@ -106,12 +62,12 @@ class BaseAlternatingTree(WarmStart, RandomRun, Precision, Sweeps, Depth, BaseTr
             return Laplace(self.l1)
         return FeatureCount(self.l1, self.pair_cost)
 
-    def _model(self, leaf: Leaf) -> SoftTree:
-        split = Oblique(MAX_FEATURES[self.split])
-        return named.alternating(leaf, split=split, prior=self._prior())
+    def _max_features(self) -> int | None:
+        return MAX_FEATURES[self.split]
 
-    def _unit_rule(self) -> UnitRule:
-        return self.scaling
+    def _model(self, leaf: Leaf) -> SoftTree:
+        split = Oblique(self._max_features())
+        return named.alternating(leaf, split=split, prior=self._prior())
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
         start = self._start(data)
@@ -138,60 +94,6 @@ class BaseAlternatingTree(WarmStart, RandomRun, Precision, Sweeps, Depth, BaseTr
     def _leaf_ridge(self) -> float | None:
         """Penalty of linear leaves; None for constant leaves."""
         return None
-
-    def _start(self, data: Data) -> Tree:
-        """The initial tree, on the scaled features of ``data``."""
-        if self._continues():
-            return self._on_scaled(self.tree_)
-        if not isinstance(self.init, str):
-            return self._given_tree()
-        X, seeds = data.X.numpy(force=True), check_random_state(draw_seed(self.random_state))
-        y, weights = data.y.numpy(force=True), data.weights.numpy(force=True)
-        if self.init == "random":
-            return baselines.random_oblique(
-                X,
-                self.max_depth,
-                weights,
-                max_features=MAX_FEATURES[self.split],
-                random_state=seeds,
-            )
-        return baselines.cart(
-            X,
-            y,
-            weights,
-            max_depth=self.max_depth,
-            min_samples_leaf=self.min_leaf,
-            random_state=seeds,
-        )
-
-    def _given_tree(self) -> Tree:
-        """The tree of ``init``, on the scaled features."""
-        given = self.init.tree_ if isinstance(self.init, HasTree) else self.init
-        if not isinstance(given, Tree):
-            raise TypeError(
-                "init must be 'cart', 'random', a Tree, or a fitted estimator of this package with "
-                f"linear splits; got {type(self.init).__name__}. Fit it first; convert a tree of "
-                "scikit-learn by bayestree.baselines.from_sklearn."
-            )
-        if given.n_features != len(self._source):
-            raise ValueError(
-                f"init is a tree on {given.n_features} features, but X has {len(self._source)}."
-            )
-        return self._on_scaled(given)
-
-    def _on_scaled(self, given: Tree) -> Tree:
-        """A tree in the units of the data, converted to the scaled features."""
-        # Constant columns are at their means, and duplicates in the units of their originals.
-        scale = np.where(self._source < 0, 1.0, self._units.scale[self._source])
-        return given.on_scaled(self._units.center, scale).with_columns(self._source)
-
-    def _check_combination(self, model: SoftTree) -> None:
-        super()._check_combination(model)
-        if self.init == "random" and self.max_depth > MAX_RANDOM_DEPTH:
-            raise ValueError(
-                "init='random' creates a complete tree: "
-                f"max_depth must be {MAX_RANDOM_DEPTH} or less, got {self.max_depth}."
-            )
 
 
 @declare

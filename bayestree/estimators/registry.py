@@ -28,6 +28,8 @@ ESTIMATORS: dict[str, str | type] = {
     "LocallyConstantTreeRegressor": "bayestree.estimators.locally_constant",
     "NeuralDecisionForestClassifier": "bayestree.estimators.neural",
     "NeuralDecisionForestRegressor": "bayestree.estimators.neural",
+    "NonGreedyTreeClassifier": "bayestree.estimators.non_greedy",
+    "NonGreedyTreeRegressor": "bayestree.estimators.non_greedy",
     "ObliqueTreeClassifier": "bayestree.estimators.oblique",
     "ObliqueTreeRegressor": "bayestree.estimators.oblique",
     "WeightedObliqueTreeClassifier": "bayestree.estimators.weighted",
@@ -99,6 +101,7 @@ TREES: dict[str, Named] = {
     "oc1": Named(*OBLIQUE, fixed={"splitter": "oc1"}),
     "cart-lc": Named(*OBLIQUE, fixed={"splitter": "cart-lc"}),
     "co2": Named(*OBLIQUE, fixed={"splitter": "co2"}),
+    "non-greedy": Named("NonGreedyTreeClassifier", "NonGreedyTreeRegressor"),
     "guide": Named(*OBLIQUE, fixed={"splitter": "guide"}),
 }
 

@@ -62,6 +62,8 @@ CASES = {
         {"n_estimators": 2, "max_depth": 2, "epochs": 2},
         ["elcn"],
     ),
+    "non-greedy": ("NonGreedyTreeClassifier", {"max_depth": 3, "epochs": 3}, ["non-greedy"]),
+    "non-greedy-real": ("NonGreedyTreeRegressor", {"max_depth": 2, "epochs": 3}, ["non-greedy"]),
     "adf": (
         "AlternatingDecisionForestClassifier",
         {"n_estimators": 2, "max_depth": 3},

@@ -24,6 +24,8 @@ from bayestree import (
     LocallyConstantTreeRegressor,
     NeuralDecisionForestClassifier,
     NeuralDecisionForestRegressor,
+    NonGreedyTreeClassifier,
+    NonGreedyTreeRegressor,
     ObliqueTreeClassifier,
     ObliqueTreeRegressor,
     WeightedObliqueTreeClassifier,
@@ -74,6 +76,7 @@ def estimators():
     yield LocallyConstantEnsembleClassifier(
         2, max_depth=2, epochs=8, learning_rate=0.05, random_state=0
     )
+    yield NonGreedyTreeClassifier(max_depth=2, epochs=5, random_state=0)
     yield AlternatingDecisionForestClassifier(2, max_depth=2, random_state=0)
     yield NeuralDecisionForestClassifier(
         1, max_depth=2, epochs=30, learning_rate=0.1, random_state=0
@@ -134,6 +137,7 @@ SLOW = [
     EndToEndForestRegressor(),
     EndToEndTreeClassifier(),
     EndToEndTreeRegressor(),
+    NonGreedyTreeRegressor(max_depth=2, min_leaf=1, epochs=10, random_state=0),
     LocallyConstantEnsembleRegressor(2, max_depth=2, epochs=20, learning_rate=0.05, random_state=0),
     NeuralDecisionForestRegressor(2, max_depth=2, epochs=20, learning_rate=0.1, random_state=0),
     EndToEndTreeRegressor(leaf="linear", max_depth=1, epochs=10, random_state=0),

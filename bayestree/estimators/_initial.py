@@ -1,0 +1,122 @@
+"""Trees that are optimised as a whole, from an initial tree."""
+
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from pydantic import InstanceOf
+from sklearn.utils import check_random_state
+
+from bayestree import baselines
+from bayestree._utils.parameters import Count, Inference, Model, declare
+from bayestree._utils.seed import draw_seed
+from bayestree.estimators._base import BaseTree
+from bayestree.estimators._parameters import Depth, RandomRun
+from bayestree.estimators._units import UnitRule
+from bayestree.inference import Data
+from bayestree.models import SoftTree
+from bayestree.tree import Tree
+
+MAX_RANDOM_DEPTH = 16  # of a complete tree: 65,536 leaves
+
+
+@runtime_checkable
+class HasTree(Protocol):
+    """A fitted estimator of this package."""
+
+    tree_: Tree
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """An estimator with scikit-learn's interface."""
+
+    def fit(self, X: Any, y: Any) -> Any: ...
+    def predict(self, X: Any) -> Any: ...
+
+
+@declare
+class InitialTree(RandomRun, Depth, BaseTree):
+    """Choose the initial tree; a subclass optimises it."""
+
+    init: Annotated[
+        Literal["cart", "random"] | InstanceOf[Tree] | InstanceOf[Estimator],
+        Inference(
+            "Initial tree: CART, a complete tree of random hyperplanes through medians, or any "
+            "tree with such splits (a Tree or a fitted estimator), whatever its units. In a "
+            "parameter search, pass the tree_ of a fitted estimator, because copies of the "
+            "estimator are not fitted."
+        ),
+    ] = "cart"
+    min_leaf: Annotated[
+        Count, Model("Minimum number of rows in a leaf of the initial tree from CART.")
+    ] = 1
+    scaling: Annotated[
+        UnitRule,
+        Model(
+            "Units of the features in the fit: the standard deviation of each (but at least a "
+            "sixth of its range), one unit for all, the range of each, exactly the standard "
+            "deviation of each, or the units of the data. 'common' is for features that share a "
+            "unit, such as pixels or indicators."
+        ),
+    ] = "standard"
+
+    def _unit_rule(self) -> UnitRule:
+        return self.scaling
+
+    def _max_features(self) -> int | None:
+        """Maximum number of features in a split; None for all."""
+        return None
+
+    def _start(self, data: Data) -> Tree:
+        """The initial tree, on the scaled features of ``data``."""
+        if self._continues():
+            return self._on_scaled(self.tree_)
+        if not isinstance(self.init, str):
+            return self._given_tree()
+        X, seeds = data.X.numpy(force=True), check_random_state(draw_seed(self.random_state))
+        y, weights = data.y.numpy(force=True), data.weights.numpy(force=True)
+        if self.init == "random":
+            return baselines.random_oblique(
+                X,
+                self.max_depth,
+                weights,
+                max_features=self._max_features(),
+                random_state=seeds,
+            )
+        return baselines.cart(
+            X,
+            y,
+            weights,
+            max_depth=self.max_depth,
+            min_samples_leaf=self.min_leaf,
+            random_state=seeds,
+        )
+
+    def _given_tree(self) -> Tree:
+        """The tree of ``init``, on the scaled features."""
+        given = self.init.tree_ if isinstance(self.init, HasTree) else self.init
+        if not isinstance(given, Tree):
+            raise TypeError(
+                "init must be 'cart', 'random', a Tree, or a fitted estimator of this package with "
+                f"linear splits; got {type(self.init).__name__}. Fit it first; convert a tree of "
+                "scikit-learn by bayestree.baselines.from_sklearn."
+            )
+        if given.n_features != len(self._source):
+            raise ValueError(
+                f"init is a tree on {given.n_features} features, but X has {len(self._source)}."
+            )
+        return self._on_scaled(given)
+
+    def _on_scaled(self, given: Tree) -> Tree:
+        """A tree in the units of the data, converted to the scaled features."""
+        # Constant columns are at their means, and duplicates in the units of their originals.
+        scale = np.where(self._source < 0, 1.0, self._units.scale[self._source])
+        return given.on_scaled(self._units.center, scale).with_columns(self._source)
+
+    def _check_combination(self, model: SoftTree) -> None:
+        super()._check_combination(model)
+        if self.init == "random" and self.max_depth > MAX_RANDOM_DEPTH:
+            raise ValueError(
+                "init='random' creates a complete tree: "
+                f"max_depth must be {MAX_RANDOM_DEPTH} or less, got {self.max_depth}."
+            )

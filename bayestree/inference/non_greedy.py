@@ -1,0 +1,186 @@
+"""Non-greedy optimisation of a whole tree (Norouzi, Collins, Johnson, Fleet and Kohli, 2015).
+
+All nodes of a tree are evaluated for a row, with scores s_v = w_v . x, although its path depends on
+a few of them. With l(leaf) = -log p(y | leaf), the loss of the leaf that the row reaches is at most
+
+max_g (sum_v g_v s_v + l(leaf of g)) - sum_v abs(s_v)
+
+over all sides g_v = +-1: convex minus convex in w, and tight for large scores. A best g differs
+from the signs of the scores on the path to its own leaf only, at a price of 2 abs(s_v) for each
+node. Stochastic gradient descent with momentum under abs(w_v)^2 <= nu lowers the bound; the leaves
+follow the rows that a best g sends to them.
+
+The paper also searches only the leaves that differ in one node, in a time quadratic in the depth
+of a row's path. Here the maximum over all leaves takes one pass up the tree, for all rows together.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayestree._utils.progress import Track
+from bayestree._utils.seed import RandomState, draw_seed, seeded
+from bayestree.inference.data import PART, Data
+from bayestree.inference.expectation import levels
+from bayestree.inference.posterior import Posterior
+from bayestree.inference.tao.starts import sites_of, splits_of
+from bayestree.inference.training import RunningSums
+from bayestree.models.soft_tree import SoftTree
+from bayestree.topology import Topology
+from bayestree.tree import Tree
+
+MEMORY = 0.9  # of the momentum
+
+
+class Inference(NamedTuple):
+    """The best sides of the nodes, V nodes and L leaves, for n rows."""
+
+    bound: Tensor  # (n,), at least the loss of each row
+    right: Tensor  # (V, n): whether g goes right
+    passed: Tensor  # (V + L, n): whether the path of g passes a node, then a leaf
+
+
+def augmented(scores: Tensor, loss: Tensor, topology: Topology) -> Inference:
+    """The sides that maximise scores plus loss, from scores (V, n) and losses of leaves (L, n).
+
+    In a tie a row goes where its score sends it.
+    """
+    plan = levels(topology, scores.device)
+    value = torch.cat((torch.empty_like(scores), loss))
+    right = scores > 0
+    for level in reversed(plan):
+        score = scores[level.nodes]
+        to_left = value[level.left] - 2.0 * score.clamp_min(0.0)
+        to_right = value[level.right] + 2.0 * score.clamp_max(0.0)
+        right[level.nodes] = torch.where(score > 0, to_right >= to_left, to_right > to_left)
+        value[level.nodes] = torch.maximum(to_left, to_right)
+    return Inference(value[0].clone(), right, _passed(right, topology))
+
+
+def _passed(right: Tensor, topology: Topology) -> Tensor:
+    """The nodes and leaves (V + L, n) on the path of each row, from the sides (V, n) of all."""
+    passed = right.new_zeros(topology.n_nodes + topology.n_leaves, right.shape[1])
+    passed[0] = True
+    for level in levels(topology, right.device):
+        here, side = passed[level.nodes], right[level.nodes]
+        passed[level.right] = here & side
+        passed[level.left] = here & ~side
+    return passed
+
+
+class Descent:
+    """The hyperplanes (V, d + 1) of a tree, their momentum and leaves, and the best so far."""
+
+    def __init__(self, model: SoftTree, data: Data, planes: Tensor, nu: float) -> None:
+        self.model, self.data, self.radius = model, data, math.sqrt(nu)
+        size = torch.linalg.vector_norm(planes, dim=1, keepdim=True)
+        self.planes = planes * (self.radius / size.clamp_min(torch.finfo(size.dtype).tiny))
+        self.momentum = torch.zeros_like(self.planes)
+        self.loss, sums = self.measure()
+        self.sums, self.best = sums, self.planes.clone()
+        self.trace = [self.loss]
+
+    def state_dict(self) -> dict[str, Any]:
+        names = ("planes", "momentum", "loss", "sums", "best", "trace")
+        return {name: getattr(self, name) for name in names}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    def scores(self, X: Tensor) -> Tensor:
+        """Scores (V, n) of rows (n, d)."""
+        return torch.addmm(self.planes[:, -1:], self.planes[:, :-1], X.T)
+
+    def measure(self) -> tuple[float, Tensor]:
+        """-log p(y) of the deterministic tree with leaves of its rows, and their sums (L, c)."""
+        model, n_nodes = self.model, self.model.topology.n_nodes
+        reached = (
+            _passed(self.scores(part.X) > 0, model.topology)[n_nodes:].byte().argmax(0)
+            for part in self.data.parts()
+        )
+        leaf = torch.cat(list(reached))
+        statistics = model.leaf.statistics(self.data.y, self.data.weights)
+        sums = statistics.new_zeros(model.topology.n_leaves, statistics.shape[1])
+        sums.index_add_(0, leaf, statistics)
+        leaves, loss = model.leaf.estimate(sums), 0.0
+        for part, own in zip(self.data.parts(), leaf.split(PART), strict=True):
+            density = model.leaf.log_density(leaves, part.y).gather(1, own.unsqueeze(1))
+            loss -= float(part.weights @ density[:, 0])
+        return loss, sums
+
+    def epoch(self, batch_size: int, rate: float) -> None:
+        """Descend on minibatches; keep the tree if its loss is the least so far."""
+        running = RunningSums(self.sums, -(-len(self.data.X) // batch_size))
+        for batch in self.data.batches(batch_size):
+            self.step(batch, rate, running)
+        loss, _ = self.measure()
+        self.trace.append(loss)
+        if loss < self.loss:
+            self.loss, self.best = loss, self.planes.clone()
+
+    def step(self, batch: Data, rate: float, running: RunningSums) -> None:
+        """One step on the bound; each node's is relative to the rows that reach it."""
+        leaf, topology = self.model.leaf, self.model.topology
+        scores = self.scores(batch.X)
+        loss = -leaf.log_density(leaf.estimate(running.sums), batch.y).T
+        found = augmented(scores, loss, topology)
+        on = found.passed[: len(scores)].to(scores)
+        weighted = on * batch.weights
+        change = 2.0 * weighted * (found.right.to(scores) - (scores > 0).to(scores))
+        slope = torch.cat((change @ batch.X, change.sum(1, keepdim=True)), dim=1)
+        slope /= weighted.sum(1, keepdim=True) + float(batch.weights.mean())
+        self.momentum.mul_(MEMORY).add_(slope, alpha=1.0 - MEMORY)
+        self.planes = self.planes - rate * self.radius * self.momentum
+        size = torch.linalg.vector_norm(self.planes, dim=1, keepdim=True)
+        self.planes *= self.radius / size.clamp_min(self.radius)
+        reached = found.passed[len(scores) :].to(scores)
+        sums = reached @ leaf.statistics(batch.y, batch.weights)
+        running.update(sums, len(batch.X) / len(self.data.X))
+
+
+def non_greedy(
+    model: SoftTree,
+    data: Data,
+    *,
+    init: Tree,
+    nu: float,
+    epochs: int,
+    batch_size: int,
+    learning_rate: float,
+    random_state: RandomState = None,
+    progress: bool = False,
+) -> Posterior:
+    """Optimise all splits and leaves of a tree together, starting from ``init``.
+
+    Returns
+    -------
+    Posterior
+        One draw: of the initial tree and those after each epoch, the one of the least
+        -log p(y) of the training rows; ``stats["loss"]`` has them all.
+    """
+    data = data.for_leaf(model.leaf)
+    model.leaf.check(data.y)
+    topology, splits = splits_of(init, model)
+    model = model.with_(topology=topology)
+    start = sites_of(splits, model, data.X.shape[1])
+    planes = torch.cat((start["hyperplane"][:, 0], start["intercept"]), dim=1).to(data.X)
+    with seeded(draw_seed(random_state)):
+        descent = Descent(model, data, planes, nu)
+        track = Track(range(epochs), "non-greedy", show=progress, parts={"descent": descent})
+        for epoch in track:
+            falling = (1.0 + math.cos(math.pi * epoch / epochs)) / 2.0
+            descent.epoch(batch_size, learning_rate * falling)
+            track.note(f"loss {descent.trace[-1]:,.0f}")
+    descent.planes = descent.best
+    _, sums = descent.measure()
+    sites = {"hyperplane": descent.best[:, None, :-1], "intercept": descent.best[:, -1:]}
+    return Posterior.from_point(
+        model,
+        sites | model.leaf.estimate(sums),
+        "non-greedy",
+        stats={"loss": np.array(descent.trace)},
+    )
