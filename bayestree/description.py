@@ -69,7 +69,7 @@ class TreeDescription:
         self.tree = tree
         self.max_terms, self.digits, self.separator = max_terms, digits, separator
         self.features = tuple(features or map(one_line, tree.feature_labels))
-        self.classifies = tree.value.ndim == 2
+        self.classifies = tree.classifies
         self.classes: tuple[str, ...] = ()
         if self.classifies:
             self.classes = tuple(classes or map(one_line, tree.class_labels))
@@ -217,7 +217,10 @@ class TreeDescription:
         return [(j, float(own[j])) for j in order.tolist()]
 
     def prediction(self, leaf: int) -> str:
-        """The mean or rate of a leaf, or its linear function of the features."""
+        """The mean, means or rate of a leaf, or its linear function of the features."""
+        if self.tree.several_outputs:
+            means = [plain(value, self.digits) for value in self.tree.value[leaf].tolist()]
+            return f"{self.tree.quantity} {self._some(means)}"
         mean = plain(float(self.tree.value[leaf]), self.digits)
         if self.linear is None or self.linear.slope is None:
             return f"{self.tree.quantity} {mean}"
@@ -242,7 +245,7 @@ def point_estimate_note(tree: object) -> list[str]:
         return lines
     posterior = (
         "; polytope_size() and facets(node) give the posterior"
-        if isinstance(trees_of(tree)[0], Tree)
+        if isinstance(trees_of(tree, several_outputs=True)[0], Tree)
         else ""
     )
     return [*lines, f"All numbers are the point estimate (the deterministic tree){posterior}."]

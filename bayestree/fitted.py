@@ -88,11 +88,21 @@ def features_of(model: object, X: Any) -> FloatArray:
     return found
 
 
-def trees_of(tree: object) -> list[RoutedTree]:
-    """The deterministic trees of a tree, of a fitted estimator, or of a fitted forest."""
+def trees_of(tree: object, *, several_outputs: bool = False) -> list[RoutedTree]:
+    """The deterministic trees of a tree, of a fitted estimator, or of a fitted forest.
+
+    ValueError if they have several outputs, unless this is allowed.
+    """
     members = getattr(tree, "estimators_", [tree])
     found = [getattr(member, "tree_", member) for member in members]
     if found and all(isinstance(one, RoutedTree) for one in found):
+        if not several_outputs and any(one.several_outputs for one in found):
+            n_outputs = found[0].value.shape[1]
+            raise ValueError(
+                f"the tree has {n_outputs} outputs, of which one can be shown here: "
+                f"pass output(0) of the tree or of its estimator, or another up to "
+                f"output({n_outputs - 1})."
+            )
         return found
     if hasattr(tree, "fit"):
         check_is_fitted(tree)

@@ -185,21 +185,24 @@ class RoutedTree(ABC):
     ) -> Self:
         """The tree with leaf values from the rows that reach them (end of CPT, Algorithm 1).
 
-        ``y`` are class numbers if ``n_classes`` > 0, else real values. Class probabilities are
-        posterior means under a Dirichlet prior equivalent to ``smoothing`` rows (see
-        :func:`weight_unit`), distributed over the classes like all rows. A leaf without rows
+        ``y`` are class numbers if ``n_classes`` > 0, else real values, (n,) or (n, q). Class
+        probabilities are posterior means under a Dirichlet prior equivalent to ``smoothing`` rows
+        (see :func:`weight_unit`), distributed over the classes like all rows. A leaf without rows
         takes the value of all rows.
         """
         leaf = self.apply(X)
         rows = np.bincount(leaf, weights, self.n_leaves)
-        every = (weights * (y == c) for c in range(n_classes)) if n_classes else [weights * y]
+        columns = [*y.T] if y.ndim == 2 else [y]
+        every = (weights * (y == c) for c in range(n_classes))
+        every = every if n_classes else (weights * column for column in columns)
         sums = np.stack([np.bincount(leaf, c, self.n_leaves) for c in every], axis=1)
         overall = sums.sum(axis=0) / weights.sum()
         prior_rows = smoothing * weight_unit(weights) if n_classes else 0.0
         with np.errstate(invalid="ignore", divide="ignore"):
             share = (sums + prior_rows * overall) / (rows[:, None] + prior_rows)
         value = np.where(rows[:, None] > 0, share, overall)
-        return self._with(value=value if n_classes else value[:, 0], leaf_rows=rows)
+        single = not n_classes and y.ndim == 1
+        return self._with(value=value[:, 0] if single else value, leaf_rows=rows)
 
     def prune(self, X: RowSource) -> Self:
         """The tree without nodes that send all rows of ``X`` one way."""
@@ -220,7 +223,21 @@ class RoutedTree(ABC):
             raise ValueError(f"value must have {self.n_leaves} rows, got {len(value)}.")
         return self._with(value=value)
 
-    def rescaled(self, scale: float, shift: float) -> Self:
+    @property
+    def several_outputs(self) -> bool:
+        """Whether leaves have the means of several outputs, ``value`` (L, q)."""
+        return self.quantity == "means"
+
+    @property
+    def classifies(self) -> bool:
+        """Whether leaves have class probabilities, ``value`` (L, C)."""
+        return self.value.ndim == 2 and not self.several_outputs
+
+    def output(self, number: int) -> Self:
+        """The tree of one of several outputs."""
+        return self._with(value=self.value[:, number], quantity="mean")
+
+    def rescaled(self, scale: Any, shift: Any) -> Self:
         """The tree whose predictions are ``shift + scale`` times those of this one."""
         return self.with_value(self.value * scale + shift)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import softmax
@@ -37,6 +37,7 @@ class Tree(RoutedTree):
         In the units of the data, like ``intercept``.
     value : array, shape (L, C) or (L,)
         Class probabilities, or means, of the leaves; of logistic and linear leaves at ``center``.
+        The means of several outputs are (L, q).
     leaf_rows : array, shape (L,)
         Weighted number of training rows in each leaf.
     center, scale : arrays, shape (d,)
@@ -48,7 +49,7 @@ class Tree(RoutedTree):
         ``value`` + slope . (x - center), or class probabilities proportional to
         ``value`` exp(slope . (x - center)).
     quantity : str
-        What numeric leaves predict: ``"mean"``, or ``"rate"``.
+        What numeric leaves predict: ``"mean"``, ``"means"`` of several outputs, or ``"rate"``.
     """
 
     topology: Topology
@@ -264,7 +265,7 @@ class Tree(RoutedTree):
             feature_names=names,
         )
 
-    def rescaled(self, scale: float, shift: float) -> "Tree":
+    def rescaled(self, scale: Any, shift: Any) -> "Tree":
         slope = None if self.slope is None else self.slope * scale
         return self._with(value=self.value * scale + shift, slope=slope)
 

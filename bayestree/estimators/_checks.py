@@ -51,6 +51,7 @@ class TreeChecks(TreeDraws):
         ValueError
             If y is given without X, or has unknown classes.
         """
+        self._one_output("check_convergence")
         held_out = None if y is None else held_out_of(self, X, y)
         return diagnostics.check_convergence(
             self.label_free(X, n_rows=n_rows), self.posterior_.stats, held_out=held_out
@@ -78,6 +79,7 @@ class TreeChecks(TreeDraws):
             nodes is left out: ``prediction`` and the number of ``leaves`` in use remain.
         """
         check_is_fitted(self)
+        self._one_output("label_free")
         if n_rows < 1:
             raise ValueError(f"n_rows must be 1 or more, got {n_rows}.")
         posterior, topology = self.posterior_, self.posterior_.model.topology

@@ -26,6 +26,7 @@ KINDS: tuple[type, ...] = (
     models.Network,
     models.Oblique,
     models.Ordinal,
+    models.Outputs,
     models.Poisson,
     models.Polytope,
     models.Priors,

@@ -44,8 +44,9 @@ def check_built(estimator: Any, trees: Sequence[Any]) -> None:
         classes = getattr(estimator, "classes_", None)
         if classes is not None and estimator.predict_proba(given).shape != (1, len(classes)):
             raise ValueError("classes are not those of the leaves")
-        if np.shape(estimator.predict(given)) != (1,):
-            raise ValueError("the prediction of a row is not a single value")
+        n_outputs = getattr(estimator, "n_outputs_", 1)  # which forests lack
+        if np.shape(estimator.predict(given)) != (1, n_outputs)[: 1 + (n_outputs > 1)]:
+            raise ValueError(f"the prediction of a row does not have {n_outputs} outputs")
 
 
 def _check_tree(tree: Any, n_features: int) -> None:
@@ -66,7 +67,8 @@ def _check_tree(tree: Any, n_features: int) -> None:
 def _check_routes(tree: RoutedTree, d: int) -> None:
     """Check the arrays of the deterministic tree."""
     n_leaves, n_classes = tree.topology.n_leaves, len(tree.class_names)
-    values = (n_leaves, n_classes) if n_classes else (n_leaves,)
+    n_columns = tree.value.shape[-1] if tree.several_outputs else n_classes
+    values = (n_leaves, n_columns) if n_columns else (n_leaves,)
     shapes: dict[str, tuple[int, ...]] = {
         "value": values,
         "leaf_rows": (n_leaves,),

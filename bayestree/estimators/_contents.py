@@ -128,8 +128,8 @@ def restore_tree(
 ) -> None:
     """Restore the fitted state of a tree."""
     standard = group(arrays, "standard")
-    y_center, y_scale = (float(value) for value in standard.get("y", (0.0, 1.0)))
-    estimator._units = Units(standard["center"], standard["scale"], y_center, y_scale)
+    of_y = np.asarray(standard.get("y", (0.0, 1.0)))
+    estimator._units = Units(standard["center"], standard["scale"]).with_y(*map(np.asarray, of_y))
     columns = np.arange(len(standard["scale"]))
     estimator._source = np.where(standard["scale"] == UNUSED, -1, columns)
     topology = Topology(arrays["topology/children"])

@@ -64,7 +64,7 @@ class CountRegressor(LeafFamilies, TreeRegressor):
         return self._fit_values(X, values, extra if exposure is None else exposure, sample_weight)
 
     def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
-        if np.shape(np.asarray(y))[1:] != (2,):
+        if np.shape(np.asarray(y))[1:] != (2,) or self._leaf_family().extra is None:
             return y, None
         check_numbers(np.asarray(y, dtype=object)[:, 1], "exposure, the second column of y,")
         both = np.asarray(y, dtype=np.float64)

@@ -100,6 +100,7 @@ class Dependence(FittedTree):
         from bayestree.explain import importance as room  # noqa: PLC0415 - lazy room
 
         check_is_fitted(self)
+        self._one_output("importance")
         for name, value in (("n_repeats", n_repeats), ("max_draws", max_draws)):
             if value < 1:
                 raise ValueError(f"{name} must be 1 or more, got {value}.")
@@ -159,6 +160,7 @@ class Dependence(FittedTree):
         """
         from bayestree.explain import shapley  # noqa: PLC0415 - lazy room
 
+        self._one_output("shapley_values")
         rows = fitted_rows(self, X)
         around = (
             rows[spread(len(rows), 100)] if background is None else fitted_rows(self, background)
@@ -207,6 +209,7 @@ class Dependence(FittedTree):
         for name, count in (("grid", grid), ("max_rows", max_rows)):
             if isinstance(count, int | np.integer) and count < 1:
                 raise ValueError(f"{name} must be 1 or more, got {count}.")
+        self._one_output("partial_dependence")
         rows = fitted_rows(self, X)
         column, own = self.encoding_.part(feature)
         shown = rows[:, own[0]].tolist()
@@ -256,6 +259,7 @@ class Dependence(FittedTree):
 
         if max_rows < 1:
             raise ValueError(f"max_rows must be 1 or more, got {max_rows}.")
+        self._one_output("interactions")
         rows = fitted_rows(self, X)
         if features is None:
             features = np.sort(

@@ -170,6 +170,7 @@ class TreeDiagnostics(FittedTree):
         ValueError
             If ``level`` is not between 0 and 1, or for rows that ``predict`` refuses.
         """
+        self._one_output("split_uncertainty")
         rows = fitted_rows(self, X)
         tree, model = self.tree_, self.posterior_.model
         right = [tree.goes_right(node, rows) for node in range(tree.n_nodes)]

@@ -181,7 +181,9 @@ class TreeDraws(FittedTree):
         if X is None or y is None:
             raise ValueError("X and y belong together; give both, or neither.")
         y, extra = self._separate(y)
-        rows, values = validated(self, X, y, reset=False, dtype=np.float64)
+        checks = self._y_checks(y)
+        rows, values = validated(self, X, y, reset=False, dtype=np.float64, **checks)
+        self._check_outputs(values)
         weights = self._row_weights(sample_weight, values)
         numbers = np.flatnonzero(weights > 0)
         if len(numbers) == 0:

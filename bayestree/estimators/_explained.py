@@ -76,6 +76,7 @@ class Explained(FittedTree):
         """
         from bayestree.explain.explanation import explanation  # noqa: PLC0415 - SciPy's optimisers
 
+        self._one_output("explain")
         X = _one_row(x)
         rows = fitted_rows(self, X)
         if len(rows) != 1:

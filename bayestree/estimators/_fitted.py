@@ -40,6 +40,33 @@ class FittedTree:
         """y, and the further number of each row (see ``Leaf.extra``) that it comes with."""
         return y, None
 
+    @property
+    def n_outputs_(self) -> int:
+        """Number of outputs of the fit: columns of y, 1 for y (n,)."""
+        check_is_fitted(self)
+        posterior: Posterior | None = getattr(self, "posterior_", None)  # which forests lack
+        return 1 if posterior is None else posterior.model.leaf.n_outputs
+
+    def _one_output(self, method: str) -> None:
+        """Refuse a method that is defined for one output."""
+        if self.n_outputs_ > 1:
+            raise ValueError(
+                f"{method} is for one output, but y had {self.n_outputs_} in the fit: use "
+                f"output(0).{method}, or another up to output({self.n_outputs_ - 1})."
+            )
+
+    def _check_outputs(self, y: AnyArray) -> None:
+        """Refuse y with another number of outputs than in the fit."""
+        given = y.shape[1] if y.ndim == 2 else 1
+        if given != self.n_outputs_:
+            raise ValueError(
+                f"y must have {self.n_outputs_} outputs, as in the fit, got the shape {y.shape}."
+            )
+
+    def _y_checks(self, y: Any) -> dict[str, bool]:
+        """Arguments of scikit-learn's checks of y."""
+        return {}
+
     def _check_response(self, y: AnyArray, extra: FloatArray | None) -> None:
         """Refuse y that the leaves cannot generate."""
 

@@ -32,7 +32,7 @@ class PredictiveIntervals(FittedTree):
         return low, high
 
     def in_interval(self, X: ArrayLike, y: ArrayLike, level: float = 0.9) -> FloatArray:
-        """Whether each row of y is inside its ``predict_interval``, shape (n,), as 0 or 1.
+        """Whether each row of y is inside its ``predict_interval``, shape of y, as 0 or 1.
 
         A censored time has the probability of it, given that the row survived until then.
 
@@ -53,8 +53,13 @@ class PredictiveIntervals(FittedTree):
     def _quantiles(
         self, rows: FloatArray, known: FloatArray | None, levels: FloatArray
     ) -> FloatArray:
-        """Quantiles of y, shape (levels, n), of the mixture of all modes, draws and leaves."""
+        """Quantiles of the mixture of modes, draws and leaves, (levels, n) or (levels, n, q)."""
         posteriors, weights = self._mixed_posteriors()
-        X = self._standardise(rows)
-        found = mixture_quantiles(posteriors, weights, X, levels, known)
-        return self._units.decode(found)
+        X, n_outputs = self._standardise(rows), self.n_outputs_
+        if n_outputs == 1:
+            return self._units.decode(mixture_quantiles(posteriors, weights, X, levels, known))
+        each = [
+            mixture_quantiles([one.output(number) for one in posteriors], weights, X, levels)
+            for number in range(n_outputs)
+        ]
+        return self._units.decode(np.stack(each, axis=-1))

@@ -143,6 +143,7 @@ class Mixture(StagedTree):
         )
 
     def label_free(self, X: ArrayLike | None = None, *, n_rows: int = 20) -> xr.Dataset:
+        self._one_output("label_free")
         modes = self.modes_
         if len(modes) == 1:
             return super().label_free(X, n_rows=n_rows)

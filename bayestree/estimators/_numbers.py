@@ -185,7 +185,9 @@ def _target(args: tuple[Any, ...], n_rows: int, checks: dict[str, Any]) -> AnyAr
     """y as checked by scikit-learn; None if it is not given."""
     if not args or (isinstance(args[0], str) and args[0] == "no_validation"):
         return None
-    others = {name: value for name, value in checks.items() if name == "y_numeric"}
+    others = {
+        name: value for name, value in checks.items() if name in ("y_numeric", "multi_output")
+    }
     y: AnyArray = check_X_y(np.zeros((n_rows, 1)), args[0], **others)[1]
     return y
 

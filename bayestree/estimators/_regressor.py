@@ -27,8 +27,11 @@ class NumberTarget(ColumnChoice, FittedTree):
         """Fit y (n,), with the ``extra`` number of each row that the family takes."""
         check_parameters(self)
         check_numbers(y, "y", "; use a classifier")
-        rows, target = self._checked_fit(X, y, sample_weight, y_numeric=True)
+        checks = self._y_checks(y)
+        rows, target = self._checked_fit(X, y, sample_weight, y_numeric=True, **checks)
         target = target.astype(np.float64)
+        if self._continues():
+            self._check_outputs(target)
         weights = self._row_weights(sample_weight, target)
         extra = self._checked_extra(extra, len(target))
         self._check_response(target, extra)
@@ -36,18 +39,22 @@ class NumberTarget(ColumnChoice, FittedTree):
             self._measure(target, weights)
         self._choose_columns(rows, weights)
         training = TrainingRows(rows, self._encode(target), weights, extra=extra)
-        return self._fit(training, self._leaf_family())
+        return self._fit(training, self._family_of(target))
 
     def _measure(self, y: FloatArray, weights: FloatArray) -> None:
         """Choose the units of y."""
-        center = float(np.average(y, weights=weights))
+        center = np.average(y, weights=weights, axis=0)
         with np.errstate(over="ignore"):
-            spread = float(np.sqrt(np.average((y - center) ** 2, weights=weights)))
-        if not np.isfinite(spread):
+            spread = np.sqrt(np.average((y - center) ** 2, weights=weights, axis=0))
+        if not np.isfinite(spread).all():
             raise ValueError(f"y {TOO_LARGE}")
         if not self._leaf_family().standardised:
-            center, spread = 0.0, 1.0
-        self._units = self._units._replace(y_center=center, y_scale=spread or 1.0)
+            center, spread = np.zeros(()), np.ones(())
+        self._units = self._units.with_y(center, np.where(spread > 0, spread, 1.0))
+
+    def _family_of(self, y: FloatArray) -> Leaf:
+        """The distribution of y (n,) or (n, q) in a leaf, before its prior is calibrated."""
+        return self._leaf_family()
 
     def _leaf_family(self) -> Leaf:
         """The distribution of y in a leaf, before its prior is calibrated."""

@@ -192,6 +192,11 @@ class StreamingRegressor(Streaming):
         AttributeError
             For parameters that need all rows at once.
         """
+        if self._y_checks(y):
+            raise ValueError(
+                "partial_fit takes one output, y of shape (n,); use fit, or a regressor for each "
+                f"of the {np.shape(y)[1]} columns of y."
+            )
         return self._add_rows(X, y, sample_weight)
 
 

@@ -19,9 +19,9 @@ from bayestree._utils.parameters import (
     parameters_of,
 )
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._counts import CountRegressor
 from bayestree.estimators._intervals import PredictiveIntervals
 from bayestree.estimators._leaf_families import ClassLeaves, ClassName, NumericFamily
+from bayestree.estimators._outputs import OutputsRegressor
 from bayestree.estimators._parameters import (
     INTERCEPT_SCALE,
     Hardware,
@@ -361,13 +361,14 @@ class NumericPolytopeTree(PredictiveIntervals, BasePolytopeTree):
 
 
 @declare
-class ConvexPolytopeTreeRegressor(StreamingRegressor, CountRegressor, NumericPolytopeTree):
+class ConvexPolytopeTreeRegressor(StreamingRegressor, OutputsRegressor, NumericPolytopeTree):
     """Regression tree whose splits are convex polytopes, with a posterior.
 
     Leaves are normal with conjugate priors, whose parameters are learned from the leaves that were
     grown: their scales are similar where the noise is, and differ where it does. Their means are
     constant or, with ``leaf="linear"``, linear in the features. With ``leaf="poisson"`` y are
-    counts, and leaves have rates of events per unit of ``exposure``.
+    counts, and leaves have rates of events per unit of ``exposure``. y may have several
+    columns, which are independent given the leaf; ``output(j)`` is the regressor of one of them.
 
     {parameters}
 

@@ -48,4 +48,11 @@ def model_card(model: SoftTree) -> dict[str, Any]:
 def _card(part: Any) -> dict[str, Any]:
     """Name and numbers of a part; a user-defined part may have none."""
     named = fields(part) if is_dataclass(part) else ()
-    return {"name": type(part).__name__} | {f.name: getattr(part, f.name) for f in named}
+    return {"name": type(part).__name__} | {f.name: _plain(getattr(part, f.name)) for f in named}
+
+
+def _plain(value: Any) -> Any:
+    """A field of a part; parts of parts have cards of their own."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return _card(value) if is_dataclass(value) else value

@@ -79,7 +79,7 @@ class Conversion:
         """Weighted log-density of each row of y in its units."""
         data = self._rows
         terms = by_row.log_likelihood(self.model, self.posterior.each(), data)
-        terms -= data.weights.numpy(force=True) * np.log(self._units.y_scale)
+        terms -= data.weights.numpy(force=True) * np.log(self._units.y_scale).sum()
         return self._observations(self.posterior.draws, terms)
 
     def log_prior(self) -> xr.Dataset:
@@ -95,7 +95,7 @@ class Conversion:
     def observed_data(self) -> xr.Dataset:
         """Observed y in its units, or as class numbers."""
         y = self.model.leaf.target(self._rows.y).numpy(force=True)
-        return self.labels.dataset({"obs": ("row", self._in_units(y))})
+        return self.labels.dataset({"obs": (("row", "output")[: y.ndim], self._in_units(y))})
 
     def constant_data(self) -> xr.Dataset:
         """Topology and units of the features; with rows, also X in the units of the data."""
@@ -187,9 +187,10 @@ class Conversion:
         return self._observations(draws, self._in_units(values))
 
     def _observations(self, draws: Arrays, values: NDArray[Any]) -> xr.Dataset:
-        """``obs`` (draws, n) as [chain, draw, row]."""
-        shape = draws["intercept"].shape[:2]
-        return self.labels.dataset({"obs": ((*DRAWS, "row"), values.reshape(*shape, -1))})
+        """``obs`` (draws, n) or (draws, n, q) as [chain, draw, row(, output)]."""
+        found = values.reshape(*draws["intercept"].shape[:2], *values.shape[1:])
+        names = (*DRAWS, "row", "output")[: found.ndim]
+        return self.labels.dataset({"obs": (names, found)})
 
     def sites(self, draws: Arrays) -> xr.Dataset:
         """Draws of all sites, and of the weights on their original scale."""

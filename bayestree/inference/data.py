@@ -150,13 +150,23 @@ class Units(NamedTuple):
     ----------
     center, scale : arrays, shape (d,)
         A scale of ``UNUSED`` marks a column that the fit ignored.
-    y_center, y_scale : float
+    y_center, y_scale : float, or arrays (q,) of several outputs
     """
 
     center: NDArray[np.float64]
     scale: NDArray[np.float64]
-    y_center: float = 0.0
-    y_scale: float = 1.0
+    y_center: Any = 0.0
+    y_scale: Any = 1.0
+
+    def with_y(self, center: NDArray[np.float64], scale: NDArray[np.float64]) -> "Units":
+        """The same with units of y, () or (q,)."""
+        one = center.ndim == 0
+        own = (float(center), float(scale)) if one else (center, scale)
+        return self._replace(y_center=own[0], y_scale=own[1])
+
+    def output(self, number: int) -> "Units":
+        """The units of one of several outputs."""
+        return self.with_y(self.y_center[number], self.y_scale[number])
 
     def standardise(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Rows in the units of the fit."""

@@ -1,6 +1,7 @@
 """The result of every inference method."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,21 @@ class Posterior(Draws):
     def described_draws(self) -> Arrays:
         """The draws, with the means and scales of y in the leaves where these are not sites."""
         return {**self.draws, **self.model.leaf.moments(self.draws)}
+
+    def output(self, number: int) -> "Posterior":
+        """The posterior of one of several outputs."""
+        leaf: Any = self.model.leaf
+
+        def own(values: Arrays) -> Arrays:
+            return {n: v[..., number] if n in leaf.sites else v for n, v in values.items()}
+
+        return replace(
+            self,
+            model=self.model.with_(leaf=leaf.parts[number]),
+            draws=own(self.draws),
+            point=own(self.point),
+            warmup_draws=own(self.warmup_draws),
+        )
 
     def quantiles(self, X: NDArray[Any], levels: NDArray[Any]) -> NDArray[Any]:
         """Quantiles of y | x, shape (levels, n), of the mixture of all draws and leaves.

@@ -40,8 +40,10 @@ class Size(NamedTuple):
     n_features: int
     n_leaves: int
     n_classes: int = 0
+    n_outputs: int = 1
 
     def shape(self, dimensions: tuple[str, ...]) -> tuple[int, ...]:
         """Shape of one draw of a site with these dimensions."""
-        lengths = dict(zip(("node", "expert", "feature", "leaf", "class"), self, strict=True))
+        names = ("node", "expert", "feature", "leaf", "class", "output")
+        lengths = dict(zip(names, self, strict=True))
         return tuple(lengths[dimension] for dimension in dimensions)

@@ -112,8 +112,9 @@ class SoftTree:
 
     def size(self, n_features: int) -> Size:
         """Lengths of the dimensions of the sites."""
-        topology, n_experts = self.topology, self.split.n_experts
-        return Size(topology.n_nodes, n_experts, n_features, topology.n_leaves, self.leaf.n_classes)
+        topology, n_experts, leaf = self.topology, self.split.n_experts, self.leaf
+        lengths = (topology.n_nodes, n_experts, n_features, topology.n_leaves)
+        return Size(*lengths, leaf.n_classes, leaf.n_outputs)
 
     @property
     def dimensions(self) -> dict[str, tuple[str, ...]]:

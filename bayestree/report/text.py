@@ -64,7 +64,7 @@ def export_text(
     check_limits(max_features=max_features, max_facets=max_facets, decimals=decimals)
     members = getattr(tree, "estimators_", [tree])
     texts = []
-    for one, member in zip(trees_of(tree), members, strict=True):
+    for one, member in zip(trees_of(tree, several_outputs=True), members, strict=True):
         writer = _Writer(TreeDescription(one, max_features, decimals), max_facets)
         texts.append("\n".join(writer.lines(point_estimate_note(member))) + "\n")
     if not hasattr(tree, "estimators_"):

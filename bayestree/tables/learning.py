@@ -30,6 +30,8 @@ FOLDS = 5  # the statistic of a training row is that of rows in other folds, wit
 
 def target_columns(y: AnyArray, name: str = "y") -> dict[str, FloatArray]:
     """The quantities whose means describe a category: y, or indicators of its classes."""
+    if y.ndim == 2:
+        return {f"mean of {name}{number}": column for number, column in enumerate(y.T)}
     if y.dtype.kind == "f":
         return {f"mean of {name}": y}
     classes = np.unique(y)

@@ -6,6 +6,7 @@ from bayestree.models.leaves.gaussian import Gaussian
 from bayestree.models.leaves.linear import LinearGaussian
 from bayestree.models.leaves.logistic import Logistic
 from bayestree.models.leaves.ordinal import Ordinal
+from bayestree.models.leaves.outputs import Outputs
 from bayestree.models.leaves.rates import Poisson
 from bayestree.models.leaves.student import Student
 from bayestree.models.leaves.survival import Survival
@@ -21,6 +22,7 @@ __all__ = [
     "Logistic",
     "NumericLeaf",
     "Ordinal",
+    "Outputs",
     "Poisson",
     "Site",
     "Student",

@@ -106,6 +106,7 @@ class Leaf(ABC):
 
     sites: ClassVar[Mapping[str, Site]]  # dimensions and support of each site
     n_classes: int  # 0 for numeric leaves
+    n_outputs: ClassVar[int] = 1  # numbers in a row of y
     loss: ClassVar[str]  # likelihood that alternating optimisation minimises by default
     impurity: ClassVar[str] = "mixture"  # likelihood of trees that are grown alone
     gradient: ClassVar[type[LeafGradient] | None] = None  # without it, samplers use autograd
