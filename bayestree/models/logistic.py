@@ -26,6 +26,7 @@ from bayestree._utils.arrays import FloatArray
 from bayestree.models.criteria import Criterion
 
 STEPS = 6  # of Newton's method from 0, where the curvature is largest: it seldom overshoots
+NO_ROWS = 1e-9  # weight below which sums over soft rows are rounding errors
 RIDGE = 1e-6  # added to the variances within classes, which may be singular; features have about 1
 N_HERMITE, N_SOBOL = 8, 16  # nodes of an expectation in one dimension, and in several
 
@@ -50,13 +51,20 @@ class ClassMoments(NamedTuple):
 
     def scatter(self) -> tuple[Tensor, Tensor]:
         """Sums of squares of the features about all means and those of the classes, (L, d, d)."""
-        tiny = torch.finfo(self.gram.dtype).tiny
-        total, own = self.first[..., 1:].sum(-2), self.first[..., 1:]
-        square = self.gram[..., 1:, 1:]
-        n = self.gram[..., :1, :1].clamp_min(tiny)
-        about_all = square - total.unsqueeze(-1) * total.unsqueeze(-2) / n
-        scaled = own / self.mass.clamp_min(tiny).unsqueeze(-1)
-        return about_all, square - own.mT @ scaled
+        square, whole = self.gram[..., 1:, 1:], self.first.sum(-2, keepdim=True)
+        about_all, within = (square - one[..., 1:].mT @ _means(one) for one in (whole, self.first))
+        return about_all, within
+
+    @property
+    def means(self) -> Tensor:
+        """Mean of the features in each class, shape (L, C, d); 0 for classes without rows."""
+        return _means(self.first)
+
+
+def _means(first: Tensor) -> Tensor:
+    """Means (..., d) from sums (..., 1 + d) of r; 0 without rows."""
+    mass = first[..., :1]
+    return torch.where(mass > NO_ROWS, first[..., 1:] / mass.clamp_min(NO_ROWS), 0.0)
 
 
 def class_products(y: Tensor, weights: Tensor, n_classes: int) -> Tensor:
@@ -158,15 +166,12 @@ def _rows(moments: ClassMoments, spread: Tensor, loc: Tensor) -> Rows:
     With x = m + S z, these are A z with the rows of A = (B_c - B_0) S. An orthonormal basis U of
     them gives z = U u + e, where e has no effect on the logits.
     """
-    tiny = torch.finfo(loc.dtype).tiny
     mass = moments.mass.clamp_min(0.0)  # rounding can leave that of an empty side just below zero
-    mean = moments.first[..., 1:] / moments.mass.clamp_min(tiny).unsqueeze(-1)
-    mean = torch.where(mass.unsqueeze(-1) > 0, mean, 0.0)
     along = (loc[..., 1:, 1:] - loc[..., :1, 1:]) @ spread
     basis, _ = torch.linalg.qr(along.mT)
     arm = spread @ basis  # (L, d, J)
     node, weight = (loc.new_tensor(part) for part in normal_nodes(arm.shape[-1]))
-    x = mean.unsqueeze(-2) + (node @ arm.mT).unsqueeze(-3)  # (L, C, M, d)
+    x = moments.means.unsqueeze(-2) + (node @ arm.mT).unsqueeze(-3)  # (L, C, M, d)
     row = torch.cat((torch.ones_like(x[..., :1]), x), dim=-1)
     rest = torch.nn.functional.pad(spread @ spread.mT - arm @ arm.mT, (1, 0, 1, 0))
     weights = mass.unsqueeze(-1) * weight
