@@ -74,12 +74,12 @@ def estimators():
     yield WeightedObliqueTreeRegressor(min_leaf=1, n_starts=1)
     yield LocallyConstantTreeClassifier(max_depth=2, epochs=10, learning_rate=0.05, random_state=0)
     yield LocallyConstantEnsembleClassifier(
-        2, max_depth=2, epochs=8, learning_rate=0.05, random_state=0
+        1, max_depth=2, epochs=8, learning_rate=0.1, random_state=0
     )
     yield NonGreedyTreeClassifier(max_depth=2, epochs=5, random_state=0)
     yield AlternatingDecisionForestClassifier(2, max_depth=2, random_state=0)
     yield NeuralDecisionForestClassifier(
-        1, max_depth=2, epochs=30, learning_rate=0.1, random_state=0
+        1, max_depth=2, epochs=10, leaf_steps=1, learning_rate=0.3, random_state=0
     )
     yield ObliqueTreeClassifier(splitter=OC1(n_restarts=1, n_jumps=1), max_depth=2)
     # min_leaf counts rows, whatever their weights
