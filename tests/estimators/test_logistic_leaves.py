@@ -152,6 +152,7 @@ def test_every_inference_has_logistic_leaves(inference):
     X, y = planted(n=80)
     y = np.where(X[:, 2] > 1, "top", y)  # three classes
     settings = {} if inference in ("grow", "map") else {"n_draws": 20}
+    settings |= {"n_chains": 1, "n_warmup": 100} if inference == "nuts" else {}
     clf = classifier(inference=inference, epochs=5, **settings).fit(X, y)
     p = clf.predict_proba(X)
     np.testing.assert_allclose(p.sum(axis=1), 1)

@@ -15,7 +15,7 @@ from torch.distributions.transforms import ReshapeTransform
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.models.criteria import Criterion
-from bayestree.models.leaves.base import Leaf, LeafDistribution
+from bayestree.models.leaves.base import Leaf, LeafDistribution, LeafGradient
 from bayestree.models.logistic import (
     ClassMoments,
     Discrimination,
@@ -119,6 +119,41 @@ class LogisticPosterior(LeafDistribution):
         return {"leaf_slope": self.loc[..., 1:], "leaf_logit": self.loc[..., 0]}
 
 
+class LogisticGradient(LeafGradient):
+    """Coefficients (L, C, p), the intercept of a class before its slopes."""
+
+    def __init__(self, leaf: "Logistic", y: FloatArray) -> None:
+        self.row = np.column_stack((np.ones(len(y)), y[:, 1:])).astype(np.float64)
+        self.classes = y[:, 0].astype(np.int64)
+        self.indicator = np.eye(leaf.n_classes)[self.classes].T  # (C, n)
+        scales = [leaf.logit_scale, *[leaf.slope_scale] * (y.shape[1] - 1)]
+        self.precision = np.array(scales) ** -2.0
+
+    def read(self, free: Mapping[str, FloatArray]) -> FloatArray:
+        return np.concatenate([free["leaf_logit"][..., None], free["leaf_slope"]], axis=-1)
+
+    def _log_probs(self, leaves: FloatArray) -> FloatArray:
+        """Log-probabilities of the classes, shape (L, C, n)."""
+        logit = leaves @ self.row.T
+        logit -= logit.max(axis=1, keepdims=True)
+        logit -= np.log(np.exp(logit).sum(axis=1, keepdims=True))
+        return logit
+
+    def log_density(self, leaves: FloatArray) -> FloatArray:
+        return self._log_probs(leaves)[:, self.classes, np.arange(len(self.classes))]
+
+    def prior(self, leaves: FloatArray) -> float:
+        return -0.5 * float((self.precision * leaves**2).sum())
+
+    def gradient(
+        self, leaves: FloatArray, member: FloatArray, into: Mapping[str, FloatArray]
+    ) -> None:
+        away = self.indicator - np.exp(self._log_probs(leaves))
+        slope = (away * member[:, None]) @ self.row - self.precision * leaves
+        into["leaf_logit"][...] = slope[..., 0]
+        into["leaf_slope"][...] = slope[..., 1:]
+
+
 @dataclass(frozen=True)
 class Logistic(Leaf):
     """Class probabilities by a multinomial logistic regression on the features in each leaf.
@@ -144,6 +179,7 @@ class Logistic(Leaf):
     loss: ClassVar[str] = "misclassification"
     impurity: ClassVar[str] = "mutual-information"
     regresses: ClassVar[bool] = True
+    gradient: ClassVar[type[LeafGradient] | None] = LogisticGradient
     needs_double: ClassVar[bool] = True  # scatter matrices are differences of sums
 
     n_classes: int
@@ -192,7 +228,7 @@ class Logistic(Leaf):
 
     def posterior(self, sums: Tensor) -> LogisticPosterior:
         moments = ClassMoments.of(sums, self.n_classes)
-        prior = self.prior(moments.gram[0, :1, 1:])
+        prior = self.prior(sums.new_zeros(moments.gram.shape[-1] - 1))
         found = regression(moments, prior.precision)
         return LogisticPosterior(found.loc, found.precision, prior)
 
@@ -237,7 +273,7 @@ class Logistic(Leaf):
         def loss(free: FloatArray) -> float:
             logit_scale, slope_scale = np.exp(free).tolist()
             own = replace(self, logit_scale=logit_scale, slope_scale=slope_scale)
-            prior = own.prior(found.gram[0, :1, 1:]).precision
+            prior = own.prior(found.gram[0, 0, 1:]).precision
             fit = regression(found, prior)
             volume = torch.linalg.cholesky(fit.precision).diagonal(dim1=-2, dim2=-1).log().sum(-1)
             evidence = fit.value + self.n_classes * prior.log().sum() / 2 - volume
