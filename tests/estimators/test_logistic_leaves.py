@@ -176,14 +176,6 @@ def test_combinations_without_a_meaning_are_refused(others, reason):
         classifier(**others).fit(X, y)
 
 
-def test_columns_of_two_values_are_split():
-    """A side of one class has sums that are 0 up to rounding."""
-    X = (np.random.default_rng(0).normal(size=(200, 3)) > 0).astype(float)
-    y = X[:, 0] != X[:, 1]
-    clf = classifier(inference="grow", max_depth=2, n_experts=3).fit(X, y)
-    assert clf.score(X, y) > 0.95  # of a rule without noise
-
-
 def test_many_coefficients_are_refused():
     rng = np.random.default_rng(0)
     with pytest.raises(ParameterError, match="at most 74 features"):

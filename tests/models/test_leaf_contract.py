@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from bayestree.models import (
     Categorical,
@@ -57,6 +58,14 @@ class TestLogistic(LeafContract):
 
 class TestBinaryLogistic(TestLogistic):
     leaf = Logistic(2, 1.2, 0.8)
+
+    def test_rounding_of_the_sums_of_an_empty_class_does_not_matter(self, y):
+        alone = y[y[:, 0] == 0]
+        sums = self.leaf.statistics(alone, torch.ones(len(alone)).double()).sum(0, keepdim=True)
+        rounded = sums.clone()
+        rounded[0, 3:6] = torch.tensor([-1e-18, 1e-17, -1e-17])  # of r = (1, x) in class 1
+        for found in (self.leaf.criterion.value, lambda s: self.leaf.posterior(s).loc):
+            assert torch.allclose(found(rounded), found(sums))
 
 
 class TestOrdinal(LeafContract):
