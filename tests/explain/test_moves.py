@@ -52,7 +52,7 @@ def nearest_by_brute_force(clf, x):
     encoding, tree = clf.encoding_, clf.tree_
     values = [own[0] for own in encoding.shown(x)]
     now = encoding.encode(x).to_numpy()[0]
-    outcome, _ = _wanted(tree, now, clf.classes_, None)
+    (outcome,), _ = _wanted(tree, now, clf.classes_, None)
     numbers = [j for j, one in enumerate(values) if isinstance(one, float) and not np.isnan(one)]
     choices = []
     for column, value in zip(encoding.columns, values, strict=True):
