@@ -26,7 +26,7 @@ def planted(seed=0, n=N):
 
 
 def classifier(**others):
-    settings = {"max_depth": 1, "n_experts": 1, "epochs": 25, "n_draws": 8, "n_modes": 1}
+    settings = {"max_depth": 1, "n_experts": 1, "epochs": 12, "n_draws": 8, "n_modes": 1}
     return ConvexPolytopeTreeClassifier(leaf="logistic", random_state=0, **settings | others)
 
 

@@ -22,7 +22,7 @@ def planted(seed=0, n=N):
 
 
 def regressor(**others):
-    settings = {"max_depth": 1, "n_experts": 1, "epochs": 20, "n_draws": 8, "n_modes": 1}
+    settings = {"max_depth": 1, "n_experts": 1, "epochs": 8, "n_draws": 8, "n_modes": 1}
     return ConvexPolytopeTreeRegressor(random_state=0, **settings | others)
 
 
@@ -116,7 +116,7 @@ def test_modes_files_tables_and_weights(tmp_path):
     X, Y, _ = planted(n=120)
     table = pd.DataFrame(X, columns=["a", "b", "c"]).assign(kind=np.where(X[:, 1] > 0, "p", "q"))
     weights = np.where(np.arange(120) < 100, 1, 0)
-    reg = regressor(n_modes=2, epochs=3)
+    reg = regressor(n_modes=2, epochs=1)
     reg.fit(table, pd.DataFrame(Y), sample_weight=weights)
     reg.save(tmp_path / "outputs.safetensors")
     again = load(tmp_path / "outputs.safetensors")

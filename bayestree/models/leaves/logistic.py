@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
@@ -63,30 +64,33 @@ class LogisticPosterior(LeafDistribution):
     precision: Tensor
     prior: CoefficientPrior
 
-    @property
+    @cached_property
     def covariance(self) -> Tensor:
         return torch.cholesky_inverse(torch.linalg.cholesky(self.precision))
 
-    def _places(self) -> tuple[Tensor, Tensor]:
-        """Positions of the intercepts and of the slopes among the coefficients."""
+    @cached_property
+    def _factors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Cholesky factors of the slopes, and of the intercepts given them, and their regression.
+
+        Shapes (L, C d, C d), (L, C, C) and (L, C, C d).
+        """
         n_classes, width = self.loc.shape[-2:]
         place = torch.arange(n_classes * width, device=self.loc.device).view(n_classes, width)
-        return place[:, 0], place[:, 1:].flatten()
+        own, others = place[:, 0], place[:, 1:].flatten()
+        root = torch.linalg.cholesky(self.covariance[:, others[:, None], others])
+        block = torch.linalg.cholesky(self.precision[:, own[:, None], own])
+        shift = torch.cholesky_solve(self.precision[:, own[:, None], others], block)
+        return root, torch.linalg.cholesky(torch.cholesky_inverse(block)), shift
 
     def conditionals(self, sites: Sites) -> Iterator[tuple[str, dist.TorchDistribution]]:
-        own, others = self._places()
-        shape = self.loc[..., 1:].shape[-2:]
-        root = torch.linalg.cholesky(self.covariance[:, others[:, None], others])
+        root, cover, shift = self._factors
         flat = self.loc[..., 1:].flatten(-2)
         law = dist.MultivariateNormal(flat, scale_tril=root, validate_args=False)
-        reshaped = ReshapeTransform(flat.shape[-1:], shape)
+        reshaped = ReshapeTransform(flat.shape[-1:], self.loc[..., 1:].shape[-2:])
         yield "leaf_slope", dist.TransformedDistribution(law, [reshaped], validate_args=False)
         # The conditional of some coefficients of a normal given the others.
         away = (sites["leaf_slope"].flatten(-2) - flat).unsqueeze(-1)
-        block = torch.linalg.cholesky(self.precision[:, own[:, None], own])
-        shift = torch.cholesky_solve(self.precision[:, own[:, None], others] @ away, block)
-        cover = torch.linalg.cholesky(torch.cholesky_inverse(block))
-        center = self.loc[..., 0] - shift.squeeze(-1)
+        center = self.loc[..., 0] - (shift @ away).squeeze(-1)
         yield "leaf_logit", dist.MultivariateNormal(center, scale_tril=cover, validate_args=False)
 
     def expected_log_density(self, y: Tensor) -> Tensor:
