@@ -42,7 +42,7 @@ def test_random_features_make_it_better_than_its_trees():
         return X, (X.sum(axis=1) + rng.normal(size=n) > 0).astype(int)
 
     X_new, y_new = drawn(4000)
-    found = AlternatingDecisionForestClassifier(20, random_state=0).fit(*drawn(500))
+    found = AlternatingDecisionForestClassifier(10, max_depth=8, random_state=0).fit(*drawn(500))
     # four standard errors of a share on 4,000 rows, of trees that err independently
     best = max(tree.score(X_new, y_new) for tree in found.estimators_)
     assert found.score(X_new, y_new) > best + 4 * np.sqrt(0.25 / 4000)
