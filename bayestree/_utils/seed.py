@@ -37,5 +37,8 @@ def forked() -> Iterator[None]:
 def seeded(seed: int) -> Iterator[None]:
     """Run the block with seeded torch and Pyro generators; one thread at a time."""
     with forked():
-        torch.manual_seed(seed)
+        if torch.cuda.is_available():
+            torch.manual_seed(seed)
+        else:  # torch.manual_seed formats the stack for each kind of accelerator that may come
+            torch.default_generator.manual_seed(seed)
         yield

@@ -97,7 +97,9 @@ def test_every_reader_accepts_nodes_that_do_not_split(classifier, oblique, tmp_p
     assert np.isfinite(classifier.loo(X, y).elpd)
     container = classifier.to_arviz(X, y)
     for name in ("posterior", "sample_stats", "log_prior", "log_likelihood"):
-        assert all(np.isfinite(v).all() for v in group(container, name).data_vars.values()), name
+        # the changes of a run with fewer temperatures than others end with NaN
+        found = group(container, name).drop_vars("changes", errors="ignore")
+        assert all(np.isfinite(v).all() for v in found.data_vars.values()), name
     assert set(classifier.sample_posterior_predictive(X)[0]) <= {"high", "low"}
     low, high = oblique.predict_interval(X)
     assert (low < high).all()

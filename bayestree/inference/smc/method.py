@@ -32,6 +32,7 @@ from bayestree.models.soft_tree import SoftTree
 from bayestree.topology import Topology
 
 MAX_DEPTH, MAX_ROWS = 3, 2_000
+LEAST_RESAMPLED = 10  # particles of a run, at each temperature
 SEGMENTS = 40  # steps of the progress
 SILENT = -1e3  # log-weight (or intercept) of a node that does not split: exp gives 0
 # The log-odds of such a node are about -700 times the steepness, whose exp must be negligible.
@@ -94,8 +95,9 @@ class Smc(Stage):
     n_rounds: Annotated[
         Count,
         Inference(
-            "Rounds of moves at each temperature. One in n_rounds of the particles is resampled "
-            "and moved, and its states after every round are kept."
+            "Rounds of moves at each temperature, but at most one for every ten particles. One in "
+            "n_rounds of the particles is resampled and moved, and its states after every round "
+            "are kept."
         ),
     ] = 12
     n_jobs: Annotated[
@@ -178,7 +180,7 @@ class Smc(Stage):
             topology; ``log_evidence`` by chain; ``rows``, a fingerprint of y and weights; and
             ``changes`` (chain, number of temperatures, 8), each temperature and the shares of
             particles that moves changed there: trajectories, births, deaths, other splits of a
-            node, other experts, slides, leaves.
+            node, other experts, slides, leaves; NaN after the last temperature of a run.
             ``point`` is a draw of the most probable topology.
 
         Raises
@@ -206,12 +208,14 @@ class Smc(Stage):
         seeds = np.random.default_rng(draw_seed(random_state)).spawn(self.n_chains)
         runs = Runs([Run.of(prior, rows, count, rng) for rng in seeds])
         track = Track(_segments(), "smc", show=progress, parts={"runs": runs})
+        # Where particles are few, so would be those that are resampled.
+        few = replace(self, n_rounds=max(1, min(self.n_rounds, count // LEAST_RESAMPLED)))
         with Parallel(n_jobs=self.n_jobs) as pool:
             for end in track:
                 if all(run.power >= end for run in runs.each):
                     continue
                 runs.each = list(
-                    pool(delayed(_advance)(model, plain, run, self, end) for run in runs.each)
+                    pool(delayed(_advance)(model, plain, run, few, end) for run in runs.each)
                 )
                 track.note(f"temperature {min(run.power for run in runs.each):.3g}")
         return self._posterior(prior, plain, runs.each)
