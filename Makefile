@@ -18,7 +18,7 @@ AVX2_KERNELS := OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo analysis test test-fast test-portable test-statistical test-arviz1 coverage lint \
+.PHONY: help demo analysis test test-fast test-portable test-kernels test-statistical test-arviz1 coverage lint \
     bench clean
 
 help:
@@ -26,7 +26,8 @@ help:
 	@echo "make analysis          one analysis from question to answer (four minutes); results/analysis"
 	@echo "make test              formatting, lint, types, layers and the fast tests"
 	@echo "make test-fast         the fast tests only"
-	@echo "make test-portable     the tests of numerical results again, with the kernels of older CPUs"
+	@echo "make test-portable     the tests of numerical results again, with the kernels of old CPUs"
+	@echo "make test-kernels      the same, and once more with those of a CPU before this one"
 	@echo "make test-statistical  the long tests of the inference"
 	@echo "make test-arviz1       adapter and diagnostics under ArviZ 1.x, which needs Python 3.12"
 	@echo "make coverage          the fast tests again, with the share of lines and branches they run"
@@ -48,6 +49,8 @@ test-fast: .venv/test.stamp
 
 test-portable: .venv/test.stamp
 	$(OLD_KERNELS) $(BIN)/python -m pytest -n 2 -m portable
+
+test-kernels: test-portable
 	@case "$$($(BIN)/python -c 'import torch; print(torch.backends.cpu.get_cpu_capability())')" in \
 	    AVX512) kernels="$(AVX2_KERNELS)" ;; \
 	    AVX2) kernels="$(AVX_KERNELS)" ;; \

@@ -1,6 +1,7 @@
 """Tolerances that follow from sampling error."""
 
 import numpy as np
+import pytest
 from numpy.typing import ArrayLike
 
 from bayestree._utils.mcmc import ess
@@ -25,3 +26,12 @@ def assert_law(draws, law):
     for moment, expected in ((place, 1 / 2), ((place - 0.5) ** 2, 1 / 12)):
         error = moment.std(0) / np.sqrt(ess(moment[None], "mean"))
         assert (np.abs(moment.mean(0) - expected) < 4 * error).all()
+
+
+def quickly(cases, quick):
+    """Cases of a slow comparison, of which the fast tests run those numbered ``quick``."""
+    slow = pytest.mark.statistical
+    return [
+        pytest.param(case, marks=() if number in quick else slow)
+        for number, case in enumerate(cases)
+    ]

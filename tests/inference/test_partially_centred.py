@@ -28,6 +28,7 @@ from bayestree.models import (
 )
 from tests.inference.problems import triangle
 from tests.inference.test_svi import fit, problem
+from tests.sampling import quickly
 
 PRIOR = InverseGammaScale(0.7, 2.0, 0.5, coefficient_scale=0.6)
 PARTS = [
@@ -110,7 +111,7 @@ def test_divergence_given_the_scales_is_that_of_torch(parts):
     torch.testing.assert_close(moments.mean, guide._own_moments.mean * power.exp())
 
 
-@each_part
+@pytest.mark.parametrize("parts", quickly(PARTS, quick=(1, 2)), ids=str)
 def test_divergence_and_bound_are_those_of_the_pyro_guide(parts):
     guide, data = guide_for(*parts)
     model = explicit(guide.model)
