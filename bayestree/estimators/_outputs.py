@@ -52,7 +52,7 @@ class OutputsRegressor(CountRegressor, Mixture):
         return mean
 
     def _y_checks(self, y: Any) -> dict[str, bool]:
-        n_columns = (*np.asarray(y).shape, 1)[1]
+        n_columns = np.shape(y)[1] if np.ndim(y) > 1 else 1
         several = n_columns > 1
         if several and self.leaf != ALONE:
             raise ValueError(

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import tomli_w
+from sklearn.utils.validation import has_fit_parameter
 
 from bayestree._utils.progress import watching
 from bayestree.estimators._file_rows import fits_in_parts
@@ -135,10 +136,17 @@ class _Job:
         write(outputs.Fitted(self.folder, self.file, self.rows, fitted, self.manifest))
 
     def _fit(self, estimator: Any) -> None:
-        rows = self.rows
+        rows, y, given = self.rows, self.rows.y, {}
+        if (name := self.file.data.exposure) is not None:
+            if not has_fit_parameter(estimator, "exposure"):
+                raise InputError(
+                    f"[data] exposure {name!r} is for leaf = poisson of the trees cpt and cpt-k1; "
+                    f"{type(estimator).__name__} has no exposures. Leave it out."
+                )
+            y, given = y[:, 0], {"exposure": y[:, 1]}
         with watching(self.checkpoints):
             try:
-                estimator.fit(rows.X, rows.y, rows.weights)
+                estimator.fit(rows.X, y, rows.weights, **given)
             except InputError:
                 raise
             except (ValueError, NoRoomError) as error:
