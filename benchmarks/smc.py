@@ -29,11 +29,11 @@ from bayestree.inference.smc.moves import MOVES
 SETS = ("iris", "breast3", "pima", "heart", "glass")
 
 
-def fitted(name: str, jobs: int, **settings: Any) -> Any:
+def fitted(name: str, **settings: Any) -> Any:
     X, y = rows_of(name)
     kind = ConvexPolytopeTreeRegressor if name in REGRESSION else ConvexPolytopeTreeClassifier
     began = time.perf_counter(), time.process_time()
-    est = kind(**{"random_state": 0, "n_jobs": jobs} | settings).fit(X, y)
+    est = kind(**{"random_state": 0} | settings).fit(X, y)
     wall, cpu = time.perf_counter() - began[0], time.process_time() - began[1]
     print(
         f"{name}, {est.posterior_.inference} ({len(est.modes_)} modes): {wall:.0f} s ({cpu:.0f} CPU"
@@ -73,11 +73,11 @@ def beside(name: str, jobs: int, settings: dict[str, Any], exact: Any) -> None:
     unit = np.std(y) if name in REGRESSION else 1.0
     mean, sd = predicted(exact, X)
     for method in (
-        {"inference": "nuts"},
+        {"inference": "nuts", "n_jobs": jobs},
         {"inference": "svi", "n_modes": 1},
         {"inference": "svi", "n_modes": 3},
     ):
-        est = fitted(name, jobs, **{"max_depth": 2, "n_experts": 4} | settings | method)
+        est = fitted(name, **{"max_depth": 2, "n_experts": 4} | settings | method)
         if method["inference"] == "nuts":
             report(est, X)
         other, spread = predicted(est, X)
@@ -105,7 +105,11 @@ def main() -> None:
         for name, _, v in (pair.partition("=") for pair in options.set)
     }
     if options.particles is None:
-        settings: dict[str, Any] = {"inference": "smc", "max_depth": 2}
+        settings: dict[str, Any] = {
+            "inference": "smc",
+            "max_depth": 2,
+            "n_jobs": options.jobs,
+        }
     else:
         smc = Smc(
             n_draws=options.particles,
@@ -115,7 +119,7 @@ def main() -> None:
         )
         settings = {"inference": smc}
     for name in options.sets:
-        est = fitted(name, options.jobs, **settings | changes)
+        est = fitted(name, **settings | changes)
         report(est, rows_of(name)[0])
         if options.beside:
             beside(name, options.jobs, changes, est)
