@@ -258,12 +258,11 @@ def _words(member: Any, *, in_file: bool) -> str:
     if origin is Literal:
         return " or ".join(_quoted(one) if in_file else repr(one) for one in arguments)
     if origin is tuple:
-        kind, *bounds_of_each = _words(arguments[0], in_file=in_file).split()[1:]
-        words = " ".join([f"{kind}s", *bounds_of_each])
-        return f"[height, width], {words}" if base == Shape and in_file else f"two {words}"
+        return _tuple_words(base, in_file=in_file)
     if origin is dict:
         values = _words(arguments[1], in_file=in_file)
-        return f"{'a table' if in_file else 'a dict'} of {values} for each class"
+        key = "column name" if arguments[0] is str else "class"
+        return f"{'a table' if in_file else 'a dict'} of {values} for each {key}"
     if base is NoneType:
         return f'"{NONE}"' if in_file else "None"
     if base is bool:
@@ -274,10 +273,21 @@ def _words(member: Any, *, in_file: bool) -> str:
     return f"{kinds.get(base, f'{article} {base.__name__}')} {limits}".strip()
 
 
+def _tuple_words(base: Any, *, in_file: bool) -> str:
+    each = _words(get_args(base)[0], in_file=in_file)
+    if Ellipsis in get_args(base):
+        return f"a list of {each} for each column"
+    kind, *bounds = each.split()[1:]
+    words = " ".join([f"{kind}s", *bounds])
+    return f"[height, width], {words}" if base == Shape and in_file else f"two {words}"
+
+
 def _type_words(member: Any) -> str:
     base, _ = _base(member)
     if get_origin(base) is Literal:
         return "{" + ", ".join(_quoted(one) for one in get_args(base)) + "}"
+    if Ellipsis in get_args(base):
+        return "list"
     if get_origin(base) is tuple:
         return f"({', '.join(_type_words(one) for one in get_args(base))})"
     if get_origin(base) is dict:
@@ -295,7 +305,8 @@ def _file_type(member: Any) -> Any:
     if base is NoneType:
         return Literal[NONE]
     if origin is tuple:
-        return tuple.__class_getitem__(tuple(_file_type(one) for one in arguments))
+        kinds = (one if one is Ellipsis else _file_type(one) for one in arguments)
+        return tuple.__class_getitem__(tuple(kinds))
     if origin is dict:
         return dict.__class_getitem__((str, _file_type(arguments[1])))
     if origin is Literal:

@@ -165,6 +165,7 @@ def plain_model(model: SoftTree) -> dict[str, Any]:
         "leaf": plain(model.leaf),
         "likelihood": likelihood,
         "steepness": model.steepness,
+        **({"monotone": list(model.monotone)} if any(model.monotone) else {}),
     }
 
 
@@ -174,5 +175,9 @@ def model_from_plain(
     """The inverse of :func:`plain_model`."""
     parts = {name: from_plain(spec[name], network) for name in ("split", "priors", "leaf")}
     return SoftTree(
-        topology, likelihood=spec["likelihood"], steepness=float(spec["steepness"]), **parts
+        topology,
+        likelihood=spec["likelihood"],
+        steepness=float(spec["steepness"]),
+        monotone=tuple(spec.get("monotone", ())),
+        **parts,
     )

@@ -21,6 +21,7 @@ from bayestree._utils.parameters import (
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._intervals import PredictiveIntervals
 from bayestree.estimators._leaf_families import ClassLeaves, ClassName, NumericFamily
+from bayestree.estimators._monotone import MonotoneTree
 from bayestree.estimators._outputs import OutputsRegressor
 from bayestree.estimators._parameters import (
     INTERCEPT_SCALE,
@@ -291,7 +292,7 @@ class BasePolytopeTree(
 
 @declare
 class ConvexPolytopeTreeClassifier(
-    StreamingClassifier, ClassLeaves, TreeClassifier, BasePolytopeTree
+    MonotoneTree, StreamingClassifier, ClassLeaves, TreeClassifier, BasePolytopeTree
 ):
     """Decision tree whose splits are convex polytopes, with a posterior.
 
@@ -361,7 +362,9 @@ class NumericPolytopeTree(PredictiveIntervals, BasePolytopeTree):
 
 
 @declare
-class ConvexPolytopeTreeRegressor(StreamingRegressor, OutputsRegressor, NumericPolytopeTree):
+class ConvexPolytopeTreeRegressor(
+    MonotoneTree, StreamingRegressor, OutputsRegressor, NumericPolytopeTree
+):
     """Regression tree whose splits are convex polytopes, with a posterior.
 
     Leaves are normal with conjugate priors, whose parameters are learned from the leaves that were

@@ -42,6 +42,7 @@ def model_card(model: SoftTree) -> dict[str, Any]:
         "leaf": _card(model.leaf),
         "likelihood": model.likelihood,
         "steepness": float(model.steepness),
+        **({"monotone": list(model.monotone)} if any(model.monotone) else {}),
     }
 
 

@@ -36,6 +36,7 @@ class Growth(Stage):
 
     refines = False
     linear_only = False
+    keeps_signs = True
 
     order: Annotated[
         Literal["level", "best"],
@@ -113,9 +114,16 @@ class Growth(Stage):
             check_linear(model, data, "StumpFitter, the default splitter,")
             stumps = {name: value for name, value in vars(self).items() if name != "order"}
             splitter = StumpFitter(
-                model.split, model.leaf, model.priors.hyperplane, min_leaf=limits.min_leaf, **stumps
+                model.split,
+                model.leaf,
+                model.priors.hyperplane,
+                min_leaf=limits.min_leaf,
+                monotone=model.monotone,
+                **stumps,
             )
             settings |= stumps
+        elif any(model.monotone):
+            raise ValueError(f"{splitter!r} cannot keep predictions monotone; omit splitter.")
         expand = _by_level if self.order == "level" else _best_first
         with seeded(draw_seed(random_state)):
             tree = GrowingTree(model, data.held())

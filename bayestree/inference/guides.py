@@ -20,6 +20,7 @@ from bayestree.inference.paths import memberships
 from bayestree.inference.sparse import EXACT, ROWS, RoutedModule
 from bayestree.inference.training import expert_size, scale_factors
 from bayestree.models.leaves import LeafDistribution
+from bayestree.models.monotone import Monotone
 from bayestree.models.priors import (
     HyperPriors,
     Moments,
@@ -86,6 +87,7 @@ class PolytopeGuide(RoutedModule):
         self.full = covariance == "expert"
         self.tolerance = 0.0 if self.full else tolerance
         self.register_buffer("size", expert_size(sites["hyperplane"], sites["intercept"]))
+        self.monotone = Monotone.of(model, sites["hyperplane"])
         coefficient = joined(sites)
         # Means are in units of ``size``, so that one step suits every node.
         self.unit_mean = nn.Parameter(coefficient / self.size)
@@ -148,6 +150,18 @@ class PolytopeGuide(RoutedModule):
         """Moments of the coefficients, given fresh draws of the scales that they follow."""
         return self.scales.drawn(self._own_moments)
 
+    def _signed(self, moments: Moments | None) -> Moments:
+        """Moments of the coefficients that splits use: those with a sign are drawn and folded."""
+        moments = self.moments if moments is None else moments
+        if self.monotone is None:
+            return moments
+        mean, variance = moments.mean, moments.variance
+        drawn = self.monotone.fold(mean + variance.sqrt() * torch.randn_like(mean))
+        free = self.monotone.signs == 0
+        return moments._replace(
+            mean=torch.where(free, mean, drawn), variance=torch.where(free, variance, 0.0)
+        )
+
     @property
     def _own_moments(self) -> Moments:
         """Moments before the coefficients follow any scales."""
@@ -172,6 +186,8 @@ class PolytopeGuide(RoutedModule):
     @property
     def leaf_law(self) -> LeafDistribution:
         sums = self.leaf_sums if self.memory is None else self.leaf_sums + self.memory.sums
+        if self.monotone is not None:
+            sums = self.monotone.pooled(self.model.leaf, sums)
         return self.model.leaf.posterior(sums)
 
     @torch.no_grad()
@@ -241,7 +257,7 @@ class PolytopeGuide(RoutedModule):
         # Local reparameterisation: the pre-activations x . beta are drawn instead of beta, from
         # N(x . mean, x' Cov x). Each row's expectation is the same, and the variance over a batch
         # smaller.
-        mean, variance, root, _ = self.moments if moments is None else moments
+        mean, variance, root, _ = self._signed(moments)
         n_nodes, n_experts, width = mean.shape
         log_weight, standard = self._draw_log_weight()
         if root is not None:
@@ -311,7 +327,7 @@ class PolytopeGuide(RoutedModule):
         return value, self._split_kl(moments), sums
 
     def experts(self, moments: Moments | None = None) -> Experts:
-        moments = self.moments if moments is None else moments
+        moments = self._signed(moments)
         return Experts(self._draw_log_weight()[0], moments.mean, moments.variance)
 
     def log_density(self, y: Tensor) -> Tensor:
@@ -376,6 +392,8 @@ class PolytopeGuide(RoutedModule):
         log_weight = self.log_weight_law.rsample() if self.model.split.weighted else None
         moments = self.moments
         coefficient = self._coefficient_law(log_weight, moments).sample()
+        if self.monotone is not None:
+            coefficient = self.monotone.fold(coefficient)
         draw = {"hyperplane": coefficient[..., :-1], "intercept": coefficient[..., -1]}
         if log_weight is not None:
             draw["log_weight"] = log_weight
@@ -386,7 +404,12 @@ class PolytopeGuide(RoutedModule):
         """Log-density of a draw of :meth:`sample`, a scalar (see ``ScaleFactors.log_prob``)."""
         log_weight = sites.get("log_weight")
         law = self._coefficient_law(log_weight, self.scales.given(self._own_moments, sites))
-        total = law.log_prob(joined(sites)).sum()
+        coefficient = joined(sites)
+        density = law.log_prob(coefficient)
+        if self.monotone is not None:  # half that of a fold, as the density of the model is
+            mirrored = torch.where(self.monotone.signs == 0, coefficient, -coefficient)
+            density = torch.logaddexp(density, law.log_prob(mirrored)) - math.log(2)
+        total = density.sum()
         if log_weight is not None:
             total = total + self.log_weight_law.log_prob(log_weight).sum()
         return total + self.scales.log_prob(sites) + self.leaf_law.log_prob(sites)
@@ -394,7 +417,10 @@ class PolytopeGuide(RoutedModule):
     @torch.no_grad()
     def point(self) -> dict[str, Tensor]:
         """Posterior means; ``log_weight`` is the logarithm of the mean weight."""
-        point = {"hyperplane": self.mean[..., :-1], "intercept": self.mean[..., -1]}
+        mean, variance, *_ = self.scales.given(self._own_moments, self.scales.point())
+        if self.monotone is not None:
+            mean = self.monotone.folded_mean(mean, variance.sqrt())
+        point = {"hyperplane": mean[..., :-1], "intercept": mean[..., -1]}
         if self.model.split.weighted:
             point["log_weight"] = self.log_weight_law.mean_exp().log()
         return point | self.scales.point() | self.leaf_law.mean()

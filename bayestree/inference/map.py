@@ -33,6 +33,7 @@ from bayestree.inference.training import (
     leaf_sums,
 )
 from bayestree.models import splits
+from bayestree.models.monotone import Monotone
 from bayestree.models.soft_tree import SoftTree
 from bayestree.models.splits import joined
 
@@ -64,6 +65,7 @@ class Map(Minibatches, Stage):
 
     default_steepness = 20.0
     in_chunks = True
+    keeps_signs = True
 
     def fit(
         self,
@@ -166,14 +168,23 @@ class Point(RoutedModule):
         self.unit = nn.Parameter(joined(sites) / self.size)
         if model.split.weighted:
             self.log_weight = nn.Parameter(sites["log_weight"].clone())
+        self.monotone = Monotone.of(model, sites["hyperplane"])
         self.register_buffer("sums", leaf_sums(init.model, sites, data))
+
+    @property
+    def coefficient(self) -> Tensor:
+        """Coefficients of the experts, shape (V, K, d + 1), the intercept last."""
+        free = self.unit * self.size
+        return free if self.monotone is None else self.monotone.fold(free)
 
     def sites(self) -> dict[str, Tensor]:
         """All sites, with leaves at their conjugate estimates."""
-        return self._splits(self.unit * self.size) | self._leaves()
+        return self._splits(self.coefficient) | self._leaves()
 
     def _leaves(self) -> dict[str, Tensor]:
         sums = self.sums if self.memory is None else self.sums + self.memory.sums
+        if self.monotone is not None:
+            sums = self.monotone.pooled(self.model.leaf, sums)
         return self.model.leaf.estimate(sums)
 
     def fit(self, batch: Data, steepness: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -197,7 +208,7 @@ class Point(RoutedModule):
         return value, penalty, sums
 
     def experts(self) -> Experts:
-        coefficient = self.unit * self.size
+        coefficient = self.coefficient
         return Experts(splits.log_weight(self.model.split, self._splits(coefficient)), coefficient)
 
     def log_density(self, y: Tensor) -> Tensor:

@@ -95,6 +95,8 @@ class Stage(Settings):
         Whether it needs splits with hyperplanes.
     keeps_zeros : bool
         Whether it can keep coefficients at 0.
+    keeps_signs : bool
+        Whether it can keep the signs of coefficients that monotonicity constraints demand.
     samples_topology : bool
         Whether its draws have topologies of their own, whatever tree it starts from.
     """
@@ -104,6 +106,7 @@ class Stage(Settings):
     refines: ClassVar[bool] = True
     linear_only: ClassVar[bool] = True
     keeps_zeros: ClassVar[bool] = False
+    keeps_signs: ClassVar[bool] = False
     samples_topology: ClassVar[bool] = False
 
     @property
@@ -139,6 +142,11 @@ class Stage(Settings):
     def check(self, model: SoftTree) -> None:
         """Refuse invalid settings, and a model that the method cannot fit, before any work."""
         check_parameters(self)
+        if any(model.monotone) and not self.keeps_signs:
+            raise ValueError(
+                f"{self!r} cannot keep predictions monotone in features: use growth, MAP, or SVI "
+                "with one of the package's own guides and covariance='diagonal'."
+            )
 
     def fit(self, *args: Any, **keywords: Any) -> Posterior:
         """Fit a model to rows: ``fit(model, data, *, init, random_state, progress)``."""

@@ -163,6 +163,10 @@ class Svi(Variational, Stage):
         return self.own_guide and not self.search_facets
 
     @property
+    def keeps_signs(self) -> bool:  # type: ignore[override]
+        return self.own_guide and self.covariance == "diagonal"
+
+    @property
     def needs_double(self) -> bool:
         return not self.own_guide or self.search_facets
 

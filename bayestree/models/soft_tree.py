@@ -34,6 +34,12 @@ class SoftTree:
         where each row goes (``leaf_log_prob``).
     steepness : float
         Multiplies the log-odds of every split; ``math.inf`` is the deterministic tree.
+    monotone : tuple of int
+        For each feature 1 if predictions must rise with it, -1 if they must fall, and 0 if they are
+        free; () without constraints. Growth, MAP and the package's own guides give the coefficients
+        the signs that this needs (see ``bayestree.models.monotone``). The density of such
+        coefficients is that of the model without constraints, up to a constant; Pyro, which
+        samples the latter, ignores them.
 
     Examples
     --------
@@ -54,6 +60,7 @@ class SoftTree:
     leaf: Leaf = field(default_factory=lambda: Categorical(2))
     likelihood: likelihoods.Likelihood = likelihoods.LIKELIHOODS["mixture"]
     steepness: float = 1.0
+    monotone: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         likelihood = likelihoods.resolve(self.likelihood)

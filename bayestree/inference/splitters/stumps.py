@@ -1,7 +1,7 @@
 """Gradient-based stumps: V nodes x R restarts x K experts in one batched problem."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,6 +24,8 @@ REACH = 1e3  # thresholds farther from log 2 by this factor would give extreme w
 WINDOW = 20  # steps between new subsamples of nodes with too many rows, and tests of progress
 STALLED = 0.1  # change of the log-likelihood between windows, in nats: far below any gain in use
 BETAS, EPS = (0.9, 0.99), 1e-8  # of Adam
+
+Rule = Callable[[Tensor, Tensor], Tensor]
 
 
 class Batch(NamedTuple):
@@ -90,6 +92,12 @@ class Climb(NamedTuple):
         scale = rate * (math.sqrt(second) / first)
         self.values.addcdiv_(self.mean * scale.view(-1, 1, 1, 1), root)
 
+    def reflect(self, signs: Tensor) -> None:
+        """Mirror coefficients of the wrong sign, and their velocities, at zero; signs are (d,)."""
+        wrong = self.values[..., :-2] * signs < 0
+        for part in (self.values, self.mean):
+            part[..., :-2] = torch.where(wrong, -part[..., :-2], part[..., :-2])
+
     def end_soon(self, value: Tensor) -> Tensor:
         """Let nodes that stall end within a window, given the sums ``value`` of the last one.
 
@@ -113,6 +121,7 @@ class StumpFitter:
     rows_per_node: int
     learning_rate: float
     min_leaf: int  # minimum number of rows on each side
+    monotone: tuple[int, ...] = ()  # see ``SoftTree``
 
     def numbers_per_row(self, n_features: int) -> int:
         return max(self.n_restarts * self.split.n_experts, n_features)
@@ -121,8 +130,30 @@ class StumpFitter:
         """The best split of each node, or None if no split separates its rows."""
         with torch.no_grad():
             batch = self._draw(data, rows)
-            stumps = self._climb(data, rows, batch, self._start(batch))
-            return [self._finish(data, rows[v], stumps, v) for v in range(len(rows))]
+            if not any(self.monotone):
+                return self._fitted(data, rows, batch, None)
+            # with larger predictions on the right, and on the left
+            rises = data.X.new_tensor(self.monotone)
+            both = [self._fitted(data, rows, batch, signs) for signs in (rises, -rises)]
+            return [max(pair, key=_gain) for pair in zip(*both, strict=True)]
+
+    def _fitted(
+        self, data: Data, rows: list[Tensor], batch: Batch, signs: Tensor | None
+    ) -> list[FittedSplit | None]:
+        """The best split of each node whose coefficients have the given signs (d,), if any."""
+        stumps = self._climb(data, rows, batch, self._start(batch, signs), signs)
+        fits = None if signs is None else self._rule(signs)
+        return [self._finish(data, rows[v], stumps, v, fits) for v in range(len(rows))]
+
+    def _rule(self, signs: Tensor) -> Rule:
+        """Which splits have their larger prediction on the side that the signs demand."""
+        rising = bool((signs * signs.new_tensor(self.monotone)).sum() > 0)
+
+        def fits(left: Tensor, right: Tensor) -> Tensor:
+            low, high = (self.leaf.level(sums)[1] for sums in (left, right))
+            return low <= high if rising else high <= low
+
+        return fits
 
     def _draw(self, data: Data, rows: list[Tensor]) -> Batch:
         limit = self.rows_per_node
@@ -143,7 +174,7 @@ class StumpFitter:
             present.sum(1) / present.new_tensor([len(members) for members in rows]),
         )
 
-    def _start(self, batch: Batch) -> Stumps:
+    def _start(self, batch: Batch, signs: Tensor | None = None) -> Stumps:
         """Uniformly random directions, each cutting off an outer part of the rows.
 
         The weights are chosen such that half of the rows go right.
@@ -154,6 +185,8 @@ class StumpFitter:
         count = self.n_restarts * n_experts
         direction = torch.randn(n_nodes, count, width, dtype=X.dtype, device=X.device)
         direction = direction / direction.norm(dim=-1, keepdim=True)
+        if signs is not None:
+            direction = torch.where(signs == 0, direction, signs * direction.abs())
         projection = torch.bmm(direction, X.mT)
         total = batch.present.sum(1).view(-1, 1)
         present = batch.present.unsqueeze(1)
@@ -176,7 +209,14 @@ class StumpFitter:
             values[..., -1] = (LOG2 / _quantile(scores, half, total)).log().unsqueeze(-1)
         return stumps
 
-    def _climb(self, data: Data, rows: list[Tensor], batch: Batch, stumps: Stumps) -> Stumps:
+    def _climb(
+        self,
+        data: Data,
+        rows: list[Tensor],
+        batch: Batch,
+        stumps: Stumps,
+        signs: Tensor | None = None,
+    ) -> Stumps:
         """Raise the log-likelihoods of all restarts, then of the better half, then of the best.
 
         The rate is constant until ``SCREEN``, and then falls as a cosine over ``steps``. A node
@@ -201,6 +241,8 @@ class StumpFitter:
                 minus = batch.X * -stumps.size[climb.node].view(-1, 1, 1)
             nats, slope = self._ascent(batch, minus, climb.values)
             climb.move(slope, step, self.learning_rate * self._share(climb.left))
+            if signs is not None:
+                climb.reflect(signs)
             if step + 1 in (SCREEN // 2, SCREEN):
                 climb = climb.keep_best(nats, 1 if step + 1 == SCREEN else (nats.shape[1] + 1) // 2)
             if step >= SCREEN:
@@ -263,7 +305,9 @@ class StumpFitter:
         along = (slope * unit).mean(-1, keepdim=True)
         return slope.addcmul(unit, along, value=-1).mul_(inverse)
 
-    def _finish(self, data: Data, rows: Tensor, stumps: Stumps, node: int) -> FittedSplit | None:
+    def _finish(
+        self, data: Data, rows: Tensor, stumps: Stumps, node: int, fits: Rule | None
+    ) -> FittedSplit | None:
         plane = stumps.values[node, 0, :, :-1] * stumps.size[node]
         sites = {
             "hyperplane": plane[:, :-1],
@@ -273,7 +317,7 @@ class StumpFitter:
         single = [sites[name].unsqueeze(0) for name in ("log_weight", "hyperplane", "intercept")]
         scores = torch.cat([score(data.X[part], *single)[:, 0] for part in rows.split(PART)])
         statistics = self.leaf.statistics(data.y[rows], data.weights[rows])
-        found = best_threshold(scores, self.leaf.criterion, statistics, self.min_leaf)
+        found = best_threshold(scores, self.leaf.criterion, statistics, self.min_leaf, fits)
         if found is None:
             return None
         threshold, gain = found
@@ -295,12 +339,21 @@ def absorb(sites: Mapping[str, Tensor], threshold: float) -> dict[str, Tensor]:
     return {**sites, **shifted}
 
 
+def _gain(split: FittedSplit | None) -> float:
+    return -math.inf if split is None else split.gain
+
+
 def best_threshold(
-    scores: Tensor, criterion: Criterion, statistics: Tensor, min_leaf: int
+    scores: Tensor,
+    criterion: Criterion,
+    statistics: Tensor,
+    min_leaf: int,
+    fits: Rule | None = None,
 ) -> tuple[float, float] | None:
     """Threshold with the largest gain in nats, by exact search over the sorted scores (n,).
 
-    None if no threshold leaves ``min_leaf`` rows of ``statistics`` (n, c) on each side.
+    None if no threshold leaves ``min_leaf`` rows of ``statistics`` (n, c) on each side. ``fits``
+    says which splits are allowed, given the sums (..., c) of their left and right sides.
     """
     n = len(scores)
     value, order = scores.sort()
@@ -313,6 +366,8 @@ def best_threshold(
     allowed = (position >= low) & (position <= high)
     allowed &= (value[:-1] <= rounded) & (rounded < value[1:])
     allowed &= (rounded > LOG2 / REACH) & (rounded < LOG2 * REACH)
+    if fits is not None:
+        allowed &= fits(left[:-1], whole - left[:-1])
     if not allowed.any():
         return None
     split = criterion.split_value(left[:-1], whole)

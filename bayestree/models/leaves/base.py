@@ -121,6 +121,7 @@ class Leaf(ABC):
     averages: ClassVar[bool] = False  # whether leaves of means or shares of y suit the family
     needs_double: ClassVar[bool] = False  # whether single precision loses the statistics
     most_features: ClassVar[int | None] = None  # for which the family is made
+    level_site: str | None = None  # the site whose order is that of predictions (see ``level``)
 
     @property
     @abstractmethod
@@ -153,6 +154,14 @@ class Leaf(ABC):
     @abstractmethod
     def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
         """Sufficient statistics of each row, shape (n, c)."""
+
+    def level(self, sums: Tensor) -> tuple[Tensor, Tensor]:
+        """Mass and prediction (...) of leaves with sums (..., c), for monotonicity constraints.
+
+        The prediction is the mean or rate, or the probability of the second of two classes. Only
+        for families with a ``level_site``.
+        """
+        return sums[..., 0], sums[..., 1] / sums[..., 0]
 
     def response(self, X: Tensor, y: Tensor) -> Tensor:
         """What the other methods take as y, given the features X (n, d).

@@ -100,6 +100,14 @@ class Categorical(Leaf):
     def criterion(self) -> Criterion:
         return Entropy()
 
+    @property
+    def level_site(self) -> str | None:  # type: ignore[override]
+        return "leaf_probs" if self.n_classes == 2 else None
+
+    def level(self, sums: Tensor) -> tuple[Tensor, Tensor]:
+        mass = sums.sum(-1)
+        return mass, sums[..., 1] / mass
+
     def check(self, y: Tensor) -> None:
         if y.is_floating_point() or not ((y >= 0) & (y < self.n_classes)).all():
             raise ValueError(

@@ -126,6 +126,7 @@ class Gaussian(NumericLeaf):
     impurity: ClassVar[str] = "variance"
     standardised: ClassVar[bool] = True
     averages: ClassVar[bool] = True
+    level_site = "leaf_mean"
     gradient: ClassVar[type[LeafGradient] | None] = GaussianGradient
 
     mean: float = 0.0

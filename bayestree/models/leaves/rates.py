@@ -198,6 +198,7 @@ class Poisson(RateLeaf):
 
     whole: ClassVar[bool] = True
     extra: ClassVar[str | None] = "exposure"
+    level_site = "leaf_rate"
 
     def check(self, y: Tensor) -> None:
         super().check(y)

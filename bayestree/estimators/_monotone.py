@@ -1,0 +1,145 @@
+"""Predictions that rise or fall with given columns (``monotonic_cst``)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayestree._utils.arrays import FloatArray
+from bayestree._utils.parameters import Model, ParameterError, declare
+from bayestree.estimators._base import TrainingRows
+from bayestree.estimators._streaming import Streaming
+from bayestree.inference import Data, Posterior
+from bayestree.inference.training import leaf_sums
+from bayestree.models import SoftTree
+from bayestree.models.leaves import Leaf
+from bayestree.models.monotone import isotonic, larger_side, leaf_order
+from bayestree.tables.kinds import Numbers, Ordered
+
+Direction = Literal[-1, 0, 1]
+
+
+@declare
+class MonotoneTree(Streaming):
+    """A tree whose predictions are monotone in some columns.
+
+    Every fit orders the leaves of each draw and of the deterministic tree (see
+    ``bayestree.models.monotone``).
+    """
+
+    monotonic_cst: Annotated[
+        tuple[Direction, ...] | dict[str, Direction] | None,
+        Model(
+            "Columns with which predictions may only rise (1) or only fall (-1), as in "
+            "scikit-learn: one number for each column, 0 for those that are free, or a dict by the "
+            "names of columns. Predictions are means or rates, or probabilities of the second of "
+            "two classes. For columns of numbers and ordered categories, with leaf='constant' or "
+            "'poisson', and inference='grow', 'map' or 'svi'."
+        ),
+    ] = None
+
+    def _model(self, leaf: Leaf) -> SoftTree:
+        return super()._model(leaf).with_(monotone=self._directions())
+
+    def _directions(self) -> tuple[int, ...]:
+        """The direction of predictions in each feature; () if all are free."""
+        given, encoding = self.monotonic_cst, self.encoding_
+        if given is None:
+            return ()
+        if not isinstance(given, Mapping) and len(given) != len(encoding.columns):
+            raise ParameterError(
+                "monotonic_cst must have a number for each column of X, "
+                f"{len(encoding.columns)}, got {len(given)}."
+            )
+        pairs: Iterable[Any] = given.items() if isinstance(given, Mapping) else enumerate(given)
+        found = [0] * len(encoding.feature_names)
+        for key, direction in pairs:
+            try:
+                column, features = encoding.part(key)
+            except ValueError as error:
+                raise ParameterError(f"monotonic_cst: {error}") from None
+            if direction and not isinstance(column, Numbers | Ordered):
+                raise ParameterError(
+                    "monotonic_cst needs columns of numbers or ordered categories, but "
+                    f"{column.name!r} holds {column.kind}: set it to 0, or give such a column."
+                )
+            for feature in features[: len(column.labels)]:
+                found[feature] = int(direction)
+        return tuple(found) if any(found) else ()
+
+    def _check_combination(self, model: SoftTree) -> None:
+        super()._check_combination(model)
+        if self._continues() and model.monotone != self.posterior_.model.monotone:
+            raise ParameterError(
+                "warm_start=True continues a tree that was fitted with another monotonic_cst: "
+                "restore it, or set warm_start=False to fit a new tree."
+            )
+        if not model.monotone:
+            return
+        if model.leaf.level_site is None:
+            raise ParameterError(
+                "monotonic_cst needs two classes, or one output and leaf='constant' or "
+                f"'poisson', got leaves {model.leaf!r}; leave it at None."
+            )
+        others = {"refine='tao'": self.refine, "mode_tree='distilled'": self.mode_tree != "medoid"}
+        for name in (name for name, given in others.items() if given):
+            raise ParameterError(
+                f"monotonic_cst cannot be combined with {name}, which does not keep predictions "
+                "monotone; leave one of them at its default."
+            )
+
+    def _why_not(self) -> str:
+        reason = super()._why_not()
+        if not reason and self.monotonic_cst is not None:
+            return "cannot keep predictions monotone: set monotonic_cst=None, or use fit"
+        return reason
+
+    def _infer(self, model: SoftTree, data: Data) -> Posterior:
+        every = model.monotone
+        if not every:
+            return super()._infer(model, data)
+        if data.X.shape[1] < len(every):  # the columns in use
+            model = model.with_(monotone=tuple(np.array(every)[self._used].tolist()))
+        found = _ordered(super()._infer(model, data), data)
+        return replace(found, model=found.model.with_(monotone=every))
+
+    def _harden(self, rows: TrainingRows, data: Data) -> None:
+        super()._harden(rows, data)
+        directions, tree = self.posterior_.model.monotone, self.tree_
+        if directions and tree.n_nodes:
+            risen = tree.hyperplane @ np.array(directions, dtype=np.float64)
+            order = leaf_order(
+                tree.topology, larger_side(np.add.reduceat(risen, tree.expert_start[:-1]))
+            )
+            classes = len(rows.class_names) > 0
+            self.tree_ = tree.with_value(_in_order(tree.value, tree.leaf_rows, order, classes))
+
+
+def _ordered(found: Posterior, data: Data) -> Posterior:
+    """A posterior whose leaves have the order that its splits demand, in every draw."""
+    model, point = found.model, found.point
+    if model.topology.n_nodes == 0:
+        return found
+    sums = leaf_sums(model, found.point_sites(data.X), data)
+    mass = model.leaf.level(sums)[0].numpy(force=True).astype(np.float64)
+    risen = (point["hyperplane"] * np.array(model.monotone)).sum(axis=(1, 2))
+    order, site = leaf_order(model.topology, larger_side(risen)), str(model.leaf.level_site)
+    classes = model.leaf.n_classes > 0
+    changed = [
+        {**sites, site: _in_order(sites[site], mass, order, classes)}
+        for sites in (found.draws, point)
+    ]
+    return replace(found, draws=changed[0], point=changed[1])
+
+
+def _in_order(
+    values: NDArray[Any], mass: FloatArray, order: NDArray[np.int64], classes: bool
+) -> NDArray[Any]:
+    """Predictions (..., L), or probabilities of two classes (..., L, 2), in the given order."""
+    if not classes:
+        return isotonic(values, mass, order)
+    second = isotonic(values[..., 1], mass, order)
+    moved = second != values[..., 1]
+    return np.where(moved[..., None], np.stack((1 - second, second), axis=-1), values)

@@ -1,0 +1,157 @@
+"""Trees whose predictions are monotone in some columns."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bayestree import (
+    ConvexPolytopeTreeClassifier,
+    ConvexPolytopeTreeRegressor,
+    ConvexPolytopeTreeSurvival,
+    load,
+)
+from bayestree.inference import Svi
+
+CHEAP = {"max_depth": 2, "n_experts": 3, "epochs": 10, "n_modes": 1, "n_draws": 5}
+CHEAP |= {"monotonic_cst": [1, -1, 0], "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """A response that rises with x0, and with x1 as well, against the constraint."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(240, 3))
+    y = np.tanh(2 * X[:, 0]) + 0.7 * X[:, 1] + np.abs(X[:, 2]) + 0.3 * rng.normal(size=240)
+    return X, y
+
+
+def assert_monotone(predict, X, directions):
+    """Along each constrained column from 12 rows; a prediction may leave out a share of 1e-6."""
+    for column, direction in directions.items():
+        line = np.repeat(X[:12], 40, axis=0)
+        line[:, column] = np.tile(np.linspace(-4, 4, 40), 12)
+        steps = np.diff(predict(line).reshape(12, 40), axis=1)
+        assert (direction * steps >= -1e-5).all()
+
+
+METHODS = {
+    "grow": {"inference": "grow"},
+    "map": {"inference": "map", "n_experts": 1},
+    "svi": {"inference": "svi"},
+    "modes": {"inference": "map", "n_modes": 2, "max_depth": 1},
+    "partially-centred": {"guide": "partially-centred", "max_depth": 1, "epochs": 5},
+    "oblique": {"n_experts": 1, "extend": True, "epochs": 10},
+}
+
+
+@pytest.mark.parametrize("settings", METHODS.values(), ids=METHODS)
+def test_probabilities_are_monotone(rows, settings):
+    X, y = rows
+    clf = ConvexPolytopeTreeClassifier(**CHEAP | settings).fit(X, np.where(y > 0.5, "yes", "no"))
+    assert clf.get_n_leaves() > 1
+    assert_monotone(lambda rows: clf.predict_proba(rows)[:, 1], X, {0: 1, 1: -1})
+    assert_monotone(lambda rows: clf.tree_.predict(rows)[:, 1], X, {0: 1, 1: -1})
+
+
+def test_every_draw_is_monotone(rows):
+    """Also where leaves are alike, whose free posteriors are in any order."""
+    X, _ = rows
+    y = np.random.default_rng(1).random(len(X)) < 0.5
+    clf = ConvexPolytopeTreeClassifier(min_gain=0, **CHEAP | {"n_draws": 20}).fit(X, y)
+    posterior = clf.posterior_
+    line = np.repeat(clf._standardise(X[:4]), 40, axis=0)
+    line[:, 0] = np.tile(np.linspace(-9, 9, 40), 4)
+    draws = np.concatenate(list(posterior.expectations(line)))[..., 1]
+    assert draws.shape == (20, 160)
+    assert (np.diff(draws.reshape(20, 4, 40)) >= -1e-5).all()
+    np.testing.assert_allclose(posterior.draws["leaf_probs"].sum(-1), 1)
+
+
+@pytest.mark.parametrize("leaf", ["constant", "poisson"])
+def test_means_and_rates_are_monotone(rows, leaf):
+    X, y = rows
+    y = y if leaf == "constant" else np.floor(np.exp(y / 2))
+    reg = ConvexPolytopeTreeRegressor(leaf=leaf, max_leaves=3, **CHEAP).fit(X, y)
+    assert reg.get_n_leaves() > 1
+    assert_monotone(reg.predict, X, {0: 1, 1: -1})
+    assert_monotone(reg.tree_.predict, X, {0: 1, 1: -1})
+    free = reg.set_params(monotonic_cst=None, inference="map", n_draws=None).fit(X, y)
+    with pytest.raises(AssertionError):
+        assert_monotone(free.predict, X, {1: -1})
+
+
+@pytest.fixture(scope="module")
+def table(rows):
+    """Columns by name: gaps, ordered categories, a constant, and text."""
+    X, y = rows
+    frame = pd.DataFrame({"a": X[:, 0], "constant": 1.0, "b": X[:, 1], "text": "u"})
+    frame.loc[::7, "a"] = np.nan
+    frame.loc[::2, "text"] = "v"
+    grades = pd.cut(X[:, 2], [-9, -0.5, 0.5, 9], labels=["low", "middle", "high"])
+    return frame.assign(grade=grades), y
+
+
+@pytest.fixture(scope="module")
+def named(table):
+    frame, y = table
+    signs = {"a": 1, "b": 1, "grade": -1, "constant": 1, "text": 0}
+    reg = ConvexPolytopeTreeRegressor(**CHEAP | {"monotonic_cst": signs, "max_leaves": 3})
+    with pytest.warns(UserWarning, match="constant"):
+        return reg.fit(frame, y)
+
+
+def test_columns_by_name(named, table):
+    frame = table[0][1:60:7]
+    line = frame.loc[frame.index.repeat(30)].assign(a=np.tile(np.linspace(-4, 4, 30), len(frame)))
+    assert (np.diff(named.predict(line).reshape(-1, 30), axis=1) >= -1e-5).all()
+    grades = [named.predict(frame.assign(grade=grade)) for grade in ("low", "middle", "high")]
+    assert (np.diff(grades, axis=0) <= 1e-5).all()
+    signs = dict(zip(named.tree_.feature_names, named.posterior_.model.monotone, strict=True))
+    assert {name for name, sign in signs.items() if sign == -1} == {"grade>=middle", "grade>=high"}
+    assert signs["a missing"] == signs["text=v"] == 0
+
+
+def test_files_and_warm_starts_keep_the_constraint(named, table, tmp_path):
+    named.save(tmp_path / "tree.safetensors")
+    restored = load(tmp_path / "tree.safetensors")
+    assert restored.posterior_.model.monotone == named.posterior_.model.monotone
+    assert restored.monotonic_cst == named.monotonic_cst
+    restored.set_params(warm_start=True, inference="map", epochs=2).fit(*table)
+    assert restored.posterior_.model.topology == named.posterior_.model.topology
+    with pytest.raises(ValueError, match="another monotonic_cst"):
+        restored.set_params(monotonic_cst=None).fit(*table)
+
+
+REFUSED = [
+    ({"monotonic_cst": [1, 0]}, "a number for each column of X, 3, got 2"),
+    ({"monotonic_cst": [2, 0, 0]}, "a list of -1 or 0 or 1 for each column, or a dict"),
+    ({"monotonic_cst": {"x9": 1}}, "monotonic_cst: 'x9' is not a column"),
+    ({"inference": "nuts"}, "cannot keep predictions monotone"),
+    ({"inference": "smc"}, "cannot keep predictions monotone"),
+    ({"inference": Svi(guide="AutoNormal")}, "cannot keep predictions monotone"),
+    ({"covariance": "expert"}, "cannot keep predictions monotone"),
+    ({"refine": "tao"}, "refine='tao'"),
+    ({"n_modes": 2, "mode_tree": "distilled"}, "mode_tree='distilled'"),
+    ({"leaf": "linear"}, "leaf='constant' or 'poisson'"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED)
+def test_refused(rows, settings, message):
+    X, y = rows
+    given = {k: v for k, v in CHEAP.items() if k not in ("epochs", "n_draws")}
+    with pytest.raises(ValueError, match=message):
+        ConvexPolytopeTreeRegressor(**given | settings).fit(X, y)
+
+
+def test_other_responses_are_refused(rows, table):
+    X, y = rows
+    with pytest.raises(ValueError, match="two classes, or one output"):
+        ConvexPolytopeTreeClassifier(**CHEAP).fit(X, np.digitize(y, [0, 1]))
+    with pytest.raises(ValueError, match="two classes, or one output"):
+        ConvexPolytopeTreeRegressor(**CHEAP).fit(X, np.column_stack((y, y)))
+    frame = table[0].drop(columns="constant")
+    with pytest.raises(ValueError, match="'text' holds binary"):
+        ConvexPolytopeTreeRegressor(monotonic_cst={"text": 1}).fit(frame, y)
+    assert not hasattr(ConvexPolytopeTreeRegressor(**CHEAP), "partial_fit")
+    assert "monotonic_cst" not in ConvexPolytopeTreeSurvival().get_params()
