@@ -7,7 +7,7 @@ from scipy.integrate import trapezoid
 from bayestree._utils.arrays import AnyArray, FloatArray
 
 PAIRS = 2**22  # of rows that are compared at a time
-TIED = 1e-8  # risks closer than this share of the largest one are equal
+TIED = 1e-8  # risks that differ by less than this share of the larger one are equal
 
 
 def concordance(
@@ -33,17 +33,21 @@ def concordance(
     Raises
     ------
     ValueError
-        If the shapes differ, or no pair is comparable.
+        If the shapes differ, a value is missing or infinite, or no pair is comparable.
     """
-    t, d, r = _columns(time=time, event=event, risk=risk)
-    w = np.ones(len(t)) if weights is None else np.asarray(weights, dtype=np.float64)
-    tolerance = TIED * np.abs(r).max(initial=0.0)
+    t, d, r, w = _columns(
+        time=time,
+        event=event,
+        risk=risk,
+        weights=np.ones(np.shape(time)) if weights is None else weights,
+    )
+    size = TIED * np.abs(r)
     right = total = 0.0
     for some in _parts(np.flatnonzero(d > 0), len(t)):
         first = t[some, None]
         pair = ((first < t) | ((first == t) & (d == 0))) * w[some, None] * w
         difference = r[some, None] - r
-        tied = np.abs(difference) <= tolerance
+        tied = np.abs(difference) <= np.maximum(size[some, None], size)
         right += float((pair * np.where(tied, 0.5, difference > 0)).sum())
         total += float(pair.sum())
     if total == 0:
@@ -66,10 +70,15 @@ def kaplan_meier(time: ArrayLike, event: ArrayLike) -> tuple[FloatArray, FloatAr
         The different times, and the probability of survival beyond each.
     """
     t, d = _columns(time=time, event=event)
-    times, place = np.unique(t, return_inverse=True)
-    died = np.bincount(place, d > 0, len(times))
-    at_risk = len(t) - np.concatenate([[0], np.cumsum(np.bincount(place))[:-1]])
+    times, died, _, at_risk = _counts(t, d)
     return times, np.cumprod(1 - died / at_risk)
+
+
+def _counts(t: FloatArray, d: FloatArray) -> tuple[FloatArray, ...]:
+    """The different times, and the numbers of events, of censored rows and at risk at each."""
+    times, place = np.unique(t, return_inverse=True)
+    died, censored = (np.bincount(place, kind, len(times)) for kind in (d > 0, d == 0))
+    return times, died, censored, (died + censored)[::-1].cumsum()[::-1]
 
 
 def brier_scores(
@@ -111,8 +120,10 @@ def brier_scores(
     known, seen = t, d
     if reference is not None:
         known, seen = _columns(time=reference[0], event=reference[1])
-    steps, beyond = kaplan_meier(known, seen == 0)
-    beyond = np.concatenate([[1.0], beyond])
+    steps, events, censored, at_risk = _counts(known, seen)
+    # at equal times events come first, after which a row is no longer at risk of censoring
+    left = np.maximum(at_risk - events, 1.0)
+    beyond = np.concatenate([[1.0], np.cumprod(1 - censored / left)])
     before, until = beyond[np.searchsorted(steps, t)], beyond[np.searchsorted(steps, at, "right")]
     late = before == 0
     if (until == 0).any() or (late & (d > 0) & (t <= at.max())).any():
@@ -149,11 +160,14 @@ def integrated_brier_score(
 
 
 def _columns(**named: ArrayLike) -> list[FloatArray]:
-    """The arrays in double precision, of one length."""
+    """The arrays in double precision, of one length and finite."""
     found = {name: np.asarray(values, dtype=np.float64) for name, values in named.items()}
     shapes = {name: values.shape for name, values in found.items()}
     if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
         raise ValueError(f"{', '.join(shapes)} must have the same shape (n,), got {shapes}.")
+    for name, values in found.items():
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name} must be finite, got infinite or missing values.")
     return list(found.values())
 
 

@@ -43,6 +43,15 @@ def test_concordance_of_an_order_and_its_reverse(rows):
     assert concordance(time, event, np.full(60, 1e9)) == 0.5
 
 
+def test_concordance_of_risks_of_very_different_sizes():
+    time, event = np.arange(1.0, 5.0), np.ones(4)
+    assert concordance(time, event, [1e6, 3e-3, 2e-3, 1e-3]) == 1.0
+    # differences of rounding are ties
+    assert concordance(time, event, [1.0, 0.1 + 0.2, 0.3, 0.3]) == pytest.approx(4.5 / 6)
+    with pytest.raises(ValueError, match="risk must be finite"):
+        concordance(time, event, [1.0, 2.0, np.nan, 4.0])
+
+
 def test_no_comparable_pair_is_refused():
     with pytest.raises(ValueError, match="no two rows are comparable"):
         concordance([1.0, 2.0], [0, 1], [1.0, 2.0])
@@ -66,6 +75,17 @@ def test_brier_scores_without_censoring_are_mean_squares(rows):
     assert found == pytest.approx(expected)
     trapezoids = (found[1:] + found[:-1]) / 2 @ np.diff(at) / 5
     assert integrated_brier_score(time, np.ones(60), survival, at) == pytest.approx(trapezoids)
+
+
+def test_brier_scores_of_a_constant_with_ties(rows):
+    """The weights of events add up to Kaplan and Meier's probability of death, also with ties."""
+    time, event, _ = rows
+    at = np.array([1.0, 2.5, 4.0, 7.0])
+    steps, beyond = kaplan_meier(time, event)
+    truth = beyond[np.searchsorted(steps, at, "right") - 1]
+    for guess in (0.0, 0.3, 1.0):
+        found = brier_scores(time, event, np.full((60, 4), guess), at)
+        assert found == pytest.approx(guess**2 * (1 - truth) + (1 - guess) ** 2 * truth)
 
 
 @pytest.mark.portable
