@@ -71,14 +71,15 @@ def kaplan_meier(time: ArrayLike, event: ArrayLike) -> tuple[FloatArray, FloatAr
     """
     t, d = _columns(time=time, event=event)
     times, died, _, at_risk = _counts(t, d)
-    return times, np.cumprod(1 - died / at_risk)
+    survival: FloatArray = np.cumprod(1 - died / at_risk, dtype=np.float64)
+    return times, survival
 
 
-def _counts(t: FloatArray, d: FloatArray) -> tuple[FloatArray, ...]:
+def _counts(t: FloatArray, d: FloatArray) -> tuple[AnyArray, ...]:
     """The different times, and the numbers of events, of censored rows and at risk at each."""
     times, place = np.unique(t, return_inverse=True)
     died, censored = (np.bincount(place, kind, len(times)) for kind in (d > 0, d == 0))
-    return times, died, censored, (died + censored)[::-1].cumsum()[::-1]
+    return times, died, censored, len(t) - np.searchsorted(np.sort(t), times)
 
 
 def brier_scores(

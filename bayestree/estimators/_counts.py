@@ -55,13 +55,7 @@ class CountRegressor(LeafFamilies, TreeRegressor):
             other than counts, or an exposure that is not positive or given twice.
         """
         check_parameters(self)
-        values, extra = self._separate(y)
-        if extra is not None and exposure is not None:
-            raise ValueError(
-                "the exposure is given twice, as an argument and as the second column of y; "
-                "leave one out."
-            )
-        return self._fit_values(X, values, extra if exposure is None else exposure, sample_weight)
+        return self._fit_values(X, *self._given(y, exposure), sample_weight)
 
     def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
         if np.shape(np.asarray(y))[1:] != (2,) or self._leaf_family().extra is None:

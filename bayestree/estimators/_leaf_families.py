@@ -86,7 +86,7 @@ class NamedLeaves(BaseTree):
             name = "refine='tao'" if self.refine == "tao" else "mode_tree='distilled'"
             raise ParameterError(
                 f"leaf={self.leaf!r} cannot be combined with {name}, which fits leaves of means; "
-                "set leaf='constant', or leave the other parameter at its default."
+                "leave this parameter at its default."
             )
 
     def _in_parts(self) -> bool:
@@ -117,6 +117,16 @@ class LeafFamilies(NamedLeaves):
 
     def _some_family(self) -> Leaf:
         return self._leaf_family()
+
+    def _given(self, y: Any, extra: Any) -> tuple[Any, Any]:
+        """y alone, and the extra number of each row, which is an argument or comes with y."""
+        values, own = self._separate(y)
+        if own is not None and extra is not None:
+            name = self._leaf_family().extra
+            raise ValueError(
+                f"the {name} is given twice, as an argument and with y; leave one out."
+            )
+        return values, own if extra is None else extra
 
     def _checked_extra(self, extra: Any, n_rows: int) -> FloatArray | None:
         """The extra number of each row as an array (n,); None if the family has none.

@@ -102,10 +102,9 @@ class ConvexPolytopeTreeSurvival(LeafFamilies, NumberTarget, NumericPolytopeTree
         ------
         ValueError
             For infinite values, missing ones in y, times that are not above 0, events other than
-            true and false, no event at all, or other shapes.
+            true and false or given twice, no event at all, or other shapes.
         """
-        time, found = self._separate(y)
-        return self._fit_values(X, time, found if event is None else event, sample_weight)
+        return self._fit_values(X, *self._given(y, event), sample_weight)
 
     def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
         names = getattr(getattr(y, "dtype", None), "names", None)
@@ -251,8 +250,8 @@ class ConvexPolytopeTreeSurvival(LeafFamilies, NumberTarget, NumericPolytopeTree
         event: ArrayLike | None = None,
     ) -> float:
         """Harrell's concordance of risk scores and times (see ``diagnostics.concordance``)."""
-        time, found = self._separate(y)
-        known = self._checked_extra(found if event is None else event, len(time))
+        time, found = self._given(y, event)
+        known = self._checked_extra(found, len(time))
         weights = checked_weights(sample_weight, len(time))
         both = time if known is None else np.column_stack((time, known))
         return self.scores(both, self.predict(X), weights)["concordance"]

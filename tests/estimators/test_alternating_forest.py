@@ -61,3 +61,10 @@ def test_when_no_tree_splits():
     X, y = load_iris(return_X_y=True)
     with pytest.warns(bayestree.SingleLeafWarning, match="every tree: .*lower min_leaf"):
         AlternatingDecisionForestClassifier(2, min_leaf=80).fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
+def test_nodes_of_equal_rows_with_several_classes():
+    X, y = np.repeat(np.eye(3), 10, axis=0), np.arange(30) % 2
+    found = AlternatingDecisionForestClassifier(2, random_state=0).fit(X, y)
+    np.testing.assert_allclose(found.predict_proba(X), 0.5)

@@ -162,6 +162,9 @@ def test_invalid_arguments_are_refused(fitted):
     X = np.arange(12.0).reshape(4, 3)
     with pytest.raises(ValueError, match="event is false in all rows"):
         tree().fit(X, np.ones(4), event=np.zeros(4))
+    for method in (tree().fit, fitted.score):
+        with pytest.raises(ValueError, match="event is given twice"):
+            method(X, np.ones((4, 2)), event=np.ones(4))
     with pytest.raises(ValueError, match=r"event must have shape \(4,\)"):
         tree().fit(X, np.ones(4), event=np.ones(3))
     wrong = np.ones(4, dtype=[("a", float), ("b", float)])

@@ -140,7 +140,7 @@ class NodeRows:
 
     def _parts(self, n: int) -> Iterator[slice]:
         step = max(1, NUMBERS // self.statistics.size)
-        return (slice(start, start + step) for start in range(0, n, step))
+        return (slice(start, start + step) for start in range(0, max(n, 1), step))
 
 
 def weighted_quartiles(values: FloatArray, weights: FloatArray) -> FloatArray:
