@@ -126,6 +126,7 @@ class LocallyConstantEnsembleClassifier(ForestClassifier, BaseLocallyConstantEns
 
     _tree: ClassVar[type[BaseTree]] = StageTreeClassifier
     averaged: ClassVar[bool] = False
+    combined: ClassVar[str] = "a prediction is the normalised product of their probabilities"
 
     def _expectation(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The normalised product of the probabilities of the trees."""

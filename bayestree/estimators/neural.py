@@ -82,6 +82,10 @@ class BaseNeuralForest(NeuralTraining, IndependentForest):
     """Fit soft trees from different random starts; classifier and regressor add y."""
 
     _tree: ClassVar[type[BaseNeuralTree]]
+    combined: ClassVar[str] = (
+        "a prediction is the mean over all leaves of the soft trees, whose deterministic forms are "
+        "shown"
+    )
 
     def _why_single_leaves(self, tree: BaseTree, data: Data) -> str:
         return ONE_WAY

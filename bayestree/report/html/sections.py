@@ -82,6 +82,9 @@ def _facts(study: Study) -> list[tuple[str, str]]:
     if study.held is not None and len(study.held):
         n_held = max(len(study.held), int(study.metrics.get("scored_rows", 0)))
         facts.append(("Held-out rows", quantity(n_held)))
+    if study.posterior is not None and study.train is not None and study.train.extra is not None:
+        name = f"Sum of the {study.posterior.model.leaf.extra}s"
+        facts.append((name, quantity(float(study.train.weights @ study.train.extra))))
     if not study.encoding.is_plain:
         facts.append(("Columns", str(len(study.columns))))
     facts.append(("Features", str(len(study.features))))

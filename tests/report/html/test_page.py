@@ -264,6 +264,33 @@ def test_a_forest_is_called_a_forest():
     page = Page(html_report(estimator, **given, data={"target": "kind"}))
     assert page.all("h1")[0]["text"] == "A forest for kind"
     assert "a forest of 3 trees" in page.at("main")["text"]
+    assert "a prediction is their mean" in page.at("main")["text"]
+
+
+@pytest.mark.usefixtures("sketched")
+@pytest.mark.parametrize(
+    ("made", "combined"),
+    [
+        (bt.LocallyConstantEnsembleClassifier, "the normalised product of their probabilities"),
+        (bt.NeuralDecisionForestClassifier, "the mean over all leaves of the soft trees"),
+    ],
+)
+def test_a_forest_says_how_it_combines_its_trees(made, combined):
+    X, label, _ = rows(60)
+    page = Page(html_report(made(1, max_depth=1, epochs=2, random_state=0).fit(X, label)))
+    assert f"a prediction is {combined}" in plain(page.at("main")["text"])
+
+
+@pytest.mark.usefixtures("sketched")
+def test_counts_and_outputs():
+    X, _, value = rows(60)
+    reg = bt.ConvexPolytopeTreeRegressor(leaf="poisson", max_depth=1, inference="grow", n_modes=1)
+    y = np.column_stack((np.round(np.abs(value)), np.full(60, 2.0)))
+    page = Page(html_report(reg.fit(X, y), X=X, y=y))
+    assert "Sum of the exposures120" in plain(page.at("data")["text"])
+    both = reg.set_params(leaf="constant").fit(X, y)
+    with pytest.raises(ValueError, match=r"pass output\(0\)"):
+        html_report(both, X=X, y=y)
 
 
 @pytest.mark.usefixtures("sketched")
