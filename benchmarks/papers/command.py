@@ -1,6 +1,7 @@
 """The command line of ``python -m benchmarks``."""
 
 import argparse
+import math
 from pathlib import Path
 
 import torch
@@ -24,16 +25,20 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
     parser.add_argument("--columns", nargs="*", choices=COLUMNS, default=["defaults"])
     parser.add_argument("--seeds", type=int, help="repetitions; those of the table by default")
+    parser.add_argument(
+        "--settings", type=int, help="the number of settings to choose from; all by default"
+    )
+    parser.add_argument("--limit", type=float, help="CPU seconds after which a fit is given up")
     parser.add_argument("--results", type=Path, default=Path("results/papers.parquet"))
     options = parser.parse_args()
     if unknown := set(options.tables) - set(TABLES):
         parser.error(f"no table is named {', '.join(unknown)}; choose from {', '.join(TABLES)}.")
-    known = {name for table in options.tables for name in TABLES[table].published}
+    known = {name for table in options.tables for name in TABLES[table].sets}
     if unknown := set(options.sets or ()) - known:
         parser.error(f"no set is named {', '.join(unknown)}; choose from {', '.join(known)}.")
     torch.set_num_threads(1)
     options.results.parent.mkdir(parents=True, exist_ok=True)
-    results = Results(options.results)
+    results = Results(options.results, options.limit or math.inf)
     measure(results, options.tables, options)
     if len(results.frame):
         text = rendered(results.frame, options.results.parent)

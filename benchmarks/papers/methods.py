@@ -1,15 +1,17 @@
 """The methods: trees of this package by card, and those of other packages.
 
-A method has a default, and at most 25 settings from which validation rows choose.
+A method has a default, and at most 25 settings from which validation rows choose. They are in
+order of worth, so that a short run may choose among the first.
 """
 
 import importlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from sklearn.model_selection import ParameterGrid
 
+from bayestree.inference.splitters.searches import SEARCHES
 from bayestree.runs.cards import cards, find_card
 from bayestree.runs.parameters import estimator_of
 from bayestree.runs.settings import card_settings, check_parameters
@@ -19,32 +21,34 @@ MOST_SETTINGS = 25
 
 
 class AbsentError(Exception):
-    """The package of a method is not installed."""
+    """The package of a method is not installed, or has no estimator for the task."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """How to make an estimator for a task from settings, and which settings to choose from."""
+    """How to make an estimator for a task from settings, and which settings to choose from.
+
+    ``single`` is whether it predicts by a single tree, rather than by several.
+    """
 
     make: Callable[[str, Settings], Any]
-    grid: Mapping[str, list[Any]] = field(default_factory=dict)
+    settings: tuple[Settings, ...] = ({},)
+    single: bool = True
 
-    def settings(self) -> list[Settings]:
-        found = list(ParameterGrid(self.grid))
-        assert len(found) <= MOST_SETTINGS
-        return found
+    def __post_init__(self) -> None:
+        assert len(self.settings) <= MOST_SETTINGS
 
 
-def _from_card(name: str) -> Callable[[str, Settings], Any]:
+def _from_card(name: str, **changes: Any) -> Callable[[str, Settings], Any]:
     card = find_card(name, "model")
     # a single tree, for whose modes the tables have no column
-    single = {"n_modes": 1}
+    changes = {"n_modes": 1, **changes}
 
     def make(task: str, settings: Settings) -> Any:
         values = check_parameters(card_settings(card), card.tree, task)
         estimator = estimator_of(card.tree, task)(**values)
         known = estimator.get_params()
-        return estimator.set_params(**{k: v for k, v in single.items() if k in known} | settings)
+        return estimator.set_params(**{k: v for k, v in changes.items() if k in known} | settings)
 
     return make
 
@@ -63,17 +67,75 @@ def _package(module: str, classifier: str, regressor: str | None = None, **start
     return make
 
 
-#: Settings from which validation rows choose; the methods that are not named have none.
-GRIDS: dict[str, dict[str, list[Any]]] = {
-    "cpt": {"max_depth": [4, 8, 11], "kl_weight": [1.0, 0.1], "min_gain": [10.0, 2.0]},
-    "cpt-k1": {"max_depth": [4, 8, 11], "kl_weight": [1.0, 0.1], "min_gain": [10.0, 2.0]},
-    "tao": {"max_depth": [6, 8, 10], "init": ["cart", "random"]},
-    "tao-sparse": {"l1": [0.3, 1.0, 3.0], "max_depth": [6, 8, 10]},
-    "wodt": {"min_gain": [0.0, 1.0, 3.0, 10.0], "min_leaf": [1, 5]},
-    "e2edt": {"max_depth": [6, 8, 11], "learning_rate": [0.001, 0.01, 0.03]},
-    "cart": {"ccp_alpha": [0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2], "min_samples_leaf": [1, 5, 20]},
-    "random-forest": {"max_features": ["sqrt", 0.3, 1.0], "min_samples_leaf": [1, 3, 10]},
-    "boosting": {"learning_rate": [0.03, 0.1, 0.3], "max_leaf_nodes": [15, 31, 63]},
+def _grid(**values: list[Any]) -> list[Settings]:
+    return list(ParameterGrid(values))
+
+
+#: What validation rows of Letter, MNIST, Connect-4 and Bace had chosen in ``classification.py``.
+CPT: list[Settings] = [
+    {"max_depth": 11, "n_experts": 20, "max_leaves": 300, "scaling": "common", "kl_weight": 0.1,
+     "steepness": 3.0, "min_rows": 10, "min_leaf": 3, "min_gain": 2.0, "epochs": 60,
+     "batch_size": 2000, "learning_rate": 0.06},
+    {"max_depth": 8, "n_experts": 10, "max_leaves": 98, "scaling": "common", "kl_weight": 0.1,
+     "epochs": 20, "batch_size": 1000, "learning_rate": 0.1},
+    {"max_depth": 4, "n_experts": 30, "max_leaves": 16, "scaling": "common"},
+    {"max_depth": 5, "n_experts": 10, "max_leaves": 21, "scaling": "common", "extend": True},
+]  # fmt: skip
+CPT_GRID = _grid(max_depth=[4, 8, 11], kl_weight=[1.0, 0.1], min_gain=[10.0, 2.0])
+#: Of E2EDT: the training of its paper, with the rates that validation rows chose.
+E2EDT: Settings = {"epochs": 20, "steepness_step": 0.1, "min_gain": 0.0, "smoothing": 0.0}
+OBLIQUE: list[Settings] = [
+    {"max_depth": 30, "min_gain": 0.0, "ccp_alpha": alpha} for alpha in (0.0, 3e-3, 1e-3, 1e-2)
+]
+#: Settings from which validation rows choose, after the default; the other methods have none.
+CHOICES: dict[str, list[Settings]] = {
+    "cpt": CPT + CPT_GRID,
+    "cpt-k1": [
+        *({name: v for name, v in one.items() if name != "n_experts"} for one in CPT),
+        *CPT_GRID,
+    ],
+    "tao": [
+        {"max_depth": 10, "init": "random"},
+        {"max_depth": 10, "init": "random", "l1": 4.0, "scaling": "common"},
+        {"max_depth": 3, "l1": 1.0, "scaling": "common"},
+        {"max_depth": 8},
+        {"max_depth": 7, "l1": 0.3},
+    ],
+    "tao-sparse": [
+        {"max_depth": 12, "l1": 4.0, "scaling": "common"},
+        *_grid(l1=[0.3, 1.0, 3.0], max_depth=[6, 8, 10]),
+    ],
+    "wodt": _grid(min_gain=[0.0, 1.0, 10.0], min_leaf=[1, 5]),
+    "e2edt": [
+        {"max_depth": 11, "learning_rate": 0.03, **E2EDT},
+        {"max_depth": 12, "learning_rate": 0.001, **E2EDT},
+        {"max_depth": 6, "learning_rate": 0.003, "refine_epochs": 100, "l1": 50.0,
+         "scaling": "common", **E2EDT},
+        *_grid(max_depth=[6, 8, 11], learning_rate=[0.001, 0.01, 0.03]),
+    ],
+    "lcn": [{"max_depth": 12, "epochs": 30}, {"max_depth": 8}, {"max_depth": 4}],
+    "cart": [
+        {"criterion": criterion, **one}
+        for criterion in ("entropy", "gini")
+        for one in _grid(ccp_alpha=[0.0, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2], min_samples_leaf=[1, 5])
+    ],
+    "random-forest": _grid(max_features=["sqrt", 0.3, 1.0], min_samples_leaf=[1, 3, 10]),
+    "boosting": _grid(learning_rate=[0.03, 0.1, 0.3], max_leaf_nodes=[15, 31, 63]),
+    **dict.fromkeys(SEARCHES, OBLIQUE),
+}  # fmt: skip
+#: Searches that may start from random hyperplanes instead of the best split by one feature.
+RANDOM = ("cart-lc", "co2", "oc1")
+#: Methods that predict by several trees, or by none.
+ENSEMBLES = {
+    "adf",
+    "e2edf",
+    "e2edf-flat",
+    "elcn",
+    "ndf",
+    "random-forest",
+    "boosting",
+    "ebm",
+    "bart",
 }
 PACKAGES: dict[str, Callable[[str, Settings], Any]] = {
     "cart": _package("sklearn.tree", "DecisionTreeClassifier", "DecisionTreeRegressor"),
@@ -89,13 +151,22 @@ PACKAGES: dict[str, Callable[[str, Settings], Any]] = {
     "stree": _package("stree", "Stree"),
     "obliquetree": _package("obliquetree", "Classifier", "Regressor", max_depth=10),
     "ebm": _package(
-        "interpret.glassbox", "ExplainableBoostingClassifier", "ExplainableBoostingRegressor"
+        "interpret.glassbox",
+        "ExplainableBoostingClassifier",
+        "ExplainableBoostingRegressor",
+        n_jobs=1,
     ),
+    "bart": _package("stochtree", "StochTreeBARTBinaryClassifier", "StochTreeBARTRegressor"),
 }
 METHODS: dict[str, Method] = {
-    name: Method(make, GRIDS.get(name, {}))
+    name: Method(make, ({}, *CHOICES.get(name, [])), name not in ENSEMBLES)
     for name, make in {
         **{card.name: _from_card(card.name) for card in cards("model")},
+        **{
+            f"{name}-random": _from_card(name, splitter=SEARCHES[name](start="random"))
+            for name in RANDOM
+        },
+        "e2edf-flat": _from_card("e2edf", steepness_step=0.0),
         **PACKAGES,
     }.items()
 }

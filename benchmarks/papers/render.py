@@ -1,111 +1,269 @@
 """Measurements as Markdown tables and plots, beside the published figures."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from benchmarks.papers.tables import TABLES, Published
+from benchmarks.papers.methods import METHODS
+from benchmarks.papers.tables import TABLES, Published, Table
 
 TEST_SHARE = 0.2  # of the rows, in each split
+OURS = "cpt"
+
+
+class Difference(NamedTuple):
+    """How far a method is ahead of another, its standard error (NaN if unknown) and p."""
+
+    mean: float
+    error: float
+    p: float
+
+    def __str__(self) -> str:
+        if np.isnan(self.error):
+            return f"{self.mean:+.4f}"
+        return f"{self.mean:+.4f} ± {self.error:.4f}{' *' if self.p < 0.05 else ''}"
 
 
 def rendered(frame: pd.DataFrame, folder: Path) -> str:
     """All tables of which there are measurements, as Markdown; plots go into the folder."""
     parts = []
-    for name, rows in frame.groupby("table", sort=False):
-        parts.append(f"### {TABLES[str(name)].title}\n\n{_table(str(name), rows)}\n")
+    for name, table in TABLES.items():
+        rows = _in_order(table, frame[frame["table"] == name])
+        if not len(rows):
+            continue
+        parts.append(f"## {table.title}\n\n{_protocol(table)}\n")
+        if OURS in set(rows["method"]):
+            parts += [_verdicts(table, rows), _differences(table, rows)]
+        parts.append(_scores(table, rows))
         for size, what in (("leaves", "leaves"), ("fit_s", "CPU seconds of a fit")):
             path = folder / f"{name}-{size}.png"
-            if _plot(rows, size, what, path):
+            if _plot(table, rows, size, what, path):
                 parts.append(f"![Score against {what}]({path.name})\n")
     return "\n".join(parts)
 
 
-def _table(name: str, rows: pd.DataFrame) -> str:
-    """A line for each set and method: measured and published score and leaves, and a test."""
-    published = TABLES[name].published
+def _in_order(table: Table, rows: pd.DataFrame) -> pd.DataFrame:
+    """Sets and methods in the order of the tables, with the score of the deterministic tree."""
+    rows = rows.assign(tree=rows["tree_score"].fillna(rows["score"]))
+    for key, order in (("set", table.sets), ("method", list(METHODS))):
+        rows[key] = pd.Categorical(rows[key], order, ordered=True)
+    rows = rows.sort_values(["method", "column", "set", "seed", "fold"], kind="stable")
+    return rows.astype({"set": object, "method": object})
+
+
+def _protocol(table: Table) -> str:
+    absent = f" Of the paper's sets, the data folder lacks {table.absent}." if table.absent else ""
+    return f"{table.parts.__doc__}{absent}"
+
+
+def _grouped(rows: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
+    """Successful fits by method and column; those of CPT first."""
+    found = {
+        (method, column): one
+        for (method, column), one in rows[rows["error"] == ""].groupby(
+            ["method", "column"], sort=False
+        )
+    }
+    return dict(sorted(found.items(), key=lambda item: item[0][0] != OURS))
+
+
+def _sets(table: Table, rows: pd.DataFrame) -> list[str]:
+    measured = set(rows["set"])
+    return [name for name in table.sets if name in measured]
+
+
+def _verdicts(table: Table, rows: pd.DataFrame) -> str:
+    """For each set: which single trees and ensembles are ahead of CPT's tree, and which smaller."""
     lines = [
-        "| set | method | settings | score | its tree | leaves | CPU s | published | fits | "
-        "CPT's tree is ahead by |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| set | CPT's tree: score; leaves | single trees with a higher score, by how much | with "
+        "fewer leaves | with both | ahead of all in both | ensembles with a higher score |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for (data, column), group in rows.groupby(["set", "column"], sort=False):
-        ours = _deterministic(group[group["method"] == "cpt"])
-        for method, one in group.groupby("method", sort=False):
-            figures = published.get(str(data), {}).get(str(method))
-            behind = "" if method == "cpt" else ahead(ours, _deterministic(one), name, str(data))
-            cells = [
-                *(data, method, column),
-                *(_mean(one["score"]), _mean(one["tree_score"]), _size(one["leaves"].mean())),
-                *(f"{one['fit_s'].mean():.3g}", _published(figures), len(one), behind),
-            ]
-            lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(lines)
+    for data in table.sets:
+        groups = _grouped(rows[rows["set"] == data])
+        ours = groups.get((OURS, "validated"), groups.get((OURS, "defaults")))
+        if ours is None:
+            continue
+        size = ours["leaves"].mean()
+        better: dict[bool, list[str]] = {True: [], False: []}
+        smaller, both = [], []
+        for key, theirs in groups.items():
+            if key[0] == OURS:
+                continue
+            single, leaves = METHODS[key[0]].single, theirs["leaves"].mean()
+            behind = ahead(theirs, ours, table, data)
+            if behind.mean > 0:
+                better[single].append(f"{_label(key)} {behind}")
+            if single and leaves < size:
+                smaller.append(f"{_label(key)} {_size(leaves)}")
+                both += [_label(key)] * (behind.mean > 0)
+        cells = [
+            *(
+                data,
+                f"{_mean(ours['tree'])}; {_size(size)}",
+                *map(_listed, (better[True], smaller)),
+            ),
+            *(_listed(both), "no" if better[True] or smaller else "yes", _listed(better[False])),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
-def _deterministic(rows: pd.DataFrame) -> pd.Series:
-    """Score of the deterministic tree where there is one, by seed and fold."""
-    indexed = rows.set_index(["seed", "fold"])
-    return indexed["tree_score"].fillna(indexed["score"])
+def _listed(names: list[str]) -> str:
+    return ", ".join(names) or "none"
 
 
-def ahead(ours: pd.Series, theirs: pd.Series, table: str, data: str) -> str:
-    """Mean difference with its standard error, and a star where p < .05.
+def _label(key: tuple[str, str]) -> str:
+    return key[0] if key[1] == "defaults" else f"{key[0]}, {key[1]}"
 
-    The variance of the differences between overlapping training sets is corrected after Nadeau
-    and Bengio (2003).
+
+def _differences(table: Table, rows: pd.DataFrame) -> str:
+    """By how much CPT's tree is ahead of each method, at the defaults and after validation."""
+    sets = _sets(table, rows)
+    lines = ["CPT's tree is ahead by (* where p < .05):\n", *_head("than", sets)]
+    groups = _grouped(rows)
+    for key, theirs in groups.items():
+        ours = groups.get((OURS, key[1]))
+        if key[0] == OURS or ours is None:
+            continue
+        cells = []
+        for data in sets:
+            pair = [one[one["set"] == data] for one in (ours, theirs)]
+            cells.append(str(ahead(*pair, table, data)) if all(map(len, pair)) else "-")
+        lines.append(f"| {_label(key)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _scores(table: Table, rows: pd.DataFrame) -> str:
+    """Score of the deterministic tree, leaves and seconds, and the published score and leaves."""
+    sets = _sets(table, rows)
+    lines = [
+        "Score of the deterministic tree, leaves, CPU seconds of a fit; in brackets the score of "
+        "the posterior predictive or of the soft tree, if it differs:\n",
+        *_head("method", sets),
+    ]
+    measured = set(rows[["method", "column"]].itertuples(index=False, name=None))
+    published = {name for of_set in table.published.values() for name in of_set}
+    for method in [*METHODS, *(name for name in published if name not in METHODS)]:
+        for key in ((method, "defaults"), (method, "validated")):
+            if key in measured:
+                own = rows[(rows["method"] == method) & (rows["column"] == key[1])]
+                cells = [_cell(own[own["set"] == data]) for data in sets]
+                lines.append(f"| {_label(key)} | " + " | ".join(cells) + " |")
+        figures = [table.published[data].get(method) for data in sets]
+        if any(figures):
+            cells = [_published(one) for one in figures]
+            lines.append(f"| *{method}, published* | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _head(first: str, sets: list[str]) -> list[str]:
+    return [f"| {first} | " + " | ".join(sets) + " |", "|---" * (len(sets) + 1) + "|"]
+
+
+def _cell(rows: pd.DataFrame) -> str:
+    if not len(rows):
+        return "-"
+    failed = rows[rows["error"] != ""]
+    if len(failed):
+        return str(failed["error"].iloc[0]).partition(":")[0]
+    text = f"{_mean(rows['tree'])}; {_size(rows['leaves'].mean())}; {rows['fit_s'].mean():.2g}"
+    soft = rows["score"].mean()
+    return text + (f" ({_number(soft)})" if abs(soft - rows["tree"].mean()) > 5e-5 else "")
+
+
+def ahead(ours: pd.DataFrame, theirs: pd.DataFrame, table: Table, data: str) -> Difference:
+    """Mean difference of the scores of the trees, with its standard error.
+
+    On the same test rows, their errors are compared row by row, averaged over the seeds. Over
+    folds, the variance of the differences is corrected for the overlap of the training sets after
+    Nadeau and Bengio (2003).
     """
-    difference = (ours - theirs).dropna().to_numpy()
-    if TABLES[table].measure(data) == "rmse":
+    if table.same_rows:
+        each = [np.mean(np.stack(list(one["rows"])), axis=0, dtype=float) for one in (ours, theirs)]
+        difference, share = each[0] - each[1], 0.0
+    else:
+        paired = [one.set_index(["seed", "fold"])["tree"] for one in (ours, theirs)]
+        difference = (paired[0] - paired[1]).dropna().to_numpy()
+        share = TEST_SHARE / (1 - TEST_SHARE)
+    if table.measure(data) == "rmse":
         difference = -difference
     count = len(difference)
-    if count < 2 or not difference.std():
-        return f"{difference.mean():+.4f}" if count else ""
-    folds = ours.index.get_level_values("fold").nunique()
-    share = TEST_SHARE / (1 - TEST_SHARE) if folds > 1 else 0.0
-    error = np.sqrt(difference.var(ddof=1) * (1 / count + share))
-    p = 2 * stats.t.sf(abs(difference.mean()) / error, count - 1)
-    return f"{difference.mean():+.4f} ± {error:.4f}{' *' if p < 0.05 else ''}"
+    if count < 2:
+        return Difference(float(difference.mean()) if count else np.nan, np.nan, np.nan)
+    mean = float(difference.mean())
+    error = float(np.sqrt(difference.var(ddof=1) * (1 / count + share)))
+    if not error:
+        return Difference(mean, error, 1.0)
+    return Difference(mean, error, float(2 * stats.t.sf(abs(mean) / error, count - 1)))
+
+
+def _number(value: float) -> str:
+    return f"{value:.4f}".removeprefix("0")
 
 
 def _mean(values: pd.Series) -> str:
-    if values.isna().all():
-        return "-"
-    spread = f" ± {values.std(ddof=1):.4f}" if len(values) > 1 else ""
-    return f"{values.mean():.4f}{spread}"
+    spread = f" ± {_number(values.std(ddof=1))}" if len(values) > 1 else ""
+    return f"{_number(values.mean())}{spread}"
 
 
 def _size(leaves: float) -> str:
-    return "-" if np.isnan(leaves) else f"{leaves:.0f}"
+    if np.isnan(leaves):
+        return "-"
+    return f"{leaves:,.0f}" if leaves >= 10 else f"{leaves:.1f}".removesuffix(".0")
 
 
 def _published(one: Published | None) -> str:
     if one is None:
         return "-"
-    return f"{one.score:.4f}" + (f"; {one.leaves:g}" if one.leaves else "")
+    return f"*{_number(one.score)}" + (f"; {one.leaves:,g}*" if one.leaves else "*")
 
 
-def _plot(rows: pd.DataFrame, size: str, what: str, path: Path) -> bool:
-    """Score of each method on each set against a size, on a logarithmic axis."""
-    known = rows.dropna(subset=[size])
+def _plot(table: Table, rows: pd.DataFrame, size: str, what: str, path: Path) -> bool:
+    """Score of the tree of each method on each set against a size, on a logarithmic axis."""
+    known = rows.dropna(subset=[size, "tree"])
     if not len(known):
         return False
-    sets = list(known["set"].unique())
+    sets = _sets(table, known)
+    columns = min(5, len(sets))
     figure, axes = plt.subplots(
-        1, len(sets), figsize=(3.2 * len(sets), 3.2), squeeze=False, layout="constrained"
+        -(-len(sets) // columns),
+        columns,
+        figsize=(3.2 * columns, 3.2 * -(-len(sets) // columns)),
+        squeeze=False,
+        layout="constrained",
     )
-    colours = dict(zip(known["method"].unique(), plt.get_cmap("tab20").colors, strict=False))
-    for axis, data in zip(axes[0], sets, strict=True):
-        one = known[known["set"] == data].groupby("method", sort=False)
-        for method, group in one:
-            axis.scatter(group[size].mean(), group["score"].mean(), color=colours[method], s=30)
+    colours = dict(zip(known["method"].unique(), _colours(), strict=False))
+    for axis in axes.flat[len(sets) :]:
+        axis.set_visible(False)
+    for axis, data in zip(axes.flat, sets, strict=False):
+        one = known[known["set"] == data].groupby(["method", "column"], sort=False)
+        for (method, column), group in one:
+            colour = colours[method]
+            axis.scatter(
+                group[size].mean(),
+                group["tree"].mean(),
+                edgecolors=[colour],
+                facecolors=[colour] if column == "validated" else "none",
+                marker="*" if method == OURS else "o",
+                s=90 if method == OURS else 30,
+            )
         axis.set(title=data, xlabel=what, xscale="log")
-    axes[0, 0].set_ylabel("score")
-    marks = [plt.Line2D([], [], marker="o", ls="", color=c, label=m) for m, c in colours.items()]
-    figure.legend(handles=marks, loc="outside lower center", ncols=6, frameon=False, fontsize=8)
-    figure.savefig(path, dpi=110)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("score")
+    marks = [
+        plt.Line2D([], [], marker="*" if m == OURS else "o", ls="", color=c, label=m)
+        for m, c in colours.items()
+    ]
+    figure.legend(handles=marks, loc="outside lower center", ncols=8, frameon=False, fontsize=8)
+    figure.savefig(path, dpi=90)
     plt.close(figure)
     return True
+
+
+def _colours() -> list[object]:
+    return [*plt.get_cmap("tab20").colors, *plt.get_cmap("tab20b").colors]
