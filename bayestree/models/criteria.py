@@ -54,15 +54,32 @@ class Criterion(ABC):
         return float(self.gain(self.split_value(side, whole), whole))
 
 
-@dataclass(frozen=True)
-class Entropy(Criterion):
-    """-N H(y) in nats: a split gains N times the mutual information (CPT, eq. 14)."""
+class CountCriterion(Criterion):
+    """Purity from a sum of terms of the counts n_c of the classes, and their total n."""
+
+    @abstractmethod
+    def term(self, count: Tensor) -> Tensor:
+        """The term of one count."""
+
+    @abstractmethod
+    def joined(self, terms: Tensor, total: Tensor) -> Tensor:
+        """The value, from the sum of the terms and the total."""
 
     def value(self, sums: Tensor) -> Tensor:
+        return self.joined(self.term(sums).sum(-1), sums.sum(-1))
+
+
+@dataclass(frozen=True)
+class Entropy(CountCriterion):
+    """-N H(y) in nats: a split gains N times the mutual information (CPT, eq. 14)."""
+
+    def term(self, count: Tensor) -> Tensor:
         # Rounding leaves sums of soft counts a little below zero, where n log n is undefined.
-        counts = sums.clamp_min(torch.finfo(sums.dtype).tiny)
-        total = counts.sum(-1)
-        return (counts * counts.log()).sum(-1) - total * total.log()
+        count = count.clamp_min(torch.finfo(count.dtype).tiny)
+        return count * count.log()
+
+    def joined(self, terms: Tensor, total: Tensor) -> Tensor:
+        return terms - self.term(total)
 
     def ascent(self, side: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
         # the gradient of sum_c n_c log(n_c / n) is log(n_c / n)
@@ -72,12 +89,14 @@ class Entropy(Criterion):
 
 
 @dataclass(frozen=True)
-class Gini(Criterion):
+class Gini(CountCriterion):
     """-N times the Gini impurity, the criterion of CART; a first-order approximation of entropy."""
 
-    def value(self, sums: Tensor) -> Tensor:
-        total = sums.sum(-1)
-        return sums.square().sum(-1) / total.clamp_min(torch.finfo(sums.dtype).tiny) - total
+    def term(self, count: Tensor) -> Tensor:
+        return count.square()
+
+    def joined(self, terms: Tensor, total: Tensor) -> Tensor:
+        return terms / total.clamp_min(torch.finfo(total.dtype).tiny) - total
 
 
 @dataclass(frozen=True)

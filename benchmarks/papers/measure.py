@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -151,8 +152,8 @@ def fitted(
     if chosen is None:
         settings = method.settings[: options.settings] if key["column"] == "validated" else ({},)
         chosen = _chosen(method, task, _distinct(settings, fixed), rows, measured, options)
-    searched = time.process_time()
     model = _made(method, task, chosen, seed)
+    searched = time.process_time()
     with limited(options.limit):
         model.fit(rows.X, rows.y)
     done = time.process_time()
@@ -162,7 +163,7 @@ def fitted(
         "score": found.mean(),
         "tree_score": np.nan if tree is None else tree.mean(),
         "rows": (found if tree is None else tree).astype(np.float32),
-        "leaves": _leaves(model),
+        "leaves": _leaves(model, rows.X),
         "search_s": searched - start,
         "fit_s": done - searched,
         "settings": json.dumps(chosen),
@@ -171,10 +172,9 @@ def fitted(
 
 
 def _made(method: Method, task: str, settings: Settings, seed: int) -> Any:
-    model = method.make(task, {})
-    known = model.get_params()
+    known = signature(type(method.make(task, {}))).parameters
     settings = settings | {"random_state": seed}
-    return model.set_params(**{name: v for name, v in settings.items() if name in known})
+    return method.make(task, {name: value for name, value in settings.items() if name in known})
 
 
 def _distinct(settings: tuple[Settings, ...], fixed: Settings) -> list[Settings]:
@@ -248,7 +248,7 @@ def _areas(score: np.ndarray, positive: np.ndarray) -> np.ndarray:
 
 def _tree(model: Any, rows: Split, measured: str) -> np.ndarray | None:
     """The scores of the deterministic tree of a model that predicts otherwise by default."""
-    if "prediction" not in model.get_params():
+    if not hasattr(model, "prediction"):
         return None
     before = model.prediction
     found = row_scores(model.set_params(prediction="tree"), rows.X_test, rows.y_test, measured)
@@ -256,12 +256,17 @@ def _tree(model: Any, rows: Split, measured: str) -> np.ndarray | None:
     return found
 
 
-def _leaves(model: Any) -> float:
-    """Leaves of a tree, or of all trees of a forest; NaN if they are not known."""
+def _leaves(model: Any, X: np.ndarray) -> float:
+    """Leaves of a tree, or of all trees of a forest; NaN if they are not known.
+
+    Of a package that does not count them, those that training rows reach.
+    """
     if hasattr(model, "get_n_leaves"):
         return float(model.get_n_leaves())
     if hasattr(model, "nodes_leaves"):  # STree
         return float(model.nodes_leaves()[1])
     if hasattr(model, "estimators_"):
-        return sum(_leaves(tree) for tree in model.estimators_)
+        return sum(_leaves(tree, X) for tree in model.estimators_)
+    if hasattr(model, "apply"):
+        return float(len(np.unique(model.apply(X))))
     return np.nan

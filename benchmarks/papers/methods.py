@@ -71,13 +71,13 @@ def _grid(**values: list[Any]) -> list[Settings]:
     return list(ParameterGrid(values))
 
 
-#: What validation rows of Letter, MNIST, Connect-4 and Bace had chosen in ``classification.py``.
+#: What validation rows of MNIST, Letter, Connect-4 and Bace had chosen in ``classification.py``.
 CPT: list[Settings] = [
+    {"max_depth": 8, "n_experts": 10, "max_leaves": 98, "scaling": "common", "kl_weight": 0.1,
+     "epochs": 20, "batch_size": 1000, "learning_rate": 0.1},
     {"max_depth": 11, "n_experts": 20, "max_leaves": 300, "scaling": "common", "kl_weight": 0.1,
      "steepness": 3.0, "min_rows": 10, "min_leaf": 3, "min_gain": 2.0, "epochs": 60,
      "batch_size": 2000, "learning_rate": 0.06},
-    {"max_depth": 8, "n_experts": 10, "max_leaves": 98, "scaling": "common", "kl_weight": 0.1,
-     "epochs": 20, "batch_size": 1000, "learning_rate": 0.1},
     {"max_depth": 4, "n_experts": 30, "max_leaves": 16, "scaling": "common"},
     {"max_depth": 5, "n_experts": 10, "max_leaves": 21, "scaling": "common", "extend": True},
 ]  # fmt: skip
@@ -87,7 +87,7 @@ E2EDT: Settings = {"epochs": 20, "steepness_step": 0.1, "min_gain": 0.0, "smooth
 OBLIQUE: list[Settings] = [
     {"max_depth": 30, "min_gain": 0.0, "ccp_alpha": alpha} for alpha in (0.0, 3e-3, 1e-3, 1e-2)
 ]
-#: Settings from which validation rows choose, after the default; the other methods have none.
+#: Settings from which validation rows choose, before the default; the other methods have none.
 CHOICES: dict[str, list[Settings]] = {
     "cpt": CPT + CPT_GRID,
     "cpt-k1": [
@@ -158,10 +158,12 @@ PACKAGES: dict[str, Callable[[str, Settings], Any]] = {
     ),
     "bart": _package("stochtree", "StochTreeBARTBinaryClassifier", "StochTreeBARTRegressor"),
 }
+#: Ours first.
+CARDS = ["cpt", "cpt-k1", *(c.name for c in cards("model") if not c.name.startswith("cpt"))]
 METHODS: dict[str, Method] = {
-    name: Method(make, ({}, *CHOICES.get(name, [])), name not in ENSEMBLES)
+    name: Method(make, (*CHOICES.get(name, []), {}), name not in ENSEMBLES)
     for name, make in {
-        **{card.name: _from_card(card.name) for card in cards("model")},
+        **{name: _from_card(name) for name in CARDS},
         **{
             f"{name}-random": _from_card(name, splitter=SEARCHES[name](start="random"))
             for name in RANDOM

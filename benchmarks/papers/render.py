@@ -1,11 +1,12 @@
 """Measurements as Markdown tables and plots, beside the published figures."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import LogLocator, NullFormatter
 from scipy import stats
 
 from benchmarks.papers.methods import METHODS
@@ -13,6 +14,7 @@ from benchmarks.papers.tables import TABLES, Published, Table
 
 TEST_SHARE = 0.2  # of the rows, in each split
 OURS = "cpt"
+COLUMNS = 4  # of plots
 
 
 class Difference(NamedTuple):
@@ -80,8 +82,9 @@ def _verdicts(table: Table, rows: pd.DataFrame) -> str:
     """For each set: which single trees and ensembles are ahead of CPT's tree, and which smaller."""
     lines = [
         "| set | CPT's tree: score; leaves | single trees with a higher score, by how much | with "
-        "fewer leaves | with both | ahead of all in both | ensembles with a higher score |",
-        "|---|---|---|---|---|---|---|",
+        "fewer leaves | with both | ahead of all in both | ensembles with a higher score | "
+        "published scores above it |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for data in table.sets:
         groups = _grouped(rows[rows["set"] == data])
@@ -101,14 +104,15 @@ def _verdicts(table: Table, rows: pd.DataFrame) -> str:
             if single and leaves < size:
                 smaller.append(f"{_label(key)} {_size(leaves)}")
                 both += [_label(key)] * (behind.mean > 0)
-        cells = [
-            *(
-                data,
-                f"{_mean(ours['tree'])}; {_size(size)}",
-                *map(_listed, (better[True], smaller)),
-            ),
-            *(_listed(both), "no" if better[True] or smaller else "yes", _listed(better[False])),
+        sign = -1 if table.measure(data) == "rmse" else 1
+        told = [
+            f"{name} {_number(one.score)}"
+            for name, one in table.published[data].items()
+            if sign * (one.score - ours["tree"].mean()) > 0
         ]
+        cells = [data, f"{_mean(ours['tree'])}; {_size(size)}"]
+        cells += map(_listed, (better[True], smaller, both))
+        cells += ["no" if better[True] or smaller else "yes", *map(_listed, (better[False], told))]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -224,46 +228,46 @@ def _published(one: Published | None) -> str:
 
 
 def _plot(table: Table, rows: pd.DataFrame, size: str, what: str, path: Path) -> bool:
-    """Score of the tree of each method on each set against a size, on a logarithmic axis."""
+    """Score of the tree of each method on each set against a size, on a logarithmic axis.
+
+    Leaves are those of single trees. Filled marks stand for settings chosen on validation rows.
+    """
     known = rows.dropna(subset=[size, "tree"])
+    if size == "leaves":
+        known = known[[METHODS[name].single for name in known["method"]]]
     if not len(known):
         return False
     sets = _sets(table, known)
-    columns = min(5, len(sets))
+    shape = -(-len(sets) // COLUMNS), min(COLUMNS, len(sets))
     figure, axes = plt.subplots(
-        -(-len(sets) // columns),
-        columns,
-        figsize=(3.2 * columns, 3.2 * -(-len(sets) // columns)),
-        squeeze=False,
-        layout="constrained",
+        *shape, figsize=(3.2 * shape[1], 3 * shape[0]), squeeze=False, layout="constrained"
     )
-    colours = dict(zip(known["method"].unique(), _colours(), strict=False))
     for axis in axes.flat[len(sets) :]:
         axis.set_visible(False)
+    marks = {name: _mark(name, i) for i, name in enumerate(known["method"].unique())}
     for axis, data in zip(axes.flat, sets, strict=False):
-        one = known[known["set"] == data].groupby(["method", "column"], sort=False)
-        for (method, column), group in one:
-            colour = colours[method]
-            axis.scatter(
-                group[size].mean(),
-                group["tree"].mean(),
-                edgecolors=[colour],
-                facecolors=[colour] if column == "validated" else "none",
-                marker="*" if method == OURS else "o",
-                s=90 if method == OURS else 30,
-            )
+        groups = known[known["set"] == data].groupby(["method", "column"], sort=False)
+        for (method, column), group in groups:
+            fill = {} if column == "validated" else {"markerfacecolor": "white"}
+            axis.plot(group[size].mean(), group["tree"].mean(), **marks[method] | fill)
         axis.set(title=data, xlabel=what, xscale="log")
+        low, high = axis.get_xlim()
+        subs = (1.0, 2.0, 5.0) if high < 50 * low else (1.0,)
+        axis.xaxis.set_major_locator(LogLocator(subs=subs))
+        axis.xaxis.set_major_formatter("{x:,g}")
+        axis.xaxis.set_minor_formatter(NullFormatter())
     for axis in axes[:, 0]:
         axis.set_ylabel("score")
-    marks = [
-        plt.Line2D([], [], marker="*" if m == OURS else "o", ls="", color=c, label=m)
-        for m, c in colours.items()
-    ]
-    figure.legend(handles=marks, loc="outside lower center", ncols=8, frameon=False, fontsize=8)
+    legend = [plt.Line2D([], [], label=name, **mark) for name, mark in marks.items()]
+    figure.legend(handles=legend, loc="outside lower center", ncols=7, frameon=False, fontsize=8)
     figure.savefig(path, dpi=90)
     plt.close(figure)
     return True
 
 
-def _colours() -> list[object]:
-    return [*plt.get_cmap("tab20").colors, *plt.get_cmap("tab20b").colors]
+def _mark(name: str, i: int) -> dict[str, Any]:
+    """A colour and a shape for each method; CPT is a star on top of the others."""
+    if name == OURS:
+        return {"marker": "*", "markersize": 12, "color": "black", "ls": "", "zorder": 3}
+    shape, colour = divmod(i, 10)
+    return {"marker": "os^D"[shape], "color": f"C{colour}", "ls": ""}

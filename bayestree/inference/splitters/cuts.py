@@ -6,13 +6,15 @@ left side.
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
-from bayestree.models.criteria import Criterion
+from bayestree.models.criteria import CountCriterion, Criterion
 
 #: Quality of splits, from the sums (c, ...) of the statistics on their left and over all rows (c,).
 Quality = Callable[[FloatArray, FloatArray], FloatArray]
@@ -39,6 +41,46 @@ class Cut(NamedTuple):
     threshold: FloatArray
 
 
+@dataclass(frozen=True)
+class Classes:
+    """The class of each row (m,), from 0, and the criterion by whose terms cuts are compared.
+
+    A row that changes sides changes one term on each, so that all cuts of P orders of the rows
+    take O(P m log m) instead of O(P m c) operations.
+    """
+
+    label: IntArray
+    criterion: CountCriterion
+
+    def qualities(
+        self, order: IntArray, statistics: FloatArray, mirrored: AnyArray | None
+    ) -> FloatArray:
+        """The quality of the split after each row of the orders (P, m) has changed sides."""
+        whole, label = statistics.sum(axis=1), self.label[order]
+        moved = statistics.sum(axis=0)[order]  # to the left
+        start = np.zeros((len(order), len(whole)))
+        if mirrored is not None:
+            moved *= np.where(np.take_along_axis(mirrored, order, axis=1), -1.0, 1.0)
+            start = mirrored @ statistics.T
+        grouped = label.argsort(axis=1, kind="stable")
+        size = np.bincount(self.label, minlength=len(whole))
+        running = np.take_along_axis(moved, grouped, axis=1).cumsum(axis=1)
+        before = np.pad(running, ((0, 0), (1, 0)))[:, size.cumsum() - size]
+        count = np.empty_like(moved)  # of the class of the row, on the left
+        np.put_along_axis(count, grouped, running + np.repeat(start - before, size, axis=1), axis=1)
+        left = self._terms(start, count, moved)
+        right = self._terms(whole - start, whole[label] - count, -moved)
+        total = torch.from_numpy(start.sum(axis=1)[:, None] + moved.cumsum(axis=1))
+        joined = self.criterion.joined
+        return np.asarray(joined(left, total) + joined(right, whole.sum() - total))
+
+    def _terms(self, start: FloatArray, count: FloatArray, change: FloatArray) -> Tensor:
+        """Sums of the terms of a side, while its counts change to ``count`` by ``change``."""
+        first, now, old = (torch.from_numpy(part) for part in (start, count, count - change))
+        term = self.criterion.term
+        return term(first).sum(-1, keepdim=True) + (term(now) - term(old)).cumsum(-1)
+
+
 def best_cuts(
     values: FloatArray,
     statistics: FloatArray,
@@ -49,6 +91,7 @@ def best_cuts(
     counts: IntArray,
     min_leaf: int = 1,
     mirrored: AnyArray | None = None,
+    classes: Classes | None = None,
 ) -> Cut:
     """The best threshold t of each row of values (P, m); ties are resolved by the widest gap.
 
@@ -68,6 +111,8 @@ def best_cuts(
         side.
     mirrored : array of bool, shape (P, m), optional
         These rows are on the left if their value is > t.
+    classes : Classes, optional
+        Of rows that count for one class each, for faster sums.
     """
     if values.shape[1] < 2:
         nothing = np.full(len(values), -math.inf)
@@ -75,6 +120,7 @@ def best_cuts(
     order = values.argsort(axis=1)
     value = np.take_along_axis(values, order, axis=1)
     gap = np.diff(value, axis=1)
+    found = None if classes is None else classes.qualities(order, statistics, mirrored)[:, :-1]
     order = order[:, :-1]
     sign = None if mirrored is None else np.where(mirrored, -1.0, 1.0)
     signs = None if sign is None else np.take_along_axis(sign, order, axis=1)
@@ -85,8 +131,9 @@ def best_cuts(
             return column[order].cumsum(axis=1)
         return (column[order] * signs).cumsum(axis=1) + (mirrored @ column)[:, None]
 
-    left = np.stack([on_left(column) for column in statistics])
-    found = quality(left, statistics.sum(axis=1))
+    if found is None:
+        left = np.stack([on_left(column) for column in statistics])
+        found = quality(left, statistics.sum(axis=1))
     invalid = gap <= grain[:, None]
     if min_leaf > 1 or mirrored is not None:
         count = on_left(counts)

@@ -17,11 +17,20 @@ from torch import Tensor
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree.inference.data import Data
 from bayestree.inference.settings import Settings
-from bayestree.inference.splitters.cuts import GRAIN, SLACK, Cut, Quality, best_cuts, quality_of
+from bayestree.inference.splitters.cuts import (
+    GRAIN,
+    SLACK,
+    Classes,
+    Cut,
+    Quality,
+    best_cuts,
+    quality_of,
+)
 from bayestree.inference.splitters.protocol import FittedSplit
-from bayestree.models.criteria import Criterion
+from bayestree.models.criteria import CountCriterion, Criterion
 from bayestree.models.leaves import Leaf
 
+FEW = 4  # classes, over which sums are as fast as a second sort of the rows
 NUMBERS = 1_000_000  # maximum size of the sums over which cuts are compared at a time
 
 
@@ -37,8 +46,21 @@ class NodeRows:
     y: AnyArray  # (m,): class numbers or real values
     weights: FloatArray  # (m,)
     statistics: FloatArray  # (c, m): additive statistics
-    quality: Quality
+    criterion: Criterion
     min_leaf: int
+
+    @cached_property
+    def quality(self) -> Quality:
+        return quality_of(self.criterion)
+
+    @cached_property
+    def classes(self) -> Classes | None:
+        """The classes of the rows, if sums over few of them are not as fast."""
+        counted = isinstance(self.criterion, CountCriterion) and len(self.statistics) > FEW
+        if not counted or ((self.statistics != 0).sum(axis=0) != 1).any():
+            return None
+        label = self.statistics.argmax(axis=0).astype(np.uint16)
+        return Classes(label, self.criterion)
 
     @property
     def n_features(self) -> int:
@@ -136,6 +158,7 @@ class NodeRows:
             counts=np.ones(len(self.X), dtype=np.int64),
             min_leaf=self.min_leaf,
             mirrored=mirrored,
+            classes=self.classes,
         )
 
     def _parts(self, n: int) -> Iterator[slice]:
@@ -192,7 +215,7 @@ class PlaneSplitter:
             data.y.numpy(force=True),
             data.weights.double().numpy(force=True),
             np.ascontiguousarray(statistics.T.numpy(force=True)),
-            quality_of(self.criterion or self.leaf.criterion),
+            self.criterion or self.leaf.criterion,
             self.min_leaf,
         )
         plane = self.search.find(node, np.random.default_rng(int(torch.randint(2**62, ()))))

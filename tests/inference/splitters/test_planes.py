@@ -11,14 +11,13 @@ from bayestree.inference import Data
 from bayestree.inference.splitters import co2, guide, hhcart, planes
 from bayestree.inference.splitters.cart_lc import CartLC
 from bayestree.inference.splitters.co2 import CO2
-from bayestree.inference.splitters.cuts import quality_of
 from bayestree.inference.splitters.guide import Guide
 from bayestree.inference.splitters.hhcart import HHCart
 from bayestree.inference.splitters.oc1 import OC1
 from bayestree.inference.splitters.planes import NodeRows, PlaneSplitter, weighted_quartiles
 from bayestree.inference.splitters.searches import SEARCHES
 from bayestree.models import Categorical, Gaussian
-from bayestree.models.criteria import Gini
+from bayestree.models.criteria import Entropy, Gini
 
 OBLIQUE = {
     "cart-lc": CartLC(),
@@ -38,7 +37,7 @@ def node(X, y, weights=None, *, min_leaf=1, criterion=None):
     leaf = Gaussian() if data.y.is_floating_point() else Categorical(int(data.y.max()) + 1)
     statistics = leaf.statistics(data.y, data.weights).double().T.numpy().copy()
     X, y, weights = (part.numpy() for part in data)
-    return NodeRows(X, y, weights, statistics, quality_of(criterion or leaf.criterion), min_leaf)
+    return NodeRows(X, y, weights, statistics, criterion or leaf.criterion, min_leaf)
 
 
 def problem(n=30, d=3, *, levels=None, seed=0):
@@ -59,8 +58,10 @@ def quality(rows, right):
 class TestExactSearch:
     @pytest.mark.parametrize("levels", [None, 3])
     @pytest.mark.parametrize("min_leaf", [1, 7])
-    def test_cuts(self, levels, min_leaf, monkeypatch):
+    @pytest.mark.parametrize("few", [0, 9])  # sums by row, or by class
+    def test_cuts(self, levels, min_leaf, few, monkeypatch):
         monkeypatch.setattr(planes, "NUMBERS", 100)  # in several parts
+        monkeypatch.setattr(planes, "FEW", few)
         X, y, weights = problem(levels=levels)
         rows = node(X, y, weights, min_leaf=min_leaf)
         directions = np.array([[1.0, 0, 0], [1, -1, 0], [1, 2, -1], [0, 0, 0]])
@@ -80,11 +81,14 @@ class TestExactSearch:
                 assert quality(rows, value > threshold) == pytest.approx(best, rel=1e-12)
 
     @pytest.mark.parametrize("min_leaf", [1, 7])
-    def test_steps(self, min_leaf, monkeypatch):
+    @pytest.mark.parametrize("few", [0, 9])
+    @pytest.mark.parametrize("criterion", [Entropy(), Gini()])
+    def test_steps(self, min_leaf, few, criterion, monkeypatch):
         monkeypatch.setattr(planes, "NUMBERS", 100)
+        monkeypatch.setattr(planes, "FEW", few)
         X, y, weights = problem(seed=1)
         X[:4, 1] = 0.0  # rows whose score does not change, on both sides
-        rows = node(X, y, weights, min_leaf=min_leaf)
+        rows = node(X, y, weights, min_leaf=min_leaf, criterion=criterion)
         start = np.array([[1.0, 0.5, 0, 0.1]] * 3)
         moves = np.array([[0, 1.0, 0, 0], [0, 0, 0, 1.0], [0.3, -1.0, 0.2, 0.5]])
         found = rows.steps(start, moves)
