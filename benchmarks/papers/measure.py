@@ -150,7 +150,9 @@ def fitted(
     fixed = {"max_depth": table.depth[data]} if data in table.depth else {}
     start = time.process_time()
     if chosen is None:
-        settings = method.settings[: options.settings] if key["column"] == "validated" else ({},)
+        settings = [{}]
+        if key["column"] == "validated":
+            settings = method.settings(data)[: options.settings]
         chosen = _chosen(method, task, _distinct(settings, fixed), rows, measured, options)
     model = _made(method, task, chosen, seed)
     searched = time.process_time()
@@ -177,7 +179,7 @@ def _made(method: Method, task: str, settings: Settings, seed: int) -> Any:
     return method.make(task, {name: value for name, value in settings.items() if name in known})
 
 
-def _distinct(settings: tuple[Settings, ...], fixed: Settings) -> list[Settings]:
+def _distinct(settings: list[Settings], fixed: Settings) -> list[Settings]:
     """Settings with the fixed values, each once."""
     found = [one | fixed for one in settings]
     return [one for i, one in enumerate(found) if one not in found[:i]]

@@ -1,12 +1,13 @@
 """The methods: trees of this package by card, and those of other packages.
 
 A method has a default, and at most 25 settings from which validation rows choose. They are in
-order of worth, so that a short run may choose among the first.
+order of worth, so that a short run may choose among the first. The very first are those that
+validation rows of the same set have chosen before.
 """
 
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from sklearn.model_selection import ParameterGrid
@@ -28,15 +29,20 @@ class AbsentError(Exception):
 class Method:
     """How to make an estimator for a task from settings, and which settings to choose from.
 
-    ``single`` is whether it predicts by a single tree, rather than by several.
+    ``earlier`` are those that validation rows of a set have chosen before: the first of this set.
+    ``single`` is whether the method predicts by a single tree, rather than by several.
     """
 
     make: Callable[[str, Settings], Any]
-    settings: tuple[Settings, ...] = ({},)
+    further: tuple[Settings, ...] = ({},)
+    earlier: Mapping[str, Settings] = field(default_factory=dict)
     single: bool = True
 
-    def __post_init__(self) -> None:
-        assert len(self.settings) <= MOST_SETTINGS
+    def settings(self, data: str) -> list[Settings]:
+        first = sorted(self.earlier, key=lambda name: name != data)
+        found = [*(self.earlier[name] for name in first), *self.further]
+        assert len(found) <= MOST_SETTINGS
+        return found
 
 
 def _from_card(name: str, **changes: Any) -> Callable[[str, Settings], Any]:
@@ -71,48 +77,52 @@ def _grid(**values: list[Any]) -> list[Settings]:
     return list(ParameterGrid(values))
 
 
-#: What validation rows of MNIST, Letter, Connect-4 and Bace had chosen in ``classification.py``.
-CPT: list[Settings] = [
-    {"max_depth": 8, "n_experts": 10, "max_leaves": 98, "scaling": "common", "kl_weight": 0.1,
-     "epochs": 20, "batch_size": 1000, "learning_rate": 0.1},
-    {"max_depth": 11, "n_experts": 20, "max_leaves": 300, "scaling": "common", "kl_weight": 0.1,
-     "steepness": 3.0, "min_rows": 10, "min_leaf": 3, "min_gain": 2.0, "epochs": 60,
-     "batch_size": 2000, "learning_rate": 0.06},
-    {"max_depth": 4, "n_experts": 30, "max_leaves": 16, "scaling": "common"},
-    {"max_depth": 5, "n_experts": 10, "max_leaves": 21, "scaling": "common", "extend": True},
-]  # fmt: skip
+#: What validation rows of a set had chosen in ``classification.py`` and the like. On another set,
+#: these settings are among those that its own validation rows choose from.
+CPT: dict[str, Settings] = {
+    "mnist": {"max_depth": 8, "n_experts": 10, "max_leaves": 98, "scaling": "common",
+              "kl_weight": 0.1, "epochs": 20, "batch_size": 1000, "learning_rate": 0.1},
+    "letter": {"max_depth": 11, "n_experts": 20, "max_leaves": 300, "scaling": "common",
+               "kl_weight": 0.1, "steepness": 3.0, "min_rows": 10, "min_leaf": 3, "min_gain": 2.0,
+               "epochs": 60, "batch_size": 2000, "learning_rate": 0.06},
+    "connect4": {"max_depth": 4, "n_experts": 30, "max_leaves": 16, "scaling": "common"},
+    "bace": {"max_depth": 5, "n_experts": 10, "max_leaves": 21, "scaling": "common",
+             "extend": True},
+}  # fmt: skip
+TAO: dict[str, Settings] = {
+    "letter": {"max_depth": 10, "init": "random"},
+    "connect4": {"max_depth": 10, "init": "random", "l1": 4.0, "scaling": "common"},
+    "bace": {"max_depth": 3, "l1": 1.0, "scaling": "common"},
+    "satimage": {"max_depth": 7, "l1": 0.3},
+}
+TRAINING: Settings = {"epochs": 20, "steepness_step": 0.1, "min_gain": 0.0, "smoothing": 0.0}
+E2EDT: dict[str, Settings] = {
+    "letter": {"max_depth": 11, "learning_rate": 0.03, **TRAINING},
+    "connect4": {"max_depth": 6, "learning_rate": 0.003, "refine_epochs": 100, "l1": 50.0,
+                 "scaling": "common", **TRAINING},
+}  # fmt: skip
+EARLIER: dict[str, dict[str, Settings]] = {
+    "cpt": CPT,
+    "cpt-k1": {
+        name: {key: value for key, value in one.items() if key != "n_experts"}
+        for name, one in CPT.items()
+    },
+    "tao": TAO,
+    "tao-sparse": {"mnist": {"max_depth": 12, "l1": 4.0, "scaling": "common"}},
+    "e2edt": E2EDT,
+}
 CPT_GRID = _grid(max_depth=[4, 8, 11], kl_weight=[1.0, 0.1], min_gain=[10.0, 2.0])
-#: Of E2EDT: the training of its paper, with the rates that validation rows chose.
-E2EDT: Settings = {"epochs": 20, "steepness_step": 0.1, "min_gain": 0.0, "smoothing": 0.0}
 OBLIQUE: list[Settings] = [
     {"max_depth": 30, "min_gain": 0.0, "ccp_alpha": alpha} for alpha in (0.0, 3e-3, 1e-3, 1e-2)
 ]
-#: Settings from which validation rows choose, before the default; the other methods have none.
+#: Further settings from which validation rows choose; the methods that are not named have none.
 CHOICES: dict[str, list[Settings]] = {
-    "cpt": CPT + CPT_GRID,
-    "cpt-k1": [
-        *({name: v for name, v in one.items() if name != "n_experts"} for one in CPT),
-        *CPT_GRID,
-    ],
-    "tao": [
-        {"max_depth": 10, "init": "random"},
-        {"max_depth": 10, "init": "random", "l1": 4.0, "scaling": "common"},
-        {"max_depth": 3, "l1": 1.0, "scaling": "common"},
-        {"max_depth": 8},
-        {"max_depth": 7, "l1": 0.3},
-    ],
-    "tao-sparse": [
-        {"max_depth": 12, "l1": 4.0, "scaling": "common"},
-        *_grid(l1=[0.3, 1.0, 3.0], max_depth=[6, 8, 10]),
-    ],
+    "cpt": CPT_GRID,
+    "cpt-k1": CPT_GRID,
+    "tao": [{"max_depth": 8}],
+    "tao-sparse": _grid(l1=[0.3, 1.0, 3.0], max_depth=[6, 8, 10]),
     "wodt": _grid(min_gain=[0.0, 1.0, 10.0], min_leaf=[1, 5]),
-    "e2edt": [
-        {"max_depth": 11, "learning_rate": 0.03, **E2EDT},
-        {"max_depth": 12, "learning_rate": 0.001, **E2EDT},
-        {"max_depth": 6, "learning_rate": 0.003, "refine_epochs": 100, "l1": 50.0,
-         "scaling": "common", **E2EDT},
-        *_grid(max_depth=[6, 8, 11], learning_rate=[0.001, 0.01, 0.03]),
-    ],
+    "e2edt": _grid(max_depth=[6, 8, 11], learning_rate=[0.001, 0.01, 0.03]),
     "lcn": [{"max_depth": 12, "epochs": 30}, {"max_depth": 8}, {"max_depth": 4}],
     "cart": [
         {"criterion": criterion, **one}
@@ -161,7 +171,7 @@ PACKAGES: dict[str, Callable[[str, Settings], Any]] = {
 #: Ours first.
 CARDS = ["cpt", "cpt-k1", *(c.name for c in cards("model") if not c.name.startswith("cpt"))]
 METHODS: dict[str, Method] = {
-    name: Method(make, (*CHOICES.get(name, []), {}), name not in ENSEMBLES)
+    name: Method(make, (*CHOICES.get(name, []), {}), EARLIER.get(name, {}), name not in ENSEMBLES)
     for name, make in {
         **{name: _from_card(name) for name in CARDS},
         **{
