@@ -56,11 +56,12 @@ class NodeRows:
     @cached_property
     def classes(self) -> Classes | None:
         """The classes of the rows, if sums over few of them are not as fast."""
-        counted = isinstance(self.criterion, CountCriterion) and len(self.statistics) > FEW
-        if not counted or ((self.statistics != 0).sum(axis=0) != 1).any():
+        criterion = self.criterion
+        if not isinstance(criterion, CountCriterion) or len(self.statistics) <= FEW:
             return None
-        label = self.statistics.argmax(axis=0).astype(np.uint16)
-        return Classes(label, self.criterion)
+        if ((self.statistics != 0).sum(axis=0) != 1).any():
+            return None
+        return Classes(self.statistics.argmax(axis=0).astype(np.uint16), criterion)
 
     @property
     def n_features(self) -> int:
