@@ -100,6 +100,8 @@ def compare(runs: Sequence[Run]) -> Comparison:
     The runs, two or more, must be finished and have the same table, target and held-out rows, else
     an InputError names the difference. Dropped columns may differ.
     """
+    for run in runs:
+        run.columns.check_single("compare")
     named = _named(runs)
     rows = _same_rows(named)
     results = {name: _loo(run, rows[name]) for name, run in named.items()}

@@ -57,6 +57,7 @@ def diagnose(run: Run) -> Diagnosis:
     The table that it was fitted to need not exist. See
     :func:`bayestree.diagnostics.check_convergence` for the checks.
     """
+    run.columns.check_single("diagnose")
     estimator, held_out = run.estimator, _held_out(run)
     if has_draws(estimator) and hasattr(estimator, "check_convergence"):
         checks = replace(estimator.check_convergence(), held_out=held_out)

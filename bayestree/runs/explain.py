@@ -23,6 +23,7 @@ def explain_row(
     single row. The others are arguments of ``explain`` of the estimators.
     """
     estimator, columns = read_of_columns(folder)
+    columns.check_single("explain")
     if not hasattr(estimator, "explain"):
         raise InputError(
             f"the model in {str(folder)!r} is a {type(estimator).__name__} of several trees, which "

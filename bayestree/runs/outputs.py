@@ -76,7 +76,7 @@ def write_scores(run: Fitted) -> None:
         "training_rows": len(rows.X),
         "scored_rows": len(rows.X_held),
         "scored_on": "held-out rows" if rows.held_out else "training rows",
-        **scored(estimator, rows.X_held, rows.y_held, rows.weights_held),
+        **scored(estimator, rows.X_held, rows.y_held, rows.weights_held, file.data.targets),
         "leaves": estimator.get_n_leaves(),
         "depth": estimator.get_depth(),
         **({"evidence": estimator.evidence().to_json()} if has_evidence(estimator) else {}),
@@ -86,7 +86,12 @@ def write_scores(run: Fitted) -> None:
 
 
 def write_draws(run: Fitted) -> None:
-    """Write the posterior draws, if there are any, as netCDF; large groups by row are left out."""
+    """Write the posterior draws, if there are any, as netCDF; large groups by row are left out.
+
+    Those of several targets are in the model file only.
+    """
+    if len(run.file.data.targets) > 1:
+        return
     if not (has_draws(run.estimator) and hasattr(run.estimator, "to_arviz")):
         return
     rows, posterior = run.rows, run.estimator.posterior_
@@ -101,12 +106,15 @@ def write_predictions(run: Fitted) -> None:
     rows, extra = run.rows, run.file.data.extra
     with whole_file(run.folder / PREDICTIONS) as draft, table_writer(draft, ".parquet") as write:
         for part in parts_of(rows.X_held):
-            y, *others = rows.y_held[part].T if extra else [rows.y_held[part]]
-            table = predictions(run.estimator, rows.X_held.iloc[part], *others)
+            columns = rows.y_held[part].T if rows.y.ndim == 2 else [rows.y_held[part]]
+            names = run.file.data.targets
+            number = None if extra is None else columns[-1]
+            table = predictions(run.estimator, rows.X_held.iloc[part], number, names)
             table.insert(0, "row", rows.rows_held[part])
-            table.insert(1, run.file.data.target, y, allow_duplicates=True)
+            for place, (name, y) in enumerate(zip(names, columns, strict=False), start=1):
+                table.insert(place, name, y, allow_duplicates=True)
             if extra is not None:
-                table.insert(len(table.columns), extra, others[0], allow_duplicates=True)
+                table.insert(len(table.columns), extra, number, allow_duplicates=True)
             write(table)
 
 
@@ -132,7 +140,9 @@ def table_writer(path: Path, suffix: str) -> Iterator[Callable[[pd.DataFrame], N
 
 
 def write_report(run: Fitted) -> None:
-    """Write the HTML report."""
+    """Write the HTML report, which is for one target."""
+    if len(run.file.data.targets) > 1:
+        return
     metrics = json.loads((run.folder / METRICS).read_text(encoding="utf-8"))
     write_whole(run.folder / REPORT, report_of(*run, metrics=metrics))
 

@@ -42,7 +42,7 @@ def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
     """
     estimator, columns = read_model(folder)
     encoding = columns.encoding
-    text = [*encoding.text, *([columns.target] if columns.is_text else [])]
+    text = [*encoding.text, *(columns.targets if columns.is_text else [])]
     scorer = _Scorer(estimator, columns)
     n_rows, unknown = 0, dict[str, Counter[str]]()
     with located(data), whole_file(out) as draft, table_writer(draft, out.suffix) as write:
@@ -50,7 +50,7 @@ def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
             X = encoding.encode(frame)
             encoding.count_unknown(frame, unknown)
             n_rows += len(frame)
-            write(predictions(estimator, X, columns.extra_of(frame)))
+            write(predictions(estimator, X, columns.extra_of(frame), columns.targets))
             scorer.add(frame, X)
     scores = scorer.scores()
     n_seen = _count_training_rows(folder, data) if isinstance(scores, dict) else None
@@ -76,13 +76,14 @@ class _Scorer:
         self.fault: str | None = None
 
     def add(self, frame: pd.DataFrame, X: pd.DataFrame) -> None:
-        needed = {self.columns.target, self.columns.extra or self.columns.target}
+        needed = {*self.columns.targets, *([self.columns.extra] if self.columns.extra else [])}
         if self.fault is not None or not needed <= {*frame.columns}:
             return
-        column = frame[self.columns.target]
+        found = frame[[*self.columns.targets]]
         try:
-            tables.check_complete(column.to_frame())
-            y = (column.astype(str) if self.columns.is_text else tables.numbers(column)).to_numpy()
+            tables.check_complete(found)
+            found = found.astype(str) if self.columns.is_text else found.apply(tables.numbers)
+            y = found.to_numpy()[:, 0] if found.shape[1] == 1 else found.to_numpy()
             if (extra := self.columns.extra_of(frame)) is not None:
                 y = np.column_stack((y, extra))
         except InputError as error:
@@ -95,6 +96,7 @@ class _Scorer:
             return self.fault
         y, *predicted = (np.concatenate(arrays) for arrays in zip(*self.parts, strict=True))
         try:
-            return scores_of(self.estimator, y, *predicted, weights=None)
+            targets = self.columns.targets
+            return scores_of(self.estimator, y, *predicted, weights=None, targets=targets)
         except ValueError as error:  # such as survival times without an event
             return str(error)

@@ -53,7 +53,7 @@ class Prepared(NamedTuple):
     task: str
     encoding: Encoding
     X: pd.DataFrame
-    y: AnyArray  # (n,), or (n, 2) with the exposure or event of each row
+    y: AnyArray  # (n,), (n, 2) with the exposure or event of each row, or (n, q) of several targets
     weights: FloatArray
     X_held: pd.DataFrame
     y_held: AnyArray
@@ -91,11 +91,13 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
     scan = _Scan.of(data.path, data, keep)
     task = "survival" if data.event is not None and data.task == "auto" else data.task
     with located(data.path):
-        task, y = read_target(scan.target, task)
+        task, y = _read_targets(scan.target, task)
     _check_extra(data, task)
     fraction = data.test_fraction if data.test is None else 0.0
     kept, held = split_rows(y, scan.weights, task, fraction, file.seed)
-    learned = scan.learned(kept, target_columns(y[kept], data.target))
+    columns = zip(data.targets, y.T if y.ndim == 2 else [y], strict=True)
+    described = [target_columns(column[kept], name) for name, column in columns]
+    learned = scan.learned(kept, {name: m for one in described for name, m in one.items()})
     encoding = learned.encoding
     fingerprints = {"data": scan.fingerprint()}
     if data.test is None:
@@ -103,10 +105,11 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
         features = scan.features(learned, kept, held if fraction else None)
     else:
         # Text columns of the training rows are text here, even if they look like numbers.
-        text = [*encoding.text, *([data.target] if y.dtype.kind == "U" else [])]
+        text = [*encoding.text, *(data.targets if y.dtype.kind == "U" else [])]
         other = _Scan.of(data.test, data, text=text)
         with located(data.test):
-            y_other = read_matching_target(other.target, y, task)
+            each = (read_matching_target(one, y, task) for _, one in other.target.items())
+            y_other = _joined(list(each))
         held = np.arange(len(y_other))
         features = [*scan.features(learned, kept), *other.features(learned, None, held)]
         fingerprints["test"] = other.fingerprint()
@@ -139,7 +142,7 @@ class _Scan:
     kinds: dict[str, Kind]
     formats: dict[str, str]
     dtype: type | None
-    target: pd.Series
+    target: pd.DataFrame
     weights: FloatArray
     extra: FloatArray | None
     remarks: list[str]
@@ -157,7 +160,7 @@ class _Scan:
         levels = None if keep is None else data.levels
         table = open_table(path, text, levels=levels, whole=in_memory)
         _check_columns(table, data)
-        excluded = {data.target, data.weights, data.extra, *data.drop}
+        excluded = {*data.targets, data.weights, data.extra, *data.drop}
         features = [name for name in table.columns if name not in excluded]
         survey = Survey(() if keep is None else features, keep or ())
         single = dict.fromkeys(features, True)
@@ -165,7 +168,7 @@ class _Scan:
         with located(path):
             for frame in table.chunks():
                 survey.add(frame.drop(columns=[*data.drop, *(features if keep is None else ())]))
-                targets.append(frame[data.target])
+                targets.append(frame[[*data.targets]])
                 if data.weights is not None:
                     weights.append(frame[data.weights])
                 if data.extra is not None:
@@ -242,6 +245,19 @@ class _Scan:
             raise InputError(str(error)) from error
 
 
+def _read_targets(targets: pd.DataFrame, task: str) -> tuple[Any, AnyArray]:
+    """The task, and the target (n,), or several (n, q), which are numbers."""
+    if targets.shape[1] == 1:
+        return read_target(targets.iloc[:, 0], task)
+    if task not in ("auto", "regression"):
+        raise InputError(f"several targets need the task 'regression', got {task!r}: list one.")
+    return "regression", _joined([read_target(one, "regression")[1] for _, one in targets.items()])
+
+
+def _joined(columns: list[AnyArray]) -> AnyArray:
+    return columns[0] if len(columns) == 1 else np.column_stack(columns)
+
+
 def _response(y: AnyArray, extra: FloatArray | None) -> AnyArray:
     """y, with the exposure or event of each row as a second column."""
     return y if extra is None else np.column_stack((y, extra))
@@ -275,8 +291,9 @@ def _is_single(dtype: Any) -> bool:
 def _check_columns(table: Table, data: DataTable) -> None:
     """Refuse unknown column names, and columns that are listed for two purposes."""
     columns = pd.Index(table.columns)
-    keys = ("target", "weights", "exposure", "event")
-    purposes = [(key, name) for key in keys if (name := getattr(data, key)) is not None]
+    keys = ("weights", "exposure", "event")
+    purposes = [("target", name) for name in data.targets]
+    purposes += [(key, name) for key in keys if (name := getattr(data, key)) is not None]
     others = [*(("drop", name) for name in data.drop), *(("levels", n) for n in data.levels or ())]
     for purpose, name in [*purposes, *others]:
         if name not in columns:

@@ -147,7 +147,14 @@ class RunFile(Head):
         weights = found.get("class_weight")
         if labels is not None and isinstance(weights, Mapping):
             found["class_weight"] = _by_label(weights, labels)
-        return estimator_of(self.tree, str(task or self.task()))(**found)
+        made = estimator_of(self.tree, str(task or self.task()))(**found)
+        several = len(self.data.targets) > 1
+        if several and not (hasattr(made, "output") and made.leaf == "constant"):
+            raise InputError(
+                "several targets need the tree 'cpt' with leaf = \"constant\", got tree "
+                f"{self.tree!r} with leaf {getattr(made, 'leaf', 'constant')!r}: list one target."
+            )
+        return made
 
     def explicit(self, task: str) -> "RunFile":
         """Return the same run with a task, every value set and no card, as in a run folder."""

@@ -1,6 +1,6 @@
 """Scores of a fitted tree on rows with a known target, and its predictions as a table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,20 @@ LEVEL = 0.9  # probability of the prediction intervals
 
 
 def scored(
-    estimator: Any, X: pd.DataFrame, y: AnyArray, weights: FloatArray | None
+    estimator: Any,
+    X: pd.DataFrame,
+    y: AnyArray,
+    weights: FloatArray | None,
+    targets: Sequence[str] = (),
 ) -> dict[str, float]:
-    """Scores of the predictions, and of the best constant one.
+    """Scores of the predictions, and of the best constant one; of several ``targets``, of each.
 
     They are ``accuracy``, ``accuracy_of_most_frequent_class`` and ``log_loss`` (nats per row); or
     ``rmse``, in the units of y, and ``r2``, or what the ``scores`` of the estimator are. Without
     positive weights, all rows have weight 1.
     """
-    return scores_of(estimator, y, *predict_rows(estimator, X, y), weights=weights)
+    found = predict_rows(estimator, X, y)
+    return scores_of(estimator, y, *found, weights=weights, targets=targets)
 
 
 def scores_of(
@@ -35,10 +40,15 @@ def scores_of(
     probability: FloatArray | None = None,
     *,
     weights: FloatArray | None,
+    targets: Sequence[str] = (),
 ) -> dict[str, float]:
-    """The scores of rows y (n,), given the results of :func:`predict_rows`."""
+    """The scores of rows y, given the results of :func:`predict_rows`."""
     if weights is None or not weights.any():
         weights = np.ones(len(y))
+    if len(targets) > 1:
+        pairs = zip(targets, y.T, predicted.T, strict=True)
+        each = {name: squared_scores(own, found, weights) for name, own, found in pairs}
+        return {f"{score}: {name}": x for name, own in each.items() for score, x in own.items()}
     if probability is None:
         own: Callable[..., dict[str, float]] = getattr(estimator, "scores", squared_scores)
         return own(y, predicted, weights)
@@ -82,13 +92,24 @@ def baseline_scores(rows: Prepared) -> dict[str, Any] | None:
     return {"model": baseline.name, "training_rows": baseline.n_rows, **scores}
 
 
-def predictions(estimator: Any, X: pd.DataFrame, extra: FloatArray | None = None) -> pd.DataFrame:
+def predictions(
+    estimator: Any,
+    X: pd.DataFrame,
+    extra: FloatArray | None = None,
+    targets: Sequence[str] = (),
+) -> pd.DataFrame:
     """Predictions of rows: ``prediction``, and ``p(class)`` for each class or ``low`` and ``high``.
+
+    Of several ``targets``, the columns of each, such as ``"prediction: height"``.
 
     The interval contains y with probability 0.9; trees without a model of y have none. Those of
     counts are for the exposures ``extra``. Of survival times, the prediction is a risk score, and
     there is a ``median``.
     """
+    if len(targets) > 1:
+        each = (predictions(estimator.output(j), X) for j in range(len(targets)))
+        named = zip(targets, each, strict=True)
+        return pd.concat([one.add_suffix(f": {name}") for name, one in named], axis=1)
     if not hasattr(estimator, "classes_"):
         survives = hasattr(estimator, "predict_median")
         given = {} if extra is None or survives else {"exposure": extra}

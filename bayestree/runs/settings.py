@@ -59,7 +59,9 @@ class DataTable(Section):
     """``[data]``: the rows and the target."""
 
     path: Location = Field(description="CSV, Parquet or .npy file, relative to the run file.")
-    target: Name = Field(description="Column to predict.")
+    target: Name | Annotated[tuple[Name, ...], Field(min_length=1)] = Field(
+        description="Column to predict, or a list of columns of numbers, for the tree cpt."
+    )
     task: Literal["auto", "classification", "regression", "survival"] = Field(
         "auto",
         description="auto: survival with an event; classification for text, booleans and few "
@@ -81,6 +83,11 @@ class DataTable(Section):
     storage: Literal["memory", "disk"] = Field(
         "memory", description="disk: read the rows in chunks, never all into memory."
     )
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The columns to predict."""
+        return (self.target,) if isinstance(self.target, str) else self.target
 
     @property
     def extra(self) -> str | None:
@@ -238,7 +245,8 @@ def check_section(
             reason = str(first["ctx"]["error"])
         else:
             expected = EXPECTED.get(kind, "valid").format_map(first.get("ctx", {}))
-            what = key if len(first["loc"]) == 1 else f"each value of {key}"
+            entry = isinstance(first["loc"][-1], int)  # otherwise the name of a kind of value
+            what = f"each value of {key}" if entry else key
             reason = f"{what} must be {expected}, got {abbreviated(one.value)}."
         raise InputError(f"{one.origin}: {reason}") from error
 

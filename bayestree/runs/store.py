@@ -16,12 +16,13 @@ from bayestree.runs.folder import COLUMNS, MANIFEST, METRICS, MODEL, RUN, RunFol
 from bayestree.runs.rows import Prepared, read_rows, sha256
 from bayestree.runs.schema import RunFile, read_run
 from bayestree.tables import Encoding, InputError, check_complete, numbers
+from bayestree.tables.invalid import quote_columns
 
 
 class Columns(NamedTuple):
-    """The target of a model, and how columns become its features."""
+    """The target of a model, or its targets, and how columns become its features."""
 
-    target: str
+    target: str | tuple[str, ...]
     is_text: bool
     task: str
     encoding: Encoding
@@ -35,6 +36,19 @@ class Columns(NamedTuple):
             "columns": self.encoding.to_json(),
             **({} if self.extra is None else {"extra": self.extra}),
         }
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return (self.target,) if isinstance(self.target, str) else self.target
+
+    def check_single(self, command: str) -> None:
+        """Refuse several targets."""
+        if len(self.targets) > 1:
+            raise InputError(
+                f"{command} is for one target, but the model predicts "
+                f"{quote_columns(self.targets)}: use output(0), output(1), ... of the model in "
+                "Python, or a run for each target."
+            )
 
     def extra_of(self, frame: pd.DataFrame) -> FloatArray | None:
         """The exposure or event of each row (n,), if the table has it."""
@@ -70,7 +84,7 @@ class Run:
         return self.columns.encoding
 
     @property
-    def target(self) -> str:
+    def target(self) -> str | tuple[str, ...]:
         return self.columns.target
 
     @property
@@ -144,9 +158,9 @@ def read_columns(folder: Path) -> Columns:
     try:
         encoding = Encoding.from_json(content["columns"])
         _ = encoding.feature_names
-        extra = content.get("extra")
+        extra, target = content.get("extra"), content["target"]
         return Columns(
-            str(content["target"]),
+            target if isinstance(target, str) else tuple(map(str, target)),
             bool(content["target_is_text"]),
             str(content["task"]),
             encoding,

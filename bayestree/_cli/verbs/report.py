@@ -52,6 +52,7 @@ def report(
         from bayestree.runs.store import open_run
 
         run = open_run(folder)
+        run.columns.check_single("report")
         text = report_of(
             RunFolder(run.folder),
             run.file,

@@ -65,6 +65,7 @@ def summary(
         from bayestree.runs.store import open_run
 
         run = open_run(folder)
+        run.columns.check_single("summary")
         if node is None:
             table = _nodes(run, rows=not no_rows)
             name, text = "nodes", "\n".join([*_head(run), *_printed(table)])
