@@ -88,7 +88,7 @@ def _verdicts(table: Table, rows: pd.DataFrame) -> str:
     ]
     for data in table.sets:
         groups = _grouped(rows[rows["set"] == data])
-        ours = groups.get((OURS, "validated"), groups.get((OURS, "defaults")))
+        ours = _ours(groups)
         if ours is None:
             continue
         size = ours["leaves"].mean()
@@ -126,20 +126,27 @@ def _label(key: tuple[str, str]) -> str:
 
 
 def _differences(table: Table, rows: pd.DataFrame) -> str:
-    """By how much CPT's tree is ahead of each method, at the defaults and after validation."""
+    """By how much CPT's tree is ahead of each method, of the same column if there is one."""
     sets = _sets(table, rows)
     lines = ["CPT's tree is ahead by (* where p < .05):\n", *_head("than", sets)]
-    groups = _grouped(rows)
-    for key, theirs in groups.items():
-        ours = groups.get((OURS, key[1]))
-        if key[0] == OURS or ours is None:
-            continue
+    groups = {data: _grouped(rows[rows["set"] == data]) for data in sets}
+    for key in _grouped(rows):
         cells = []
         for data in sets:
-            pair = [one[one["set"] == data] for one in (ours, theirs)]
-            cells.append(str(ahead(*pair, table, data)) if all(map(len, pair)) else "-")
-        lines.append(f"| {_label(key)} | " + " | ".join(cells) + " |")
+            ours, theirs = _ours(groups[data], key[1]), groups[data].get(key)
+            known = ours is not None and theirs is not None
+            cells.append(str(ahead(ours, theirs, table, data)) if known else "-")
+        if key[0] != OURS and set(cells) != {"-"}:
+            lines.append(f"| {_label(key)} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _ours(
+    groups: dict[tuple[str, str], pd.DataFrame], column: str = "validated"
+) -> pd.DataFrame | None:
+    """The fits of CPT in a column, or in the other."""
+    found = [groups.get((OURS, one)) for one in (column, "validated", "defaults")]
+    return next((one for one in found if one is not None), None)
 
 
 def _scores(table: Table, rows: pd.DataFrame) -> str:
