@@ -196,6 +196,7 @@ class Mixture(StagedTree):
                 X, y, sample_weight, groups=groups, n_prior=n_prior, random_state=random_state
             )
         known = MIXED_GROUPS[: 1 if X is None and y is None else None]
+        known = known if self.n_outputs_ == 1 else known[1:]  # label_free is for one output
         wanted = known if groups is None else [groups] if isinstance(groups, str) else [*groups]
         for name in wanted:
             if name not in known:

@@ -182,6 +182,7 @@ class StreamingRegressor(Streaming):
         ----------
         X : array or DataFrame, shape (n, d)
         y : array, shape (n,)
+            For ``leaf="poisson"``, with an exposure as second column.
         sample_weight : array, shape (n,), optional
 
         Raises
@@ -192,7 +193,7 @@ class StreamingRegressor(Streaming):
         AttributeError
             For parameters that need all rows at once.
         """
-        if self._y_checks(y):
+        if self._y_checks(self._separate(y)[0]):
             raise ValueError(
                 "partial_fit takes one output, y of shape (n,); use fit, or a regressor for each "
                 f"of the {np.shape(y)[1]} columns of y."
@@ -203,7 +204,13 @@ class StreamingRegressor(Streaming):
 class StreamingClassifier(Streaming):
     """Adds ``partial_fit`` to a classifier."""
 
+    class_weight: Any
     _to_come: ArrayLike | None = None  # classes of later batches, during the fit of the first
+
+    def _why_not(self) -> str:
+        if self.class_weight == "balanced":
+            return "needs the same weights in all batches, got class_weight='balanced': give a dict"
+        return super()._why_not()
 
     def _numbered(self, labels: AnyArray) -> tuple[AnyArray, AnyArray]:
         if self._to_come is None:

@@ -118,6 +118,19 @@ def test_weights_are_kept():
     assert clf.tree_.leaf_rows.sum() == pytest.approx(600)
 
 
+def test_exposures_come_with_y():
+    rng = np.random.default_rng(0)
+    X, years = rng.normal(size=(200, 2)), rng.uniform(1, 3, 200)
+    y = np.column_stack((rng.poisson(np.where(X[:, 0] > 0, 6, 1) * years), years))
+    settings = FAST | {"epochs": 2, "inference": "map", "leaf": "poisson"}
+    reg = streamed(ConvexPolytopeTreeRegressor(**settings), X, y, 2)
+    leaf, prior = reg.tree_.apply(X), reg.posterior_.model.leaf
+    sums = [np.bincount(leaf, column) for column in y.T]
+    # rows beyond the moving border are few
+    expected = (sums[0] + prior.shape) / (sums[1] + prior.rate)
+    assert reg.tree_.value == pytest.approx(expected, rel=0.2)
+
+
 class TestErrors:
     def started(self, **others):
         X, y = labelled(100)
@@ -158,6 +171,7 @@ class TestErrors:
             ({"n_modes": 3}, "set n_modes=1"),
             ({"inference": "svi", "n_modes": None}, "set n_modes=1"),
             ({"refine": "tao"}, "set refine=None"),
+            ({"class_weight": "balanced"}, "class_weight='balanced': give a dict"),
             ({"inference": "svi", "kl_weight": 0.5}, "kl_weight=1"),
             ({"inference": "svi", "search_facets": True}, "search_facets"),
         ],
