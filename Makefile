@@ -48,7 +48,7 @@ test-fast: .venv/test.stamp
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not statistical"
 
 test-portable: .venv/test.stamp
-	$(OLD_KERNELS) $(BIN)/python -m pytest -n 2 -m portable
+	$(OLD_KERNELS) $(BIN)/python -m pytest -n 2 -m "portable and not statistical"
 
 test-kernels: test-portable
 	@case "$$($(BIN)/python -c 'import torch; print(torch.backends.cpu.get_cpu_capability())')" in \
@@ -56,7 +56,7 @@ test-kernels: test-portable
 	    AVX2) kernels="$(AVX_KERNELS)" ;; \
 	    *) exit 0 ;; \
 	esac; \
-	set -x; env $$kernels $(BIN)/python -m pytest -n 2 -m portable
+	set -x; env $$kernels $(BIN)/python -m pytest -n 2 -m "portable and not statistical"
 
 test-statistical: .venv/test.stamp
 	$(BIN)/python -m pytest -n 2 --timeout 7200 -m statistical

@@ -93,7 +93,7 @@ def test_columns_of_another_task_are_refused(claims, patients):
     failed = run(*words, "--exposure", "years", "--task", "regression")
     assert failed.exit_code == 2
     assert "leaf='constant' takes y alone" in failed.stderr
-    failed = run(*words, "--exposure", "years", "--task", "regression", "--tree", "tao")
+    failed = run(*words[:6], "--exposure", "years", "--task", "regression", "--tree", "tao")
     assert failed.exit_code == 2
     assert "AlternatingTreeRegressor has no exposures" in failed.stderr
     words = ("fit", "patients.csv", "--target", "days", "--event", "dose", "--out", "run")

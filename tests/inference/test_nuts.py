@@ -307,7 +307,7 @@ class TestErrors:
 
     def test_a_run_that_would_take_too_long_ends_early(self):
         model = make("stump")
-        settings = {"n_chains": 2, "n_warmup": 40, "n_draws": 60, "max_tree_depth": 4}
+        settings = {"n_chains": 1, "n_warmup": 20, "n_draws": 40, "max_tree_depth": 4}
         whole = nuts(model, data_for(model), init=start(model), random_state=0, **settings)
         # its gradients take two seconds or less by the forecast, and at least a hundredth
         with pytest.raises(RuntimeError, match=r"first 5\d transitions .* than time_limit=0.01"):
