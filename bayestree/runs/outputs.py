@@ -86,12 +86,7 @@ def write_scores(run: Fitted) -> None:
 
 
 def write_draws(run: Fitted) -> None:
-    """Write the posterior draws, if there are any, as netCDF; large groups by row are left out.
-
-    Those of several targets are in the model file only.
-    """
-    if len(run.file.data.targets) > 1:
-        return
+    """Write the posterior draws, if there are any, as netCDF; large groups by row are left out."""
     if not (has_draws(run.estimator) and hasattr(run.estimator, "to_arviz")):
         return
     rows, posterior = run.rows, run.estimator.posterior_
@@ -140,9 +135,7 @@ def table_writer(path: Path, suffix: str) -> Iterator[Callable[[pd.DataFrame], N
 
 
 def write_report(run: Fitted) -> None:
-    """Write the HTML report, which is for one target."""
-    if len(run.file.data.targets) > 1:
-        return
+    """Write the HTML report."""
     metrics = json.loads((run.folder / METRICS).read_text(encoding="utf-8"))
     write_whole(run.folder / REPORT, report_of(*run, metrics=metrics))
 
@@ -154,6 +147,7 @@ WRITERS: dict[str, Callable[[Fitted], None]] = {
     "predictions": write_predictions,
     "report": write_report,
 }
+FOR_ONE_TARGET = ("draws", "report")
 
 
 def report_of(

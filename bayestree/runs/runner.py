@@ -121,9 +121,14 @@ class _Job:
         with stopped_by_signals(self.checkpoints):
             self._stage("fit", lambda: self._fit(estimator))
             self.folder.clear_checkpoints()
+            several = len(self.file.data.targets) > 1
             for name, write in outputs.WRITERS.items():
-                if getattr(self.file.output, name, True):
-                    self._stage(name, partial(self._write, write))
+                if not getattr(self.file.output, name, True):
+                    continue
+                if several and name in outputs.FOR_ONE_TARGET:
+                    self.display.say(f"no {name}: the run has several targets")
+                    continue
+                self._stage(name, partial(self._write, write))
         self.update(status="done", ended=now())
 
     @cached_property

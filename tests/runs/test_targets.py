@@ -31,6 +31,9 @@ def fitted(tmp_path_factory):
 def test_each_target_is_predicted_and_scored(fitted):
     assert fitted.target == ("price", "area")
     assert not {"report.html", "posterior.nc"} & {one.name for one in fitted.folder.iterdir()}
+    log = (fitted.folder / "run.log").read_text(encoding="utf-8")
+    assert "no draws: the run has several targets" in log
+    assert "no report: the run has several targets" in log
     found = pd.read_parquet(fitted.folder / "predictions.parquet")
     assert list(found)[:3] == ["row", "price", "area"]
     rows = fitted.rows()
