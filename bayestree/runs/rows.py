@@ -89,9 +89,8 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
     """
     data = file.data
     scan = _Scan.of(data.path, data, keep)
-    task = "survival" if data.event is not None and data.task == "auto" else data.task
     with located(data.path):
-        task, y = _read_targets(scan.target, task)
+        task, y = _read_targets(scan.target, data.stated_task)
     _check_extra(data, task)
     fraction = data.test_fraction if data.test is None else 0.0
     kept, held = split_rows(y, scan.weights, task, fraction, file.seed)

@@ -118,10 +118,8 @@ class RunFile(Head):
     def task(self) -> str | None:
         """Return the task of the file, or the only one of the tree; None if the data decide it."""
         tasks = [task for task in tasks_of(self.tree) if task in GUESSED]
-        if self.data.task != "auto":
-            return self.data.task
-        if self.data.event is not None:
-            return "survival"
+        if self.data.stated_task != "auto":
+            return self.data.stated_task
         return tasks[0] if len(tasks) == 1 else None
 
     def parameters(self, task: str | None = None) -> dict[str, Any]:

@@ -64,8 +64,8 @@ class DataTable(Section):
     )
     task: Literal["auto", "classification", "regression", "survival"] = Field(
         "auto",
-        description="auto: survival with an event; classification for text, booleans and few "
-        "integers.",
+        description="auto: survival with an event, regression with an exposure; classification "
+        "for text, booleans and few integers.",
     )
     weights: Name | None = Field(None, description="Column of row weights.")
     exposure: Name | None = Field(
@@ -88,6 +88,13 @@ class DataTable(Section):
     def targets(self) -> tuple[str, ...]:
         """The columns to predict."""
         return (self.target,) if isinstance(self.target, str) else self.target
+
+    @property
+    def stated_task(self) -> str:
+        """The task, if it is given or follows from an event or an exposure; else auto."""
+        if self.task != "auto" or self.extra is None:
+            return self.task
+        return "regression" if self.event is None else "survival"
 
     @property
     def extra(self) -> str | None:

@@ -30,7 +30,10 @@ def fit(
     out: Annotated[Path, typer.Option(help="Folder to write; new or empty.")],
     task: Annotated[
         TaskOption,
-        typer.Option(help="auto: survival with --event; classification for text or few integers."),
+        typer.Option(
+            help="auto: survival with --event, regression with --exposure; classification for text "
+            "or few integers."
+        ),
     ] = TaskOption.auto,
     tree: Annotated[
         str | None,
