@@ -52,7 +52,8 @@ class OutputsRegressor(CountRegressor, Mixture):
         return mean
 
     def _y_checks(self, y: Any) -> dict[str, bool]:
-        n_columns = np.shape(y)[1] if np.ndim(y) > 1 else 1
+        shape = np.asarray(y).shape
+        n_columns = shape[1] if len(shape) > 1 else 1
         several = n_columns > 1
         if several and self.leaf != ALONE:
             raise ValueError(

@@ -94,8 +94,16 @@ def same(a, b):
     )
 
 
+# Their parts, modes and distillation, are interrupted in other cases.
+SLOW = ("distilled", "modes-real-2")
+
+
+def slowly(name):
+    return pytest.param(name, marks=pytest.mark.statistical if name in SLOW else ())
+
+
 @pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [slowly(name) for name in CASES])
 def test_the_fit_goes_on(name):
     kind, parameters, loops = CASES[name]
     X, score = rows()

@@ -20,6 +20,7 @@ from bayestree.inference.posterior import Posterior
 from bayestree.inference.training import leaf_sums
 from bayestree.models import Categorical, Gaussian, LinearGaussian, Oblique, Polytope, SoftTree
 from bayestree.topology import Topology
+from tests.sampling import quickly
 
 ALWAYS = mock.patch.object(sparse, "pays", return_value=True)
 
@@ -136,7 +137,7 @@ def test_gradients_agree_with_finite_differences():
     assert torch.autograd.gradcheck(value, inputs)
 
 
-@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("centred", quickly([False, True], quick=(0,)))
 def test_the_bound_of_the_guide_is_that_of_the_dense_step(centred):
     model, sites, data = problem(n_rows=300, size=1.0)
     start = leaf_sums(model, sites, data)

@@ -19,6 +19,7 @@ from bayestree.models import (
 )
 from tests.inference.problems import ring, soft_tree, step
 from tests.interrupted import same_posterior
+from tests.sampling import quickly
 
 FITS = {"classes": Categorical(2), "reals": Gaussian()}
 
@@ -117,7 +118,7 @@ def test_the_check_of_the_bound_changes_no_result(guide, monkeypatch):
 
 
 @pytest.mark.portable
-@pytest.mark.parametrize("leaf", FITS)
+@pytest.mark.parametrize("leaf", quickly(FITS, quick=(0,)))
 def test_the_check_of_the_bound_tells_a_finished_fit_from_others(leaf):
     """Finished: twice the default number of steps. The others are ten nats or more below it."""
     init, data = problem(FITS[leaf])

@@ -312,8 +312,7 @@ def test_leaves_do_not_overlap_and_parents_lie_between_their_children():
     assert min(np.diff(lefts)) >= 0.8
 
 
-@pytest.mark.parametrize("n_experts", [1, 4])
-@pytest.mark.parametrize("n_features", [2, 30])
+@pytest.mark.parametrize(("n_features", "n_experts"), [(2, 1), (30, 4)])
 def test_forty_leaves_are_drawn_compactly_and_legibly(n_experts, n_features):
     children = np.array([[2 * v + 1, 2 * v + 2] for v in range(39)])
     children = np.where(children < 39, children, 38 - children)  # the first levels are complete
