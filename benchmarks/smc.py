@@ -72,12 +72,14 @@ def beside(name: str, jobs: int, settings: dict[str, Any], exact: Any) -> None:
     X, y = rows_of(name)
     unit = np.std(y) if name in REGRESSION else 1.0
     mean, sd = predicted(exact, X)
+    model = exact.posterior_.model
+    common = {"max_depth": model.topology.depth, "n_experts": 4, "steepness": model.steepness}
     for method in (
         {"inference": "nuts", "n_jobs": jobs},
         {"inference": "svi", "n_modes": 1},
         {"inference": "svi", "n_modes": 3},
     ):
-        est = fitted(name, **{"max_depth": 2, "n_experts": 4} | settings | method)
+        est = fitted(name, **common | settings | method)
         if method["inference"] == "nuts":
             report(est, X)
         other, spread = predicted(est, X)
@@ -115,6 +117,7 @@ def main() -> None:
             n_draws=options.particles,
             n_rounds=options.rounds,
             max_experts=4,
+            steepness=changes.pop("steepness", None),
             n_jobs=options.jobs,
         )
         settings = {"inference": smc}

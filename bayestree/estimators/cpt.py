@@ -183,18 +183,21 @@ class BasePolytopeTree(
         Smc: {name: name for name in ("max_depth", "n_chains", "n_jobs")},
     }
 
-    derived: ClassVar[Mapping[type[Stage], tuple[str, ...]]] = {Map: ("steepness",)}
+    derived: ClassVar[Mapping[type[Stage], tuple[str, ...]]] = {
+        Map: ("steepness",),
+        Smc: ("steepness",),
+    }
 
     def _stages(self) -> list[Stage]:
         stages = super()._stages()
         final = float(self.steepness or min(stage.default_steepness for stage in stages))
         first = self._first_steepness(1.0)
-        if isinstance(self.inference, Map):
-            return stages
         annealed: dict[type[Stage], Any] = {Map: (first, final), Smc: final}
+        # a settings object keeps the steepness that it states
+        stated = self.inference if getattr(self.inference, "steepness", None) is not None else None
         return [
             replace(stage, steepness=annealed[type(stage)])  # type: ignore[type-var]
-            if type(stage) in annealed and stage is not self.inference
+            if type(stage) in annealed and stage is not stated
             else stage
             for stage in stages
         ]
