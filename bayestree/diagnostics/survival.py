@@ -122,7 +122,8 @@ def brier_scores(
     if reference is not None:
         known, seen = _columns(time=reference[0], event=reference[1])
     steps, events, censored, at_risk = _counts(known, seen)
-    # at equal times events come first, after which a row is no longer at risk of censoring
+    # At equal times events come first, after which a row is no longer at risk of censoring. Where
+    # no row is left at risk none is censored, and any divisor gives a factor of 1.
     left = np.maximum(at_risk - events, 1.0)
     beyond = np.concatenate([[1.0], np.cumprod(1 - censored / left)])
     before, until = beyond[np.searchsorted(steps, t)], beyond[np.searchsorted(steps, at, "right")]

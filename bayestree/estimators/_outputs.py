@@ -30,8 +30,10 @@ class OutputsRegressor(CountRegressor, Mixture):
             If there is no such output, or only one.
         """
         n_outputs = self.n_outputs_
-        if n_outputs == 1 or number not in range(n_outputs):
-            raise ValueError(f"there is no output {number} of {n_outputs}: they count from 0.")
+        if n_outputs == 1:
+            raise ValueError("the regressor has a single output: use it without output().")
+        if number not in range(n_outputs):
+            raise ValueError(f"number must be an output from 0 to {n_outputs - 1}, got {number!r}.")
         found = copy.copy(self)
         if self._modes:
             modes = [mode.output(number) for mode in self._modes]

@@ -101,7 +101,7 @@ class Explanation:
         Raises
         ------
         ValueError
-            If ``by`` is none of these.
+            For any other value of ``by``.
         """
         parts: dict[str, tuple[Callable[[], Iterator[tuple[Any, ...]]], tuple[str, ...]]] = {
             "turn": (self._turn_rows, TURN),
