@@ -84,7 +84,7 @@ def limit(value: float, spread: float, decimals: int | None = 3) -> str:
     places = decimals - 1 - math.floor(math.log10(spread))
     if not math.isfinite(value) or not abs(places) <= 12:
         return f"{value:.{decimals}g}"
-    return f"{round(value, places):.{max(places, 0)}f}"
+    return f"{round(value, places):z.{max(places, 0)}f}"  # "0.00", not "-0.00"
 
 
 def in_words(value: object, digits: int) -> str:
