@@ -53,6 +53,15 @@ class Derived(Base):
     """A derived split.
 
     {parameters}
+
+    {attributes}
+    rows : int
+        Number of rows
+        in the node.
+
+    Notes
+    -----
+    None.
     """
 
     rate = 3.0
@@ -91,6 +100,28 @@ def test_docstring():
         "Attributes\n----------\nweight : float"
     )
     assert "rate : float, default=3.0" in Derived.__doc__
+    assert Derived.__doc__.endswith(
+        "\n\nAttributes\n----------\n"
+        "weight : float\n"
+        "rows : int\n    Number of rows\n    in the node.\n\n"
+        "Notes\n-----\nNone."
+    )
+
+
+def test_attributes_of_a_derived_class():
+    @declare
+    class Heavier(Derived):
+        """Heavier.
+
+        {attributes}
+        weight : double
+        """
+
+    assert Heavier.__doc__ == (
+        "Heavier.\n\nAttributes\n----------\n"
+        "weight : double\n"
+        "rows : int\n    Number of rows\n    in the node."
+    )
 
 
 def test_a_class_without_docstring():

@@ -13,10 +13,12 @@ A class states each of its parameters once::
 
 and the constructor, the checks and their messages (:func:`check_parameters`), the "Parameters"
 section of the docstring (:func:`document`), and the types in a run file
-(:attr:`Parameter.file_type`) follow from the fields.
+(:attr:`Parameter.file_type`) follow from the fields. Likewise ``{attributes}`` is replaced by an
+"Attributes" section with the entries of the classes that it inherits from.
 """
 
 import math
+import re
 import textwrap
 from dataclasses import MISSING, dataclass, field, fields
 from dataclasses import Field as DataclassField
@@ -39,6 +41,8 @@ import numpy as np
 from pydantic import ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError
 
 PLACEHOLDER = "{parameters}"  # replaced in a docstring by the section of parameters
+INHERITED = "{attributes}"  # replaced by a heading and the attributes of the base classes
+HEADING = "Attributes\n----------"
 WIDTH = 100  # columns of a docstring
 NONE = "none"  # represents None in TOML, which has no null
 MAX_INTEGER = 2**31 - 1  # largest integer in a file: libraries count in 32 bits
@@ -181,10 +185,37 @@ def check_parameters(instance: Any) -> None:
 
 
 def document(cls: type) -> None:
-    """Replace ``{parameters}`` in the docstring of a class by the "Parameters" section."""
+    """Complete the docstring of a class.
+
+    ``{parameters}`` is replaced by the "Parameters" section, and ``{attributes}`` by the heading
+    "Attributes" and the entries of that section of the base classes. Entries that follow
+    ``{attributes}`` are added to these, or replace those of the same name.
+    """
     if cls.__doc__ and PLACEHOLDER in cls.__doc__:
         section = f"Parameters\n----------\n{entries(cls)}"
         cls.__doc__ = cleandoc(cls.__doc__).replace(PLACEHOLDER, section)
+    if cls.__doc__ and INHERITED in cls.__doc__:
+        before, own, after = _parted(cleandoc(cls.__doc__), INHERITED)
+        found: dict[str, str] = {}
+        for base in cls.__mro__[1:]:
+            _, inherited, _ = _parted(cleandoc(base.__doc__ or ""), HEADING)
+            for name, text in _by_name(inherited).items():
+                found.setdefault(name, text)
+        found |= _by_name(own)
+        cls.__doc__ = "\n".join([before + HEADING, *found.values()]) + after
+
+
+def _parted(text: str, heading: str) -> tuple[str, str, str]:
+    """The text before a heading, the paragraph below it, and what follows."""
+    before, _, rest = text.partition(heading)
+    own, gap, after = rest.partition("\n\n")
+    return before, own.strip(), gap + after
+
+
+def _by_name(section: str) -> dict[str, str]:
+    """Entries by name; the lines below the first of each are indented."""
+    each = re.split(r"\n(?!\s)", section) if section else []
+    return {one.partition(" : ")[0]: one for one in each}
 
 
 def entries(cls: type) -> str:

@@ -71,6 +71,13 @@ class BaseTree(ColumnChoice, Explained, Dependence, Shown, BaseEstimator):
 
     A subclass defines the model (``_model``), the units of the features (``_unit_rule``) and how
     the model is fitted (``_infer``).
+
+    Attributes
+    ----------
+    tree_ : Tree
+        The tree, in the units of the data.
+    posterior_ : Posterior
+        Its splits as one draw, on the standardised features.
     """
 
     # Values of parameters that a subclass does not have.

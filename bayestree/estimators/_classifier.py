@@ -23,7 +23,12 @@ from bayestree.models.leaves import Leaf
 
 
 class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
-    """Encodes labels; a subclass fits (``_fit``) and predicts probabilities."""
+    """Encodes labels; a subclass fits (``_fit``) and predicts probabilities.
+
+    Attributes
+    ----------
+    classes_ : array, shape (C,)
+    """
 
     classes_: AnyArray
     _fit: Callable[..., Any]

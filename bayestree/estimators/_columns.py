@@ -95,7 +95,14 @@ def with_unused_columns(posterior: Posterior, used: BoolArray, *, reduced: bool)
 
 
 class ColumnChoice(Continuation):
-    """An estimator whose fit ignores columns."""
+    """An estimator whose fit ignores columns.
+
+    Attributes
+    ----------
+    n_features_in_, feature_names_in_
+    encoding_ : bayestree.tables.Encoding
+        How the columns of X become features.
+    """
 
     _source: IntArray  # see ``columns_in_use``
 

@@ -43,6 +43,11 @@ class Forest(RandomRun, ColumnChoice, Dependence, Shown, BaseEstimator):
 
     A subclass names the class of the trees, fits them (``_fit``) and adds y. Parameters of the
     same name are those of the trees.
+
+    Attributes
+    ----------
+    estimators_ : list
+        The trees; ``estimators_[t].tree_``.
     """
 
     _tree: ClassVar[type[BaseTree]]

@@ -107,7 +107,13 @@ class ClassLeaves(NamedLeaves):
 
 
 class LeafFamilies(NamedLeaves):
-    """A regressor with a choice of families of leaves."""
+    """A regressor with a choice of families of leaves.
+
+    Attributes
+    ----------
+    tree_ : Tree
+        The tree, in the units of the data; with linear leaves its ``slope`` is set.
+    """
 
     families: ClassVar[Mapping[str, Callable[[], Leaf]]] = NUMERIC
 

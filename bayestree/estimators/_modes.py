@@ -37,7 +37,14 @@ EVERY_MODE = "every mode sends all training rows to one leaf; try another random
 
 @declare
 class Modes(Mixture):
-    """How many trees are fitted, and how they are weighted."""
+    """How many trees are fitted, and how they are weighted.
+
+    Attributes
+    ----------
+    modes_ : sequence of M estimators
+        The fitted trees of the mixture.
+    mode_weights_ : array, shape (M,)
+    """
 
     n_modes: Annotated[
         Count | None,

@@ -24,21 +24,14 @@ from bayestree.tree import Tree
 
 
 class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
-    """A soft tree, fitted by growth and the inference methods that continue from its tree.
+    """A soft tree, fitted by growth and the inference methods that continue from its tree."""
 
-    Attributes
-    ----------
-    pipelines : mapping
-        The stages that each value of ``inference`` selects, growth first.
-    passed_on : mapping
-        For each stage, its settings and the parameters of the estimator that set them. The last
-        stage also takes ``n_draws``, if it has draws.
-    derived : mapping
-        Other parameters of the estimator that determine settings of each stage.
-    """
-
+    # The stages that each value of ``inference`` selects, growth first.
     pipelines: ClassVar[Mapping[str, tuple[type[Stage], ...]]]
+    # For each stage, its settings and the parameters of the estimator that set them. The last stage
+    # also takes ``n_draws``, if it has draws.
     passed_on: ClassVar[Mapping[type[Stage], Mapping[str, str]]]
+    # Other parameters of the estimator that determine settings of each stage.
     derived: ClassVar[Mapping[type[Stage], tuple[str, ...]]] = {}
 
     inference: Any

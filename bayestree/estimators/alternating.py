@@ -108,17 +108,10 @@ class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
 
     {parameters}
 
-    Attributes
-    ----------
-    classes_ : array, shape (C,)
-    tree_ : Tree
-        The tree, in the units of the data.
+    {attributes}
     posterior_ : Posterior
         Its splits as one draw, on the scaled features; ``posterior_.stats["loss"]`` is the weight
         of the misclassified training rows by sweep.
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
 
     See Also
     --------
@@ -144,16 +137,12 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
 
     {parameters}
 
-    Attributes
-    ----------
+    {attributes}
     tree_ : Tree
         The tree, in the units of the data; with linear leaves its ``slope`` is set.
     posterior_ : Posterior
         Its splits as one draw, on the scaled features; ``posterior_.stats["loss"]`` is the loss
         of the training rows by sweep.
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
 
     Examples
     --------

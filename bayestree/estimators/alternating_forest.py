@@ -35,14 +35,7 @@ class AlternatingDecisionForestClassifier(ForestClassifier, Limits, Depth, Joint
 
     {parameters}
 
-    Attributes
-    ----------
-    estimators_ : list
-        The trees; ``estimators_[t].tree_``.
-    classes_ : array, shape (C,)
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
+    {attributes}
 
     Examples
     --------

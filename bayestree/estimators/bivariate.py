@@ -120,16 +120,7 @@ class BivariateTreeClassifier(TreeClassifier, BaseBivariateTree):
 
     {parameters}
 
-    Attributes
-    ----------
-    classes_ : array, shape (C,)
-    tree_ : Tree
-        The tree, in the units of the data.
-    posterior_ : Posterior
-        Its splits as one draw, on the standardised features.
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
+    {attributes}
 
     See Also
     --------
@@ -165,15 +156,9 @@ class BivariateTreeRegressor(TreeRegressor, BaseBivariateTree):
 
     {parameters}
 
-    Attributes
-    ----------
-    tree_ : Tree
-        The tree, in the units of the data.
+    {attributes}
     posterior_ : Posterior
         Its splits as one draw, on the standardised features and standardised y.
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
 
     Examples
     --------

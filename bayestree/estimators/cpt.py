@@ -85,7 +85,15 @@ class BasePolytopeTree(
     MethodDepth,
     Streaming,
 ):
-    """Grow and refine a convex polytope tree; classifier and regressor add y."""
+    """Grow and refine a convex polytope tree; classifier and regressor add y.
+
+    Attributes
+    ----------
+    tree_ : Tree
+        The deterministic tree, in the units of the data; of several modes, that of the medoid.
+    posterior_ : Posterior
+        Named draws of the same mode, on the standardised features.
+    """
 
     n_experts: Annotated[
         Count,
@@ -305,19 +313,7 @@ class ConvexPolytopeTreeClassifier(
 
     {parameters}
 
-    Attributes
-    ----------
-    classes_ : array, shape (C,)
-    tree_ : Tree
-        The deterministic tree, in the units of the data; of several modes, that of the medoid.
-    posterior_ : Posterior
-        Named draws of the same mode, on the standardised features.
-    modes_ : sequence of M estimators
-        The fitted trees of the mixture.
-    mode_weights_ : array, shape (M,)
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
+    {attributes}
 
     Examples
     --------
@@ -378,8 +374,7 @@ class ConvexPolytopeTreeRegressor(
 
     {parameters}
 
-    Attributes
-    ----------
+    {attributes}
     tree_ : Tree
         The deterministic tree; its values are means in the units of y (or rates, see
         ``tree_.quantity``), and with linear leaves its ``slope`` is set. Of several modes, that of
@@ -387,9 +382,6 @@ class ConvexPolytopeTreeRegressor(
     posterior_ : Posterior
         Named draws of the same mode, on standardised features and standardised y (counts are
         not).
-    modes_ : sequence of M estimators
-        The fitted trees of the mixture.
-    mode_weights_ : array, shape (M,)
 
     Examples
     --------

@@ -261,13 +261,12 @@ class EndToEndTreeClassifier(TreeClassifier, BaseEndToEndTree):
 
     {parameters}
 
-    Attributes
-    ----------
+    {attributes}
     tree_ : Tree
         The deterministic tree, in the units of the data.
     posterior_ : Posterior
-        Its soft form; ``stats["log_likelihood"]`` by epoch of the whole tree.
-    classes_ : array, shape (C,)
+        Its soft form, on the standardised features; ``stats["log_likelihood"]`` by epoch of the
+        whole tree.
 
     Examples
     --------
@@ -289,8 +288,7 @@ class EndToEndTreeRegressor(CountRegressor, PredictiveIntervals, BaseEndToEndTre
 
     {parameters}
 
-    Attributes
-    ----------
+    {attributes}
     tree_ : Tree
         The deterministic tree, in the units of the data; with linear leaves its ``slope`` is set.
     posterior_ : Posterior

@@ -21,7 +21,15 @@ FINE_TUNING = 3  # times the epochs of a stump (E2EDT, section 3.5)
 
 @declare
 class BaseEndToEndForest(EndToEndTraining, IndependentForest):
-    """Fit the trees of a forest; classifier and regressor add y."""
+    """Fit the trees of a forest; classifier and regressor add y.
+
+    Attributes
+    ----------
+    estimators_ : list of EndToEndTreeClassifier or EndToEndTreeRegressor
+        The trees; ``estimators_[t].tree_`` is the deterministic one.
+    feature_subsets_ : list of bool arrays, shape (nodes of tree t, d)
+        Features that each split of each tree uses.
+    """
 
     _tree: ClassVar[type[BaseEndToEndTree]]
 
@@ -56,16 +64,7 @@ class EndToEndForestClassifier(ForestClassifier, BaseEndToEndForest):
 
     {parameters}
 
-    Attributes
-    ----------
-    estimators_ : list of EndToEndTreeClassifier
-        The trees; ``estimators_[t].tree_`` is the deterministic one.
-    feature_subsets_ : list of bool arrays, shape (nodes of tree t, d)
-        Features that each split of each tree uses.
-    classes_ : array, shape (C,)
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
+    {attributes}
 
     Examples
     --------
@@ -93,15 +92,7 @@ class EndToEndForestRegressor(ForestRegressor, BaseEndToEndForest):
 
     {parameters}
 
-    Attributes
-    ----------
-    estimators_ : list of EndToEndTreeRegressor
-        The trees; ``estimators_[t].tree_`` is the deterministic one.
-    feature_subsets_ : list of bool arrays, shape (nodes of tree t, d)
-        Features that each split of each tree uses.
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
+    {attributes}
 
     Examples
     --------

@@ -79,16 +79,7 @@ class LocallyConstantTreeClassifier(TreeClassifier, BaseLocallyConstantTree):
 
     {parameters}
 
-    Attributes
-    ----------
-    classes_ : array, shape (C,)
-    tree_ : Tree
-        The tree, in the units of the data.
-    posterior_ : Posterior
-        Its splits as one draw, on the standardised features.
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
+    {attributes}
 
     Examples
     --------
@@ -109,15 +100,7 @@ class LocallyConstantTreeRegressor(TreeRegressor, BaseLocallyConstantTree):
 
     {parameters}
 
-    Attributes
-    ----------
-    tree_ : Tree
-        The tree, in the units of the data.
-    posterior_ : Posterior
-        Its splits as one draw, on the standardised features.
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
+    {attributes}
 
     Examples
     --------

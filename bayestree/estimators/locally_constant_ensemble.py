@@ -100,14 +100,7 @@ class LocallyConstantEnsembleClassifier(ForestClassifier, BaseLocallyConstantEns
 
     {parameters}
 
-    Attributes
-    ----------
-    estimators_ : list
-        The trees; ``estimators_[t].tree_``.
-    classes_ : array, shape (C,)
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
+    {attributes}
 
     Examples
     --------
@@ -156,13 +149,7 @@ class LocallyConstantEnsembleRegressor(NumberRegressor, BaseLocallyConstantEnsem
 
     {parameters}
 
-    Attributes
-    ----------
-    estimators_ : list
-        The trees; ``estimators_[t].tree_``.
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
+    {attributes}
 
     Examples
     --------

@@ -79,7 +79,14 @@ class NeuralTreeRegressor(TreeRegressor, BaseNeuralTree):
 
 @declare
 class BaseNeuralForest(NeuralTraining, IndependentForest):
-    """Fit soft trees from different random starts; classifier and regressor add y."""
+    """Fit soft trees from different random starts; classifier and regressor add y.
+
+    Attributes
+    ----------
+    estimators_ : list
+        The trees; ``estimators_[t].posterior_`` is the soft tree, ``estimators_[t].tree_`` its
+        deterministic form.
+    """
 
     _tree: ClassVar[type[BaseNeuralTree]]
     combined: ClassVar[str] = (
@@ -106,15 +113,7 @@ class NeuralDecisionForestClassifier(ForestClassifier, BaseNeuralForest):
 
     {parameters}
 
-    Attributes
-    ----------
-    estimators_ : list
-        The trees; ``estimators_[t].posterior_`` is the soft tree, ``estimators_[t].tree_`` its
-        deterministic form.
-    classes_ : array, shape (C,)
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
+    {attributes}
 
     Examples
     --------
@@ -140,14 +139,7 @@ class NeuralDecisionForestRegressor(ForestRegressor, BaseNeuralForest):
 
     {parameters}
 
-    Attributes
-    ----------
-    estimators_ : list
-        The trees; ``estimators_[t].posterior_`` is the soft tree, ``estimators_[t].tree_`` its
-        deterministic form.
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
+    {attributes}
 
     Examples
     --------

@@ -16,7 +16,14 @@ from bayestree.models.leaves import Leaf
 
 @declare
 class BaseNonGreedyTree(Precision, InitialTree):
-    """Start from a tree and descend on a bound of its loss; subclasses add y."""
+    """Start from a tree and descend on a bound of its loss; subclasses add y.
+
+    Attributes
+    ----------
+    posterior_ : Posterior
+        Its splits as one draw, on the scaled features; ``posterior_.stats["loss"]`` is -log p(y) of
+        the training rows, of the initial tree and after each epoch.
+    """
 
     max_depth = 8
 
@@ -69,17 +76,7 @@ class NonGreedyTreeClassifier(TreeClassifier, BaseNonGreedyTree):
 
     {parameters}
 
-    Attributes
-    ----------
-    classes_ : array, shape (C,)
-    tree_ : Tree
-        The tree, in the units of the data.
-    posterior_ : Posterior
-        Its splits as one draw, on the scaled features; ``posterior_.stats["loss"]`` is -log P(y) of
-        the training rows, of the initial tree and after each epoch.
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
+    {attributes}
 
     Examples
     --------
@@ -100,16 +97,7 @@ class NonGreedyTreeRegressor(TreeRegressor, BaseNonGreedyTree):
 
     {parameters}
 
-    Attributes
-    ----------
-    tree_ : Tree
-        The tree, in the units of the data.
-    posterior_ : Posterior
-        Its splits as one draw, on the scaled features; ``posterior_.stats["loss"]`` is -log p(y) of
-        the training rows, of the initial tree and after each epoch.
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
+    {attributes}
 
     Examples
     --------

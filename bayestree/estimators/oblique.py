@@ -87,16 +87,7 @@ class ObliqueTreeClassifier(TreeClassifier, BaseObliqueTree):
 
     {parameters}
 
-    Attributes
-    ----------
-    classes_ : array, shape (C,)
-    tree_ : Tree
-        The tree, in the units of the data.
-    posterior_ : Posterior
-        Its splits as one draw, on the standardised features.
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
+    {attributes}
 
     Examples
     --------
@@ -125,15 +116,7 @@ class ObliqueTreeRegressor(TreeRegressor, BaseObliqueTree):
 
     {parameters}
 
-    Attributes
-    ----------
-    tree_ : Tree
-        The tree, in the units of the data.
-    posterior_ : Posterior
-        Its splits as one draw, on the standardised features.
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
+    {attributes}
 
     Examples
     --------

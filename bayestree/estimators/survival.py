@@ -32,20 +32,13 @@ class ConvexPolytopeTreeSurvival(LeafFamilies, NumberTarget, NumericPolytopeTree
 
     {parameters}
 
-    Attributes
-    ----------
+    {attributes}
     tree_ : Tree
         The deterministic tree; its values are the rates of the leaves, in events per unit of time.
         Of several modes, that of the medoid.
     posterior_ : Posterior
         Named draws of the same mode, on the standardised features. ``posterior_.model.leaf`` has
         the ``power`` and the time ``unit``.
-    modes_ : sequence of M estimators
-        The fitted trees of the mixture.
-    mode_weights_ : array, shape (M,)
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
 
     Notes
     -----

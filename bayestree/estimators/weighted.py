@@ -19,7 +19,15 @@ from bayestree.models.leaves import Leaf
 
 @declare
 class BaseWeightedTree(RandomRun, Precision, Limits, Depth, BaseTree):
-    """Grow a tree by weighted impurity; classifier and regressor add y."""
+    """Grow a tree by weighted impurity; classifier and regressor add y.
+
+    Attributes
+    ----------
+    posterior_ : Posterior
+        Its splits as one draw, on features scaled to [-1, 1].
+    n_iter_ : int
+        Largest number of iterations that a split took; not stored in files.
+    """
 
     max_depth = 50
     dtype = "float64"
@@ -71,18 +79,7 @@ class WeightedObliqueTreeClassifier(TreeClassifier, BaseWeightedTree):
 
     {parameters}
 
-    Attributes
-    ----------
-    classes_ : array, shape (C,)
-    tree_ : Tree
-        The tree, in the units of the data.
-    posterior_ : Posterior
-        Its splits as one draw, on features scaled to [-1, 1].
-    n_iter_ : int
-        Largest number of iterations that a split took; not stored in files.
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
+    {attributes}
 
     Examples
     --------
@@ -107,17 +104,9 @@ class WeightedObliqueTreeRegressor(LeafFamilies, TreeRegressor, BaseWeightedTree
 
     {parameters}
 
-    Attributes
-    ----------
-    tree_ : Tree
-        The tree, in the units of the data; with linear leaves its ``slope`` is set.
+    {attributes}
     posterior_ : Posterior
         Its splits as one draw, on features scaled to [-1, 1] and standardised y.
-    n_iter_ : int
-        Largest number of iterations that a split took; not stored in files.
-    n_features_in_, feature_names_in_
-    encoding_ : bayestree.tables.Encoding
-        How the columns of X become features.
 
     Examples
     --------
