@@ -200,16 +200,14 @@ def draw_log_gamma(
 ) -> FloatArray:
     """NumPy draws of :class:`LogGamma`, which cannot underflow either."""
     boosted = np.log(rng.standard_gamma(shape + 1, size))
-    drawn: FloatArray = boosted - rng.standard_exponential(size) / shape - math.log(rate)
-    return drawn
+    return boosted - rng.standard_exponential(size) / shape - math.log(rate)
 
 
 @register_kl(LogGamma, LogGamma)
 def _kl_log_gamma(p: LogGamma, q: LogGamma) -> Tensor:
-    kl: Tensor = torch.distributions.kl_divergence(
+    return torch.distributions.kl_divergence(
         Gamma(p.concentration, p.rate), Gamma(q.concentration, q.rate)
     )
-    return kl
 
 
 @register_kl(LogWeibull, LogGamma)

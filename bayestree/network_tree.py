@@ -100,15 +100,13 @@ class NetworkTree(RoutedTree):
         rows = torch.as_tensor((X - self.center) / self.scale, dtype=dtype)
         with torch.inference_mode():
             parts = [module(part).reshape(-1) for part in rows.split(ROWS)]
-        found: FloatArray = torch.cat(parts).double().numpy()
-        return found
+        return torch.cat(parts).double().numpy()
 
     def score(self, node: int, X: FloatArray) -> FloatArray:
         return np.logaddexp(0.0, self.log_odds(node, X))
 
     def goes_right(self, node: int, X: FloatArray) -> BoolArray:
-        right: BoolArray = self.log_odds(node, X) > 0
-        return right
+        return self.log_odds(node, X) > 0
 
     def collapse(self, bypass: IntArray) -> "NetworkTree":
         topology, nodes, leaves = self.topology.collapse(bypass)

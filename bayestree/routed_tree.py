@@ -243,8 +243,7 @@ class RoutedTree(ABC):
 
     def _with(self, **changes: Any) -> Self:
         own: Any = self  # every subclass is a dataclass
-        changed: Self = replace(own, **changes)
-        return changed
+        return replace(own, **changes)
 
 
 def weight_unit(weights: FloatArray) -> float:

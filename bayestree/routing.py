@@ -88,8 +88,7 @@ class _Vote(torch.autograd.Function):
 
 def jitter(center: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
     """center + sqrt(variance) * noise, of equal shapes; differentiable in center and variance."""
-    result: Tensor = _Jitter.apply(center, variance, noise)
-    return result
+    return _Jitter.apply(center, variance, noise)
 
 
 class _Jitter(torch.autograd.Function):

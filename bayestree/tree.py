@@ -137,14 +137,12 @@ class Tree(RoutedTree):
         away = limits - self.hyperplane[experts] @ self.center
         with np.errstate(divide="ignore", invalid="ignore"):  # constant votes have no facet
             distance = away / norm
-        found: IntArray = experts.start + np.argsort(distance, kind="stable")
-        return found
+        return experts.start + np.argsort(distance, kind="stable")
 
     def score(self, node: int, X: FloatArray) -> FloatArray:
         """Noisy-OR rate of a node, shape (n,); the split is at log 2."""
         experts = self.experts(node)
-        rate: FloatArray = self.weight[experts] @ softplus(self._activation(experts, X))
-        return rate
+        return self.weight[experts] @ softplus(self._activation(experts, X))
 
     def goes_right(self, node: int, X: FloatArray) -> BoolArray:
         """Side of each row at a node, shape (n,)."""

@@ -14,5 +14,4 @@ AnyArray = NDArray[Any]
 def class_numbers(y: AnyArray, classes: AnyArray) -> IntArray:
     """Position of each label (n,) among the classes, which hold all labels, in any order."""
     order = np.argsort(classes, kind="stable")
-    found: IntArray = order[np.searchsorted(classes, y, sorter=order)]
-    return found
+    return order[np.searchsorted(classes, y, sorter=order)]

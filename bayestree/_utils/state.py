@@ -72,8 +72,7 @@ def to_bytes(state: Any) -> bytes:
     """
     arrays: dict[str, AnyArray] = {}
     text = json.dumps(_plain(state, arrays))
-    raw: bytes = save(arrays, {KEY: text})
-    return raw
+    return save(arrays, {KEY: text})
 
 
 def from_bytes(raw: bytes) -> Any:

@@ -67,8 +67,7 @@ def leaf_shares(draws: Draws, index: Any, X: FloatArray) -> FloatArray:
         return np.expand_dims(draws["leaf_probs"][index].astype(np.float64), -3)
     slope = draws["leaf_slope"][index].astype(np.float64)
     logit = np.expand_dims(draws["leaf_logit"][index].astype(np.float64), -3)
-    found: FloatArray = softmax(logit + np.einsum("nd,...lcd->...nlc", X, slope), axis=-1)
-    return found
+    return softmax(logit + np.einsum("nd,...lcd->...nlc", X, slope), axis=-1)
 
 
 def flat(values: AnyArray) -> AnyArray:

@@ -160,8 +160,7 @@ def _prediction(
     if classes:
         every = leaf_shares(draws, (slice(None), slice(None)), X)
         return np.asarray((probs[..., None] * every).sum(axis=-2))
-    found: FloatArray = (probs * leaf_means(draws, (slice(None), slice(None)), X)).sum(axis=-1)
-    return found
+    return (probs * leaf_means(draws, (slice(None), slice(None)), X)).sum(axis=-1)
 
 
 def _labelled(

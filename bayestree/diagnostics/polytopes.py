@@ -51,8 +51,7 @@ def needed(
 
 def cuts_off(share: AnyArray, least: float = SHARE) -> BoolArray:
     """Whether shares of a node's rows, in half precision, are ``least`` or more."""
-    found: BoolArray = share >= np.asarray(least, dtype=share.dtype)
-    return found
+    return share >= np.asarray(least, dtype=share.dtype)
 
 
 def thresholds(weight: FloatArray) -> FloatArray:

@@ -38,5 +38,4 @@ def ranked_probability(
     p = check_probability(probability)
     number = encoded(y, p, classes)
     below = number[:, None] <= np.arange(p.shape[1] - 1)
-    score: FloatArray = ((p.cumsum(axis=1)[:, :-1] - below) ** 2).sum(axis=1)
-    return score
+    return ((p.cumsum(axis=1)[:, :-1] - below) ** 2).sum(axis=1)

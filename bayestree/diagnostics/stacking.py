@@ -123,8 +123,7 @@ def _newton_target(ratio: FloatArray, rows: FloatArray) -> FloatArray:
 
 def elbo_weights(elbo: ArrayLike) -> FloatArray:
     """Weights in proportion to exp(ELBO), shape (M,): a lower bound of each mode's evidence."""
-    found: FloatArray = softmax(np.asarray(elbo, dtype=np.float64))
-    return found
+    return softmax(np.asarray(elbo, dtype=np.float64))
 
 
 def mixed_loo(each: Sequence[Loo], weights: ArrayLike) -> Loo:

@@ -138,8 +138,7 @@ def brier_scores(
     safe = np.where(late, 1.0, before)[:, None]
     missed = np.where(died, predicted**2 / safe, 0.0)
     missed += np.where(alive, (1 - predicted) ** 2 / until, 0.0)
-    scores: FloatArray = missed.mean(axis=0)
-    return scores
+    return missed.mean(axis=0)
 
 
 def integrated_brier_score(

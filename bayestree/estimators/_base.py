@@ -226,8 +226,7 @@ class BaseTree(ColumnChoice, Explained, Dependence, Shown, BaseEstimator):
 
     def apply(self, X: ArrayLike) -> IntArray:
         """Number of the leaf of ``tree_`` that each row reaches, shape (n,)."""
-        leaf: IntArray = self._by_parts(X, self.tree_.apply)
-        return leaf
+        return self._by_parts(X, self.tree_.apply)
 
     def decision_path(self, X: ArrayLike) -> csr_matrix:
         """Nodes of ``tree_`` that each row passes, shape (n, nodes + leaves), leaves last."""

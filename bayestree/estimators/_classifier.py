@@ -147,8 +147,7 @@ class TreeClassifier(LabelledClassifier, BaseTree):
         if return_std:
             mean, sd = self._by_parts(X, self._expectation)
             return mean, sd
-        only: FloatArray = self._by_parts(X, lambda rows: self._expectation(rows)[0])
-        return only
+        return self._by_parts(X, lambda rows: self._expectation(rows)[0])
 
     def predict(self, X: ArrayLike) -> AnyArray:
         """Most probable class, shape (n,)."""

@@ -109,8 +109,7 @@ class ColumnChoice(Continuation):
     @property
     def _used(self) -> BoolArray:
         """Columns that the fit may use."""
-        used: BoolArray = self._source == np.arange(len(self._source))
-        return used
+        return self._source == np.arange(len(self._source))
 
     @property
     def _feature_names(self) -> tuple[str, ...]:

@@ -106,8 +106,7 @@ def _encoded(
 def fitted_rows(estimator: Any, X: ArrayLike) -> FloatArray:
     """Rows for a fitted estimator, as an array with the features of the fit."""
     check_is_fitted(estimator)
-    rows: FloatArray = validated(estimator, X, reset=False, dtype=np.float64)
-    return rows
+    return validated(estimator, X, reset=False, dtype=np.float64)
 
 
 def checked_weights(sample_weight: Any, n_rows: int) -> FloatArray:
@@ -188,8 +187,7 @@ def _target(args: tuple[Any, ...], n_rows: int, checks: dict[str, Any]) -> AnyAr
     others = {
         name: value for name, value in checks.items() if name in ("y_numeric", "multi_output")
     }
-    y: AnyArray = check_X_y(np.zeros((n_rows, 1)), args[0], **others)[1]
-    return y
+    return check_X_y(np.zeros((n_rows, 1)), args[0], **others)[1]
 
 
 def _learned(frame: pd.DataFrame, targets: dict[str, FloatArray], weights: FloatArray) -> Learned:

@@ -50,8 +50,7 @@ class OutputsRegressor(CountRegressor, Mixture):
         if self.n_outputs_ == 1:
             return super().feature_importances_
         each = [self.output(number).feature_importances_ for number in range(self.n_outputs_)]
-        mean: FloatArray = np.mean(each, axis=0)
-        return mean
+        return np.mean(each, axis=0)
 
     def _y_checks(self, y: Any) -> dict[str, bool]:
         shape = np.asarray(y).shape

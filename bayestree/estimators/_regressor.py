@@ -120,5 +120,4 @@ class TreeRegressor(NumberRegressor, BaseTree):
         if return_std:
             mean, sd = self._by_parts(X, self._expectation)
             return mean, sd
-        only: FloatArray = self._by_parts(X, lambda rows: self._expectation(rows)[0])
-        return only
+        return self._by_parts(X, lambda rows: self._expectation(rows)[0])

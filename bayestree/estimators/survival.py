@@ -189,8 +189,7 @@ class ConvexPolytopeTreeSurvival(LeafFamilies, NumberTarget, NumericPolytopeTree
     def predict_median(self, X: ArrayLike) -> FloatArray:
         """Median survival time, shape (n,): by then half of such rows have had the event."""
         median = np.array([0.5])
-        found: FloatArray = self._by_parts(X, lambda rows: self._quantiles(rows, None, median)[0])
-        return found
+        return self._by_parts(X, lambda rows: self._quantiles(rows, None, median)[0])
 
     def _interval(
         self, X: ArrayLike, level: float, known: FloatArray | None = None

@@ -175,8 +175,7 @@ def _at_rows(predict: Predict, X: FloatArray, features: IntArray) -> FloatArray:
     rows = np.tile(X, (len(X), 1))
     rows[:, features] = np.repeat(X[:, features], len(X), axis=0)
     found = predict(rows).reshape(len(X), len(X), -1).mean(axis=1)
-    centred: FloatArray = found - found.mean(axis=0)
-    return centred
+    return found - found.mean(axis=0)
 
 
 def setting_of(

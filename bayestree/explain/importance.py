@@ -212,8 +212,7 @@ def _votes(
 ) -> FloatArray:
     """Share of each expert in the votes of each row at one node, (n, K)."""
     votes = softplus(X @ plane.T + intercept) * weight
-    share: FloatArray = votes / np.maximum(votes.sum(axis=1, keepdims=True), TINY)
-    return share
+    return votes / np.maximum(votes.sum(axis=1, keepdims=True), TINY)
 
 
 def _tree_votes(tree: RoutedTree, X: FloatArray) -> FloatArray:
@@ -247,8 +246,7 @@ def _reached(draws: Draws, one: tuple[int, int], X: FloatArray, model: Any) -> F
     """Probability that a row reaches a node under a draw, (n, V)."""
     log_probs = branch_log_probs(scores(draws, one, X), model.steepness)
     leaf = np.exp(leaf_log_probs(*log_probs, model.topology))
-    reached: FloatArray = leaf @ model.topology.turns.any(axis=0).T
-    return reached
+    return leaf @ model.topology.turns.any(axis=0).T
 
 
 def _log_scores(

@@ -370,8 +370,7 @@ class _Search:
         return [outcome.sign * np.append(slope, mean - outcome.level)]
 
     def _activation(self, experts: slice, z: FloatArray) -> FloatArray:
-        moved: FloatArray = self.start[experts] + self.plane[experts] @ z
-        return moved
+        return self.start[experts] + self.plane[experts] @ z
 
     def _score(self, node: int, z: FloatArray) -> float:
         experts = self.tree.experts(node)
@@ -387,5 +386,4 @@ class _Search:
 
     def _turns(self, leaf: int, *, right: bool) -> list[int]:
         """Nodes above a leaf at which it is on the right, or on the left."""
-        nodes: list[int] = np.flatnonzero(self.tree.topology.turns[int(right), :, leaf]).tolist()
-        return nodes
+        return np.flatnonzero(self.tree.topology.turns[int(right), :, leaf]).tolist()

@@ -55,8 +55,7 @@ class LocallyConstant(nn.Module):
 
     def forward(self, X: Tensor, hardness: float = 1.0) -> Tensor:
         """Class scores, or the mean of y, shape (n, outputs)."""
-        found: Tensor = self.head(self.derivatives(X, hardness).flatten(1))
-        return found
+        return self.head(self.derivatives(X, hardness).flatten(1))
 
     def split(self, turns: list[bool]) -> Tensor:
         """Coefficients and intercept (d + 1,) of the next neuron, given the sides of the others."""

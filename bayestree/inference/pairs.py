@@ -86,8 +86,7 @@ class Evaluation:
 
     def scores(self, slot: Tensor) -> Tensor:
         """Scores of the pairs at places (P,), differentiable in the experts."""
-        found: Tensor = _Scores.apply(self, slot, *self.experts)
-        return found
+        return _Scores.apply(self, slot, *self.experts)
 
 
 def _blocks(node: Tensor, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:

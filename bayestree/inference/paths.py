@@ -227,8 +227,7 @@ def log_likelihood(
 
     From the scores (P,) of the pairs; the sum is differentiable in them.
     """
-    found: tuple[Tensor, Tensor] = _LogLikelihood.apply(score, paths, table, weights, steepness)
-    return found
+    return _LogLikelihood.apply(score, paths, table, weights, steepness)
 
 
 class _LogLikelihood(torch.autograd.Function):

@@ -127,8 +127,7 @@ class Posterior(Draws):
         def below(y: FloatArray) -> FloatArray:
             rows = y if known is None else np.column_stack((y, known))
             response = leaf.response(features, torch.as_tensor(rows)).numpy()
-            total: FloatArray = np.einsum("nl,nl->n", weights, leaf.cdf(every, response))
-            return total
+            return np.einsum("nl,nl->n", weights, leaf.cdf(every, response))
 
         return below
 

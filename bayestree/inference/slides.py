@@ -91,5 +91,4 @@ def _log_slope(free: Sites, expert: Expert) -> FloatArray:
     """log of r sigmoid(t), the slope of an expert's score along its activation at the border t."""
     with np.errstate(invalid="ignore"):  # of a negligible weight
         silent: FloatArray = np.logaddexp(0.0, -border(free, expert))
-    slope: FloatArray = free["log_weight"][expert] - silent
-    return slope
+    return free["log_weight"][expert] - silent

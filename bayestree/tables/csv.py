@@ -95,8 +95,7 @@ def explain_failure(source: Path, error: str) -> str:
 
 def _open(source: Path, mode: str, **options: Any) -> IO[Any]:
     opener: Any = gzip.open if source.name.lower().endswith(".gz") else open
-    opened: IO[Any] = opener(source, mode, **options)
-    return opened
+    return opener(source, mode, **options)
 
 
 def _sample(source: Path, separator: str) -> list[list[str]]:

@@ -147,10 +147,7 @@ class Categories(Column):
 
     def codes(self, values: pd.Series) -> IntArray:
         """The number of each category (n,); -1 for unknown and for missing ones."""
-        found: IntArray = pd.Index(self.categories, dtype=object).get_indexer(
-            pd.Index(texts(values))
-        )
-        return found
+        return pd.Index(self.categories, dtype=object).get_indexer(pd.Index(texts(values)))
 
     def raw(self, values: pd.Series) -> FloatArray:
         codes = self.codes(values)
@@ -159,8 +156,7 @@ class Categories(Column):
         return found
 
     def unknown(self, values: pd.Series) -> BoolArray:
-        found: BoolArray = (self.codes(values) < 0) & values.notna().to_numpy()
-        return found
+        return (self.codes(values) < 0) & values.notna().to_numpy()
 
 
 @dataclass(frozen=True)
@@ -224,8 +220,7 @@ class Statistics(Categories):
 
     def raw(self, values: pd.Series) -> FloatArray:
         table = np.array([*self.means, [np.nan] * len(self.targets)])
-        found: FloatArray = table[self.codes(values)]  # -1 is the last row
-        return found
+        return table[self.codes(values)]  # -1 is the last row
 
 
 KINDS: dict[str, type[Column]] = {
@@ -271,5 +266,4 @@ def date_parts(values: pd.Series, text_format: str | None, zone: str) -> FloatAr
     hour = when.hour + when.minute / 60 + when.second / 3600
     days = (when.normalize() - pd.Timestamp(0)) / pd.Timedelta(days=1) + hour / 24
     parts = (days, when.month, when.day, when.day_of_week, hour)
-    found: FloatArray = np.column_stack([part.to_numpy(dtype=float) for part in parts])
-    return found
+    return np.column_stack([part.to_numpy(dtype=float) for part in parts])

@@ -101,8 +101,7 @@ def _folds(first: int, n_rows: int) -> IntArray:
     key *= np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
-    found: IntArray = ((key ^ (key >> np.uint64(31))) % np.uint64(FOLDS)).astype(np.int64)
-    return found
+    return ((key ^ (key >> np.uint64(31))) % np.uint64(FOLDS)).astype(np.int64)
 
 
 class _NumberPart:

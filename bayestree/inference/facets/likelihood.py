@@ -103,10 +103,9 @@ class Votes(NamedTuple):
 
 def log_likelihood(planes: Planes, log_weight: Tensor, rows: Rows, state: SideState) -> Tensor:
     """Mean over draws of the summed log-likelihood (fit,), given log-weights (fit, slot, draw)."""
-    value: Tensor = _LogLikelihood.apply(
+    return _LogLikelihood.apply(
         planes.mean, log_weight, planes.tilt, planes.factor, planes.nodes, rows, state
     )
-    return value
 
 
 def responsibilities(

@@ -118,8 +118,7 @@ class WeightedCriterion:
 
 
 def _scores(X: AnyArray, theta: FloatArray) -> FloatArray:
-    scores: FloatArray = X @ theta[:-1].astype(X.dtype, copy=False) + theta[-1]
-    return scores
+    return X @ theta[:-1].astype(X.dtype, copy=False) + theta[-1]
 
 
 def _gradient(slope: FloatArray, X: AnyArray) -> FloatArray:

@@ -68,8 +68,7 @@ def agreement(left: FloatArray, whole: FloatArray) -> FloatArray:
     left side and all rows, correct minus incorrect is (W - L) - L, or minus that if the sides are
     exchanged.
     """
-    quality: FloatArray = np.abs(whole[0] / 2 - left[0])
-    return quality
+    return np.abs(whole[0] / 2 - left[0])
 
 
 def _directed(

@@ -49,8 +49,7 @@ class NodeSplit(NamedTuple):
         activation = X @ self.hyperplane.T + self.intercept
         if len(self.weight) == 1 and self.weight[0] == 1.0:
             return activation[:, 0] > 0
-        found: BoolArray = np.logaddexp(0.0, activation) @ self.weight > LOG2
-        return found
+        return np.logaddexp(0.0, activation) @ self.weight > LOG2
 
 
 class ReducedSolver(Protocol):

@@ -229,8 +229,7 @@ class Leaf(ABC):
 
         Shape (n, L) for leaves that regress on the features X (n, d).
         """
-        mean: FloatArray = self.distribution(sites).mean.numpy()
-        return mean
+        return self.distribution(sites).mean.numpy()
 
     def expectation(self, sites: Sites, probs: AnyArray, X: AnyArray) -> FloatArray:
         """E(y | x) of S draws, (S, n) or (S, n, C), from P(leaf | x), shape (n, S, L).
@@ -243,13 +242,11 @@ class Leaf(ABC):
 
     def sd_y(self, sites: Sites) -> FloatArray:
         """Standard deviation of y in each leaf, shape (L,)."""
-        sd: FloatArray = self.distribution(sites).stddev.numpy()
-        return sd
+        return self.distribution(sites).stddev.numpy()
 
     def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
         """P(y' <= y_n | leaf), shape (n, L); quantiles need it. ``y`` is a response."""
-        below: FloatArray = self.distribution(sites).cdf(torch.as_tensor(y).unsqueeze(-1)).numpy()
-        return below
+        return self.distribution(sites).cdf(torch.as_tensor(y).unsqueeze(-1)).numpy()
 
     def reach(
         self, sites: Sites, X: AnyArray, known: FloatArray | None = None
@@ -260,8 +257,7 @@ class Leaf(ABC):
 
     def misfit(self, y: FloatArray, predicted: FloatArray) -> FloatArray:
         """Loss of predictions (n,), by which point estimate and posterior are compared."""
-        found: FloatArray = (self.target(torch.as_tensor(y)).numpy() - predicted) ** 2
-        return found
+        return (self.target(torch.as_tensor(y)).numpy() - predicted) ** 2
 
     def moments(self, draws: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
         """``leaf_mean`` and ``leaf_scale``, mean and standard deviation of y, where not sites.

@@ -193,7 +193,4 @@ class Gaussian(NumericLeaf):
         return replace(self, strength=strength, shape=shape, rate=shape * variance)
 
     def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
-        below: FloatArray = ndtr(
-            (y[:, None] - sites["leaf_mean"].numpy()) / sites["leaf_scale"].numpy()
-        )
-        return below
+        return ndtr((y[:, None] - sites["leaf_mean"].numpy()) / sites["leaf_scale"].numpy())

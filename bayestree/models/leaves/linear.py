@@ -106,8 +106,7 @@ class LinearGradient(LeafGradient):
 
     def _gap(self, leaves: FloatArray) -> FloatArray:
         """y minus its mean in each leaf, shape (L, n)."""
-        gap: FloatArray = self.constant.y - leaves[0][:, None] - leaves[2:].T @ self.X
-        return gap
+        return self.constant.y - leaves[0][:, None] - leaves[2:].T @ self.X
 
     def log_density(self, leaves: FloatArray) -> FloatArray:
         log_scale = leaves[1][:, None]
@@ -287,17 +286,14 @@ class LinearGaussian(NumericLeaf):
         )
 
     def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
-        mean: FloatArray = _center(sites, torch.as_tensor(X).to(sites["leaf_mean"])).numpy()
-        return mean
+        return _center(sites, torch.as_tensor(X).to(sites["leaf_mean"])).numpy()
 
     def expectation(self, sites: Sites, probs: AnyArray, X: AnyArray) -> FloatArray:
         values = self.expected_y(sites, X).reshape(probs.shape)
-        found: FloatArray = np.einsum("nsl,nsl->sn", probs, values)
-        return found
+        return np.einsum("nsl,nsl->sn", probs, values)
 
     def sd_y(self, sites: Sites) -> FloatArray:
-        sd: FloatArray = sites["leaf_scale"].numpy()
-        return sd
+        return sites["leaf_scale"].numpy()
 
     def tree_values(self, sums: Tensor) -> dict[str, FloatArray]:
         found = self.posterior(sums).loc.numpy()
@@ -305,8 +301,7 @@ class LinearGaussian(NumericLeaf):
 
     def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
         mean = self.expected_y(sites, y[:, 1:])
-        below: FloatArray = ndtr((y[:, :1] - mean) / sites["leaf_scale"].numpy())
-        return below
+        return ndtr((y[:, :1] - mean) / sites["leaf_scale"].numpy())
 
 
 def _center(sites: Sites, X: Tensor) -> Tensor:

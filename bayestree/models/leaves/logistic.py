@@ -291,13 +291,11 @@ class Logistic(Leaf):
     def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
         """Class probabilities of each row in each leaf, shape (n, L, C)."""
         rows = torch.as_tensor(X).to(sites["leaf_logit"])
-        found: FloatArray = _log_probs(sites, rows).exp().numpy()
-        return found
+        return _log_probs(sites, rows).exp().numpy()
 
     def expectation(self, sites: Sites, probs: AnyArray, X: AnyArray) -> FloatArray:
         values = self.expected_y(sites, X).reshape(*probs.shape, -1)
-        found: FloatArray = np.einsum("nsl,nslc->snc", probs, values)
-        return found
+        return np.einsum("nsl,nslc->snc", probs, values)
 
     def tree_values(self, sums: Tensor) -> dict[str, FloatArray]:
         found = self.posterior(sums).loc.numpy()

@@ -95,16 +95,14 @@ class OrdinalGradient(CategoricalGradient):
         self.constant = (prior.log_weight - _log_normaliser(prior.concentration)).numpy()
 
     def _joint(self, leaves: FloatArray) -> FloatArray:
-        joint: FloatArray = leaves @ self.concentration.T + self.constant
-        return joint
+        return leaves @ self.concentration.T + self.constant
 
     def prior(self, leaves: FloatArray) -> float:
         # the Jacobian of the log-ratios, prod_c p_c, raises each exponent by one
         return float(np.logaddexp.reduce(self._joint(leaves), axis=-1).sum())
 
     def prior_rows(self, leaves: FloatArray) -> FloatArray:
-        found: FloatArray = softmax_of(self._joint(leaves), axis=-1) @ self.concentration
-        return found
+        return softmax_of(self._joint(leaves), axis=-1) @ self.concentration
 
 
 @dataclass(frozen=True)

@@ -150,9 +150,7 @@ class Outputs(NumericLeaf):
 
     def expectation(self, sites: Sites, probs: AnyArray, X: AnyArray) -> FloatArray:
         values = self.expected_y(sites, X).reshape(*probs.shape[1:], -1)
-        found: FloatArray = np.matmul(probs.swapaxes(0, 1), values)
-        return found
+        return np.matmul(probs.swapaxes(0, 1), values)
 
     def misfit(self, y: FloatArray, predicted: FloatArray) -> FloatArray:
-        found: FloatArray = ((y - predicted) ** 2).sum(axis=1)
-        return found
+        return ((y - predicted) ** 2).sum(axis=1)

@@ -52,8 +52,7 @@ class GammaRates(LeafDistribution):
 
     def expected_log_density(self, y: Tensor) -> Tensor:
         log_rate = torch.digamma(self.shape) - self.rate.log()
-        found: Tensor = self.leaf.terms(y).column().log_density(self.shape / self.rate, log_rate)
-        return found
+        return self.leaf.terms(y).column().log_density(self.shape / self.rate, log_rate)
 
     def mean(self) -> dict[str, Tensor]:
         return {"leaf_rate": self.shape / self.rate}
@@ -72,8 +71,7 @@ class RateGradient(LeafGradient):
 
     def log_density(self, leaves: FloatArray) -> FloatArray:
         log_rate = leaves[0][:, None]
-        found: FloatArray = self.terms.log_density(np.exp(log_rate), log_rate)
-        return found
+        return self.terms.log_density(np.exp(log_rate), log_rate)
 
     def prior(self, leaves: FloatArray) -> float:
         # Gamma(rate | a, b) with the Jacobian of log rate = l is exp(a l - b e^l)
@@ -137,8 +135,7 @@ class RateLeaf(NumericLeaf):
 
     def log_density(self, sites: Sites, y: Tensor) -> Tensor:
         rate = sites["leaf_rate"]
-        found: Tensor = self.terms(y).column().log_density(rate, rate.log())
-        return found
+        return self.terms(y).column().log_density(rate, rate.log())
 
     def node_log_density(self, sites: Sites, y: Tensor) -> Tensor:
         rate = sites["leaf_rate"].unsqueeze(-2)
@@ -165,13 +162,11 @@ class RateLeaf(NumericLeaf):
 
     def misfit(self, y: FloatArray, predicted: FloatArray) -> FloatArray:
         rate = torch.as_tensor(predicted)
-        found: FloatArray = -self.terms(torch.as_tensor(y)).log_density(rate, rate.log()).numpy()
-        return found
+        return -self.terms(torch.as_tensor(y)).log_density(rate, rate.log()).numpy()
 
     def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:
         """The rates, shape (L,): of counts, their mean for an exposure of 1."""
-        rate: FloatArray = sites["leaf_rate"].numpy()
-        return rate
+        return sites["leaf_rate"].numpy()
 
     def tree_values(self, sums: Tensor) -> dict[str, FloatArray]:
         return {"value": self.estimate(sums)["leaf_rate"].double().numpy()}
@@ -241,8 +236,7 @@ class Poisson(RateLeaf):
 
     def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
         count, mean = np.floor(y[:, :1]), y[:, 1:] * self.expected_y(sites)
-        below: FloatArray = np.where(count < 0, 0.0, gammaincc(np.maximum(count, 0.0) + 1, mean))
-        return below
+        return np.where(count < 0, 0.0, gammaincc(np.maximum(count, 0.0) + 1, mean))
 
     def reach(
         self, sites: Sites, X: AnyArray, known: FloatArray | None = None

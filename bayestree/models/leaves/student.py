@@ -50,14 +50,12 @@ class StudentGradient(GaussianGradient):
         mean, log_scale = leaves[..., None]
         square = ((self.y - mean) * np.exp(-log_scale)) ** 2
         df = self.leaf.df
-        found: FloatArray = _constant(df) - log_scale - (df + 1) / 2 * np.log1p(square / df)
-        return found
+        return _constant(df) - log_scale - (df + 1) / 2 * np.log1p(square / df)
 
     def pull(self, leaves: FloatArray, member: FloatArray, gap: FloatArray) -> FloatArray:
         # the slope of the log-density is that of a normal with the precision of the row
         df, square = self.leaf.df, (gap * np.exp(-leaves[1])[:, None]) ** 2
-        found: FloatArray = member * gap * ((df + 1) / (df + square))
-        return found
+        return member * gap * ((df + 1) / (df + square))
 
 
 @dataclass(frozen=True)
@@ -192,13 +190,11 @@ class Student(NumericLeaf):
         return math.sqrt(self.df / (self.df - 2))
 
     def sd_y(self, sites: Sites) -> FloatArray:
-        sd: FloatArray = self._sd * sites["leaf_scale"].numpy()
-        return sd
+        return self._sd * sites["leaf_scale"].numpy()
 
     def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
         away = (y[:, None] - sites["leaf_mean"].numpy()) / sites["leaf_scale"].numpy()
-        below: FloatArray = stdtr(self.df, away)
-        return below
+        return stdtr(self.df, away)
 
     def reach(
         self, sites: Sites, X: AnyArray, known: FloatArray | None = None
@@ -210,8 +206,7 @@ class Student(NumericLeaf):
         return float(mean.min() - reach), float(mean.max() + reach)
 
     def misfit(self, y: FloatArray, predicted: FloatArray) -> FloatArray:
-        found: FloatArray = np.log1p(((y - predicted) / self.unit) ** 2 / self.df)
-        return found
+        return np.log1p(((y - predicted) / self.unit) ** 2 / self.df)
 
     def moments(self, draws: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
         return {"leaf_scale": self._sd * draws["leaf_scale"]}
@@ -238,5 +233,4 @@ def _quartiles(y: Tensor, weights: Tensor) -> list[float]:
     value, order = y.sort()
     share = weights[order].cumsum(0)
     levels = share[-1] * torch.tensor([0.25, 0.5, 0.75], dtype=y.dtype, device=y.device)
-    found: list[float] = value[torch.searchsorted(share, levels)].tolist()
-    return found
+    return value[torch.searchsorted(share, levels)].tolist()

@@ -165,8 +165,7 @@ class Survival(RateLeaf):
 
     def cdf(self, sites: Sites, y: FloatArray) -> FloatArray:
         time = np.maximum(y[:, :1], 0.0)
-        below: FloatArray = -np.expm1(-self.exposure(time) * sites["leaf_rate"].numpy())
-        return below
+        return -np.expm1(-self.exposure(time) * sites["leaf_rate"].numpy())
 
     def reach(
         self, sites: Sites, X: AnyArray, known: FloatArray | None = None

@@ -106,8 +106,7 @@ class GammaProcess(WeightPrior):
 
     def expert_log_density(self, free: FreeSites, n_experts: int) -> FloatArray:
         x, (a, c) = free["log_weight"], self._atom(free, n_experts)
-        each: FloatArray = a * x - c * np.exp(x)
-        return each
+        return a * x - c * np.exp(x)
 
     def log_density(self, free: FreeSites, n_experts: int) -> float:
         # of x = log r: a x - c exp(x), with a log c - log Gamma(a) where either is unknown

@@ -207,8 +207,7 @@ class InverseGammaScale(HyperplanePrior):
         ratio = free["hyperplane"] ** 2 / (2 * self._square * b[..., None])
         tail = np.log1p(ratio).sum(axis=-1) + np.log1p(free["intercept"] ** 2 / (2 * b))
         own = (self.shrinkage_shape - 0.5 * width) * free["shrinkage"] - self.shrinkage_rate * b
-        each: FloatArray = own - (self.shape + 0.5) * tail
-        return each
+        return own - (self.shape + 0.5) * tail
 
     def log_density(self, free: FreeSites, n_experts: int) -> float:
         return float(self.expert_log_density(free, n_experts).sum())
@@ -376,8 +375,7 @@ class ShrinkageFactors(ScaleFactors):
         return {"shrinkage": self.law.sample()}
 
     def log_prob(self, sites: Sites) -> Tensor:
-        total: Tensor = self.law.log_prob(sites["shrinkage"]).sum()
-        return total
+        return self.law.log_prob(sites["shrinkage"]).sum()
 
     def point(self) -> dict[str, Tensor]:
         return {"shrinkage": self.law.mean}

@@ -100,8 +100,7 @@ def known_share(
     """
     spread = np.log(b / (a * variance)) / 2
     excess = spread + (a + 0.5) * np.log((b + half_square) / (b * (1 + 0.5 / a)))
-    share: FloatArray = -np.expm1(-2 * np.maximum(excess, 0.0))  # rounding can leave less than 0
-    return share
+    return -np.expm1(-2 * np.maximum(excess, 0.0))  # rounding can leave less than 0
 
 
 def shrinkage_moments(
@@ -143,5 +142,4 @@ def shrinkage_moments(
 def _shares(log_density: FloatArray) -> FloatArray:
     """Weights of the nodes of the quadrature, summing to 1 for each expert."""
     weight = np.cosh(STEPS) * np.exp(log_density - log_density.max(-1, keepdims=True))
-    shares: FloatArray = weight / weight.sum(-1, keepdims=True)
-    return shares
+    return weight / weight.sum(-1, keepdims=True)

@@ -176,8 +176,7 @@ class Study:
         if self.known_sizes is not None:
             return self.known_sizes
         max_draws = max(MIN_DRAWS, min(100, SIZE_WORK // self.tree.n_nodes))
-        found: PolytopeSize = self.bayesian.polytope_size(max_draws=max_draws)
-        return found
+        return self.bayesian.polytope_size(max_draws=max_draws)
 
     @cached_property
     def size_posterior(self) -> FloatArray:
@@ -217,8 +216,7 @@ class Study:
         """Learned hyperparameters by parameter, a value for each mode."""
         if not hasattr(self.estimator, "learned_prior"):
             return {}
-        found: dict[str, list[float]] = self.bayesian.learned_prior()
-        return found
+        return self.bayesian.learned_prior()
 
     @cached_property
     def evaluated(self) -> Rows | None:
