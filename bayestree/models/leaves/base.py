@@ -1,13 +1,14 @@
 """The interface of leaf families. A new family subclasses ``Leaf`` and ``LeafDistribution``."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
+from scipy.optimize import Bounds, minimize
 from torch import Tensor
 from torch.distributions import kl_divergence
 
@@ -284,6 +285,41 @@ class NumericLeaf(Leaf):
     def check(self, y: Tensor) -> None:
         if not torch.isfinite(y).all():
             raise ValueError("y must be finite, got infinite or missing values.")
+
+
+class RegressingLeaf(Leaf):
+    """A family whose distribution of y depends on the features: a response has y, then these."""
+
+    regresses: ClassVar[bool] = True
+    needs_double: ClassVar[bool] = True  # sums of squares and products cancel
+
+    def check(self, y: Tensor) -> None:
+        if y.ndim != 2:
+            raise ValueError(
+                f"y must be a response with the features of its row for {self}, got shape "
+                f"{tuple(y.shape)}: use data.for_leaf(leaf), or leaf.response(X, y)."
+            )
+
+    def response(self, X: Tensor, y: Tensor) -> Tensor:
+        return y if y.ndim == 2 else torch.cat((y.to(X).unsqueeze(1), X), dim=1)
+
+    def distribution(self, sites: Sites) -> dist.TorchDistribution:
+        """Not defined without the features."""
+        raise TypeError(f"The distribution of y depends on the features, for the leaves {self}.")
+
+
+def most_likely(
+    loss: Callable[[FloatArray], float],
+    start: Sequence[float],
+    limits: Sequence[tuple[float, float]],
+) -> FloatArray:
+    """Logarithms (k,) of the positive hyperparameters, within limits, at which a loss is least.
+
+    ``loss`` is a function of the logarithms: minus a marginal log-likelihood.
+    """
+    low, high = np.log(limits).T
+    first = np.clip(np.log(start), low, high)
+    return minimize(loss, first, method="L-BFGS-B", bounds=Bounds(low, high)).x
 
 
 def log_probabilities(ratios: FloatArray) -> FloatArray:

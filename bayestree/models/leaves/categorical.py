@@ -16,8 +16,17 @@ from bayestree.models.priors import check_positive
 from bayestree.models.sites import Site, Sites
 
 
+class ClassShares(LeafDistribution):
+    """A distribution of the class probabilities of each leaf."""
+
+    def sample(self) -> dict[str, Tensor]:
+        # A float32 draw of a small-shape Dirichlet can hold an exact 0, whose log is infinite.
+        probs = super().sample()["leaf_probs"]
+        return {"leaf_probs": probs.clamp_min(torch.finfo(probs.dtype).tiny)}
+
+
 @dataclass(frozen=True)
-class Dirichlet(LeafDistribution):
+class Dirichlet(ClassShares):
     """Dirichlet distribution of class probabilities; ``concentration`` is (L, C) or (C,)."""
 
     concentration: Tensor
@@ -29,11 +38,6 @@ class Dirichlet(LeafDistribution):
     def expected_log_density(self, y: Tensor) -> Tensor:
         total = self.concentration.sum(-1, keepdim=True)
         return (torch.digamma(self.concentration) - torch.digamma(total)).T[y]
-
-    def sample(self) -> dict[str, Tensor]:
-        # A float32 draw of a small-shape Dirichlet can hold an exact 0, whose log is infinite.
-        probs = super().sample()["leaf_probs"]
-        return {"leaf_probs": probs.clamp_min(torch.finfo(probs.dtype).tiny)}
 
     def mean(self) -> dict[str, Tensor]:
         return {"leaf_probs": self.concentration / self.concentration.sum(-1, keepdim=True)}

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyro.distributions as dist
 import torch
-from scipy.optimize import Bounds, minimize
 from scipy.special import gammaln, ndtr
 from torch import Tensor
 from torch.distributions import kl_divergence
@@ -16,7 +15,7 @@ from torch.distributions import kl_divergence
 from bayestree._utils.arrays import FloatArray
 from bayestree.distributions import inverse_gamma_scale
 from bayestree.models.criteria import Criterion, SquaredError
-from bayestree.models.leaves.base import LeafDistribution, LeafGradient, NumericLeaf
+from bayestree.models.leaves.base import LeafDistribution, LeafGradient, NumericLeaf, most_likely
 from bayestree.models.priors import check_positive
 from bayestree.models.sites import Site, Sites
 
@@ -186,9 +185,8 @@ class Gaussian(NumericLeaf):
             terms += mass / 2 * np.log(rate) + (shape + mass / 2) * grown
             return float(terms.sum())
 
-        low, high = np.log([STRENGTHS, SHAPES, (MIN_VARIANCE, max(4 * pooled, 1.0))]).T
-        start = np.clip(np.log([self.strength, 10.0, pooled]), low, high)
-        free = minimize(loss, start, method="L-BFGS-B", bounds=Bounds(low, high)).x
+        limits = [STRENGTHS, SHAPES, (MIN_VARIANCE, max(4 * pooled, 1.0))]
+        free = most_likely(loss, [self.strength, 10.0, pooled], limits)
         strength, shape, variance = (float(value) for value in np.exp(free))
         return replace(self, strength=strength, shape=shape, rate=shape * variance)
 

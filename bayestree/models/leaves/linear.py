@@ -9,7 +9,6 @@ import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
-from scipy.optimize import Bounds, minimize
 from scipy.special import gammaln, ndtr
 from torch import Tensor
 from torch.distributions import kl_divergence
@@ -17,7 +16,13 @@ from torch.distributions import kl_divergence
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.distributions import inverse_gamma_scale
 from bayestree.models.criteria import Criterion, LinearError
-from bayestree.models.leaves.base import LeafDistribution, LeafGradient, NumericLeaf
+from bayestree.models.leaves.base import (
+    LeafDistribution,
+    LeafGradient,
+    NumericLeaf,
+    RegressingLeaf,
+    most_likely,
+)
 from bayestree.models.leaves.gaussian import (
     LOG_2PI,
     MIN_VARIANCE,
@@ -136,7 +141,7 @@ class LinearGradient(LeafGradient):
 
 
 @dataclass(frozen=True)
-class LinearGaussian(NumericLeaf):
+class LinearGaussian(RegressingLeaf, NumericLeaf):
     """Normal leaves whose mean is linear in the features, with conjugate priors.
 
     For y and features of mean 0 and variance 1: y ~ Normal(leaf_mean + leaf_slope . x,
@@ -160,8 +165,6 @@ class LinearGaussian(NumericLeaf):
         "leaf_mean": Site(("leaf",)),
     }
     standardised: ClassVar[bool] = True
-    regresses: ClassVar[bool] = True
-    needs_double: ClassVar[bool] = True  # sums of squares of nearly linear y cancel
     most_features: ClassVar[int | None] = 50  # a row then has 1,378 sufficient statistics
     gradient: ClassVar[type[LeafGradient] | None] = LinearGradient
 
@@ -183,15 +186,8 @@ class LinearGaussian(NumericLeaf):
         return LinearError()
 
     def check(self, y: Tensor) -> None:
-        if y.ndim != 2:
-            raise ValueError(
-                f"y must be a response with the features of its row for {self}, got shape "
-                f"{tuple(y.shape)}: use data.for_leaf(leaf), or leaf.response(X, y)."
-            )
         super().check(y)
-
-    def response(self, X: Tensor, y: Tensor) -> Tensor:
-        return y if y.ndim == 2 else torch.cat((y.to(X).unsqueeze(1), X), dim=1)
+        NumericLeaf.check(self, y)
 
     def target(self, y: Tensor) -> Tensor:
         return y if y.ndim == 1 else y[:, 0]
@@ -221,10 +217,6 @@ class LinearGaussian(NumericLeaf):
         rate = self.rate + spread.clamp_min(0.0) / 2
         shape = self.shape + sums[..., 0] / 2
         return LinearNormalInverseGamma(loc, root @ root.mT, shape, rate, prior)
-
-    def distribution(self, sites: Sites) -> dist.Normal:
-        """Not defined without the features."""
-        raise TypeError(f"The distribution of y depends on the features, for the leaves {self}.")
 
     def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
         return products(y, weights)
@@ -272,10 +264,7 @@ class LinearGaussian(NumericLeaf):
             return float(terms.sum())
 
         limits = [STRENGTHS, SLOPE_STRENGTHS, SHAPES, (MIN_VARIANCE, max(4 * pooled, 1.0))]
-        low, high = np.log(limits).T
-        initial = np.log([self.strength, self.slope_strength, 10.0, pooled])
-        bounds = Bounds(low, high)
-        free = minimize(loss, np.clip(initial, low, high), method="L-BFGS-B", bounds=bounds).x
+        free = most_likely(loss, [self.strength, self.slope_strength, 10.0, pooled], limits)
         strength, slope_strength, shape, variance = (float(value) for value in np.exp(free))
         return replace(
             self,

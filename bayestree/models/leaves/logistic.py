@@ -6,17 +6,20 @@ from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
-import pyro
 import pyro.distributions as dist
 import torch
-from scipy.optimize import Bounds, minimize
 from scipy.special import softmax as softmax_of
 from torch import Tensor
 from torch.distributions.transforms import ReshapeTransform
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.models.criteria import Criterion
-from bayestree.models.leaves.base import Leaf, LeafDistribution, LeafGradient
+from bayestree.models.leaves.base import (
+    LeafDistribution,
+    LeafGradient,
+    RegressingLeaf,
+    most_likely,
+)
 from bayestree.models.logistic import (
     ClassMoments,
     Discrimination,
@@ -159,7 +162,7 @@ class LogisticGradient(LeafGradient):
 
 
 @dataclass(frozen=True)
-class Logistic(Leaf):
+class Logistic(RegressingLeaf):
     """Class probabilities by a multinomial logistic regression on the features in each leaf.
 
     For features of mean 0 and variance 1: P(class c) is proportional to exp(leaf_logit_c +
@@ -182,9 +185,7 @@ class Logistic(Leaf):
     }
     loss: ClassVar[str] = "misclassification"
     impurity: ClassVar[str] = "mutual-information"
-    regresses: ClassVar[bool] = True
     gradient: ClassVar[type[LeafGradient] | None] = LogisticGradient
-    needs_double: ClassVar[bool] = True  # scatter matrices are differences of sums
 
     n_classes: int
     logit_scale: float = 2.0
@@ -204,11 +205,7 @@ class Logistic(Leaf):
         return Discrimination(self.n_classes)
 
     def check(self, y: Tensor) -> None:
-        if y.ndim != 2:
-            raise ValueError(
-                f"y must be a response with the features of its row for {self}, got shape "
-                f"{tuple(y.shape)}: use data.for_leaf(leaf), or leaf.response(X, y)."
-            )
+        super().check(y)
         number = y[:, 0]
         if not ((number >= 0) & (number < self.n_classes) & (number == number.floor())).all():
             raise ValueError(
@@ -216,15 +213,8 @@ class Logistic(Leaf):
                 f"got values from {number.min().item()} to {number.max().item()}."
             )
 
-    def response(self, X: Tensor, y: Tensor) -> Tensor:
-        return y if y.ndim == 2 else torch.cat((y.to(X).unsqueeze(1), X), dim=1)
-
     def target(self, y: Tensor) -> Tensor:
         return y if y.ndim == 1 else y[:, 0].long()
-
-    def state(self, n_leaves: int, like: Tensor) -> dict[str, Tensor]:
-        with pyro.plate("leaf", n_leaves, dim=-1):
-            return self.prior(like).state()
 
     def prior(self, like: Tensor) -> CoefficientPrior:
         scales = [self.logit_scale, *[self.slope_scale] * like.shape[-1]]
@@ -235,10 +225,6 @@ class Logistic(Leaf):
         prior = self.prior(sums.new_zeros(moments.gram.shape[-1] - 1))
         found = regression(moments, prior.precision)
         return LogisticPosterior(found.loc, found.precision, prior)
-
-    def distribution(self, sites: Sites) -> dist.Categorical:
-        """Not defined without the features."""
-        raise TypeError(f"The distribution of y depends on the features, for the leaves {self}.")
 
     def statistics(self, y: Tensor, weights: Tensor) -> Tensor:
         return class_products(y, weights, self.n_classes)
@@ -272,7 +258,6 @@ class Logistic(Leaf):
         found = ClassMoments.of(sums.double().cpu(), self.n_classes)
         held = found.gram[:, 0, 0] > 0
         found = ClassMoments(*(part[held] for part in found))
-        low, high = np.log([SCALES, SCALES]).T
 
         def loss(free: FloatArray) -> float:
             logit_scale, slope_scale = np.exp(free).tolist()
@@ -283,9 +268,8 @@ class Logistic(Leaf):
             evidence = fit.value + self.n_classes * prior.log().sum() / 2 - volume
             return -float(evidence.sum())
 
-        start = np.clip(np.log([self.logit_scale, self.slope_scale]), low, high)
-        best = minimize(loss, start, method="L-BFGS-B", bounds=Bounds(low, high))
-        logit_scale, slope_scale = np.exp(best.x).tolist()
+        start = [self.logit_scale, self.slope_scale]
+        logit_scale, slope_scale = np.exp(most_likely(loss, start, [SCALES, SCALES])).tolist()
         return replace(self, logit_scale=logit_scale, slope_scale=slope_scale)
 
     def expected_y(self, sites: Sites, X: AnyArray | None = None) -> FloatArray:

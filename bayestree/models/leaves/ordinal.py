@@ -8,7 +8,6 @@ from typing import ClassVar, Self
 import numpy as np
 import pyro.distributions as dist
 import torch
-from scipy.optimize import Bounds, minimize
 from scipy.special import ndtri
 from scipy.special import softmax as softmax_of
 from torch import Tensor
@@ -16,8 +15,8 @@ from torch.distributions import constraints
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.models.criteria import Criterion
-from bayestree.models.leaves.base import LeafDistribution, LeafGradient
-from bayestree.models.leaves.categorical import Categorical, CategoricalGradient
+from bayestree.models.leaves.base import LeafGradient, most_likely
+from bayestree.models.leaves.categorical import Categorical, CategoricalGradient, ClassShares
 from bayestree.models.priors import check_positive
 from bayestree.models.probit import OrderedProbit, class_probabilities
 from bayestree.models.sites import Sites
@@ -34,7 +33,7 @@ class SimplexMixture(dist.MixtureSameFamily):
 
 
 @dataclass(frozen=True)
-class DirichletMixture(LeafDistribution):
+class DirichletMixture(ClassShares):
     """Mixture of Dirichlet distributions of class probabilities, one for each latent location.
 
     ``concentration`` is (G, C) for the prior of a leaf and (L, G, C) for posteriors, ``log_weight``
@@ -74,11 +73,6 @@ class DirichletMixture(LeafDistribution):
         # posterior / prior = prod_c p_c^(n_c) / evidence
         _, evidence = self.prior.updated(self.counts)
         return ((self.counts * self.expected_log_probs()).sum(-1) - evidence).sum()
-
-    def sample(self) -> dict[str, Tensor]:
-        # A float32 draw of a small-shape Dirichlet can hold an exact 0, whose log is infinite.
-        probs = super().sample()["leaf_probs"]
-        return {"leaf_probs": probs.clamp_min(torch.finfo(probs.dtype).tiny)}
 
     def mean(self) -> dict[str, Tensor]:
         each = self.concentration / self.concentration.sum(-1, keepdim=True)
@@ -180,16 +174,14 @@ class Ordinal(Categorical):
     def calibrate(self, sums: Tensor) -> Self:
         """The prior of highest marginal likelihood of the leaves: noise and concentration."""
         counts = sums[sums.sum(-1) > 0].double().cpu()
-        low, high = np.log([NOISES, CONCENTRATIONS]).T
 
         def loss(free: FloatArray) -> float:
             noise, concentration = np.exp(free).tolist()
             evidence = replace(self, noise=noise, concentration=concentration).evidence(counts)
             return -float(evidence.sum())
 
-        start = np.clip(np.log([self.noise, self.concentration]), low, high)
-        found = minimize(loss, start, method="L-BFGS-B", bounds=Bounds(low, high))
-        noise, concentration = np.exp(found.x).tolist()
+        start = [self.noise, self.concentration]
+        noise, concentration = np.exp(most_likely(loss, start, [NOISES, CONCENTRATIONS])).tolist()
         return replace(self, noise=noise, concentration=concentration)
 
 

@@ -138,12 +138,6 @@ class Outputs(NumericLeaf):
         leaves = {name: sites[name].unsqueeze(2) for name in self.sites}
         return self.distribution(leaves).log_prob(y.unsqueeze(1))
 
-    def observe(
-        self, sites: Sites, log_prob: Tensor, X: Tensor | None = None, y: Tensor | None = None
-    ) -> dist.TorchDistribution:
-        leaves = self.distribution(sites).expand(log_prob.shape)
-        return dist.MixtureSameFamily(dist.Categorical(logits=log_prob), leaves)
-
     def calibrate(self, sums: Tensor) -> Self:
         own = zip(self.parts, sums.split(WIDTH, -1), strict=True)
         return replace(self, parts=tuple(part.calibrate(some) for part, some in own))

@@ -8,13 +8,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import pyro.distributions as dist
 import torch
-from scipy.optimize import Bounds, minimize
 from scipy.special import gammaincc, gammaln
 from torch import Tensor
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.models.criteria import Criterion, Deviance
-from bayestree.models.leaves.base import LeafDistribution, LeafGradient, NumericLeaf
+from bayestree.models.leaves.base import LeafDistribution, LeafGradient, NumericLeaf, most_likely
 from bayestree.models.priors import check_positive
 from bayestree.models.sites import Site, Sites
 
@@ -154,9 +153,8 @@ class RateLeaf(NumericLeaf):
             shape, mean = np.exp(free)
             return -marginal(shape, shape / mean, found[:, 1], found[:, 0])
 
-        limits = np.log([SHAPES, (pooled / RANGE, pooled * RANGE)]).T
-        start = np.log([1.0, pooled])
-        free = minimize(loss, start, method="L-BFGS-B", bounds=Bounds(*limits)).x
+        limits = [SHAPES, (pooled / RANGE, pooled * RANGE)]
+        free = most_likely(loss, [1.0, pooled], limits)
         shape, mean = (float(value) for value in np.exp(free))
         return replace(self, shape=shape, rate=shape / mean)
 

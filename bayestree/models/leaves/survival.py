@@ -8,10 +8,10 @@ import numpy as np
 import pyro.distributions as dist
 import torch
 from scipy.interpolate import CubicSpline
-from scipy.optimize import Bounds, minimize
 from torch import Tensor
 
 from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree.models.leaves.base import most_likely
 from bayestree.models.leaves.rates import RANGE, SHAPES, RateLeaf, Terms, marginal
 from bayestree.models.priors import check_positive
 from bayestree.models.sites import Sites
@@ -139,10 +139,8 @@ class Survival(RateLeaf):
             slopes = events.sum() * np.log(power) + (power - 1) * log_times
             return -marginal(shape, rate, events, exposure) - float(slopes)
 
-        ends = [SHAPES, (pooled / RANGE, pooled * RANGE), (POWERS[0], POWERS[-1])]
-        limits = np.log(ends).T
-        start = np.clip(np.log([1.0, pooled, self.power]), *limits)
-        free = minimize(loss, start, method="L-BFGS-B", bounds=Bounds(*limits)).x
+        limits = [SHAPES, (pooled / RANGE, pooled * RANGE), (POWERS[0], POWERS[-1])]
+        free = most_likely(loss, [1.0, pooled, self.power], limits)
         shape, rate, power, _ = parts(free)
         return replace(self, shape=float(shape), rate=float(rate), power=float(power))
 
