@@ -74,8 +74,7 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
 
     def _numbered(self, labels: AnyArray) -> tuple[AnyArray, AnyArray]:
         """The sorted classes, and the number of the class of each label."""
-        classes, encoded = np.unique(labels, return_inverse=True)
-        return classes, encoded
+        return np.unique(labels, return_inverse=True)
 
     def _leaf_family(self, n_classes: int) -> Leaf:
         """The distribution of y in a leaf, before its prior is calibrated."""
@@ -145,8 +144,7 @@ class TreeClassifier(LabelledClassifier, BaseTree):
         point estimate and for ``prediction="tree"``.
         """
         if return_std:
-            mean, sd = self._by_parts(X, self._expectation)
-            return mean, sd
+            return self._by_parts(X, self._expectation)
         return self._by_parts(X, lambda rows: self._expectation(rows)[0])
 
     def predict(self, X: ArrayLike) -> AnyArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.arrays import FloatArray
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.diagnostics.draws import spread, tails
 from bayestree.estimators._fitted import FittedTree
@@ -18,7 +18,6 @@ from bayestree.estimators._numbers import fitted_rows, validated
 from bayestree.fitted import modes_of
 from bayestree.inference import Data
 from bayestree.routed_tree import RoutedTree
-from bayestree.tables import Encoding
 
 if TYPE_CHECKING:
     from bayestree.explain.dependence import Interactions, PartialDependence
@@ -30,11 +29,6 @@ PAIRED = 8  # features whose interactions are measured by default
 
 class Dependence(FittedTree):
     """Importance, Shapley values, partial dependence and interactions of fitted trees."""
-
-    encoding_: Encoding
-    _averages: Callable[[], bool]
-    _expectation: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
-    _row_weights: Callable[[ArrayLike | None, AnyArray], FloatArray]
 
     @property
     def feature_importances_(self) -> FloatArray:

@@ -1,7 +1,7 @@
 """The posterior of a fitted tree as an ArviZ container, and as draws of y."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,6 @@ from bayestree.inference import Data, by_row
 class TreeDraws(FittedTree):
     """Methods of fitted soft trees; classifier and regressor encode y."""
 
-    _row_weights: Callable[[ArrayLike | None, AnyArray], FloatArray]
-    _encode: Callable[[AnyArray], AnyArray]  # to class numbers, or standardised values
-    _decode: Callable[[AnyArray], AnyArray]
     _feature_names: tuple[str, ...]
 
     def to_arviz(

@@ -8,11 +8,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from bayestree._utils.arrays import FloatArray
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._numbers import fitted_rows
 from bayestree.fitted import has_draws
-from bayestree.tables import Encoding
 
 if TYPE_CHECKING:
     from bayestree.explain.explanation import Explanation
@@ -21,11 +19,6 @@ if TYPE_CHECKING:
 
 class Explained(FittedTree):
     """Explanations that every fitted tree inherits."""
-
-    encoding_: Encoding
-
-    def _expectation(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        raise NotImplementedError
 
     def explain(
         self,

@@ -12,6 +12,7 @@ from bayestree._utils.parameters import Seed
 from bayestree.diagnostics.reach import Reach
 from bayestree.estimators._file_rows import FileRows, checked
 from bayestree.inference import Posterior, Units
+from bayestree.tables import Encoding
 
 
 class _Unmeasured:
@@ -32,7 +33,12 @@ class FittedTree:
     n_features_in_: int
     random_state: Seed
     validation_fraction: float
-    _encode: Callable[[AnyArray], AnyArray]
+    encoding_: Encoding
+    _row_weights: Callable[[ArrayLike | None, AnyArray], FloatArray]
+    _encode: Callable[[AnyArray], AnyArray]  # to class numbers, or standardised values
+    _decode: Callable[[AnyArray], AnyArray]
+    _averages: Callable[[], bool]
+    _expectation: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
     _reach: Reach = cast(Reach, _Unmeasured())  # replaced by a fit of linear experts
     _units = Units(np.zeros(0), np.ones(0))
 

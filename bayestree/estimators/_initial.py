@@ -12,7 +12,9 @@ from bayestree._utils.seed import draw_seed
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._parameters import Depth, RandomRun
 from bayestree.estimators._units import UnitRule
+from bayestree.estimators._warm import KEPT_LEAF
 from bayestree.inference import Data
+from bayestree.inference.unsplit import why_not_grown
 from bayestree.models import SoftTree
 from bayestree.tree import Tree
 
@@ -91,6 +93,14 @@ class InitialTree(RandomRun, Depth, BaseTree):
             min_samples_leaf=self.min_leaf,
             random_state=seeds,
         )
+
+    def _why_no_split(self, data: Data) -> str:
+        """Why the initial tree is a single leaf, and the remedy."""
+        if self._continues():
+            return KEPT_LEAF
+        if isinstance(self.init, str):
+            return why_not_grown(data, self._limits())
+        return "init has a single leaf; start from a tree with splits"
 
     def _given_tree(self) -> Tree:
         """The tree of ``init``, on the scaled features."""

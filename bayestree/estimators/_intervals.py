@@ -28,8 +28,7 @@ class PredictiveIntervals(FittedTree):
         def quantiles(rows: FloatArray, some: FloatArray | None) -> tuple[FloatArray, ...]:
             return (*self._quantiles(rows, some, ends),)
 
-        low, high = self._by_parts(X, quantiles, known)
-        return low, high
+        return self._by_parts(X, quantiles, known)
 
     def in_interval(self, X: ArrayLike, y: ArrayLike, level: float = 0.9) -> FloatArray:
         """Whether each row of y is inside its ``predict_interval``, shape of y, as 0 or 1.

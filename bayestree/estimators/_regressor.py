@@ -118,6 +118,5 @@ class TreeRegressor(NumberRegressor, BaseTree):
         expectation, not of y): zero for a point estimate and for ``prediction="tree"``.
         """
         if return_std:
-            mean, sd = self._by_parts(X, self._expectation)
-            return mean, sd
+            return self._by_parts(X, self._expectation)
         return self._by_parts(X, lambda rows: self._expectation(rows)[0])

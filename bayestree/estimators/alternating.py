@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from bayestree import inference
+from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import (
     Model,
     NonNegative,
@@ -15,15 +16,12 @@ from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._initial import InitialTree
 from bayestree.estimators._parameters import Precision, WarmStart
 from bayestree.estimators._regressor import TreeRegressor
-from bayestree.estimators._warm import KEPT_LEAF
 from bayestree.inference import Data, Posterior
 from bayestree.inference.tao.alternating import Sweeps
-from bayestree.inference.unsplit import why_not_grown
 from bayestree.models import FeatureCount, Flat, Laplace, Oblique, SoftTree, named
 from bayestree.models.leaf_rules import LinearLeaves
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
-from bayestree.tree import Tree
 
 MAX_FEATURES = {"oblique": None, "bivariate": 2, "axis": 1}
 
@@ -80,12 +78,8 @@ class BaseAlternatingTree(WarmStart, Precision, Sweeps, InitialTree):
             **{name: getattr(self, name) for name in parameters_of(Sweeps)},
         )
         reason = "no split lowers the loss of the training rows"
-        if start.n_nodes == 0 and self._continues():
-            reason = KEPT_LEAF
-        elif start.n_nodes == 0 and isinstance(self.init, str):
-            reason = why_not_grown(data, self._limits())
-        elif start.n_nodes == 0:
-            reason = "init has a single leaf; start from a tree with splits"
+        if start.n_nodes == 0:
+            reason = self._why_no_split(data)
         elif self.l1 > 0:
             reason += f" by more than its penalty l1={self.l1:g}; lower l1"
         self._warn_if_single_leaf(found.model.topology, model.leaf, data, reason)
@@ -168,11 +162,9 @@ class AlternatingTreeRegressor(TreeRegressor, BaseAlternatingTree):
     def _leaf_ridge(self) -> float | None:
         return self.leaf_ridge if self.leaf == "linear" else None
 
-    def _harden(self, rows: TrainingRows, data: Data) -> None:
-        super()._harden(rows, data)
-        tree = self.tree_
-        if self.leaf == "linear" and isinstance(tree, Tree):
-            X = self._standardise(rows.X[:])
-            rule = LinearLeaves(X, rows.y, rows.weights, self.leaf_ridge)
-            found = rule.fit(rule.start(tree.n_leaves), tree.apply(rows.X))
-            self.tree_ = tree.with_linear_leaves(found[:, -1], found[:, :-1] / self._units.scale)
+    def _leaf_values(self, rows: TrainingRows, data: Data) -> dict[str, FloatArray]:
+        if self.leaf == "constant":
+            return super()._leaf_values(rows, data)
+        rule = LinearLeaves(self._standardise(rows.X[:]), rows.y, rows.weights, self.leaf_ridge)
+        found = rule.fit(rule.start(self.tree_.n_leaves), self.tree_.apply(rows.X))
+        return {"value": found[:, -1], "slope": found[:, :-1] / self._units.scale}

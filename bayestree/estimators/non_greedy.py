@@ -9,7 +9,6 @@ from bayestree.estimators._parameters import Precision
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior
 from bayestree.inference.non_greedy import non_greedy
-from bayestree.inference.unsplit import why_not_grown
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Leaf
 
@@ -56,11 +55,7 @@ class BaseNonGreedyTree(Precision, InitialTree):
             random_state=self.random_state,
             progress=bool(self.verbose),
         )
-        reason = (
-            why_not_grown(data, self._limits())
-            if isinstance(self.init, str)
-            else "init has a single leaf; start from a tree with splits"
-        )
+        reason = self._why_no_split(data)
         self._warn_if_single_leaf(found.model.topology, model.leaf, data, reason)
         return found
 
