@@ -80,12 +80,9 @@ def features_of(model: object, X: Any) -> FloatArray:
     encoding = getattr(model, "encoding_", None)
     if encoding is None:
         return np.asarray(X, dtype=np.float64)
-    found: FloatArray
     if encoding.is_plain:
-        found = encoding.filled(np.asarray(X, dtype=np.float64))
-    else:
-        found = encoding.encode(encoding.named(X)).to_numpy()
-    return found
+        return encoding.filled(np.asarray(X, dtype=np.float64))
+    return encoding.encode(encoding.named(X)).to_numpy()
 
 
 def trees_of(tree: object, *, several_outputs: bool = False) -> list[RoutedTree]:

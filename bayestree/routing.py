@@ -41,8 +41,7 @@ def joint_score(X: Tensor, log_weight: Tensor, coefficient: Tensor) -> Tensor:
 
 def vote(activation: Tensor, log_weight: Tensor) -> Tensor:
     """Noisy-OR rate, (n, V): sum over experts of r softplus(activation), from (V, K, n)."""
-    rate: Tensor = _Vote.apply(activation, log_weight.exp())
-    return _above_zero(rate).T
+    return _above_zero(_Vote.apply(activation, log_weight.exp())).T
 
 
 def vote_and_silence(activation: Tensor, log_weight: Tensor) -> tuple[Tensor, Tensor]:

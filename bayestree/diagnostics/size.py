@@ -201,9 +201,8 @@ class PolytopeSize:
 
     def median(self, measure: Measure | None = None) -> IntArray:
         """Median size of each node, shape (V,); ``effective`` is rounded to integers."""
-        sizes = self.sizes(measure)
-        found: FloatArray = np.quantile(sizes, 0.5, axis=0, method="inverted_cdf")
-        return np.rint(found).astype(np.int64)
+        middle = np.quantile(self.sizes(measure), 0.5, axis=0, method="inverted_cdf")
+        return np.rint(middle).astype(np.int64)
 
     def interval(self, level: float = 0.9, measure: Measure | None = None) -> FloatArray:
         """Central interval of probability ``level`` of the size, shape (V, 2).

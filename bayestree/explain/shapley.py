@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from bayestree._utils.arrays import BoolArray, FloatArray, IntArray
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding
 from bayestree.tree import Tree
@@ -123,6 +123,5 @@ def _coalitions(
         for place, own in enumerate(groups):
             known[:, own] = ((members >> place) % 2 == 1)[:, None]
         rows = np.where(known[:, None], x, background).reshape(-1, len(x))
-        mean: AnyArray = tree.predict(rows).reshape(len(members), n_rows, -1).mean(axis=1)
-        found.append(mean)
+        found.append(tree.predict(rows).reshape(len(members), n_rows, -1).mean(axis=1))
     return np.concatenate(found)

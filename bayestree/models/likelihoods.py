@@ -121,8 +121,7 @@ class Mixture(Likelihood):
         with plate, poutine.scale(scale=batch.weights):
             distribution = leaf.observe(sites, batch.log_prob, batch.X, batch.y)
             observed = None if batch.y is None else leaf.target(batch.y)
-            y: Tensor = pyro.sample("obs", distribution, obs=observed)
-        return y
+            return pyro.sample("obs", distribution, obs=observed)
 
     def joint(self, leaf: Leaf, sites: Sites, log_prob: Tensor, y: Tensor) -> Tensor:
         return log_prob + leaf.log_density(sites, y)

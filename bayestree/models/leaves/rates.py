@@ -138,8 +138,7 @@ class RateLeaf(NumericLeaf):
 
     def node_log_density(self, sites: Sites, y: Tensor) -> Tensor:
         rate = sites["leaf_rate"].unsqueeze(-2)
-        found: Tensor = self.terms(y).column().log_density(rate, rate.log())
-        return found.mT
+        return self.terms(y).column().log_density(rate, rate.log()).mT
 
     def calibrate(self, sums: Tensor) -> Self:
         """The prior of highest marginal likelihood, that of a gamma mixture of rates."""

@@ -260,7 +260,7 @@ class IndependentPrior(HyperplanePrior):
 
     def log_prob(self, sites: Sites) -> Tensor:
         coefficient, offset = self.laws(sites["intercept"])
-        total: Tensor = coefficient.log_prob(sites["hyperplane"]).sum()
+        total = coefficient.log_prob(sites["hyperplane"]).sum()
         return total + offset.log_prob(sites["intercept"]).sum()
 
 

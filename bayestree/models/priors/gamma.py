@@ -86,8 +86,7 @@ class GammaProcess(WeightPrior):
             for site, (shape, rate) in self.hyper_priors.items()
         }
         with plates.node, plates.expert:
-            value: Tensor = pyro.sample("log_weight", self.law(size.n_experts, like, hyper))
-        return value
+            return pyro.sample("log_weight", self.law(size.n_experts, like, hyper))
 
     def log_prob(self, sites: Sites) -> Tensor:
         value = sites["log_weight"]
