@@ -1,6 +1,5 @@
 """Base class of the trees: the fit, and the fitted results."""
 
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -21,7 +20,6 @@ from bayestree.estimators._file_rows import FileRows
 from bayestree.estimators._numbers import fitted_rows
 from bayestree.estimators._shown import Shown
 from bayestree.estimators._units import UnitRule, units
-from bayestree.estimators.files import save
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.data import UNUSED
 from bayestree.inference.unsplit import ONE_WAY, warn_single_leaf
@@ -241,10 +239,6 @@ class BaseTree(ColumnChoice, Explained, Dependence, Shown, BaseEstimator):
         """Number of leaves of the deterministic tree."""
         check_is_fitted(self)
         return self.tree_.n_leaves
-
-    def save(self, path: str | Path) -> None:
-        """Write the fitted tree and its posterior to a file (see :func:`bayestree.load`)."""
-        save(self, path)
 
     def _fitted_trees(self) -> list[Self]:
         return [self]

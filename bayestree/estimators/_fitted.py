@@ -1,6 +1,7 @@
 """The state of a fitted tree, and rows in the units of its draws."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast, overload
 
 import numpy as np
@@ -11,6 +12,7 @@ from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import Seed
 from bayestree.diagnostics.reach import Reach
 from bayestree.estimators._file_rows import FileRows, checked
+from bayestree.estimators.files import save
 from bayestree.inference import Posterior, Units
 from bayestree.tables import Encoding
 
@@ -41,6 +43,10 @@ class FittedTree:
     _expectation: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
     _reach: Reach = cast(Reach, _Unmeasured())  # replaced by a fit of linear experts
     _units = Units(np.zeros(0), np.ones(0))
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted tree or forest and its posterior to a file (see ``bayestree.load``)."""
+        save(self, path)
 
     def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
         """y, and the further number of each row (see ``Leaf.extra``) that it comes with."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import field
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -27,7 +26,6 @@ from bayestree.estimators._numbers import fitted_rows
 from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import NumberRegressor
 from bayestree.estimators._shown import Shown
-from bayestree.estimators.files import save
 from bayestree.inference import Data, Posterior
 from bayestree.inference.unsplit import warn_single_leaf, why_not_grown
 from bayestree.models import Network, SoftTree
@@ -110,10 +108,6 @@ class Forest(RandomRun, ColumnChoice, Dependence, Shown, BaseEstimator):
         check_is_fitted(self)
         return sum(tree.get_n_leaves() for tree in self.estimators_)
 
-    def save(self, path: str | Path) -> None:
-        """Write the fitted forest to one file (see :func:`bayestree.load`)."""
-        save(self, path)
-
     def _averages(self) -> bool:
         return False
 
@@ -194,22 +188,6 @@ class ForestRegressor(NumberRegressor, PredictiveIntervals, Forest):
     def predict(self, X: ArrayLike) -> FloatArray:
         """Expected value, shape (n,): the mean over the trees."""
         return self._expectation(fitted_rows(self, X))[0]
-
-    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Central interval of y with posterior probability ``level``.
-
-        Its ends are quantiles of the mixture of the leaves of all soft trees.
-
-        Returns
-        -------
-        low, high : arrays, shape (n,)
-
-        Raises
-        ------
-        ValueError
-            If ``level`` is not between 0 and 1.
-        """
-        return self._interval(X, level)
 
     def _mixed_posteriors(self) -> tuple[Sequence[Posterior], FloatArray]:
         n_trees = len(self.estimators_)

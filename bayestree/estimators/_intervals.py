@@ -19,6 +19,23 @@ class PredictiveIntervals(FittedTree):
         """The posteriors whose mixture predicts y, and their weights."""
         return [self.posterior_], np.ones(1)
 
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Central interval of y, or of the time of the event, with posterior probability ``level``.
+
+        Its ends are quantiles of the mixture of all modes, draws and leaves; of a forest, of the
+        leaves of all soft trees.
+
+        Returns
+        -------
+        low, high : arrays, shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If ``level`` is not between 0 and 1.
+        """
+        return self._interval(X, level)
+
     def _interval(
         self, X: ArrayLike, level: float, known: FloatArray | None = None
     ) -> tuple[FloatArray, FloatArray]:

@@ -196,20 +196,6 @@ class ConvexPolytopeTreeSurvival(LeafFamilies, NumberTarget, NumericPolytopeTree
     ) -> tuple[FloatArray, FloatArray]:
         return super()._interval(X, level)  # times of events do not depend on censoring
 
-    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Central interval of the time of the event with posterior probability ``level``.
-
-        Returns
-        -------
-        low, high : arrays, shape (n,)
-
-        Raises
-        ------
-        ValueError
-            If ``level`` is not between 0 and 1.
-        """
-        return self._interval(X, level)
-
     def in_interval(self, X: ArrayLike, y: ArrayLike, level: float = 0.9) -> FloatArray:
         _, event = self._separate(y)
         inside = super().in_interval(X, y, level)
