@@ -60,10 +60,10 @@ class Change:
     bound: float
     complete: bool
     programs: int
-    tree_prediction: Any
-    prediction: Any
-    expected: FloatArray | None
-    factor: float | None
+    tree_prediction: Any = None
+    prediction: Any = None
+    expected: FloatArray | None = None
+    factor: float | None = None
 
 
 def change_of(
@@ -86,17 +86,7 @@ def change_of(
     )
     after = _by_column(near, moves, encoding, cells, row, tree.scale)
     change = Change(
-        wanted,
-        near.row,
-        *after,
-        distance=near.distance,
-        bound=near.bound,
-        complete=near.complete,
-        programs=near.programs,
-        tree_prediction=None,
-        prediction=None,
-        expected=None,
-        factor=None,
+        wanted, near.row, *after, near.distance, near.bound, near.complete, near.programs
     )
     if near.row is None:
         return change
