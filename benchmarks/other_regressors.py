@@ -1,14 +1,15 @@
 """The regressors of the other trees against CART, a random forest, TAO and the polytope tree.
 
-Folds of the public sets: RMSE of test rows, leaves, and seconds of the fit.
+Folds of the public sets: RMSE of test rows, leaves, and CPU seconds of the fit.
 
 Run: BAYESTREE_DATA=... python benchmarks/other_regressors.py [diabetes concrete airfoil abalone]
-     [--folds 2] [--only NAME ...]
+     [--folds 2] [--only NAME ...] [--linear]   (each tree with constant and with linear leaves)
 """
 
 import argparse
 import time
 import warnings
+from functools import partial
 
 import numpy as np
 import torch
@@ -36,6 +37,22 @@ METHODS = {
     "bivariate": bt.BivariateTreeRegressor,
     "bivariate, min_leaf=10": lambda: bt.BivariateTreeRegressor(min_leaf=10),
 }
+TREES = {
+    name: partial(bt.ObliqueTreeRegressor, splitter=name, **SEED)
+    for name in ("cart-lc", "co2", "guide", "hhcart", "oc1")
+} | {
+    "bivariate": bt.BivariateTreeRegressor,
+    "non-greedy": partial(bt.NonGreedyTreeRegressor, **SEED),
+    "LCN": partial(bt.LocallyConstantTreeRegressor, **SEED),
+    "WODT": partial(bt.WeightedObliqueTreeRegressor, **SEED),
+    "TAO": partial(bt.AlternatingTreeRegressor, **SEED),
+    "E2EDT": partial(bt.EndToEndTreeRegressor, **SEED),
+}
+LINEAR = {
+    f"{name}, {leaf} leaves": partial(tree, leaf=leaf)
+    for name, tree in TREES.items()
+    for leaf in ("constant", "linear")
+}
 
 
 def leaves(model: object) -> int:
@@ -50,19 +67,21 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("sets", nargs="*", default=["diabetes", "concrete", "airfoil", "abalone"])
     parser.add_argument("--folds", type=int, default=5)
-    parser.add_argument("--only", nargs="*", default=list(METHODS))
+    parser.add_argument("--linear", action="store_true")
+    parser.add_argument("--only", nargs="*")
     options = parser.parse_args()
+    methods = LINEAR if options.linear else METHODS
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    print("| set | method | RMSE | leaves | s |\n|---|---|---|---|---|")
+    print("| set | method | RMSE | leaves | CPU s |\n|---|---|---|---|---|")
     for name in options.sets:
         X, y = load_all(name)
-        for method in options.only:
+        for method in options.only or methods:
             found = []
             for train, test in KFold(options.folds, shuffle=True, random_state=0).split(X):
-                start = time.perf_counter()
-                model = METHODS[method]().fit(X[train], y[train])
-                seconds = time.perf_counter() - start
+                start = time.process_time()
+                model = methods[method]().fit(X[train], y[train])
+                seconds = time.process_time() - start
                 found.append((rmse(y[test], model.predict(X[test])), leaves(model), seconds))
             error, size, seconds = np.mean(found, axis=0)
             print(f"| {name} | {method} | {error:.4g} | {size:.0f} | {seconds:.1f} |", flush=True)

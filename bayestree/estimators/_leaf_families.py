@@ -7,10 +7,12 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_array
 
+from bayestree import inference
 from bayestree._utils.arrays import AnyArray, FloatArray
-from bayestree._utils.parameters import Model, ParameterError
+from bayestree._utils.parameters import Model, ParameterError, declare
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._numbers import check_numbers
+from bayestree.inference import Data, Posterior
 from bayestree.models import (
     Categorical,
     Gaussian,
@@ -47,6 +49,14 @@ NUMERIC: Mapping[str, Callable[[], Leaf]] = {
     "poisson": Poisson,
     "student": Student,
 }
+
+ShareFamily = Annotated[
+    Literal["constant", "logistic"],
+    Model(
+        "Class probabilities in a leaf: constant, or a multinomial logistic regression on all "
+        "features, which suits probabilities that change smoothly, for up to 150 coefficients."
+    ),
+]
 
 #: The same for classifiers, with families of a number of classes.
 ClassName = Literal["constant", "logistic", "ordinal"]
@@ -158,3 +168,25 @@ class LeafFamilies(NamedLeaves):
         family, y = self._leaf_family(), np.asarray(y, dtype=np.float64)
         if not family.regresses:  # whose response needs the features
             family.check(torch.as_tensor(y if extra is None else np.column_stack((y, extra))))
+
+
+class RefittedLeaves(NamedLeaves):
+    """A deterministic tree, whose leaves of a regression are refitted with a learned prior."""
+
+    def _infer(self, model: SoftTree, data: Data) -> Posterior:
+        found = super()._infer(model, data)
+        return inference.recalibrated(found, data) if model.leaf.regresses else found
+
+
+@declare
+class MeanLeaves(RefittedLeaves, LeafFamilies):
+    """A deterministic tree with means of y in its leaves, constant or linear in the features."""
+
+    leaf: MeanFamily = "constant"
+
+
+@declare
+class ShareLeaves(RefittedLeaves, ClassLeaves):
+    """A deterministic tree with class probabilities in its leaves, constant or logistic."""
+
+    leaf: ShareFamily = "constant"

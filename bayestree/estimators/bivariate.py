@@ -12,10 +12,12 @@ from bayestree._utils.parameters import (
     Model,
     NonNegative,
     NonNegativeOrInf,
+    ParameterError,
     declare,
 )
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._leaf_families import MeanLeaves, ShareLeaves
 from bayestree.estimators._parameters import Depth, Limits, ShownRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior
@@ -29,8 +31,38 @@ from bayestree.models.leaves import Leaf
 CRITERIA: dict[str, Criterion] = {"entropy": Entropy(), "gini": Gini()}
 
 
+class ImpurityTree(BaseTree):
+    """A tree that is grown by the impurity of splits, which is that of its leaves."""
+
+    def _impurity(self, leaf: Leaf) -> Criterion:
+        """The impurity that a split reduces."""
+        return leaf.criterion
+
+
 @declare
-class BaseBivariateTree(ShownRun, Limits, Depth, BaseTree):
+class ImpurityClassifier(ShareLeaves, TreeClassifier, ImpurityTree):
+    """A classifier with a choice of the impurity."""
+
+    criterion: Annotated[
+        Literal["entropy", "gini"],
+        Model("The impurity that a split reduces; 'gini' is for leaf='constant'."),
+    ] = "entropy"
+
+    def _impurity(self, leaf: Leaf) -> Criterion:
+        return leaf.criterion if leaf.regresses else CRITERIA[self.criterion]
+
+    def _check_combination(self, model: SoftTree) -> None:
+        super()._check_combination(model)
+        if model.leaf.regresses and self.criterion != "entropy":
+            raise ParameterError(
+                f"criterion={self.criterion!r} is for constant leaves, got leaf={self.leaf!r}, "
+                "whose splits are compared by their likelihood; leave criterion at 'entropy', or "
+                "set leaf='constant'."
+            )
+
+
+@declare
+class BaseBivariateTree(ShownRun, Limits, Depth, ImpurityTree):
     """Grow a tree by search over pairs of features; classifier and regressor add y."""
 
     max_depth = 10
@@ -76,15 +108,11 @@ class BaseBivariateTree(ShownRun, Limits, Depth, BaseTree):
         ),
     ] = 20_000
 
-    def _criterion(self, leaf: Leaf) -> Criterion:
-        """The impurity that a split reduces."""
-        return leaf.criterion
-
     def _model(self, leaf: Leaf) -> SoftTree:
         return named.bivariate(leaf)
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        criterion = self._criterion(model.leaf)
+        criterion = self._impurity(model.leaf)
         splitter = BivariateSplitter(
             model.leaf,
             criterion,
@@ -109,7 +137,7 @@ class BaseBivariateTree(ShownRun, Limits, Depth, BaseTree):
 
 
 @declare
-class BivariateTreeClassifier(TreeClassifier, BaseBivariateTree):
+class BivariateTreeClassifier(ImpurityClassifier, BaseBivariateTree):
     """Decision tree with one or two features in each node, grown like CART.
 
     Kairgeldin and Carreira-Perpinan, "Bivariate decision trees: smaller, interpretable, more
@@ -139,20 +167,14 @@ class BivariateTreeClassifier(TreeClassifier, BaseBivariateTree):
     True
     """
 
-    criterion: Annotated[
-        Literal["entropy", "gini"], Model("The impurity that a split reduces.")
-    ] = "entropy"
-
-    def _criterion(self, leaf: Leaf) -> Criterion:
-        return CRITERIA[self.criterion]
-
 
 @declare
-class BivariateTreeRegressor(TreeRegressor, BaseBivariateTree):
+class BivariateTreeRegressor(MeanLeaves, TreeRegressor, BaseBivariateTree):
     """Regression tree with one or two features in each node, grown like CART.
 
     Like :class:`BivariateTreeClassifier`, with the squared error in place of the entropy, and
-    means in the leaves.
+    means or linear functions in the leaves. With linear leaves a split is compared by the squared
+    error about a regression on each side, for about 3 sqrt(n) thresholds of n.
 
     {parameters}
 

@@ -20,7 +20,7 @@ from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._counts import CountRegressor
 from bayestree.estimators._intervals import PredictiveIntervals
-from bayestree.estimators._leaf_families import NumericFamily
+from bayestree.estimators._leaf_families import ClassLeaves, NumericFamily, ShareFamily
 from bayestree.estimators._parameters import (
     INTERCEPT_SCALE,
     Depth,
@@ -111,6 +111,7 @@ class BaseEndToEndTree(WarmStart, EndToEndTraining, Hardware, Prediction, Staged
             "leaves remain; or always split the leaf with the largest gain."
         ),
     ] = "level"
+    leaf: Any
     split: Annotated[
         Literal["oblique"] | InstanceOf[Network],
         Model("f(x): linear, or a torch module for each node."),
@@ -198,6 +199,11 @@ class BaseEndToEndTree(WarmStart, EndToEndTraining, Hardware, Prediction, Staged
             )
         if self.spatial or self.image_shape is not None:
             check_image(self.image_shape, self.n_features_in_, f"spatial={self.spatial}")
+        if model.leaf.regresses and self.split != "oblique":
+            raise ParameterError(
+                f"leaf={self.leaf!r} needs split='oblique'; use leaf='constant' with the network "
+                f"{self.split!r}."
+            )
         super()._check_combination(model)
 
     def _subsets(self) -> RandomFeatures | RandomPatch | None:
@@ -250,7 +256,7 @@ class BaseEndToEndTree(WarmStart, EndToEndTraining, Hardware, Prediction, Staged
 
 
 @declare
-class EndToEndTreeClassifier(TreeClassifier, BaseEndToEndTree):
+class EndToEndTreeClassifier(ClassLeaves, TreeClassifier, BaseEndToEndTree):
     """Oblique decision tree, grown and then trained as a whole by EM.
 
     Hehn, Kooij and Hamprecht, "End-to-End Learning of Decision Trees and Forests" (IJCV, 2020).
@@ -277,6 +283,8 @@ class EndToEndTreeClassifier(TreeClassifier, BaseEndToEndTree):
     >>> bool(clf.score(X, y) > 0.9)
     True
     """
+
+    leaf: ShareFamily = "constant"
 
 
 @declare
@@ -308,11 +316,3 @@ class EndToEndTreeRegressor(CountRegressor, PredictiveIntervals, BaseEndToEndTre
     min_leaf = 10
 
     leaf: NumericFamily = "constant"
-
-    def _check_combination(self, model: SoftTree) -> None:
-        if self.leaf == "linear" and self.split != "oblique":
-            raise ParameterError(
-                "leaf='linear' needs split='oblique'; use leaf='constant' with the network "
-                f"{self.split!r}."
-            )
-        super()._check_combination(model)

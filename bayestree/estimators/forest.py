@@ -7,7 +7,7 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree._utils.arrays import BoolArray
 from bayestree._utils.parameters import declare
 from bayestree.estimators._forest import ForestClassifier, ForestRegressor, IndependentForest
-from bayestree.estimators._leaf_families import NUMERIC, MeanFamily
+from bayestree.estimators._leaf_families import CLASSES, NUMERIC, MeanFamily, ShareFamily
 from bayestree.estimators.end_to_end import (
     BaseEndToEndTree,
     EndToEndTraining,
@@ -80,7 +80,12 @@ class EndToEndForestClassifier(ForestClassifier, BaseEndToEndForest):
     True
     """
 
+    leaf: ShareFamily = "constant"
+
     _tree = EndToEndTreeClassifier
+
+    def _leaf_family(self, n_classes: int) -> Leaf:
+        return CLASSES[self.leaf](n_classes)
 
 
 @declare

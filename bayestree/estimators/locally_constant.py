@@ -7,6 +7,7 @@ from pydantic import Field
 from bayestree._utils.parameters import Count, Inference, Model, NonNegative, Positive, declare
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._leaf_families import MeanLeaves, ShareLeaves
 from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior
@@ -67,7 +68,7 @@ class BaseLocallyConstantTree(NetworkTraining, BaseTree):
 
 
 @declare
-class LocallyConstantTreeClassifier(TreeClassifier, BaseLocallyConstantTree):
+class LocallyConstantTreeClassifier(ShareLeaves, TreeClassifier, BaseLocallyConstantTree):
     """Oblique decision tree read off from the derivatives of a ReLU network (LCN).
 
     Lee and Jaakkola, "Oblique decision trees from derivatives of ReLU networks" (2020). A network
@@ -75,7 +76,8 @@ class LocallyConstantTreeClassifier(TreeClassifier, BaseLocallyConstantTree):
     neurons before it, has as many sign patterns as a tree of that depth has leaves, and its
     derivatives are constant where the signs are. It is trained to predict y from the derivatives,
     and the tree of the signs is read off exactly, with leaves from the training rows. Splits on
-    different branches share parameters.
+    different branches share parameters. With logistic leaves the scores of the classes are linear
+    in the features where the signs are constant.
 
     {parameters}
 
@@ -93,10 +95,11 @@ class LocallyConstantTreeClassifier(TreeClassifier, BaseLocallyConstantTree):
 
 
 @declare
-class LocallyConstantTreeRegressor(TreeRegressor, BaseLocallyConstantTree):
+class LocallyConstantTreeRegressor(MeanLeaves, TreeRegressor, BaseLocallyConstantTree):
     """Oblique regression tree read off from the derivatives of a ReLU network (LCN).
 
-    Like :class:`LocallyConstantTreeClassifier`, trained for the squared error.
+    Like :class:`LocallyConstantTreeClassifier`, trained for the squared error. With linear leaves
+    the second network predicts the coefficients of a function of the features in place of y.
 
     {parameters}
 

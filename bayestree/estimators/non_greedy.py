@@ -1,16 +1,22 @@
 """Trees by non-greedy optimisation of a bound as scikit-learn estimators."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from bayestree._utils.parameters import Count, Inference, Model, Positive, declare
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._initial import InitialTree
+from bayestree.estimators._leaf_families import MeanLeaves, ShareLeaves
 from bayestree.estimators._parameters import Precision
 from bayestree.estimators._regressor import TreeRegressor
-from bayestree.inference import Data, Posterior
+from bayestree.inference import Data, Posterior, grow
 from bayestree.inference.non_greedy import non_greedy
+from bayestree.inference.splitters.bivariate import BivariateSplitter
+from bayestree.inference.splitters.bivariate_search import LineSearch
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Leaf
+
+MIN_GAIN = 5.0  # nats: that of the greedy trees
 
 
 @declare
@@ -42,8 +48,16 @@ class BaseNonGreedyTree(Precision, InitialTree):
     def _model(self, leaf: Leaf) -> SoftTree:
         return named.oblique(leaf)
 
+    def _grown(self, leaf: Leaf, data: Data) -> Posterior:
+        """CART with leaves that regress on the features: each takes the place of many others."""
+        search = LineSearch(min_leaf=self.min_leaf)
+        splitter = BivariateSplitter(leaf, max_features=1, search=search)
+        limits = replace(self._limits(), min_gain=MIN_GAIN)
+        return grow(named.bivariate(leaf), data, limits=limits, splitter=splitter, random_state=0)
+
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        start = self._start(data)
+        own = model.leaf.regresses and isinstance(self.init, str) and self.init == "cart"
+        start = self._grown(model.leaf, data) if own else self._start(data)
         found = non_greedy(
             model,
             data,
@@ -61,7 +75,7 @@ class BaseNonGreedyTree(Precision, InitialTree):
 
 
 @declare
-class NonGreedyTreeClassifier(TreeClassifier, BaseNonGreedyTree):
+class NonGreedyTreeClassifier(ShareLeaves, TreeClassifier, BaseNonGreedyTree):
     """Oblique decision tree whose splits are optimised together, on a bound of the tree's loss.
 
     Norouzi, Collins, Johnson, Fleet and Kohli, "Efficient non-greedy optimization of decision
@@ -85,7 +99,7 @@ class NonGreedyTreeClassifier(TreeClassifier, BaseNonGreedyTree):
 
 
 @declare
-class NonGreedyTreeRegressor(TreeRegressor, BaseNonGreedyTree):
+class NonGreedyTreeRegressor(MeanLeaves, TreeRegressor, BaseNonGreedyTree):
     """Oblique regression tree whose splits are optimised together, on a bound of the tree's loss.
 
     Like :class:`NonGreedyTreeClassifier`, with normal leaves: the loss is -log p(y).

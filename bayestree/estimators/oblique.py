@@ -1,28 +1,26 @@
 """Trees with one hyperplane in each node, grown by a search, as scikit-learn estimators."""
 
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import InstanceOf
 
 from bayestree import inference
 from bayestree._utils.parameters import Model, NonNegative, check_parameters, declare
-from bayestree.estimators._base import BaseTree
-from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._leaf_families import MeanLeaves
 from bayestree.estimators._parameters import Depth, Limits, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
-from bayestree.estimators.bivariate import CRITERIA
+from bayestree.estimators.bivariate import ImpurityClassifier, ImpurityTree
 from bayestree.inference import Data, Posterior
 from bayestree.inference.cost_complexity import cost_complexity
 from bayestree.inference.splitters.planes import PlaneSearch, PlaneSplitter
 from bayestree.inference.splitters.searches import SEARCHES, SearchName
 from bayestree.models import SoftTree, named
-from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf
 
 
 @declare
-class BaseObliqueTree(RandomRun, Limits, Depth, BaseTree):
+class BaseObliqueTree(RandomRun, Limits, Depth, ImpurityTree):
     """Grow a tree by a search for the hyperplane of each node; subclasses add y."""
 
     max_depth = 10
@@ -52,10 +50,6 @@ class BaseObliqueTree(RandomRun, Limits, Depth, BaseTree):
     def _model(self, leaf: Leaf) -> SoftTree:
         return named.oblique(leaf)
 
-    def _criterion(self, leaf: Leaf) -> Criterion:
-        """The impurity that a split reduces."""
-        return leaf.criterion
-
     def _search(self) -> PlaneSearch:
         return SEARCHES[self.splitter]() if isinstance(self.splitter, str) else self.splitter
 
@@ -64,7 +58,7 @@ class BaseObliqueTree(RandomRun, Limits, Depth, BaseTree):
         check_parameters(self._search())
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        criterion = self._criterion(model.leaf)
+        criterion = self._impurity(model.leaf)
         prune = partial(cost_complexity, alpha=self.ccp_alpha, criterion=criterion)
         return inference.grow(
             model,
@@ -78,7 +72,7 @@ class BaseObliqueTree(RandomRun, Limits, Depth, BaseTree):
 
 
 @declare
-class ObliqueTreeClassifier(TreeClassifier, BaseObliqueTree):
+class ObliqueTreeClassifier(ImpurityClassifier, BaseObliqueTree):
     """Decision tree with one hyperplane in each node, grown like CART by one of several searches.
 
     The searches are those of HHCART (Wickramarachchi et al., 2016), OC1 (Murthy, Kasif and
@@ -99,20 +93,16 @@ class ObliqueTreeClassifier(TreeClassifier, BaseObliqueTree):
     True
     """
 
-    criterion: Annotated[
-        Literal["entropy", "gini"], Model("The impurity that a split reduces.")
-    ] = "entropy"
-
-    def _criterion(self, leaf: Leaf) -> Criterion:
-        return CRITERIA[self.criterion]
-
 
 @declare
-class ObliqueTreeRegressor(TreeRegressor, BaseObliqueTree):
+class ObliqueTreeRegressor(MeanLeaves, TreeRegressor, BaseObliqueTree):
     """Regression tree with one hyperplane in each node, grown like CART by one of several searches.
 
     Like :class:`ObliqueTreeClassifier`; a split reduces the squared error. GUIDE tests the signs of
-    residuals (Loh, 2002), and HHCART reflects along the eigenvectors of the quartiles of y.
+    residuals (Loh, 2002), and HHCART reflects along the eigenvectors of the quartiles of y. With
+    linear leaves a split is compared by the squared error about a regression on each side, for
+    about 3 sqrt(n) thresholds of n, and all searches take the residuals from the regression of the
+    node in place of y.
 
     {parameters}
 

@@ -7,7 +7,7 @@ from bayestree import inference
 from bayestree._utils.parameters import Count, Inference, declare
 from bayestree.estimators._base import BaseTree
 from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._leaf_families import LeafFamilies, MeanFamily
+from bayestree.estimators._leaf_families import MeanLeaves, ShareLeaves
 from bayestree.estimators._parameters import Depth, Limits, Precision, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.estimators._units import UnitRule
@@ -69,7 +69,7 @@ class BaseWeightedTree(RandomRun, Precision, Limits, Depth, BaseTree):
 
 
 @declare
-class WeightedObliqueTreeClassifier(TreeClassifier, BaseWeightedTree):
+class WeightedObliqueTreeClassifier(ShareLeaves, TreeClassifier, BaseWeightedTree):
     """Oblique decision tree grown by weighted entropy, from random starts.
 
     Yang, Shen and Gao, "Weighted oblique decision trees" (2019): each node's hyperplane minimises
@@ -93,7 +93,7 @@ class WeightedObliqueTreeClassifier(TreeClassifier, BaseWeightedTree):
 
 
 @declare
-class WeightedObliqueTreeRegressor(LeafFamilies, TreeRegressor, BaseWeightedTree):
+class WeightedObliqueTreeRegressor(MeanLeaves, TreeRegressor, BaseWeightedTree):
     """Oblique regression tree grown by weighted variance, from random starts.
 
     Like :class:`WeightedObliqueTreeClassifier`, with the variance of y in place of the entropy:
@@ -120,9 +120,3 @@ class WeightedObliqueTreeRegressor(LeafFamilies, TreeRegressor, BaseWeightedTree
 
     min_leaf = 10
     n_starts = 4
-
-    leaf: MeanFamily = "constant"
-
-    def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        grown = super()._infer(model, data)
-        return inference.recalibrated(grown, data) if self.leaf == "linear" else grown

@@ -12,8 +12,8 @@ def cost_complexity(
     """Split nodes of the smallest subtree that minimises impurity + alpha x number of leaves.
 
     ``kept`` are the nodes that are split, ``alpha`` the cost of a leaf relative to the mean
-    impurity of the rows (scikit-learn's ``ccp_alpha``, but entropies are in nats), and
-    ``criterion`` is minus the total impurity of a set of rows.
+    impurity of the rows under the ``criterion`` (scikit-learn's ``ccp_alpha``, but entropies are in
+    nats): of leaves that regress on the features, of what these leave unexplained.
     """
     total = float(tree.data.weights.sum())
     cost: dict[int, float] = {}
@@ -22,7 +22,7 @@ def cost_complexity(
         node = tree.nodes[i]
         rows = node.rows
         sums = tree.model.leaf.statistics(tree.data.y[rows], tree.data.weights[rows]).sum(0)
-        cost[i] = alpha - float(criterion.value(sums.to(torch.float64))) / total
+        cost[i] = alpha + float(criterion.impurity(sums.to(torch.float64))) / total
         if i not in kept:
             continue
         below = sum(cost[child] for child in node.children)

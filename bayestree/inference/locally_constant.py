@@ -26,15 +26,22 @@ GROWTH = GrowthLimits(min_rows=0, min_leaf=1)  # of nodes that can be split
 
 
 class LocallyConstant(nn.Module):
-    """The network of M neurons on d features, and the one that predicts from its derivatives."""
+    """The network of M neurons on d features, and the one that predicts from its derivatives.
 
-    def __init__(self, n_neurons: int, n_features: int, n_outputs: int, width: int) -> None:
+    Its outputs are constant in each leaf of the tree or, with ``linear``, linear in the features.
+    """
+
+    def __init__(
+        self, n_neurons: int, n_features: int, n_outputs: int, width: int, *, linear: bool = False
+    ) -> None:
         super().__init__()
+        self.linear = linear
+        n_coefficients = n_outputs * (1 + n_features) if linear else n_outputs
         self.weight = nn.Parameter(torch.randn(n_neurons, n_features) / math.sqrt(n_features))
         self.skip = nn.Parameter(torch.randn(n_neurons, n_neurons) / math.sqrt(n_neurons))
         self.bias = nn.Parameter(torch.zeros(n_neurons))
         self.head = nn.Sequential(
-            nn.Linear(n_neurons * n_features, width), nn.ReLU(), nn.Linear(width, n_outputs)
+            nn.Linear(n_neurons * n_features, width), nn.ReLU(), nn.Linear(width, n_coefficients)
         )
 
     def derivatives(self, X: Tensor, hardness: float = 1.0) -> Tensor:
@@ -55,7 +62,11 @@ class LocallyConstant(nn.Module):
 
     def forward(self, X: Tensor, hardness: float = 1.0) -> Tensor:
         """Class scores, or the mean of y, shape (n, outputs)."""
-        return self.head(self.derivatives(X, hardness).flatten(1))
+        found: Tensor = self.head(self.derivatives(X, hardness).flatten(1))
+        if not self.linear:
+            return found
+        row = nn.functional.pad(X, (1, 0), value=1.0)
+        return (found.unflatten(1, (-1, row.shape[1])) * row.unsqueeze(1)).sum(-1)
 
     def split(self, turns: list[bool]) -> Tensor:
         """Coefficients and intercept (d + 1,) of the next neuron, given the sides of the others."""
@@ -85,17 +96,18 @@ def locally_constant(
     Nodes that no row reaches, that all rows pass on one side, or whose rows have one value of y are
     left out, and so are pairs of leaves whose split gains less than ``min_gain`` nats.
     """
-    data = data.for_leaf(model.leaf)
-    model.leaf.check(data.y)
+    leaf, data = model.leaf, data.for_leaf(model.leaf)
+    leaf.check(data.y)
     if max_depth == 0:
         return GrowingTree(model, data.held()).assemble(set(), "lcn")
-    real = data.y.is_floating_point()
-    n_outputs = 1 if real else int(data.y.max()) + 1
+    n_features, n_outputs = data.X.shape[1], leaf.n_classes or 1
     with seeded(draw_seed(random_state)):
-        network = LocallyConstant(max_depth, data.X.shape[1], n_outputs, width).to(data.X)
+        network = LocallyConstant(
+            max_depth, n_features, n_outputs, width, linear=leaf.regresses
+        ).to(data.X)
         train(
             network,
-            data,
+            data._replace(y=leaf.target(data.y)),
             data.X.new_zeros(len(data.X), n_outputs),
             epochs=epochs,
             batch_size=batch_size,

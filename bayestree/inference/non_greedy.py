@@ -146,7 +146,7 @@ def non_greedy(
     model: SoftTree,
     data: Data,
     *,
-    init: Tree,
+    init: Tree | Posterior,
     nu: float,
     epochs: int,
     batch_size: int,

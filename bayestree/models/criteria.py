@@ -4,8 +4,10 @@ A criterion is a function of sums of the leaves' sufficient statistics over the 
 the same sums serve soft gradients and the exact search over thresholds.
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +18,9 @@ from bayestree.models.moments import moments
 class Criterion(ABC):
     """Purity of a set of rows, from sums of their statistics."""
 
+    pure: ClassVar[float] = 0.0  # no split has a greater value
+    costly: ClassVar[bool] = False  # whether a value takes as long as the sums of many rows
+
     def __init_subclass__(cls) -> None:
         # an inherited closed form is not the gradient of another value
         if {"value", "nats"} & vars(cls).keys() and "ascent" not in vars(cls):
@@ -24,6 +29,10 @@ class Criterion(ABC):
     @abstractmethod
     def value(self, sums: Tensor) -> Tensor:
         """Purity of rows with sums (..., c) of statistics; that of a split is summed over sides."""
+
+    def impurity(self, sums: Tensor) -> Tensor:
+        """Loss of rows that are not split, which cost-complexity pruning compares."""
+        return -self.value(sums)
 
     def nats(self, value: Tensor, whole: Tensor) -> Tensor:
         """Convert the value of a split of rows with sums ``whole`` to a log-likelihood."""
@@ -164,10 +173,15 @@ class LinearError(Criterion):
     would forbid an almost perfect fit.
     """
 
+    pure: ClassVar[float] = math.inf
+    costly: ClassVar[bool] = True
     ridge: float = 1e-3
 
     def value(self, sums: Tensor) -> Tensor:
         return self._nats(*self._fit(sums), sums[..., 0])
+
+    def impurity(self, sums: Tensor) -> Tensor:
+        return self._fit(sums)[0]
 
     def split_value(self, side: Tensor, whole: Tensor) -> Tensor:
         square, count = self._fit(torch.stack((side, whole - side)))

@@ -14,7 +14,7 @@ which the logits differ.
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -210,10 +210,15 @@ class Discrimination(Criterion):
     keep sets of few rows determined.
     """
 
+    costly: ClassVar[bool] = True
     n_classes: int
     ridge: float = 1e-3
 
     def value(self, sums: Tensor) -> Tensor:
+        _, width = _places(sums.shape[-1], self.n_classes)
+        return -self.impurity(sums) - (self.n_classes - 1) * width
+
+    def impurity(self, sums: Tensor) -> Tensor:
         found = ClassMoments.of(sums, self.n_classes)
         tiny = torch.finfo(sums.dtype).eps ** 2
         mass = found.mass.clamp_min(tiny)  # rounding leaves soft counts a little below zero
@@ -224,8 +229,7 @@ class Discrimination(Criterion):
         wilks = (about_all - within).clamp_min(tiny)  # which rounding leaves below zero as well
         bound = entropy.clamp_min(tiny)
         shared = wilks * bound / (wilks**4 + bound**4) ** 0.25
-        count = (self.n_classes - 1) * found.gram.shape[-1]
-        return total * (shared - entropy) - count
+        return total * (entropy - shared)
 
 
 def _log_root(matrix: Tensor) -> Tensor:

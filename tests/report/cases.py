@@ -59,6 +59,7 @@ REGRESSORS = {
     ),
     "bivariate": lambda: bayestree.BivariateTreeRegressor(max_depth=4),
     "coordinates": lambda: bayestree.ObliqueTreeRegressor(splitter="cart-lc", max_depth=3),
+    "network signs, linear": lambda: bayestree.LocallyConstantTreeRegressor(leaf="linear", **QUICK),
     "linear leaves": lambda: bayestree.AlternatingTreeRegressor(
         max_depth=2, l1=0, min_leaf=5, sweeps=2, leaf="linear"
     ),

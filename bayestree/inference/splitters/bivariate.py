@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bayestree.inference.data import Data
 from bayestree.inference.splitters.bivariate_search import Line, LineSearch, Node
-from bayestree.inference.splitters.cuts import SLACK, quality_of
+from bayestree.inference.splitters.cuts import SLACK, quality_of, statistics_of
 from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf
@@ -43,14 +43,15 @@ class BivariateSplitter:
         return [self._split(data.take(members)) for members in rows]
 
     def _split(self, data: Data) -> FittedSplit | None:
-        statistics = self.leaf.statistics(data.y, data.weights).double()
-        statistics = statistics[:, (statistics != 0).any(0)]  # drop absent classes
+        statistics = statistics_of(self.leaf, data)
+        criterion = self.criterion or self.leaf.criterion
         node = Node(
             self.search,
             data.X.numpy(force=True),
             statistics.numpy(force=True),
             data.weights.double().numpy(force=True),
-            quality_of(self.criterion or self.leaf.criterion),
+            quality_of(criterion),
+            sparse=criterion.costly,
         )
         single = node.single()
         if single is None:
@@ -66,7 +67,7 @@ class BivariateSplitter:
 
     def _max_gain(self, statistics: Tensor) -> float:
         """Gain of a split into pure sides, in nats, less a tolerance for rounding."""
-        pure, whole = statistics.new_zeros(()), statistics.sum(0)
+        pure, whole = statistics.new_tensor(self.leaf.criterion.pure), statistics.sum(0)
         return float(self.leaf.criterion.gain(pure, whole)) * (1 - SLACK)
 
     def _fitted(self, data: Data, statistics: Tensor, line: Line) -> FittedSplit:

@@ -71,7 +71,7 @@ class LineSearch:
 class Node:
     """Search of a node: rows (m, d), statistics (m, c) and weights (m,), which are positive.
 
-    The weights are used to standardise the features.
+    The weights are used to standardise the features; for ``sparse`` see :func:`best_cuts`.
     """
 
     def __init__(
@@ -81,9 +81,11 @@ class Node:
         statistics: FloatArray,
         weights: FloatArray,
         quality: Quality,
+        *,
+        sparse: bool = False,
     ) -> None:
         self.search = search
-        self.quality = quality
+        self.quality, self.sparse = quality, sparse
         rows = np.asarray(X, dtype=np.float64)
         share = np.asarray(weights, dtype=np.float64) / weights.sum()
         self.mean = share @ rows
@@ -186,6 +188,7 @@ class Node:
                 slack=self.slack,
                 counts=part.counts,
                 min_leaf=self.search.min_leaf,
+                sparse=self.sparse,
             )
             cut = Cut(*(values.reshape(len(batch), -1) for values in flat))
             near = cut.quality >= cut.quality.max(axis=1, keepdims=True) - self.slack

@@ -13,14 +13,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from bayestree.inference.data import Data
 from bayestree.models.criteria import CountCriterion, Criterion
+from bayestree.models.leaves import Leaf
 
 #: Quality of splits, from the sums (c, ...) of the statistics on their left and over all rows (c,).
 Quality = Callable[[FloatArray, FloatArray], FloatArray]
 
 GRAIN = 16  # projections within this many rounding units count as equal
 SLACK = 1e-9  # qualities within this relative difference count as equal
+
+
+def statistics_of(leaf: Leaf, data: Data) -> Tensor:
+    """Statistics (n, c) of rows in double precision, without classes that are absent."""
+    found = leaf.statistics(data.y, data.weights).double()
+    counts = isinstance(leaf.criterion, CountCriterion)
+    return found[:, (found != 0).any(0)] if counts else found
 
 
 def quality_of(criterion: Criterion) -> Quality:
@@ -92,6 +101,7 @@ def best_cuts(
     min_leaf: int = 1,
     mirrored: AnyArray | None = None,
     classes: Classes | None = None,
+    sparse: bool = False,
 ) -> Cut:
     """The best threshold t of each row of values (P, m); ties are resolved by the widest gap.
 
@@ -113,6 +123,8 @@ def best_cuts(
         These rows are on the left if their value is > t.
     classes : Classes, optional
         Of rows that count for one class each, for faster sums.
+    sparse : bool
+        Compare a few cuts, and all near the best of these, instead of all.
     """
     if values.shape[1] < 2:
         nothing = np.full(len(values), -math.inf)
@@ -131,15 +143,42 @@ def best_cuts(
             return column[order].cumsum(axis=1)
         return (column[order] * signs).cumsum(axis=1) + (mirrored @ column)[:, None]
 
-    if found is None:
-        left = np.stack([on_left(column) for column in statistics])
-        found = quality(left, statistics.sum(axis=1))
     invalid = gap <= grain[:, None]
     if min_leaf > 1 or mirrored is not None:
         count = on_left(counts)
         invalid |= (count < min_leaf) | (count > counts.sum() - min_leaf)
+    if found is None:
+        left = np.stack([on_left(column) for column in statistics])
+        whole = statistics.sum(axis=1)
+        found = _sparse(left, whole, quality, invalid) if sparse else quality(left, whole)
     found[invalid] = -math.inf
     near = found >= found.max(axis=1, keepdims=True) - slack
     best = np.where(near & ~invalid, gap, -1.0).argmax(axis=1)
     at = (np.arange(len(best)), best)
     return Cut(found[at], gap[at], value[at] + gap[at] / 2)
+
+
+def _sparse(
+    left: FloatArray, whole: FloatArray, quality: Quality, invalid: BoolArray
+) -> FloatArray:
+    """Qualities (P, m) of some of the cuts with sums ``left`` (c, P, m), minus infinity of others.
+
+    Of v possible cuts about sqrt(v), evenly spaced, are compared, and then all between the
+    neighbours of the best.
+    """
+    place = invalid.argsort(axis=1, kind="stable")  # the possible cuts come first
+    last = np.maximum((~invalid).sum(axis=1, keepdims=True) - 1, 0)
+    found = np.full(invalid.shape, -math.inf)
+
+    def compare(rank: IntArray) -> None:
+        cut = np.take_along_axis(place, rank, axis=1)
+        np.put_along_axis(
+            found, cut, quality(np.take_along_axis(left, cut[None], axis=2), whole), 1
+        )
+
+    n_steps = max(1, math.isqrt(int(last.max(initial=0))))
+    compare(np.arange(n_steps + 1) * last // n_steps)
+    best = np.take_along_axis(found, place, axis=1).argmax(axis=1)[:, None]
+    reach = -(-int(last.max(initial=0)) // n_steps)
+    compare(np.clip(best + np.arange(-reach, reach + 1), 0, last))
+    return found

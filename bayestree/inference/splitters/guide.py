@@ -14,7 +14,9 @@ class Guide(PlaneSearch):
     """The univariate core of GUIDE (Loh, 2002, for regression; 2009, for classification).
 
     Each feature is divided at its quartiles, and the table of these groups and the classes (for
-    regression, the signs of the residuals from the mean) is tested for independence. The feature
+    regression, the signs of the residuals from the mean) is tested for independence. If leaves
+    regress on the features, residuals are those of the node's regression, and the table of the
+    classes is compared with the probabilities by that of the node. The feature
     with the most significant table is split at its best cut. Unlike the choice of the best cut of
     all features, this does not favour features with many values. Tests of interactions, linear
     splits and missing values of GUIDE are left out.
@@ -45,6 +47,10 @@ def significance(node: NodeRows, groups: IntArray) -> FloatArray:
     ).reshape(d, 4, n_groups)
     rows, columns = counts.sum(axis=2, keepdims=True), counts.sum(axis=1, keepdims=True)
     expected = rows * columns / node.weights.sum()
+    if node.fitted is not None:
+        own = interval[:, :, None] == np.arange(4)
+        present = node.weights[:, None] * node.fitted[:, np.unique(node.y)]
+        expected = np.einsum("mjq,mc->jqc", own, present)
     with np.errstate(invalid="ignore", divide="ignore"):
         square = np.where(expected > 0, (counts - expected) ** 2 / expected, 0.0).sum(axis=(1, 2))
         k = ((rows > 0).sum(axis=1)[:, 0] - 1.0) * (n_groups - 1.0)

@@ -25,6 +25,7 @@ from bayestree.inference.splitters.cuts import (
     Quality,
     best_cuts,
     quality_of,
+    statistics_of,
 )
 from bayestree.inference.splitters.protocol import FittedSplit
 from bayestree.models.criteria import CountCriterion, Criterion
@@ -43,11 +44,12 @@ class NodeRows:
     """
 
     X: FloatArray  # (m, d)
-    y: AnyArray  # (m,): class numbers or real values
+    y: AnyArray  # (m,): class numbers or real values, about the node's regression if it has one
     weights: FloatArray  # (m,)
     statistics: FloatArray  # (c, m): additive statistics
     criterion: Criterion
     min_leaf: int
+    fitted: FloatArray | None = None  # (m, C): class probabilities by the node's regression
 
     @cached_property
     def quality(self) -> Quality:
@@ -160,6 +162,7 @@ class NodeRows:
             min_leaf=self.min_leaf,
             mirrored=mirrored,
             classes=self.classes,
+            sparse=self.criterion.costly,
         )
 
     def _parts(self, n: int) -> Iterator[slice]:
@@ -209,18 +212,27 @@ class PlaneSplitter:
         return [self._split(data.take(members)) for members in rows]
 
     def _split(self, data: Data) -> FittedSplit | None:
-        statistics = self.leaf.statistics(data.y, data.weights).double()
-        statistics = statistics[:, (statistics != 0).any(0)]  # drop absent classes
+        statistics = statistics_of(self.leaf, data)
+        X, y = data.X.double().numpy(force=True), self.leaf.target(data.y).numpy(force=True)
+        fitted = self._fitted_y(X, statistics) if self.leaf.regresses else None
+        if fitted is not None and not self.leaf.n_classes:
+            y, fitted = y - fitted, None
         node = NodeRows(
-            data.X.double().numpy(force=True),
-            data.y.numpy(force=True),
+            X,
+            y,
             data.weights.double().numpy(force=True),
             np.ascontiguousarray(statistics.T.numpy(force=True)),
             self.criterion or self.leaf.criterion,
             self.min_leaf,
+            fitted,
         )
         plane = self.search.find(node, np.random.default_rng(int(torch.randint(2**62, ()))))
         return None if plane is None else self._fitted(data, statistics, plane)
+
+    def _fitted_y(self, X: FloatArray, statistics: Tensor) -> FloatArray:
+        """Means (m,) or class probabilities (m, C) by a regression on all rows of the node."""
+        whole = self.leaf.estimate(statistics.sum(0, keepdim=True).cpu())
+        return self.leaf.expected_y(whole, X)[:, 0]
 
     def _fitted(self, data: Data, statistics: Tensor, plane: FloatArray) -> FittedSplit | None:
         """A hyperplane of unit normal as sites, with its gain in nats."""
