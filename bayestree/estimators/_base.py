@@ -23,7 +23,7 @@ from bayestree.estimators._units import UnitRule, units
 from bayestree.inference import Data, GrowthLimits, Posterior
 from bayestree.inference.data import UNUSED
 from bayestree.inference.unsplit import ONE_WAY, warn_single_leaf
-from bayestree.models import Network, SoftTree
+from bayestree.models import Network, SoftTree, named
 from bayestree.models.leaves import Leaf
 from bayestree.routed_tree import Frame, RoutedTree, weight_unit
 from bayestree.topology import Topology
@@ -67,8 +67,8 @@ class Prepared(NamedTuple):
 class BaseTree(ColumnChoice, Explained, Dependence, Shown, BaseEstimator):
     """Fit, route and describe one tree; classifier and regressor add y.
 
-    A subclass defines the model (``_model``), the units of the features (``_unit_rule``) and how
-    the model is fitted (``_infer``).
+    A subclass defines how its model is fitted (``_infer``) and, unless they are the usual ones, the
+    model (``_model``) and the units of the features (``_unit_rule``).
 
     Attributes
     ----------
@@ -93,8 +93,8 @@ class BaseTree(ColumnChoice, Explained, Dependence, Shown, BaseEstimator):
     # Fitting.
 
     def _model(self, leaf: Leaf) -> SoftTree:
-        """The model, before its topology is known."""
-        raise NotImplementedError
+        """The model, before its topology is known: by default one hyperplane for each node."""
+        return named.oblique(leaf)
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
         """Fit the model to rows in the units of ``_unit_rule``."""

@@ -12,16 +12,12 @@ from bayestree.estimators._subsets import subset_rule
 from bayestree.inference import Data, Posterior
 from bayestree.inference.alternating_forest import alternating_forest
 from bayestree.inference.splitters.feature_subsets import RandomFeatures
-from bayestree.models import SoftTree, named
-from bayestree.models.leaves import Leaf
+from bayestree.models import SoftTree
 
 
 @declare
 class AlternatingForestTree(TreeClassifier, RandomRun, Limits, Depth, BaseTree):
     """A tree of :class:`AlternatingDecisionForestClassifier`."""
-
-    def _model(self, leaf: Leaf) -> SoftTree:
-        return named.oblique(leaf)
 
 
 @declare

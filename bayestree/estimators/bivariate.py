@@ -1,74 +1,28 @@
 """Bivariate trees as scikit-learn estimators."""
 
-from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
-from bayestree import inference
 from bayestree._utils.parameters import (
     Count,
     Inference,
     Model,
-    NonNegative,
     NonNegativeOrInf,
-    ParameterError,
     declare,
 )
-from bayestree.estimators._base import BaseTree
-from bayestree.estimators._classifier import TreeClassifier
-from bayestree.estimators._leaf_families import MeanLeaves, ShareLeaves
-from bayestree.estimators._parameters import Depth, Limits, ShownRun
+from bayestree.estimators._leaf_families import MeanLeaves
 from bayestree.estimators._regressor import TreeRegressor
-from bayestree.inference import Data, Posterior
-from bayestree.inference.cost_complexity import cost_complexity
+from bayestree.estimators._searched import ImpurityClassifier, ImpurityTree
 from bayestree.inference.splitters.bivariate import BivariateSplitter
 from bayestree.inference.splitters.bivariate_search import LineSearch
 from bayestree.models import SoftTree, named
-from bayestree.models.criteria import Criterion, Entropy, Gini
 from bayestree.models.leaves import Leaf
 
-CRITERIA: dict[str, Criterion] = {"entropy": Entropy(), "gini": Gini()}
-
-
-class ImpurityTree(BaseTree):
-    """A tree that is grown by the impurity of splits, which is that of its leaves."""
-
-    def _impurity(self, leaf: Leaf) -> Criterion:
-        """The impurity that a split reduces."""
-        return leaf.criterion
-
 
 @declare
-class ImpurityClassifier(ShareLeaves, TreeClassifier, ImpurityTree):
-    """A classifier with a choice of the impurity."""
-
-    criterion: Annotated[
-        Literal["entropy", "gini"],
-        Model("The impurity that a split reduces; 'gini' is for leaf='constant'."),
-    ] = "entropy"
-
-    def _impurity(self, leaf: Leaf) -> Criterion:
-        return leaf.criterion if leaf.regresses else CRITERIA[self.criterion]
-
-    def _check_combination(self, model: SoftTree) -> None:
-        super()._check_combination(model)
-        if model.leaf.regresses and self.criterion != "entropy":
-            raise ParameterError(
-                f"criterion={self.criterion!r} is for constant leaves, got leaf={self.leaf!r}, "
-                "whose splits are compared by their likelihood; leave criterion at 'entropy', or "
-                "set leaf='constant'."
-            )
-
-
-@declare
-class BaseBivariateTree(ShownRun, Limits, Depth, ImpurityTree):
+class BaseBivariateTree(ImpurityTree):
     """Grow a tree by search over pairs of features; classifier and regressor add y."""
-
-    max_depth = 10
-    min_rows = 2.0
-    min_leaf = 1
-    min_gain = 5.0
 
     n_orientations: Annotated[
         int,
@@ -85,13 +39,6 @@ class BaseBivariateTree(ShownRun, Limits, Depth, ImpurityTree):
             "one. Larger values give a tree with fewer pairs; infinity gives CART."
         ),
     ] = 2.0
-    ccp_alpha: Annotated[
-        NonNegative,
-        Model(
-            "Penalty of minimal cost-complexity pruning: the amount by which each leaf must reduce "
-            "the mean impurity of the rows, as in scikit-learn, but with entropy in nats."
-        ),
-    ] = 0.0
     budget: Annotated[
         NonNegativeOrInf,
         Inference(
@@ -111,11 +58,10 @@ class BaseBivariateTree(ShownRun, Limits, Depth, ImpurityTree):
     def _model(self, leaf: Leaf) -> SoftTree:
         return named.bivariate(leaf)
 
-    def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        criterion = self._impurity(model.leaf)
-        splitter = BivariateSplitter(
-            model.leaf,
-            criterion,
+    def _splitter(self, leaf: Leaf) -> BivariateSplitter:
+        return BivariateSplitter(
+            leaf,
+            self._impurity(leaf),
             pair_penalty=self.pair_penalty,
             search=LineSearch(
                 n_orientations=self.n_orientations,
@@ -123,16 +69,6 @@ class BaseBivariateTree(ShownRun, Limits, Depth, ImpurityTree):
                 budget=self.budget,
                 max_pairs=self.max_pairs,
             ),
-        )
-        prune = partial(cost_complexity, alpha=self.ccp_alpha, criterion=criterion)
-        return inference.grow(
-            model,
-            data,
-            limits=self._limits(),
-            splitter=splitter,
-            prune=prune if self.ccp_alpha > 0 else None,
-            random_state=0,
-            progress=bool(self.verbose),
         )
 
 

@@ -12,8 +12,7 @@ from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior
 from bayestree.inference.locally_constant import locally_constant
-from bayestree.models import SoftTree, named
-from bayestree.models.leaves import Leaf
+from bayestree.models import SoftTree
 
 MAX_NEURONS = 64  # each is connected to all before it, whether rows reach its splits or not
 
@@ -45,9 +44,6 @@ class BaseLocallyConstantTree(NetworkTraining, BaseTree):
         NonNegative,
         Model("Minimum gain, in nats, of a split between two leaves; others are removed."),
     ] = 2.0
-
-    def _model(self, leaf: Leaf) -> SoftTree:
-        return named.oblique(leaf)
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
         found = locally_constant(

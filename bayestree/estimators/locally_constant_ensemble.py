@@ -17,8 +17,7 @@ from bayestree.estimators._regressor import NumberRegressor, TreeRegressor
 from bayestree.estimators.locally_constant import MAX_NEURONS, NetworkTraining
 from bayestree.inference import Data, Posterior
 from bayestree.inference.locally_constant_ensemble import locally_constant_ensemble
-from bayestree.models import SoftTree, named
-from bayestree.models.leaves import Leaf
+from bayestree.models import SoftTree
 
 
 @declare
@@ -38,9 +37,6 @@ class Stagewise(NetworkTraining):
 
 class StageTree(BaseTree):
     """The tree of one network, with its contribution to the sum in the leaves."""
-
-    def _model(self, leaf: Leaf) -> SoftTree:
-        return named.oblique(leaf)
 
     def _leaf_values(self, rows: TrainingRows, data: Data) -> dict[str, FloatArray]:
         leaf = self.tree_.apply(rows.X)

@@ -45,9 +45,6 @@ class BaseNonGreedyTree(Precision, InitialTree):
         Positive, Inference("First step size over sqrt(nu); it falls to 0 along a cosine.")
     ] = 0.1
 
-    def _model(self, leaf: Leaf) -> SoftTree:
-        return named.oblique(leaf)
-
     def _grown(self, leaf: Leaf, data: Data) -> Posterior:
         """CART with leaves that regress on the features: each takes the place of many others."""
         search = LineSearch(min_leaf=self.min_leaf)

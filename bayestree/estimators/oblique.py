@@ -1,32 +1,23 @@
 """Trees with one hyperplane in each node, grown by a search, as scikit-learn estimators."""
 
-from functools import partial
 from typing import Annotated
 
 from pydantic import InstanceOf
 
-from bayestree import inference
-from bayestree._utils.parameters import Model, NonNegative, check_parameters, declare
+from bayestree._utils.parameters import Model, check_parameters, declare
 from bayestree.estimators._leaf_families import MeanLeaves
-from bayestree.estimators._parameters import Depth, Limits, RandomRun
+from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import TreeRegressor
-from bayestree.estimators.bivariate import ImpurityClassifier, ImpurityTree
-from bayestree.inference import Data, Posterior
-from bayestree.inference.cost_complexity import cost_complexity
+from bayestree.estimators._searched import ImpurityClassifier, ImpurityTree
 from bayestree.inference.splitters.planes import PlaneSearch, PlaneSplitter
 from bayestree.inference.splitters.searches import SEARCHES, SearchName
-from bayestree.models import SoftTree, named
+from bayestree.models import SoftTree
 from bayestree.models.leaves import Leaf
 
 
 @declare
-class BaseObliqueTree(RandomRun, Limits, Depth, ImpurityTree):
+class BaseObliqueTree(RandomRun, ImpurityTree):
     """Grow a tree by a search for the hyperplane of each node; subclasses add y."""
-
-    max_depth = 10
-    min_rows = 2.0
-    min_leaf = 1
-    min_gain = 5.0
 
     splitter: Annotated[
         SearchName | InstanceOf[PlaneSearch],
@@ -38,17 +29,6 @@ class BaseObliqueTree(RandomRun, Limits, Depth, ImpurityTree):
             "settings (see docs/trees.md)."
         ),
     ] = "hhcart"
-    ccp_alpha: Annotated[
-        NonNegative,
-        Model(
-            "Penalty of minimal cost-complexity pruning: the amount by which each leaf must reduce "
-            "the mean impurity of the rows, as in scikit-learn, but with entropy in nats and "
-            "squared errors in units of the variance of y."
-        ),
-    ] = 0.0
-
-    def _model(self, leaf: Leaf) -> SoftTree:
-        return named.oblique(leaf)
 
     def _search(self) -> PlaneSearch:
         return SEARCHES[self.splitter]() if isinstance(self.splitter, str) else self.splitter
@@ -57,18 +37,8 @@ class BaseObliqueTree(RandomRun, Limits, Depth, ImpurityTree):
         super()._check_combination(model)
         check_parameters(self._search())
 
-    def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        criterion = self._impurity(model.leaf)
-        prune = partial(cost_complexity, alpha=self.ccp_alpha, criterion=criterion)
-        return inference.grow(
-            model,
-            data,
-            limits=self._limits(),
-            splitter=PlaneSplitter(self._search(), model.leaf, criterion, self.min_leaf),
-            prune=prune if self.ccp_alpha > 0 else None,
-            random_state=self.random_state,
-            progress=bool(self.verbose),
-        )
+    def _splitter(self, leaf: Leaf) -> PlaneSplitter:
+        return PlaneSplitter(self._search(), leaf, self._impurity(leaf), self.min_leaf)
 
 
 @declare

@@ -9,13 +9,13 @@ from torch import Tensor
 from bayestree.inference.data import Data
 from bayestree.inference.splitters.bivariate_search import Line, LineSearch, Node
 from bayestree.inference.splitters.cuts import SLACK, quality_of, statistics_of
-from bayestree.inference.splitters.protocol import FittedSplit
+from bayestree.inference.splitters.protocol import FittedSplit, NodeByNode
 from bayestree.models.criteria import Criterion
 from bayestree.models.leaves import Leaf
 
 
 @dataclass(frozen=True)
-class BivariateSplitter:
+class BivariateSplitter(NodeByNode):
     """The best cut of a feature, or of a pair of features at one of H orientations.
 
     Kairgeldin and Carreira-Perpinan, "Bivariate decision trees" (2024): the fast algorithm.
@@ -27,22 +27,13 @@ class BivariateSplitter:
     pair_penalty: float = 0.0  # extra gain in nats that a pair needs over the best single feature
     search: LineSearch = field(default_factory=LineSearch)
 
-    rows_per_node = 1  # nodes are searched one by one, without padding
-
     def __post_init__(self) -> None:
         if self.max_features not in (1, 2):
             raise ValueError(f"max_features must be 1 or 2, got {self.max_features}.")
         if not self.pair_penalty >= 0:
             raise ValueError(f"pair_penalty must be 0 or more, got {self.pair_penalty}.")
 
-    def numbers_per_row(self, n_features: int) -> int:
-        return 1
-
-    def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
-        """The split of each node; None if no cut leaves enough rows on each side."""
-        return [self._split(data.take(members)) for members in rows]
-
-    def _split(self, data: Data) -> FittedSplit | None:
+    def split(self, data: Data) -> FittedSplit | None:
         statistics = statistics_of(self.leaf, data)
         criterion = self.criterion or self.leaf.criterion
         node = Node(

@@ -27,7 +27,7 @@ from bayestree.inference.splitters.cuts import (
     quality_of,
     statistics_of,
 )
-from bayestree.inference.splitters.protocol import FittedSplit
+from bayestree.inference.splitters.protocol import FittedSplit, NodeByNode
 from bayestree.models.criteria import CountCriterion, Criterion
 from bayestree.models.leaves import Leaf
 
@@ -194,7 +194,7 @@ class PlaneSearch(Settings):
 
 
 @dataclass(frozen=True)
-class PlaneSplitter:
+class PlaneSplitter(NodeByNode):
     """Fits the split of each node by a search for its hyperplane."""
 
     search: PlaneSearch
@@ -202,16 +202,7 @@ class PlaneSplitter:
     criterion: Criterion | None = None  # by default that of the leaf (entropy, squared error)
     min_leaf: int = 1
 
-    rows_per_node = 1  # nodes are searched one by one, without padding
-
-    def numbers_per_row(self, n_features: int) -> int:
-        return 1
-
-    def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
-        """The split of each node; None if the search finds none."""
-        return [self._split(data.take(members)) for members in rows]
-
-    def _split(self, data: Data) -> FittedSplit | None:
+    def split(self, data: Data) -> FittedSplit | None:
         statistics = statistics_of(self.leaf, data)
         X, y = data.X.double().numpy(force=True), self.leaf.target(data.y).numpy(force=True)
         fitted = self._fitted_y(X, statistics) if self.leaf.regresses else None

@@ -1,5 +1,6 @@
 """The interface of splitters: one call fits the splits of all nodes that are ready."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -37,6 +38,23 @@ class Splitter(Protocol):
 
     def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
         """The split of each node, given the numbers of its rows; None if there is none."""
+
+
+class NodeByNode(ABC):
+    """A splitter that searches the nodes one by one, without padding."""
+
+    rows_per_node = 1
+
+    def numbers_per_row(self, n_features: int) -> int:
+        return 1
+
+    def __call__(self, data: Data, rows: list[Tensor]) -> list[FittedSplit | None]:
+        """The split of each node; None if there is none."""
+        return [self.split(data.take(members)) for members in rows]
+
+    @abstractmethod
+    def split(self, data: Data) -> FittedSplit | None:
+        """The split of the rows of a node; None if none leaves enough of them on each side."""
 
 
 def padded(rows: list[Tensor]) -> tuple[Tensor, Tensor]:

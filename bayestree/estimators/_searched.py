@@ -1,0 +1,81 @@
+"""Trees that are grown like CART, by a search for the split of each node."""
+
+from functools import partial
+from typing import Annotated, Literal
+
+from bayestree import inference
+from bayestree._utils.parameters import Model, NonNegative, ParameterError, declare
+from bayestree.estimators._base import BaseTree
+from bayestree.estimators._classifier import TreeClassifier
+from bayestree.estimators._leaf_families import ShareLeaves
+from bayestree.estimators._parameters import Depth, Limits, ShownRun
+from bayestree.inference import Data, Posterior
+from bayestree.inference.cost_complexity import cost_complexity
+from bayestree.inference.splitters.protocol import Splitter
+from bayestree.models import SoftTree
+from bayestree.models.criteria import Criterion, Entropy, Gini
+from bayestree.models.leaves import Leaf
+
+CRITERIA: dict[str, Criterion] = {"entropy": Entropy(), "gini": Gini()}
+
+
+@declare
+class ImpurityTree(ShownRun, Limits, Depth, BaseTree):
+    """Grow a tree by the impurity of splits, and prune it; a subclass names the search."""
+
+    max_depth = 10
+    min_rows = 2.0
+    min_leaf = 1
+    min_gain = 5.0
+
+    ccp_alpha: Annotated[
+        NonNegative,
+        Model(
+            "Penalty of minimal cost-complexity pruning: the amount by which each leaf must reduce "
+            "the mean impurity of the rows, as in scikit-learn, but with entropy in nats and "
+            "squared errors in units of the variance of y."
+        ),
+    ] = 0.0
+
+    def _impurity(self, leaf: Leaf) -> Criterion:
+        """The impurity that a split reduces: by default that of the leaves."""
+        return leaf.criterion
+
+    def _splitter(self, leaf: Leaf) -> Splitter:
+        """The search for the splits."""
+        raise NotImplementedError
+
+    def _infer(self, model: SoftTree, data: Data) -> Posterior:
+        criterion = self._impurity(model.leaf)
+        prune = partial(cost_complexity, alpha=self.ccp_alpha, criterion=criterion)
+        return inference.grow(
+            model,
+            data,
+            limits=self._limits(),
+            splitter=self._splitter(model.leaf),
+            prune=prune if self.ccp_alpha > 0 else None,
+            random_state=getattr(self, "random_state", 0),  # which an exhaustive search lacks
+            progress=bool(self.verbose),
+        )
+
+
+@declare
+class ImpurityClassifier(ShareLeaves, TreeClassifier, ImpurityTree):
+    """A classifier with a choice of the impurity."""
+
+    criterion: Annotated[
+        Literal["entropy", "gini"],
+        Model("The impurity that a split reduces; 'gini' is for leaf='constant'."),
+    ] = "entropy"
+
+    def _impurity(self, leaf: Leaf) -> Criterion:
+        return leaf.criterion if leaf.regresses else CRITERIA[self.criterion]
+
+    def _check_combination(self, model: SoftTree) -> None:
+        super()._check_combination(model)
+        if model.leaf.regresses and self.criterion != "entropy":
+            raise ParameterError(
+                f"criterion={self.criterion!r} is for constant leaves, got leaf={self.leaf!r}, "
+                "whose splits are compared by their likelihood; leave criterion at 'entropy', or "
+                "set leaf='constant'."
+            )
