@@ -1,5 +1,6 @@
 """Trees that are optimised as a whole, from an initial tree."""
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,11 +14,15 @@ from bayestree.estimators._base import BaseTree
 from bayestree.estimators._parameters import Depth, RandomRun
 from bayestree.estimators._units import UnitRule
 from bayestree.estimators._warm import KEPT_LEAF
-from bayestree.inference import Data
+from bayestree.inference import Data, Posterior, grow
+from bayestree.inference.splitters.bivariate import BivariateSplitter
+from bayestree.inference.splitters.bivariate_search import LineSearch
 from bayestree.inference.unsplit import why_not_grown
-from bayestree.models import SoftTree
+from bayestree.models import SoftTree, named
+from bayestree.models.leaves import Leaf
 from bayestree.tree import Tree
 
+MIN_GAIN = 5.0  # nats: that of the greedy trees
 MAX_RANDOM_DEPTH = 16  # of a complete tree: 65,536 leaves
 
 
@@ -69,12 +74,14 @@ class InitialTree(RandomRun, Depth, BaseTree):
         """Maximum number of features in a split; None for all."""
         return None
 
-    def _start(self, data: Data) -> Tree:
+    def _start(self, data: Data, leaf: Leaf) -> Tree | Posterior:
         """The initial tree, on the scaled features of ``data``."""
         if self._continues():
             return self._on_scaled(self.tree_)
         if not isinstance(self.init, str):
             return self._given_tree()
+        if self.init == "cart" and leaf.regresses:
+            return self._grown(leaf, data)
         X, seeds = data.X.numpy(force=True), check_random_state(draw_seed(self.random_state))
         y, weights = data.y.numpy(force=True), data.weights.numpy(force=True)
         if self.init == "random":
@@ -93,6 +100,13 @@ class InitialTree(RandomRun, Depth, BaseTree):
             min_samples_leaf=self.min_leaf,
             random_state=seeds,
         )
+
+    def _grown(self, leaf: Leaf, data: Data) -> Posterior:
+        """CART with leaves that regress on the features: each takes the place of many others."""
+        search = LineSearch(min_leaf=self.min_leaf)
+        splitter = BivariateSplitter(leaf, max_features=1, search=search)
+        limits = replace(self._limits(), min_gain=MIN_GAIN)
+        return grow(named.bivariate(leaf), data, limits=limits, splitter=splitter, random_state=0)
 
     def _why_no_split(self, data: Data) -> str:
         """Why the initial tree is a single leaf, and the remedy."""

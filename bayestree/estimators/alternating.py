@@ -14,6 +14,7 @@ from bayestree._utils.parameters import (
 from bayestree.estimators._base import TrainingRows
 from bayestree.estimators._classifier import TreeClassifier
 from bayestree.estimators._initial import InitialTree
+from bayestree.estimators._leaf_families import ShareLeaves
 from bayestree.estimators._parameters import Precision, WarmStart
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior
@@ -22,6 +23,7 @@ from bayestree.models import FeatureCount, Flat, Laplace, Oblique, SoftTree, nam
 from bayestree.models.leaf_rules import LinearLeaves
 from bayestree.models.leaves import Leaf
 from bayestree.models.priors import HyperplanePrior
+from bayestree.tree import Tree
 
 MAX_FEATURES = {"oblique": None, "bivariate": 2, "axis": 1}
 
@@ -68,7 +70,7 @@ class BaseAlternatingTree(WarmStart, Precision, Sweeps, InitialTree):
         return named.alternating(leaf, split=split, prior=self._prior())
 
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        start = self._start(data)
+        start = self._start(data, model.leaf)
         found = inference.tao(
             model,
             data,
@@ -78,7 +80,7 @@ class BaseAlternatingTree(WarmStart, Precision, Sweeps, InitialTree):
             **{name: getattr(self, name) for name in parameters_of(Sweeps)},
         )
         reason = "no split lowers the loss of the training rows"
-        if start.n_nodes == 0:
+        if isinstance(start, Tree) and start.n_nodes == 0:
             reason = self._why_no_split(data)
         elif self.l1 > 0:
             reason += f" by more than its penalty l1={self.l1:g}; lower l1"
@@ -91,7 +93,7 @@ class BaseAlternatingTree(WarmStart, Precision, Sweeps, InitialTree):
 
 
 @declare
-class AlternatingTreeClassifier(TreeClassifier, BaseAlternatingTree):
+class AlternatingTreeClassifier(ShareLeaves, TreeClassifier, BaseAlternatingTree):
     """Decision tree whose nodes are optimised in turn for the 0/1 loss of the whole tree (TAO).
 
     Carreira-Perpinan and Tavallali, "Alternating optimization of decision trees, with application

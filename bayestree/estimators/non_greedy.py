@@ -1,6 +1,5 @@
 """Trees by non-greedy optimisation of a bound as scikit-learn estimators."""
 
-from dataclasses import replace
 from typing import Annotated
 
 from bayestree._utils.parameters import Count, Inference, Model, Positive, declare
@@ -9,14 +8,9 @@ from bayestree.estimators._initial import InitialTree
 from bayestree.estimators._leaf_families import MeanLeaves, ShareLeaves
 from bayestree.estimators._parameters import Precision
 from bayestree.estimators._regressor import TreeRegressor
-from bayestree.inference import Data, Posterior, grow
+from bayestree.inference import Data, Posterior
 from bayestree.inference.non_greedy import non_greedy
-from bayestree.inference.splitters.bivariate import BivariateSplitter
-from bayestree.inference.splitters.bivariate_search import LineSearch
-from bayestree.models import SoftTree, named
-from bayestree.models.leaves import Leaf
-
-MIN_GAIN = 5.0  # nats: that of the greedy trees
+from bayestree.models import SoftTree
 
 
 @declare
@@ -45,16 +39,8 @@ class BaseNonGreedyTree(Precision, InitialTree):
         Positive, Inference("First step size over sqrt(nu); it falls to 0 along a cosine.")
     ] = 0.1
 
-    def _grown(self, leaf: Leaf, data: Data) -> Posterior:
-        """CART with leaves that regress on the features: each takes the place of many others."""
-        search = LineSearch(min_leaf=self.min_leaf)
-        splitter = BivariateSplitter(leaf, max_features=1, search=search)
-        limits = replace(self._limits(), min_gain=MIN_GAIN)
-        return grow(named.bivariate(leaf), data, limits=limits, splitter=splitter, random_state=0)
-
     def _infer(self, model: SoftTree, data: Data) -> Posterior:
-        own = model.leaf.regresses and isinstance(self.init, str) and self.init == "cart"
-        start = self._grown(model.leaf, data) if own else self._start(data)
+        start = self._start(data, model.leaf)
         found = non_greedy(
             model,
             data,

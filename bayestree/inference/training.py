@@ -206,6 +206,11 @@ def summed(terms: Iterable[Tensor]) -> Tensor:
     return torch.stack(waiting).sum(0)
 
 
+def _hard_sums(model: SoftTree, sites: Sites, data: Data) -> Tensor:
+    """Sums of the leaves under practically deterministic splits, or deterministic ones."""
+    return leaf_sums(model.with_(steepness=max(HARD, model.steepness)), sites, data)
+
+
 def calibrated(posterior: Posterior, data: Data) -> SoftTree:
     """The posterior's model with the prior of its leaves centred on the current leaves.
 
@@ -213,7 +218,7 @@ def calibrated(posterior: Posterior, data: Data) -> SoftTree:
     """
     sites = posterior.point_sites(data.X)
     model = posterior.model
-    sums = leaf_sums(model.with_(steepness=HARD), sites, data)
+    sums = _hard_sums(model, sites, data)
     return model.with_(leaf=model.leaf.calibrate(sums))
 
 
@@ -223,7 +228,7 @@ def recalibrated(posterior: Posterior, data: Data) -> Posterior:
     if model.leaf == posterior.model.leaf:
         return posterior
     sites = posterior.point_sites(data.X)
-    sums = leaf_sums(model.with_(steepness=HARD), sites, data)
+    sums = _hard_sums(model, sites, data)
     found = Posterior.from_point(model, sites | model.leaf.estimate(sums), posterior.inference)
     return replace(found, stats=posterior.stats, settings=posterior.settings)
 

@@ -3,8 +3,10 @@
 from typing import Protocol
 
 import numpy as np
+import torch
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree.models.leaves import Logistic
 
 
 class LeafRule(Protocol):
@@ -43,6 +45,33 @@ class MajorityLeaves(LeafRule):
 
     def loss(self, values: AnyArray, leaf: IntArray, rows: IntArray) -> FloatArray:
         return (values[leaf] != self.y[rows]).astype(np.float64)
+
+
+class LogisticLeaves(LeafRule):
+    """A logistic regression in every leaf, under the 0/1 loss of its most probable class.
+
+    ``values`` (L, C, 1 + d) are posterior means of the coefficients, the intercept of a class
+    first. ``y`` (n, 1 + d) is a response of ``leaf``.
+    """
+
+    def __init__(self, leaf: Logistic, y: FloatArray, weights: FloatArray) -> None:
+        self.leaf, self.y = leaf, y[:, 0]
+        self.row = np.column_stack((np.ones(len(y)), y[:, 1:]))
+        self.statistics = leaf.statistics(torch.as_tensor(y), torch.as_tensor(weights))
+
+    def start(self, n_leaves: int) -> FloatArray:
+        one = self.leaf.posterior(self.statistics.sum(0, keepdim=True)).loc.numpy()
+        return np.repeat(one, n_leaves, axis=0)
+
+    def fit(self, values: AnyArray, leaf: IntArray) -> FloatArray:
+        sums = self.statistics.new_zeros(len(values), self.statistics.shape[1])
+        sums.index_add_(0, torch.as_tensor(leaf), self.statistics)
+        empty = np.bincount(leaf, minlength=len(values)) == 0
+        return np.where(empty[:, None, None], values, self.leaf.posterior(sums).loc.numpy())
+
+    def loss(self, values: AnyArray, leaf: IntArray, rows: IntArray) -> FloatArray:
+        scores = np.einsum("nd,ncd->nc", self.row[rows], values[leaf])
+        return (scores.argmax(axis=1) != self.y[rows]).astype(np.float64)
 
 
 class MeanLeaves(LeafRule):

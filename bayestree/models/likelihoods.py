@@ -9,11 +9,17 @@ from pyro import poutine
 from torch import Tensor
 
 from bayestree._utils.arrays import AnyArray, FloatArray
-from bayestree.models.leaf_rules import LeafRule, LinearLeaves, MajorityLeaves, MeanLeaves
-from bayestree.models.leaves import Leaf
+from bayestree.models.leaf_rules import (
+    LeafRule,
+    LinearLeaves,
+    LogisticLeaves,
+    MajorityLeaves,
+    MeanLeaves,
+)
+from bayestree.models.leaves import Leaf, Logistic
 from bayestree.models.sites import Sites
 
-Rows = tuple[AnyArray, AnyArray, FloatArray]  # X (n, d), y (n,), weights (n,)
+Rows = tuple[AnyArray, AnyArray, FloatArray]  # X (n, d), y (a response of the leaf), weights (n,)
 
 
 class Batch(NamedTuple):
@@ -165,6 +171,8 @@ class Misclassification(Likelihood):
     def rule(self, leaf: Leaf, rows: Rows, ridge: float | None) -> LeafRule:
         if ridge is not None:
             raise ValueError("leaf_ridge is for linear leaves under squared loss, not for classes.")
+        if isinstance(leaf, Logistic):
+            return LogisticLeaves(leaf, *rows[1:])
         return MajorityLeaves(*rows[1:], leaf.n_classes)
 
 

@@ -9,6 +9,7 @@ from scipy.special import expit
 
 import bayestree
 from bayestree import (
+    AlternatingTreeClassifier,
     BivariateTreeClassifier,
     BivariateTreeRegressor,
     EndToEndForestClassifier,
@@ -53,6 +54,7 @@ CLASSIFIERS: dict[str, Any] = {
     "weighted": partial(WeightedObliqueTreeClassifier, max_depth=2, **SEED),
     "non-greedy": partial(NonGreedyTreeClassifier, **NON_GREEDY),
     "lcn": partial(LocallyConstantTreeClassifier, **LCN),
+    "tao": partial(AlternatingTreeClassifier, max_depth=2, **SEED),
     "end to end": partial(EndToEndTreeClassifier, max_depth=1, epochs=20, **SEED),
     "forest": partial(EndToEndForestClassifier, 1, max_features=2, max_depth=1, epochs=9, **SEED),
 }  # fmt: skip

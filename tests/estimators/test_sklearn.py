@@ -142,6 +142,7 @@ SLOW = [
     NeuralDecisionForestRegressor(2, max_depth=2, epochs=20, learning_rate=0.1, random_state=0),
     EndToEndTreeRegressor(leaf="linear", max_depth=1, epochs=10, random_state=0),
     WeightedObliqueTreeRegressor(leaf="linear", max_depth=2),
+    BivariateTreeRegressor(leaf="linear", n_orientations=4, max_depth=2, min_leaf=1),
     ConvexPolytopeTreeRegressor(inference="grow", **CHEAP),
     *(kind(inference="map", **CHEAP, **REFINED) for kind in CPT),
     LocallyConstantTreeRegressor(epochs=20, learning_rate=0.05, random_state=0),
