@@ -88,12 +88,14 @@ class TestReading:
             made().parameters()
 
     def test_what_one_task_can_take_is_left_to_the_data(self):
-        run = made({"model": {"card": "tao", "leaf": "linear"}})
-        assert run.parameters("regression")["leaf"] == "linear"
-        with pytest.raises(InputError, match="'tao' has no parameter 'leaf' for classification"):
+        run = made({"model": {"card": "tao", "leaf_ridge": 2.0}})
+        assert run.parameters("regression")["leaf_ridge"] == 2.0
+        with pytest.raises(
+            InputError, match="'tao' has no parameter 'leaf_ridge' for classification"
+        ):
             run.parameters("classification")
-        with pytest.raises(InputError, match="no parameter 'leaf' for classification"):
-            RunFile.from_parts(OF_CLASSES | {"model": {"tree": "tao", "leaf": "linear"}}, "a.toml")
+        with pytest.raises(InputError, match="no parameter 'leaf_ridge' for classification"):
+            RunFile.from_parts(OF_CLASSES | {"model": {"tree": "tao", "leaf_ridge": 2.0}}, "a.toml")
 
     def test_cards_by_path_are_relative_to_the_run_file(self, tmp_path):
         (tmp_path / "cards").mkdir()
