@@ -1,6 +1,7 @@
 """The regressors of the other trees against CART, a random forest, TAO and the polytope tree.
 
-Folds of the public sets: RMSE of test rows, leaves, and CPU seconds of the fit.
+Folds of the public sets: RMSE of test rows with its standard error, leaves, and CPU seconds of the
+fit.
 
 Run: BAYESTREE_DATA=... python benchmarks/other_regressors.py [diabetes concrete airfoil abalone]
      [--folds 2] [--only NAME ...] [--linear]   (each tree with constant and with linear leaves)
@@ -84,7 +85,11 @@ def main() -> None:
                 seconds = time.process_time() - start
                 found.append((rmse(y[test], model.predict(X[test])), leaves(model), seconds))
             error, size, seconds = np.mean(found, axis=0)
-            print(f"| {name} | {method} | {error:.4g} | {size:.0f} | {seconds:.1f} |", flush=True)
+            spread = np.std(found, axis=0, ddof=1)[0] / len(found) ** 0.5
+            print(
+                f"| {name} | {method} | {error:.4g} ± {spread:.2g} | {size:.0f} | {seconds:.1f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
