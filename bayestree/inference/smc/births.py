@@ -2,7 +2,7 @@
 
 Parameters that are not in use follow their priors, so that the ratio of two trees is that of the
 probabilities of their topologies and of their tempered likelihoods. Leaves are proposed together
-with the split, from their conjugate posterior given the rows as they are routed.
+with the split (see ``Moves.propose_leaves``).
 """
 
 from typing import NamedTuple
@@ -80,7 +80,7 @@ def _splits(moves: Moves, place: Place) -> Splits:
     flat = {name: value.reshape(count * m, *value.shape[2:]) for name, value in sites.items()}
     left, right = (branch.view(count, m, -1) for branch in moves.rows.branches(flat))
     pairs = torch.stack((left, right), 2) + place.reach[:, None, None]  # (count, M, 2, n)
-    leaves, excess = moves.propose_leaves(pairs, place.who, place.leaves, place.split)
+    leaves, excess = moves.propose_leaves(pairs, place.rest, place.who, place.leaves, place.split)
     density = moves.density(leaves, (count, m, 2))
     joint = pairs + density
     inner = torch.logaddexp(joint[:, :, 0], joint[:, :, 1])
@@ -91,7 +91,9 @@ def _splits(moves: Moves, place: Place) -> Splits:
 
 def _wholes(moves: Moves, place: Place) -> Wholes:
     share = place.reach[:, None, None]
-    leaf, excess = moves.propose_leaves(share, place.who, place.leaves[:1], ~place.split)
+    leaf, excess = moves.propose_leaves(
+        share, place.rest, place.who, place.leaves[:1], ~place.split
+    )
     density = moves.density(leaf, (len(place.who), 1, 1))[:, 0, 0]
     row = torch.logaddexp(place.rest, place.reach + density)
     log_weight = moves.power * moves.rows.total(row) + excess[:, 0, 0]

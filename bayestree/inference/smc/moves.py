@@ -19,8 +19,11 @@ from bayestree.inference.potential import Sites
 from bayestree.inference.slides import Slides
 from bayestree.inference.smc.likelihood import Rows
 from bayestree.inference.smc.particles import Particles, Prior
+from bayestree.models.leaves import LeafDistribution
 
 CANDIDATES = 8  # values among which a move chooses, the current one included
+EM_STEPS = 6  # from the routing of the rows towards their memberships given y
+SHARE = 0.7  # of the rows that a proposal of leaves counts: memberships are not observed
 
 MOVES = ("trajectory", "birth", "death", "split", "expert", "slide", "leaf")
 
@@ -50,15 +53,26 @@ class Moves:
         return self.rows.total(self.rows.root(self.routed, self.splits))
 
     def propose_leaves(
-        self, log_share: Tensor, who: IntArray, leaves: Sequence[int], keep: BoolArray
+        self,
+        log_share: Tensor,
+        rest: Tensor,
+        who: IntArray,
+        leaves: Sequence[int],
+        keep: BoolArray,
     ) -> tuple[dict[str, Tensor], FloatArray]:
         """Leaves (count, M, S, ...) for shares of the rows (count, M, S, n), and log prior / q.
 
+        The law q is a conjugate posterior given probable memberships of the rows, from EM without
+        regard to the current leaves; ``rest`` (count, n) is log p(y_n, the row is in another leaf).
         Slot 0 of the particles to ``keep`` has their current values.
         """
         family, shape = self.model.leaf, log_share.shape[:-1]
-        sums = self.power * (log_share.exp() @ self.rows.statistics)
-        law = family.posterior(sums.view(-1, sums.shape[-1]))
+        law = self._leaf_law(log_share)
+        for _ in range(EM_STEPS):
+            density = family.log_density(law.mean(), self.rows.y).T.view(log_share.shape)
+            joint = log_share + density
+            total = torch.logaddexp(joint.logsumexp(-2), rest[:, None])
+            law = self._leaf_law(joint - total.unsqueeze(-2))
         with seeded(draw_seed(self.rng)):
             sites = {n: v.view(*shape, *v.shape[1:]) for n, v in law.sample().items()}
         now = self.prior.leaf_sites_of(
@@ -77,6 +91,11 @@ class Moves:
             )
         )
         return sites, torch.as_tensor(excess).view(shape).numpy()
+
+    def _leaf_law(self, log_member: Tensor) -> LeafDistribution:
+        """Conjugate posterior of leaves (...) that rows are in with log-probabilities (..., n)."""
+        sums = SHARE * self.power * (log_member.exp() @ self.rows.statistics)
+        return self.model.leaf.posterior(sums.view(-1, sums.shape[-1]))
 
     def density(self, sites: dict[str, Tensor], shape: tuple[int, ...]) -> Tensor:
         """log p(y_n | leaf), (*shape, n), of leaves of that shape."""
@@ -189,7 +208,9 @@ class Moves:
             current = self.routed.density[who, leaf]
             keep = np.ones(len(who), dtype=bool)
             both = torch.stack((share, share), 1)[:, :, None]
-            sites, excess = self.propose_leaves(both, who, [leaf], keep)
+            self.routed.density[who, leaf] = -torch.inf
+            rest = self.rows.root(self.routed, self.splits)[who]
+            sites, excess = self.propose_leaves(both, rest, who, [leaf], keep)
             density = self.density(sites, (len(who), 2, 1))[:, 1, 0]
             self.routed.density[who, leaf] = density
             after = self.rows.root(self.routed, self.splits)[who]

@@ -24,7 +24,7 @@ from bayestree.inference.smc.trajectories import Trajectories, adapted
 BISECTIONS = 50
 MIN_SPREAD = 1e-3  # of a parameter under the prior
 CURVATURE_RATE = 0.5  # weight of new gradients in the running estimate of the curvature
-N_TRAJECTORIES, N_FRESH, N_SLIDES = 3, 2, 4  # in each round of moves
+N_FRESH, N_SLIDES = 2, 4  # in each round of moves
 
 
 @dataclass
@@ -127,16 +127,14 @@ def move_once(
     run: Run, particles: Particles, prior: Prior, rows: Rows
 ) -> tuple[Particles, FloatArray, FloatArray]:
     """One round of all moves, the log-likelihoods after it, and changes and attempts by MOVES."""
-    rng, accepted = run.rng, 0.0
+    rng = run.rng
     prior.refresh(particles.vectors, particles.splits, particles.leaves_in_use(prior.model), rng)
     with np.errstate(over="ignore", invalid="ignore"):
-        for _ in range(N_TRAJECTORIES):
-            path = Trajectories(rows, prior, run.power, run.curvature, run.spread)
-            moved = path.move(particles, run.step_size, rng)
-            particles = moved.particles
-            run.curvature += CURVATURE_RATE * (moved.second_moment - run.curvature)
-            run.step_size = adapted(run.step_size, moved.acceptance)
-            accepted += moved.acceptance
+        path = Trajectories(rows, prior, run.power, run.curvature, run.spread)
+        moved = path.move(particles, run.step_size, rng)
+    particles = moved.particles
+    run.curvature += CURVATURE_RATE * (moved.second_moment - run.curvature)
+    run.step_size = adapted(run.step_size, moved.acceptance)
     moves = Moves(rows, prior, particles, run.power, rng)
     for node in range(prior.model.topology.n_nodes - 1, -1, -1):
         births_and_deaths(moves, node)
@@ -145,7 +143,7 @@ def move_once(
     for _ in range(N_SLIDES):
         moves.slide()
     moves.leaves()
-    moves.counts["trajectory"] = np.array([accepted, N_TRAJECTORIES])
+    moves.counts["trajectory"] = np.array([moved.acceptance, 1.0])
     made = np.array([moves.counts[name] for name in MOVES])
     return particles, moves.log_likelihood(), made
 
