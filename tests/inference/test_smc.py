@@ -303,10 +303,10 @@ def test_evidence_by_thermodynamic_integration(leaf):
         moving, levels = run.particles, []
         for power in powers:
             run.power, values = power, []
-            for _ in range(16):
+            for _ in range(24):
                 moving, value, _ = move_once(run, moving, prior, rows)
                 values.append(value)
-            kept = np.array(values[4:])
+            kept = np.array(values[6:])
             levels.append((kept.mean(), kept.var()))
         mean, variance = np.array(levels).T
         step = np.diff(powers)
