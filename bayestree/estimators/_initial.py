@@ -144,3 +144,8 @@ class InitialTree(RandomRun, Depth, BaseTree):
                 "init='random' creates a complete tree: "
                 f"max_depth must be {MAX_RANDOM_DEPTH} or less, got {self.max_depth}."
             )
+        if model.leaf.regresses and self.scaling == "none":
+            raise ValueError(
+                "scaling='none' leaves features as they are, but the priors of the slopes in the "
+                "leaves are for centred features of unit size; set scaling='standard'."
+            )

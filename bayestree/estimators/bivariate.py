@@ -42,9 +42,9 @@ class BaseBivariateTree(ImpurityTree):
     budget: Annotated[
         NonNegativeOrInf,
         Inference(
-            "Maximum size (pairs x slopes x distinct rows x classes) of an exact search of all "
-            "pairs of a node. In larger ones, pairs are screened at a few slopes on 1,000 rows, "
-            "and the best 20 are searched on all rows."
+            "Maximum size (pairs x slopes x distinct rows x classes, or, if leaves have slopes, "
+            "x sums of products) of an exact search of all pairs of a node. In larger ones, pairs "
+            "are screened at a few slopes on 1,000 rows, and the best 20 are searched on all rows."
         ),
     ] = 1e6
     max_pairs: Annotated[

@@ -168,9 +168,10 @@ class Deviance(Criterion):
 class LinearError(Criterion):
     """Log-likelihood of a linear regression in each set of rows, at the best common variance.
 
-    Each coefficient costs a nat (Akaike, 1974): a split adds d + 1 of them. ``ridge`` rows of
-    slope 0 keep sets of few rows determined; as the prior of slopes, which follows the noise, it
-    would forbid an almost perfect fit.
+    Each coefficient costs a nat (Akaike, 1974) and more where rows are few, since noise fits them
+    the better the more coefficients there are (Hurvich and Tsai, 1989). A split adds d + 1
+    coefficients. ``ridge`` rows of slope 0 keep sets of few rows determined; as the prior of
+    slopes, which follows the noise, it would forbid an almost perfect fit.
     """
 
     pure: ClassVar[float] = math.inf
@@ -197,4 +198,6 @@ class LinearError(Criterion):
     def _nats(self, square: Tensor, count: int, total: Tensor) -> Tensor:
         # A perfect fit has no finite likelihood; the floor is the rounding error of the sums.
         variance = (square / total).clamp_min(torch.finfo(square.dtype).eps)
-        return -0.5 * total * variance.log() - count
+        # Below one spare row the price is not defined; it is then that of one.
+        spare = (total - count - 2).clamp_min(1)
+        return -0.5 * total * variance.log() - total * (count + 1) / spare

@@ -196,6 +196,24 @@ def test_weights_are_copies_of_rows():
     np.testing.assert_allclose(copied.predict(X), found.predict(X), rtol=1e-3)
 
 
+@pytest.mark.parametrize("splitter", ["hhcart", "cart-lc"])
+def test_noise_about_a_linear_response_is_not_fitted(splitter):
+    """Leaves of few rows for each coefficient fit noise, which their price must outweigh."""
+    rng = np.random.default_rng(0)
+    X, slope = rng.normal(size=(200, 20)), rng.normal(size=20)
+    mean = X @ slope / np.linalg.norm(slope)
+    tree = bayestree.ObliqueTreeRegressor(splitter=splitter, leaf="linear", random_state=0)
+    found = tree.fit(X, mean + rng.normal(size=200)).predict(X)
+    # least squares has sqrt(21 / 200) = .32, and .46 with two leaves
+    assert np.sqrt(((found - mean) ** 2).mean()) < 0.6
+
+
+def test_scaling_is_needed():
+    tree = bayestree.NonGreedyTreeRegressor(leaf="linear", scaling="none")
+    with pytest.raises(ValueError, match="scaling='none' leaves features as they are"):
+        tree.fit(np.eye(6), np.arange(6.0))
+
+
 def test_missing_values_and_constant_columns():
     X, y = planted()
     holes = X.copy()

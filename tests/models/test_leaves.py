@@ -206,7 +206,7 @@ def test_linear_leaves_of_a_perfect_fit_are_finite():
 
 @pytest.mark.parametrize("sizes", [(7, 9), (4, 12)])
 def test_the_criterion_of_linear_leaves_is_that_of_least_squares(sizes):
-    """-n/2 log(S/n) less the number of coefficients, S the sum of squares of both sides."""
+    """-n/2 log(S/n) less n(k+1)/(n-k-2) for k coefficients, S the squares of both sides."""
     leaf, rng = LinearGaussian(), np.random.default_rng(1)
     y = rng.normal(size=(sum(sizes), 3))
     sums = leaf.statistics(torch.from_numpy(y), torch.ones(len(y), dtype=torch.float64))
@@ -218,7 +218,8 @@ def test_the_criterion_of_linear_leaves_is_that_of_least_squares(sizes):
         return ((rows[:, 0] - design @ coefficients) ** 2).sum()
 
     def nats(square, count):
-        return -len(y) / 2 * np.log(square / len(y)) - 3 * count
+        n, k = len(y), 3 * count
+        return -n / 2 * np.log(square / n) - n * (k + 1) / (n - k - 2)
 
     both = square(y[: sizes[0]]) + square(y[sizes[0] :])
     found = leaf.criterion.split_value(side, whole)

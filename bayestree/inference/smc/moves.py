@@ -197,7 +197,7 @@ class Moves:
         return np.where(score.max(axis=1) < 0, -1, score.argmax(axis=1))
 
     def leaves(self) -> None:
-        """Propose each leaf from its conjugate posterior given the rows as they are routed."""
+        """Propose each leaf from a conjugate posterior (see :meth:`propose_leaves`)."""
         used = self.particles.leaves_in_use(self.model)
         for leaf in range(used.shape[1]):
             who = np.flatnonzero(used[:, leaf])

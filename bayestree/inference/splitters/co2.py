@@ -63,7 +63,7 @@ class CO2(PlaneSearch):
         planes = np.concatenate(found)
         quality = node.qualities(planes)
         best = planes[int((quality >= quality.max() - node.slack).argmax())]
-        # the threshold that is best on all rows, among which is the present one
+        # the threshold that is best on all rows
         return best if np.array_equal(best, start) else node.best(best[None, :-1])
 
     def _path(self, node: NodeRows, start: FloatArray, grid: FloatArray) -> list[FloatArray]:
