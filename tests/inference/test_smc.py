@@ -299,7 +299,7 @@ def test_evidence_by_thermodynamic_integration(leaf):
     rows, powers = Rows(prior, data), np.linspace(0, 1, 21) ** 5
     found = []
     for seed in range(4):
-        run = Run.of(prior, rows, 50, np.random.default_rng([7, seed]))
+        run = Run.of(prior, rows, 100, np.random.default_rng([7, seed]))
         moving, levels = run.particles, []
         for power in powers:
             run.power, values = power, []
@@ -313,12 +313,12 @@ def test_evidence_by_thermodynamic_integration(leaf):
         area = step @ (mean[1:] + mean[:-1]) / 2 - step**2 @ np.diff(variance) / 12
         found.append(area)
     smc = inference.smc(
-        prior.model, data, n_draws=600, split_base=0.7, split_power=0.5, random_state=0
+        prior.model, data, n_draws=1200, split_base=0.7, split_power=0.5, random_state=0
     ).stats["log_evidence"]
     error = math.hypot(np.std(found, ddof=1) / 2, smc.std(ddof=1) / 2)
     # the t quantile of 6 degrees of freedom at 1 in 1,000
     assert abs(np.mean(found) - smc.mean()) < 6.0 * error
-    assert 6.0 * error < 1.2
+    assert error < 0.15
 
 
 def test_next_power_and_resampling():

@@ -137,7 +137,7 @@ def test_a_distilled_tree_is_shown_beside_the_modes():
 
 
 @pytest.mark.usefixtures("sketched")
-@pytest.mark.filterwarnings("ignore:the tree has a single leaf")  # a draw may have
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")  # a draw may have
 @pytest.mark.parametrize("n_chains", [2, 1])
 def test_evidence_and_size_of_sampled_topologies(n_chains):
     X, label, value = rows(60)
