@@ -109,7 +109,7 @@ class Classes:
         Model(
             "Weight, in rows, of the Dirichlet prior of each leaf of tree_, divided among the "
             "classes in proportion to the training rows; with 0 a leaf predicts the shares of its "
-            "own rows."
+            "own rows. Logistic leaves, which have a prior of their own, ignore it."
         ),
     ] = 1.0
     class_weight: Annotated[

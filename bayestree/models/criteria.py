@@ -198,6 +198,6 @@ class LinearError(Criterion):
     def _nats(self, square: Tensor, count: int, total: Tensor) -> Tensor:
         # A perfect fit has no finite likelihood; the floor is the rounding error of the sums.
         variance = (square / total).clamp_min(torch.finfo(square.dtype).eps)
-        # Below one spare row the price is not defined; it is then that of one.
+        # The penalty diverges as the rows run out; from there on one degree of freedom is assumed.
         spare = (total - count - 2).clamp_min(1)
         return -0.5 * total * variance.log() - total * (count + 1) / spare

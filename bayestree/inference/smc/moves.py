@@ -22,8 +22,10 @@ from bayestree.inference.smc.particles import Particles, Prior
 from bayestree.models.leaves import LeafDistribution
 
 CANDIDATES = 8  # values among which a move chooses, the current one included
-EM_STEPS = 6  # from the routing of the rows towards their memberships given y
-SHARE = 0.7  # of the rows that a proposal of leaves counts: memberships are not observed
+EM_STEPS = 6  # from the probabilities of the leaves given x to those given x and y
+# Weight of the rows in the posterior from which leaves are proposed. The true posterior is wider
+# than one whose rows have known leaves, and a proposal must be as wide as its target.
+ROW_WEIGHT = 0.7
 
 MOVES = ("trajectory", "birth", "death", "split", "expert", "slide", "leaf")
 
@@ -62,8 +64,9 @@ class Moves:
     ) -> tuple[dict[str, Tensor], FloatArray]:
         """Leaves (count, M, S, ...) for shares of the rows (count, M, S, n), and log prior / q.
 
-        The law q is a conjugate posterior given probable memberships of the rows, from EM without
-        regard to the current leaves; ``rest`` (count, n) is log p(y_n, the row is in another leaf).
+        The proposal q is the conjugate posterior given the expected leaves of the rows, which EM
+        finds without using the current values; ``rest`` (count, n) is log p(y_n, the row is in
+        another leaf).
         Slot 0 of the particles to ``keep`` has their current values.
         """
         family, shape = self.model.leaf, log_share.shape[:-1]
@@ -94,7 +97,7 @@ class Moves:
 
     def _leaf_law(self, log_member: Tensor) -> LeafDistribution:
         """Conjugate posterior of leaves (...) that rows are in with log-probabilities (..., n)."""
-        sums = SHARE * self.power * (log_member.exp() @ self.rows.statistics)
+        sums = ROW_WEIGHT * self.power * (log_member.exp() @ self.rows.statistics)
         return self.model.leaf.posterior(sums.view(-1, sums.shape[-1]))
 
     def density(self, sites: dict[str, Tensor], shape: tuple[int, ...]) -> Tensor:
