@@ -128,6 +128,7 @@ class Tao(Sweeps, Stage):
             ``init`` that the splits cannot express.
         """
         self.check(model)
+        data = data.for_leaf(model.leaf)
         tree = _start(model, data, init, self.leaf_ridge)
         solver = solver or solver_for(model, self.ridge)
         descent = _Descent(tree, solver, self.strict)

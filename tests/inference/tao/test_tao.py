@@ -19,6 +19,7 @@ from bayestree.models import (
     Gaussian,
     InverseGammaScale,
     Laplace,
+    Logistic,
     Oblique,
     Polytope,
     Priors,
@@ -278,3 +279,16 @@ def test_the_solver_follows_from_split_and_prior():
         solver_for(weighted, 0.1)
     with pytest.raises(ValueError, match="no solver for split"):
         solver_for(named.alternating(leaf, prior=InverseGammaScale()), 0.1)
+
+
+def test_rows_as_they_come_are_enough_for_leaves_that_regress():
+    X, y, weights = classes(120)
+    leaf = Logistic(int(y.max()) + 1)
+    plain = Data.of(X, y, weights)
+    init = start(X, y, {"split": Oblique()}, depth=2)
+    found = [
+        tao(named.alternating(leaf), data, init=init, sweeps=2)
+        for data in (plain, plain.for_leaf(leaf))
+    ]
+    for name, value in found[0].point.items():
+        np.testing.assert_array_equal(value, found[1].point[name])
