@@ -44,7 +44,7 @@ PARTS = [
 ]
 
 
-def guide_for(leaf=None, split=None, hyperplane=PRIORS.hyperplane, *, n=12, steepness=2.0):
+def guide_for(leaf=None, split=None, hyperplane=PRIORS.hyperplane, *, n=24, steepness=2.0):
     """A guide somewhere between prior and posterior of a tiny tree, and its data."""
     leaf = leaf or Categorical(2)
     data = (ring(n) if isinstance(leaf, Categorical) else step(n)).for_leaf(leaf)
@@ -52,6 +52,7 @@ def guide_for(leaf=None, split=None, hyperplane=PRIORS.hyperplane, *, n=12, stee
     model = model.with_(split=split or Polytope(2))
     limits = GrowthLimits(1, min_rows=2, min_leaf=1, min_gain=0.0)
     init = grow(model, data, limits=limits, steps=5, random_state=0)
+    assert init.model.topology.n_nodes, "there is a split, whose guide the tests are about"
     sites = init.point_sites()
     member = init.model.leaf_log_probs(sites, data.X).exp()
     sums = member.T @ leaf.statistics(data.y, data.weights)
