@@ -21,8 +21,10 @@ from bayestree.models.leaves import Leaf
 #: Quality of splits, from the sums (c, ...) of the statistics on their left and over all rows (c,).
 Quality = Callable[[FloatArray, FloatArray], FloatArray]
 
+NUMBERS = 1_000_000  # maximum size of the sums over which cuts are compared at a time
 GRAIN = 16  # projections within this many rounding units count as equal
 SLACK = 1e-9  # qualities within this relative difference count as equal
+ALL = slice(None)
 
 
 def statistics_of(leaf: Leaf, data: Data) -> Tensor:
@@ -137,20 +139,23 @@ def best_cuts(
     sign = None if mirrored is None else np.where(mirrored, -1.0, 1.0)
     signs = None if sign is None else np.take_along_axis(sign, order, axis=1)
 
-    def on_left(column: AnyArray) -> FloatArray:
+    def on_left(column: AnyArray, some: slice = ALL) -> FloatArray:
         """Sum of a column on the left of each cut; at first, all mirrored rows are there."""
+        moved = column[order[some]]
         if signs is None or mirrored is None:
-            return column[order].cumsum(axis=1)
-        return (column[order] * signs).cumsum(axis=1) + (mirrored @ column)[:, None]
+            return moved.cumsum(axis=1)
+        return (moved * signs[some]).cumsum(axis=1) + (mirrored[some] @ column)[:, None]
+
+    def left(some: slice = ALL) -> FloatArray:
+        return np.stack([on_left(column, some) for column in statistics])
 
     invalid = gap <= grain[:, None]
     if min_leaf > 1 or mirrored is not None:
         count = on_left(counts)
         invalid |= (count < min_leaf) | (count > counts.sum() - min_leaf)
     if found is None:
-        left = np.stack([on_left(column) for column in statistics])
         whole = statistics.sum(axis=1)
-        found = _sparse(left, whole, quality, invalid) if sparse else quality(left, whole)
+        found = _sparse(left, whole, quality, invalid) if sparse else quality(left(), whole)
     found[invalid] = -math.inf
     near = found >= found.max(axis=1, keepdims=True) - slack
     best = np.where(near & ~invalid, gap, -1.0).argmax(axis=1)
@@ -159,26 +164,30 @@ def best_cuts(
 
 
 def _sparse(
-    left: FloatArray, whole: FloatArray, quality: Quality, invalid: BoolArray
+    left: Callable[[slice], FloatArray], whole: FloatArray, quality: Quality, invalid: BoolArray
 ) -> FloatArray:
-    """Qualities (P, m) of some of the cuts with sums ``left`` (c, P, m), minus infinity of others.
+    """Qualities (P, m) of some of the cuts, minus infinity of others.
 
     Of v possible cuts about sqrt(v), evenly spaced, are compared, and then all between the
-    neighbours of the best.
+    neighbours of the best. ``left`` gives the sums (c, p, m) of p sets of values, as few at a time
+    as memory asks for.
     """
     place = invalid.argsort(axis=1, kind="stable")  # the possible cuts come first
     last = np.maximum((~invalid).sum(axis=1, keepdims=True) - 1, 0)
     found = np.full(invalid.shape, -math.inf)
 
-    def compare(rank: IntArray) -> None:
-        cut = np.take_along_axis(place, rank, axis=1)
-        np.put_along_axis(
-            found, cut, quality(np.take_along_axis(left, cut[None], axis=2), whole), 1
-        )
+    def compare(some: slice, sums: FloatArray, rank: IntArray) -> None:
+        cut = np.take_along_axis(place[some], rank, axis=1)
+        chosen = np.take_along_axis(sums, cut[None], axis=2)
+        np.put_along_axis(found[some], cut, quality(chosen, whole), 1)
 
     n_steps = max(1, math.isqrt(int(last.max(initial=0))))
-    compare(np.arange(n_steps + 1) * last // n_steps)
-    best = np.take_along_axis(found, place, axis=1).argmax(axis=1)[:, None]
     reach = -(-int(last.max(initial=0)) // n_steps)
-    compare(np.clip(best + np.arange(-reach, reach + 1), 0, last))
+    size = max(1, NUMBERS // (len(whole) * invalid.shape[1]))
+    for start in range(0, len(invalid), size):
+        some = slice(start, start + size)
+        sums = left(some)
+        compare(some, sums, np.arange(n_steps + 1) * last[some] // n_steps)
+        best = np.take_along_axis(found[some], place[some], axis=1).argmax(axis=1)[:, None]
+        compare(some, sums, np.clip(best + np.arange(-reach, reach + 1), 0, last[some]))
     return found

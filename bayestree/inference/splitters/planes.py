@@ -19,6 +19,7 @@ from bayestree.inference.data import Data
 from bayestree.inference.settings import Settings
 from bayestree.inference.splitters.cuts import (
     GRAIN,
+    NUMBERS,
     SLACK,
     Classes,
     Cut,
@@ -32,7 +33,6 @@ from bayestree.models.criteria import CountCriterion, Criterion
 from bayestree.models.leaves import Leaf
 
 FEW = 4  # classes, over which sums are as fast as a second sort of the rows
-NUMBERS = 1_000_000  # maximum size of the sums over which cuts are compared at a time
 
 
 @dataclass(frozen=True, eq=False)
