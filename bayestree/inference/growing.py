@@ -103,7 +103,8 @@ class GrowingTree:
         rows = self.nodes[i].rows
         if len(rows) < 2 * limits.min_leaf:
             return False
-        y = self.data.y[rows]
+        leaf, y = self.model.leaf, self.data.y[rows]
+        y = leaf.target(y) if leaf.regresses else y  # whose other columns are the features
         heavy = float(self.data.weights[rows].sum()) >= limits.min_rows
         return heavy and bool((y != y[0]).any())
 

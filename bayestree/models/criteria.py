@@ -14,6 +14,8 @@ from torch import Tensor
 
 from bayestree.models.moments import moments
 
+ROUNDING = 1e-9  # relative error of a log-likelihood from sums, at most
+
 
 class Criterion(ABC):
     """Purity of a set of rows, from sums of their statistics."""
@@ -58,9 +60,15 @@ class Criterion(ABC):
         return self.nats(split, whole) - self.nats(self.value(whole), whole)
 
     def hard_gain(self, statistics: Tensor, right: Tensor) -> float:
-        """Gain in nats of a hard split of rows with the given statistics (n, c)."""
+        """Gain in nats of a hard split of rows with the given statistics (n, c).
+
+        It is negative if the coefficients of the sides cost more than they explain.
+        """
         whole, side = statistics.sum(0), statistics[right].sum(0)
-        return float(self.gain(self.split_value(side, whole), whole))
+        before = float(self.nats(self.value(whole), whole))
+        gain = float(self.nats(self.split_value(side, whole), whole)) - before
+        # rounding can leave a split that changes nothing just below zero
+        return 0.0 if -ROUNDING * (1 + abs(before)) < gain < 0 else gain
 
 
 class CountCriterion(Criterion):

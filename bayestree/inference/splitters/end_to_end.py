@@ -95,8 +95,7 @@ class EndToEndSplitter:
             return None
         statistics = self.leaf.statistics(data.y[rows], data.weights[rows]).double()
         gain = self.leaf.criterion.hard_gain(statistics, right)
-        # Rounding can make the gain negative.
-        return FittedSplit({name: site[0] for name, site in sites.items()}, right, max(gain, 0.0))
+        return FittedSplit({name: site[0] for name, site in sites.items()}, right, gain)
 
 
 class Rows(NamedTuple):

@@ -114,7 +114,7 @@ class WeightedCriterion:
 
     def gain(self, right: BoolArray) -> float:
         """Gain of a hard split in nats."""
-        return max(self.criterion.hard_gain(self.statistics, torch.from_numpy(right)), 0.0)
+        return self.criterion.hard_gain(self.statistics, torch.from_numpy(right))
 
 
 def _scores(X: AnyArray, theta: FloatArray) -> FloatArray:
