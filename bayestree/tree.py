@@ -217,14 +217,6 @@ class Tree(RoutedTree):
         with np.errstate(divide="ignore"):  # a probability of 0 remains
             return np.asarray(softmax(np.log(value) + change, axis=-1))
 
-    def with_linear_leaves(self, value: FloatArray, slope: FloatArray) -> "Tree":
-        """The tree with linear leaves: ``value`` at ``center``, and ``slope`` (see ``Tree``)."""
-        if slope.shape != (*value.shape, self.n_features):
-            raise ValueError(
-                f"slope must have shape {(*value.shape, self.n_features)}, got {slope.shape}."
-            )
-        return self.with_value(value)._with(slope=slope)
-
     def on_scaled(self, center: FloatArray, scale: FloatArray) -> "Tree":
         """The equivalent tree of the features (x - center) / scale."""
         value, slope = self.value, self.slope

@@ -1,6 +1,7 @@
 """Constant and duplicate columns are ignored by the fit."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -237,7 +238,7 @@ def test_coefficients_of_duplicates_are_added_to_those_of_their_originals():
     X, _ = rows()
     rng = np.random.default_rng(0)
     tree = random_oblique(X.to_numpy(), 3, random_state=0)
-    tree = tree.with_linear_leaves(rng.normal(size=8), rng.normal(size=(8, 6)))
+    tree = replace(tree, value=rng.normal(size=8), slope=rng.normal(size=(8, 6)))
     center, scale = X.mean().to_numpy(), np.maximum(X.std().to_numpy(), 1.0)
     scaled = (X.to_numpy() - center) / scale
     less = tree.on_scaled(center, scale).with_columns(np.array([-1, 1, 2, 1, 4, -1]))

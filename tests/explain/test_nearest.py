@@ -162,7 +162,7 @@ def test_a_mean_in_constant_leaves(below):
 def test_a_mean_in_linear_leaves_may_be_reached_within_the_leaf():
     tree = make_tree(topology=Topology.stump(), n_classes=0, seed=1)
     slope = np.array([[2.0, 0.0], [2.0, 0.0]])
-    tree = tree.with_linear_leaves(np.zeros(2), slope)
+    tree = replace(tree, value=np.zeros(2), slope=slope)
     x = np.array([0.1, 0.0])
     outcome = Outcome.beyond(tree, 1.0, below=False)
     found = nearest_change(tree, x, outcome, unbounded(2))
