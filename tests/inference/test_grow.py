@@ -4,8 +4,11 @@ import torch
 
 from bayestree import ConvexPolytopeTreeRegressor
 from bayestree.inference import Data, GrowthLimits, grow
+from bayestree.inference.growing import GrowingTree
+from bayestree.inference.splitters.end_to_end import EndToEndSplitter
 from bayestree.inference.splitters.protocol import FittedSplit
-from bayestree.models import Categorical, Gaussian, Oblique
+from bayestree.inference.splitters.weighted_entropy import WeightedSplitter
+from bayestree.models import Categorical, Gaussian, LinearGaussian, Oblique, named
 from bayestree.topology import Topology
 from bayestree.tree import Tree
 from tests.inference.problems import (
@@ -126,6 +129,41 @@ def test_splits_of_no_gain_are_not_made():
     )
     assert free.model.topology.n_nodes > 0
     assert strict.model.topology == Topology.leaf()
+
+
+@pytest.mark.parametrize(
+    "splitter",
+    [
+        WeightedSplitter(LinearGaussian(), max_iter=2),
+        EndToEndSplitter(Oblique(), LinearGaussian(), epochs=2),
+    ],
+)
+def test_splits_that_lose_likelihood_are_not_made(splitter):
+    """A linear response: of 60 rows, ten more slopes cost 23 nats and explain about 8 of noise."""
+    X = normal(60, 10)
+    data = Data.of(X, X[:, 0] + normal(60, seed=1)).for_leaf(splitter.leaf)
+    torch.manual_seed(0)
+    (split,) = splitter(data, [torch.arange(60)])
+    assert -40 < split.gain < 0
+    limits = GrowthLimits(max_depth=3, min_rows=2, min_leaf=1, min_gain=0.0)
+    model = named.weighted_oblique(splitter.leaf)
+    found = grow(model, data, limits=limits, splitter=splitter, random_state=0)
+    assert found.model.topology == Topology.leaf()
+
+
+def test_rounding_does_not_make_a_gain_negative():
+    leaf = Categorical(3)
+    for n in range(1, 20):
+        statistics = leaf.statistics(torch.arange(6 * n) % 3, torch.ones(6 * n).double())
+        right = torch.arange(6 * n) < 3 * n  # the same shares on both sides
+        assert 0 <= leaf.criterion.hard_gain(statistics, right) < 1e-9
+
+
+def test_rows_of_one_value_are_not_split_by_their_features():
+    leaf = LinearGaussian()
+    data = Data.of(normal(40, 2), torch.ones(40).double())
+    tree = GrowingTree(named.weighted_oblique(leaf), data)
+    assert not tree.can_split(0, GrowthLimits(min_rows=2, min_leaf=1))
 
 
 @pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")
