@@ -46,6 +46,7 @@ class Likelihood(str):
     additive: ClassVar[bool] = False
     deterministic: ClassVar[bool] = False  # whether it is defined for the deterministic tree only
     leaf_kind: ClassVar[Literal["any", "class", "number"]] = "any"  # what y has to be
+    regresses: ClassVar[bool] = False  # whether leaves may regress on the features
 
     def __eq__(self, other: object) -> bool:
         """Whether the other is the same likelihood, or its name."""
@@ -66,6 +67,11 @@ class Likelihood(str):
             needed = {"class": "Categorical", "number": "numeric (such as Gaussian)"}
             leaves = needed[self.leaf_kind]
             raise ValueError(f"likelihood {self!r} needs {leaves} leaves, got {leaf}.")
+        if leaf.regresses and not self.regresses:
+            raise ValueError(
+                f"likelihood {self!r} compares rows with constant leaves, got {leaf}; use "
+                "likelihood='mixture' for leaves that regress on the features."
+            )
 
     def check_mixture(self, method: str) -> None:
         """Raise ValueError, with the name of a method that needs the mixture likelihood."""
@@ -81,8 +87,8 @@ class Likelihood(str):
         """
         if batch.y is None:
             return pyro.deterministic("leaf_log_prob", batch.log_prob)
-        scale = plate.size / len(batch.log_prob)
-        pyro.factor("obs", scale * self.value(batch.log_prob, leaf, batch.y, batch.weights))
+        scale, y = plate.size / len(batch.log_prob), leaf.response(batch.X, batch.y)
+        pyro.factor("obs", scale * self.value(batch.log_prob, leaf, y, batch.weights))
         return batch.y
 
     def joint(self, leaf: Leaf, sites: Sites, log_prob: Tensor, y: Tensor) -> Tensor:
@@ -99,7 +105,7 @@ class Likelihood(str):
         raise NotImplementedError
 
     def value(self, joint: Tensor, leaf: Leaf, y: Tensor, weights: Tensor) -> Tensor:
-        """Log-likelihood or objective of weighted rows, a scalar."""
+        """Log-likelihood or objective of weighted rows, a scalar; ``y`` is a response."""
         raise NotImplementedError
 
     def rule(self, leaf: Leaf, rows: Rows, ridge: float | None) -> LeafRule:
@@ -119,6 +125,7 @@ class Mixture(Likelihood):
 
     plug_in = False
     additive = True
+    regresses = True
 
     def check_mixture(self, method: str) -> None:
         """Accept any method: this is the mixture likelihood."""
@@ -159,14 +166,23 @@ class MutualInformation(Likelihood):
 
 
 class Misclassification(Likelihood):
-    """Minus the weight of the rows outside their leaf's majority class: TAO's 0/1 loss."""
+    """Minus the weight of the rows outside their leaf's majority class: TAO's 0/1 loss.
+
+    Of logistic leaves, the class of highest probability for the features of the row.
+    """
 
     deterministic = True
     leaf_kind = "class"
+    regresses = True
 
     def value(self, joint: Tensor, leaf: Leaf, y: Tensor, weights: Tensor) -> Tensor:
-        counts = joint.exp().T @ leaf.statistics(y, weights)
-        return counts.amax(-1).sum() - weights.sum()
+        member = joint.exp()
+        sums = member.T @ leaf.statistics(y, weights)
+        if not leaf.regresses:
+            return sums.amax(-1).sum() - weights.sum()
+        shares = leaf.expected_y(leaf.estimate(sums.detach()), y[:, 1:].numpy(force=True))
+        wrong = torch.as_tensor(shares.argmax(-1)).to(y.device) != leaf.target(y).unsqueeze(-1)
+        return -(weights @ (member * wrong).sum(-1))
 
     def rule(self, leaf: Leaf, rows: Rows, ridge: float | None) -> LeafRule:
         if ridge is not None:

@@ -31,7 +31,8 @@ class SoftTree:
         objectives of the CPT paper with plug-in leaves (eq. 14, 16); ``"misclassification"`` and
         ``"squared-error"`` are the losses that alternating optimisation minimises. These four
         enter the model as a factor: it then has no leaf sites, and without y it only computes
-        where each row goes (``leaf_log_prob``).
+        where each row goes (``leaf_log_prob``). Leaves that regress on the features need
+        ``"mixture"`` or, for classes, ``"misclassification"``.
     steepness : float
         Multiplies the log-odds of every split; ``math.inf`` is the deterministic tree.
     monotone : tuple of int
@@ -169,7 +170,7 @@ class SoftTree:
         self, sites: Sites, X: Tensor, y: Tensor, weights: Tensor | None = None
     ) -> Tensor:
         """Log-likelihood (or objective) of the rows, a scalar."""
-        weight = X.new_ones(len(X)) if weights is None else weights
+        weight, y = X.new_ones(len(X)) if weights is None else weights, self.leaf.response(X, y)
         return self.likelihood.value(self._joint(sites, X, y), self.leaf, y, weight)
 
     def _joint(self, sites: Sites, X: Tensor, y: Tensor) -> Tensor:

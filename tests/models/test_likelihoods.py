@@ -5,7 +5,15 @@ import pytest
 import torch
 from sklearn.metrics import mutual_info_score
 
-from bayestree.models import Categorical, Gaussian, Polytope, SoftTree
+from bayestree.models import (
+    Categorical,
+    Gaussian,
+    LinearGaussian,
+    Logistic,
+    Polytope,
+    SoftTree,
+    named,
+)
 from bayestree.models.likelihoods import LIKELIHOODS, Variance
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -108,6 +116,45 @@ def test_losses_are_those_of_the_deterministic_tree(likelihood, leaf):
     assert float(model.log_likelihood(sites, X, y, weights)) == pytest.approx(expected, rel=1e-10)
     with pytest.raises(ValueError, match=r"needs steepness math\.inf, got 2\.0"):
         model.with_(steepness=2.0)
+
+
+def test_the_loss_of_logistic_leaves_is_that_of_their_regressions():
+    """The class is the sign of x in one leaf and the opposite in the other, but for one row."""
+    x = torch.linspace(-1, 1, 20).double().repeat(2)
+    side = np.repeat([0, 1], 20)
+    y = ((x > 0) ^ torch.as_tensor(side == 1)).long()
+    y[0], weights = 1 - y[0], torch.ones(40).double()
+    weights[0] = 0.01  # too little to move the border
+    leaf = Logistic(2)
+    response = leaf.response(x.unsqueeze(1), y)
+    lost = value("misclassification", hard(side, 3), response, weights, leaf)
+    assert float(lost) == pytest.approx(-0.01)
+    # counts of the classes would leave half of the rows outside
+    assert float(value("misclassification", hard(side, 3), y, weights, Categorical(2))) <= -19
+    model = SoftTree(Topology.stump(), Polytope(1), leaf=leaf, steepness=math.inf)
+    X = torch.stack((x, torch.as_tensor(side) - 0.5), dim=1)
+    _, sites = traced(model, X, y)
+    sites |= {"hyperplane": torch.tensor([[[0.0, 1.0]]]).double()}
+    sites |= {"intercept": torch.zeros(1, 1).double(), "log_weight": torch.zeros(1, 1).double()}
+    model = model.with_(likelihood="misclassification")
+    assert float(model.log_likelihood(sites, X, y, weights)) == pytest.approx(-0.01)
+    trace, _ = traced(model, X, y, weights)
+    assert torch.isfinite(trace.log_prob_sum())
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "leaf"),
+    [
+        ("mutual-information", Logistic(2)),
+        ("variance", LinearGaussian()),
+        ("squared-error", LinearGaussian()),
+    ],
+)
+def test_objectives_of_constant_leaves_refuse_regressions(likelihood, leaf):
+    with pytest.raises(ValueError, match="use likelihood='mixture' for leaves that regress"):
+        SoftTree(Topology.stump(), leaf=leaf, likelihood=likelihood, steepness=math.inf)
+    for tree in (named.weighted_oblique, named.bivariate, named.oblique):
+        assert tree(leaf).likelihood == "mixture"
 
 
 def test_likelihoods_are_equal_if_name_and_type_are():

@@ -184,7 +184,6 @@ class Logistic(RegressingLeaf):
         "leaf_logit": Site(("leaf", "class")),
     }
     loss: ClassVar[str] = "misclassification"
-    impurity: ClassVar[str] = "mutual-information"
     gradient: ClassVar[type[LeafGradient] | None] = LogisticGradient
 
     n_classes: int
