@@ -255,6 +255,54 @@ def test_logistic_leaves(name, classifiers, tmp_path):
         assert '"slope"' in bayestree.export_json(clf)
 
 
+@pytest.mark.parametrize("name", ["hhcart", "weighted"])
+def test_weights_of_logistic_leaves_are_copies_of_rows(name):
+    X, y = labels(150)
+    times = np.arange(150) % 3
+    settings: dict[str, Any] = {"leaf": "logistic", "min_leaf": 1, "max_depth": 1}
+    found = CLASSIFIERS[name](**settings).fit(X, y, times.astype(float))
+    copied = CLASSIFIERS[name](**settings).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
+    assert found.get_n_leaves() == copied.get_n_leaves() == 2
+    # the scales of the coefficients are estimated to a tolerance
+    np.testing.assert_allclose(copied.predict_proba(X), found.predict_proba(X), atol=2e-3)
+
+
+@pytest.fixture(scope="module")
+def three():
+    """Three classes by name, of which the third depends on x1 alone, and missing values."""
+    X, y = labels()
+    y = np.where(X[:, 1] > 1, "top", y)
+    X[::9, 0] = np.nan
+    return X, y, CLASSIFIERS["bivariate"](leaf="logistic").fit(X, y)
+
+
+def test_three_classes_and_missing_values(three):
+    X, y, clf = three
+    p = clf.predict_proba(X)
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    assert (clf.classes_ == ["down", "top", "up"]).all()
+    assert clf.tree_.slope.shape == (clf.get_n_leaves(), 3, 3)  # with the indicator of a missing x0
+    # x1 decides about "top" by a step, which a regression follows but for the rows close to it
+    top, certain = y == "top", np.abs(X[:, 1] - 1) > 0.5
+    assert ((clf.predict(X) == "top") == top)[certain].all()
+    own = p[np.arange(len(y)), np.searchsorted(clf.classes_, y)]
+    shares = np.array([np.mean(y == label) for label in clf.classes_])
+    assert np.log(own).mean() > 0.5 * np.sum(shares * np.log(shares))
+
+
+def test_texts_and_files_of_three_classes(three, tmp_path):
+    X, _, clf = three
+    text = bayestree.export_text(clf)
+    assert all(f"{label}: " in text for label in clf.classes_)
+    assert "at the means, varying with" in text
+    with pytest.raises(ValueError, match="rules have one class for each leaf"):
+        bayestree.export_rules(clf)
+    clf.save(tmp_path / "tree.safetensors")
+    again = bayestree.load(tmp_path / "tree.safetensors")
+    np.testing.assert_array_equal(again.predict_proba(X), clf.predict_proba(X))
+    assert again.posterior_.model == clf.posterior_.model
+
+
 def test_guide_tests_what_the_regression_leaves(classifiers):
     """The classes depend on both features, and the slope in x1 most; only x0 has a kink."""
     used = np.abs(classifiers["guide"].tree_.hyperplane[0])

@@ -97,6 +97,14 @@ class TestReading:
         with pytest.raises(InputError, match="no parameter 'leaf_ridge' for classification"):
             RunFile.from_parts(OF_CLASSES | {"model": {"tree": "tao", "leaf_ridge": 2.0}}, "a.toml")
 
+    def test_leaves_of_one_task(self):
+        run = made({"model": {"card": "wodt", "leaf": "logistic"}})
+        assert run.estimator("classification").get_params()["leaf"] == "logistic"
+        with pytest.raises(InputError, match="leaf"):
+            run.parameters("regression")
+        with pytest.raises(InputError, match="leaf"):
+            RunFile.from_parts(OF_CLASSES | {"model": {"tree": "wodt", "leaf": "linear"}}, "a.toml")
+
     def test_cards_by_path_are_relative_to_the_run_file(self, tmp_path):
         (tmp_path / "cards").mkdir()
         written(tmp_path / "cards", 'tree = "wodt"\nmax_depth = 7')
