@@ -1,18 +1,21 @@
 """Logistic, ordinal and Student-t leaves against constant and normal ones, and forests.
 
 Classes: the mean log probability of held-out classes, Brier score, and error, in five repetitions
-of two folds, with logistic regression on columns of unit variance as well.
+of two folds, with logistic regression on columns of unit variance as well. ``--tree`` compares
+the leaves of another tree than the polytope tree.
 
 Ordered classes: the mean log probability of held-out classes, ranked probability score, and
 error of the median class. Numbers: in a share of the training rows, y is replaced by values up to
 ten times its range; scores are those of held-out rows, which are left as they are.
 
 Run: BAYESTREE_DATA=... python benchmarks/other_leaves.py [logistic | ordinal | student] [NAME ...]
-     [--models NAME ...] [--modes N] [--folds N] [--rows N] [--share S]
+     [--models NAME ...] [--modes N] [--folds N] [--splits N] [--rows N] [--share S]
+     [--tree bivariate | co2 | tao | wodt]
 """
 
 import argparse
 import time
+from functools import partial
 
 import numpy as np
 import torch
@@ -25,7 +28,14 @@ from sklearn.model_selection import RepeatedKFold, ShuffleSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
+from bayestree import (
+    AlternatingTreeClassifier,
+    BivariateTreeClassifier,
+    ConvexPolytopeTreeClassifier,
+    ConvexPolytopeTreeRegressor,
+    ObliqueTreeClassifier,
+    WeightedObliqueTreeClassifier,
+)
 from bayestree.diagnostics import ranked_probability
 
 SETS = {
@@ -37,6 +47,12 @@ SCORES = {
     "logistic": "log score | Brier score | error",
     "ordinal": "log score | RPS | median error",
     "student": "log score | RMSE | 90 % cover",
+}
+TREES = {
+    "bivariate": BivariateTreeClassifier,
+    "co2": partial(ObliqueTreeClassifier, splitter="co2", random_state=0),
+    "tao": partial(AlternatingTreeClassifier, random_state=0),
+    "wodt": partial(WeightedObliqueTreeClassifier, random_state=0),
 }
 FLOOR = 1e-3  # share of the uniform distribution in all class probabilities, as forests have zeros
 
@@ -64,6 +80,8 @@ def of_classes(model: str, X: np.ndarray, y: np.ndarray, Xt: np.ndarray, yt: np.
         clf = RandomForestClassifier(min_samples_leaf=few, random_state=0).fit(X, y)
     elif model == "regression":
         clf = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(X, y)
+    elif options.tree:
+        clf = TREES[options.tree](leaf=model).fit(X, y)
     else:
         clf = ConvexPolytopeTreeClassifier(
             leaf=model, n_modes=options.modes, random_state=0, verbose=False
@@ -116,6 +134,8 @@ def main() -> None:
     parser.add_argument("--models", nargs="*")
     parser.add_argument("--modes", type=int, default=3)
     parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--splits", type=int, default=2)
+    parser.add_argument("--tree", choices=list(TREES))
     parser.add_argument("--rows", type=int, default=600)
     parser.add_argument("--share", type=float, default=0.05)
     options = parser.parse_args()
@@ -126,7 +146,9 @@ def main() -> None:
         X, y = ordered(name) if kind == "ordinal" else rows_of(name)
         if kind == "logistic":
             y = np.unique(y, return_inverse=True)[1]
-            splitter = RepeatedKFold(n_splits=2, n_repeats=options.folds, random_state=0)
+            splitter = RepeatedKFold(
+                n_splits=options.splits, n_repeats=options.folds, random_state=0
+            )
         else:
             size = min(options.rows, int(0.8 * len(X)))
             splitter = ShuffleSplit(options.folds, train_size=size, random_state=0,
