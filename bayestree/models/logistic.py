@@ -205,9 +205,10 @@ class Discrimination(Criterion):
     is at most (log |T| - log |W|) / 2 of the scatter matrices T about all means and W about those
     of the classes (Wilks' lambda), and at most the entropy of y. Between these limits it is
     (w^-4 + H^-4)^(-1/4): for two classes within 7 % of quadrature at any distance if the smaller
-    has a fifth of the rows or more, but up to 14 % too high if it has fewer. Each coefficient costs
-    a nat (Akaike, 1974): a split adds (C - 1) (d + 1) of them. ``ridge`` rows
-    keep sets of few rows determined.
+    has a fifth of the rows or more, but up to 14 % too high if it has fewer. Each of the
+    k = (C - 1) (d + 1) coefficients of a set of n rows costs n / (n - k - 1) nats: one (Akaike,
+    1974), and more where rows are few (Hurvich and Tsai, 1995, for generalised linear models).
+    ``ridge`` rows keep sets of few rows determined.
     """
 
     costly: ClassVar[bool] = True
@@ -215,8 +216,11 @@ class Discrimination(Criterion):
     ridge: float = 1e-3
 
     def value(self, sums: Tensor) -> Tensor:
-        _, width = _places(sums.shape[-1], self.n_classes)
-        return -self.impurity(sums) - (self.n_classes - 1) * width
+        found = ClassMoments.of(sums, self.n_classes)
+        count = (self.n_classes - 1) * found.gram.shape[-1]
+        # The price diverges as the rows run out; from there on one degree of freedom is assumed.
+        rows = found.mass.sum(-1).clamp_min(count + 2)
+        return -self.impurity(sums) - count * rows / (rows - count - 1)
 
     def impurity(self, sums: Tensor) -> Tensor:
         found = ClassMoments.of(sums, self.n_classes)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.special import entr, expit
 
-from bayestree.models.logistic import Discrimination
+from bayestree.models.logistic import Discrimination, class_products
 
 
 @pytest.mark.parametrize("share", [0.5, 0.35, 0.2, 0.1, 0.03])
@@ -25,3 +25,18 @@ def test_information_of_two_normal_classes(share):
     value = Discrimination(2).value(torch.as_tensor(rows * sums)).numpy()
     found = (value + 2) / rows + entropy  # without the price of two coefficients
     assert found / exact == pytest.approx(1, abs=0.07 if share >= 0.2 else 0.14)
+
+
+@pytest.mark.parametrize("n", [12, 30, 1000])
+def test_a_coefficient_costs_more_where_rows_are_few(n):
+    """Classes of equal features: minus the entropy, and n k / (n - k - 1) for k coefficients."""
+    rows = np.tile([[-1.0, 0.5], [1.0, -0.5], [0.0, 1.0]], (n // 3, 1))
+    y = np.column_stack((np.repeat([0, 1, 2], len(rows)), np.tile(rows, (3, 1))))
+    weights = torch.full((len(y),), n / len(y)).double()
+    sums = class_products(torch.as_tensor(y), weights, 3).sum(0)
+    spare = {12: 5, 30: 23, 1000: 993}[n]
+    expected = -n * np.log(3) - 6 * n / spare
+    assert float(Discrimination(3).value(sums)) == pytest.approx(expected, rel=1e-6)
+    # fewer rows than coefficients: the price of one degree of freedom
+    few = float(Discrimination(3).value(sums * 5 / n))
+    assert few == pytest.approx(-5 * np.log(3) - 6 * 8, rel=1e-6)
