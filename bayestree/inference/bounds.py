@@ -33,7 +33,8 @@ def evaluate_elbo(guide: PolytopeGuide, data: Data, n_draws: int | None = None) 
     """Untempered ELBO on all rows: the mean of ``n_draws`` one-draw estimates."""
     if n_draws is None:
         n_draws = min(max(ELBO_ROWS // len(data.X), 4), 64)
-    draws = [guide.expected_log_likelihood(data) - guide.kl() for _ in range(n_draws)]
+    kls = guide.kls()
+    draws = [guide.expected_log_likelihood(data) - next(kls) for _ in range(n_draws)]
     return torch.stack(draws).mean()
 
 
@@ -43,11 +44,12 @@ def objective_estimates(
     """One-draw estimates of the objective of a fit, 16 to 64 of them."""
     rows = len(data.X)
     n_draws = min(max(ELBO_ROWS // rows, ELBO_DRAWS[0]), ELBO_DRAWS[1])
+    kls = guide.kls(kl_weight)
     for _ in range(n_draws):
         # of large data, other rows in every draw, whose variation adds to the error
         part = sample(data, ELBO_ROWS // n_draws)
-        terms = [guide.fit(few, steepness)[0] for few in part.parts(ones=True)]
-        yield torch.stack(terms).sum() * (rows / len(part.X)) - guide.kl(kl_weight)
+        terms = [guide.expected_fit(few, steepness)[0] for few in part.parts(ones=True)]
+        yield torch.stack(terms).sum() * (rows / len(part.X)) - next(kls)
 
 
 def sample(data: Data, size: int) -> Data:

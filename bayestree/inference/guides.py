@@ -1,7 +1,9 @@
 """The package's own guide: Weibull weights, normal hyperplanes, conjugate leaves."""
 
 import math
+from collections.abc import Iterator
 from functools import partial
+from itertools import repeat
 from typing import Any, Literal
 
 import pyro
@@ -247,6 +249,13 @@ class PolytopeGuide(RoutedModule):
         """KL divergence from the prior, that of the splits times ``weight``; one draw of scales."""
         return weight * self._split_kl(self.moments) + self.leaf_law.kl()
 
+    def kls(self, weight: float = 1.0) -> Iterator[Tensor]:
+        """One-draw estimates of :meth:`kl`, or the same again if it depends on no draw."""
+        if self.scales.followed:
+            while True:
+                yield self.kl(weight)
+        yield from repeat(self.kl(weight))
+
     def leaf_log_probs(self, X: Tensor, steepness: float, moments: Moments | None = None) -> Tensor:
         """log P(leaf | x), shape (n, L), for fresh coefficients in every row of [X, 1]."""
         score = routing.vote(*self.activations(X, moments))
@@ -317,14 +326,20 @@ class PolytopeGuide(RoutedModule):
         leaves inside the sum: log sum P(leaf | x) exp(E log p(y | leaf)).
         """
         moments = self.moments
-        if self.sparse:
-            value, sums = self.sparse_fit(batch, steepness, self.experts(moments))
-        else:
-            joint = self.leaf_log_probs(batch.X, steepness, moments) + self.log_density(batch.y)
-            value = torch.logsumexp(joint, -1) @ batch.weights
-            member = joint.detach().softmax(-1)
-            sums = member.T @ self.model.leaf.statistics(batch.y, batch.weights)
+        value, sums = self.expected_fit(batch, steepness, moments)
         return value, self._split_kl(moments), sums
+
+    def expected_fit(
+        self, batch: Data, steepness: float, moments: Moments | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The bound and the sums of :meth:`fit`, without the divergence."""
+        moments = self.moments if moments is None else moments
+        if self.sparse:
+            return self.sparse_fit(batch, steepness, self.experts(moments))
+        joint = self.leaf_log_probs(batch.X, steepness, moments) + self.log_density(batch.y)
+        value = torch.logsumexp(joint, -1) @ batch.weights
+        member = joint.detach().softmax(-1)
+        return value, member.T @ self.model.leaf.statistics(batch.y, batch.weights)
 
     def experts(self, moments: Moments | None = None) -> Experts:
         moments = self._signed(moments)

@@ -281,6 +281,8 @@ class PenaltyPrior(HyperplanePrior):
 class ScaleFactors(nn.Module):
     """Variational factors of a prior's additional sites; here, of a prior that has none."""
 
+    followed: ClassVar[bool] = False  # whether the moments of the coefficients follow draws of them
+
     def __init__(self, prior: HyperplanePrior, intercept: Tensor) -> None:
         super().__init__()
         self.prior = prior

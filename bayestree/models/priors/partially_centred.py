@@ -45,6 +45,7 @@ class PartiallyCentred(ScaleFactors):
     ``moments`` are those of the coefficients at the start.
     """
 
+    followed = True
     prior: InverseGammaScale
     reference: Tensor
 
