@@ -10,6 +10,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 export OMP_NUM_THREADS := 1
 export MPLBACKEND := Agg
 
+# The tests start many processes, of which only the first need compile the modules.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Numerical libraries choose their kernels by the CPU, and each kernel rounds in its own way. The
 # first setting is below every x86 CPU; other CPUs ignore it. The second is below this one.
 OLD_KERNELS := OPENBLAS_CORETYPE=Prescott ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE
