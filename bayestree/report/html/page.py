@@ -3,6 +3,7 @@
 import base64
 import hashlib
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -87,7 +88,9 @@ def html_report(
     return _rendered(Study(estimator, train, held, *texts, *records, sizes, encoding))
 
 
-def _rendered(study: Study) -> str:
+@cache
+def _environment() -> Environment:
+    """The templates, each compiled once: that takes as long as to write a page."""
     environment = Environment(
         loader=PackageLoader("bayestree.report.html"),
         autoescape=True,
@@ -96,6 +99,11 @@ def _rendered(study: Study) -> str:
         lstrip_blocks=True,
     )
     environment.filters["percent"] = text.percent
+    return environment
+
+
+def _rendered(study: Study) -> str:
+    environment = _environment()
     source = environment.loader
     assert source is not None
     script = source.get_source(environment, "report.js")[0]

@@ -28,18 +28,22 @@ def element(name: str, *inside: Any, **attributes: Any) -> Markup:
 
     Attributes that are None are omitted; the content is escaped unless it is Markup.
     """
-    written = Markup("").join(
-        Markup(' {}="{}"').format(
-            key if key == "viewBox" else key.rstrip("_").replace("_", "-"),
-            f"{round(value, PLACES):g}" if isinstance(value, float) else value,
-        )
+    written = "".join(
+        f' {_attribute(key)}="{_written(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    body = Markup("").join(escape(one) for one in inside)
-    if not body:
-        return Markup("<{}{}/>").format(name, written)
-    return Markup("<{0}{1}>{2}</{0}>").format(name, written, body)
+    body = "".join(escape(one) for one in inside)
+    # the content is escaped above, and names are those of this package
+    return Markup(f"<{name}{written}>{body}</{name}>" if body else f"<{name}{written}/>")
+
+
+def _attribute(key: str) -> str:
+    return key if key == "viewBox" else key.rstrip("_").replace("_", "-")
+
+
+def _written(value: Any) -> str:
+    return f"{round(value, PLACES):g}" if isinstance(value, float) else escape(value)
 
 
 def lines(x: float, y: float, texts: Iterable[tuple[str, str]], step: float, **more: Any) -> Markup:
