@@ -12,7 +12,6 @@ under ``trees/0/``, ``trees/1/``, ... Files of older versions remain readable.
 import hashlib
 import json
 import platform
-from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 from safetensors import numpy as safetensors
 from sklearn.utils.validation import check_is_fitted
 
+from bayestree._utils.versions import version as version_of
 from bayestree._utils.write import write_whole
 from bayestree._version import __version__
 from bayestree.estimators._codec import NetworkNeededError, UndefinedNameError
