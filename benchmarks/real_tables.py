@@ -125,10 +125,15 @@ def numeric(model: Any) -> Any:
     return make_pipeline(columns, model)
 
 
+OURS = ("ours", "regressing leaves")
 MODELS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "ours": (
         lambda: bt.ConvexPolytopeTreeClassifier(random_state=SEED),
         lambda: bt.ConvexPolytopeTreeRegressor(random_state=SEED),
+    ),
+    "regressing leaves": (
+        lambda: bt.ConvexPolytopeTreeClassifier(leaf="logistic", random_state=SEED),
+        lambda: bt.ConvexPolytopeTreeRegressor(leaf="linear", random_state=SEED),
     ),
     "linear": (
         lambda: numeric(LogisticRegression(max_iter=2000)),
@@ -151,7 +156,7 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 
 def prepared(name: str, X: pd.DataFrame) -> pd.DataFrame:
     """The table in the types that a model takes: those of others have no dates."""
-    if name == "ours":
+    if name in OURS:
         return X
     X = X.copy()
     for column in X.select_dtypes(["datetime", "datetimetz"]):
@@ -196,7 +201,7 @@ def regressed(name: str, rows: Table, kept: np.ndarray, held: np.ndarray) -> Fol
     model.fit(X.iloc[kept], y[kept])
     seconds = time.process_time() - begin
     mean = model.predict(X.iloc[held])
-    if name == "ours":
+    if name in OURS:
         each = [densities(mode, X.iloc[held], y[held]) for mode in model.modes_]
         terms = [logsumexp(one, axis=0) - np.log(len(one)) for one in each]
         score = logsumexp(np.array(terms), axis=0, b=model.mode_weights_[:, None])
