@@ -130,8 +130,10 @@ def test_missing_values_inform_the_split():
     X = rng.normal(size=(200, 2))
     y = rng.random(200) < 0.3
     X[y, 1] = np.nan
-    for kind in (ConvexPolytopeTreeClassifier, AlternatingTreeClassifier):
-        fitted = kind(max_depth=1, random_state=0).fit(X, y)
+    for fitted in (
+        ConvexPolytopeTreeClassifier(inference="grow", max_depth=1, random_state=0).fit(X, y),
+        AlternatingTreeClassifier(max_depth=1, random_state=0).fit(X, y),
+    ):
         assert fitted.score(X, y) == 1.0
         assert fitted.encoding_.feature_names == ["x0", "x1", "x1 missing"]
         assert "x1 missing" in bt.export_text(fitted)

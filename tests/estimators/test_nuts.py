@@ -23,7 +23,7 @@ SHORT = {
     "min_gain": 1.0,
     "epochs": 10,
     "n_chains": 2,
-    "n_warmup": 40,
+    "n_warmup": 20,
     "n_draws": 25,
     "random_state": 0,
 }
@@ -147,7 +147,7 @@ class TestClassifier:
 
         monkeypatch.setattr(inference.Nuts, "fit", fake)
         ConvexPolytopeTreeClassifier(**SHORT, n_jobs=2).fit(*rows(60))
-        expected = {"n_chains": 2, "n_warmup": 40, "n_draws": 25, "n_jobs": 2, "rows": 60}
+        expected = {"n_chains": 2, "n_warmup": 20, "n_draws": 25, "n_jobs": 2, "rows": 60}
         assert seen | expected == seen
 
     def test_text(self, classifier):

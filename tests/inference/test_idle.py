@@ -85,7 +85,7 @@ def test_a_tree_that_needs_no_node_stays():
 
 def test_an_estimator_samples_what_it_needs():
     rows = data()
-    settings = {"max_depth": 3, "n_chains": 2, "n_warmup": 20, "n_draws": 10, "epochs": 100}
+    settings = {"max_depth": 3, "n_chains": 1, "n_warmup": 5, "n_draws": 5, "epochs": 100}
     clf = ConvexPolytopeTreeClassifier(inference="nuts", random_state=0, **settings)
     clf.fit(rows.X.numpy(), rows.y.numpy())
     n_experts = clf.posterior_.model.split.n_experts
