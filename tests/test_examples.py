@@ -6,6 +6,7 @@ import runpy
 import shutil
 import sys
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 from unittest import mock
 
@@ -16,9 +17,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, cli
+from bayestree import (
+    ConvexPolytopeTreeClassifier,
+    ConvexPolytopeTreeRegressor,
+    ConvexPolytopeTreeSurvival,
+    cli,
+)
 from bayestree.estimators import registry
 from bayestree.inference import Smc
+from tests.short_checks import short_checks
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -61,7 +68,8 @@ OTHERS = sorted(set(ROOT.glob("examples/*.py")) - {ROOT / f"examples/{s}.py" for
 def run(script, capsys, monkeypatch):
     """Output of a script of the examples, run with --quick."""
     monkeypatch.setattr(sys, "argv", [str(script), "--quick"])
-    runpy.run_path(str(script), run_name="__main__")
+    with short_checks():
+        runpy.run_path(str(script), run_name="__main__")
     return capsys.readouterr().out
 
 
@@ -99,9 +107,10 @@ WITHOUT_PICTURES = [
 ]
 
 
-#: This one shows the defaults at work. Where others leave the number of epochs open, few will
-#: do, and so will one tree and few particles.
+#: This one shows the defaults at work. In others few epochs will do, few particles and, where the
+#: number of epochs is open, one tree.
 IN_FULL = ("convergence",)
+TREES = (ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor, ConvexPolytopeTreeSurvival)
 
 
 def short(fit):
@@ -110,8 +119,8 @@ def short(fit):
             method = Smc(max_depth=self.max_depth, n_draws=20, n_rounds=3, efficiency=0.3)
             few = type(self)(inference=method, n_experts=self.n_experts, random_state=0)
             return fit(few, *rows, **more)
-        if not self.epochs:
-            self.set_params(epochs=5, n_modes=self.n_modes or 1)
+        modes = {} if self.epochs else {"n_modes": self.n_modes or 1}
+        self.set_params(epochs=min(self.epochs or 5, 5), **modes)
         return fit(self, *rows, **more)
 
     return fitted
@@ -120,11 +129,13 @@ def short(fit):
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("page", PAGES + WITHOUT_PICTURES, ids=lambda page: page.name)
 def test_python_of_the_pages_runs(page, capsys, monkeypatch):
-    if page.stem not in IN_FULL:
-        for tree in (ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor):
-            monkeypatch.setattr(tree, "fit", short(tree.fit))
+    in_full = page.stem in IN_FULL
+    for tree in () if in_full else TREES:
+        monkeypatch.setattr(tree, "fit", short(tree.fit))
     # One block after the other in one namespace, as a reader would type them.
-    exec(compile("\n".join(blocks("python", page)), page.name, "exec"), {"__name__": "__main__"})
+    code = compile("\n".join(blocks("python", page)), page.name, "exec")
+    with nullcontext() if in_full else short_checks():
+        exec(code, {"__name__": "__main__"})
     said = capsys.readouterr().out
     assert ("Converged: yes" if page.stem == "convergence" else "leaf") in said
 

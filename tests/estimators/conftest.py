@@ -3,19 +3,12 @@
 import pytest
 from sklearn.datasets import load_diabetes, load_iris
 
-from bayestree.inference import bounds
+from tests.short_checks import short_checks
 
 
 @pytest.fixture(scope="package", autouse=True)
 def _short_checks_of_the_bound():
-    """The check that ends a fit by SVI takes longer than the few epochs of these tests.
-
-    It comes last and changes no other number. Its own tests, with all draws and steps, are in
-    tests/inference/test_svi.py.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bounds, "MIN_FURTHER", 6)
-        patch.setattr(bounds, "ELBO_DRAWS", (6, 6))
+    with short_checks():
         yield
 
 

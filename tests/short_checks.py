@@ -1,0 +1,20 @@
+"""A shorter check of the bound, for tests of what follows a fit."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from bayestree.inference import bounds
+
+
+@contextmanager
+def short_checks():
+    """The check that ends a fit by SVI takes longer than the few epochs of most tests.
+
+    It comes last and changes no other number. Its own tests, with all draws and steps, are in
+    tests/inference/test_svi.py.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bounds, "MIN_FURTHER", 6)
+        patch.setattr(bounds, "ELBO_DRAWS", (6, 6))
+        yield
