@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from bayestree.models import (
     Priors,
 )
 from tests.inference.problems import triangle
+from tests.inference.test_guides import guide_for as plain_guide_for
 from tests.inference.test_svi import fit, problem
 from tests.sampling import quickly
 
@@ -281,3 +283,12 @@ def test_a_planted_triangle_is_found():
     expected = 2 * 9 / 1000
     error = 1 - clf.score(fresh.X.numpy(), fresh.y.numpy())
     assert error < expected + 4 * math.sqrt(expected * (1 - expected) / 4000)
+
+
+def test_the_divergence_is_drawn_anew_only_where_coefficients_follow_scales():
+    guide, _ = guide_for(*PARTS[0])
+    assert len({float(value.detach()) for value in islice(guide.kls(), 3)}) == 3
+    fixed, _ = plain_guide_for()
+    assert {float(value.detach()) for value in islice(fixed.kls(0.5), 3)} == {
+        float(fixed.kl(0.5).detach())
+    }

@@ -9,8 +9,11 @@ import pandas as pd
 import pytest
 from matplotlib.contour import QuadContourSet
 from matplotlib.figure import Figure
+from matplotlib.path import Path
+from matplotlib.textpath import TextPath
 
 from bayestree import plots
+from bayestree.plots import _style
 from bayestree.plots._geometry import _clip
 from bayestree.topology import Topology
 from bayestree.tree import Tree
@@ -372,3 +375,15 @@ def test_the_legend_of_a_map_is_inside_the_figure(names, regression):
     assert box.x1 <= whole.x1
     assert box.y1 <= whole.y1
     assert len(ax.get_legend().get_texts()) == n_classes + 1
+
+
+@pytest.mark.parametrize("text", ["worst area <= 2.5", "größe", "l", "$x_1^2$ + 3", "WAVE"])
+def test_texts_are_as_wide_as_their_outlines(text):
+    width = TextPath((0, 0), text, size=8).get_extents().width
+    assert _style.inches(text, 8) == pytest.approx(_style.HINTED * width / 72, rel=1e-9)
+
+
+def test_curves_are_measured_where_they_turn_back():
+    for x in ([0.0, 2.0, 0.0], [1.0, -3.0, 0.0], [0.0, 1.0, 2.0]):
+        path = Path([(value, number) for number, value in enumerate(x)], [1, 3, 3])
+        assert _style._width(path) == pytest.approx(path.get_extents().width, rel=1e-9)
