@@ -150,8 +150,8 @@ class BasePolytopeTree(
         Positive | None,
         Inference(
             "Final factor of the log-odds of every split; 1 is the paper's model, larger values "
-            "bring the soft tree close to its deterministic form. By default 20 for MAP and 6 for "
-            "SVI, NUTS and SMC, but 1 with search_facets; SVI for regression continues to 20 if "
+            "bring the soft tree close to its deterministic form. By default 20 for MAP, 6 for SVI "
+            "and NUTS, and 1 for SMC and with search_facets; SVI for regression continues to 20 if "
             "its mean fits the training rows worse than its tree. Posteriors of different "
             "steepness belong to different models: to compare fits with and without the search, "
             "set steepness=1."

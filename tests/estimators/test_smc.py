@@ -186,7 +186,7 @@ def test_what_the_sampler_does_not_use_is_refused(settings, message):
 
 def test_a_settings_object_has_the_steepness_of_estimators_unless_it_states_one():
     few = {"n_draws": 8, "n_chains": 1, "max_experts": 1, "max_depth": 1}
-    for stated, expected in (({}, 6.0), ({"steepness": 2.0}, 2.0)):
+    for stated, expected in (({}, 1.0), ({"steepness": 2.0}, 2.0)):
         clf = ConvexPolytopeTreeClassifier(inference=inference.Smc(**few, **stated), random_state=0)
         assert clf.fit(*rows()).posterior_.model.steepness == expected
     with pytest.raises(ValueError, match=r"steepness=3.0 would be ignored.*set steepness there"):

@@ -16,7 +16,13 @@ from bayestree.inference.smc.likelihood import Rows
 from bayestree.inference.smc.method import draws_of
 from bayestree.inference.smc.moves import Moves
 from bayestree.inference.smc.particles import Particles, Prior, TreePrior
-from bayestree.inference.smc.sampler import Run, move_once, next_power, systematic
+from bayestree.inference.smc.sampler import (
+    Run,
+    log_ratio,
+    move_once,
+    next_temperature,
+    systematic,
+)
 from bayestree.inference.smc.trajectories import Trajectories
 from bayestree.models import (
     Categorical,
@@ -37,10 +43,10 @@ EVERY = LEAVES | {"linear": LinearGaussian()}
 N_FEATURES = 2
 
 
-def problem(leaf="classes", split=None, depth=2, n=12):
+def problem(leaf="classes", split=None, depth=2, n=12, steepness=2.0):
     """A prior on trees, and rows whose y hardly depends on the features."""
     split = split or Polytope(2)
-    model = SoftTree(Topology.complete(depth), split, leaf=EVERY[leaf], steepness=2.0)
+    model = SoftTree(Topology.complete(depth), split, leaf=EVERY[leaf], steepness=steepness)
     prior = Prior(model, Layout(model, N_FEATURES), TreePrior(0.7, 0.5))
     X = normal(n, N_FEATURES)
     y = (X[:, 0] > 0).long() if leaf == "classes" else X[:, 0] + 0.5 * normal(n, seed=1)
@@ -101,13 +107,13 @@ def test_gradient_of_small_trees():
         np.testing.assert_allclose((high - low) / (2 * step), gradient[:, place], atol=1e-4)
 
 
-def _moved(move, prior, rows, particles, power, rng):
+def _moved(move, prior, rows, particles, rng):
     if move == "trajectories":
         spread = np.maximum(particles.vectors.std(axis=0), 0.1)
-        path = Trajectories(rows, prior, power, np.ones_like(spread), spread)
+        path = Trajectories(rows, prior, np.ones_like(spread), spread)
         with np.errstate(over="ignore", invalid="ignore"):
             return path.move(particles, 1.5, rng).particles
-    moves = Moves(rows, prior, particles, power, rng)
+    moves = Moves(rows, prior, particles, rng)
     if move == "births":
         for node in range(prior.model.topology.n_nodes):
             births_and_deaths(moves, node)
@@ -123,19 +129,19 @@ def _moved(move, prior, rows, particles, power, rng):
     return particles
 
 
-@pytest.mark.parametrize("power", [0.0, 0.6])
+@pytest.mark.parametrize("temperature", [0.0, 0.4, 0.8])
 @pytest.mark.parametrize("leaf", LEAVES)
 @pytest.mark.parametrize("move", ["trajectories", "births", "fresh", "slide", "leaves"])
-def test_moves_leave_the_tempered_posterior_invariant(move, leaf, power):
+def test_moves_leave_the_tempered_posterior_invariant(move, leaf, temperature):
     """Weighted draws of the prior are compared with draws that were resampled and then moved.
 
-    A bound of 4.5 standard errors on 8 means in each of 20 cases fails once in 900 runs.
+    A bound of 4.5 standard errors on 8 means in each of 30 cases fails once in 600 runs.
     """
     prior, data = problem(leaf)
-    rows, rng = Rows(prior, data), np.random.default_rng([len(move), len(leaf), int(power)])
+    rows, rng = Rows(prior, data).at(temperature), np.random.default_rng([len(move), len(leaf)])
     start = prior.particles(6000, rng)
     value = rows.log_likelihood(start)
-    weight = np.exp(power * (value - value.max()))
+    weight = np.exp(rows.power * (value - value.max()))
     weight /= weight.sum()
     before = _summaries(prior, rows, start)
     particles = start.take(rng.choice(len(weight), 3000, p=weight))
@@ -143,7 +149,7 @@ def test_moves_leave_the_tempered_posterior_invariant(move, leaf, power):
         with torch.no_grad():
             used = particles.leaves_in_use(prior.model)
             prior.refresh(particles.vectors, particles.splits, used, rng)
-        particles = _moved(move, prior, rows, particles, power, rng)
+        particles = _moved(move, prior, rows, particles, rng)
     after = _summaries(prior, rows, particles)
     expected = weight @ before
     spread = weight @ (before - expected) ** 2
@@ -295,16 +301,16 @@ def test_evidence_by_thermodynamic_integration(leaf):
     By the trapezoidal rule with the correction by variances, which are d E_t / dt (Friel, Hurn and
     Wyse 2014). Each of 4 replications has its own chains.
     """
-    prior, data = problem(leaf, n=60)
+    prior, data = problem(leaf, n=60, steepness=1.0)
     rows, powers = Rows(prior, data), np.linspace(0, 1, 21) ** 5
     found = []
     for seed in range(4):
         run = Run.of(prior, rows, 100, np.random.default_rng([7, seed]))
         moving, levels = run.particles, []
         for power in powers:
-            run.power, values = power, []
+            run.temperature, values = power, []
             for _ in range(24):
-                moving, value, _ = move_once(run, moving, prior, rows)
+                moving, value, _ = move_once(run, moving, prior, rows.at(power))
                 values.append(value)
             kept = np.array(values[6:])
             levels.append((kept.mean(), kept.var()))
@@ -321,16 +327,48 @@ def test_evidence_by_thermodynamic_integration(leaf):
     assert error < 0.15
 
 
-def test_next_power_and_resampling():
+@pytest.mark.parametrize(("temperature", "end"), [(0.0, 0.5), (0.5, 1.0), (0.9999, 1.0)])
+def test_next_temperature(temperature, end):
+    """The effective share of the particles, up to the end of a part of the path."""
+    prior, data = problem(n=60, steepness=20.0)
+    rows, rng = Rows(prior, data), np.random.default_rng(0)
+    run = Run.of(prior, rows, 400, rng)
+    run.temperature = temperature
+    run.log_likelihood = rows.at(temperature).log_likelihood(run.particles)
+    new = next_temperature(run, rows, 0.6)
+    first, last = rows.at(temperature), rows.at(new)
+    terms = [one.power * one.log_likelihood(run.particles) for one in (first, last)]
+    np.testing.assert_allclose(
+        log_ratio(run.particles, run.log_likelihood, first, last), terms[1] - terms[0]
+    )
+    weight = np.exp(terms[1] - terms[0] - (terms[1] - terms[0]).max())
+    share = weight.sum() ** 2 / (weight @ weight) / 400
+    if temperature == 0.9999:
+        assert new == end
+        assert share > 0.6
+    else:
+        assert temperature < new < end
+        assert share == pytest.approx(0.6, abs=0.01)
+
+
+def test_systematic_resampling():
     rng = np.random.default_rng(0)
-    likelihood = rng.normal(0, 20, 2000)
-    power = next_power(likelihood, 0.25, 0.6)
-    weight = np.exp((power - 0.25) * (likelihood - likelihood.max()))
-    assert weight.sum() ** 2 / (weight @ weight) / 2000 == pytest.approx(0.6, abs=1e-6)
-    assert next_power(likelihood * 1e-6, 0.25, 0.6) == 1.0
-    chosen = systematic(weight, 2000, rng)
-    counts = np.bincount(chosen, minlength=2000)
+    weight = rng.gamma(0.5, size=2000)
+    counts = np.bincount(systematic(weight, 2000, rng), minlength=2000)
     assert (np.abs(counts - 2000 * weight / weight.sum()) < 1).all()
+
+
+def test_the_path_of_temperatures():
+    """The power rises first, at a steepness of at most 1, then the steepness to the model's."""
+    prior, data = problem(steepness=4.0)
+    path = [Rows(prior, data).at(t) for t in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    assert [(rows.power, rows.steepness) for rows in path] == [
+        (0, 1), (0.5, 1), (1, 1), (1, 2), (1, 4)
+    ]  # fmt: skip
+    soft, data = problem(steepness=0.5)
+    assert [(r.power, r.steepness) for r in map(Rows(soft, data).at, (0.3, 1.0))] == [
+        (0.3, 0.5), (1, 0.5)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("leaf", LEAVES)

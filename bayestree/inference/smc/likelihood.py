@@ -8,6 +8,7 @@ so that a change of one node needs no other node to be evaluated again.
 """
 
 from collections.abc import Iterator
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -43,7 +44,11 @@ class Votes(NamedTuple):
 
 
 class Rows:
-    """The rows, and the likelihood of particles on them."""
+    """The rows, and the likelihood of particles on them.
+
+    Its ``power`` and the ``steepness`` of the splits are those at the end of the path from the
+    prior to the posterior; see :meth:`at`.
+    """
 
     def __init__(self, prior: Prior, data: Data) -> None:
         self.prior, self.model, self.layout = prior, prior.model, prior.layout
@@ -53,12 +58,29 @@ class Rows:
         self.y, self.weights = plain.y, plain.weights
         self.statistics = model.leaf.statistics(self.y, self.weights)
         self.children = model.topology.children
+        self.power, self.steepness = 1.0, model.steepness
+        #: temperatures at which the next part of the path begins, or the path ends
+        self.ends = (0.5, 1.0) if model.steepness > 1 else (1.0,)
         per_particle = model.topology.n_nodes * model.split.n_experts * len(self.X)
         self.block = max(1, BLOCK // per_particle)
 
+    def at(self, temperature: float) -> "Rows":
+        """The rows at a temperature from 0, the prior, to 1, the posterior.
+
+        First the power of the likelihood rises to 1, at a steepness of at most 1, at which
+        particles still find other splits, and then the steepness to that of the model.
+        """
+        found, steepness = copy(self), self.model.steepness
+        if steepness > 1:
+            found.power = min(2 * temperature, 1.0)
+            found.steepness = steepness ** max(2 * temperature - 1, 0.0)
+        else:
+            found.power = temperature
+        return found
+
     def branches(self, free: Sites) -> tuple[Tensor, Tensor]:
         """Log-probabilities of left and right, (A, n), of A nodes with K experts each."""
-        return routing.branch_log_probs(self._votes(free).score, self.model.steepness)
+        return routing.branch_log_probs(self._votes(free).score, self.steepness)
 
     def _votes(self, free: Sites) -> Votes:
         plane, offset = (torch.from_numpy(free[name]) for name in ("hyperplane", "intercept"))
@@ -165,13 +187,13 @@ class Rows:
         density = self._leaves(raw)
         with torch.no_grad():
             votes = self._votes(nodes)
-            left, right = routing.branch_log_probs(votes.score, self.model.steepness)
+            left, right = routing.branch_log_probs(votes.score, self.steepness)
             wide = self._scattered(left, splits), self._scattered(right, splits)
             routed = Routed(*wide, density.detach())
             below = self.below(routed, splits)
             member, pull = self._masses(routed, below, splits)
             # d log-odds / d score = 1 / P(right) at a steepness of 1
-            slope = self.model.steepness * pull[splits] / -torch.expm1(-votes.score)
+            slope = self.steepness * pull[splits] / -torch.expm1(-votes.score)
             back = -torch.bmm(votes.silent, slope.unsqueeze(-1)).squeeze(-1)
             # the slope of softplus(z) = -silent is 1 - exp(silent)
             step = torch.expm1(votes.silent).neg_().mul_(slope.unsqueeze(1))

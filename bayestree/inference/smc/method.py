@@ -108,6 +108,7 @@ class Smc(Stage):
     in_estimators = {"max_experts": 4}
     needs_double = True
     samples_topology = True
+    default_steepness = 1.0  # where independent runs agree
 
     @property
     def draws(self) -> tuple[int, int]:
@@ -156,10 +157,11 @@ class Smc(Stage):
         """Sample the posterior of a soft tree and of its topology.
 
         Particles, each a tree, move from the prior to the posterior as the likelihood is raised to
-        powers from 0 to 1. After each change of the power some are resampled, and moved by
-        Hamiltonian trajectories given the scales of the coefficients, births and deaths of splits,
-        fresh experts and leaves, and slides (docs/smc.md); their states on the way are the next
-        particles. The means of their weights give the evidence.
+        powers from 0 to 1, and then the steepness from 1 to that of the model, if it is larger.
+        After each such change some are resampled, and moved by Hamiltonian trajectories given the
+        scales of the coefficients, births and deaths of splits, fresh experts and leaves, and
+        slides (docs/smc.md); their states on the way are the next particles. The means of their
+        weights give the evidence.
 
         Parameters
         ----------
@@ -212,12 +214,12 @@ class Smc(Stage):
         few = replace(self, n_rounds=max(1, min(self.n_rounds, count // LEAST_RESAMPLED)))
         with Parallel(n_jobs=self.n_jobs) as pool:
             for end in track:
-                if all(run.power >= end for run in runs.each):
+                if all(run.temperature >= end for run in runs.each):
                     continue
                 runs.each = list(
                     pool(delayed(_advance)(model, plain, run, few, end) for run in runs.each)
                 )
-                track.note(f"temperature {min(run.power for run in runs.each):.3g}")
+                track.note(f"temperature {min(run.temperature for run in runs.each):.3g}")
         return self._posterior(prior, plain, runs.each)
 
     def run(
@@ -275,7 +277,7 @@ def _advance(model: SoftTree, data: Data, run: Run, settings: Smc, end: float) -
     with threadpool_limits(limits=1), threads_for(0):
         prior = settings._prior(model, data)
         rows = Rows(prior, data)
-        while run.power < end:
+        while run.temperature < end:
             advance(run, prior, rows, settings.efficiency, settings.n_rounds)
     return run
 

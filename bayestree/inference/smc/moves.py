@@ -34,9 +34,9 @@ class Moves:
     """Moves of particles at a temperature, with the branches and leaves of all of them."""
 
     def __init__(
-        self, rows: Rows, prior: Prior, particles: Particles, power: float, rng: np.random.Generator
+        self, rows: Rows, prior: Prior, particles: Particles, rng: np.random.Generator
     ) -> None:
-        self.rows, self.prior, self.power, self.rng = rows, prior, power, rng
+        self.rows, self.prior, self.power, self.rng = rows, prior, rows.power, rng
         self.particles, self.model = particles, prior.model
         self.free = prior.layout.free(particles.vectors)
         self.slides = Slides(self.model, prior.n_experts)
@@ -70,12 +70,12 @@ class Moves:
         Slot 0 of the particles to ``keep`` has their current values.
         """
         family, shape = self.model.leaf, log_share.shape[:-1]
-        law = self._leaf_law(log_share)
+        law = self._leaf_law(log_share.exp())
+        joint = torch.cat((log_share, rest[:, None, None].expand_as(log_share[:, :, :1])), -2)
         for _ in range(EM_STEPS):
             density = family.log_density(law.mean(), self.rows.y).T.view(log_share.shape)
-            joint = log_share + density
-            total = torch.logaddexp(joint.logsumexp(-2), rest[:, None])
-            law = self._leaf_law(joint - total.unsqueeze(-2))
+            torch.add(log_share, density, out=joint[..., :-1, :])
+            law = self._leaf_law(joint.softmax(-2)[..., :-1, :])
         with seeded(draw_seed(self.rng)):
             sites = {n: v.view(*shape, *v.shape[1:]) for n, v in law.sample().items()}
         now = self.prior.leaf_sites_of(
@@ -95,9 +95,9 @@ class Moves:
         )
         return sites, torch.as_tensor(excess).view(shape).numpy()
 
-    def _leaf_law(self, log_member: Tensor) -> LeafDistribution:
-        """Conjugate posterior of leaves (...) that rows are in with log-probabilities (..., n)."""
-        sums = ROW_WEIGHT * self.power * (log_member.exp() @ self.rows.statistics)
+    def _leaf_law(self, member: Tensor) -> LeafDistribution:
+        """Conjugate posterior of leaves (...) that rows are in with probabilities (..., n)."""
+        sums = ROW_WEIGHT * self.power * (member @ self.rows.statistics)
         return self.model.leaf.posterior(sums.view(-1, sums.shape[-1]))
 
     def density(self, sites: dict[str, Tensor], shape: tuple[int, ...]) -> Tensor:

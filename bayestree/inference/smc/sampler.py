@@ -1,11 +1,11 @@
 """One run of sequential Monte Carlo: particles move from the prior to the posterior.
 
-Between temperatures t < t' the particles are weighted by likelihood^(t' - t), whose mean estimates
-the ratio of the normalising constants (Del Moral, Doucet and Jasra 2006). The temperatures follow
-from the effective number of particles. A share of the particles is resampled and moved in several
-rounds, and the states after every round are the particles of the new temperature (waste-free, Dau
-and Chopin 2022). The estimate of the evidence is consistent; it would be unbiased if temperatures,
-step sizes and masses did not adapt to the particles.
+Between two temperatures the particles are weighted by the ratio of the tempered likelihoods, whose
+mean estimates the ratio of the normalising constants (Del Moral, Doucet and Jasra 2006). The
+temperatures follow from the effective number of particles. A share of the particles is resampled
+and moved in several rounds, and the states after every round are the particles of the new
+temperature (waste-free, Dau and Chopin 2022). The estimate of the evidence is consistent; it would
+be unbiased if temperatures, step sizes and masses did not adapt to the particles.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,8 @@ from bayestree.inference.smc.moves import MOVES, Moves
 from bayestree.inference.smc.particles import Particles, Prior
 from bayestree.inference.smc.trajectories import Trajectories, adapted
 
-BISECTIONS = 50
+PRECISION = 1e-3  # of the steps of the temperature
+REPRESENTATIVES = 250  # particles that stand for all where each has to be evaluated, at least
 MIN_SPREAD = 1e-3  # of a parameter under the prior
 CURVATURE_RATE = 0.5  # weight of new gradients in the running estimate of the curvature
 N_FRESH, N_SLIDES = 2, 4  # in each round of moves
@@ -37,7 +38,7 @@ class Run:
     spread: FloatArray  # standard deviations of the parameters under the prior
     rng: np.random.Generator
     step_size: float = 0.2
-    power: float = 0.0
+    temperature: float = 0.0
     log_evidence: float = 0.0
     #: of each temperature: itself, and the shares of attempts that changed a particle, by MOVES
     changes: list[list[float]] = field(default_factory=list)
@@ -47,7 +48,8 @@ class Run:
         """Particles at the prior."""
         particles = prior.particles(count, rng)
         spread = np.maximum(particles.vectors.std(axis=0), MIN_SPREAD)
-        return cls(particles, rows.log_likelihood(particles), np.zeros_like(spread), spread, rng)
+        value = rows.at(0.0).log_likelihood(particles)
+        return cls(particles, value, np.zeros_like(spread), spread, rng)
 
     def thinned(self, count: int) -> "Run":
         """The run with ``count`` of its particles, evenly spaced among the ancestors."""
@@ -66,7 +68,7 @@ class Run:
             "curvature": self.curvature,
             "spread": self.spread,
             "rng": self.rng.bit_generator.state,
-            "numbers": (self.step_size, self.power, self.log_evidence),
+            "numbers": (self.step_size, self.temperature, self.log_evidence),
             "changes": self.changes,
         }
 
@@ -75,7 +77,7 @@ class Run:
         self.log_likelihood = state["log_likelihood"]
         self.curvature, self.spread = state["curvature"], state["spread"]
         self.rng.bit_generator.state = state["rng"]
-        self.step_size, self.power, self.log_evidence = state["numbers"]
+        self.step_size, self.temperature, self.log_evidence = state["numbers"]
         self.changes = state["changes"]
 
 
@@ -98,15 +100,16 @@ def advance(run: Run, prior: Prior, rows: Rows, efficiency: float, rounds: int) 
 
     ``efficiency`` is the effective share of the particles after weighting.
     """
-    new = next_power(run.log_likelihood, run.power, efficiency)
-    log_weight = (new - run.power) * run.log_likelihood
+    new = next_temperature(run, rows, efficiency)
+    before, rows = rows.at(run.temperature), rows.at(new)
+    log_weight = log_ratio(run.particles, run.log_likelihood, before, rows)
     top = log_weight.max()
     weight = np.exp(log_weight - top)
     run.log_evidence += float(top + np.log(weight.mean()))
-    if run.power > 0:
+    if before.power > 0:
         # the curvature of likelihood^t grows with t
-        run.curvature = run.curvature * (new / run.power)
-    count, run.power = len(weight), new
+        run.curvature = run.curvature * (rows.power / before.power)
+    count, run.temperature = len(weight), new
     moving = run.particles.take(systematic(weight, -(-count // rounds), run.rng))
     states, counts = [], np.zeros((len(MOVES), 2))
     for _ in range(rounds):
@@ -130,12 +133,12 @@ def move_once(
     rng = run.rng
     prior.refresh(particles.vectors, particles.splits, particles.leaves_in_use(prior.model), rng)
     with np.errstate(over="ignore", invalid="ignore"):
-        path = Trajectories(rows, prior, run.power, run.curvature, run.spread)
+        path = Trajectories(rows, prior, run.curvature, run.spread)
         moved = path.move(particles, run.step_size, rng)
     particles = moved.particles
     run.curvature += CURVATURE_RATE * (moved.second_moment - run.curvature)
     run.step_size = adapted(run.step_size, moved.acceptance)
-    moves = Moves(rows, prior, particles, run.power, rng)
+    moves = Moves(rows, prior, particles, rng)
     for node in range(prior.model.topology.n_nodes - 1, -1, -1):
         births_and_deaths(moves, node)
     for _ in range(N_FRESH):
@@ -148,20 +151,38 @@ def move_once(
     return particles, moves.log_likelihood(), made
 
 
-def next_power(log_likelihood: FloatArray, power: float, efficiency: float) -> float:
-    """The largest temperature at which the effective share of the particles is ``efficiency``."""
+def log_ratio(
+    particles: Particles, log_likelihood: FloatArray, before: Rows, after: Rows
+) -> FloatArray:
+    """Logarithm of the ratio of the tempered likelihoods at two temperatures, shape (P,)."""
+    same = before.steepness == after.steepness
+    new = log_likelihood if same else after.log_likelihood(particles)
+    return after.power * new - before.power * log_likelihood
 
-    def enough(step: float) -> bool:
-        weight = np.exp(step * (log_likelihood - log_likelihood.max()))
+
+def next_temperature(run: Run, rows: Rows, efficiency: float) -> float:
+    """The largest temperature at which the effective share of the particles is ``efficiency``.
+
+    At most the end of a part of the path. Where the steepness changes, some of the particles stand
+    for all.
+    """
+    end, before = next(end for end in rows.ends if end > run.temperature), rows.at(run.temperature)
+    changes = rows.at(end).steepness != before.steepness
+    some = slice(None, None, max(len(run.log_likelihood) // REPRESENTATIVES, 1) if changes else 1)
+    particles, value = run.particles.take(some), run.log_likelihood[some]
+
+    def enough(temperature: float) -> bool:
+        ratio = log_ratio(particles, value, before, rows.at(temperature))
+        weight = np.exp(ratio - ratio.max())
         return bool(weight.sum() ** 2 >= efficiency * len(weight) * (weight @ weight))
 
-    low, high = 0.0, 1.0 - power
-    if enough(high):
-        return 1.0
-    for _ in range(BISECTIONS):
+    if enough(end):
+        return end
+    low, high = run.temperature, end
+    while high - low > PRECISION * (high - run.temperature):
         middle = (low + high) / 2
         low, high = (middle, high) if enough(middle) else (low, middle)
-    return power + high
+    return high
 
 
 def systematic(weight: FloatArray, count: int, rng: np.random.Generator) -> IntArray:

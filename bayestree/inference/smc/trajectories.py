@@ -30,10 +30,8 @@ class Moved(NamedTuple):
 class Trajectories:
     """Trajectories at a temperature, given scales drawn for each particle."""
 
-    def __init__(
-        self, rows: Rows, prior: Prior, power: float, curvature: FloatArray, spread: FloatArray
-    ) -> None:
-        self.rows, self.prior, self.power = rows, prior, power
+    def __init__(self, rows: Rows, prior: Prior, curvature: FloatArray, spread: FloatArray) -> None:
+        self.rows, self.prior, self.power = rows, prior, rows.power
         self.curvature, self.spread = curvature, spread
         self.moving = prior.layout.n_moving
 
