@@ -9,9 +9,8 @@ import importlib
 import io
 import warnings
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
-
-from bayestree._utils.versions import version
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -12,6 +12,7 @@ under ``trees/0/``, ``trees/1/``, ... Files of older versions remain readable.
 import hashlib
 import json
 import platform
+from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ import numpy as np
 from safetensors import numpy as safetensors
 from sklearn.utils.validation import check_is_fitted
 
-from bayestree._utils.versions import version as version_of
 from bayestree._utils.write import write_whole
 from bayestree._version import __version__
 from bayestree.estimators._codec import NetworkNeededError, UndefinedNameError

@@ -3,9 +3,9 @@
 import json
 import platform
 from dataclasses import fields, is_dataclass
+from importlib.metadata import version
 from typing import Any
 
-from bayestree._utils.versions import version
 from bayestree._version import __version__
 from bayestree.inference.draws import Draws
 from bayestree.models.soft_tree import SoftTree

@@ -4,10 +4,10 @@ import os
 import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any
 
 from bayestree import __version__
-from bayestree._utils.versions import version
 from bayestree.runs.rows import Prepared
 from bayestree.runs.schema import RunFile
 
