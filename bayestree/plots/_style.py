@@ -7,11 +7,12 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.cbook import is_math_text
 from matplotlib.colors import Normalize, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.path import Path
-from matplotlib.textpath import TextPath
+from matplotlib.textpath import text_to_path
 
 from bayestree import description
 from bayestree._utils.arrays import AnyArray, FloatArray
@@ -149,24 +150,8 @@ def shared_legend(axes: AnyArray, *, outside: bool, more: Sequence[Artist] = ())
 
 def inches(text: str, size: float) -> float:
     """Width in inches of a line of text of a size in points."""
-    return HINTED * _width(TextPath((0, 0), text, size=size)) / 72 if text else 0.0
-
-
-def _width(path: Path) -> float:
-    """Width of the outlines of a text; ``get_extents`` takes ten times as long."""
-    codes: AnyArray = np.asarray(path.codes)
-    x: FloatArray = np.asarray(path.vertices)[:, 0]
-    if not len(x) or (codes == Path.CURVE4).any():
-        return float(path.get_extents().width)
-    middle = np.flatnonzero(codes == Path.CURVE3)[::2]
-    on_curve = codes != Path.CLOSEPOLY
-    on_curve[middle] = False
-    # a curve turns back between its ends if its middle control point is beyond both
-    first, control, last = (x[middle + shift] for shift in (-1, 0, 1))
-    one, other = control - first, control - last
-    beyond = one * other > 0
-    turns = first[beyond] + one[beyond] ** 2 / (one + other)[beyond]
-    return float(np.ptp(np.concatenate((x[on_curve], turns))))
+    measure = text_to_path.get_text_width_height_descent
+    return HINTED * measure(text, FontProperties(size=size), is_math_text(text))[0] / 72
 
 
 def cut(text: str, size: float, room: float) -> str:
