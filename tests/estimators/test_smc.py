@@ -189,5 +189,8 @@ def test_a_settings_object_has_the_steepness_of_estimators_unless_it_states_one(
     for stated, expected in (({}, 1.0), ({"steepness": 2.0}, 2.0)):
         clf = ConvexPolytopeTreeClassifier(inference=inference.Smc(**few, **stated), random_state=0)
         assert clf.fit(*rows()).posterior_.model.steepness == expected
+    X, _ = rows()
+    reg = ConvexPolytopeTreeRegressor(inference=inference.Smc(**few), random_state=0)
+    assert reg.fit(X, X[:, 0]).posterior_.model.steepness == 6.0, "numbers may jump"
     with pytest.raises(ValueError, match=r"steepness=3.0 would be ignored.*set steepness there"):
         ConvexPolytopeTreeClassifier(inference=inference.Smc(**few), steepness=3.0).fit(*rows())
