@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
 
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._numbers import fitted_rows
@@ -36,18 +38,20 @@ class Explained(FittedTree):
         several modes the turns are judged by the mode of ``tree_``.
 
         The nearest change is the smallest sum of absolute changes of numbers, in units of
-        ``tree_.scale``, and of categories, which count 1 each (an ordered one for each step), after
-        which the deterministic tree predicts another class, or a mean beyond ``target``. It is
-        exact if the splits on the way have one facet each. Where the votes of several facets add
-        up, ``change.bound`` is a lower limit.
+        ``tree_.scale``, and of categories and booleans, which count 1 each (an ordered category for
+        each step), after which the deterministic tree predicts another class, or a mean beyond
+        ``target``. It is exact if the splits on the way have one facet each. Where the votes of
+        several facets add up, ``change.bound`` is a lower limit.
 
         Parameters
         ----------
-        x : array, Series or DataFrame, shape (d,) or (1, d)
+        x : array, Series, mapping or DataFrame, shape (d,) or (1, d)
+            A mapping has the value of each column by name.
         features : sequence of str or int, or mapping, optional
             Columns that the nearest change may alter, by default all; dates, and missing values of
             columns that are not named, stay. A mapping has for each column of numbers the least and
-            the largest value, for each one of categories the levels that it may change to, or None.
+            the largest value, for each one of categories or booleans the levels that it may change
+            to, or None.
         target : label or float, optional
             Class that the tree shall predict, by default any other; or mean that its prediction
             shall reach from the other side, for regression.
@@ -69,8 +73,9 @@ class Explained(FittedTree):
         """
         from bayestree.explain.explanation import explanation  # noqa: PLC0415 - SciPy's optimisers
 
+        check_is_fitted(self)
         self._one_output("explain")
-        X = _one_row(x)
+        X = _one_row(x, self.encoding_.names)
         rows = fitted_rows(self, X)
         if len(rows) != 1:
             raise ValueError(f"x must be one row, got {len(rows)}; explain them one by one.")
@@ -92,8 +97,11 @@ class Explained(FittedTree):
         )
 
 
-def _one_row(x: Any) -> Any:
+def _one_row(x: Any, names: tuple[str, ...]) -> Any:
     """A row as a table with one row."""
+    if isinstance(x, Mapping):
+        own = names if x.keys() == {*names} else x
+        return pd.DataFrame([[x[name] for name in own]], columns=[*own])
     if isinstance(x, pd.Series):
         return x.to_frame().T.infer_objects()
     return np.asarray(x, dtype=object)[None] if np.ndim(x) == 1 else x

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, va
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree.tables import (
+    Booleans,
     Encoding,
     InputError,
     Kind,
@@ -76,7 +77,9 @@ def _numeric(
         with np.errstate(over="ignore"):
             mean = np.average(np.ascontiguousarray(rows), axis=0, weights=weights)
         means = [(value,) for value in mean.tolist()]
-    estimator.encoding_ = Encoding(tuple(map(Numbers, names, means)))
+    kinds = (Booleans if one else Numbers for one in _are_boolean(X, len(names)))
+    columns = (kind(*one) for kind, *one in zip(kinds, names, means, strict=True))
+    estimator.encoding_ = Encoding(tuple(columns))
     return found
 
 
@@ -178,6 +181,12 @@ def _table(X: Any) -> pd.DataFrame | None:
 def _is_number(dtype: Any) -> bool:
     """Whether scikit-learn converts a column of this type, which may have missing values."""
     return pd.api.types.is_numeric_dtype(dtype) and not isinstance(dtype, pd.BooleanDtype)
+
+
+def _are_boolean(X: Any, n_columns: int) -> list[bool]:
+    """Whether each column of numbers has the type bool."""
+    own = X.dtypes if isinstance(X, pd.DataFrame) else [getattr(X, "dtype", object)] * n_columns
+    return [pd.api.types.is_bool_dtype(dtype) for dtype in own]
 
 
 def _target(args: tuple[Any, ...], n_rows: int, checks: dict[str, Any]) -> AnyArray | None:

@@ -33,8 +33,9 @@ class Change:
     cells : tuple, length c
         The values of the columns of the changed row.
     sizes : array, shape (c,)
-        The change of each column: of a number in units of ``tree_.scale``, and of a category 1, or
-        the number of steps of an ordered one. To fill in a missing value counts 1 as well.
+        The change of each column: of a number in units of ``tree_.scale``, and of a category or
+        boolean 1, or the number of steps of an ordered category. To fill in a missing value counts
+        1 as well.
     distance : float
         Sum of the absolute sizes.
     bound : float

@@ -217,9 +217,9 @@ def _typical(column: Column, shown: Sequence[Any], n_points: int) -> list[Any]:
     These are evenly spaced, or all values if they are few.
     """
     known = pd.Series(shown).dropna()
-    if column.levels:
-        often = {*column.levels} if len(column.levels) <= n_points else {*_most(known, n_points)}
-        return [level for level in column.levels if level in often]
+    if options := column.options:
+        often = {*options} if len(options) <= n_points else {*_most(known, n_points)}
+        return [level for level in options if level in often]
     values = known.sort_values().unique()
     if len(values) <= n_points:
         return list(values)

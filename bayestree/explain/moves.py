@@ -48,10 +48,10 @@ def moves_of(
 ) -> Moves:
     """The changes of a row with these ``cells`` by column and these features (d,).
 
-    A number moves by degrees, a category to any other level at a cost of 1, an ordered one by as
-    many steps as it costs. A missing value stays missing unless ``features`` names the column; to
-    fill it in costs 1 and, for a number, its distance from the mean. Dates stay as they are: no
-    linear program keeps their parts consistent.
+    A number moves by degrees, a category or boolean to any other level at a cost of 1, an ordered
+    one by as many steps as it costs. A missing value stays missing unless ``features`` names the
+    column; to fill it in costs 1 and, for a number, its distance from the mean. Dates stay as they
+    are: no linear program keeps their parts consistent.
     """
     limits = _limits(encoding, features)
     found = _Found(row, scale)
@@ -59,8 +59,8 @@ def moves_of(
         value, named = cells[number], features is not None
         if number not in limits or (pd.isna(value) and column.gaps and not named):
             continue
-        if column.levels:
-            found.add_levels(column, number, own, value, limits[number])
+        if column.options:
+            found.add_options(column, number, own, value, limits[number])
         elif isinstance(column, Numbers):
             found.add_number(column, number, own, value, limits[number])
         elif named:
@@ -98,17 +98,19 @@ class _Found:
             labels,
         )
 
-    def add_levels(
+    def add_options(
         self, column: Column, number: int, own: IntArray, value: Any, among: Sequence[Any] | None
     ) -> None:
-        """Options for the other levels of a column of categories."""
+        """Options for the other levels of a column of categories or booleans."""
         among = [among] if isinstance(among, str) else among
-        levels = column.levels if among is None else tuple(map(str, among))
-        if unknown := [one for one in levels if one not in column.levels]:
+        known = {str(one): one for one in column.options}
+        named = [*known] if among is None else [*map(str, among)]
+        if unknown := [one for one in named if one not in known]:
             raise ValueError(
                 f"{unknown[0]!r} in features is not a level of {column.name!r}, which has "
-                f"{', '.join(map(repr, column.levels))}."
+                f"{', '.join(map(repr, column.options))}."
             )
+        levels = [known[one] for one in named]
         blocks = column.encode(pd.Series(levels, dtype=object))
         costs = column.steps(value, levels)
         for label, block, cost in zip(levels, blocks, costs, strict=True):

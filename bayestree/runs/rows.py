@@ -235,7 +235,7 @@ class _Scan:
         if self.dtype is None:
             return np.empty(shape, order="F")  # as pandas lays out a frame
         exact = all(
-            (type(one) is Numbers and not one.gaps) or type(one) is Categories
+            (isinstance(one, Numbers) and not one.gaps) or type(one) is Categories
             for one in encoding.columns
         )
         try:

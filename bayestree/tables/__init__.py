@@ -14,12 +14,13 @@ from bayestree.tables.encoding import Encoding, UnknownCategoryWarning
 from bayestree.tables.errors import InputError
 from bayestree.tables.files import located
 from bayestree.tables.invalid import check_complete
-from bayestree.tables.kinds import Categories, Column, Dates, Numbers, Statistics, texts
+from bayestree.tables.kinds import Booleans, Categories, Column, Dates, Numbers, Statistics, texts
 from bayestree.tables.learning import MAX_ONE_HOT, Learned, Learner, target_columns
 from bayestree.tables.survey import Survey
 
 __all__ = [
     "MAX_ONE_HOT",
+    "Booleans",
     "Categories",
     "Column",
     "Dates",

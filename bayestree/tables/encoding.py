@@ -41,7 +41,7 @@ class Encoding:
     @cached_property
     def is_plain(self) -> bool:
         """Whether each column is a feature, without a mark for missing values."""
-        return all(type(column) is Numbers and not column.gaps for column in self.columns)
+        return all(isinstance(column, Numbers) and not column.gaps for column in self.columns)
 
     @property
     def places(self) -> list[IntArray]:

@@ -51,8 +51,13 @@ class Column:
         """The values of a column of categories; empty for other columns."""
         return ()
 
-    def steps(self, value: Any, levels: Sequence[str]) -> list[float]:
-        """How far each of some levels is from a value."""
+    @property
+    def options(self) -> tuple[Any, ...]:
+        """The values that the column may have; empty if they are not countable."""
+        return self.levels
+
+    def steps(self, value: Any, levels: Sequence[Any]) -> list[float]:
+        """How far each of some options is from a value."""
         return [float(level != value) for level in levels]
 
     def shown(self, values: pd.Series) -> list[Any]:
@@ -87,9 +92,23 @@ class Column:
 
 @dataclass(frozen=True)
 class Numbers(Column):
-    """Numbers, booleans, or spans of time in days: one feature."""
+    """Numbers, or spans of time in days: one feature."""
 
     kind = "numbers"
+
+
+@dataclass(frozen=True)
+class Booleans(Numbers):
+    """False and True: one feature, 0 or 1."""
+
+    kind = "booleans"
+
+    @property
+    def options(self) -> tuple[Any, ...]:
+        return False, True
+
+    def shown(self, values: pd.Series) -> list[Any]:
+        return [bool(one) if one in self.options else one for one in super().shown(values)]
 
 
 @dataclass(frozen=True)
@@ -192,7 +211,7 @@ class Ordered(Categories):
         found[codes < 0] = np.nan
         return found
 
-    def steps(self, value: Any, levels: Sequence[str]) -> list[float]:
+    def steps(self, value: Any, levels: Sequence[Any]) -> list[float]:
         if value not in self.categories:
             return super().steps(value, levels)
         now = self.categories.index(value)
@@ -224,7 +243,7 @@ class Statistics(Categories):
 
 
 KINDS: dict[str, type[Column]] = {
-    kind.kind: kind for kind in (Numbers, Dates, Categories, Binary, Ordered, Statistics)
+    kind.kind: kind for kind in (Numbers, Booleans, Dates, Categories, Binary, Ordered, Statistics)
 }
 
 

@@ -12,6 +12,7 @@ from bayestree.tables.encoding import Encoding
 from bayestree.tables.kinds import (
     DATE_PARTS,
     Binary,
+    Booleans,
     Categories,
     Column,
     Dates,
@@ -111,6 +112,7 @@ class _NumberPart:
 
     def __init__(self, name: str) -> None:
         self.name, self.gaps = name, False
+        self.types: set[str] = set()  # of the values, as pandas infers them
         self.sums: FloatArray = np.zeros(1 + self.n_features)  # of weights, and weighted values
 
     def add(
@@ -119,6 +121,7 @@ class _NumberPart:
         raw = self.raw(values)
         present = ~np.isnan(raw[:, 0])
         self.gaps = self.gaps or not present.all()
+        self.types.add(pd.api.types.infer_dtype(values, skipna=True))
         terms = weights[:, None] * np.column_stack([np.ones(len(raw)), raw])
         # One by one, so that the sum does not depend on the chunks.
         self.sums = np.cumsum(np.vstack([self.sums, terms[present]]), axis=0)[-1]
@@ -131,7 +134,8 @@ class _NumberPart:
         return self.sums[1:] / (self.sums[0] or 1.0)
 
     def column(self, targets: tuple[str, ...], without: int | None) -> Column:
-        return Numbers(self.name, tuple(self.fill.tolist()), self.gaps)
+        kind = Booleans if self.types - {"empty"} == {"boolean"} else Numbers
+        return kind(self.name, tuple(self.fill.tolist()), self.gaps)
 
 
 class _DatePart(_NumberPart):

@@ -124,8 +124,9 @@ def test_rows_may_have_names():
     X, y, _ = rows()
     frame = pd.DataFrame(X, columns=["a", "b", "c", "d"])
     clf = bayestree.BivariateTreeClassifier(max_depth=3).fit(frame, y)
-    for x in (frame.iloc[3], frame.iloc[3:4]):
+    for x in (frame.iloc[3], frame.iloc[3:4], frame.iloc[3, ::-1].to_dict()):
         found = clf.explain(x, features=["a", 1])
+        assert found.cells == tuple(X[3])
         assert found.features == ("a", "b", "c", "d")
         changed = set(found.to_frame("change")["feature"])
         assert changed <= {"a", "b"}

@@ -144,6 +144,45 @@ def test_levels_that_are_allowed(oblique):
             oblique.explain(x, features=features)
 
 
+@pytest.mark.parametrize("kind", ["bool", "boolean"])
+def test_booleans_stay_booleans(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.normal(size=N), "f": rng.random(N) < 0.5})
+    y = np.where(X["a"] + 2 * X["f"] > 1, "yes", "no")
+    X = X.astype({"f": kind})
+    if kind == "boolean":
+        X.loc[5:9, "f"] = pd.NA
+    clf = bayestree.AlternatingTreeClassifier(max_depth=2, random_state=0).fit(X, y)
+    clf.save(tmp_path / "model.safetensors")
+    changes = []
+    for one in (clf, bayestree.load(tmp_path / "model.safetensors")):
+        for number in range(5):
+            found = one.explain(X.iloc[[number]], features={"f": [True, False]})
+            before, after = found.cells[1], found.change.cells[1]
+            assert type(before) is type(after) is bool
+            assert found.change.distance in (1.0, np.inf)
+            changes += [f"f: {before} to {after} (+1)" in str(found)] * (before != after)
+    assert changes
+    assert all(changes)
+    if kind == "boolean":
+        filled = clf.explain(X.iloc[[5]], features=["f"])
+        assert pd.isna(filled.cells[1])
+        assert "f: missing to " in str(filled)
+        assert type(filled.change.cells[1]) is bool
+    with pytest.raises(ValueError, match="'2' in features is not a level of 'f', which has False"):
+        clf.explain(X.iloc[[0]], features={"f": [2]})
+    assert len(clf.partial_dependence(X, "f", grid=1).grid) == 1 + (kind == "boolean")
+
+
+def test_arrays_of_booleans_and_float_arrays():
+    X = np.random.default_rng(0).random((80, 2)) < 0.5
+    clf = bayestree.AlternatingTreeClassifier(max_depth=1, random_state=0).fit(X, X[:, 0])
+    found = clf.explain(X[0])
+    assert found.change.cells == (not X[0, 0], X[0, 1])
+    clf.fit(X.astype(float), X[:, 0])
+    assert {*map(type, clf.explain(X[0].astype(float)).cells)} == {float}
+
+
 def test_effects_are_of_columns(oblique):
     X, _ = table()
     found = oblique.explain(X.iloc[[5]])
