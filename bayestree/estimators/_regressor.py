@@ -16,6 +16,9 @@ from bayestree.estimators._numbers import check_numbers, checked_weights
 from bayestree.estimators._units import TOO_LARGE
 from bayestree.models import Gaussian
 from bayestree.models.leaves import Leaf
+from bayestree.models.student import robust_units
+
+FARTHEST = 1e15  # distance of y from its median, in robust units, that a fit can compute with
 
 
 class NumberTarget(ColumnChoice, FittedTree):
@@ -48,8 +51,12 @@ class NumberTarget(ColumnChoice, FittedTree):
             spread = np.sqrt(np.average((y - center) ** 2, weights=weights, axis=0))
         if not np.isfinite(spread).all():
             raise ValueError(f"y {TOO_LARGE}")
-        if not self._leaf_family().standardised:
+        family = self._leaf_family()
+        if not family.standardised:
             center, spread = np.zeros(()), np.ones(())
+        elif family.robust:
+            center, spread = map(np.asarray, robust_units(y, weights))
+            _refuse_extreme(y, center, spread)
         self._units = self._units.with_y(center, np.where(spread > 0, spread, 1.0))
 
     def _family_of(self, y: FloatArray) -> Leaf:
@@ -75,6 +82,16 @@ class NumberTarget(ColumnChoice, FittedTree):
 
     def _in_units(self, mean: FloatArray, sd: FloatArray) -> tuple[FloatArray, FloatArray]:
         return self._units.decode(mean), sd * self._units.y_scale
+
+
+def _refuse_extreme(y: FloatArray, center: FloatArray, spread: FloatArray) -> None:
+    """Refuse y whose squares, in units of its middle half, are too large for single precision."""
+    away = np.abs(y - center)
+    if (away > FARTHEST * spread).any():
+        raise ValueError(
+            f"y holds {y[away.argmax()]:g}, more than {FARTHEST:g} times as far from its median, "
+            f"{center:g}, as most other values; correct or drop such rows, or take logarithms."
+        )
 
 
 class NumberRegressor(NumberTarget, RegressorMixin):

@@ -10,9 +10,11 @@ from torch import Tensor
 from bayestree._utils.arrays import FloatArray
 from bayestree.models.criteria import Criterion
 
+NORMAL = 1.349  # distance between the quartiles of a standard normal
 STEPS = 12  # of the EM algorithm, each of which leaves less than half of the error
 WIDTH, MOST = 0.15, 20  # width and number of the bins on each side of the center, in asinh units
 FLAT = 2.0  # distance from the center, in units, up to which bins have about the same width
+FAR = 1e3  # units: rows beyond count as if there, where their precision is practically 0
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class Bins:
     """Intervals of y: 0.3 units wide about the center, and wider in proportion to the distance.
 
     Within a bin, all rows have the same precision given a leaf; 42 bins are a compromise between
-    this and the size of the statistics. The outer two have no end.
+    this and the size of the statistics. The outer two have no end, but sums of squares of values
+    beyond ``FAR`` would cancel those of the other rows in them.
     """
 
     center: float
@@ -30,6 +33,7 @@ class Bins:
         """Weighted 1, y and y^2 of each row (n,) in the columns of its bin, shape (n, 3 B)."""
         edges = torch.as_tensor(self.center + self.unit * _edges()).to(y)
         number = torch.bucketize(y, edges)
+        y = y.clamp(self.center - FAR * self.unit, self.center + FAR * self.unit)
         each = torch.stack((weights, weights * y, weights * y**2), dim=-1)
         found = each.new_zeros(len(y), len(edges) + 1, 3)
         found[torch.arange(len(y), device=y.device), number] = each
@@ -43,6 +47,32 @@ class Bins:
         # Rounding can leave the mass of an empty side, or a sum of squares, just below zero.
         total = (second - 2 * loc * first + loc**2 * mass).clamp_min(0.0)
         return total / mass.clamp_min(torch.finfo(mass.dtype).tiny)
+
+
+def robust_units(y: FloatArray, weights: FloatArray) -> tuple[float, float]:
+    """Median of y (n,), and the scale of its middle half, which no outlier moves.
+
+    Where the quartiles are equal, the scale is that of the distances of all other values from the
+    median; it is 1 where there are none.
+    """
+    low, center, high = _quantiles(y, weights, [0.25, 0.5, 0.75])
+    # Rounding leaves equal values of y a spread below their last digits.
+    tiny = 10 * np.finfo(np.float64).eps * abs(center)
+    if high - low > tiny:
+        return center, (high - low) / NORMAL
+    away = np.abs(y - center)
+    other = (away > tiny) & (weights > 0)
+    if not other.any():
+        return center, 1.0
+    (half,) = _quantiles(away[other], weights[other], [0.5])
+    return center, 2 * half / NORMAL
+
+
+def _quantiles(y: FloatArray, weights: FloatArray, levels: list[float]) -> list[float]:
+    order = np.argsort(y)
+    share = weights[order].cumsum()
+    found: list[float] = y[order][np.searchsorted(share, share[-1] * np.array(levels))].tolist()
+    return found
 
 
 @lru_cache

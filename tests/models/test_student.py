@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 
 from bayestree.models import Gaussian, Student
+from bayestree.models.student import robust_units
 
 
 def sums(leaf, y):
@@ -113,3 +114,17 @@ def test_equal_values_and_huge_ones_are_finite():
 def test_bad_parameters_are_rejected(bad, message):
     with pytest.raises(ValueError, match=f"{message} must"):
         Student(**bad)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.8])
+def test_units_do_not_depend_on_outliers(share):
+    """Also where most values, and so both quartiles, are equal."""
+    rng = np.random.default_rng(5)
+    y = np.where(rng.random(2000) < share, 7.0, 7.0 + 2 * rng.normal(size=2000))
+    bad = np.where(np.arange(2000) < 3, 1e12, y)
+    center, unit = robust_units(bad, np.ones(2000))
+    assert (center, unit) == pytest.approx(robust_units(y, np.ones(2000)), rel=0.05)
+    if share > 0.5:  # half the values other than 7 are within 0.674 sd: four standard errors
+        assert (center, unit) == (7.0, pytest.approx(2.0, rel=4 * 1.17 / np.sqrt(400)))
+    assert robust_units(np.full(9, 3.1), np.ones(9)) == (3.1, 1.0)
+    assert robust_units(np.append(np.zeros(9), 5.0), np.append(np.ones(9), 0.0)) == (0.0, 1.0)

@@ -115,6 +115,7 @@ class Leaf(ABC):
     # What estimators, plots and reports need to know about the family.
     quantity: ClassVar[str] = "mean"  # what a numeric leaf predicts, in texts
     standardised: ClassVar[bool] = False  # whether y is fitted in units of its standard deviation
+    robust: ClassVar[bool] = False  # if so, whether in those of its middle half instead
     whole: ClassVar[bool] = False  # whether y consists of whole numbers, and so do its quantiles
     extra: ClassVar[str | None] = None  # a number of each row, beside y, that its density needs
     regresses: ClassVar[bool] = False  # whether p(y | leaf) depends on the features

@@ -18,7 +18,7 @@ from bayestree.models.leaves.base import LeafGradient, NumericLeaf
 from bayestree.models.leaves.gaussian import Gaussian, GaussianGradient, NormalInverseGamma
 from bayestree.models.priors import check_positive
 from bayestree.models.sites import Site, Sites
-from bayestree.models.student import STEPS, Bins, Robust, location
+from bayestree.models.student import STEPS, Bins, Robust, location, robust_units
 
 DFS = (2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 25.0, 50.0)  # among which a calibrated prior has one
 NODES = 5  # of each Gauss-Hermite rule for an expected log-density
@@ -84,6 +84,7 @@ class Student(NumericLeaf):
 
     sites: ClassVar[Mapping[str, Site]] = Gaussian.sites
     standardised: ClassVar[bool] = True
+    robust: ClassVar[bool] = True
     gradient: ClassVar[type[LeafGradient] | None] = StudentGradient
 
     df: float = 4.0
@@ -113,8 +114,7 @@ class Student(NumericLeaf):
 
     def informed(self, y: Tensor, weights: Tensor) -> Self:
         """The same with the median and the scale of the middle half of these rows."""
-        low, center, high = _quartiles(y.double(), weights.double())
-        unit = (high - low) / 1.349 or float(y.double().std(correction=0)) or 1.0
+        center, unit = robust_units(*(part.double().numpy(force=True) for part in (y, weights)))
         rate = Gaussian.rate * unit**2
         return replace(self, mean=center, rate=rate, center=center, unit=unit)
 
@@ -226,11 +226,3 @@ def _hermite() -> tuple[FloatArray, FloatArray]:
     """Nodes and weights of the mean over a standard normal."""
     node, weight = np.polynomial.hermite_e.hermegauss(NODES)
     return node, weight / weight.sum()
-
-
-def _quartiles(y: Tensor, weights: Tensor) -> list[float]:
-    """Weighted quartiles of y."""
-    value, order = y.sort()
-    share = weights[order].cumsum(0)
-    levels = share[-1] * torch.tensor([0.25, 0.5, 0.75], dtype=y.dtype, device=y.device)
-    return value[torch.searchsorted(share, levels)].tolist()
