@@ -32,12 +32,13 @@ class Dependence(FittedTree):
 
     @property
     def feature_importances_(self) -> FloatArray:
-        """Importance of each column for the splits, shape (d,), with sum 1.
+        """Importance of each column for the splits and the slopes of leaves, (d,), with sum 1.
 
         The decrease of Gini's impurity, or of the sum of squares, at each node, divided among the
         facets and then the features by their coefficients; for splits along the axes this is the
-        importance of CART. With several modes or trees it is their weighted mean. ``importance``
-        measures predictions, with intervals.
+        importance of CART. The slopes of linear and logistic leaves count by the same measure for
+        one unit of ``tree_.scale``. With several modes or trees it is their weighted mean.
+        ``importance`` measures predictions, with intervals.
         """
         from bayestree.explain.importance import split_importance  # noqa: PLC0415 - lazy room
 

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-from bayestree._utils.arrays import AnyArray, IntArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.inequality import in_words
 from bayestree.explain.turns import DIGITS, Turn
 from bayestree.plots import _style
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bayestree.explain.dependence import Interactions, PartialDependence
     from bayestree.explain.explanation import Explanation
     from bayestree.explain.importance import Importance
+    from bayestree.explain.regression import Regression
     from bayestree.explain.shapley import ShapleyValues
 
 PANEL = _style.Size(3.2, 2.3, above=0.1)
@@ -31,38 +32,55 @@ TOWARDS = (_style.PALETTE[0], _style.PALETTE[5])  # inside, outside
 
 
 def draw_turns(found: Explanation, ax: Any = None) -> AnyArray:
-    """One panel for each turn: effects of features on the facet with the largest vote."""
-    if not found.turns:
+    """One panel for each turn: effects of features on the facet with the largest vote.
+
+    The last panel has the terms of the regression in the leaf, if there is one.
+    """
+    regression = found.regression
+    if not found.turns and regression is None:
         raise ValueError(_style.NO_SPLIT)
-    axes = _style.panels(ax, len(found.turns), PANEL)
-    names = [_style.cut(name, _style.SMALL, NAME) for name in found.features]
-    for panel, turn in zip(axes, found.turns, strict=True):
-        _turn(panel, turn, names, found)
+    axes = _style.panels(ax, len(found.turns) + (regression is not None), PANEL)
+    for panel, turn in zip(axes, found.turns, strict=False):
+        _turn(panel, turn, found)
+    if regression is not None:
+        _regression(axes[-1], regression, found)
     return axes
 
 
-def _turn(ax: Axes, turn: Turn, names: list[str], found: Explanation) -> None:
-    detail = turn.side if turn.belief is None else f"{turn.side}, P = {turn.belief.probability:.2f}"
-    _style.panel_title(ax, turn.node, detail)
+def _regression(ax: Axes, regression: Regression, found: Explanation) -> None:
+    _style.panel_title(ax, f"leaf {found.leaf}", f"{in_words(regression.total, DIGITS)}")
+    _effects(ax, regression.effects, found)
+    ax.set_xlabel(f"effect on the {regression.quantity}", fontsize=_style.SMALL)
+
+
+def _effects(ax: Axes, effects: FloatArray, found: Explanation) -> int:
+    """Bars of the largest effects, with the columns and their values; return how many."""
     _style.open_frame(ax)
     ax.tick_params(labelsize=_style.SMALL)
-    if not len(turn.experts) or not turn.effects[0].any():
-        ax.set_axis_off()
-        return
-    effects = turn.effects[0]
     order = np.argsort(-np.abs(effects), kind="stable")[: min(BARS, np.count_nonzero(effects))]
     place = np.arange(len(order))
     ax.barh(place, effects[order], color=[TOWARDS[int(one > 0)] for one in effects[order]])
     ax.axvline(0.0, color=_style.INK, linewidth=0.8)
+    words = [(found.features[j], in_words(found.cells[j], DIGITS)) for j in order]
+    labels = [" = ".join(_style.cut(one, _style.SMALL, NAME) for one in pair) for pair in words]
+    ax.set_yticks(place, labels, fontsize=_style.SMALL)
+    ax.invert_yaxis()
+    return len(order)
+
+
+def _turn(ax: Axes, turn: Turn, found: Explanation) -> None:
+    detail = turn.side if turn.belief is None else f"{turn.side}, P = {turn.belief.probability:.2f}"
+    _style.panel_title(ax, turn.node, detail)
+    if not len(turn.experts) or not turn.effects[0].any():
+        ax.set_axis_off()
+        return
+    effects = turn.effects[0]
+    n_bars = _effects(ax, effects, found)
     # The effects that reach the facet from the mean of the data: their sum there.
     border = float(turn.distance[0] + effects.sum())
     if np.isfinite(border):
         ax.axvline(border, color=_style.QUIET, linestyle="--", linewidth=1.0)
-        ax.plot(effects.sum(), len(order) - 0.4, "v", color=_style.INK, markersize=5, clip_on=False)
-    cells = [_style.cut(in_words(one, DIGITS), _style.SMALL, NAME) for one in found.cells]
-    labels = [f"{names[j]} = {cells[j]}" for j in order]
-    ax.set_yticks(place, labels, fontsize=_style.SMALL)
-    ax.invert_yaxis()
+        ax.plot(effects.sum(), n_bars - 0.4, "v", color=_style.INK, markersize=5, clip_on=False)
     share = "" if len(turn.experts) == 1 else f"\nfacet with {turn.share[0]:.0%} of the votes"
     ax.set_xlabel(f"effect, inside to outside{share}", fontsize=_style.SMALL)
 

@@ -17,6 +17,7 @@ from bayestree.description import TreeDescription
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.explain.change import Change, Expect, change_of, label_of
 from bayestree.explain.moves import Features
+from bayestree.explain.regression import Regression, regression_of
 from bayestree.explain.turns import DIGITS, TERMS, Turn, turns_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.tables import Encoding
@@ -60,6 +61,8 @@ class Explanation:
         Empty for regression.
     change : Change or None
         None if none was asked for, or splits are not by facets.
+    regression : Regression or None
+        The terms of the regression in a linear or logistic leaf; None for other leaves.
     """
 
     features: tuple[str, ...]
@@ -80,23 +83,27 @@ class Explanation:
     posterior: float | None
     classes: tuple[str, ...]
     change: Change | None
+    regression: Regression | None = None
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
     __repr__ = __str__
 
-    def to_frame(self, by: Literal["turn", "facet", "feature", "change"] = "facet") -> pd.DataFrame:
+    def to_frame(
+        self, by: Literal["turn", "facet", "feature", "leaf", "change"] = "facet"
+    ) -> pd.DataFrame:
         """A part of the explanation as a table.
 
         Parameters
         ----------
-        by : {"turn", "facet", "feature", "change"}
+        by : {"turn", "facet", "feature", "leaf", "change"}
             A row for each turn: the side, its probability with its interval, and the share of the
             draws that agree. For each facet of these nodes: its vote, share and distance. For each
-            column of each facet: its value and effect. For each column that the nearest change
-            alters: its value before and after, and the change of a number in units of ``scale``, or
-            what that of a category counts.
+            column of each facet: its value and effect. For each column in the regression of a
+            linear or logistic leaf: its value and its effect, in units of y or of log odds. For
+            each column that the nearest change alters: its value before and after, and the change
+            of a number in units of ``scale``, or what that of a category counts.
 
         Raises
         ------
@@ -107,6 +114,7 @@ class Explanation:
             "turn": (self._turn_rows, TURN),
             "facet": (self._facet_rows, FACET),
             "feature": (self._feature_rows, FEATURE),
+            "leaf": (self._leaf_rows, LEAF),
             "change": (self._change_rows, CHANGE),
         }
         if by not in parts:
@@ -117,19 +125,22 @@ class Explanation:
     def plot(self, ax: Any = None) -> AnyArray:
         """Draw what decided each turn: the effects of the features on the largest votes.
 
+        The terms of the regression in a linear or logistic leaf follow.
+
         Parameters
         ----------
         ax : array of Axes, optional
-            One for each turn; by default those of a new figure that is not registered with pyplot.
+            One for each turn, and one for the regression; by default those of a new figure that is
+            not registered with pyplot.
 
         Returns
         -------
-        array of Axes, shape (turns,)
+        array of Axes, shape (turns,) or (turns + 1,)
 
         Raises
         ------
         ValueError
-            If the tree has no split, or ``ax`` has another number of Axes.
+            If the tree is a single leaf without a regression, or ``ax`` has another number of Axes.
         """
         from bayestree.explain.drawing import draw_turns  # noqa: PLC0415 - Matplotlib is slow
 
@@ -153,6 +164,12 @@ class Explanation:
                 for j in np.argsort(-np.abs(effects), kind="stable")[: np.count_nonzero(effects)]:
                     yield turn.node, expert, self.features[j], self.cells[j], effects[j]
 
+    def _leaf_rows(self) -> Iterator[tuple[Any, ...]]:
+        if self.regression is not None:
+            for j in self.regression.order:
+                effect = self.regression.effects[j]
+                yield self.leaf, self.features[j], self.cells[j], effect
+
     def _change_rows(self) -> Iterator[tuple[Any, ...]]:
         if self.change is None or self.change.row is None:
             return
@@ -174,6 +191,8 @@ class Explanation:
             "" if self.leaf_probability is None else f", probability {self.leaf_probability:.2f}"
         )
         yield f"Leaf {self.leaf}: {counted(self.leaf_rows, 'training row')}{share}"
+        if self.regression is not None:
+            yield from self.regression.lines(self.features, self.cells)
         yield ""
         for turn in self.turns:
             yield from turn.lines(self.features, self.cells)
@@ -227,6 +246,7 @@ class Explanation:
 TURN = ("node", "side", "score", "log_odds", "probability", "low", "high", "agreement")
 FACET = ("node", "side", "expert", "condition", "vote", "share", "distance")
 FEATURE = ("node", "expert", "feature", "value", "effect")
+LEAF = ("leaf", "feature", "value", "effect")
 CHANGE = ("feature", "from", "to", "change")
 
 
@@ -298,6 +318,7 @@ def explanation(
         posterior=epistemic,
         classes=described.classes,
         change=change,
+        regression=regression_of(tree, row, encoding, described.classes),
     )
 
 

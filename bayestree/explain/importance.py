@@ -101,7 +101,9 @@ def split_importance(trees: Sequence[tuple[float, RoutedTree]]) -> FloatArray:
     Gini's impurity, and for means that of the sum of squares. Its experts share this by their
     votes for a row that is one unit of ``scale`` from the mean of the data towards the facet, and
     the features of an expert by their absolute coefficients. For splits along the axes these are
-    the importances of CART. All are 0 if no tree has a split.
+    the importances of CART. Each feature of a linear or logistic leaf adds the same measure of its
+    term: the rows times the square of what one unit of ``scale`` changes the mean, or to first
+    order the probabilities, at ``center``. All are 0 if no tree has a split or a slope.
     """
     total = np.zeros(trees[0][1].n_features)
     for weight, tree in trees:
@@ -113,6 +115,7 @@ def split_importance(trees: Sequence[tuple[float, RoutedTree]]) -> FloatArray:
         own = np.zeros(tree.n_features)
         for node, gain in enumerate(_gains(tree)):
             own += gain * _node_shares(tree, node)
+        own += _slope_gains(tree)
         total += weight * own / max(own.sum(), TINY)
     return total / max(total.sum(), TINY)
 
@@ -190,6 +193,17 @@ def _gains(tree: Tree) -> Iterator[float]:
             for child in children
         ]
         yield float(sum(apart))
+
+
+def _slope_gains(tree: Tree) -> FloatArray:
+    """Decrease of the impurity by the term of each feature in the leaves, (d,)."""
+    if tree.slope is None:
+        return np.zeros(tree.n_features)
+    change = (tree.slope * tree.scale).reshape(tree.n_leaves, -1, tree.n_features)
+    if tree.slope.ndim == 3:  # dp_c = p_c (ds_c - sum_k p_k ds_k)
+        share = tree.value[..., None]
+        change = share * (change - (share * change).sum(axis=1, keepdims=True))
+    return np.einsum("l,lcd->d", tree.leaf_rows, change**2)
 
 
 def _node_shares(tree: Tree, node: int) -> FloatArray:

@@ -211,3 +211,50 @@ def test_a_single_leaf():
     assert "No change of these features makes the tree predict another class" in str(found)
     with pytest.raises(ValueError, match="no split"):
         found.plot()
+
+
+SLOPES = {
+    "linear": bayestree.ObliqueTreeRegressor(splitter="guide", leaf="linear", max_depth=1),
+    "logistic": bayestree.ObliqueTreeClassifier(splitter="guide", leaf="logistic", max_depth=1),
+    "single": bayestree.ObliqueTreeRegressor(splitter="guide", leaf="linear", max_depth=0),
+}
+
+
+@pytest.mark.parametrize("name", SLOPES)
+def test_leaves_with_slopes(name):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.normal(2.0, 1.0, 150), "b": rng.normal(size=150)})
+    X["c"] = rng.choice(["u", "v", "w"], 150)
+    y = 3 * X["b"] + np.abs(X["a"] - 2) * (name != "single") + (X["c"] == "u")
+    if name == "logistic":
+        y = np.where(y > 3, "hi", np.where(y > 0, "mid", "lo"))
+    model = SLOPES[name].fit(X, y)
+    for number in range(4):
+        found = model.explain(X.iloc[[number]])
+        own, predicted = found.regression, found.expected
+        assert own.effects.shape == (3,)
+        assert own.total == pytest.approx(own.constant + own.effects.sum())
+        if name == "logistic":
+            most, second = np.argsort(predicted)[:-3:-1]
+            ends = f"{found.classes[most]} to {found.classes[second]}"
+            assert own.quantity == f"log odds of {ends}"
+            predicted = np.log(predicted[most] / predicted[second])
+        assert own.total == pytest.approx(float(np.squeeze(predicted)), rel=1e-6)
+        table = found.to_frame("leaf")
+        assert {*table["feature"]} == {"a", "b", "c"}
+        np.testing.assert_allclose(table["effect"].sum(), own.effects.sum())
+        assert table["effect"].abs().is_monotonic_decreasing
+        assert f"b = {X['b'][number]:.3g}" in str(found).split("\n\n")[0]
+        axes = found.plot()
+        drawn(axes)
+        assert len(axes) == len(found.turns) + 1
+        assert "effect on the " in axes[-1].get_xlabel()
+    # The slopes count: b has no split in a single leaf, and decides most of y in every case.
+    assert model.feature_importances_.argmax() == 1
+    assert model.feature_importances_.sum() == pytest.approx(1.0)
+
+
+def test_leaves_without_slopes(posterior):
+    found = posterior.explain(rows()[0][0])
+    assert found.regression is None
+    assert found.to_frame("leaf").empty

@@ -193,3 +193,24 @@ def test_weighted_quantiles_are_those_of_repeated_values():
     repeated = np.repeat(values, counts, axis=0)
     expected = np.quantile(repeated, [0.1, 0.5, 0.9], axis=0, method="inverted_cdf")
     np.testing.assert_allclose(found, expected)
+
+
+def test_slopes_count_as_the_impurity_that_their_terms_remove():
+    """Of independent normal features, for which the sum of squares is the measure."""
+    X = np.random.default_rng(0).normal(size=(3000, 2)) * [1.0, 4.0]
+    reg = bayestree.ObliqueTreeRegressor(splitter="guide", leaf="linear", max_depth=0)
+    reg.fit(X, 2 * X[:, 0] + X[:, 1])
+    found = reg.feature_importances_
+    np.testing.assert_allclose(found, (reg.tree_.slope[0] * X.std(axis=0)) ** 2 / 20, rtol=0.05)
+
+
+def test_slopes_of_classes_count_to_first_order():
+    """By the change of the probabilities for a small step of each feature from the mean."""
+    rng = np.random.default_rng(0)
+    X, step = rng.normal(size=(300, 2)) * [1.0, 4.0], 1e-5
+    y = (X @ [1.0, 0.5] + rng.logistic(size=300) > 0) + 1 * (X[:, 0] > 1)
+    clf = bayestree.ObliqueTreeClassifier(splitter="guide", leaf="logistic", max_depth=0)
+    tree = clf.fit(X, y).tree_
+    moved = tree.predict(tree.center + step * np.diag(tree.scale)) - tree.value
+    expected = (moved**2).sum(axis=1)
+    np.testing.assert_allclose(clf.feature_importances_, expected / expected.sum(), rtol=1e-3)

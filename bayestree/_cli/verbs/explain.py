@@ -83,7 +83,7 @@ def _draw(found: "Explanation", plot: Path) -> None:
     from bayestree._utils.write import whole_file
     from bayestree.tables import InputError
 
-    if not found.turns:
+    if not found.turns and found.regression is None:
         raise InputError("the tree has no split: there is nothing to draw; omit --plot.")
     with whole_file(plot) as draft:
         found.plot()[0].figure.savefig(draft, format=plot.suffix[1:], dpi=150)
@@ -108,6 +108,14 @@ def _content(found: "Explanation") -> dict[str, Any]:
         "turns": records(found.to_frame("turn")),
         "facets": records(found.to_frame("facet")),
         "effects": records(found.to_frame("feature")),
+        "regression": None
+        if found.regression is None
+        else {
+            "quantity": found.regression.quantity,
+            "total": found.regression.total,
+            "constant": found.regression.constant,
+            "effects": records(found.to_frame("leaf")),
+        },
         "change": None
         if change is None
         else {
