@@ -160,6 +160,10 @@ class TestTables:
         assert (found, y.dtype.kind) == (task, kind)
         assert y.tolist() == values
 
+    def test_a_target_of_text_that_states_numbers(self):
+        task, y = read_target(pd.Series(["1.5", "2", "2"], name="y"), "regression")
+        assert (task, y.tolist()) == ("regression", [1.5, 2.0, 2.0])
+
     def test_targets_that_do_not_suit(self):
         text, number = pd.Series(["a", "b", "a"], name="y"), pd.Series([0.5, 1.0], name="y")
         with pytest.raises(InputError, match="'y' should hold numbers, but row 1 holds 'a'"):

@@ -129,16 +129,18 @@ def _open_csv(source: Path, text: Collection[str], whole: bool) -> Opened:
     if not whole:
         kinds: dict[str, set[str]] = {name: set() for name in names}
         for frame in read():
-            for name, dtype in frame.dtypes.items():
-                kinds[str(name)].add(_kind(dtype))
-        mixed += [name for name, found in kinds.items() if found not in ({"number"}, {"boolean"})]
+            for name, column in frame.items():
+                if column.notna().any():
+                    kinds[str(name)].add(_kind(column))
+        mixed += [name for name, found in kinds.items() if len(found) > 1 or "text" in found]
     return names, read
 
 
-def _kind(dtype: Any) -> str:
-    if pd.api.types.is_bool_dtype(dtype):
+def _kind(column: pd.Series) -> str:
+    # A column of booleans with missing values has the type object.
+    if pd.api.types.infer_dtype(column, skipna=True) == "boolean":
         return "boolean"
-    return "number" if pd.api.types.is_numeric_dtype(dtype) else "text"
+    return "number" if pd.api.types.is_numeric_dtype(column) else "text"
 
 
 def _open_array(source: Path, _: Collection[str], whole: bool) -> Opened:

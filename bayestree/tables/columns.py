@@ -17,17 +17,23 @@ MAX_CLASSES = 20  # numeric targets with more different whole numbers are quanti
 # Types as pandas infers them.
 DATES = ("datetime64", "datetime", "date", "period")
 SPANS = ("timedelta64", "timedelta")
+BOOLEANS = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
 NUMBERS = ("integer", "floating", "boolean", "mixed-integer-float", "decimal", *SPANS)
 
 
 def numbers(column: pd.Series) -> pd.Series:
-    """Convert numbers or booleans to float, and spans of time to days; text is refused."""
+    """Convert numbers or booleans to float, and spans of time to days.
+
+    Text is refused unless it states numbers, or nothing but ``True`` and ``False``.
+    """
     if pd.api.types.infer_dtype(column, skipna=True) in SPANS:
         return pd.to_timedelta(column) / pd.Timedelta(days=1)
     if not is_text(column):
         if column.hasnans:  # which may be None or pandas.NA
             column = column.astype(object).where(column.notna(), np.nan)
         return column.astype(float)
+    if column.dropna().isin([*BOOLEANS]).all():
+        return column.map(BOOLEANS).astype(float)
     found = pd.to_numeric(column.astype(str), errors="coerce").astype(float)
     odd = (found.isna() & column.notna()).to_numpy()
     if odd.any():
@@ -111,7 +117,7 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
     name = column.name
     if is_text(column):
         if task in NUMERIC:
-            numbers(column)
+            return cast(Task, task), numbers(column).to_numpy()
         texts = Texts(str(name))
         texts.add(column)
         texts.check()
