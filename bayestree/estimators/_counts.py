@@ -11,7 +11,7 @@ from bayestree._utils.parameters import check_parameters
 from bayestree._utils.seed import RandomState
 from bayestree.diagnostics.values import count_scores, squared_scores
 from bayestree.estimators._leaf_families import LeafFamilies
-from bayestree.estimators._numbers import check_numbers, checked_weights
+from bayestree.estimators._numbers import check_numbers, checked_weights, refuse_times
 from bayestree.estimators._regressor import TreeRegressor
 
 
@@ -58,6 +58,7 @@ class CountRegressor(LeafFamilies, TreeRegressor):
         return self._fit_values(X, *self._given(y, exposure), sample_weight)
 
     def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
+        refuse_times(y, "y")
         if np.shape(np.asarray(y))[1:] != (2,) or self._leaf_family().extra is None:
             return y, None
         check_numbers(np.asarray(y, dtype=object)[:, 1], "exposure, the second column of y,")

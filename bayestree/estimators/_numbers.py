@@ -134,11 +134,37 @@ def checked_weights(sample_weight: Any, n_rows: int) -> FloatArray:
 
 
 def check_numbers(values: ArrayLike, name: str, remedy: str = "") -> None:
-    """Refuse text where numbers are needed; the rest is up to scikit-learn's checks."""
+    """Refuse text, dates and durations for numbers; the rest is up to scikit-learn's checks."""
+    refuse_times(values, name)
     first = np.asarray(values, dtype=object).ravel()[:1000]
     text = [value for value in first if isinstance(value, str)]
     if text:
         raise ValueError(f"{name} must hold numbers, got text such as {text[0]!r}{remedy}.")
+
+
+def refuse_times(values: ArrayLike, name: str) -> None:
+    """Refuse dates and durations, which NumPy would convert to counts of its own unit."""
+    parts: list[Any] = [values]
+    if isinstance(values, pd.DataFrame):
+        parts = [column for _, column in values.items()]
+    elif (fields := getattr(getattr(values, "dtype", None), "names", None)) is not None:
+        parts = [values[field] for field in fields]  # type: ignore[index]
+    elif not hasattr(values, "dtype"):
+        values = np.asarray(values, dtype=object)
+    if np.ndim(values) == 2 and not isinstance(values, pd.DataFrame):
+        parts = [*np.asarray(values).T]
+    for part in parts:
+        inferred = pd.api.types.infer_dtype(np.ravel(part)[:1000], skipna=True)
+        if inferred.startswith("timedelta"):
+            raise ValueError(
+                f"{name} must hold numbers, got durations; choose their unit: for example "
+                f"{name} / pd.Timedelta(days=1), durations in days."
+            )
+        if inferred in ("datetime64", "datetime", "date", "time", "period"):
+            raise ValueError(
+                f"{name} must hold numbers, got dates; give a number of days, for example "
+                f"({name} - {name}.min()) / pd.Timedelta(days=1)."
+            )
 
 
 def _refuse_missing(y: Any) -> None:

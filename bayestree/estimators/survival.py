@@ -12,7 +12,7 @@ from bayestree._utils.parameters import Model, declare
 from bayestree.diagnostics.draws import tails
 from bayestree.diagnostics.survival import concordance
 from bayestree.estimators._leaf_families import LeafFamilies
-from bayestree.estimators._numbers import checked_weights
+from bayestree.estimators._numbers import checked_weights, refuse_times
 from bayestree.estimators._regressor import NumberTarget
 from bayestree.estimators.cpt import NumericPolytopeTree
 from bayestree.models import Survival
@@ -100,6 +100,7 @@ class ConvexPolytopeTreeSurvival(LeafFamilies, NumberTarget, NumericPolytopeTree
         return self._fit_values(X, *self._given(y, event), sample_weight)
 
     def _separate(self, y: Any) -> tuple[Any, FloatArray | None]:
+        refuse_times(y, "y")
         names = getattr(getattr(y, "dtype", None), "names", None)
         if names is not None:
             events = [name for name in names if y.dtype[name].kind == "b"]

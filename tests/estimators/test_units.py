@@ -1,8 +1,14 @@
-"""The units of the features."""
+"""The units of the features, and y without units."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from bayestree import (
+    ConvexPolytopeTreeRegressor,
+    ConvexPolytopeTreeSurvival,
+    ObliqueTreeRegressor,
+)
 from bayestree.estimators._units import units
 
 X = np.array([[0.0, 1.0, 5.0], [0.0, 3.0, 5.0], [0.0, 5.0, 5.0], [8.0, 7.0, 5.0]])
@@ -49,3 +55,42 @@ def test_weights_count_as_repeats():
 def test_values_too_large_to_square_are_refused():
     with pytest.raises(ValueError, match=r"X holds values too large to be squared"):
         units(np.array([[1e200], [-1e200]]), np.ones(2), "standard")
+
+
+DAYS = pd.to_timedelta(np.arange(1.0, 41.0), "D")
+DATES = pd.Timestamp(2020, 1, 1) + DAYS
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (DAYS, "got durations.*y / pd.Timedelta"),
+        (pd.Series(DAYS), "got durations"),
+        (DAYS.to_numpy().astype("m8[D]"), "got durations"),
+        ([*DAYS.to_pytimedelta()], "got durations"),
+        (pd.DataFrame({"a": np.arange(40.0), "b": DAYS}), "got durations"),
+        ([[day, 1.0] for day in DAYS.to_pytimedelta()], "got durations"),
+        (DATES, "got dates"),
+        (pd.Series(DATES).dt.tz_localize("UTC"), "got dates"),
+        (pd.Series(DATES.to_period("D")), "got dates"),
+        ([*DATES.date], "got dates"),
+    ],
+)
+def test_durations_and_dates_as_y_are_refused(y, message):
+    """They would be numbers of nanoseconds."""
+    X = np.arange(80.0).reshape(40, 2)
+    for estimator in (
+        ConvexPolytopeTreeRegressor(),
+        ConvexPolytopeTreeRegressor(leaf="poisson"),
+        ConvexPolytopeTreeSurvival(),
+        ObliqueTreeRegressor(),
+    ):
+        with pytest.raises(ValueError, match=message):
+            estimator.fit(X, y)
+
+
+def test_durations_in_a_structured_y_are_refused():
+    y = np.empty(40, dtype=[("event", bool), ("time", "m8[D]")])
+    y["event"], y["time"] = True, np.arange(1, 41)
+    with pytest.raises(ValueError, match="got durations"):
+        ConvexPolytopeTreeSurvival().fit(np.arange(80.0).reshape(40, 2), y)
