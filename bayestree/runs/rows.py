@@ -47,7 +47,8 @@ class Prepared(NamedTuple):
 
     ``rows_held`` are the numbers of the held-out rows in their table. ``fingerprints`` identify
     the files: ``data`` and, if the held-out rows have a table of their own, ``test``. If no rows
-    are held out, the training rows replace them and ``held_out`` is False.
+    are held out, the training rows replace them and ``held_out`` is False. ``order`` holds the
+    classes in ascending order, if the table or the run file states one.
     """
 
     task: str
@@ -62,6 +63,7 @@ class Prepared(NamedTuple):
     held_out: bool
     remarks: list[str]
     fingerprints: Mapping[str, Mapping[str, Any]]
+    order: tuple[str, ...] | None = None
 
     def thinned(self) -> "Prepared":
         """The rows or, for large files, as many evenly spaced ones as can be drawn."""
@@ -92,6 +94,7 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
     with located(data.path):
         task, y = _read_targets(scan.target, data.stated_task)
     _check_extra(data, task)
+    _check_levels(data, task)
     fraction = data.test_fraction if data.test is None else 0.0
     kept, held = split_rows(y, scan.weights, task, fraction, file.seed)
     columns = zip(data.targets, y.T if y.ndim == 2 else [y], strict=True)
@@ -126,6 +129,7 @@ def read_rows(file: RunFile, keep: Collection[str] = ()) -> Prepared:
         held_out=data.test is not None or fraction > 0,
         remarks=[*scan.remarks, *encoding.describe_unknown(unknown)],
         fingerprints=fingerprints,
+        order=_order(scan.target, y),
     )
 
 
@@ -262,6 +266,24 @@ def _response(y: AnyArray, extra: FloatArray | None) -> AnyArray:
     return y if extra is None else np.column_stack((y, extra))
 
 
+def _order(targets: pd.DataFrame, y: AnyArray) -> tuple[str, ...] | None:
+    """The classes of a target of text that holds ordered categories, in their order."""
+    dtype = targets.iloc[:, 0].dtype
+    if y.dtype.kind == "U" and isinstance(dtype, pd.CategoricalDtype) and dtype.ordered:
+        return tuple(map(str, dtype.categories))
+    return None
+
+
+def _check_levels(data: DataTable, task: str) -> None:
+    """Refuse an order of classes for a target of numbers."""
+    for name in data.targets:
+        if name in (data.levels or ()) and task != "classification":
+            raise InputError(
+                f"target {name!r} is listed in levels, whose order is for classes, but the task is "
+                f"{task!r}: remove it there, or set the task 'classification'."
+            )
+
+
 def _check_extra(data: DataTable, task: str) -> None:
     """Refuse an exposure or event that the task does not have."""
     for key, needed in (("exposure", "regression"), ("event", "survival")):
@@ -307,7 +329,7 @@ def _check_columns(table: Table, data: DataTable) -> None:
     for purpose, name in purposes:
         if name in data.drop:
             raise InputError(f"{purpose} {name!r} must not be listed in drop.")
-        if name in (data.levels or ()):
+        if purpose != "target" and name in (data.levels or ()):
             raise InputError(f"{purpose} {name!r} must not be listed in levels.")
     for place, (purpose, name) in enumerate(purposes):
         for other, known in purposes[:place]:

@@ -17,9 +17,11 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import tomli_w
 from sklearn.utils.validation import has_fit_parameter
 
+from bayestree._utils.arrays import AnyArray
 from bayestree._utils.progress import watching
 from bayestree.estimators._file_rows import fits_in_parts
 from bayestree.inference.scratch import NoRoomError, scratch_in
@@ -141,14 +143,17 @@ class _Job:
         write(outputs.Fitted(self.folder, self.file, self.rows, fitted, self.manifest))
 
     def _fit(self, estimator: Any) -> None:
-        rows, y, given = self.rows, self.rows.y, {}
+        rows, given = self.rows, {}
+        y: AnyArray | pd.Series = rows.y
         if (name := self.file.data.exposure) is not None:
             if not has_fit_parameter(estimator, "exposure"):
                 raise InputError(
                     f"[data] exposure {name!r} is for leaf = poisson of the trees cpt and cpt-k1; "
                     f"{type(estimator).__name__} has no exposures. Leave it out."
                 )
-            y, given = y[:, 0], {"exposure": y[:, 1]}
+            y, given = rows.y[:, 0], {"exposure": rows.y[:, 1]}
+        if rows.order is not None:
+            y = pd.Series(pd.Categorical(y, categories=[*rows.order], ordered=True))
         with watching(self.checkpoints):
             try:
                 estimator.fit(rows.X, y, rows.weights, **given)

@@ -169,7 +169,6 @@ class TestLevels:
         for levels, said in (
             ({"size": ["S", "M"]}, "'size' should hold one of 'S', 'M', but line 4 .* holds 'L'"),
             ({"sice": ["S", "M"]}, "levels 'sice' is not a column .* did you mean 'size'"),
-            ({"kind": ["small", "big"]}, "target 'kind' must not be listed in levels"),
             ({"size": ["S"]}, "levels must be from 2 to 30 different texts"),
             ({"size": ["S", "M", "S"]}, "levels must be from 2 to 30 different texts"),
             ({"code": [1, 2]}, "each value of levels must be text"),
