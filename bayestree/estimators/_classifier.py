@@ -55,12 +55,7 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
         rows, labels = self._checked_fit(X, y, sample_weight)
         check_classification_targets(labels)
         weights = self._row_weights(sample_weight, labels)
-        counted = np.unique(labels[weights > 0]).tolist()
-        if len(counted) < 2:
-            raise ValueError(
-                f"the rows of positive weight have at most one class, {counted}; a classifier "
-                "needs two classes or more."
-            )
+        self._check_several(np.unique(labels[weights > 0]).tolist())
         classes, encoded = self._numbered(labels)
         leaf = self._leaf_family(len(classes))
         if leaf.ordered:
@@ -71,6 +66,14 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
         self._choose_columns(rows, weights)
         names = tuple(str(label) for label in self.classes_)
         return self._fit(TrainingRows(rows, encoded, weights, names), leaf)
+
+    def _check_several(self, classes: list[Any]) -> None:
+        """Raise ValueError if the rows that count have a single class."""
+        if len(classes) < 2:
+            raise ValueError(
+                f"the rows of positive weight have at most one class, {classes}; a classifier "
+                "needs two classes or more."
+            )
 
     def _numbered(self, labels: AnyArray) -> tuple[AnyArray, AnyArray]:
         """The sorted classes, and the number of the class of each label."""

@@ -212,6 +212,10 @@ class StreamingClassifier(Streaming):
             return "needs the same weights in all batches, got class_weight='balanced': give a dict"
         return super()._why_not()
 
+    def _check_several(self, classes: list[Any]) -> None:
+        announced = classes if self._to_come is None else np.unique(self._to_come).tolist()
+        super()._check_several(announced)
+
     def _numbered(self, labels: AnyArray) -> tuple[AnyArray, AnyArray]:
         if self._to_come is None:
             return super()._numbered(labels)
@@ -245,7 +249,8 @@ class StreamingClassifier(Streaming):
         X : array or DataFrame, shape (n, d)
         y : array, shape (n,)
         classes : array, shape (C,), optional
-            All classes that y may have, for the first batch; by default those that it has.
+            All classes that y may have, for the first batch; by default those that it has. With
+            them, it may have a single one.
         sample_weight : array, shape (n,), optional
 
         Raises
@@ -256,13 +261,17 @@ class StreamingClassifier(Streaming):
         AttributeError
             For parameters that need all rows at once.
         """
-        if not self._stream:
-            self._to_come = classes
-        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+        seen = self.classes_ if self._stream else None
+        if (
+            seen is not None
+            and classes is not None
+            and not np.array_equal(np.unique(classes), seen)
+        ):
             raise ValueError(
                 f"classes={np.unique(classes).tolist()} are not those of the first batch, "
-                f"{self.classes_.tolist()}: give these or none, or start with a clone."
+                f"{seen.tolist()}: give these or none, or start with a clone."
             )
+        self._to_come = classes if seen is None else seen  # of a tree that starts anew
         try:
             return self._add_rows(X, y, sample_weight)
         finally:

@@ -131,6 +131,20 @@ def test_exposures_come_with_y():
     assert reg.tree_.value == pytest.approx(expected, rel=0.2)
 
 
+def test_batches_of_one_class():
+    """The first has no split, and the classes are still those that were announced."""
+    X, y = labelled(400)
+    order = np.argsort(y)
+    clf = ConvexPolytopeTreeClassifier(inference="map", **FAST)
+    clf.partial_fit(X[order[:60]], y[order[:60]], classes=["left", "middle", "right"])
+    clf.partial_fit(X[order[-60:]], y[order[-60:]])
+    clf.partial_fit(X, y)
+    assert clf.classes_.tolist() == ["left", "middle", "right"]
+    assert clf.score(X, y) > 0.7
+    with pytest.raises(ValueError, match="at most one class"):
+        clone(clf).partial_fit(X[order[:60]], y[order[:60]], classes=["left"])
+
+
 class TestErrors:
     def started(self, **others):
         X, y = labelled(100)
