@@ -144,13 +144,13 @@ def check_numbers(values: ArrayLike, name: str, remedy: str = "") -> None:
 
 def refuse_times(values: ArrayLike, name: str) -> None:
     """Refuse dates and durations, which NumPy would convert to counts of its own unit."""
+    if not hasattr(values, "dtype") and not isinstance(values, pd.DataFrame):
+        values = np.asarray(values, dtype=object)
     parts: list[Any] = [values]
     if isinstance(values, pd.DataFrame):
         parts = [column for _, column in values.items()]
     elif (fields := getattr(getattr(values, "dtype", None), "names", None)) is not None:
         parts = [values[field] for field in fields]  # type: ignore[index]
-    elif not hasattr(values, "dtype"):
-        values = np.asarray(values, dtype=object)
     if np.ndim(values) == 2 and not isinstance(values, pd.DataFrame):
         parts = [*np.asarray(values).T]
     for part in parts:
