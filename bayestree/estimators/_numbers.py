@@ -142,19 +142,15 @@ def check_numbers(values: ArrayLike, name: str, remedy: str = "") -> None:
         raise ValueError(f"{name} must hold numbers, got text such as {text[0]!r}{remedy}.")
 
 
-def refuse_times(values: ArrayLike, name: str) -> None:
+def refuse_times(values: Any, name: str) -> None:
     """Refuse dates and durations, which NumPy would convert to counts of its own unit."""
     if not hasattr(values, "dtype") and not isinstance(values, pd.DataFrame):
         values = np.asarray(values, dtype=object)
-    parts: list[Any] = [values]
-    if isinstance(values, pd.DataFrame):
-        parts = [column for _, column in values.items()]
-    elif (fields := getattr(getattr(values, "dtype", None), "names", None)) is not None:
-        parts = [values[field] for field in fields]  # type: ignore[index]
-    if np.ndim(values) == 2 and not isinstance(values, pd.DataFrame):
-        parts = [*np.asarray(values).T]
-    for part in parts:
-        inferred = pd.api.types.infer_dtype(np.ravel(part)[:1000], skipna=True)
+    if np.ndim(values) not in (1, 2):
+        return  # scikit-learn refuses it
+    table = pd.DataFrame(values)
+    for place in range(table.shape[1]):
+        inferred = pd.api.types.infer_dtype(table.iloc[:1000, place], skipna=True)
         if inferred.startswith("timedelta"):
             raise ValueError(
                 f"{name} must hold numbers, got durations; choose their unit: for example "
