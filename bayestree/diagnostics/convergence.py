@@ -332,8 +332,7 @@ def _evidence(found: Evidence) -> Check:
         "log_evidence", "convergence", value, EVIDENCE[0], verdict,
         f"the {len(found.runs)} runs find a log evidence of {found.log_evidence:,.2f}, with a "
         f"standard error of {value:.2f}.",
-        "" if verdict == "ok" else "Use more particles (n_draws) or more moves (n_rounds of "
-        "bayestree.inference.Smc).",
+        "" if verdict == "ok" else MORE_PARTICLES,
     )  # fmt: skip
 
 

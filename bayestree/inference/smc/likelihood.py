@@ -21,7 +21,7 @@ from bayestree.inference.data import Data
 from bayestree.inference.potential import Sites
 from bayestree.inference.smc.particles import Particles, Prior
 
-BLOCK = 2**18  # values of experts at rows that are evaluated together, so that they fit in a cache
+BLOCK = 2**19  # values of experts at rows that are evaluated together, so that they fit in a cache
 
 
 class Routed(NamedTuple):
@@ -56,6 +56,7 @@ class Rows:
         plain = data.to(torch.empty(0, dtype=torch.float64))
         self.X = plain.with_ones().X
         self.y, self.weights = plain.y, plain.weights
+        self.y_single = self.y.float() if self.y.is_floating_point() else self.y
         self.statistics = model.leaf.statistics(self.y, self.weights)
         self.children = model.topology.children
         self.power, self.steepness = 1.0, model.steepness

@@ -99,7 +99,7 @@ class Smc(Stage):
             "n_rounds of the particles is resampled and moved, and its states after every round "
             "are kept."
         ),
-    ] = 12
+    ] = 4
     n_jobs: Annotated[
         int | None,
         Inference("Processes for the runs, as in joblib; they do not affect the results."),

@@ -138,6 +138,18 @@ def move_once(
     particles = moved.particles
     run.curvature += CURVATURE_RATE * (moved.second_moment - run.curvature)
     run.step_size = adapted(run.step_size, moved.acceptance)
+    value, made = np.empty(len(particles.splits)), np.zeros((len(MOVES), 2))
+    for part in rows.blocks(len(value)):
+        value[part], counts = _move_block(particles.take(part), prior, rows, rng)
+        made += counts
+    made[MOVES.index("trajectory")] = moved.acceptance, 1.0
+    return particles, value, made
+
+
+def _move_block(
+    particles: Particles, prior: Prior, rows: Rows, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Moves other than trajectories, in place, of as many particles as fit in a cache."""
     moves = Moves(rows, prior, particles, rng)
     for node in range(prior.model.topology.n_nodes - 1, -1, -1):
         births_and_deaths(moves, node)
@@ -146,9 +158,7 @@ def move_once(
     for _ in range(N_SLIDES):
         moves.slide()
     moves.leaves()
-    moves.counts["trajectory"] = np.array([moved.acceptance, 1.0])
-    made = np.array([moves.counts[name] for name in MOVES])
-    return particles, moves.log_likelihood(), made
+    return moves.log_likelihood(), np.array([moves.counts[name] for name in MOVES])
 
 
 def log_ratio(
