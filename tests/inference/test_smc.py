@@ -14,7 +14,7 @@ from bayestree.inference.potential import Layout, TorchDensity
 from bayestree.inference.smc.births import births_and_deaths
 from bayestree.inference.smc.likelihood import Rows
 from bayestree.inference.smc.method import draws_of
-from bayestree.inference.smc.moves import Moves
+from bayestree.inference.smc.moves import MOVES, Moves
 from bayestree.inference.smc.particles import Particles, Prior, TreePrior
 from bayestree.inference.smc.sampler import (
     Run,
@@ -349,6 +349,22 @@ def test_next_temperature(temperature, end):
     else:
         assert temperature < new < end
         assert share == pytest.approx(0.6, abs=0.01)
+
+
+@pytest.mark.parametrize("leaf", EVERY)
+def test_moves_in_blocks(leaf):
+    """A round moves every block in place, and returns the log-likelihoods of all particles."""
+    prior, data = problem(leaf)
+    rows = Rows(prior, data).at(0.4)
+    rows.block = 7
+    run = Run.of(prior, rows, 41, np.random.default_rng(0))
+    start = run.particles.vectors.copy()
+    moved, value, made = move_once(run, run.particles, prior, rows)
+    np.testing.assert_allclose(value, rows.log_likelihood(moved))
+    assert (moved.vectors != start).any(axis=1).all()
+    shares = made[:, 0] / made[:, 1]
+    assert made[MOVES.index("slide"), 1] <= 4 * 41, "at most once in each of four slides"
+    assert ((shares > 0) & (shares <= 1)).all()
 
 
 def test_systematic_resampling():
