@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import FloatArray, weighted_quantiles
 from bayestree._utils.parameters import Model, declare
 from bayestree.diagnostics.draws import tails
 from bayestree.diagnostics.survival import concordance
@@ -184,7 +184,8 @@ class ConvexPolytopeTreeSurvival(LeafFamilies, NumberTarget, NumericPolytopeTree
             weights = np.repeat(self.mode_weights_ / counts, counts)
             values = np.concatenate(each)
             mean = np.tensordot(weights, values, axes=1)
-            found.append((mean, *_weighted_quantiles(values, weights, ends or [])))
+            bounds = () if ends is None else weighted_quantiles(values, weights, ends)
+            found.append((mean, *bounds))
         return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
 
     def predict_median(self, X: ArrayLike) -> FloatArray:
@@ -240,16 +241,3 @@ class ConvexPolytopeTreeSurvival(LeafFamilies, NumberTarget, NumericPolytopeTree
         time, event = self._separate(y)
         known = np.ones(len(time)) if event is None else event
         return {"concordance": concordance(time, known, predicted, weights)}
-
-
-def _weighted_quantiles(
-    values: FloatArray, weights: FloatArray, ends: list[float]
-) -> list[FloatArray]:
-    """Quantiles over the first axis of values with weights of sum 1."""
-    if not ends:
-        return []
-    order = values.argsort(axis=0)
-    ordered = np.take_along_axis(values, order, axis=0)
-    below = weights[order].cumsum(axis=0)
-    places = [np.minimum((below < end).sum(axis=0), len(values) - 1) for end in ends]
-    return [np.take_along_axis(ordered, place[None], axis=0)[0] for place in places]

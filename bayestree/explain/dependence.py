@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, weighted_quantiles
 from bayestree.diagnostics.draws import tails
-from bayestree.explain.importance import weighted_quantiles
 from bayestree.tables import Column, Dates
 
 Predict = Callable[[FloatArray], FloatArray]  # rows to probabilities (n, C) or means (n,)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray, weighted_quantiles
 from bayestree._utils.softplus import softplus
 from bayestree.description import TreeDescription
 from bayestree.diagnostics.draws import Draws, kept_draws, split_of, tails
@@ -167,21 +167,6 @@ def draw_importance(
             moved = Data.of(_shuffled(rows, encoding.places[j], one), data.y, data.weights)
             loss[:, j] += (before - _log_scores(parts, picks, moved)) / len(orders)
     return votes, loss, weights / weights.sum()
-
-
-def weighted_quantiles(values: FloatArray, weights: FloatArray, levels: list[float]) -> FloatArray:
-    """Quantiles over the first axis of values (S, ...) with weights (S,), shape (levels, ...)."""
-    if np.ptp(weights) == 0:
-        return np.quantile(values, levels, axis=0)
-    flat = values.reshape(len(values), -1)
-    order = np.argsort(flat, axis=0, kind="stable")
-    below = np.cumsum(weights[order], axis=0) / weights.sum()
-    found = []
-    for level in levels:
-        reached = below < level * (1 - 1e-12)  # despite rounding of the sums
-        place = np.minimum(reached.sum(axis=0), len(values) - 1)
-        found.append(np.take_along_axis(flat, order, axis=0)[place, np.arange(flat.shape[1])])
-    return np.reshape(found, (len(levels), *values.shape[1:]))
 
 
 def _gains(tree: Tree) -> Iterator[float]:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import FloatArray, weighted_quantiles
 from bayestree.models.criteria import Criterion
 
 NORMAL = 1.349  # distance between the quartiles of a standard normal
@@ -55,7 +55,7 @@ def robust_units(y: FloatArray, weights: FloatArray) -> tuple[float, float]:
     Where the quartiles are equal, the scale is that of the distances of all other values from the
     median; it is 1 where there are none.
     """
-    low, center, high = _quantiles(y, weights, [0.25, 0.5, 0.75])
+    low, center, high = weighted_quantiles(y, weights, [0.25, 0.5, 0.75]).tolist()
     # Rounding leaves equal values of y a spread below their last digits.
     tiny = 10 * np.finfo(np.float64).eps * abs(center)
     if high - low > tiny:
@@ -64,15 +64,8 @@ def robust_units(y: FloatArray, weights: FloatArray) -> tuple[float, float]:
     other = (away > tiny) & (weights > 0)
     if not other.any():
         return center, 1.0
-    (half,) = _quantiles(away[other], weights[other], [0.5])
+    (half,) = weighted_quantiles(away[other], weights[other], [0.5]).tolist()
     return center, 2 * half / NORMAL
-
-
-def _quantiles(y: FloatArray, weights: FloatArray, levels: list[float]) -> list[float]:
-    order = np.argsort(y)
-    share = weights[order].cumsum()
-    found: list[float] = y[order][np.searchsorted(share, share[-1] * np.array(levels))].tolist()
-    return found
 
 
 @lru_cache

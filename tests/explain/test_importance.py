@@ -11,7 +11,7 @@ from torch import nn
 import bayestree
 from bayestree._utils.seed import draw_seed
 from bayestree.baselines import from_sklearn
-from bayestree.explain.importance import split_importance, weighted_quantiles
+from bayestree.explain.importance import split_importance
 from bayestree.models import Network
 from tests.plots.cases import drawn
 from tests.report.cases import CLASSIFIERS, QUICK, REGRESSORS, rows
@@ -184,15 +184,6 @@ def test_refusals(posterior):
         posterior.importance(X, y, level=1.0)
     with pytest.raises(ValueError, match="max_draws must be 1 or more, got 0"):
         posterior.importance(X, y, max_draws=0)
-
-
-def test_weighted_quantiles_are_those_of_repeated_values():
-    rng = np.random.default_rng(0)
-    values, counts = rng.normal(size=(9, 3)), rng.integers(1, 5, size=9)
-    found = weighted_quantiles(values, counts / counts.sum(), [0.1, 0.5, 0.9])
-    repeated = np.repeat(values, counts, axis=0)
-    expected = np.quantile(repeated, [0.1, 0.5, 0.9], axis=0, method="inverted_cdf")
-    np.testing.assert_allclose(found, expected)
 
 
 def test_slopes_count_as_the_impurity_that_their_terms_remove():
