@@ -15,6 +15,10 @@ from sklearn.model_selection import train_test_split
 SEED = 0
 
 
+class AbsentError(Exception):
+    """A set that is not at hand, or a method whose package is not, or that lacks the task."""
+
+
 class Split(NamedTuple):
     """Training and test rows."""
 
@@ -24,15 +28,22 @@ class Split(NamedTuple):
     y_test: np.ndarray
 
 
+SMALL = ("iris", "wine", "breast_cancer", "diabetes")  # of scikit-learn
 REGRESSION = ("airfoil", "concrete", "abalone", "kin40k")
 
 
 def load_all(name: str) -> tuple[np.ndarray, np.ndarray]:
     """X and y of all rows, whatever their official split; scikit-learn's small sets too."""
-    if name in ("iris", "wine", "breast_cancer", "diabetes"):
+    if name in SMALL:
         return getattr(datasets, f"load_{name}")(return_X_y=True)
     with np.load(folder() / f"{name}.npz") as found:
         return found["X"].astype(np.float64), found["y"]
+
+
+def stored(name: str) -> bool:
+    """Whether scikit-learn has the set, or the folder of the data sets, if there is one."""
+    known = "BAYESTREE_DATA" in os.environ
+    return name in SMALL or (known and (folder() / f"{name}.npz").exists())
 
 
 def folder() -> Path:

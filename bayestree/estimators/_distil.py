@@ -23,8 +23,9 @@ from bayestree.models.leaves import Leaf
 
 SIMULATED = 4  # simulated rows for each training row,
 MOST_ROWS = 50_000  # as long as there are no more in total
-# Power of the probabilities that the tree is fitted to. A tree of few leaves is read for its
-# decisions; above 1, fewer splits are spent on probabilities whose largest class is the same.
+# Power of P(class | x) / P(class), which is multiplied by P(class), that the tree is fitted to. A
+# tree of few leaves is read for its decisions; above 1, fewer splits are spent on probabilities
+# whose largest class is the same. A rare class, which is nowhere the largest, remains visible.
 SHARPNESS = 2.0
 SMALL_SHARE = 0.02  # classes of such a share of the most probable one's are not counted
 
@@ -77,7 +78,10 @@ def _labelled(
     """Rows whose y is the prediction: for classes, one row for each that is probable."""
     if mean.ndim == 1:
         return TrainingRows(X, mean, weights)
-    share = (mean / mean.max(axis=1, keepdims=True)) ** sharpness
+    prior = np.average(mean, axis=0, weights=weights)
+    prior[prior == 0] = 1.0  # of a class that no row may have
+    share = mean * (mean / prior) ** (sharpness - 1.0)
+    share /= share.max(axis=1, keepdims=True)
     share[share < SMALL_SHARE] = 0.0
     share /= share.sum(axis=1, keepdims=True)
     row, label = np.nonzero(share)

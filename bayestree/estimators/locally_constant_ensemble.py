@@ -30,7 +30,10 @@ class Stagewise(NetworkTraining):
     ] = 6
     shrinkage: Annotated[
         Annotated[float, Field(gt=0, le=1)],
-        Inference("Factor of the outputs of each network after its training."),
+        Inference(
+            "Factor of the outputs of each network after its training; in regression not of the "
+            "first, which holds the mean."
+        ),
     ] = 1.0
     epochs = 30
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed, seeded
 from bayestree.inference.data import Data
+from bayestree.inference.growing import GrowingTree
 from bayestree.inference.locally_constant import LocallyConstant, read_off, train
 from bayestree.inference.posterior import Posterior
 from bayestree.models.soft_tree import SoftTree
@@ -70,7 +71,9 @@ def locally_constant_ensemble(
     data = data.for_leaf(model.leaf)
     model.leaf.check(data.y)
     real = data.y.is_floating_point()
-    n_features, n_outputs = data.X.shape[1], 1 if real else int(data.y.max()) + 1
+    if real and bool((data.y == data.y[0]).all()):  # which a network would only come near to
+        return [GrowingTree(model, data).assemble(set(), "elcn")] * n_networks
+    n_features, n_outputs = data.X.shape[1], model.leaf.n_classes or 1
 
     def make() -> LocallyConstant:
         return LocallyConstant(max_depth, n_features, n_outputs, width).to(data.X)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import signature
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import pandas as pd
 from scipy.stats import rankdata
 from sklearn.model_selection import train_test_split
 
-from benchmarks.data import Split
-from benchmarks.papers.methods import METHODS, AbsentError, Method, Settings
+from benchmarks.data import AbsentError, Split
+from benchmarks.papers.methods import METHODS, Method, Settings
 from benchmarks.papers.tables import TABLES, Table
 
 KEY = ["table", "set", "method", "column", "seed", "fold"]
@@ -36,7 +37,9 @@ class Results:
 
     def __init__(self, path: Path, limit: float = 0.0) -> None:
         self.path = path
-        self.frame = pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=KEY)
+        self.frame = (
+            pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=[*KEY, "error"])
+        )
         self.done, self.given_up = set(), set()
         for row in self.frame.to_dict("records"):
             if not row["error"] or row["fit_s"] >= limit:
@@ -59,8 +62,9 @@ class Results:
 
     def settings(self, key: dict[str, Any]) -> Settings | None:
         """What an earlier seed has chosen on the same rows."""
-        same = self.frame[KEY[:4]] == pd.Series({name: key[name] for name in KEY[:4]})
-        found = self.frame[same.all(axis=1)]
+        fitted = self.frame[self.frame["error"] == ""]
+        same = fitted[KEY[:4]] == pd.Series({name: key[name] for name in KEY[:4]})
+        found = fitted[same.all(axis=1)]
         return json.loads(found["settings"].iloc[0]) if len(found) else None
 
 
@@ -81,7 +85,7 @@ def limited(seconds: float | None) -> Iterator[None]:
 
 
 def measure(results: Results, tables: list[str], options: Any) -> None:
-    """Fit what ``results`` lacks; a method whose package is absent is left out by name."""
+    """Fit what ``results`` lacks; absent sets, and methods of absent packages, are left out."""
     warnings.simplefilter("ignore")  # of other packages
     for key, rows in _missing(results, tables, options):
         table, method = TABLES[key["table"]], METHODS[key["method"]]
@@ -127,12 +131,14 @@ def _missing(
     for name in tables:
         table = TABLES[name]
         for data in (one for one in table.sets if one in (options.sets or [one])):
-            for part in table.parts(data, options.seeds or table.seeds):
-                for method in options.methods:
-                    for column in options.columns:
+            try:
+                for part in table.parts(data, options.seeds or table.seeds):
+                    for method, column in product(options.methods, options.columns):
                         key = (name, data, method, column, part.seed, part.fold)
                         if key not in results.done and key[:4] not in results.given_up:
                             yield dict(zip(KEY, key, strict=True)), part.rows
+            except AbsentError as absent:
+                print(f"{data} is left out: {absent}", flush=True)
 
 
 def fitted(

@@ -16,13 +16,10 @@ from bayestree.inference.splitters.searches import SEARCHES
 from bayestree.runs.cards import cards, find_card
 from bayestree.runs.parameters import estimator_of
 from bayestree.runs.settings import card_settings, check_parameters
+from benchmarks.data import AbsentError
 
 Settings = dict[str, Any]
 MOST_SETTINGS = 25
-
-
-class AbsentError(Exception):
-    """The package of a method is not installed, or has no estimator for the task."""
 
 
 @dataclass(frozen=True)

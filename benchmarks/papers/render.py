@@ -182,7 +182,9 @@ def _cell(rows: pd.DataFrame) -> str:
     failed = rows[rows["error"] != ""]
     if len(failed):
         return str(failed["error"].iloc[0]).partition(":")[0]
-    text = f"{_mean(rows['tree'])}; {_size(rows['leaves'].mean())}; {rows['fit_s'].mean():.2g}"
+    text = (
+        f"{_mean(rows['tree'])}; {_size(rows['leaves'].mean())}; {_seconds(rows['fit_s'].mean())}"
+    )
     soft = rows["score"].mean()
     return text + (f" ({_number(soft)})" if abs(soft - rows["tree"].mean()) > 5e-5 else "")
 
@@ -226,6 +228,11 @@ def _size(leaves: float) -> str:
     if np.isnan(leaves):
         return "-"
     return f"{leaves:,.0f}" if leaves >= 10 else f"{leaves:.1f}".removesuffix(".0")
+
+
+def _seconds(mean: float) -> str:
+    """To two digits, above the resolution of the clock of CPU time."""
+    return f"{mean:.2g}" if mean >= 0.01 else "< .01"
 
 
 def _published(one: Published | None) -> str:

@@ -11,7 +11,16 @@ import numpy as np
 from sklearn.datasets import fetch_openml
 from sklearn.model_selection import StratifiedKFold
 
-from benchmarks.data import REGRESSION, Split, folder, load, load_all
+from benchmarks.data import REGRESSION, AbsentError, Split, load, load_all, stored
+
+#: Names of sets on OpenML, where they differ.
+OPENML = {
+    "breast683": "breast-w",
+    "connect4": "connect-4",
+    "heart": "heart-statlog",
+    "mnist": "mnist_784",
+    "pima": "diabetes",
+}
 
 
 class Published(NamedTuple):
@@ -59,14 +68,14 @@ class Table:
 
 def held_out(name: str, seeds: int) -> Iterator[Part]:
     """The official test rows, or 20 % of the rows; seeds differ in the fits alone."""
-    rows = load(name) if (folder() / f"{name}.npz").exists() else _openml(name)
+    rows = load(name) if stored(name) else _shuffled(*_openml(name))
     for seed in range(seeds):
         yield Part(seed, 0, rows)
 
 
 def five_folds(name: str, seeds: int) -> Iterator[Part]:
     """Trials of 5-fold cross-validation of all rows, whatever their official split."""
-    X, y = load_all(name)
+    X, y = load_all(name) if stored(name) else _openml(name)
     for seed in range(seeds):
         folds = StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y)
         for fold, (train, test) in enumerate(folds):
@@ -78,9 +87,17 @@ def at_depth(name: str, seeds: int) -> Iterator[Part]:
     return held_out(name.partition(" at ")[0], seeds)
 
 
-def _openml(name: str) -> Split:
-    """A set of OpenML by its name, of whose shuffled rows the last fifth are for tests."""
-    X, y = fetch_openml(name, as_frame=False, return_X_y=True)
+def _openml(name: str) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        X, y = fetch_openml(OPENML.get(name, name), as_frame=False, return_X_y=True)
+    except (OSError, ValueError) as error:  # no network, no such set
+        message = f"BAYESTREE_DATA has no {name}.npz, and OpenML: {error}"
+        raise AbsentError(message) from error
+    return X, y
+
+
+def _shuffled(X: np.ndarray, y: np.ndarray) -> Split:
+    """The last fifth of the shuffled rows are for tests."""
     order = np.random.default_rng(0).permutation(len(y))
     train, test = np.split(order, [4 * len(y) // 5])
     return Split(X[train], y[train], X[test], y[test])

@@ -60,6 +60,19 @@ def test_leaves_predict_the_mixture(values, regressor):
     np.testing.assert_array_equal(np.bincount(regressor.apply(X)), regressor.tree_.leaf_rows)
 
 
+def test_classes_count_relative_to_their_shares():
+    """A class that is never probable counts where it is less rare than elsewhere."""
+    mean = np.array([[0.9, 0.1], [0.98, 0.02], [0.99, 0.01], [0.99, 0.01]])
+    found = _distil._labelled(np.arange(4.0)[:, None], mean, np.ones(4), ("a", "b"), 2.0)
+    prior = 0.035
+    share = 0.1**2 / prior / (0.1**2 / prior + 0.9**2 / (1 - prior))
+    np.testing.assert_array_equal(found.X[:, 0], [0, 0, 1, 2, 3])
+    np.testing.assert_array_equal(found.y, [0, 1, 0, 0, 0])
+    np.testing.assert_allclose(found.weights, [1 - share, share, 1, 1, 1])
+    absent = _distil._labelled(np.zeros((1, 1)), np.array([[1.0, 0.0]]), np.ones(1), ("a", "b"))
+    np.testing.assert_array_equal(absent.weights, [1.0])
+
+
 @pytest.mark.parametrize("starts", [False, True])
 def test_the_tree_that_agrees_best_is_kept(monkeypatch, iris, distilled, starts):
     monkeypatch.setattr(_distil, "_agreement", lambda student, *_: student.warm_start == starts)

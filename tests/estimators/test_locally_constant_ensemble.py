@@ -102,3 +102,17 @@ def test_numbers_are_a_sum_of_stages():
     # each stage is fitted to what is left: training errors fall
     errors = [np.mean((y - center - part) ** 2) for part in np.cumsum(stages, axis=0)]
     assert errors[-1] < 0.6 * errors[0]
+
+
+def test_a_class_without_weight():
+    X, y = load_iris(return_X_y=True)
+    found = LocallyConstantEnsembleClassifier(2, max_depth=2, **QUICK).fit(X, y, y < 2)
+    assert (found.predict_proba(X)[:, 2] < 0.1).all()
+    assert found.score(X[:100], y[:100]) > 0.9
+
+
+def test_equal_numbers():
+    X = load_iris().data
+    found = LocallyConstantEnsembleRegressor(2, max_depth=2, **QUICK).fit(X, np.full(150, 3.0))
+    np.testing.assert_allclose(found.predict(X), 3.0)
+    assert found.get_n_leaves() == 2

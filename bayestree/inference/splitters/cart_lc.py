@@ -25,7 +25,11 @@ class CartLC(PlaneSearch):
     """
 
     start: Annotated[
-        Start, Inference("Start from the best split by one feature, or along a random direction.")
+        Start,
+        Inference(
+            "Start from the best split by one feature, if there is one, or along a random "
+            "direction."
+        ),
     ] = "axis"
     tolerance: Annotated[
         NonNegative,
@@ -72,9 +76,8 @@ class CartLC(PlaneSearch):
 
 def started(node: NodeRows, start: Start, rng: np.random.Generator) -> FloatArray | None:
     """The best cut of one feature, or of a random direction; None if no cut is possible."""
-    if start == "axis":
-        return node.best_axis()
-    return node.best(rng.normal(size=(1, node.n_features)))
+    axis = node.best_axis() if start == "axis" else None
+    return node.best(rng.normal(size=(1, node.n_features))) if axis is None else axis
 
 
 def _units(node: NodeRows) -> FloatArray:

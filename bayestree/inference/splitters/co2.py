@@ -35,7 +35,11 @@ class CO2(PlaneSearch):
     """
 
     start: Annotated[
-        Start, Inference("Start from the best split by one feature, or along a random direction.")
+        Start,
+        Inference(
+            "Start from the best split by one feature, if there is one, or along a random "
+            "direction."
+        ),
     ] = "axis"
     nu: Annotated[
         Positive | None,

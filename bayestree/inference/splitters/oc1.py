@@ -28,8 +28,8 @@ class OC1(PlaneSearch):
     start: Annotated[
         Start,
         Inference(
-            "The first start: the best split by one feature, or along a random direction, as all "
-            "other starts are."
+            "The first start: the best split by one feature, if there is one, or along a random "
+            "direction, as all other starts are."
         ),
     ] = "axis"
     n_restarts: Annotated[Size, Inference("Number of additional starts.")] = 20
@@ -45,14 +45,16 @@ class OC1(PlaneSearch):
 
     def find(self, node: NodeRows, rng: np.random.Generator) -> FloatArray | None:
         axis = node.best_axis()
-        if axis is None or len(node.X) < self.rows_per_feature * node.n_features:
+        if len(node.X) < self.rows_per_feature * node.n_features:
             return axis
         directions = rng.normal(size=(self.n_restarts + 1, node.n_features))
         starts = np.column_stack([directions, -node.cuts(directions).threshold])
-        if self.start == "axis":
+        if self.start == "axis" and axis is not None:
             starts[0] = axis
         starts = starts[np.isfinite(starts).all(axis=1)]
-        search = _Descent(node, starts, rng, self.sideways)
+        if not len(starts):
+            return axis
+        search = _Descent(node, starts.copy(), rng, self.sideways)
         active = np.arange(len(starts))
         for _ in range(self.max_sweeps):
             improved = search.sweep(active)
@@ -60,8 +62,8 @@ class OC1(PlaneSearch):
             active = np.concatenate([active[improved], jumped])
             if not len(active):
                 break
-        # in a tie, the axis-parallel split
-        planes = np.concatenate([axis[None], search.planes])
+        # in a tie, the first start
+        planes = np.concatenate([starts[:1], search.planes])
         quality = node.qualities(planes)
         return planes[int((quality >= quality.max() - node.slack).argmax())]
 
@@ -77,7 +79,7 @@ class _Descent:
     ) -> None:
         self.node, self.rng, self.sideways = node, rng, sideways
         self.planes, self.quality = planes, node.qualities(planes)
-        self.chance = np.full(len(planes), sideways)
+        self.chance = np.full(len(planes), float(sideways))
 
     def sweep(self, active: IntArray) -> BoolArray:
         """One pass over the coefficients of the active planes; which of these improved."""

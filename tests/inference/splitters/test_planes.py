@@ -267,6 +267,29 @@ class TestDescent:
         X, y, _ = problem(n=6)
         assert (OC1().find(node(X, y), rng())[:-1] != 0).sum() > 1
 
+    @pytest.mark.parametrize(
+        "search",
+        [
+            CartLC(start="random", deletion=0),
+            CO2(start="random"),
+            OC1(start="random", n_restarts=0, n_jumps=0, sideways=0, max_sweeps=1),
+        ],
+        ids=repr,
+    )
+    def test_a_random_start_does_not_hold_the_split_by_one_feature(self, search):
+        X = np.random.default_rng(0).normal(size=(200, 6))
+        plane = search.find(node(X, (X[:, 2] > 0).astype(int)), rng())
+        assert (plane[:-1] != 0).sum() > 1
+
+    @pytest.mark.parametrize("search", [CartLC(), CO2(), OC1()], ids=repr)
+    def test_a_node_that_no_single_feature_can_split_starts_at_random(self, search):
+        level = np.repeat(np.arange(6), 8)  # a category of six levels, each of fewer than ten rows
+        rows = node(np.eye(6)[level], level % 2 * 1.0, min_leaf=10)
+        assert rows.best_axis() is None
+        plane = search.find(rows, rng())
+        right = int((rows.X @ plane[:-1] + plane[-1] > 0).sum())
+        assert 10 <= right <= len(level) - 10
+
 
 def planted(n, seed, *, real, width):
     """Rows on two sides of x0 + 2 x1 - x2 = 0.1, with a standard deviation of width across it."""
