@@ -1,7 +1,7 @@
 """Posterior diagnostics: polytope sizes, uncertainty and convergence, from arrays of draws."""
 
 from bayestree.diagnostics.calibration import Calibration, Score, calibration
-from bayestree.diagnostics.containers import convergence_of, label_free_of
+from bayestree.diagnostics.containers import convergence_of, label_free_of, loo_of
 from bayestree.diagnostics.convergence import check_convergence, mixed_convergence
 from bayestree.diagnostics.evidence import Evidence, compare_evidence, evidence
 from bayestree.diagnostics.facets import Facets, node_facets
@@ -12,7 +12,7 @@ from bayestree.diagnostics.held_out import (
     held_out_values,
 )
 from bayestree.diagnostics.label_free import label_free
-from bayestree.diagnostics.loo import Loo, LooDifference, loo, loo_of
+from bayestree.diagnostics.loo import Loo, LooDifference, loo
 from bayestree.diagnostics.ranked import ranked_probability
 from bayestree.diagnostics.shrinkage import Shrinkage, node_shrinkage
 from bayestree.diagnostics.size import PolytopeSize, polytope_size

@@ -9,8 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bayestree._utils import arviz_compat
+from bayestree._utils.mcmc import ess
 from bayestree.diagnostics.convergence import check_convergence
 from bayestree.diagnostics.label_free import label_free, spread_rows, typical_rows
+from bayestree.diagnostics.loo import Loo, loo
+from bayestree.diagnostics.stacking import mixed_loo
 from bayestree.diagnostics.verdict import Convergence
 from bayestree.topology import Topology
 
@@ -53,8 +56,15 @@ def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 2
     Raises
     ------
     ValueError
-        If a group is missing, or X has a different number of features.
+        If a group is missing, X has a different number of features, or the container is that of a
+        mixture of several modes.
     """
+    if "mode_weights" in container.attrs:
+        raise ValueError(
+            "the container is that of a mixture of several modes. Its posterior has such "
+            "quantities, which check_convergence() of the estimator judges; for the parameters of "
+            "one mode, pass modes_[m].to_arviz(X, y)."
+        )
     posterior, constant = (
         arviz_compat.group(container, name) for name in ("posterior", "constant_data")
     )
@@ -80,6 +90,62 @@ def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 2
         else (),
         fixed_sides=not settings.get("mirror", False),
     )
+
+
+def loo_of(container: Any, name: str = "obs") -> Loo:
+    """PSIS-LOO of a posterior in an ArviZ container.
+
+    If ``sample_stats`` has ``log_p`` and ``log_q``, the draws are treated as those of an
+    approximation; otherwise the result is that of ``arviz.loo`` (except that ArviZ 0.x divides
+    the variance of the terms by n, while ArviZ 1.x and this function divide it by n - 1). The modes
+    of a mixture are scored one by one and mixed by their weights.
+
+    Parameters
+    ----------
+    container : arviz.InferenceData or xarray.DataTree
+        With the groups ``posterior`` and ``log_likelihood``.
+    name : str
+        Name of the variable in ``log_likelihood``.
+
+    Raises
+    ------
+    ValueError
+        If a group or the variable is missing, or a variational fit recorded no densities.
+    """
+    likelihood = arviz_compat.group(container, "log_likelihood")
+    if name not in likelihood:
+        raise ValueError(f"log_likelihood has no variable {name!r}, only {[*likelihood]}.")
+    recorded = _recorded(container)
+    exact = not {"log_p", "log_q"} <= set(recorded)
+    if exact and "elbo" in recorded:
+        raise ValueError(
+            "the draws come from an approximation, but sample_stats has no log_p and log_q to "
+            "correct for it; refit with an inference method that records them."
+        )
+    weights = np.array(json.loads(container.attrs.get("mode_weights", "[1.0]")))
+    mode = likelihood["mode"].to_numpy() if "mode" in likelihood.coords else 0
+    of_mode = np.broadcast_to(mode, likelihood.sizes["chain"])
+    each = []
+    for number in range(len(weights)):
+        chains = np.flatnonzero(of_mode == number)
+        terms = likelihood[name].isel(chain=chains).transpose("chain", "draw", ...).to_numpy()
+        terms = terms.reshape(*terms.shape[:2], -1)
+        if exact:
+            draws = arviz_compat.group(container, "posterior").isel(chain=chains)
+            each.append(loo(terms, reff=_relative_ess(draws)))
+        else:
+            log_p, log_q = (recorded[one].isel(chain=chains) for one in ("log_p", "log_q"))
+            each.append(loo(terms, log_p=log_p, log_q=log_q))
+    return mixed_loo(each, weights) if len(each) > 1 else each[0]
+
+
+def _relative_ess(posterior: Any) -> float:
+    """Mean effective draws per draw over all parameters, as in ArviZ; 1 for one chain."""
+    n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    if n_chains == 1:
+        return 1.0
+    each = [ess(values.transpose("chain", "draw", ...), "mean") for values in posterior.values()]
+    return float(np.mean(np.concatenate([one.ravel() for one in each])) / (n_chains * n_draws))
 
 
 def _recorded(container: Any) -> xr.Dataset:

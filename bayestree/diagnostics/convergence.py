@@ -111,6 +111,7 @@ def mixed_convergence(
     quantities: xr.Dataset,
     *,
     held_out: HeldOut | None = None,
+    distilled: Convergence | None = None,
 ) -> Convergence:
     """Judge a mixture of several modes by the worst of them, and compare them.
 
@@ -125,6 +126,8 @@ def mixed_convergence(
         (coordinate ``mode``).
     held_out : HeldOut, optional
         Calibration of the predictions of the mixture on held-out rows.
+    distilled : Convergence, optional
+        Of the tree that is shown instead of a mode's. Its checks are added by name.
 
     Returns
     -------
@@ -144,6 +147,11 @@ def mixed_convergence(
     some = quantities.isel(chain=np.isin(quantities["mode"], kept))
     table, _, _ = _chains(some, MORE_TRANSITIONS, independent=False)
     checks.append(_differences(some, table, len(found)))
+    if distilled is not None:
+        found.append(distilled)
+        checks += [
+            replace(check, name=f"distilled tree: {check.name}") for check in distilled.checks
+        ]
     kinds = [one.kind for one in found]
     not_judged = dict.fromkeys(text for one in found for text in one.not_judged)
     return Convergence(
@@ -213,7 +221,7 @@ def _chains(
         return table, [], ["R-hat and effective sample size: no quantity varies."]
     checks = [_agreement(table, n_chains, more)]
     if not independent:
-        checks += [_effective(table, kind, n_chains) for kind in ("bulk", "tail")]
+        checks += [_effective(table, kind, n_chains, more) for kind in ("bulk", "tail")]
     return table, checks, [SINGLE_CHAIN] if n_chains == 1 else []
 
 
@@ -269,7 +277,7 @@ def _agreement(table: pd.DataFrame, n_chains: int, more: str) -> Check:
     )  # fmt: skip
 
 
-def _effective(table: pd.DataFrame, kind: str, n_chains: int) -> Check:
+def _effective(table: pd.DataFrame, kind: str, n_chains: int, more: str) -> Check:
     values = table[f"ess_{kind}"].astype(float)
     value, grade = float(values.min()), (ESS[0] * n_chains, ESS[1] * n_chains)
     what = {"bulk": "means and medians", "tail": "the ends of intervals"}[kind]
@@ -280,6 +288,7 @@ def _effective(table: pd.DataFrame, kind: str, n_chains: int) -> Check:
         f"ess_{kind}", "convergence", value, grade[0], verdict,
         f"the draws are equivalent to at least {size} (the lowest is {values.idxmin()}).",
         "" if verdict == "ok"
+        else more if more == MORE_PARTICLES
         else f"Run about {times:.0f} times as long (n_draws)." if times <= MAX_TIMES
         else "The chains hardly move, or do not mix: address R-hat first.",
         at_least=True,

@@ -2,16 +2,14 @@
 
 from dataclasses import dataclass
 from textwrap import fill
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
-from bayestree._utils import arviz_compat
 from bayestree._utils.arrays import FloatArray
-from bayestree._utils.mcmc import ess
 from bayestree._utils.psis import good_k, psis
 
 WIDTH = 88  # line width of printed text
@@ -211,48 +209,3 @@ def loo(
         n_draws=n_draws,
         corrected=log_p is not None,
     )
-
-
-def loo_of(container: Any, name: str = "obs") -> Loo:
-    """PSIS-LOO of a posterior in an ArviZ container.
-
-    If ``sample_stats`` has ``log_p`` and ``log_q``, the draws are treated as those of an
-    approximation; otherwise the result is that of ``arviz.loo`` (except that ArviZ 0.x divides
-    the variance of the terms by n, while ArviZ 1.x and this function divide it by n - 1).
-
-    Parameters
-    ----------
-    container : arviz.InferenceData or xarray.DataTree
-        With the groups ``posterior`` and ``log_likelihood``.
-    name : str
-        Name of the variable in ``log_likelihood``.
-
-    Raises
-    ------
-    ValueError
-        If a group or the variable is missing, or a variational fit recorded no densities.
-    """
-    likelihood = arviz_compat.group(container, "log_likelihood")
-    if name not in likelihood:
-        raise ValueError(f"log_likelihood has no variable {name!r}, only {[*likelihood]}.")
-    terms = likelihood[name].transpose("chain", "draw", ...).to_numpy()
-    terms = terms.reshape(*terms.shape[:2], -1)
-    recorded = "sample_stats" in arviz_compat.names(container)
-    stats = arviz_compat.group(container, "sample_stats") if recorded else {}
-    if "log_p" in stats and "log_q" in stats:
-        return loo(terms, log_p=stats["log_p"], log_q=stats["log_q"])
-    if "elbo" in stats:
-        raise ValueError(
-            "the draws come from an approximation, but sample_stats has no log_p and log_q to "
-            "correct for it; refit with an inference method that records them."
-        )
-    return loo(terms, reff=_relative_ess(arviz_compat.group(container, "posterior")))
-
-
-def _relative_ess(posterior: Any) -> float:
-    """Mean effective draws per draw over all parameters, as in ArviZ; 1 for one chain."""
-    n_chains, n_draws = posterior.sizes["chain"], posterior.sizes["draw"]
-    if n_chains == 1:
-        return 1.0
-    each = [ess(values.transpose("chain", "draw", ...), "mean") for values in posterior.values()]
-    return float(np.mean(np.concatenate([one.ravel() for one in each])) / (n_chains * n_draws))

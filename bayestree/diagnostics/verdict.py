@@ -20,6 +20,11 @@ NOT_CONVERGED = {
     "no": "not usable yet: the inference has not converged.",
     "not known": "not usable yet: too little was recorded to judge convergence.",
 }
+GIVEN_TREE = "can be used: the draws represent the posterior, given this tree."
+OVER_TREES = (
+    "can be used for predictions and sizes; splits and leaves of a node differ between the "
+    "topologies of the draws."
+)
 ADVICE = "check their calibration: check_convergence(X_new, y_new)."
 
 
@@ -125,11 +130,14 @@ class Convergence:
     def faithful(self) -> bool | None:
         """Whether the draws represent the exact posterior; None if unknown.
 
-        True for a converged sampler. For a variational fit, Pareto k decides: None if it is
-        unreliable or was not recorded.
+        True for a converged sampler; None for modes, which are weighted by their predictions, and
+        for a single run of sequential Monte Carlo. For a variational fit, Pareto k decides: None
+        if it is unreliable or was not recorded.
         """
         if self.settled == "no":
             return False
+        if "modes" in self or (self.evidence is not None and "log_evidence" not in self):
+            return None
         if "pareto_k" not in self:
             return True if self.kind == "chains" and self.converged else None
         k = self["pareto_k"]
@@ -144,7 +152,7 @@ class Convergence:
         if known is not None and not known.holds:
             return f"use with care: they are not calibrated. {known.says}"
         if known is not None and self.settled in ("no", "not known"):
-            return f"can be used, but a longer run may change them. {known.says}"
+            return f"can be used, but further draws may change them. {known.says}"
         if known is not None:
             return f"can be used, judging by held-out rows. {known.says}"
         if self.kind == "point":
@@ -161,16 +169,18 @@ class Convergence:
             )
         if self.settled in NOT_CONVERGED:
             return NOT_CONVERGED[self.settled]
-        if self.faithful and self.settled == "yes" and "log_evidence" in self:
-            return (
-                "can be used for predictions and sizes; splits and leaves of a node differ between "
-                "the topologies of the draws."
-            )
         if self.faithful and self.settled == "yes":
-            return "can be used: the draws represent the posterior, given this tree."
+            return GIVEN_TREE if self.evidence is None else OVER_TREES
         if self.kind == "chains":
-            doubtful = ", ".join(check.name for check in self.checks if check.verdict == "doubtful")
-            return f"can be used as rough figures: {doubtful} left some doubt."
+            doubtful = [check.name for check in self.checks if check.verdict == "doubtful"]
+            if self.evidence is not None and "log_evidence" not in self:
+                doubtful.append("that there is a single run")
+            if doubtful:
+                return f"can be used as rough figures: {', '.join(doubtful)} left some doubt."
+            return (
+                "can be used for each mode, given its tree. The modes are weighted by their "
+                "predictions, not by how probable they are."
+            )
         return (
             "approximate, from a variational fit whose error cannot be checked. "
             "Confirm important ones on a small tree with inference='nuts'."

@@ -109,7 +109,7 @@ class TreeChecks(TreeDraws):
         -------
         Evidence
             Can be printed; see ``log_evidence``, ``standard_error``, ``leaf_probabilities`` and
-            ``depth_probabilities``. Of y in the units of the fit: standardised in regression.
+            ``depth_probabilities``. The density is that of y in its own units.
 
         Raises
         ------

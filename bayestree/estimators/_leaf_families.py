@@ -167,7 +167,7 @@ class LeafFamilies(NamedLeaves):
         """Refuse y that the family cannot generate."""
         family, y = self._leaf_family(), np.asarray(y, dtype=np.float64)
         if not family.regresses:  # whose response needs the features
-            family.check(torch.as_tensor(y if extra is None else np.column_stack((y, extra))))
+            family.check(torch.tensor(y if extra is None else np.column_stack((y, extra))))
 
 
 class RefittedLeaves(NamedLeaves):

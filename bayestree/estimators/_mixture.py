@@ -30,7 +30,9 @@ from bayestree.inference.attributes import attributes_of
 if TYPE_CHECKING:
     import xarray as xr
 
-MIXED_GROUPS = ("posterior", "log_likelihood", "posterior_predictive", "observed_data")
+MIXED_GROUPS = (
+    "posterior", "sample_stats", "log_likelihood", "posterior_predictive", "observed_data",
+)  # fmt: skip
 
 
 class Mixture(StagedTree):
@@ -179,6 +181,7 @@ class Mixture(StagedTree):
             self.mode_weights_,
             self.label_free(X, n_rows=n_rows),
             held_out=None if y is None else held_out_of(self, X, y),
+            distilled=self._distilled and self._distilled.check_convergence(X, n_rows=n_rows),
         )
 
     def to_arviz(
@@ -195,28 +198,33 @@ class Mixture(StagedTree):
             return super().to_arviz(
                 X, y, sample_weight, groups=groups, n_prior=n_prior, random_state=random_state
             )
-        known = MIXED_GROUPS[: 1 if X is None and y is None else None]
-        known = known if self.n_outputs_ == 1 else known[1:]  # label_free is for one output
+        known = list(MIXED_GROUPS[: 2 if X is None and y is None else None])
+        if self.n_outputs_ > 1:
+            known.remove("posterior")  # label_free is for one output
+        if not all(mode.posterior_.stats for mode in self.modes_):
+            known.remove("sample_stats")
         wanted = known if groups is None else [groups] if isinstance(groups, str) else [*groups]
         for name in wanted:
             if name not in known:
+                others = "" if "observed_data" in known else ", and others if X and y are given"
                 raise ValueError(
-                    f"the mixture of {len(self.modes_)} modes has the groups {[*known]}"
-                    f"{'' if len(known) > 1 else ', and others if X and y are given'}, got "
+                    f"the mixture of {len(self.modes_)} modes has the groups {known}{others}, got "
                     f"{name!r}; for the parameters of one mode, use modes_[m].to_arviz()."
                 )
         if X is None and y is None and sample_weight is not None:
             raise ValueError("sample_weight needs the rows; give X and y.")
-        by_row = [name for name in known[1:] if name in wanted]
+        of_modes = [name for name in known if name in wanted and name != "posterior"]
         seeds = check_random_state(draw_seed(random_state))
         each = [
-            mode.to_arviz(X, y, sample_weight, groups=by_row, random_state=seeds)
+            mode.to_arviz(X, y, sample_weight, groups=of_modes, random_state=seeds)
             for mode in self.modes_
-            if by_row
+            if of_modes
         ]
         built = {"posterior": self.label_free(X)} if "posterior" in wanted else {}
-        for name in by_row:
+        for name in of_modes:
             found = [arviz_compat.group(one, name) for one in each]
+            if name == "sample_stats":  # of the draws: traces may differ in length
+                found = [one[[key for key in one if "draw" in one[key].dims]] for one in found]
             built[name] = found[0] if name == "observed_data" else _as_chains(found)
         attributes = attributes_of(self.posterior_) | self._attributes()
         del attributes["scale"]  # of the parameters

@@ -2,7 +2,8 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -11,13 +12,14 @@ from sklearn.utils import check_random_state
 from bayestree import inference
 from bayestree._utils.parameters import ParameterError, Seed, parameters_of
 from bayestree._utils.seed import draw_seed
-from bayestree.estimators._base import TrainingRows
+from bayestree.estimators._base import Prepared, TrainingRows
 from bayestree.estimators._checks import TreeChecks
 from bayestree.estimators._diagnostics import TreeDiagnostics, measure_nodes
 from bayestree.estimators._prior_size import PriorPredictive
 from bayestree.estimators._warm import KEPT_LEAF, fitted_start
 from bayestree.inference import Data, Posterior, Stage
 from bayestree.inference.harden import Hardened
+from bayestree.inference.smc.method import fingerprint
 from bayestree.inference.unsplit import SingleLeafWarning
 from bayestree.models import SoftTree, named
 from bayestree.tree import Tree
@@ -108,6 +110,15 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
         """The grown tree, from which the next stage starts."""
         return growth.fit(model, data, limits=self._limits(), **common)
 
+    def _complete(self, found: Posterior, prepared: Prepared) -> Self:
+        if "log_evidence" in found.stats:  # to that of y in its own units
+            weights = prepared.rows.weights
+            shift = weights.sum() * np.log(self._units.y_scale).sum()
+            own = fingerprint(self._units.decode(prepared.rows.response), weights)
+            stats = {"log_evidence": found.stats["log_evidence"] - shift, "rows": np.array(own)}
+            found = replace(found, stats={**found.stats, **stats})
+        return super()._complete(found, prepared)
+
     def _first_steepness(self, new: float) -> float:
         """Steepness at which the refinement starts: ``new``, or that of the tree it continues."""
         return self.posterior_.model.steepness if self._continues() else new
@@ -169,7 +180,14 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
         return data.subset(kept), data.subset(held)
 
     def _harden(self, rows: TrainingRows, data: Data) -> None:
-        hard = inference.harden(self.posterior_, data, limits=self._limits(), extend=self.extend)
+        limits = self._limits()
+        sampled = "n_leaves" in self.posterior_.stats  # the topology: no other limits bind it
+        if sampled:
+            limits = replace(limits, min_gain=0.0, min_rows=0.0, min_leaf=1)
+        with warnings.catch_warnings():
+            if sampled:
+                warnings.simplefilter("ignore", SingleLeafWarning)
+            hard = inference.harden(self.posterior_, data, limits=limits, extend=self.extend)
         if self.refine == "tao" and hard.posterior.model.topology.n_nodes:
             hard = self._refined(hard, data)
         found = self._splits(hard.posterior, rows.class_names)

@@ -241,9 +241,12 @@ class BasePolytopeTree(
         limits = ("max_leaves", "min_rows", "min_leaf", "min_gain")
         changed = [name for name in limits if getattr(self, name) != known[name].default]
         if self._number() > 1:
-            reason, remedy = "n_modes above 1", "n_chains=4 runs it several times"
+            reason, remedy = "n_modes above 1", "n_chains sets the number of its runs"
         elif self.warm_start:
             reason, remedy = "warm_start=True", "every run starts from the prior"
+        elif self.validation_fraction:
+            reason = f"validation_fraction={self.validation_fraction!r}"
+            remedy = "held-out rows decide nothing; to judge the fit, hold them out before it"
         elif changed:
             reason = f"{changed[0]}={getattr(self, changed[0])!r}"
             remedy = "only max_depth limits the trees that it samples"

@@ -16,8 +16,8 @@ TIMEOUT = 10  # seconds to wait for the scheduler, and for a worker
 def spread(scheduler: str | None) -> Iterator[None]:
     """Send the joblib tasks of the block to a cluster.
 
-    These are the trees of a forest, the chains of NUTS, and the points and folds of a sweep. The
-    numbers are the same as on one machine.
+    These are the trees of a forest, the modes of a mixture, the chains of NUTS and the runs of
+    SMC, and the points and folds of a sweep. The numbers are the same as on one machine.
 
     Parameters
     ----------

@@ -171,10 +171,10 @@ def _favoured(evidence: pd.DataFrame) -> Iterator[str]:
         gap, error = -line["log_bayes_factor"], line["log_bayes_factor_se"]
         known = "unknown: n_chains is 1" if np.isnan(error) else f"{error:.2g}"
         size = f"the log Bayes factor is {gap:.3g} (standard error {known})"
-        if gap < POSITIVE or gap < CLEAR * error:
-            yield f"The rows do not decide between {best} and {name}: {size}."
-        else:
+        if gap >= POSITIVE and gap >= CLEAR * error:  # not if the error is unknown
             yield f"The rows favour {best} over {name}: {size}."
+        else:
+            yield f"The rows do not decide between {best} and {name}: {size}."
 
 
 def _bad_share(loo: Loo) -> float:

@@ -1,11 +1,13 @@
 """Verdicts: each check passes on sound draws and fails on a planted problem."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
 
-from bayestree.diagnostics import Check, Convergence, HeldOut, check_convergence
+from bayestree.diagnostics import Check, Convergence, Evidence, HeldOut, check_convergence
 
 
 def dataset(chains=4, draws=400, rho=0.0, seed=0, **shifted):
@@ -317,6 +319,17 @@ class TestVerdict:
         assert "represent the posterior" in fine
         assert "ess_tail left some doubt" in rough
 
+    def test_a_single_run_of_particles_cannot_show_what_it_misses(self):
+        evidence = Evidence(np.array([-1.0]), np.ones((1, 9), int), np.zeros((1, 9), int))
+        found = replace(verdict({"r_hat": "ok"}, "chains"), evidence=evidence)
+        assert found.faithful is None
+        assert "a single run left some doubt" in found.intervals
+
+    def test_modes_are_not_weighted_by_their_probability(self):
+        found = verdict({"r_hat": "ok", "modes": "info"}, "chains")
+        assert found.faithful is None
+        assert "not by how probable they are" in found.intervals
+
     def test_intervals_of_a_guide_that_covers_the_posterior(self):
         found = verdict({"elbo": "ok", "pareto_k": "ok"}, "variational", value=0.1)
         assert "represent the posterior" in found.intervals
@@ -330,7 +343,7 @@ class TestVerdict:
         )
         assert verdict(checks, kind, held_out=wrong).predictions.startswith("use with care")
         unsettled = verdict({"elbo": "failed"}, "variational", held_out=right).predictions
-        assert "a longer run may change them. On 9 held-out rows." in unsettled
+        assert "further draws may change them. On 9 held-out rows." in unsettled
 
 
 def verdict(verdicts, kind, value=1.0, held_out=None):

@@ -105,6 +105,13 @@ def test_the_posterior_is_that_of_its_splits(iris, distilled):
     assert "Shrinkage" in type(distilled.shrinkage()).__name__
 
 
+def test_its_posterior_is_judged(iris, distilled):
+    found = distilled.check_convergence(iris[0])
+    own = distilled._distilled.check_convergence(iris[0])
+    assert found["distilled tree: elbo"].value == own["elbo"].value
+    assert "distilled tree: elbo" not in distilled.modes_[0].check_convergence(iris[0])
+
+
 def test_the_number_of_leaves_is_limited(iris):
     X, y = iris
     found = bt.ConvexPolytopeTreeClassifier(**DISTILLED, **QUICK, max_leaves=2).fit(X, y)

@@ -336,6 +336,13 @@ def test_the_container_of_a_mixture(iris, several):
             several.to_arviz(*rows, groups=[name])
 
 
+def test_the_container_of_a_mixture_has_no_parameters_to_judge(iris, several):
+    for judge in (bayestree.diagnostics.convergence_of, bayestree.diagnostics.label_free_of):
+        with pytest.raises(ValueError, match=r"mixture of several modes.*modes_\[m\].to_arviz"):
+            judge(several.to_arviz(*iris))
+        assert judge(several.modes_[0].to_arviz(*iris)) is not None
+
+
 def test_the_verdict_tells_how_far_modes_differ(iris, several):
     found = several.check_convergence(*iris)
     assert {"elbo", "modes"} <= set(found.to_frame().index)
@@ -358,6 +365,10 @@ def test_the_score_of_the_mixture(iris, several):
         np.log(several.mode_weights_)[:, None] + [one.elpd_row for one in each], axis=0
     )
     np.testing.assert_allclose(found.elpd_row, expected)
+    with np.errstate(all="ignore"):
+        stored = bayestree.diagnostics.loo_of(several.to_arviz(*iris))
+    np.testing.assert_array_equal(stored.elpd_row, found.elpd_row)
+    assert stored.corrected
 
 
 def test_the_text_names_its_mode(several):

@@ -110,6 +110,18 @@ def test_every_reader_accepts_nodes_that_do_not_split(classifier, oblique, tmp_p
     assert again.evidence().log_evidence == classifier.evidence().log_evidence
 
 
+def test_evidence_is_that_of_y_in_its_own_units(oblique):
+    X, y = rows()
+    target = 50 + 10 * (y == "high") + np.random.default_rng(1).normal(size=len(y))
+    larger = ConvexPolytopeTreeRegressor(**short(max_depth=1, n_experts=1)).fit(X, 8 * target)
+    expected = oblique.evidence().runs - len(X) * np.log(8)  # a power of 2 changes no rounding
+    np.testing.assert_allclose(larger.evidence().runs, expected)
+    # whose unit is another one
+    student = ConvexPolytopeTreeRegressor(**short(max_depth=1, n_experts=1), leaf="student")
+    models = {"normal": oblique.evidence(), "student": student.fit(X, target).evidence()}
+    assert set(diagnostics.compare_evidence(models).index) == {"normal", "student"}
+
+
 def test_convergence(classifier):
     found = classifier.check_convergence()
     assert found["log_evidence"].threshold == 0.3
@@ -118,10 +130,12 @@ def test_convergence(classifier):
     judged = diagnostics.check_convergence(apart, classifier.posterior_.stats)["r_hat"]
     assert judged.verdict == "failed"
     assert "particles" in judged.remedy
+    assert {found[name].remedy for name in ("ess_bulk", "ess_tail")} == {
+        "Use more particles (n_draws)."
+    }
     assert {"lp", "prediction"} == set(found.quantities.index), "nodes have no fixed meaning"
 
 
-@pytest.mark.filterwarnings("ignore:the tree has a single leaf")  # of the most probable topology
 def test_growth_does_not_decide_about_splits():
     """The topology is sampled even where growth finds no split."""
     X, _ = rows(20)
@@ -173,7 +187,8 @@ def test_the_fingerprint_is_that_of_the_rows(classifier):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"n_modes": 2}, "n_modes above 1: n_chains=4 runs it"),
+        ({"n_modes": 2}, "n_modes above 1: n_chains sets the number"),
+        ({"validation_fraction": 0.2}, "validation_fraction=0.2: held-out rows decide nothing"),
         ({"warm_start": True}, "warm_start=True: every run starts from the prior"),
         ({"max_leaves": 2}, "max_leaves=2: only max_depth"),
         ({"min_leaf": 40}, "min_leaf=40: only max_depth"),

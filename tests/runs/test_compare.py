@@ -276,7 +276,7 @@ def evidence_table(factor, error):
         (-0.5, 0.01, "do not decide between a and b"),  # a factor of less than 3
         (-3.0, 2.0, "do not decide between a and b"),  # within two standard errors
         (-3.0, 0.2, "favour a over b: the log Bayes factor is 3 (standard error 0.2)"),
-        (-3.0, np.nan, "favour a over b: the log Bayes factor is 3 (standard error unknown"),
+        (-3.0, np.nan, "do not decide between a and b: the log Bayes factor is 3 (standard error"),
     ],
 )
 def test_what_bayes_factors_mean(factor, error, words):

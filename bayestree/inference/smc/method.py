@@ -10,7 +10,7 @@ from joblib import Parallel, delayed
 from pydantic import Field
 from threadpoolctl import threadpool_limits
 
-from bayestree._utils.arrays import BoolArray, FloatArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.parameters import Count, Inference, Model, NonNegative, Positive, declare
 from bayestree._utils.progress import Track
 from bayestree._utils.seed import RandomState, draw_seed
@@ -249,13 +249,14 @@ class Smc(Stage):
         runs = [run.thinned(self.n_draws) for run in runs]
         splits = np.array([run.particles.splits for run in runs])
         draws = draws_of(prior, np.array([run.particles.vectors for run in runs]), splits)
-        values = data._replace(y=model.leaf.target(data.y))
+        target = model.leaf.target(data.y)
+        rows = (one.numpy(force=True) for one in (target, data.weights))
         found = Posterior(
             model=model,
             draws=draws,
             point={name: value[0, 0] for name, value in draws.items()},
             inference="smc",
-            stats=_stats(prior, runs, draws, splits) | {"rows": np.array(_fingerprint(values))},
+            stats=_stats(prior, runs, draws, splits) | {"rows": np.array(fingerprint(*rows))},
             # nodes have no fixed meaning where the topology varies
             settings=self.chosen() | {"mirror": True},
         )
@@ -300,11 +301,14 @@ def _most_probable(splits: BoolArray) -> BoolArray:
     return (which.reshape(-1) == counts.argmax()).reshape(splits.shape[:-1])
 
 
-def _fingerprint(data: Data) -> int:
-    """A number that identifies y and weights, whatever the columns of X."""
+def fingerprint(y: AnyArray, weights: FloatArray) -> int:
+    """A number that identifies y and weights, whatever the columns of X.
+
+    Values that differ by rounding have the same.
+    """
     digest = hashlib.blake2b(digest_size=7)  # fits into an integer of 64 bits
-    for column in (data.y, data.weights):
-        digest.update(column.numpy(force=True).tobytes())
+    for column in (y, weights):
+        digest.update(np.asarray(column, dtype=np.float32).tobytes())
     return int.from_bytes(digest.digest())
 
 
