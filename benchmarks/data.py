@@ -16,7 +16,7 @@ SEED = 0
 
 
 class AbsentError(Exception):
-    """A set that is not at hand, or a method whose package is not, or that lacks the task."""
+    """A set, a package, an estimator for the task, or settings that are not at hand."""
 
 
 class Split(NamedTuple):

@@ -26,7 +26,9 @@ def main() -> None:
     parser.add_argument("--columns", nargs="*", choices=COLUMNS, default=["defaults"])
     parser.add_argument("--seeds", type=int, help="repetitions; those of the table by default")
     parser.add_argument(
-        "--settings", type=int, help="the number of settings to choose from; all by default"
+        "--settings",
+        type=int,
+        help="the number of settings to choose from; all by default, 1 for those chosen before",
     )
     parser.add_argument("--limit", type=float, help="CPU seconds after which a fit is given up")
     parser.add_argument("--results", type=Path, default=Path("results/papers.parquet"))

@@ -158,7 +158,10 @@ def fitted(
     if chosen is None:
         settings = [{}]
         if key["column"] == "validated":
-            settings = method.settings(data)[: options.settings]
+            known = method.settings(data)
+            settings = known[: options.settings]
+            if len(settings) == 1 < len(known) and data not in method.earlier:
+                raise AbsentError("validation rows of this set have chosen nothing before")
         chosen = _chosen(method, task, _distinct(settings, fixed), rows, measured, options)
     model = _made(method, task, chosen, seed)
     searched = time.process_time()

@@ -52,8 +52,11 @@ class Run:
         return cls(particles, value, np.zeros_like(spread), spread, rng)
 
     def thinned(self, count: int) -> "Run":
-        """The run with ``count`` of its particles, evenly spaced among the ancestors."""
-        chosen = np.linspace(0, len(self.log_likelihood), count, endpoint=False).astype(int)
+        """The run with ``count`` of its particles, evenly spaced among the ancestors.
+
+        They are the last states of an ancestor where the number of those kept allows it.
+        """
+        chosen = np.arange(1, count + 1) * len(self.log_likelihood) // count - 1
         return replace(
             self,
             particles=self.particles.take(chosen),
