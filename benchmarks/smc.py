@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
     parser.add_argument("--beside", action="store_true")
     parser.add_argument("--particles", type=int)
-    parser.add_argument("--rounds", type=int, default=Smc.n_rounds, help="with --particles")
+    parser.add_argument("--rounds", type=int, help="with --particles")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

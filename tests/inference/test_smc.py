@@ -469,3 +469,12 @@ def test_refused_settings():
         inference.smc(model, data, max_depth=4)
     with pytest.raises(ValueError, match="n_particles must be at least n_draws, 100"):
         inference.smc(model, data, n_draws=100, n_particles=99)
+
+
+@pytest.mark.parametrize(
+    ("count", "stated", "rounds"),
+    [(20, None, 2), (100, None, 4), (1000, None, 4), (2000, None, 8), (9000, None, 12),
+     (9000, 3, 3), (20, 12, 2), (5, 1, 1)],
+)  # fmt: skip
+def test_the_number_of_rounds(count, stated, rounds):
+    assert inference.Smc(n_rounds=stated)._rounds(count) == rounds

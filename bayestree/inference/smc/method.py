@@ -33,6 +33,8 @@ from bayestree.topology import Topology
 
 MAX_DEPTH, MAX_ROWS = 3, 2_000
 LEAST_RESAMPLED = 10  # particles of a run, at each temperature
+RESAMPLED = 250  # by default, with
+LEAST_ROUNDS, MOST_ROUNDS = 4, 12  # of moves
 SEGMENTS = 40  # steps of the progress
 SILENT = -1e3  # log-weight (or intercept) of a node that does not split: exp gives 0
 # The log-odds of such a node are about -700 times the steepness, whose exp must be negligible.
@@ -93,13 +95,13 @@ class Smc(Stage):
         ),
     ] = 0.6
     n_rounds: Annotated[
-        Count,
+        Count | None,
         Inference(
             "Rounds of moves at each temperature, but at most one for every ten particles. One in "
             "n_rounds of the particles is resampled and moved, and its states after every round "
-            "are kept."
+            "are kept. By default one for every 250 particles, and from 4 to 12."
         ),
-    ] = 4
+    ] = None
     n_jobs: Annotated[
         int | None,
         Inference("Processes for the runs, as in joblib; they do not affect the results."),
@@ -210,14 +212,12 @@ class Smc(Stage):
         seeds = np.random.default_rng(draw_seed(random_state)).spawn(self.n_chains)
         runs = Runs([Run.of(prior, rows, count, rng) for rng in seeds])
         track = Track(_segments(), "smc", show=progress, parts={"runs": runs})
-        # Where particles are few, so would be those that are resampled.
-        few = replace(self, n_rounds=max(1, min(self.n_rounds, count // LEAST_RESAMPLED)))
         with Parallel(n_jobs=self.n_jobs) as pool:
             for end in track:
                 if all(run.temperature >= end for run in runs.each):
                     continue
                 runs.each = list(
-                    pool(delayed(_advance)(model, plain, run, few, end) for run in runs.each)
+                    pool(delayed(_advance)(model, plain, run, self, end) for run in runs.each)
                 )
                 track.note(f"temperature {min(run.temperature for run in runs.each):.3g}")
         return self._posterior(prior, plain, runs.each)
@@ -232,6 +232,15 @@ class Smc(Stage):
         **common: Any,
     ) -> Posterior:
         return self.fit(calibrated(found, data), data, **common)
+
+    def _rounds(self, count: int) -> int:
+        """Rounds of moves: those that are set, as far as the particles allow.
+
+        By default the number of those that are resampled stays the same: modes between which no
+        move leads need many of these, and longer ways are worth more than yet more of them.
+        """
+        rounds = self.n_rounds or min(max(count // RESAMPLED, LEAST_ROUNDS), MOST_ROUNDS)
+        return max(1, min(rounds, count // LEAST_RESAMPLED))
 
     def _on_complete_tree(self, model: SoftTree) -> SoftTree:
         split = model.split
@@ -279,7 +288,8 @@ def _advance(model: SoftTree, data: Data, run: Run, settings: Smc, end: float) -
         prior = settings._prior(model, data)
         rows = Rows(prior, data)
         while run.temperature < end:
-            advance(run, prior, rows, settings.efficiency, settings.n_rounds)
+            rounds = settings._rounds(len(run.log_likelihood))
+            advance(run, prior, rows, settings.efficiency, rounds)
     return run
 
 
