@@ -1,6 +1,7 @@
 """Sequential Monte Carlo: densities, moves that leave the posterior invariant, and the evidence."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -478,3 +479,9 @@ def test_refused_settings():
 )  # fmt: skip
 def test_the_number_of_rounds(count, stated, rounds):
     assert inference.Smc(n_rounds=stated)._rounds(count) == rounds
+
+
+def test_a_draw_of_the_prior_that_is_impossible_has_no_weight():
+    start, next_one = (SimpleNamespace(power=power, steepness=1.0) for power in (0.0, 0.5))
+    found = log_ratio(None, np.array([-4.0, -np.inf]), start, next_one)
+    np.testing.assert_array_equal(found, [-2.0, -np.inf])

@@ -170,7 +170,9 @@ def log_ratio(
     """Logarithm of the ratio of the tempered likelihoods at two temperatures, shape (P,)."""
     same = before.steepness == after.steepness
     new = log_likelihood if same else after.log_likelihood(particles)
-    return after.power * new - before.power * log_likelihood
+    # a draw of the prior may have the likelihood 0, and 0 * -inf is not a number
+    old = before.power * log_likelihood if before.power else 0.0
+    return after.power * new - old
 
 
 def next_temperature(run: Run, rows: Rows, efficiency: float) -> float:
