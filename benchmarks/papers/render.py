@@ -152,24 +152,30 @@ def _ours(
 def _scores(table: Table, rows: pd.DataFrame) -> str:
     """Score of the deterministic tree, leaves and seconds, and the published score and leaves."""
     sets = _sets(table, rows)
-    lines = [
-        "Score of the deterministic tree, leaves, CPU seconds of a fit; in brackets the score of "
-        "the posterior predictive or of the soft tree, if it differs:\n",
-        *_head("method", sets),
-    ]
+    lines: dict[str, list[str]] = {}
     measured = set(rows[["method", "column"]].itertuples(index=False, name=None))
     published = {name for of_set in table.published.values() for name in of_set}
     for method in [*METHODS, *(name for name in published if name not in METHODS)]:
         for key in ((method, "defaults"), (method, "validated")):
             if key in measured:
                 own = rows[(rows["method"] == method) & (rows["column"] == key[1])]
-                cells = [_cell(own[own["set"] == data]) for data in sets]
-                lines.append(f"| {_label(key)} | " + " | ".join(cells) + " |")
+                lines[_label(key)] = [_cell(own[own["set"] == data]) for data in sets]
         figures = [table.published[data].get(method) for data in sets]
         if any(figures):
-            cells = [_published(one) for one in figures]
-            lines.append(f"| *{method}, published* | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+            lines[f"*{method}, published*"] = [_published(one) for one in figures]
+    first, across = "method", sets
+    if len(sets) > len(lines):
+        first, across = "set", [*lines]
+        lines = dict(zip(sets, map(list, zip(*lines.values(), strict=True)), strict=True))
+    return "\n".join(
+        [
+            "Score of the deterministic tree, leaves, CPU seconds of a fit; in brackets the score "
+            "of the posterior predictive or of the soft tree, if it differs:\n",
+            *_head(first, across),
+            *(f"| {name} | " + " | ".join(cells) + " |" for name, cells in lines.items()),
+            "",
+        ]
+    )
 
 
 def _head(first: str, sets: list[str]) -> list[str]:

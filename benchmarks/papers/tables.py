@@ -83,7 +83,7 @@ def five_folds(name: str, seeds: int) -> Iterator[Part]:
 
 
 def at_depth(name: str, seeds: int) -> Iterator[Part]:
-    """The same of a set named ``SET at depth D``."""
+    """The official test rows; a set is named ``SET at depth D``."""
     return held_out(name.partition(" at ")[0], seeds)
 
 
