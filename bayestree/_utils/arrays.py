@@ -1,4 +1,4 @@
-"""Types of the arrays that functions take and return."""
+"""Types of arrays, and functions of them that several rooms share."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def weighted_quantiles(
 ) -> FloatArray:
     """Quantiles over the first axis of values (S, ...) with weights (S,), shape (levels, ...).
 
-    They are the smallest values below or at which this share of the weights lies: a value with
+    Each is the smallest value at or below which this share of the weights lies: a value with
     weight 2 counts as two equal values.
     """
     order = np.argsort(values, axis=0, kind="stable")

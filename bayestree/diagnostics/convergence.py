@@ -127,7 +127,8 @@ def mixed_convergence(
     held_out : HeldOut, optional
         Calibration of the predictions of the mixture on held-out rows.
     distilled : Convergence, optional
-        Of the tree that is shown instead of a mode's. Its checks are added by name.
+        Verdict on the tree that is shown instead of that of a mode. Its checks are added, with
+        ``distilled tree:`` before their names.
 
     Returns
     -------

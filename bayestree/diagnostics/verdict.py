@@ -174,7 +174,7 @@ class Convergence:
         if self.kind == "chains":
             doubtful = [check.name for check in self.checks if check.verdict == "doubtful"]
             if self.evidence is not None and "log_evidence" not in self:
-                doubtful.append("that there is a single run")
+                doubtful.append("a single run")
             if doubtful:
                 return f"can be used as rough figures: {', '.join(doubtful)} left some doubt."
             return (

@@ -23,9 +23,9 @@ from bayestree.models.leaves import Leaf
 
 SIMULATED = 4  # simulated rows for each training row,
 MOST_ROWS = 50_000  # as long as there are no more in total
-# Power of P(class | x) / P(class), which is multiplied by P(class), that the tree is fitted to. A
-# tree of few leaves is read for its decisions; above 1, fewer splits are spent on probabilities
-# whose largest class is the same. A rare class, which is nowhere the largest, remains visible.
+# The tree is fitted to P(class) (P(class | x) / P(class))^SHARPNESS, normalised. A tree of few
+# leaves is read for its decisions; above 1, fewer splits are spent on probabilities whose largest
+# class is the same. Relative to P(class), a rare class that is never the largest still counts.
 SHARPNESS = 2.0
 SMALL_SHARE = 0.02  # classes of such a share of the most probable one's are not counted
 

@@ -181,7 +181,7 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
 
     def _harden(self, rows: TrainingRows, data: Data) -> None:
         limits = self._limits()
-        sampled = "n_leaves" in self.posterior_.stats  # the topology: no other limits bind it
+        sampled = self._stages()[-1].samples_topology  # which no other limits bind
         if sampled:
             limits = replace(limits, min_gain=0.0, min_rows=0.0, min_leaf=1)
         with warnings.catch_warnings():

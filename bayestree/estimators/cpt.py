@@ -246,7 +246,7 @@ class BasePolytopeTree(
             reason, remedy = "warm_start=True", "every run starts from the prior"
         elif self.validation_fraction:
             reason = f"validation_fraction={self.validation_fraction!r}"
-            remedy = "held-out rows decide nothing; to judge the fit, hold them out before it"
+            remedy = "it does not use held-out rows; to judge the fit, split the rows before it"
         elif changed:
             reason = f"{changed[0]}={getattr(self, changed[0])!r}"
             remedy = "only max_depth limits the trees that it samples"

@@ -188,7 +188,7 @@ def test_the_fingerprint_is_that_of_the_rows(classifier):
     ("settings", "message"),
     [
         ({"n_modes": 2}, "n_modes above 1: n_chains sets the number"),
-        ({"validation_fraction": 0.2}, "validation_fraction=0.2: held-out rows decide nothing"),
+        ({"validation_fraction": 0.2}, "validation_fraction=0.2: it does not use held-out rows"),
         ({"warm_start": True}, "warm_start=True: every run starts from the prior"),
         ({"max_leaves": 2}, "max_leaves=2: only max_depth"),
         ({"min_leaf": 40}, "min_leaf=40: only max_depth"),

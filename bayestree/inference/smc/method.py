@@ -33,8 +33,8 @@ from bayestree.topology import Topology
 
 MAX_DEPTH, MAX_ROWS = 3, 2_000
 LEAST_RESAMPLED = 10  # particles of a run, at each temperature
-RESAMPLED = 250  # by default, with
-LEAST_ROUNDS, MOST_ROUNDS = 4, 12  # of moves
+RESAMPLED = 250  # by default, where the rounds of moves are not fewer or more than
+LEAST_ROUNDS, MOST_ROUNDS = 4, 12
 SEGMENTS = 40  # steps of the progress
 SILENT = -1e3  # log-weight (or intercept) of a node that does not split: exp gives 0
 # The log-odds of such a node are about -700 times the steepness, whose exp must be negligible.
@@ -236,8 +236,8 @@ class Smc(Stage):
     def _rounds(self, count: int) -> int:
         """Rounds of moves: those that are set, as far as the particles allow.
 
-        By default the number of those that are resampled stays the same: modes between which no
-        move leads need many of these, and longer ways are worth more than yet more of them.
+        By default the number of resampled particles stays the same. Modes that no move connects
+        need many of them; beyond that, longer chains bring runs closer together.
         """
         rounds = self.n_rounds or min(max(count // RESAMPLED, LEAST_ROUNDS), MOST_ROUNDS)
         return max(1, min(rounds, count // LEAST_RESAMPLED))
@@ -287,8 +287,8 @@ def _advance(model: SoftTree, data: Data, run: Run, settings: Smc, end: float) -
     with threadpool_limits(limits=1), threads_for(0):
         prior = settings._prior(model, data)
         rows = Rows(prior, data)
+        rounds = settings._rounds(len(run.log_likelihood))
         while run.temperature < end:
-            rounds = settings._rounds(len(run.log_likelihood))
             advance(run, prior, rows, settings.efficiency, rounds)
     return run
 
@@ -314,7 +314,7 @@ def _most_probable(splits: BoolArray) -> BoolArray:
 def fingerprint(y: AnyArray, weights: FloatArray) -> int:
     """A number that identifies y and weights, whatever the columns of X.
 
-    Values that differ by rounding have the same.
+    It is taken in single precision, so that rounding errors of y in other units do not change it.
     """
     digest = hashlib.blake2b(digest_size=7)  # fits into an integer of 64 bits
     for column in (y, weights):
