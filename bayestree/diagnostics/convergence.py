@@ -173,13 +173,13 @@ def _differences(quantities: xr.Dataset, table: pd.DataFrame, n_modes: int) -> C
     """How far the predictions of the modes differ."""
     means = quantities["prediction"].mean("draw").groupby("mode").mean().to_numpy()
     apart = np.ptp(means, axis=0)
-    unit = "" if "class" in quantities.dims else " standard deviations of y"
+    unit = "" if "class" in quantities.dims else "standard deviations of y"
     says = (
-        f"at the rows compared, the mean predictions of {n_modes} modes lie "
-        f"{apart.mean():.3g}{unit} apart on average and {apart.max():.3g} at most"
+        f"the average distance between the mean predictions of {n_modes} modes at the rows "
+        f"compared; the largest is {apart.max():.3g}"
         + (f" (largest R-hat across modes: {table['r_hat'].max():.3g})." if len(table) else ".")
     )
-    return Check("modes", "approximation", float(apart.mean()), 0.0, "info", says, "")
+    return Check("modes", "approximation", float(apart.mean()), 0.0, "info", says, "", unit=unit)
 
 
 def _kind(quantities: xr.Dataset | None, stats: Mapping[str, Any]) -> Kind:
@@ -343,6 +343,7 @@ def _evidence(found: Evidence) -> Check:
         f"the {len(found.runs)} runs find a log evidence of {found.log_evidence:,.2f}, with a "
         f"standard error of {value:.2f}.",
         "" if verdict == "ok" else MORE_PARTICLES,
+        unit="nats",
     )  # fmt: skip
 
 
@@ -366,6 +367,7 @@ def _elbo_gain(stats: Mapping[str, Any]) -> Check | str:
         "" if verdict == "ok"
         else "Double the epochs until final_elbo rises by no more than a few nats, with the "
         "default learning_rate and batch_size.",
+        unit="nats",
     )  # fmt: skip
 
 

@@ -306,12 +306,21 @@ class TestVerdict:
         )
         assert head.splitlines() == [
             "Predictions: can be used; check their calibration: check_convergence(X_new, y_new).",
-            "Intervals: approximate, from a variational fit whose error cannot be checked.",
-            "    Confirm important ones on a small tree with inference='nuts'.",
+            "Intervals: approximate, from a variational fit.",
+            "    In simulations, 90% intervals of such fits held P(y | x) in 80 to 86% of the",
+            "    cases, but P(right) of a node in 17 to 58%.",
+            "    For intervals of nodes, fit a small tree with inference='nuts'.",
             "Converged: yes",
         ]
         assert "[ok] elbo = 1 (at most 1):" in details
         assert "[info] pareto_k = 1:" in details  # it has no limit to pass
+
+    def test_predictions_of_modes_come_with_how_far_they_differ(self):
+        checks = {"elbo": "ok", "modes": "info"}
+        assert (
+            "those of the modes differ by 1 on average;"
+            in verdict(checks, "variational").predictions
+        )
 
     def test_intervals_of_a_sampler(self):
         fine = verdict({"r_hat": "ok"}, "chains").intervals
