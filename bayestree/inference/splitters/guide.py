@@ -8,18 +8,21 @@ from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.parameters import declare
 from bayestree.inference.splitters.planes import NodeRows, PlaneSearch
 
+ENOUGH = 20  # rows for each class, for tables of four intervals
+
 
 @declare
 class Guide(PlaneSearch):
     """The univariate core of GUIDE (Loh, 2002, for regression; 2009, for classification).
 
-    Each feature is divided at its quartiles, and the table of these groups and the classes (for
-    regression, the signs of the residuals from the mean) is tested for independence. If leaves
-    regress on the features, residuals are those of the node's regression, and the table of the
-    classes is compared with the probabilities by that of the node. The feature
-    with the most significant table is split at its best cut. Unlike the choice of the best cut of
-    all features, this does not favour features with many values. Tests of interactions, linear
-    splits and missing values of GUIDE are left out.
+    For regression, each feature is divided at its quartiles, and the table of these groups and the
+    signs of the residuals from the mean is tested for independence; for classification, that of the
+    classes and of four intervals about the mean of the feature, or three if there are fewer than 20
+    rows for each class. If leaves regress on the features, residuals are those of the node's
+    regression, and the table of the classes is compared with the probabilities by that of the node.
+    The feature with the most significant table is split at its best cut. Unlike the choice of the
+    best cut of all features, this does not favour features with many values. Tests of interactions,
+    linear splits and missing values of GUIDE are left out.
     """
 
     def find(self, node: NodeRows, rng: np.random.Generator) -> FloatArray | None:
@@ -40,7 +43,8 @@ def significance(node: NodeRows, groups: IntArray) -> FloatArray:
     approximations (Loh, 2009, eq. 1), which cannot underflow, unlike a p-value.
     """
     n_groups, d = int(groups.max()) + 1, node.n_features
-    interval = (node.quartiles[:, None] < node.X).sum(axis=0)
+    bounds = node.quartiles if node.y.dtype.kind == "f" else _about_means(node, n_groups)
+    interval = (bounds[:, None] < node.X).sum(axis=0)
     cell = (np.arange(d) * 4 + interval) * n_groups + groups[:, None]
     counts = np.bincount(
         cell.ravel(), np.repeat(node.weights, d), minlength=4 * d * n_groups
@@ -58,3 +62,12 @@ def significance(node: NodeRows, groups: IntArray) -> FloatArray:
         root = np.cbrt(square / k) - 1.0 + 2.0 / (9.0 * k)
         one = np.maximum(7.0 / 9.0 + np.sqrt(k) * root, 0.0) ** 3
     return np.where(k > 1, one, np.where(k == 1, square, -math.inf))
+
+
+def _about_means(node: NodeRows, n_classes: int) -> FloatArray:
+    """Bounds of four or three intervals, equally probable if a feature is uniform, (3, d)."""
+    total = node.weights.sum()
+    mean = node.weights @ node.X / total
+    deviation = np.sqrt(node.weights @ (node.X - mean) ** 2 / total)
+    at = (-1 / 2, 0, 1 / 2) if total >= ENOUGH * n_classes else (-1 / 3, 1 / 3, 1 / 3)
+    return mean + math.sqrt(3) * np.outer(at, deviation)

@@ -162,13 +162,31 @@ class TestHHCart:
 
 class TestGuide:
     def test_the_statistic_by_hand(self):
-        # quartile groups of 0..7 have two rows each; the classes 0,0,0,0,1,1,1,1 give the table
+        # quartile groups of 0..7 have two rows each; the signs -,-,-,-,+,+,+,+ give the table
         # (2, 0), (2, 0), (0, 2), (0, 2) with chi-squared 8 on three degrees of freedom
         X = np.arange(8.0)[:, None]
-        rows = node(X, [0, 0, 0, 0, 1, 1, 1, 1])
+        rows = node(X, np.repeat([-1.0, 1.0], 4))
         root = math.cbrt(8 / 3) - 1 + 2 / 27
         expected = (7 / 9 + math.sqrt(3) * root) ** 3
-        np.testing.assert_allclose(guide.significance(rows, rows.groups()), [expected])
+        found = guide.significance(rows, rows.groups(np.zeros(1)))
+        np.testing.assert_allclose(found, [expected])
+
+    @pytest.mark.parametrize(("n", "bounds"), [(40, [0.25, 0.5, 0.75]), (39, [1 / 3, 2 / 3])])
+    def test_intervals_for_classes_are_equally_probable_if_the_feature_is_uniform(self, n, bounds):
+        # two classes need 40 rows for four intervals; of n equally spaced values from 0 to 1, the
+        # variance exceeds 1 / 12 by the factor (n + 1) / (n - 1)
+        X = np.linspace(0, 1, n)[:, None]
+        found = guide._about_means(node(X, np.arange(n) % 2), 2)
+        spread = math.sqrt((n + 1) / (n - 1))
+        np.testing.assert_allclose(np.unique(found), 0.5 + spread * (np.array(bounds) - 0.5))
+
+    def test_intervals_count_weights_as_rows(self):
+        X, weights = np.array([[4.0], [1], [3], [2]]), np.array([1.0, 40, 1, 1])
+        y = np.array([0, 1, 0, 1])
+        once = guide._about_means(node(X, y, weights), 2)
+        repeats = weights.astype(int)
+        every = guide._about_means(node(np.repeat(X, repeats, axis=0), np.repeat(y, repeats)), 2)
+        np.testing.assert_allclose(once, every)
 
     def test_two_values_have_one_degree_of_freedom(self):
         # the table (3, 1), (1, 3) has chi-squared 8 / 4 = 2
