@@ -13,10 +13,10 @@ from bayestree.inference import Data, Posterior
 from bayestree.inference.cost_complexity import cost_complexity
 from bayestree.inference.splitters.protocol import Splitter
 from bayestree.models import SoftTree
-from bayestree.models.criteria import Criterion, Entropy, Gini
+from bayestree.models.criteria import Criterion, Entropy, Gini, Twoing
 from bayestree.models.leaves import Leaf
 
-CRITERIA: dict[str, Criterion] = {"entropy": Entropy(), "gini": Gini()}
+CRITERIA: dict[str, Criterion] = {"entropy": Entropy(), "gini": Gini(), "twoing": Twoing()}
 
 
 @declare
@@ -64,8 +64,11 @@ class ImpurityClassifier(ShareLeaves, TreeClassifier, ImpurityTree):
     """A classifier with a choice of the impurity."""
 
     criterion: Annotated[
-        Literal["entropy", "gini"],
-        Model("The impurity that a split reduces; 'gini' is for leaf='constant'."),
+        Literal["entropy", "gini", "twoing"],
+        Model(
+            "The impurity that a split reduces, or the twoing rule of CART, which the program of "
+            "OC1 has by default; 'gini' and 'twoing' are for leaf='constant'."
+        ),
     ] = "entropy"
 
     def _impurity(self, leaf: Leaf) -> Criterion:

@@ -4,6 +4,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_iris
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
@@ -14,6 +15,7 @@ from bayestree.estimators.registry import TREES
 from bayestree.inference.splitters.oc1 import OC1
 from bayestree.inference.splitters.planes import PlaneSearch
 from bayestree.inference.splitters.searches import SEARCHES, SearchName
+from bayestree.models.criteria import Gini, Twoing
 
 
 def rows(n, seed=0):
@@ -84,6 +86,24 @@ def test_the_criterion_by_hand(criterion, cut):
         )
         tree = clf.fit(X, y).tree_
         np.testing.assert_allclose(-tree.intercept / tree.hyperplane[:, 0], cut)
+
+
+@pytest.mark.parametrize(("criterion", "cut"), [("entropy", 3.5), ("gini", 3.5), ("twoing", 4.5)])
+def test_the_twoing_rule_by_hand(criterion, cut):
+    # below 3.5 the counts are 3, 1, 0, 0 and 0, 1, 1, 2: shares differ by .75 + 0 + .25 + .5, and
+    # 4 x 4 x 1.5^2 / 32 = 1.125; below 4.5 they are 3, 1, 1, 0 and 0, 1, 0, 2, with shares that
+    # differ by .6 + .13 + .2 + .67, and 5 x 3 x 1.6^2 / 32 = 1.2
+    X, y = np.arange(8.0)[:, None], [0, 0, 1, 0, 2, 3, 1, 3]
+    for splitter in SEARCHES:
+        clf = ObliqueTreeClassifier(splitter=splitter, criterion=criterion, max_depth=1, min_gain=0)
+        tree = clf.fit(X, y).tree_
+        np.testing.assert_allclose(-tree.intercept / tree.hyperplane[:, 0], cut)
+
+
+def test_twoing_is_half_of_gini_for_two_classes():
+    whole, side = torch.tensor([30.0, 12.0]), torch.tensor([[4.0, 9.0], [0.0, 0.0], [30.0, 12.0]])
+    half = (Gini().split_value(side, whole) - Gini().value(whole)) / 2
+    torch.testing.assert_close(Twoing().split_value(side, whole), half)
 
 
 @pytest.mark.parametrize("splitter", ["cart", OC1, 3])
