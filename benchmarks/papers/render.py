@@ -15,6 +15,7 @@ from benchmarks.papers.tables import TABLES, Published, Table
 TEST_SHARE = 0.2  # of the rows, in each split
 OURS = "cpt"
 COLUMNS = 4  # of plots
+RESOLUTION = 0.01  # of the clock of CPU time, in seconds; smaller means are shown as this
 
 
 class Difference(NamedTuple):
@@ -237,8 +238,7 @@ def _size(leaves: float) -> str:
 
 
 def _seconds(mean: float) -> str:
-    """To two digits, above the resolution of the clock of CPU time."""
-    return f"{mean:.2g}" if mean >= 0.01 else "< .01"
+    return f"{mean:.2g}" if mean >= RESOLUTION else "< .01"
 
 
 def _published(one: Published | None) -> str:
@@ -269,7 +269,8 @@ def _plot(table: Table, rows: pd.DataFrame, size: str, what: str, path: Path) ->
         groups = known[known["set"] == data].groupby(["method", "column"], sort=False)
         for (method, column), group in groups:
             fill = {} if column == "validated" else {"markerfacecolor": "white"}
-            axis.plot(group[size].mean(), group["tree"].mean(), **marks[method] | fill)
+            x = max(group[size].mean(), RESOLUTION)
+            axis.plot(x, group["tree"].mean(), **marks[method] | fill)
         axis.set(title=data, xlabel=what, xscale="log")
         low, high = axis.get_xlim()
         subs = (1.0, 2.0, 5.0) if high < 50 * low else (1.0,)
