@@ -412,6 +412,8 @@ def _advance(ascent: Ascent, epoch: int, hyper_priors: HyperPriors | None) -> tu
     """Take the steps of an epoch; its ELBO, and the last batch."""
     every, guide = -(-LEARN_STEPS // ascent.per_epoch), ascent.module
     warm = ascent.schedule.prior(epoch * ascent.per_epoch) >= 1
-    if hyper_priors and warm and epoch % every == 0:
+    # counted from the last epoch, so that a short fit learns, too
+    following = ascent.schedule.n_steps // ascent.per_epoch - epoch - 1
+    if hyper_priors and warm and following % every == 0:
         guide.learn(hyper_priors)
     return ascent.epoch(epoch, -float(guide.leaf_law.kl()))

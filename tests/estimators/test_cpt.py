@@ -480,6 +480,12 @@ def test_only_fits_that_learn_have_learned_hyperparameters():
         assert classifier("svi", learn_prior=True, min_gain=1e6).fit(*ring()).learned_prior() == {}
 
 
+def test_a_short_fit_learns_hyperparameters():
+    learned = classifier("svi", learn_prior=True, epochs=2).fit(*ring()).learned_prior()
+    assert learned
+    assert all(np.isfinite(values).all() for values in learned.values())
+
+
 def test_learned_hyperparameters_are_saved(tmp_path):
     X, y = ring()
     clf = classifier("svi", learn_prior=True).fit(X, y)
