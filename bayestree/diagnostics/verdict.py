@@ -165,7 +165,7 @@ class Convergence:
         if known is not None and not known.holds:
             return f"use with care: they are not calibrated. {known.says}"
         if known is not None and self.settled in ("no", "not known"):
-            return f"can be used, but further draws may change them. {known.says}"
+            return f"can be used, but a longer run may change them. {known.says}"
         if known is not None:
             return f"can be used, judging by held-out rows. {known.says}"
         if self.kind == "point":

@@ -352,7 +352,7 @@ class TestVerdict:
         )
         assert verdict(checks, kind, held_out=wrong).predictions.startswith("use with care")
         unsettled = verdict({"elbo": "failed"}, "variational", held_out=right).predictions
-        assert "further draws may change them. On 9 held-out rows." in unsettled
+        assert "a longer run may change them. On 9 held-out rows." in unsettled
 
 
 def verdict(verdicts, kind, value=1.0, held_out=None):
