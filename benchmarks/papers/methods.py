@@ -86,6 +86,16 @@ CPT: dict[str, Settings] = {
     "bace": {"max_depth": 5, "n_experts": 10, "max_leaves": 21, "scaling": "common",
              "extend": True},
 }  # fmt: skip
+CPT_K1: dict[str, Settings] = {
+    "mnist": {"max_depth": 11, "max_leaves": 501, "scaling": "common", "kl_weight": 0.1,
+              "epochs": 40},
+    "letter": {"max_depth": 14, "max_leaves": 705, "scaling": "common", "kl_weight": 0.1,
+               "steepness": 3.0, "min_rows": 10, "min_leaf": 3, "min_gain": 2.0},
+    "connect4": {"max_depth": 10, "max_leaves": 342, "scaling": "common", "kl_weight": 0.3,
+                 "min_gain": 5.0},
+    "bace": {"max_depth": 6, "max_leaves": 19, "scaling": "common", "kl_weight": 0.3},
+    "hiv": {"max_depth": 6, "max_leaves": 25, "scaling": "common", "kl_weight": 0.3},
+}  # fmt: skip
 TAO: dict[str, Settings] = {
     "letter": {"max_depth": 10, "init": "random"},
     "connect4": {"max_depth": 10, "init": "random", "l1": 4.0, "scaling": "common"},
@@ -94,16 +104,15 @@ TAO: dict[str, Settings] = {
 }
 TRAINING: Settings = {"epochs": 20, "steepness_step": 0.1, "min_gain": 0.0, "smoothing": 0.0}
 E2EDT: dict[str, Settings] = {
+    "mnist": {"max_depth": 11, "max_leaves": 357, "refine_epochs": 35, "scaling": "common",
+              "spatial": 100.0, "image_shape": (28, 28), **TRAINING, "epochs": 5},
     "letter": {"max_depth": 11, "learning_rate": 0.03, **TRAINING},
     "connect4": {"max_depth": 6, "learning_rate": 0.003, "refine_epochs": 100, "l1": 50.0,
                  "scaling": "common", **TRAINING},
 }  # fmt: skip
 EARLIER: dict[str, dict[str, Settings]] = {
     "cpt": CPT,
-    "cpt-k1": {
-        name: {key: value for key, value in one.items() if key != "n_experts"}
-        for name, one in CPT.items()
-    },
+    "cpt-k1": CPT_K1,
     "tao": TAO,
     "tao-sparse": {"mnist": {"max_depth": 12, "l1": 4.0, "scaling": "common"}},
     "e2edt": E2EDT,

@@ -3,12 +3,15 @@
 import math
 
 import numpy as np
+from scipy import special
 
 from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree._utils.parameters import declare
 from bayestree.inference.splitters.planes import NodeRows, PlaneSearch
 
 ENOUGH = 20  # rows for each class, for tables of four intervals
+TERMS = 50  # of the continued fraction of p-values less than TINY
+TINY = 1e-280
 
 
 @declare
@@ -37,10 +40,10 @@ class Guide(PlaneSearch):
 
 
 def significance(node: NodeRows, groups: IntArray) -> FloatArray:
-    """The statistic of each feature's chi-squared test, as a chi-squared of one degree, (d,).
+    """-log p of each feature's chi-squared test, shape (d,); minus infinity if there is none.
 
-    A chi-squared variable of k degrees of freedom is converted by two Wilson-Hilferty
-    approximations (Loh, 2009, eq. 1), which cannot underflow, unlike a p-value.
+    GUIDE compares statistics that an approximation (Loh, 2009, eq. 1) converts to one degree of
+    freedom, and which is too large for small p-values and many degrees; p itself is as cheap.
     """
     n_groups, d = int(groups.max()) + 1, node.n_features
     bounds = node.quartiles if node.y.dtype.kind == "f" else _about_means(node, n_groups)
@@ -57,11 +60,21 @@ def significance(node: NodeRows, groups: IntArray) -> FloatArray:
         expected = np.einsum("mjq,mc->jqc", own, present)
     with np.errstate(invalid="ignore", divide="ignore"):
         square = np.where(expected > 0, (counts - expected) ** 2 / expected, 0.0).sum(axis=(1, 2))
-        k = ((rows > 0).sum(axis=1)[:, 0] - 1.0) * (n_groups - 1.0)
-        # (square / k)^(1/3) is nearly normal, with mean 1 - 2 / (9 k) and variance 2 / (9 k)
-        root = np.cbrt(square / k) - 1.0 + 2.0 / (9.0 * k)
-        one = np.maximum(7.0 / 9.0 + np.sqrt(k) * root, 0.0) ** 3
-    return np.where(k > 1, one, np.where(k == 1, square, -math.inf))
+    k = ((rows > 0).sum(axis=1)[:, 0] - 1.0) * (n_groups - 1.0)
+    return np.where(k > 0, -log_p(square, np.maximum(k, 1.0)), -math.inf)
+
+
+def log_p(square: FloatArray, k: FloatArray) -> FloatArray:
+    """Log p of chi-squared statistics with k degrees of freedom, also where p underflows."""
+    a, x = k / 2.0, square / 2.0
+    p = special.gammaincc(a, x)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Legendre: p gamma(a) = x^a exp(-x) / (x + (1 - a) / (1 + 1 / (x + (2 - a) / (1 + ...))))
+        fraction = x
+        for n in range(TERMS, 0, -1):
+            fraction = x + (n - a) / (1.0 + n / fraction)
+        tail = a * np.log(x) - x - special.gammaln(a) - np.log(fraction)
+        return np.where(p > TINY, np.log(p), tail)
 
 
 def _about_means(node: NodeRows, n_classes: int) -> FloatArray:

@@ -163,13 +163,37 @@ class TestHHCart:
 class TestGuide:
     def test_the_statistic_by_hand(self):
         # quartile groups of 0..7 have two rows each; the signs -,-,-,-,+,+,+,+ give the table
-        # (2, 0), (2, 0), (0, 2), (0, 2) with chi-squared 8 on three degrees of freedom
+        # (2, 0), (2, 0), (0, 2), (0, 2) with chi-squared 8 on three degrees of freedom, which
+        # exceeds x with probability erfc(sqrt(x / 2)) + sqrt(2 x / pi) exp(-x / 2)
         X = np.arange(8.0)[:, None]
         rows = node(X, np.repeat([-1.0, 1.0], 4))
-        root = math.cbrt(8 / 3) - 1 + 2 / 27
-        expected = (7 / 9 + math.sqrt(3) * root) ** 3
+        p = math.erfc(2) + 4 / math.sqrt(math.pi) * math.exp(-4)
         found = guide.significance(rows, rows.groups(np.zeros(1)))
-        np.testing.assert_allclose(found, [expected])
+        np.testing.assert_allclose(found, [-math.log(p)])
+
+    @pytest.mark.parametrize(("k", "square"), [(2, 1e5), (4, 1e4), (80, 4e3)])
+    def test_p_values_that_underflow(self, k, square):
+        # for k = 2 m, the first m terms of a Poisson distribution of mean x / 2
+        x, counts = square / 2, np.arange(k // 2)
+        terms = counts * math.log(x) - x - [math.lgamma(c + 1) for c in counts]
+        expected = terms.max() + math.log(np.exp(terms - terms.max()).sum())
+        found = guide.log_p(np.array([square]), np.array([float(k)]))
+        np.testing.assert_allclose(found, [expected], rtol=1e-12)
+
+    def test_p_values_are_continuous_where_they_underflow(self):
+        square = np.linspace(1200, 1350, 60)  # p from 1e-260 to 1e-294
+        for k in (1.0, 3.0, 75.0):
+            steps = np.diff(guide.log_p(square, np.full(60, k)), 2)
+            assert np.abs(steps).max() < 1e-2
+
+    def test_the_better_of_two_strong_features(self):
+        # classes right in 95 of 100 rows by two values, in 89 by four intervals
+        draw = np.random.default_rng(0)
+        y = np.arange(2000) % 2
+        two = np.where(draw.random(2000) < 0.05, 1 - y, y)
+        many = np.where(draw.random(2000) < 0.11, 1 - y, y) + draw.uniform(0, 0.9, 2000)
+        plane = Guide().find(node(np.column_stack([two, many]), y), rng())
+        np.testing.assert_array_equal(plane[:-1], [1, 0])
 
     @pytest.mark.parametrize(("n", "bounds"), [(40, [0.25, 0.5, 0.75]), (39, [1 / 3, 2 / 3])])
     def test_intervals_for_classes_are_equally_probable_if_the_feature_is_uniform(self, n, bounds):
@@ -189,11 +213,11 @@ class TestGuide:
         np.testing.assert_allclose(once, every)
 
     def test_two_values_have_one_degree_of_freedom(self):
-        # the table (3, 1), (1, 3) has chi-squared 8 / 4 = 2
+        # the table (3, 1), (1, 3) has chi-squared 8 / 4 = 2, and p = erfc(sqrt(2 / 2))
         X = np.repeat([0.0, 1.0], 4)[:, None]
         rows = node(np.column_stack([X, np.ones(8)]), [0, 0, 0, 1, 0, 1, 1, 1])
         found = guide.significance(rows, rows.groups())
-        assert found.tolist() == [pytest.approx(2.0), -math.inf]
+        assert found.tolist() == [pytest.approx(-math.log(math.erfc(1))), -math.inf]
 
     def test_it_does_not_favour_many_values(self):
         # of noise with two values and noise with many, the best cut of all takes the latter
@@ -205,7 +229,7 @@ class TestGuide:
             chosen += np.abs(Guide().find(rows, rng())[:-1])
             best += np.abs(rows.best_axis()[:-1])
         # four standard errors of a share of one half of 200 are 28
-        assert abs(chosen[0] - 100) < 28 + 12  # and 12 as the approximation is not exact
+        assert abs(chosen[0] - 100) < 28 + 12  # and 12, as statistics of tables are discrete
         assert best[0] < 40
 
     def test_signs_of_residuals(self):
