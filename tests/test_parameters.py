@@ -7,6 +7,7 @@ import pytest
 from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 
 from bayestree._utils.parameters import (
+    ByName,
     ClassWeights,
     Count,
     Inference,
@@ -223,6 +224,33 @@ def test_no_type_for_files():
 def test_words(annotation, words, in_file):
     assert parameter(annotation).expected == words
     assert parameter(annotation).expected_in_file == in_file
+
+
+class TestTables:
+    """Objects with parameters of their own, which a file holds as tables."""
+
+    made = parameter(Literal["map"] | Annotated[InstanceOf[Map], ByName({"map": Map})])
+
+    def test_there_and_back(self):
+        assert self.made.from_file("map") == "map"
+        found = self.made.from_file({"name": "map", "epochs": 3, "steepness": [1.0, 6.0]})
+        assert found == Map(epochs=3, steepness=(1.0, 6.0))
+        written = self.made.to_file(found)
+        assert written["epochs"] == 3
+        assert written.keys() == {"name", *parameters_of(Map)}
+        TypeAdapter(self.made.file_type).validate_python(written)
+        assert self.made.from_file(written) == found
+
+    @pytest.mark.parametrize(
+        "table", [{}, {"name": "svi"}, {"name": "map", "epoch": 3}, {"name": "map", "epochs": 0}]
+    )
+    def test_refused(self, table):
+        with pytest.raises(ValidationError):
+            TypeAdapter(self.made.file_type).validate_python(table)
+
+    def test_words(self):
+        assert self.made.expected == "'map', or a Map"
+        assert self.made.expected_in_file == '"map", or a table of its name and settings'
 
 
 def test_messages():

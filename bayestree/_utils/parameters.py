@@ -20,6 +20,7 @@ section of the docstring (:func:`document`), and the types in a run file
 import math
 import re
 import textwrap
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from dataclasses import Field as DataclassField
 from functools import cache, cached_property, partial
@@ -38,7 +39,7 @@ from typing import (
 )
 
 import numpy as np
-from pydantic import ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError, create_model
 
 PLACEHOLDER = "{parameters}"  # replaced in a docstring by the section of parameters
 INHERITED = "{attributes}"  # replaced by a heading and the attributes of the base classes
@@ -73,6 +74,16 @@ Seed = Annotated[int, Field(ge=0, le=2**32 - 1)] | InstanceOf[np.random.RandomSt
 BOUNDS = {"ge": "of {} or more", "gt": "above {}", "le": "up to {}", "lt": "below {}"}
 
 Class = TypeVar("Class", bound=type)
+
+
+@dataclass(frozen=True, eq=False)
+class ByName:
+    """Declared classes whose objects a file writes as tables, such as ``{name = "co2", nu = 1.0}``.
+
+    It stands in the annotation of a parameter: ``Annotated[InstanceOf[Base], ByName(classes)]``.
+    """
+
+    classes: Mapping[str, type]
 
 
 class ParameterError(ValueError, TypeError):
@@ -123,6 +134,14 @@ class Parameter:
         members = [_file_type(m) for m in _members(self.annotation) if _in_file(m)]
         return Union[tuple(members)] if members else None  # noqa: UP007 - unknown members
 
+    @cached_property
+    def named(self) -> Mapping[str, type]:
+        """The classes of the objects that a file writes as tables, by name."""
+        found: dict[str, type] = {}
+        for member in _members(self.annotation):
+            found |= _by_name_of(member)
+        return found
+
     def check(self, value: Any) -> None:
         """Raise ParameterError if the value is invalid."""
         try:
@@ -137,12 +156,20 @@ class Parameter:
         """The value of a valid entry of a file."""
         if value == NONE and NoneType in _members(self.annotation):
             return None
+        if self.named and isinstance(value, Mapping):
+            kind = self.named[value["name"]]
+            known = parameters_of(kind)
+            return kind(**{n: known[n].from_file(v) for n, v in value.items() if n != "name"})
         return tuple(value) if isinstance(value, list) else value
 
     def to_file(self, value: Any) -> Any:
         """The inverse of :meth:`from_file`."""
         if value is None:
             return NONE
+        for name, kind in self.named.items():
+            if type(value) is kind:
+                known = parameters_of(kind)
+                return {"name": name} | {n: p.to_file(getattr(value, n)) for n, p in known.items()}
         return list(value) if isinstance(value, tuple) else value
 
 
@@ -277,10 +304,19 @@ def _bounds(item: Any) -> dict[str, float]:
     }
 
 
+def _by_name_of(member: Any) -> Mapping[str, type]:
+    metadata = get_args(member)[1:] if get_origin(member) is Annotated else ()
+    return next((one.classes for one in metadata if isinstance(one, ByName)), {})
+
+
 def _in_file(member: Any) -> bool:
     """Whether a file can contain such a value."""
     base, _ = _base(member)
-    return base in (int, float, bool, str, NoneType) or get_origin(base) in (Literal, tuple, dict)
+    return (
+        bool(_by_name_of(member))
+        or base in (int, float, bool, str, NoneType)
+        or get_origin(base) in (Literal, tuple, dict)
+    )
 
 
 def _words(member: Any, *, in_file: bool) -> str:
@@ -301,6 +337,8 @@ def _words(member: Any, *, in_file: bool) -> str:
     kinds = {int: "an integer", float: "a number", str: "a string"}
     article = "an" if base.__name__[0] in "AEIOU" else "a"
     limits = " and ".join(BOUNDS[name].format(bound) for name, bound in bounds.items())
+    if in_file and _by_name_of(member):
+        kinds[base] = "a table of its name and settings"
     return f"{kinds.get(base, f'{article} {base.__name__}')} {limits}".strip()
 
 
@@ -335,6 +373,8 @@ def _file_type(member: Any) -> Any:
     origin, arguments = get_origin(base), get_args(base)
     if base is NoneType:
         return Literal[NONE]
+    if named := _by_name_of(member):
+        return Union[tuple(_table_type(*one) for one in named.items())]  # noqa: UP007
     if origin is tuple:
         kinds = (one if one is Ellipsis else _file_type(one) for one in arguments)
         return tuple.__class_getitem__(tuple(kinds))
@@ -348,3 +388,13 @@ def _file_type(member: Any) -> Any:
         bounds["le"] = min(bounds["le"], MAX_INTEGER)
     extra = get_args(member)[1:] if get_origin(member) is Annotated else ()
     return Annotated[base, *extra, Field(strict=True, **cast(Any, bounds))]
+
+
+def _table_type(name: str, kind: type) -> Any:
+    """The type of the table of an object with parameters."""
+    fields: dict[str, Any] = {
+        n: (one.file_type, Field(one.to_file(one.default), description=one.description))
+        for n, one in parameters_of(kind).items()
+    }
+    fields["name"] = Literal[name]
+    return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)

@@ -41,7 +41,7 @@ MIN_SPREAD = 1e-3  # probabilities and means that vary by less count as constant
 MAX_TIMES = 10  # largest factor by which longer runs are recommended
 MIN_DRAWS = 8  # draws per chain needed for a comparison
 MORE_TRANSITIONS = "Run longer, with more warm-up (n_draws, n_warmup)."
-MORE_PARTICLES = "Use more particles (n_draws)."
+MORE_PARTICLES = "Use more particles (n_draws, or n_particles of bayestree.inference.Smc)."
 MIN_WEIGHT = 0.01  # of a mode that is judged
 SEVERITY: tuple[Verdict, ...] = ("info", "ok", "doubtful", "failed")
 KINDS: tuple[Kind, ...] = ("point", "variational", "chains", "exact")  # the least exact first
@@ -143,17 +143,18 @@ def mixed_convergence(
     for name in dict.fromkeys(check.name for one in found for check in one.checks):
         by_mode = {m: each[m][name] for m in kept if name in each[m]}
         worst = max(by_mode, key=lambda m: _severity(by_mode[m]))
-        says = f"mode {worst}, the worst of {len(found)}: {by_mode[worst].says}"
+        among = f", the worst of {len(found)}" if len(found) > 1 else ""
+        says = f"mode {worst}{among}: {by_mode[worst].says}"
         checks.append(replace(by_mode[worst], says=says))
     some = quantities.isel(chain=np.isin(quantities["mode"], kept))
     table, _, _ = _chains(some, MORE_TRANSITIONS, independent=False)
-    checks.append(_differences(some, table, len(found)))
+    checks.append(_differences(some, table, kept))
+    kinds = [one.kind for one in found]
     if distilled is not None:
         found.append(distilled)
         checks += [
             replace(check, name=f"distilled tree: {check.name}") for check in distilled.checks
         ]
-    kinds = [one.kind for one in found]
     not_judged = dict.fromkeys(text for one in found for text in one.not_judged)
     return Convergence(
         tuple(checks),
@@ -161,6 +162,7 @@ def mixed_convergence(
         table,
         next(kind for kind in KINDS if kind in kinds),
         held_out,
+        distilled=distilled is not None,
     )
 
 
@@ -169,16 +171,21 @@ def _severity(check: Check) -> tuple[int, float]:
     return SEVERITY.index(check.verdict), -check.value if check.at_least else check.value
 
 
-def _differences(quantities: xr.Dataset, table: pd.DataFrame, n_modes: int) -> Check:
+def _differences(quantities: xr.Dataset, table: pd.DataFrame, kept: Sequence[int]) -> Check:
     """How far the predictions of the modes differ."""
     means = quantities["prediction"].mean("draw").groupby("mode").mean().to_numpy()
     apart = np.ptp(means, axis=0)
     unit = "" if "class" in quantities.dims else "standard deviations of y"
     says = (
-        f"the average distance between the mean predictions of {n_modes} modes at the rows "
-        f"compared; the largest is {apart.max():.3g}"
-        + (f" (largest R-hat across modes: {table['r_hat'].max():.3g})." if len(table) else ".")
+        f"the distance between the smallest and the largest mean prediction of {len(kept)} modes, "
+        f"on average over the rows compared; the largest is {apart.max():.3g}"
     )
+    if len(kept) == 1:
+        says = f"mode {kept[0]} has nearly all of the weight, so that no predictions differ"
+    elif "prediction" in table.index:
+        worst = float(table["r_hat"]["prediction"])
+        says += f" (largest R-hat of predictions: {worst:.3g})"
+    says += "."
     return Check("modes", "approximation", float(apart.mean()), 0.0, "info", says, "", unit=unit)
 
 
@@ -246,7 +253,7 @@ def _worst(values: xr.DataArray) -> list[Any]:
     if len(varies) == 0:
         return []
     varying = entries[:, :, varies]
-    reduction = np.nan_to_num(r_hat(varying), nan=np.inf)  # NaN: constant within every chain
+    reduction = np.nan_to_num(r_hat(varying), nan=np.inf, posinf=np.inf)  # NaN: constant chains
     worst = np.unravel_index(varies[reduction.argmax()], stacked.shape[2:])
     return [
         len(varies),

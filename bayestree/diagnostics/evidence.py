@@ -78,7 +78,7 @@ class Evidence:
         return "\n".join(
             [
                 f"Log evidence {self.log_evidence:,.2f}{error}, "
-                f"{counted(n_runs, 'run')} of {n_draws:,} particles",
+                f"{counted(n_runs, 'run')} of {counted(n_draws, 'draw')}",
                 *(table.to_string(float_format="{:.3f}".format) for table in tables),
             ]
         )
@@ -118,6 +118,9 @@ def evidence(stats: Mapping[str, Any]) -> Evidence:
 def compare_evidence(models: Mapping[str, Evidence]) -> pd.DataFrame:
     """Bayes factors and posterior probabilities of models of the same rows.
 
+    Standard errors come from the spread of the runs, and do not show what all of them miss: above
+    0.3 nats the evidence is uncertain, above 0.7 it decides nothing (``check_convergence``).
+
     Parameters
     ----------
     models : mapping of str to Evidence
@@ -136,7 +139,8 @@ def compare_evidence(models: Mapping[str, Evidence]) -> pd.DataFrame:
     Raises
     ------
     ValueError
-        If there are fewer than two, or if they were fitted to different rows, targets or weights.
+        If there are fewer than two, or if their targets or weights differ. Rows of X are not
+        compared.
     """
     if len(models) < 2:
         raise ValueError(f"one model cannot be compared; give two or more, got {[*models]}.")
@@ -146,7 +150,7 @@ def compare_evidence(models: Mapping[str, Evidence]) -> pd.DataFrame:
     for name in others:
         if known[name] != known[first]:
             raise ValueError(
-                f"{first!r} and {name!r} were fitted to different rows, targets or weights, and "
+                f"{first!r} and {name!r} were fitted to different targets or weights, and "
                 "their evidence cannot be compared: fit both to the same rows in the same order."
             )
     log_evidence = np.array([models[name].log_evidence for name in order])

@@ -41,20 +41,6 @@ class Reach(NamedTuple):
         """Factor of the weights that makes log 2 the threshold of every node, shape (V,)."""
         return np.ones(len(self.nodes)) if self.level is None else LOG2 / self.level
 
-    @property
-    def root(self) -> "Reach":
-        """The root alone, without the votes under the prior."""
-        return Reach(
-            nodes=self.nodes[:1],
-            rows=self.rows[:1],
-            low=self.low[:1],
-            high=self.high[:1],
-            largest=self.largest[:, :, :1],
-            level=None if self.level is None else self.level[:1],
-            leaves=self.leaves,
-            cut=None if self.cut is None else self.cut[:, :, :1],
-        )
-
 
 def node_reach(
     draws: Draws,

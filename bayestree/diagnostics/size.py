@@ -260,14 +260,14 @@ class PolytopeSize:
         over_modes = [] if self.over_modes is None else [str(self.over_modes)]
         if n_nodes == 0:
             return "\n".join(["Polytope size: a tree without a split", *over_modes])
-        lines = [VARIATIONAL] if self.variational else []
+        lines = [*over_modes, *(["The tree that is shown:"] if over_modes else [])]
+        lines += [VARIATIONAL] if self.variational else []
         lines.append(f"Polytope size: {n_chains} x {n_draws} draws (chain x draw), 90 % intervals")
         lines.append(f"Counted: {self.meaning}")
         if self.n_leaves is not None:
             low, high = _interval(self.n_leaves.reshape(-1, 1), 0.9, integer=True)[0]
             mode = self.leaf_probabilities().argmax()
             lines.append(f"Leaves in use: {mode} ({low:.0f} to {high:.0f})")
-        lines += over_modes
         frame = self.to_frame(prior=False)
         return "\n".join([*lines, frame.to_string(float_format="{:.1f}".format)])
 

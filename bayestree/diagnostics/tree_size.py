@@ -18,6 +18,8 @@ class TreeSize:
     facets : array, shape (largest number + 1,)
         Of each number of facets of the root, by the main measure of ``PolytopeSize``; 0 for a tree
         without a split.
+    splits : array, shape (largest number + 1,)
+        Of each total number of facets of all splits.
     leaves : array, shape (largest number + 1,), or None
         Of each number of leaves in use; None if they were not counted.
     depth : array, shape (largest depth + 1,)
@@ -25,12 +27,14 @@ class TreeSize:
     """
 
     facets: FloatArray
+    splits: FloatArray
     leaves: FloatArray | None
     depth: FloatArray
 
     def __str__(self) -> str:
         named = {
             "facets of the root": self.facets,
+            "of all splits": self.splits,
             "leaves in use": self.leaves,
             "depth": self.depth,
         }

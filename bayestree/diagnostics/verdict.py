@@ -28,10 +28,11 @@ OVER_TREES = (
 ADVICE = "check their calibration: check_convergence(X_new, y_new)."
 # docs/convergence.md: stumps and trees of depth 2, benchmarks/sbc.py
 VARIATIONAL = (
-    "approximate, from a variational fit. In simulations, 90% intervals of such fits held P(y | x) "
-    "in 80 to 86% of the cases, but P(right) of a node in 17 to 58%. For intervals of nodes, fit a "
-    "small tree with inference='nuts'."
+    "approximate, from a variational fit. In simulations, 90% intervals of single fits to the true "
+    "topology held P(y | x) in 80 to 86% of the cases, but P(right) of a node in 17 to 58%. For "
+    "intervals of nodes, fit a small tree with inference='nuts'."
 )
+DISTILLED = "those of the distilled tree are variational; use mode_tree='medoid' for a mode's."
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,8 @@ class Convergence:
         Calibration of the predictions on held-out rows.
     evidence : Evidence, optional
         Log evidence, and posterior of the size of the tree, by sequential Monte Carlo.
+    distilled : bool
+        Whether the tree that is shown was fitted to the predictions of a mixture.
     """
 
     checks: tuple[Check, ...]
@@ -115,6 +118,7 @@ class Convergence:
     kind: Kind = "chains"
     held_out: HeldOut | None = None
     evidence: Evidence | None = None
+    distilled: bool = False
 
     @property
     def settled(self) -> Settled:
@@ -198,6 +202,7 @@ class Convergence:
             return (
                 "can be used for each mode, given its tree. The modes are weighted by their "
                 "predictions, not by how probable they are."
+                + (f" Of nodes, {DISTILLED}" if self.distilled else "")
             )
         return VARIATIONAL
 

@@ -51,7 +51,7 @@ class TreeDiagnostics(FittedTree):
             Can be printed; see ``mode``, ``interval``, ``probabilities`` (under the prior
             ``prior_probabilities``), ``leaf_probabilities`` of the number of leaves in use, and
             ``to_frame``. With several modes the nodes are those of ``tree_``, and ``over_modes``
-            has the number of leaves, the depth and the facets of the root over all modes.
+            has the facets of the root and of all splits, the leaves and the depth over all modes.
         """
         check_is_fitted(self)
         posterior, tree = self.posterior_, self.tree_

@@ -18,7 +18,6 @@ from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.seed import RandomState, draw_seed
 from bayestree.diagnostics import Convergence, Loo, PolytopeSize, SplitUncertainty, TreeSize
 from bayestree.diagnostics.label_free import spread_rows
-from bayestree.diagnostics.size import size_of
 from bayestree.diagnostics.stacking import mixed_loo
 from bayestree.diagnostics.tree_size import number_probabilities
 from bayestree.diagnostics.uncertainty import mixed_uncertainty
@@ -85,22 +84,16 @@ class Mixture(StagedTree):
         return mixed_uncertainty(own, each, self.mode_weights_)
 
     def polytope_size(self, max_draws: int = 100) -> PolytopeSize:
-        own = super().polytope_size(max_draws)
         if len(self.modes_) == 1:
-            return own
+            return super().polytope_size(max_draws)
         weights = self.mode_weights_
-        each = [
-            size_of(
-                mode.posterior_.draws,
-                mode._reach.root,
-                mode.tree_.topology.node_labels[:1],
-                max_draws=max_draws,
-            )
-            for mode in self.modes_
-        ]
+        each = [mode.polytope_size(max_draws) for mode in self.modes_]
+        shown = self._distilled
+        own = each[self._medoid] if shown is None else shown.polytope_size(max_draws)
         leaves = [one.n_leaves for one in each if one.n_leaves is not None]
         sizes = TreeSize(
-            facets=number_probabilities([one.sizes().sum(axis=1) for one in each], weights),
+            facets=number_probabilities([one.sizes()[:, :1].sum(axis=1) for one in each], weights),
+            splits=number_probabilities([one.sizes().sum(axis=1) for one in each], weights),
             leaves=number_probabilities(leaves, weights) if len(leaves) == len(each) else None,
             depth=number_probabilities(
                 [np.array([mode.get_depth()]) for mode in self.modes_], weights

@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.parameters import (
+    ByName,
     Count,
     Inference,
     Model,
@@ -67,6 +68,11 @@ from bayestree.models.priors import HyperplanePrior, width_scale
 PARAMETERS = {"shape": "scale_shape"}
 
 
+METHODS: Mapping[str, type[Stage]] = {
+    "svi": Svi, "nuts": Nuts, "smc": Smc, "map": Map, "grow": Growth,
+}  # fmt: skip
+
+
 def _same(*settings: type) -> dict[str, str]:
     """Settings whose parameters have the same names."""
     return {name: name for kind in settings for name in parameters_of(kind)}
@@ -103,7 +109,8 @@ class BasePolytopeTree(
         ),
     ] = 8
     inference: Annotated[
-        Literal["svi", "nuts", "smc", "map", "grow"] | InstanceOf[Stage],
+        Literal["svi", "nuts", "smc", "map", "grow"]
+        | Annotated[InstanceOf[Stage], ByName(METHODS)],
         Inference(
             "'grow' stops at the greedy tree; 'map' refines all nodes jointly; 'svi' gives a "
             "variational posterior; 'nuts' samples the exact posterior given the topology, "
@@ -239,7 +246,11 @@ class BasePolytopeTree(
         """
         known = parameters_of(type(self))
         limits = ("max_leaves", "min_rows", "min_leaf", "min_gain")
-        changed = [name for name in limits if getattr(self, name) != known[name].default]
+        fit = ("kl_weight", "search_facets")
+        changed, of_fit = (
+            [name for name in names if getattr(self, name) != known[name].default]
+            for names in (limits, fit)
+        )
         if self._number() > 1:
             reason, remedy = "n_modes above 1", "n_chains sets the number of its runs"
         elif self.warm_start:
@@ -250,6 +261,9 @@ class BasePolytopeTree(
         elif changed:
             reason = f"{changed[0]}={getattr(self, changed[0])!r}"
             remedy = "only max_depth limits the trees that it samples"
+        elif of_fit:
+            reason = f"{of_fit[0]}={getattr(self, of_fit[0])!r}"
+            remedy = "it samples the posterior, without a variational fit"
         else:
             return
         raise ParameterError(f"inference={self.inference!r} cannot use {reason}: {remedy}.")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import InstanceOf
 
 from bayestree._utils.parameters import (
+    ByName,
     Count,
     Inference,
     Model,
@@ -130,7 +131,7 @@ class BaseEndToEndTree(WarmStart, EndToEndTraining, Hardware, Prediction, Staged
         ),
     ] = 0.0
     inference: Annotated[
-        Literal["em", "svi"] | InstanceOf[Stage],
+        Literal["em", "svi"] | Annotated[InstanceOf[Stage], ByName({"em": Em, "svi": Svi})],
         Inference(
             "'svi' gives a variational posterior of splits and leaves at the final steepness, "
             "starting from the tree of EM: a Bayesian oblique tree. Or a method with its own "

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import InstanceOf
 
-from bayestree._utils.parameters import Model, check_parameters, declare
+from bayestree._utils.parameters import ByName, Model, check_parameters, declare
 from bayestree.estimators._leaf_families import MeanLeaves
 from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import TreeRegressor
@@ -20,7 +20,7 @@ class BaseObliqueTree(RandomRun, ImpurityTree):
     """Grow a tree by a search for the hyperplane of each node; subclasses add y."""
 
     splitter: Annotated[
-        SearchName | InstanceOf[PlaneSearch],
+        SearchName | Annotated[InstanceOf[PlaneSearch], ByName(SEARCHES)],
         Model(
             "The search for the hyperplane of each node: 'cart-lc' (coordinate descent), 'co2' "
             "(gradient descent on a bound of the loss), 'guide' (one feature, chosen by a "

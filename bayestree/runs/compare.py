@@ -10,6 +10,7 @@ import pandas as pd
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics import Loo, compare_evidence, stacking_weights
+from bayestree.diagnostics.convergence import EVIDENCE as EVIDENCE_LIMITS
 from bayestree.fitted import has_draws, has_evidence
 from bayestree.runs.held_out import Gap, HeldOut, held_out_scores
 from bayestree.runs.outputs import MAX_NUMBERS
@@ -166,12 +167,20 @@ def _evidence(named: Mapping[str, Run]) -> pd.DataFrame:
 
 def _favoured(evidence: pd.DataFrame) -> Iterator[str]:
     """Conclusions from the Bayes factors of the first run against the others."""
+    certain = evidence["log_evidence_se"] <= EVIDENCE_LIMITS[0]
+    for name, error in evidence["log_evidence_se"][~certain].items():  # of a single run NaN
+        why = "that of a single run" if np.isnan(error) else f"a standard error of {error:.2g}"
+        yield (
+            f"The evidence of {name} is uncertain: {why}, which does not show what all runs miss. "
+            "Use more particles (n_draws), and four runs (n_chains)."
+        )
     best = evidence.index[0]
     for name, line in evidence.iloc[1:].iterrows():
         gap, error = -line["log_bayes_factor"], line["log_bayes_factor_se"]
         known = "unknown: n_chains is 1" if np.isnan(error) else f"{error:.2g}"
         size = f"the log Bayes factor is {gap:.3g} (standard error {known})"
-        if gap >= POSITIVE and gap >= CLEAR * error:  # not if the error is unknown
+        useful = max(evidence.loc[[best, name], "log_evidence_se"]) <= EVIDENCE_LIMITS[1]
+        if gap >= POSITIVE and gap >= CLEAR * error and useful:  # not if the error is unknown
             yield f"The rows favour {best} over {name}: {size}."
         else:
             yield f"The rows do not decide between {best} and {name}: {size}."
@@ -274,6 +283,7 @@ def _loo(run: Run, rows: Prepared) -> Loo | str:
     if not (has_draws(estimator) and hasattr(estimator, "loo")):
         return "a point estimate has no posterior."
     n_draws = estimator.posterior_.n_chains * estimator.posterior_.n_draws
+    n_draws *= len(getattr(estimator, "modes_", [estimator]))
     if len(rows.X) * n_draws > MAX_NUMBERS:
         return (
             f"{len(rows.X):,} rows times {n_draws} draws are too many; with this many rows the "

@@ -75,7 +75,19 @@ def _file(title: str, schema: Json, properties: Json) -> Json:
 
 
 def _schema(kind: type[BaseModel]) -> Json:
-    return kind.model_json_schema(schema_generator=_TomlSchema)
+    schema = kind.model_json_schema(schema_generator=_TomlSchema)
+    return _inlined(schema, schema.pop("$defs", {}))
+
+
+def _inlined(value: Any, definitions: Json) -> Any:
+    """The schema with its references replaced by what they refer to."""
+    if isinstance(value, list):
+        return [_inlined(each, definitions) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if "$ref" in value:
+        return _inlined(definitions[value["$ref"].rpartition("/")[2]], definitions)
+    return {key: _inlined(each, definitions) for key, each in value.items()}
 
 
 def _closed(properties: Json) -> Json:

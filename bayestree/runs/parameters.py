@@ -1,13 +1,14 @@
 """Parameters of the named trees, and the types of the tables of a run file that hold them."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, TypeAdapter, create_model
 
 from bayestree import estimators
-from bayestree._utils.parameters import RUN, Parameter, parameters_of
+from bayestree._utils.parameters import RUN, ByName, Parameter, parameters_of
 from bayestree.estimators.registry import TREES, tasks_of
 
 TableName = Literal["model", "inference"]
@@ -29,9 +30,23 @@ def tree_parameters(tree: str, task: str) -> dict[str, Parameter]:
         if one.group != RUN
     }
     return found | {
-        name: replace(found[name], default=value, annotation=Literal[value])
+        name: replace(found[name], default=value, annotation=_only(found[name], value))
         for name, value in named.fixed.items()
     }
+
+
+def _only(parameter: Parameter, value: Any) -> Any:
+    """The type of a parameter of which a tree fixes the value, or the name of a table."""
+    kind = parameter.named.get(value)
+    if kind is None:
+        return Literal[value]
+    table: Any = InstanceOf[kind]  # type: ignore[misc,valid-type]
+    return Literal[value] | Annotated[table, ByName({value: kind})]
+
+
+def all_parameters() -> list[Parameter]:
+    """Return the parameters of each tree for each task."""
+    return [one for t in TREES for task in tasks_of(t) for one in tree_parameters(t, task).values()]
 
 
 @cache
@@ -44,6 +59,15 @@ def trees_by_parameter() -> dict[str, dict[str, list[str]]]:
                 trees = found[one.group].setdefault(name, [])
                 trees += [tree] if tree not in trees else []
     return found
+
+
+def table_for(key: str, parameters: Iterable[Parameter]) -> str:
+    """How to write a setting that only tables of a parameter hold; empty if there is none."""
+    for one in parameters:
+        for name, kind in one.named.items():
+            if key in parameters_of(kind):
+                return f'{one.name} = {{name = "{name}", {key} = ...}}'
+    return ""
 
 
 @cache

@@ -5,12 +5,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
 
+from bayestree._utils.parameters import Parameter, parameters_of
 from bayestree._utils.wording import nearest_match
 from bayestree.estimators.registry import TREES
 from bayestree.runs.cards import Card, cards
-from bayestree.runs.parameters import settings_types, tree_parameters, trees_by_parameter
+from bayestree.runs.parameters import (
+    all_parameters,
+    settings_types,
+    table_for,
+    tree_parameters,
+    trees_by_parameter,
+)
 from bayestree.runs.paths import resolve_path
 from bayestree.runs.toml import abbreviated
 from bayestree.tables import MAX_ONE_HOT, InputError
@@ -220,6 +235,8 @@ def wrong_key(table: str, key: str, known: Collection[str], start: str) -> str:
     if tables:
         place = f"in [{tables[0]}]" if tables[0] else "above all tables"
         return f"{key!r} belongs {place}; move it there."
+    if written := table_for(key, all_parameters()):
+        return f"{key!r} belongs in a table: write {written}."
     return f"{start} {key!r}{nearest_match(key, known)}"
 
 
@@ -273,7 +290,7 @@ def check_parameters(settings: Iterable[Setting], tree: str, task: str) -> dict[
     known = tree_parameters(tree, task)
     found = {name: one.default for name, one in known.items()}
     found |= {key: known[key].from_file(one.value) for (_, key), one in given.items()}
-    return {**found, **TREES[tree].fixed}
+    return found
 
 
 def inference_cards(tree: str, task: str) -> list[str]:
@@ -302,17 +319,39 @@ def _reason(setting: Setting, tree: str, task: str) -> str:
     if key in known and known[key].group == table:
         fixed = key in TREES[tree].fixed
         of_tree, remedy = (f" of tree {tree!r}", "; choose another tree") if fixed else ("", "")
+        if reason := _wrong_part(known[key], setting.value):
+            return reason
         expected, shown = known[key].expected_in_file, abbreviated(setting.value)
         return f"{key}{of_tree} must be {expected}, got {shown}{remedy}."
+    if key not in known and (written := table_for(key, known.values())):
+        return f"{key!r} belongs in a table: write {written}."
     others = trees_by_parameter()[table].get(key)
     if others is None:
         return wrong_key(table, key, known, f"tree {tree!r} has no parameter")
     if tree in others:
         return f"tree {tree!r} has no parameter {key!r} for {task}; remove it."
     reason = f"tree {tree!r} has no parameter {key!r}, which {', '.join(others)} have; remove it."
-    if table == "inference":
-        reason += f" Inference cards of {tree!r}: {', '.join(inference_cards(tree, task))}."
+    if table == "inference" and (fitting := inference_cards(tree, task)):
+        reason += f" Inference cards of {tree!r}: {', '.join(fitting)}."
     return reason
+
+
+def _wrong_part(parameter: Parameter, value: Any) -> str:
+    """What is wrong with a table of settings, if its name is right; else empty."""
+    kind = parameter.named.get(str(value.get("name"))) if isinstance(value, Mapping) else None
+    if kind is None:
+        return ""
+    known, where = parameters_of(kind), f"{parameter.name} {value['name']!r}"
+    for name, part in value.items():
+        if name not in ("name", *known):
+            return f"{where} has no setting {name!r}{nearest_match(name, known)}"
+        if name in known:
+            try:
+                TypeAdapter(known[name].file_type).validate_python(part)
+            except ValidationError:
+                expected = known[name].expected_in_file
+                return f"{name} of {where} must be {expected}, got {abbreviated(part)}."
+    return ""
 
 
 def _tables_with(key: str) -> list[str]:

@@ -307,8 +307,8 @@ class TestVerdict:
         assert head.splitlines() == [
             "Predictions: can be used; check their calibration: check_convergence(X_new, y_new).",
             "Intervals: approximate, from a variational fit.",
-            "    In simulations, 90% intervals of such fits held P(y | x) in 80 to 86% of the",
-            "    cases, but P(right) of a node in 17 to 58%.",
+            "    In simulations, 90% intervals of single fits to the true topology held P(y | x)",
+            "    in 80 to 86% of the cases, but P(right) of a node in 17 to 58%.",
             "    For intervals of nodes, fit a small tree with inference='nuts'.",
             "Converged: yes",
         ]

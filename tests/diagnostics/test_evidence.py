@@ -51,7 +51,7 @@ def test_as_json():
 def test_one_run_has_no_standard_error():
     found = evidence(stats((-10.0,), ((1, 2),)))
     assert found.to_json()["standard_error"] is None
-    assert str(found).startswith("Log evidence -10.00, 1 run of 2 particles\n")
+    assert str(found).startswith("Log evidence -10.00, 1 run of 2 draws\n")
 
 
 def test_checks_have_the_evidence():
@@ -85,7 +85,7 @@ def test_evidence_far_apart_does_not_overflow():
 
 def test_other_rows_are_refused():
     one, other = (evidence(stats() | {"rows": number}) for number in (1, 2))
-    with pytest.raises(ValueError, match="'a' and 'c' were fitted to different rows"):
+    with pytest.raises(ValueError, match="'a' and 'c' were fitted to different targets"):
         compare_evidence({"a": one, "b": evidence(stats()), "c": other})
     with pytest.raises(ValueError, match="two or more"):
         compare_evidence({"a": one})

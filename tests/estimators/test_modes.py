@@ -12,7 +12,7 @@ import bayestree
 from bayestree import ConvexPolytopeTreeClassifier, ConvexPolytopeTreeRegressor
 from bayestree._utils import arviz_compat
 from bayestree._utils.seed import draw_seed
-from bayestree.diagnostics import mixed_convergence
+from bayestree.diagnostics import Check, Convergence, mixed_convergence
 from bayestree.estimators import _modes
 from bayestree.inference import Map, Nuts, Svi, by_row
 
@@ -153,6 +153,9 @@ def test_sizes_over_all_modes(iris, several):
     assert "Over all modes: facets of the root" in str(found)
     expected = sum(w * (one.sizes()[:, 0] == 2).mean() for w, one in zip(weights, own, strict=True))
     assert found.over_modes.facets[2] == pytest.approx(expected)
+    every = sum(w * (one.sizes().sum(1) == 3).mean() for w, one in zip(weights, own, strict=True))
+    assert found.over_modes.splits[3] == pytest.approx(every)
+    assert every > 0
     leaves = sum(w * (one.n_leaves == 3).mean() for w, one in zip(weights, own, strict=True))
     assert found.over_modes.leaves[3] == pytest.approx(leaves)
     deep = sum(w * (mode.get_depth() == 2) for w, mode in zip(weights, several.modes_, strict=True))
@@ -350,7 +353,9 @@ def test_the_verdict_tells_how_far_modes_differ(iris, several):
     quantities = several.label_free(iris[0])
     means = quantities["prediction"].mean("draw").to_numpy()
     assert found["modes"].value == pytest.approx(np.ptp(means, axis=0).mean())
-    assert "mean predictions of 3 modes" in found["modes"].says
+    assert "largest mean prediction of 3 modes" in found["modes"].says
+    worst = found.quantities.loc["prediction", "r_hat"]
+    assert f"(largest R-hat of predictions: {worst:.3g})" in found["modes"].says
     assert found.quantities.loc["prediction", "r_hat"] > 1.05
     worst = max(mode.check_convergence()["elbo"].verdict == "failed" for mode in several.modes_)
     assert (found["elbo"].verdict == "failed") == worst
@@ -463,6 +468,37 @@ def test_many_equal_modes_are_judged(several):
     )
     found = mixed_convergence([one] * 150, np.full(150, 1 / 150), many)
     assert "of 150 modes" in found["modes"].says
+
+
+def test_r_hat_is_that_of_predictions_where_the_leaves_of_each_mode_are_constant(several):
+    one = several.modes_[0].check_convergence(n_rows=4)
+    quantities = several.label_free(n_rows=4)
+    leaves = quantities["mode"] + 0 * quantities["leaves"]
+    found = mixed_convergence([one] * 3, several.mode_weights_, quantities.assign(leaves=leaves))
+    assert found.quantities.loc["leaves", "r_hat"] > 1e6
+    worst = found.quantities.loc["prediction", "r_hat"]
+    assert f"(largest R-hat of predictions: {worst:.3g})" in found["modes"].says
+
+
+def test_a_mode_with_all_the_weight_is_not_compared(several):
+    each = [mode.check_convergence(n_rows=4) for mode in several.modes_]
+    found = mixed_convergence(each, np.array([0.0, 1.0, 0.0]), several.label_free(n_rows=4))
+    assert found["modes"].says.startswith("mode 1 has nearly all of the weight")
+    assert found["modes"].value == 0
+    assert found["elbo"].says.startswith("mode 1: ")
+
+
+def test_chains_of_modes_stay_exact_beside_a_distilled_tree(several):
+    quantities = several.label_free(n_rows=4)
+    agreed, settled = (Check(n, "convergence", 1.0, 1.01, "ok", "", "") for n in ("r_hat", "elbo"))
+    table = several.modes_[0].check_convergence(n_rows=4).quantities
+    chains = Convergence((agreed,), (), table, "chains")
+    fitted = Convergence((settled,), (), table, "variational")
+    found = mixed_convergence([chains] * 3, several.mode_weights_, quantities, distilled=fitted)
+    assert found.kind == "chains"
+    assert "distilled tree are variational" in found.intervals
+    alone = mixed_convergence([chains] * 3, several.mode_weights_, quantities)
+    assert "distilled" not in alone.intervals
 
 
 def test_the_container_says_what_was_fitted(iris, several):

@@ -131,7 +131,7 @@ def test_convergence(classifier):
     assert judged.verdict == "failed"
     assert "particles" in judged.remedy
     assert {found[name].remedy for name in ("ess_bulk", "ess_tail")} == {
-        "Use more particles (n_draws)."
+        "Use more particles (n_draws, or n_particles of bayestree.inference.Smc)."
     }
     assert {"lp", "prediction"} == set(found.quantities.index), "nodes have no fixed meaning"
 

@@ -266,7 +266,11 @@ def test_other_runs_show_the_evidence_only():
 
 
 def evidence_table(factor, error):
-    columns = {"log_bayes_factor": [0, factor], "log_bayes_factor_se": [0, error]}
+    columns = {
+        "log_evidence_se": [0.0, error],
+        "log_bayes_factor": [0, factor],
+        "log_bayes_factor_se": [0, error],
+    }
     return pd.DataFrame(columns, index=["a", "b"])
 
 
@@ -276,15 +280,24 @@ def evidence_table(factor, error):
         (-0.5, 0.01, "do not decide between a and b"),  # a factor of less than 3
         (-3.0, 2.0, "do not decide between a and b"),  # within two standard errors
         (-3.0, 0.2, "favour a over b: the log Bayes factor is 3 (standard error 0.2)"),
+        (-3.0, 0.5, "favour a over b: the log Bayes factor is 3 (standard error 0.5)"),
+        (-17.0, 0.8, "do not decide between a and b"),  # b's runs disagree
         (-3.0, np.nan, "do not decide between a and b: the log Bayes factor is 3 (standard error"),
     ],
 )
 def test_what_bayes_factors_mean(factor, error, words):
-    assert words in next(module._favoured(evidence_table(factor, error)))
+    *doubts, conclusion = module._favoured(evidence_table(factor, error))
+    assert words in conclusion
+    known = [
+        f"The evidence of b is uncertain: {why}"
+        for why in ("that of a single run", "a standard error of")
+    ]
+    assert len(doubts) == (not error <= 0.3)
+    assert all(one.startswith(known[not np.isnan(error)]) for one in doubts)
 
 
 def test_evidence_of_other_rows_is_refused(monkeypatch):
     runs = opened("smc", "smc, oblique")
     monkeypatch.setitem(runs[0].estimator.posterior_.stats, "rows", 1)
-    with pytest.raises(InputError, match="fitted to different rows"):
+    with pytest.raises(InputError, match="fitted to different targets"):
         compare(runs)

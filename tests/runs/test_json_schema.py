@@ -38,6 +38,7 @@ def test_sweeps(path):
         {},
         {"model": {"card": "cpt", "max_depth": 2}, "inference": {"card": "svi"}},
         {"model": {"tree": "wodt"}, "inference": {"max_iter": 3}},
+        {"model": {"tree": "oc1", "splitter": {"name": "oc1", "n_restarts": 3}}},
         {"model": {"max_leaves": "none", "class_weight": {"a": 2}}},
         {"model": {"tree": "e2edf", "max_features": 0.5, "image_shape": [2, 3]}},
         {"data": BASE["data"] | {"test": "t.csv", "drop": ["a"], "weights": "w"}},
@@ -49,7 +50,10 @@ def test_what_a_run_can_be(of_run, parts):
 
 
 # What only the reader can check: files, combinations of keys, fixed values, TOML's nan.
-READER = ("no.toml", "conflicting trees", "not both", "must be 1, got 3", "nan", "cards of 'wodt'")
+READER = (
+    "no.toml", "conflicting trees", "not both", "must be 1, got 3", "must be \"oc1\"", "nan",
+    "cards of 'wodt'",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("parts", [p for p, said in REFUSED if not any(w in said for w in READER)])

@@ -1,6 +1,7 @@
 """The run file: its content, its errors, and round trips."""
 
 import json
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 
 from bayestree.estimators.registry import TREES, tasks_of
+from bayestree.inference import Smc
+from bayestree.inference.splitters.oc1 import OC1
 from bayestree.runs.parameters import tree_parameters
 from bayestree.runs.schema import RunFile, read_run
 from bayestree.runs.toml import read_toml
@@ -150,12 +153,27 @@ class TestSets:
             ("card", "'card' is a key of several tables; write model.card or inference.card"),
             ("modl.x", "--set: no table is named 'modl'; did you mean 'model'"),
             ("data.seed", r"'seed' belongs above all tables; move it"),
+            ("n_particles", r"table: write inference = \{name = \"smc\", n_particles = ...\}"),
             ("model.random_state", "'random_state' is set by the run itself; set 'seed' instead"),
         ],
     )
     def test_refused(self, name, said):
         with pytest.raises(InputError, match=said):
             made(sets=[(name, 3)])
+
+
+def test_a_table_of_settings(tmp_path):
+    settings = {"name": "oc1", "n_restarts": 3, "start": "random"}
+    parts = {"model": {"tree": "oc1", "splitter": settings}}
+    run = made(parts)
+    assert run.parameters("regression")["splitter"] == OC1(n_restarts=3, start="random")
+    assert run.estimator("regression").splitter == OC1(n_restarts=3, start="random")
+    written = run.explicit("regression").to_toml(tmp_path)
+    again = RunFile.from_parts(tomllib.loads(written), tmp_path / "run.toml")
+    assert again.parameters() == run.parameters("regression")
+    smc = {"name": "smc", "n_draws": 10, "split_base": 0.5}
+    found = made({"inference": {"inference": smc}}).parameters("classification")
+    assert found["inference"] == Smc(n_draws=10, split_base=0.5)
 
 
 REFUSED = [
@@ -222,6 +240,22 @@ REFUSED = [
     (
         {"model": {"tree": "wodt", "n_experts": 3}},
         "no parameter 'n_experts', which cpt, cpt-k1 have",
+    ),
+    (
+        {"model": {"tree": "oc1", "splitter": {"name": "co2"}}},
+        "splitter of tree 'oc1' must be \"oc1\", or a table of its name and settings, got",
+    ),
+    (
+        {"model": {"tree": "oc1", "splitter": {"name": "oc1", "n_restart": 3}}},
+        "splitter 'oc1' has no setting 'n_restart'; did you mean 'n_restarts'",
+    ),
+    (
+        {"model": {"tree": "co2", "splitter": {"name": "co2", "nu": -1.0}}},
+        "nu of splitter 'co2' must be a number above 0, or \"none\", got -1.0",
+    ),
+    (
+        {"model": {"tree": "oc1"}, "inference": {"n_restarts": 3}},
+        r"'n_restarts' belongs in a table: write splitter = \{name = \"oc1\", n_restarts = ...\}",
     ),
     (
         {"model": {"card": "wodt"}, "inference": {"card": "svi"}},

@@ -75,5 +75,5 @@ def _key(file: RunFile, rows: Prepared, fold: int | None, n_folds: int) -> str:
         "fold": [fold, n_folds],
         "versions": versions(),
     }
-    text = json.dumps(content, sort_keys=True)
+    text = json.dumps(content, sort_keys=True, default=repr)  # of settings
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
