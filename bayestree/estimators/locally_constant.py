@@ -12,6 +12,7 @@ from bayestree.estimators._parameters import RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior
 from bayestree.inference.locally_constant import locally_constant
+from bayestree.inference.unsplit import why_not_parted
 from bayestree.models import SoftTree
 
 MAX_NEURONS = 64  # each is connected to all before it, whether rows reach its splits or not
@@ -59,7 +60,8 @@ class BaseLocallyConstantTree(NetworkTraining, BaseTree):
             progress=bool(self.verbose),
         )
         reason = "no neuron parts the rows and gains min_gain; lower it or use more epochs"
-        self._warn_if_single_leaf(found.model.topology, model.leaf, data, reason)
+        topology, reason = found.model.topology, why_not_parted(data, reason)
+        self._warn_if_single_leaf(topology, model.leaf, data, reason)
         return found
 
 

@@ -17,6 +17,7 @@ from bayestree.estimators._regressor import NumberRegressor, TreeRegressor
 from bayestree.estimators.locally_constant import MAX_NEURONS, NetworkTraining
 from bayestree.inference import Data, Posterior
 from bayestree.inference.locally_constant_ensemble import locally_constant_ensemble
+from bayestree.inference.unsplit import why_not_parted
 from bayestree.models import SoftTree
 
 
@@ -85,7 +86,8 @@ class BaseLocallyConstantEnsemble(Stagewise, JointForest):
         )
 
     def _why_single_leaves(self, tree: BaseTree, data: Data) -> str:
-        return "no neuron parts the rows; use more epochs, or another learning_rate"
+        reason = "no neuron parts the rows; use more epochs, or another learning_rate"
+        return why_not_parted(data, reason)
 
 
 @declare

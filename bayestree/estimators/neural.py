@@ -12,7 +12,7 @@ from bayestree.estimators._parameters import Precision, RandomRun
 from bayestree.estimators._regressor import TreeRegressor
 from bayestree.inference import Data, Posterior
 from bayestree.inference.neural import neural_tree
-from bayestree.inference.unsplit import ONE_WAY
+from bayestree.inference.unsplit import ONE_WAY, why_not_parted
 from bayestree.models import SoftTree, named
 from bayestree.models.leaves import Leaf
 
@@ -95,7 +95,7 @@ class BaseNeuralForest(NeuralTraining, IndependentForest):
     )
 
     def _why_single_leaves(self, tree: BaseTree, data: Data) -> str:
-        return ONE_WAY
+        return why_not_parted(data, ONE_WAY)
 
 
 @declare

@@ -1,8 +1,8 @@
 """Alternating decision forests (Schulter et al., 2013): all trees grow together, depth after depth.
 
-Before each depth, the rows are weighted by the slope of a loss of the forest's margin: P(y | x)
-less the greatest probability of another class, averaged over the trees grown so far. With the
-logistic loss, the one that is used here, a row of margin m has the weight
+Before each depth but the first, the rows are weighted by the slope of a loss of the forest's
+margin: P(y | x) less the greatest probability of another class, averaged over the trees grown so
+far. With the logistic loss, the one that is used here, a row of margin m has the weight
 
 1 / (1 + exp(3 m)),
 
@@ -120,11 +120,13 @@ def alternating_forest(
         forest = [_Growth(GrowingTree(model, data)) for _ in range(n_trees)]
         parts = {f"tree {t}": one for t, one in enumerate(forest)}
         track = Track(range(limits.max_depth), "alternating forest", show=progress, parts=parts)
-        for _ in track:
-            total = data.X.new_zeros(())
-            for one in forest:
-                total = total + one.probabilities()
-            weights = data.weights * margin_weights(total / n_trees, data.y)
+        weights = data.weights  # of the roots
+        for depth in track:
+            if depth:
+                total = data.X.new_zeros(())
+                for one in forest:
+                    total = total + one.probabilities()
+                weights = data.weights * margin_weights(total / n_trees, data.y)
             for one in forest:
                 one.deepen(splitter, limits, weights)
             track.note(counted(sum(len(one.tree.nodes) // 2 + 1 for one in forest), "leaf"))

@@ -135,7 +135,7 @@ def train(
     parts = {"network": network, "optimiser": optimiser}
     track = Track(range(epochs), "lcn", show=progress, parts=parts)
     for epoch in track:
-        hardness = min(1.0, epoch / max(1, epochs - 1))
+        hardness = epoch / (epochs - 1) if epochs > 1 else 1.0
         for batch in joined.batches(batch_size):
             scores = batch.X[:, n_features:] + network(batch.X[:, :n_features], hardness)
             loss = (

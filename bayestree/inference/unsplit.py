@@ -56,13 +56,18 @@ def why_not_grown(data: Data, limits: GrowthLimits, best: float = math.nan) -> s
         )
     if needs:
         return f"{', and '.join(needs.values())}; lower {' and '.join(needs)}"
-    if bool((data.X[0] == data.X).all()):
-        return "all rows have the same features"
+    reason = "no split was found that separates the rows"
     if best < limits.min_gain:
-        return too_small(best, limits)
-    if limits.min_leaf > 1:
-        return (
+        reason = too_small(best, limits)
+    elif limits.min_leaf > 1:
+        reason = (
             f"no split was found with min_leaf={limits.min_leaf} of the {n_rows} rows on each "
             "side; lower min_leaf"
         )
-    return "no split was found that separates the rows"
+    return why_not_parted(data, reason)
+
+
+def why_not_parted(data: Data, reason: str) -> str:
+    """The reason, unless no split of any kind can part the rows."""
+    same = bool((data.X[0] == data.X).all())
+    return "all rows have the same features" if same else reason

@@ -12,6 +12,13 @@ from benchmarks.papers.render import rendered
 from benchmarks.papers.tables import TABLES
 
 
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, got {number}")
+    return number
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
@@ -24,14 +31,18 @@ def main() -> None:
     parser.add_argument("--sets", nargs="*", help="sets of the tables; all by default")
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
     parser.add_argument("--columns", nargs="*", choices=COLUMNS, default=["defaults"])
-    parser.add_argument("--seeds", type=int, help="repetitions; those of the table by default")
+    parser.add_argument(
+        "--seeds", type=_positive, help="repetitions; those of the table by default"
+    )
     parser.add_argument(
         "--settings",
-        type=int,
+        type=_positive,
         help="the number of settings to choose from; all by default, 1 for those chosen before",
     )
     parser.add_argument("--limit", type=float, help="CPU seconds after which a fit is given up")
-    parser.add_argument("--results", type=Path, default=Path("results/papers.parquet"))
+    parser.add_argument(
+        "--results", type=Path, default=Path("benchmarks/results/papers/tables.parquet")
+    )
     options = parser.parse_args()
     if unknown := set(options.tables) - set(TABLES):
         parser.error(f"no table is named {', '.join(unknown)}; choose from {', '.join(TABLES)}.")

@@ -51,7 +51,7 @@ class Results:
         self.frame = pd.DataFrame([*kept.to_dict("records"), row])
         self._note(row)
         partial = self.path.with_suffix(".partial")
-        self.frame.to_parquet(partial)
+        self.frame.to_parquet(partial, compression="zstd")
         partial.replace(self.path)
 
     def _note(self, row: dict[str, Any]) -> None:
@@ -159,6 +159,8 @@ def fitted(
         settings = [{}]
         if key["column"] == "validated":
             known = method.settings(data)
+            if len(known) == 1:
+                raise AbsentError("it has no settings to choose from")
             settings = known[: options.settings]
             if len(settings) == 1 < len(known) and data not in method.earlier:
                 raise AbsentError("validation rows of this set have chosen nothing before")

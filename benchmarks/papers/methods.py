@@ -14,7 +14,7 @@ from sklearn.model_selection import ParameterGrid
 
 from bayestree.inference.splitters.searches import SEARCHES
 from bayestree.runs.cards import cards, find_card
-from bayestree.runs.parameters import estimator_of
+from bayestree.runs.parameters import estimator_of, tree_parameters
 from bayestree.runs.settings import card_settings, check_parameters
 from benchmarks.data import AbsentError
 
@@ -50,8 +50,9 @@ def _from_card(name: str, **changes: Any) -> Callable[[str, Settings], Any]:
     def make(task: str, settings: Settings) -> Any:
         values = check_parameters(card_settings(card), card.tree, task)
         estimator = estimator_of(card.tree, task)(**values)
-        known = estimator.get_params()
-        return estimator.set_params(**{k: v for k, v in changes.items() if k in known} | settings)
+        known, types = estimator.get_params(), tree_parameters(card.tree, task)
+        given = {k: types[k].from_file(v) if k in types else v for k, v in settings.items()}
+        return estimator.set_params(**{k: v for k, v in changes.items() if k in known} | given)
 
     return make
 
@@ -121,6 +122,8 @@ CPT_GRID = _grid(max_depth=[4, 8, 11], kl_weight=[1.0, 0.1], min_gain=[10.0, 2.0
 OBLIQUE: list[Settings] = [
     {"max_depth": 30, "min_gain": 0.0, "ccp_alpha": alpha} for alpha in (0.0, 3e-3, 1e-3, 1e-2)
 ]
+#: Searches that may start from random hyperplanes instead of the best split by one feature.
+RANDOM = ("cart-lc", "co2", "oc1")
 #: Further settings from which validation rows choose; the methods that are not named have none.
 CHOICES: dict[str, list[Settings]] = {
     "cpt": CPT_GRID,
@@ -137,10 +140,14 @@ CHOICES: dict[str, list[Settings]] = {
     ],
     "random-forest": _grid(max_features=["sqrt", 0.3, 1.0], min_samples_leaf=[1, 3, 10]),
     "boosting": _grid(learning_rate=[0.03, 0.1, 0.3], max_leaf_nodes=[15, 31, 63]),
-    **dict.fromkeys(SEARCHES, OBLIQUE),
+    "non-greedy": _grid(max_depth=[4, 8, 12], nu=[4.0, 16.0, 64.0]),
+    "ndf": _grid(max_depth=[5, 8, 10], learning_rate=[0.01, 0.05]),
+    "elcn": _grid(max_depth=[4, 6, 12], shrinkage=[1.0, 0.3]),
+    "adf": _grid(max_features=["sqrt", 0.3], min_leaf=[1, 5]),
+    "tao-axis": _grid(max_depth=[4, 6, 8, 10]),
+    "tao-bivariate": _grid(l1=[1.0, 3.0, 10.0], max_depth=[6, 8]),
+    **dict.fromkeys((*SEARCHES, *(f"{name}-random" for name in RANDOM), "bivariate"), OBLIQUE),
 }  # fmt: skip
-#: Searches that may start from random hyperplanes instead of the best split by one feature.
-RANDOM = ("cart-lc", "co2", "oc1")
 #: Methods that predict by several trees, or by none.
 ENSEMBLES = {
     "adf",

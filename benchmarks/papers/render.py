@@ -199,27 +199,32 @@ def _cell(rows: pd.DataFrame) -> str:
 def ahead(ours: pd.DataFrame, theirs: pd.DataFrame, table: Table, data: str) -> Difference:
     """Mean difference of the scores of the trees, with its standard error.
 
-    On the same test rows, their errors are compared row by row, averaged over the seeds. Over
-    folds, the variance of the differences is corrected for the overlap of the training sets after
-    Nadeau and Bengio (2003).
+    On the same test rows, their errors are compared row by row, averaged over the seeds, and the
+    variance between the seeds of a method is added, if it has several. Over folds, the variance is
+    corrected for the overlap of the training sets after Nadeau and Bengio (2003).
     """
+    seeds = [one["tree"] for one in (ours, theirs) if table.same_rows and len(one) > 1]
+    shares = [(one.var(ddof=1) / len(one), len(one) - 1) for one in seeds]  # with their freedom
     if table.same_rows:
         each = [np.mean(np.stack(list(one["rows"])), axis=0, dtype=float) for one in (ours, theirs)]
-        difference, share = each[0] - each[1], 0.0
+        difference, overlap = each[0] - each[1], 0.0
     else:
         paired = [one.set_index(["seed", "fold"])["tree"] for one in (ours, theirs)]
         difference = (paired[0] - paired[1]).dropna().to_numpy()
-        share = TEST_SHARE / (1 - TEST_SHARE)
+        overlap = TEST_SHARE / (1 - TEST_SHARE)
     if table.measure(data) == "rmse":
         difference = -difference
     count = len(difference)
     if count < 2:
         return Difference(float(difference.mean()) if count else np.nan, np.nan, np.nan)
     mean = float(difference.mean())
-    error = float(np.sqrt(difference.var(ddof=1) * (1 / count + share)))
-    if not error:
-        return Difference(mean, error, 1.0)
-    return Difference(mean, error, float(2 * stats.t.sf(abs(mean) / error, count - 1)))
+    shares.append((float(difference.var(ddof=1)) * (1 / count + overlap), count - 1))
+    square = sum(part for part, _ in shares)
+    if not square:
+        return Difference(mean, 0.0, 1.0)
+    error = float(np.sqrt(square))
+    freedom = square**2 / sum(part**2 / own for part, own in shares)  # Satterthwaite
+    return Difference(mean, error, float(2 * stats.t.sf(abs(mean) / error, freedom)))
 
 
 def _number(value: float) -> str:

@@ -11,19 +11,34 @@ from sklearn.ensemble import (
 )
 
 from bayestree import (
+    AlternatingDecisionForestClassifier,
     AlternatingTreeClassifier,
     BivariateTreeClassifier,
     ConvexPolytopeTreeClassifier,
+    LocallyConstantEnsembleClassifier,
+    LocallyConstantTreeClassifier,
+    NeuralDecisionForestClassifier,
+    NonGreedyTreeClassifier,
     ObliqueTreeClassifier,
     ObliqueTreeRegressor,
     WeightedObliqueTreeClassifier,
 )
+from bayestree.inference.splitters.searches import CO2, OC1
 
 TREES = {
     "reflections": ObliqueTreeClassifier(max_depth=3, min_gain=0),
     "weighted": WeightedObliqueTreeClassifier(max_depth=3, min_gain=0),
     "bivariate": BivariateTreeClassifier(max_depth=2, n_orientations=4, min_gain=0),
     "alternating": AlternatingTreeClassifier(max_depth=2),
+    "guide": ObliqueTreeClassifier(splitter="guide", max_depth=3, min_gain=0),
+    "jumps": ObliqueTreeClassifier(splitter=OC1(n_restarts=1), max_depth=2, min_gain=0),
+    "coordinates": ObliqueTreeClassifier(splitter="cart-lc", max_depth=2, min_gain=0),
+    "bound": ObliqueTreeClassifier(splitter=CO2(nu=1.0, steps=50), max_depth=2, min_gain=0),
+    "bound of the tree": NonGreedyTreeClassifier(max_depth=3, epochs=10),
+    "network": LocallyConstantTreeClassifier(max_depth=3, epochs=20, width=8),
+    "networks": LocallyConstantEnsembleClassifier(2, max_depth=2, epochs=20, width=8),
+    "soft trees": NeuralDecisionForestClassifier(2, max_depth=2, epochs=20),
+    "forest": AlternatingDecisionForestClassifier(3, max_depth=3),
 }
 
 

@@ -64,7 +64,7 @@ def test_files_and_exports(kind, splitter, tmp_path):
     assert bayestree.export_rules(tree)
 
 
-def test_pruning_and_the_criterion():
+def test_pruning_and_the_number_of_leaves():
     X, y = load_iris(return_X_y=True)
 
     def leaves(**parameters):

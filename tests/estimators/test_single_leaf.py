@@ -14,6 +14,9 @@ from bayestree import (
     ConvexPolytopeTreeRegressor,
     EndToEndForestClassifier,
     EndToEndTreeClassifier,
+    LocallyConstantEnsembleClassifier,
+    LocallyConstantTreeClassifier,
+    NeuralDecisionForestClassifier,
     ObliqueTreeClassifier,
     ObliqueTreeRegressor,
     SingleLeafWarning,
@@ -101,8 +104,14 @@ def test_refinement_that_moves_a_split_out_of_the_rows():
 
 @pytest.mark.filterwarnings("ignore::bayestree.UnusedColumnsWarning")
 def test_rows_that_are_all_alike():
-    with pytest.warns(SingleLeafWarning, match="all rows have the same features"):
-        BivariateTreeClassifier().fit(np.ones((30, 2)), np.arange(30) % 2)
+    for tree in (
+        BivariateTreeClassifier(),
+        LocallyConstantEnsembleClassifier(epochs=1, n_estimators=1),
+        LocallyConstantTreeClassifier(epochs=1),
+        NeuralDecisionForestClassifier(epochs=1, n_estimators=1, max_depth=1),
+    ):
+        with pytest.warns(SingleLeafWarning, match="all rows have the same features"):
+            tree.fit(np.ones((30, 2)), np.arange(30) % 2)
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,21 @@ def test_weights_change_the_second_depth():
     np.testing.assert_allclose(tree.point["leaf_probs"], counts / counts.sum(1, keepdims=True))
 
 
+def test_the_roots_are_split_without_weights():
+    # Of 24 rows of class 0 and 8 of class 1, the first feature parts 6 of class 1, which gains 10.9
+    # nats, the second 18 of class 0, which gains 8.4. With rows of class 1 weighted by the margins
+    # of the shares, 4.5 times as much, it would be the second: 21.0 and 23.1.
+    first, second = np.zeros(32), np.zeros(32)
+    y = np.repeat([0, 1], [24, 8])
+    first[-6:], second[:18] = 1.0, 1.0
+    model, data = named.oblique(Categorical(2)), Data.of(np.column_stack([first, second]), y)
+    limits = GrowthLimits(max_depth=1, min_rows=2, min_leaf=1, min_gain=0)
+    (tree,) = alternating_forest(
+        model, data, n_trees=1, n_features=2, limits=limits, random_state=0
+    )
+    np.testing.assert_array_equal(tree.point["hyperplane"][:, 0], [[1.0, 0.0]])
+
+
 def test_trees_grow_until_they_are_pure():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(150, 4))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bayestree.inference import Data
-from bayestree.inference.splitters import co2, guide, hhcart, planes
+from bayestree.inference.splitters import cart_lc, co2, guide, hhcart, oc1, planes
 from bayestree.inference.splitters.cart_lc import CartLC
 from bayestree.inference.splitters.co2 import CO2
 from bayestree.inference.splitters.guide import Guide
@@ -280,6 +280,16 @@ class TestCO2:
         assert len(path) == 10
 
 
+class FixedDraw:
+    """A generator whose uniform numbers are all the same."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def random(self, n):
+        return np.full(n, self.value)
+
+
 class TestDescent:
     def test_cart_lc_deletes_what_hardly_contributes(self):
         X = np.random.default_rng(0).normal(size=(200, 4))
@@ -301,6 +311,46 @@ class TestDescent:
         axis, first, second = rows.qualities(np.stack([p for p in found if p is not None]))
         assert axis <= first
         assert first < second
+
+    def test_oc1_jumps_from_a_local_optimum(self):
+        X, y, _ = problem(n=60, seed=5)
+        rows = node(X, y, criterion=Gini())
+        alone = {"n_restarts": 0, "sideways": 0.0}
+        stays, jumps = (OC1(n_jumps=n, **alone).find(rows, rng()) for n in (0, 20))
+        first, second = rows.qualities(np.stack([stays, jumps]))
+        assert second > first + 1  # of 60 rows
+
+    def test_oc1_moves_sideways_less_and_less(self, monkeypatch):
+        # the plane parts the classes, so that all steps leave its quality as it is; they are taken
+        # with probabilities of 1, .9, .8, .7, .6, ...
+        rows = node(np.arange(5.0)[:, None], [0, 0, 1, 1, 1])
+        taken = []
+        found = oc1._Descent(rows, np.array([[1.0, -1.5]]), FixedDraw(0.55), 1.0)
+        monkeypatch.setattr(found, "_move", lambda to, planes, quality: taken.extend(to))
+        for _ in range(5):  # of two steps
+            assert not found.sweep(np.array([0])).any()
+        assert taken == [0] * 5
+
+    def test_oc1_moves_sideways_again_after_an_improvement(self):
+        rows = node(np.arange(5.0)[:, None], [0, 0, 1, 1, 1])
+        found = oc1._Descent(rows, np.array([[1.0, -2.5]]), FixedDraw(0.55), 1.0)
+        found.chance[:] = 0.3
+        assert found.sweep(np.array([0])).all()
+        assert found.chance == [0.9]  # the second step was sideways
+
+    def test_cart_lc_moves_about_three_points_of_a_feature(self):
+        # the quartiles of 0, 1, 2, 3, 4 are 1, 2 and 3: (x - 2) / 2 + gamma
+        units = cart_lc._units(node(np.arange(5.0)[:, None], [0, 0, 1, 1, 1]))
+        np.testing.assert_allclose(units, [[[0.5, -1.25], [0.5, -1.0], [0.5, -0.75]]])
+
+    def test_cart_lc_takes_the_best_of_the_three(self, monkeypatch):
+        X, y, _ = problem(n=60, seed=7)
+        rows = node(X, y, criterion=Gini())
+        three = CartLC(deletion=0).find(rows, rng())
+        monkeypatch.setattr(cart_lc, "SHIFTS", (0.0, 0.0, 0.0))
+        one = CartLC(deletion=0).find(rows, rng())
+        better, worse = rows.qualities(np.stack([three, one]))
+        assert better > worse + 0.5  # of 60 rows
 
     def test_oc1_splits_few_rows_by_one_feature(self):
         X, y, _ = problem(n=5)
