@@ -2,8 +2,9 @@
 
 Parameters are drawn from the prior, data given the parameters, and the true values are ranked among
 the draws of the fit: the ranks are uniform if the posterior is correct.
-With smc the topology is drawn and sampled, too: at most a stump, or at most depth 2.
-python benchmarks/sbc.py {stump,tree} {nuts,svi,svi-expert,smc} [--sets 200] [--first 0]
+With smc the topology is drawn and sampled, too: at most a stump, or at most depth 2. With modes the
+default estimator is fitted, three trees that are grown anew, and only intervals of P(y) are judged.
+python benchmarks/sbc.py {stump,tree} {nuts,svi,svi-expert,smc,modes} [--sets 200] [--first 0]
     [--rows 300] [--out FILE]
 """
 
@@ -18,7 +19,7 @@ import pandas as pd
 import torch
 from scipy import stats
 
-from bayestree import inference
+from bayestree import ConvexPolytopeTreeClassifier, inference
 from bayestree.diagnostics.polytopes import n_facets
 from bayestree.inference import Data, Posterior, Smc
 from bayestree.inference.potential import Layout
@@ -184,6 +185,33 @@ def inside(case: Simulated, posterior: Posterior) -> dict[str, float]:
     return result
 
 
+def inside_modes(case: Simulated, seed: int) -> dict[str, float]:
+    """The same for P(y) under the default mixture."""
+    X, y = case.data.X.numpy(), case.data.y.numpy()
+    clf = ConvexPolytopeTreeClassifier(
+        max_depth=case.model.topology.depth,
+        n_experts=N_EXPERTS,
+        steepness=case.model.steepness,
+        n_draws=200,
+        random_state=seed,
+    ).fit(X, y)
+    true = quantities(case, case.truth)
+    values, weights = [], []
+    for mode, weight in zip(clf.modes_, clf.mode_weights_, strict=True):
+        posterior = mode.posterior_
+        rows = mode._standardise(PLACES)
+        for sites in posterior.each():
+            values.append(posterior.leaf_probs(rows, sites) @ sites["leaf_probs"].numpy()[:, 1])
+            weights.append(weight)
+    result = {}
+    for i, own in enumerate(np.array(values).T):
+        for level in (0.5, 0.9):
+            ends = np.array([(1 - level) / 2, (1 + level) / 2])
+            low, high = np.quantile(own, ends, weights=weights, method="inverted_cdf")
+            result[f"p{i} {level:.0%}"] = float(low <= true[f"p{i}"][0] <= high)
+    return result
+
+
 def uniformity(table: pd.DataFrame, n_bins: int = RANKS + 1) -> pd.Series:
     """p-value of a chi-square test of each column of ranks 0 to RANKS."""
     width = (RANKS + 1) // n_bins
@@ -194,7 +222,7 @@ def uniformity(table: pd.DataFrame, n_bins: int = RANKS + 1) -> pd.Series:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=TOPOLOGIES)
-    parser.add_argument("method", choices=["nuts", "svi", "svi-expert", "smc"])
+    parser.add_argument("method", choices=["nuts", "svi", "svi-expert", "smc", "modes"])
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--rows", type=int, default=N_ROWS)
@@ -206,14 +234,22 @@ def main() -> None:
     for seed in range(options.first, options.first + options.sets):
         draw = simulate_tree if options.method == "smc" else simulate
         case = draw(options.name, seed, options.rows)
-        posterior = fit(case, options.method, seed)
-        table.append(ranks(case, posterior, seed) | inside(case, posterior))
+        if options.method == "modes":
+            if len(case.data.y.unique()) == 1:  # which no classifier takes
+                continue
+            table.append(inside_modes(case, seed))
+        else:
+            posterior = fit(case, options.method, seed)
+            table.append(ranks(case, posterior, seed) | inside(case, posterior))
         if options.out:
             pd.DataFrame(table).to_csv(options.out, index=False)
     frame = pd.DataFrame(table)
     ranked = [key for key in frame.columns if "%" not in key]
-    print(f"{options.name} {options.method}: {time.perf_counter() - started:.0f} s")
-    print(uniformity(frame[ranked]).round(4).to_string())
+    print(
+        f"{options.name} {options.method}, {len(frame)} sets: {time.perf_counter() - started:.0f} s"
+    )
+    if ranked:
+        print(uniformity(frame[ranked]).round(4).to_string())
     print(frame.drop(columns=ranked).mean().round(3).to_string())
 
 
