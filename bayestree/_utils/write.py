@@ -1,4 +1,4 @@
-"""Atomic writing of files and folders."""
+"""Atomic writing of files."""
 
 import errno
 import os
@@ -63,23 +63,3 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-@contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """A draft folder, moved into place when the block ends without an error.
-
-    Other files that exist in ``folder`` are kept.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as name:
-        draft = Path(name) / folder.name
-        draft.mkdir()
-        yield draft
-        if folder.is_dir() and any(folder.iterdir()):
-            for file in sorted(draft.iterdir()):
-                file.replace(folder / file.name)
-        else:
-            if folder.is_dir():
-                folder.rmdir()
-            draft.rename(folder)
