@@ -244,29 +244,27 @@ class BasePolytopeTree(
 
         Several modes would be copies of one posterior, and limits would bind the grown tree alone.
         """
-        known = parameters_of(type(self))
+        held_out = "it does not use held-out rows; to judge the fit, split the rows before it"
         limits = ("max_leaves", "min_rows", "min_leaf", "min_gain")
-        fit = ("kl_weight", "search_facets")
-        changed, of_fit = (
-            [name for name in names if getattr(self, name) != known[name].default]
-            for names in (limits, fit)
-        )
+        remedies = {
+            "warm_start": "every run starts from the prior",
+            "validation_fraction": held_out,
+            **dict.fromkeys(limits, "only max_depth limits the trees that it samples"),
+            **dict.fromkeys(
+                ("kl_weight", "search_facets"),
+                "it samples the posterior, without a variational fit",
+            ),
+        }
+        known = parameters_of(type(self))
+        found = {
+            f"{name}={getattr(self, name)!r}": remedy
+            for name, remedy in remedies.items()
+            if getattr(self, name) != known[name].default
+        }
         if self._number() > 1:
-            reason, remedy = "n_modes above 1", "n_chains sets the number of its runs"
-        elif self.warm_start:
-            reason, remedy = "warm_start=True", "every run starts from the prior"
-        elif self.validation_fraction:
-            reason = f"validation_fraction={self.validation_fraction!r}"
-            remedy = "it does not use held-out rows; to judge the fit, split the rows before it"
-        elif changed:
-            reason = f"{changed[0]}={getattr(self, changed[0])!r}"
-            remedy = "only max_depth limits the trees that it samples"
-        elif of_fit:
-            reason = f"{of_fit[0]}={getattr(self, of_fit[0])!r}"
-            remedy = "it samples the posterior, without a variational fit"
-        else:
-            return
-        raise ParameterError(f"inference={self.inference!r} cannot use {reason}: {remedy}.")
+            found = {"n_modes above 1": "n_chains sets the number of its runs"} | found
+        for reason, remedy in found.items():
+            raise ParameterError(f"inference={self.inference!r} cannot use {reason}: {remedy}.")
 
     def learned_prior(self) -> dict[str, list[float]]:
         """Hyperparameters that the fit learned, by parameter: a value for each of ``modes_``.

@@ -191,6 +191,8 @@ def test_the_fingerprint_is_that_of_the_rows(classifier):
         ({"validation_fraction": 0.2}, "validation_fraction=0.2: it does not use held-out rows"),
         ({"warm_start": True}, "warm_start=True: every run starts from the prior"),
         ({"max_leaves": 2}, "max_leaves=2: only max_depth"),
+        ({"kl_weight": 0.1}, "kl_weight=0.1: it samples the posterior, without a variational fit"),
+        ({"search_facets": True}, "search_facets=True: it samples the posterior"),
         ({"min_leaf": 40}, "min_leaf=40: only max_depth"),
     ],
 )
