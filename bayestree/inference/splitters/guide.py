@@ -24,8 +24,9 @@ class Guide(PlaneSearch):
     rows for each class. If leaves regress on the features, residuals are those of the node's
     regression, and the table of the classes is compared with the probabilities by that of the node.
     The feature with the most significant table is split at its best cut. Unlike the choice of the
-    best cut of all features, this does not favour features with many values. Tests of interactions,
-    linear splits and missing values of GUIDE are left out.
+    best cut of all features, this does not favour features with many values. Of GUIDE, tests of
+    interactions, linear splits, missing values and, if leaves regress, the calibration of the
+    p-values by bootstrap are left out.
     """
 
     def find(self, node: NodeRows, rng: np.random.Generator) -> FloatArray | None:
