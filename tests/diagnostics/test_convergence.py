@@ -315,6 +315,10 @@ class TestVerdict:
         assert "[ok] elbo = 1 (at most 1):" in details
         assert "[info] pareto_k = 1:" in details  # it has no limit to pass
 
+    def test_modes_have_intervals_of_their_own(self):
+        found = verdict({"elbo": "ok", "modes": "info"}, "variational").intervals
+        assert "three modes held P(y | x) in 69 to 82%" in found
+
     def test_predictions_of_modes_come_with_how_far_they_differ(self):
         checks = {"elbo": "ok", "modes": "info"}
         assert (
