@@ -30,7 +30,8 @@ ADVICE = "check their calibration: check_convergence(X_new, y_new)."
 NODES = "For intervals of nodes, fit a small tree with inference='nuts'."
 VARIATIONAL = (
     "approximate, from a variational fit. In simulations, 90% intervals of single fits to the true "
-    f"topology held P(y | x) in 80 to 86% of the cases, but P(right) of a node in 17 to 58%. {NODES}"
+    "topology held P(y | x) in 80 to 86% of the cases, but P(right) of a node in 17 to 58%. "
+    f"{NODES}"
 )
 VARIATIONAL_MODES = (
     "approximate, from variational fits. In simulations, 90% intervals of three modes held "

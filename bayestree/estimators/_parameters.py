@@ -75,8 +75,9 @@ class MethodDepth:
     max_depth: Annotated[
         Size | None,
         Model(
-            "Maximum number of splits on a path from the root to a leaf; by default 4, but 2 with "
-            "inference='smc', which takes at most 3."
+            "Maximum number of splits on a path from the root to a leaf; by default 4, with more "
+            "than 16 classes log2 of their number, rounded up, plus 2 (4 with inference='nuts'), "
+            "and 2 with inference='smc', which takes at most 3."
         ),
     ] = None
 

@@ -61,7 +61,8 @@ class StagedTree(TreeDiagnostics, TreeChecks, PriorPredictive):
         return [*stages, kinds[-1].from_keywords(keywords)]
 
     def _default_depth(self) -> int:
-        return self._stages()[-1].default_depth
+        n_classes = len(getattr(self, "classes_", ()))  # 0 for numbers
+        return self._stages()[-1].default_depth(n_classes)
 
     def _pipeline_of(self, given: Stage) -> tuple[type[Stage], ...]:
         for kinds in self.pipelines.values():

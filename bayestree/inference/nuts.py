@@ -23,6 +23,7 @@ from bayestree.inference.chain import Chain, Run, starts
 from bayestree.inference.data import Data
 from bayestree.inference.draws import Arrays
 from bayestree.inference.given import Given, gradient_of_data
+from bayestree.inference.growing import GrowthLimits
 from bayestree.inference.hamiltonian import Move, StepSize, first_step_size, transition
 from bayestree.inference.idle import without_idle
 from bayestree.inference.improper import check_soft, coefficient_balance, warn_of_undetermined
@@ -123,6 +124,9 @@ class Nuts(Chains, Stage):
 
     in_estimators = {"n_draws": 250, "thinning": 4, "drop_idle": True}
     needs_double = True
+
+    def default_depth(self, n_classes: int) -> int:
+        return GrowthLimits.max_depth  # chains of larger trees take hours
 
     @property
     def draws(self) -> tuple[int, int]:

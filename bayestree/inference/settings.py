@@ -79,8 +79,6 @@ class Stage(Settings):
     default_modes : int
         Number of trees that an estimator fits by default. A single fit by SVI knows one of many
         good trees; a chain is long, and a user of a point estimate wants one tree.
-    default_depth : int
-        Maximum depth of the trees that an estimator fits by default.
     in_chunks : bool
         Whether the method goes through the rows in chunks, so that they may stay in a file.
     needs_double : bool
@@ -117,9 +115,13 @@ class Stage(Settings):
     def default_modes(self) -> int:
         return 1
 
-    @property
-    def default_depth(self) -> int:
-        return GrowthLimits.max_depth
+    def default_depth(self, n_classes: int) -> int:
+        """Maximum depth of the trees that an estimator fits by default.
+
+        With more classes than leaves, the tree is two levels deeper than one with a leaf for each.
+        """
+        depth = GrowthLimits.max_depth
+        return depth if n_classes <= 2**depth else (n_classes - 1).bit_length() + 2
 
     @property
     def in_chunks(self) -> bool:

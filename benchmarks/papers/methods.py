@@ -37,7 +37,9 @@ class Method:
 
     def settings(self, data: str) -> list[Settings]:
         first = sorted(self.earlier, key=lambda name: name != data)
-        found = [*(self.earlier[name] for name in first), *self.further]
+        # those of images fit no other columns
+        fitting = [n for n in first if n == data or "image_shape" not in self.earlier[n]]
+        found = [*(self.earlier[name] for name in fitting), *self.further]
         assert len(found) <= MOST_SETTINGS
         return found
 
@@ -106,7 +108,8 @@ TAO: dict[str, Settings] = {
 TRAINING: Settings = {"epochs": 20, "steepness_step": 0.1, "min_gain": 0.0, "smoothing": 0.0}
 E2EDT: dict[str, Settings] = {
     "mnist": {"max_depth": 11, "max_leaves": 357, "refine_epochs": 35, "scaling": "common",
-              "spatial": 100.0, "image_shape": (28, 28), **TRAINING, "epochs": 5},
+              "spatial": 100.0, "image_shape": (28, 28), "learning_rate": 0.001,
+              **TRAINING, "epochs": 5},
     "letter": {"max_depth": 11, "learning_rate": 0.03, **TRAINING},
     "connect4": {"max_depth": 6, "learning_rate": 0.003, "refine_epochs": 100, "l1": 50.0,
                  "scaling": "common", **TRAINING},

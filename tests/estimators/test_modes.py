@@ -516,3 +516,23 @@ def test_the_size_of_a_leaf_beside_other_modes(iris):
     found = ConvexPolytopeTreeClassifier(**QUICK | {"n_modes": 2, "max_depth": 0}).fit(X, y)
     assert str(found.polytope_size(5)).splitlines()[0] == "Polytope size: a tree without a split"
     assert "Over all modes: " in str(found.polytope_size(5))
+
+
+@pytest.mark.parametrize(("n_classes", "depth"), [(2, 4), (16, 4), (17, 7), (26, 7), (33, 8)])
+def test_the_default_depth_suits_the_number_of_classes(n_classes, depth):
+    for method in ("svi", "map", "grow"):
+        clf = ConvexPolytopeTreeClassifier(inference=method)
+        clf.classes_ = np.arange(n_classes)
+        assert clf._limits().max_depth == depth
+        assert clf.set_params(max_depth=3)._limits().max_depth == 3
+    clf = ConvexPolytopeTreeClassifier(inference="nuts")
+    clf.classes_ = np.arange(n_classes)
+    assert clf._limits().max_depth == 4
+
+
+def test_a_tree_may_have_a_leaf_for_each_of_many_classes():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(20), 30)
+    X = np.column_stack([y % 5, y // 5]) + rng.uniform(-0.3, 0.3, (600, 2))
+    clf = ConvexPolytopeTreeClassifier(inference="grow", n_experts=1, random_state=0).fit(X, y)
+    assert clf.get_n_leaves() > 16

@@ -116,8 +116,7 @@ class Smc(Stage):
     def draws(self) -> tuple[int, int]:
         return self.n_chains, self.n_draws
 
-    @property
-    def default_depth(self) -> int:
+    def default_depth(self, n_classes: int) -> int:
         return self.max_depth
 
     def check(self, model: SoftTree) -> None:
