@@ -38,7 +38,10 @@ VARIATIONAL_MODES = (
     "P(y | x) in 69 to 82% of the cases, and those of a single fit to the true topology P(right) "
     f"of a node in 17 to 58%. {NODES}"
 )
-DISTILLED = "those of the distilled tree are variational; use mode_tree='medoid' for a mode's."
+DISTILLED = (
+    " The nodes are those of the distilled tree, whose draws are variational: use "
+    "mode_tree='medoid' for those of a mode."
+)
 
 
 @dataclass(frozen=True)
@@ -207,8 +210,7 @@ class Convergence:
                 return f"can be used as rough figures: {', '.join(doubtful)} left some doubt."
             return (
                 "can be used for each mode, given its tree. The modes are weighted by their "
-                "predictions, not by how probable they are."
-                + (f" Of nodes, {DISTILLED}" if self.distilled else "")
+                "predictions, not by how probable they are." + (DISTILLED if self.distilled else "")
             )
         return VARIATIONAL_MODES if "modes" in self else VARIATIONAL
 

@@ -169,10 +169,11 @@ def _favoured(evidence: pd.DataFrame) -> Iterator[str]:
     """Conclusions from the Bayes factors of the first run against the others."""
     certain = evidence["log_evidence_se"] <= EVIDENCE_LIMITS[0]
     for name, error in evidence["log_evidence_se"][~certain].items():  # of a single run NaN
-        why = "that of a single run" if np.isnan(error) else f"a standard error of {error:.2g}"
+        single = "it comes from a single run"
+        why = single if np.isnan(error) else f"its standard error is {error:.2g}"
         yield (
-            f"The evidence of {name} is uncertain: {why}, which does not show what all runs miss. "
-            "Use more particles (n_draws), and four runs (n_chains)."
+            f"The evidence of {name} is uncertain: {why}. Use more particles (n_draws), and four "
+            "runs (n_chains)."
         )
     best = evidence.index[0]
     for name, line in evidence.iloc[1:].iterrows():

@@ -496,7 +496,7 @@ def test_chains_of_modes_stay_exact_beside_a_distilled_tree(several):
     fitted = Convergence((settled,), (), table, "variational")
     found = mixed_convergence([chains] * 3, several.mode_weights_, quantities, distilled=fitted)
     assert found.kind == "chains"
-    assert "distilled tree are variational" in found.intervals
+    assert "distilled tree, whose draws are variational" in found.intervals
     alone = mixed_convergence([chains] * 3, several.mode_weights_, quantities)
     assert "distilled" not in alone.intervals
 

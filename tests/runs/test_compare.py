@@ -290,7 +290,7 @@ def test_what_bayes_factors_mean(factor, error, words):
     assert words in conclusion
     known = [
         f"The evidence of b is uncertain: {why}"
-        for why in ("that of a single run", "a standard error of")
+        for why in ("it comes from a single run", "its standard error is")
     ]
     assert len(doubts) == (not error <= 0.3)
     assert all(one.startswith(known[not np.isnan(error)]) for one in doubts)
