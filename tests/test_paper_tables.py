@@ -97,8 +97,8 @@ class TestDifferences:
 
     def test_over_folds(self):
         ours, theirs = np.array([0.9, 0.8, 0.7, 0.9, 0.8]), np.array([0.8, 0.8, 0.6, 0.7, 0.8])
-        made = [measured(each, table="wodt", data="wine") for each in (ours, theirs)]
-        found = ahead(*made, OVER_FOLDS, "wine")
+        one, other = (measured(each, table="wodt", data="wine") for each in (ours, theirs))
+        found = ahead(one, other, OVER_FOLDS, "wine")
         # Nadeau and Bengio: 1 / 5 + 1 / 4 instead of 1 / 5
         plain = stats.ttest_rel(ours, theirs)
         assert found.mean / found.error == pytest.approx(plain.statistic * np.sqrt(0.2 / 0.45))

@@ -354,7 +354,7 @@ def test_the_verdict_tells_how_far_modes_differ(iris, several):
     means = quantities["prediction"].mean("draw").to_numpy()
     assert found["modes"].value == pytest.approx(np.ptp(means, axis=0).mean())
     assert "largest mean prediction of 3 modes" in found["modes"].says
-    worst = found.quantities.loc["prediction", "r_hat"]
+    worst = float(found.quantities["r_hat"]["prediction"])
     assert f"(largest R-hat of predictions: {worst:.3g})" in found["modes"].says
     assert found.quantities.loc["prediction", "r_hat"] > 1.05
     worst = max(mode.check_convergence()["elbo"].verdict == "failed" for mode in several.modes_)
@@ -476,7 +476,7 @@ def test_r_hat_is_that_of_predictions_where_the_leaves_of_each_mode_are_constant
     leaves = quantities["mode"] + 0 * quantities["leaves"]
     found = mixed_convergence([one] * 3, several.mode_weights_, quantities.assign(leaves=leaves))
     assert found.quantities.loc["leaves", "r_hat"] > 1e6
-    worst = found.quantities.loc["prediction", "r_hat"]
+    worst = float(found.quantities["r_hat"]["prediction"])
     assert f"(largest R-hat of predictions: {worst:.3g})" in found["modes"].says
 
 

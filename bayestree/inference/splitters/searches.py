@@ -10,6 +10,8 @@ from bayestree.inference.splitters.hhcart import HHCart
 from bayestree.inference.splitters.oc1 import OC1
 from bayestree.inference.splitters.planes import PlaneSearch
 
+__all__ = ["CO2", "OC1", "SEARCHES", "CartLC", "Guide", "HHCart", "SearchName"]
+
 SearchName = Literal["cart-lc", "co2", "guide", "hhcart", "oc1"]
 SEARCHES: Mapping[SearchName, type[PlaneSearch]] = {
     "cart-lc": CartLC,

@@ -317,7 +317,7 @@ class TestDescent:
         rows = node(X, y, criterion=Gini())
         alone = {"n_restarts": 0, "sideways": 0.0}
         stays, jumps = (OC1(n_jumps=n, **alone).find(rows, rng()) for n in (0, 20))
-        first, second = rows.qualities(np.stack([stays, jumps]))
+        first, second = rows.qualities(np.array([stays, jumps]))
         assert second > first + 1  # of 60 rows
 
     def test_oc1_moves_sideways_less_and_less(self, monkeypatch):
@@ -349,7 +349,7 @@ class TestDescent:
         three = CartLC(deletion=0).find(rows, rng())
         monkeypatch.setattr(cart_lc, "SHIFTS", (0.0, 0.0, 0.0))
         one = CartLC(deletion=0).find(rows, rng())
-        better, worse = rows.qualities(np.stack([three, one]))
+        better, worse = rows.qualities(np.array([three, one]))
         assert better > worse + 0.5  # of 60 rows
 
     def test_oc1_splits_few_rows_by_one_feature(self):
