@@ -14,6 +14,10 @@ from benchmarks.papers.tables import TABLES, Published, Table
 
 TEST_SHARE = 0.2  # of the rows, in each split
 OURS = "cpt"
+HEAD = """# Tables of the papers
+
+Written by `python -m benchmarks` from the measurements in the Parquet file of the same name.
+"""
 COLUMNS = 4  # of plots
 RESOLUTION = 0.01  # of the clock of CPU time, in seconds; smaller means are shown as this
 
@@ -33,7 +37,7 @@ class Difference(NamedTuple):
 
 def rendered(frame: pd.DataFrame, folder: Path) -> str:
     """All tables of which there are measurements, as Markdown; plots go into the folder."""
-    parts = []
+    parts = [HEAD]
     for name, table in TABLES.items():
         rows = _in_order(table, frame[frame["table"] == name])
         if not len(rows):
@@ -243,7 +247,9 @@ def _size(leaves: float) -> str:
 
 
 def _seconds(mean: float) -> str:
-    return f"{mean:.2g}" if mean >= RESOLUTION else "< .01"
+    if mean < RESOLUTION:
+        return "< .01"
+    return f"{mean:,.0f}" if mean >= 10 else f"{mean:.2g}"
 
 
 def _published(one: Published | None) -> str:
