@@ -152,7 +152,7 @@ def test_rivals_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_settings_can_be_taken(name):
+def test_settings_are_few_and_distinct(name):
     method = METHODS[name]
     for data in ("letter", "iris"):
         settings = method.settings(data)
