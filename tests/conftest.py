@@ -1,7 +1,8 @@
-"""Garbage collection of all tests."""
+"""Garbage collection and the global seed of all tests."""
 
 import gc
 
+import numpy as np
 import pytest
 
 
@@ -18,3 +19,9 @@ def pytest_collection():
         gc.enable()
     gc.freeze()
     return collected
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    """Seed what estimators without a ``random_state`` draw from, those of scikit-learn included."""
+    np.random.seed(0)  # noqa: NPY002 - the generator that scikit-learn falls back on
