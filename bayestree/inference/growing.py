@@ -41,7 +41,7 @@ class GrowthLimits:
     max_leaves: int | None = None
     min_rows: float = 20
     min_leaf: int = 10
-    min_gain: float = 10.0
+    min_gain: float = 2.0
 
 
 @dataclass

@@ -81,23 +81,27 @@ def _grid(**values: list[Any]) -> list[Settings]:
 #: these settings are among those that its own validation rows choose from.
 CPT: dict[str, Settings] = {
     "mnist": {"max_depth": 8, "n_experts": 10, "max_leaves": 98, "scaling": "common",
-              "kl_weight": 0.1, "epochs": 20, "batch_size": 1000, "learning_rate": 0.1},
+              "kl_weight": 0.1, "epochs": 20, "batch_size": 1000, "learning_rate": 0.1,
+              "min_gain": 10.0},
     "letter": {"max_depth": 11, "n_experts": 20, "max_leaves": 300, "scaling": "common",
                "kl_weight": 0.1, "steepness": 3.0, "min_rows": 10, "min_leaf": 3, "min_gain": 2.0,
                "epochs": 60, "batch_size": 2000, "learning_rate": 0.06},
-    "connect4": {"max_depth": 4, "n_experts": 30, "max_leaves": 16, "scaling": "common"},
+    "connect4": {"max_depth": 4, "n_experts": 30, "max_leaves": 16, "scaling": "common",
+                 "min_gain": 10.0},
     "bace": {"max_depth": 5, "n_experts": 10, "max_leaves": 21, "scaling": "common",
-             "extend": True},
+             "extend": True, "min_gain": 10.0},
 }  # fmt: skip
 CPT_K1: dict[str, Settings] = {
     "mnist": {"max_depth": 11, "max_leaves": 501, "scaling": "common", "kl_weight": 0.1,
-              "epochs": 40},
+              "epochs": 40, "min_gain": 10.0},
     "letter": {"max_depth": 14, "max_leaves": 705, "scaling": "common", "kl_weight": 0.1,
                "steepness": 3.0, "min_rows": 10, "min_leaf": 3, "min_gain": 2.0},
     "connect4": {"max_depth": 10, "max_leaves": 342, "scaling": "common", "kl_weight": 0.3,
                  "min_gain": 5.0},
-    "bace": {"max_depth": 6, "max_leaves": 19, "scaling": "common", "kl_weight": 0.3},
-    "hiv": {"max_depth": 6, "max_leaves": 25, "scaling": "common", "kl_weight": 0.3},
+    "bace": {"max_depth": 6, "max_leaves": 19, "scaling": "common", "kl_weight": 0.3,
+             "min_gain": 10.0},
+    "hiv": {"max_depth": 6, "max_leaves": 25, "scaling": "common", "kl_weight": 0.3,
+            "min_gain": 10.0},
 }  # fmt: skip
 TAO: dict[str, Settings] = {
     "letter": {"max_depth": 10, "init": "random"},
