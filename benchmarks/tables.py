@@ -142,6 +142,7 @@ CLASSIFIERS: dict[str, Callable[[], Any]] = {
     "forest": lambda: RandomForestClassifier(random_state=SEED),
     "boosting": lambda: HistGradientBoostingClassifier(random_state=SEED),
     "cpt": lambda: bt.ConvexPolytopeTreeClassifier(random_state=SEED),
+    "cpt-one": lambda: bt.ConvexPolytopeTreeClassifier(n_modes=1, random_state=SEED),
     "cpt-grow": lambda: bt.ConvexPolytopeTreeClassifier(inference="grow", random_state=SEED),
     "tao": lambda: bt.AlternatingTreeClassifier(random_state=SEED),
     "bivariate": bt.BivariateTreeClassifier,
@@ -155,6 +156,7 @@ REGRESSORS: dict[str, Callable[[], Any]] = {
     "forest": lambda: RandomForestRegressor(random_state=SEED),
     "boosting": lambda: HistGradientBoostingRegressor(random_state=SEED),
     "cpt": lambda: bt.ConvexPolytopeTreeRegressor(random_state=SEED),
+    "cpt-one": lambda: bt.ConvexPolytopeTreeRegressor(n_modes=1, random_state=SEED),
     "cpt-grow": lambda: bt.ConvexPolytopeTreeRegressor(inference="grow", random_state=SEED),
     "tao": lambda: bt.AlternatingTreeRegressor(random_state=SEED),
 }

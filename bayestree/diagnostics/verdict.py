@@ -35,7 +35,7 @@ VARIATIONAL = (
 )
 VARIATIONAL_MODES = (
     "approximate, from variational fits. In simulations, 90% intervals of three modes held "
-    "P(y | x) in 69 to 82% of the cases, and those of a single fit to the true topology P(right) "
+    "P(y | x) in 88 to 95% of the cases, but those of a single fit to the true topology P(right) "
     f"of a node in 17 to 58%. {NODES}"
 )
 DISTILLED = (

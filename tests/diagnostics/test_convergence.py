@@ -317,7 +317,7 @@ class TestVerdict:
 
     def test_modes_have_intervals_of_their_own(self):
         found = verdict({"elbo": "ok", "modes": "info"}, "variational").intervals
-        assert "three modes held P(y | x) in 69 to 82%" in found
+        assert "three modes held P(y | x) in 88 to 95%" in found
 
     def test_predictions_of_modes_come_with_how_far_they_differ(self):
         checks = {"elbo": "ok", "modes": "info"}

@@ -114,7 +114,7 @@ def test_a_linear_response_needs_no_split_and_gets_the_ridge_regression():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 3))
     y = X @ [1.0, -2.0, 0.0] + 0.3 * rng.normal(size=80)
-    reg = regressor(n_draws=1000).fit(X, y)  # without a warning of a single leaf
+    reg = regressor(n_draws=1000, min_gain=10).fit(X, y)  # without a warning of a single leaf
     assert reg.get_n_leaves() == 1
     leaf = reg.posterior_.model.leaf
     rows = np.column_stack((np.ones(80), reg._standardise(X)))
