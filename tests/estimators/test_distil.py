@@ -156,8 +156,8 @@ def test_unused_columns_and_weights(values):
 
 def test_where_the_nearest_mode_has_no_split():
     X = np.random.default_rng(0).normal(size=(40, 2))
+    found = bt.ConvexPolytopeTreeClassifier(min_gain=20, **DISTILLED, **QUICK)
     with pytest.warns(bt.SingleLeafWarning):
-        found = bt.ConvexPolytopeTreeClassifier(min_gain=20, **DISTILLED, **QUICK)
         found.fit(X, np.arange(40) % 2)
     assert found.get_n_leaves() == 1
     assert found._distilled is None
