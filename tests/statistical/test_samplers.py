@@ -253,6 +253,7 @@ def test_simulation_based_calibration(name, method):
 
 
 @long
+@pytest.mark.filterwarnings("ignore::bayestree.SingleLeafWarning")  # of data without a signal
 @pytest.mark.parametrize("name", ["stump", "tree"])
 def test_coverage_of_the_default_mixture(name):
     """The default fit, whose topology is grown, is not far from what its intervals say.
