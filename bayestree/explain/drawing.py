@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.inequality import in_words
@@ -158,9 +157,7 @@ def _curve(
     ax.fill_between(grid, *band, color=_style.POSTERIOR, alpha=_style.FAINT, linewidth=0)
     ax.plot(grid, found.mean[places, output], color=_style.POSTERIOR, linewidth=2.0)
     if grid.dtype.kind == "M":
-        locator = AutoDateLocator(maxticks=6)
-        ax.xaxis.set_major_locator(locator)
-        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        _style.date_ticks(ax.xaxis, 6)
 
 
 def _points(

@@ -7,8 +7,10 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.cbook import is_math_text
 from matplotlib.colors import Normalize, to_rgb
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -180,6 +182,15 @@ def open_frame(ax: Axes) -> None:
     """Remove the top and right spines."""
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
+
+
+def date_ticks(axis: Axis, n_ticks: int) -> None:
+    """Label times at up to ``n_ticks`` places."""
+    # Two ticks are enough: where more are wanted, some ranges (such as 3 to 4 years) have no
+    # interval of Matplotlib's with at most n_ticks, and it warns.
+    locator = AutoDateLocator(minticks=2, maxticks=n_ticks)
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(ConciseDateFormatter(locator))
 
 
 def result_of(given: Any, kind: type[Result], method: str, *arguments: Any) -> Result:

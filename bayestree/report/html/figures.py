@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup, escape
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
@@ -280,9 +279,7 @@ def _pair(ax: Axes, *, study: Study, rows: Rows, pair: tuple[Scale, Scale]) -> N
             names = [_style.cut(name, _style.SMALL, LEVEL) for name in scale.levels]
             axis.set_ticks(np.arange(len(names)), names)
         elif scale.at.dtype.kind == "M":
-            locator = AutoDateLocator(maxticks=5)
-            axis.set_major_locator(locator)
-            axis.set_major_formatter(ConciseDateFormatter(locator))
+            _style.date_ticks(axis, 5)
         else:
             axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     if len("".join(pair[0].levels)) > LETTERS:
