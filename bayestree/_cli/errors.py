@@ -1,11 +1,13 @@
 """Errors of the verbs: messages on one line, and exit codes."""
 
+import io
 import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -25,7 +27,7 @@ class Verbs(TyperGroup):
         """Record whether JSON is requested, before anything can fail, and check the texts."""
         _as_json.set("--json" in args)
         with clear_errors():
-            for text in (*args, os.getcwd()):
+            for text in (*args, str(Path.cwd())):
                 _check_encoding(text)
             return super().parse_args(ctx, args)
 
@@ -55,7 +57,7 @@ def clear_errors(*, interrupted: str = "interrupted") -> Iterator[None]:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # what is left goes nowhere
+        sys.stdout = io.StringIO()  # what is left goes nowhere
         raise typer.Exit(BROKEN_PIPE) from None
     except (ValueError, OSError) as error:
         if not _is_input_error(error):

@@ -8,8 +8,8 @@ import pytest
 import typer.main
 
 from bayestree import cli
-from bayestree.runs import runner
 from bayestree._cli.output import print_json
+from bayestree.runs import runner
 from tests.cli.command import QUICK, refused, run
 
 #: A command of each verb that prints JSON, with input that it refuses.
