@@ -38,7 +38,7 @@ Examples:
     bayestree fit iris.csv --target species --tree tao --set max_depth=3 --out iris-tao
 
 Exit codes: 0 success; 1 negative result (not converged, or a point of a sweep failed); 2 unusable
-input, with one line that names the remedy; 70 internal error; 130 interrupted.
+input, with one line that names the remedy; 70 internal error; 130 interrupted; 141 broken pipe.
 """
 
 app = typer.Typer(

@@ -104,8 +104,19 @@ def trees_of(tree: object, *, several_outputs: bool = False) -> list[RoutedTree]
     if hasattr(tree, "fit"):
         check_is_fitted(tree)
     raise TypeError(
-        f"tree must be a Tree or a fitted estimator of this package, got {type(tree).__name__}."
+        f"tree must be a Tree or a fitted estimator of this package, got {kind_of(tree)}."
     )
+
+
+def kind_of(model: object) -> str:
+    """The type of what is not a fitted tree, and where in a meta-estimator there is one."""
+    name = type(model).__name__
+    if hasattr(model, "steps"):
+        return (
+            f"{name}; pass its last step, [-1], and rows that the steps before it have transformed"
+        )
+    inside = ("best_estimator_", "estimator_", "regressor_")
+    return next((f"{name}; pass its {one}" for one in inside if hasattr(model, one)), name)
 
 
 def tree_of(estimator: object) -> RoutedTree:

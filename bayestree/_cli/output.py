@@ -34,8 +34,8 @@ def command_line() -> str:
 
 
 def print_json(content: Mapping[str, Any]) -> None:
-    """Print the single JSON object of a verb."""
-    print(json.dumps(content, indent=2, ensure_ascii=False))
+    """Print the single JSON object of a verb, in ASCII, which every encoding contains."""
+    print(json.dumps(content, indent=2))
 
 
 def display(*, quiet: bool) -> "Display":

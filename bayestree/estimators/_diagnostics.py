@@ -191,13 +191,17 @@ def _node_number(node: str | int, topology: Topology) -> int:
     """Number of a node that is given by its path or by its number."""
     labels = topology.node_labels
     if not labels:
-        raise ValueError("the tree has no splits, and so no nodes.")
+        raise ValueError("the tree is a single leaf; it has no node with a split.")
     if isinstance(node, str) and node in labels:
         return labels.index(node)
     if isinstance(node, int | np.integer) and 0 <= node < len(labels):
         return int(node)
-    shown = ", ".join(labels[:8]) + (", ..." if len(labels) > 8 else "")
-    raise ValueError(f"node must be one of {shown}, or a number below {len(labels)}, got {node!r}.")
+    if len(labels) == 1:
+        raise ValueError(f"node must be 'root' or 0, the only split of the tree, got {node!r}.")
+    shown = ", ".join(map(repr, labels[:8])) + (", ..." if len(labels) > 8 else "")
+    raise ValueError(
+        f"node must be one of {shown}, or its number from 0 to {len(labels) - 1}, got {node!r}."
+    )
 
 
 def prior_of_node(model: SoftTree, n_features: int, n_draws: int) -> dict[str, Any] | None:

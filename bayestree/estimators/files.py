@@ -26,6 +26,7 @@ from bayestree.estimators._codec import NetworkNeededError, UndefinedNameError
 from bayestree.estimators._consistency import check_built, check_described
 from bayestree.estimators._contents import Arrays, build, check_network, describe
 from bayestree.estimators.registry import ESTIMATORS, estimator_class
+from bayestree.fitted import kind_of
 from bayestree.models import Network
 
 FORMAT = "bayestree"
@@ -62,7 +63,7 @@ def save(estimator: Any, path: str | Path) -> None:
     """
     name = type(estimator).__name__
     if name not in ESTIMATORS or estimator_class(name) is not type(estimator):
-        raise TypeError(f"estimator must be one of {[*ESTIMATORS]}, got {name}.")
+        raise TypeError(f"estimator must be one of {[*ESTIMATORS]}, got {kind_of(estimator)}.")
     check_is_fitted(estimator)
     target = Path(path)
     if target.is_dir():

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree._utils.arrays import FloatArray
-from bayestree.fitted import FittedPosterior, FittedTree
+from bayestree.fitted import FittedPosterior, FittedTree, kind_of
 from bayestree.plots import _style
 
 WINDOW = 20  # the running median covers 1 / WINDOW of the trace
@@ -65,7 +65,7 @@ def _trace_of(estimator: object) -> tuple[FloatArray, float]:
         if hasattr(estimator, "fit"):
             check_is_fitted(estimator)
         raise TypeError(
-            f"estimator must be a fitted estimator or a Posterior, got {type(estimator).__name__}."
+            f"estimator must be a fitted estimator or a Posterior, got {kind_of(estimator)}."
         )
     if "elbo" not in posterior.stats:
         raise ValueError(

@@ -18,7 +18,7 @@ from matplotlib.textpath import text_to_path
 
 from bayestree import description
 from bayestree._utils.arrays import AnyArray, FloatArray
-from bayestree.fitted import tree_of
+from bayestree.fitted import kind_of, tree_of
 from bayestree.routed_tree import RoutedTree
 from bayestree.tree import Tree
 
@@ -200,7 +200,7 @@ def result_of(given: Any, kind: type[Result], method: str, *arguments: Any) -> R
     if not hasattr(given, method):
         raise TypeError(
             f"estimator must be a fitted estimator with a posterior, or the {kind.__name__} that "
-            f"its {method} returns, got {type(given).__name__}."
+            f"its {method} returns, got {kind_of(given)}."
         )
     return getattr(given, method)(*arguments)
 

@@ -122,7 +122,7 @@ class RunFolder:
         """Read the manifest; an InputError if there is none, or it was edited."""
         path = self / MANIFEST
         if not path.is_file():
-            raise InputError(f"{self} has no {MANIFEST}; specify the folder of a run.")
+            raise InputError(missing(path))
         try:
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             _Manifest.model_validate(found, strict=True)
@@ -140,6 +140,20 @@ class RunFolder:
     def _is_draft(self, path: Path) -> bool:
         """Whether a file is the unfinished draft of one of the folder's files."""
         return any(path.name.startswith(f".{name}.") for name in self.file_names)
+
+
+def missing(path: Path) -> str:
+    """The message that a file of a run does not exist, for what was given as its folder."""
+    folder = path.parent
+    if not folder.exists():
+        return f"the folder {str(folder)!r} does not exist; specify the folder of a run."
+    if not folder.is_file():
+        return f"{str(folder)!r} has no {path.name}; specify the folder of a run."
+    if (folder.parent / MANIFEST).is_file():
+        return f"{str(folder)!r} is a file of a run; specify its folder, {str(folder.parent)!r}."
+    return (
+        f"{str(folder)!r} is a file; specify the folder that `bayestree run` or `fit` has written."
+    )
 
 
 def _remove(path: Path) -> None:

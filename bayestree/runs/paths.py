@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from bayestree.runs.toml import BACKSLASHES
 from bayestree.tables import InputError
 
 
@@ -11,6 +12,8 @@ def resolve_path(name: str | Path, folder: Path, *, root: str | Path | None, wha
 
     It must not leave ``root``, neither by ``..`` nor by a link. Messages call the path ``what``.
     """
+    if any(letter < " " for letter in str(name)):
+        raise InputError(f"{what} {str(name)!r} has a control character: {BACKSLASHES}.")
     try:
         path = (folder / name).resolve()
     except (ValueError, OSError, RuntimeError) as error:

@@ -1,6 +1,7 @@
 """Settings of a run: single values with their origin, and the keys and types of their tables."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -14,6 +15,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
 )
+from pydantic_core import ErrorDetails
 
 from bayestree._utils.parameters import Parameter, parameters_of
 from bayestree._utils.wording import nearest_match
@@ -140,6 +142,7 @@ RUN_KEYS = {
 EXPECTED = {
     "bool_type": "true or false",
     "dict_type": "a table",
+    "finite_number": "a finite number",
     "float_type": "a number",
     "greater_than_equal": "{ge} or more",
     "int_type": "an integer",
@@ -147,9 +150,10 @@ EXPECTED = {
     "less_than_equal": "{le} or less",
     "list_type": "a list",
     "literal_error": "{expected}",
-    "path_type": "a path",
+    "path_type": "a path in quotes",
     "string_too_short": "text that is not empty",
     "string_type": "text",
+    "string_unicode": "text in UTF-8",
     "too_short": "a list that is not empty",
     "tuple_type": "a list",
 }
@@ -261,18 +265,30 @@ def check_section(
         key, kind = str(first["loc"][0]), first["type"]
         if kind == "missing":
             place = f"{where.name} [{table}]" if table else where.name
-            raise InputError(f"{place} has no {key}; add a line {key} = ...") from error
+            raise InputError(f"{place} has no {key}; add {key} = ...") from error
         one = settings[key]
         if kind == "extra_forbidden":
             reason = wrong_key(one.table, key, section.model_fields, "unknown key")
         elif kind == "value_error":
             reason = str(first["ctx"]["error"])
         else:
-            expected = EXPECTED.get(kind, "valid").format_map(first.get("ctx", {}))
-            entry = isinstance(first["loc"][-1], int)  # otherwise the name of a kind of value
-            what = f"each value of {key}" if entry else key
-            reason = f"{what} must be {expected}, got {abbreviated(one.value)}."
+            reason = _wrong_value(key, one.value, [e for e in errors if e["loc"][0] == key])
         raise InputError(f"{one.origin}: {reason}") from error
+
+
+def _wrong_value(key: str, value: Any, errors: Sequence[ErrorDetails]) -> str:
+    """Explain why a value is invalid, given an error for each kind of value that it could have."""
+    depth = max(len(one["loc"]) for one in errors)  # the kinds that fit best fail last
+    last = [one for one in errors if len(one["loc"]) == depth]
+    each = (EXPECTED[one["type"]].format_map(one.get("ctx", {})) for one in last)
+    expected = " or ".join(dict.fromkeys(each))
+    what = f"each value of {key}" if isinstance(last[0]["loc"][-1], int) else key
+    return _must_be(what, expected, value)
+
+
+def _must_be(what: str, expected: str, value: Any, remedy: str = "") -> str:
+    end = nearest_match(str(value), re.findall("""['"](.*?)['"]""", expected), ".")
+    return f"{what} must be {expected}, got {abbreviated(value)}{remedy}{end}"
 
 
 def check_parameters(settings: Iterable[Setting], tree: str, task: str) -> dict[str, Any]:
@@ -321,8 +337,7 @@ def _reason(setting: Setting, tree: str, task: str) -> str:
         of_tree, remedy = (f" of tree {tree!r}", "; choose another tree") if fixed else ("", "")
         if reason := _wrong_part(known[key], setting.value):
             return reason
-        expected, shown = known[key].expected_in_file, abbreviated(setting.value)
-        return f"{key}{of_tree} must be {expected}, got {shown}{remedy}."
+        return _must_be(f"{key}{of_tree}", known[key].expected_in_file, setting.value, remedy)
     if key not in known and (written := table_for(key, known.values())):
         return f"{key!r} belongs in a table: write {written}."
     others = trees_by_parameter()[table].get(key)
@@ -349,8 +364,7 @@ def _wrong_part(parameter: Parameter, value: Any) -> str:
             try:
                 TypeAdapter(known[name].file_type).validate_python(part)
             except ValidationError:
-                expected = known[name].expected_in_file
-                return f"{name} of {where} must be {expected}, got {abbreviated(part)}."
+                return _must_be(f"{name} of {where}", known[name].expected_in_file, part)
     return ""
 
 

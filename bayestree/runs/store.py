@@ -12,7 +12,7 @@ import pandas as pd
 
 from bayestree._utils.arrays import FloatArray
 from bayestree.estimators.files import load
-from bayestree.runs.folder import COLUMNS, MANIFEST, METRICS, MODEL, RUN, RunFolder
+from bayestree.runs.folder import COLUMNS, MANIFEST, METRICS, MODEL, RUN, RunFolder, missing
 from bayestree.runs.rows import Prepared, read_rows, sha256
 from bayestree.runs.schema import RunFile, read_run
 from bayestree.tables import Encoding, InputError, check_complete, numbers
@@ -191,7 +191,7 @@ def _json(path: Path) -> dict[str, Any]:
 def _check_exists(path: Path) -> None:
     if path.is_file():
         return
-    remedy = "specify the folder of a run"
     if (path.parent / MANIFEST).is_file():
         remedy = f"its run was not finished; resume it by `bayestree run {path.parent} --resume`"
-    raise InputError(f"{str(path.parent)!r} has no {path.name}; {remedy}.")
+        raise InputError(f"{str(path.parent)!r} has no {path.name}; {remedy}.")
+    raise InputError(missing(path))

@@ -1,14 +1,22 @@
 """TOML files and single settings, with every error reported in one line."""
 
 import re
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from bayestree.tables import InputError
+from bayestree.tables.files import table_format
 
 MAX_BYTES = 2**20  # bytes
-BARE_WORD = re.compile(r"[A-Za-z_./~][\w./~:+-]*")  # words and paths
+BARE_WORD = re.compile(r"[A-Za-z_./~\\][\w./~:+\\-]*")  # words and paths
+#: Kind of file by a key that only it has, and the command that runs it.
+KINDS = {"data": ("run file", "run"), "vary": ("sweep file", "sweep")}
+BACKSLASHES = (
+    "in double quotes a backslash starts an escape, such as \\t for a tab; write paths with "
+    "forward slashes, or in single quotes"
+)
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
@@ -16,14 +24,28 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     name = f"{what} {str(path)!r}"
     if not path.is_file():
         raise InputError(f"{name} {'is not a file' if path.exists() else 'does not exist'}.")
+    if table_format(path):
+        command = f"bayestree fit {shlex.quote(str(path))} --target COLUMN --out FOLDER"
+        raise InputError(
+            f"{str(path)!r} is a table, not a {what}; fit a tree to it by `{command}`."
+        )
     if path.stat().st_size > MAX_BYTES:
         raise InputError(f"{name} is larger than 1 MiB; expected a short TOML file.")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        found = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except RecursionError as error:
         raise InputError(f"{name} is not valid TOML: it is nested too deeply.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not valid TOML: it is not text in UTF-8.") from error
     except ValueError as error:
-        raise InputError(f"{name} is not valid TOML: {str(error).rstrip('.')}.") from error
+        reason = str(error).rstrip(".")
+        remedy = f"; {BACKSLASHES}" if re.search("Unescaped|hex value", reason) else ""
+        raise InputError(f"{name} is not valid TOML: {reason}{remedy}.") from error
+    for key, (kind, verb) in KINDS.items():
+        if key in found and kind != what:
+            command = f"bayestree {verb} {shlex.quote(str(path))}"
+            raise InputError(f"{str(path)!r} is a {kind}, not a {what}; run it by `{command}`.")
+    return found
 
 
 def read_pair(pair: str) -> tuple[str, Any]:
@@ -34,6 +56,7 @@ def read_pair(pair: str) -> tuple[str, Any]:
     try:
         found = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
+        text = text.strip('"') if "\\" in text else text  # the path of a file under Windows
         found = {"value": text} if BARE_WORD.fullmatch(text) else {}
     if found.keys() != {"value"}:
         raise InputError(

@@ -19,6 +19,12 @@ PARQUET = (".parquet", ".pq")
 CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 ARRAY = (".npy",)
 KINDS = {PARQUET: "a Parquet file", CSV: "a CSV file in UTF-8", ARRAY: "a NumPy array"}
+#: What to do with a file that is not a table, by its ending.
+REMEDIES = {
+    **dict.fromkeys((".xls", ".xlsx", ".ods"), "; save the sheet as CSV (UTF-8)"),
+    ".toml": "; a run file is run by `bayestree run`",
+    ".safetensors": "; a model predicts by `bayestree predict FOLDER TABLE`",
+}
 
 
 def check_file(source: Path) -> tuple[str, ...]:
@@ -28,13 +34,16 @@ def check_file(source: Path) -> tuple[str, ...]:
         raise InputError(f"{str(source)!r} {fault}; specify a CSV or Parquet file.")
     if source.stat().st_size == 0:
         raise InputError(f"{str(source)!r} is empty; it needs a line of column names and rows.")
-    for endings in KINDS:
-        if source.name.lower().endswith(endings):
-            return endings
+    if found := table_format(source):
+        return found
     known = ", ".join(name for endings in KINDS for name in endings)
-    is_spreadsheet = source.suffix.lower() in (".xls", ".xlsx", ".ods")
-    remedy = "; save the sheet as CSV (UTF-8)." if is_spreadsheet else "."
-    raise InputError(f"{str(source)!r} must end in one of {known}{remedy}")
+    remedy = REMEDIES.get(source.suffix.lower(), "")
+    raise InputError(f"{str(source)!r} must end in one of {known}{remedy}.")
+
+
+def table_format(source: Path) -> tuple[str, ...]:
+    """The kind of table that the name of a file indicates; empty if it is not a table."""
+    return next((each for each in KINDS if source.name.lower().endswith(each)), ())
 
 
 def read_array(source: Path) -> AnyArray:

@@ -1,13 +1,16 @@
 """Failures of verbs: one line for people, and JSON for programs that request it."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import typer.main
 
 from bayestree import cli
+from bayestree._cli.output import print_json
 from bayestree.runs import runner
-from tests.cli.command import QUICK, run
+from tests.cli.command import QUICK, refused, run
 
 #: A command of each verb that prints JSON, with input that it refuses.
 REFUSED = {
@@ -74,3 +77,26 @@ def test_ends_of_other_kinds(raised, code, said, table, place, monkeypatch):
     result = run("fit", "data.csv", "--target", "kind", "--out", "tree", *QUICK, "--json")
     assert result.exit_code == code  # a fault ends with 70 where there is no test runner
     assert error_of(result).startswith(said)
+
+
+def test_nobody_reads_the_output():
+    command = [sys.executable, "-m", "bayestree.cli", "cards", "list"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()  # as `| head` does after its first lines
+    assert (process.wait(), process.stderr.read()) == (141, b"")
+    process.stderr.close()
+
+
+def test_text_that_the_locale_cannot_decode(place):
+    undecoded = "größe".encode().decode("ascii", "surrogateescape")  # as Python does in LC_ALL=C
+    message = refused("fit", "data.csv", "--target", undecoded, "--out", "tree")
+    assert "'größe' is not text in the encoding of this locale" in message
+    assert "set LC_ALL=C.UTF-8" in message
+    assert not any(place.iterdir())
+
+
+def test_json_is_valid_in_every_encoding(capsys):
+    print_json({"class": "groß"})
+    printed = capsys.readouterr().out
+    assert printed.isascii()
+    assert json.loads(printed) == {"class": "groß"}

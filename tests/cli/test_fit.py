@@ -183,6 +183,8 @@ class TestRefusals:
         assert "is a folder" in refused("fit", place, *words)
         (place / "data.xlsx").write_bytes(b"x")
         assert "must end in one of .parquet" in refused("fit", "data.xlsx", *words)
+        (place / "run.toml").write_bytes(b"x")
+        assert "a run file is run by `bayestree run`" in refused("fit", "run.toml", *words)
         (place / "data.parquet").write_bytes(b"not this")
         assert "cannot be read as a Parquet file" in refused("fit", "data.parquet", *words)
 

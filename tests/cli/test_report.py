@@ -46,4 +46,4 @@ def test_rows_must_be_those_of_the_run_unless_left_out(fitted, place):
 def test_what_cannot_be_written_is_refused(fitted):
     assert "must end in .html" in refused("report", "found", "--out", "page.txt")
     assert "does not exist" in refused("report", "found", "--out", "nowhere/page.html")
-    assert "has no manifest.json" in refused("report", "nothing")
+    assert "nothing' does not exist; specify the folder" in refused("report", "nothing")

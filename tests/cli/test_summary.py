@@ -125,7 +125,7 @@ def test_the_facets_of_a_node(place):
         assert any(one.endswith(line) for one in exported)
     found = json.loads(done("summary", folder, "--node", "root", "--json").stdout)
     assert found["facets"][0]["inside is"] == clf.facets("root").inequalities()[0]
-    assert "--node: node must be one of root" in refused("summary", folder, "--node", "RRR")
+    assert "--node: node must be " in refused("summary", folder, "--node", "RRR")
     assert "this run has no posterior" in refused("summary", finished("tao"), "--node", "root")
 
 

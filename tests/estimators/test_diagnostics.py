@@ -183,12 +183,12 @@ class TestFacets:
 
     @pytest.mark.parametrize("node", ["LLLL", -1, 99, 1.0, None])
     def test_other_nodes_are_refused(self, sampled, node):
-        with pytest.raises(ValueError, match=r"node must be one of root.* or a number below"):
+        with pytest.raises(ValueError, match=r"node must be .*root"):
             sampled.facets(node)
 
     def test_a_tree_without_a_split(self):
         one = ConvexPolytopeTreeClassifier(**FAST | {"max_depth": 0}).fit(*ring())
-        with pytest.raises(ValueError, match="no splits, and so no nodes"):
+        with pytest.raises(ValueError, match="the tree is a single leaf"):
             one.facets()
 
 

@@ -5,8 +5,13 @@ import math
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from bayestree import export_json
+from bayestree import BivariateTreeClassifier, export_json
+from bayestree.estimators.files import save
 from bayestree.topology import Topology
 from tests.report.cases import CLASSIFIERS, REGRESSORS, network_tree, rows
 from tests.test_tree import random_tree, rows_for
@@ -85,3 +90,22 @@ def test_networks_have_no_facets():
 def test_what_is_no_tree_is_refused():
     with pytest.raises(TypeError, match="tree must be a Tree or a fitted estimator"):
         export_json([])
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "said"),
+    [
+        (
+            lambda tree: make_pipeline(StandardScaler(), tree),
+            r"Pipeline; pass its last step, \[-1\]",
+        ),
+        (lambda tree: GridSearchCV(tree, {"max_depth": [1]}, cv=2), "CV; pass its best_estimator_"),
+    ],
+)
+def test_a_tree_inside_a_meta_estimator(wrapped, said):
+    X, y = load_iris(return_X_y=True)
+    model = wrapped(BivariateTreeClassifier(max_depth=1)).fit(X, y)
+    with pytest.raises(TypeError, match=said):
+        export_json(model)
+    with pytest.raises(TypeError, match=said):
+        save(model, "model.safetensors")

@@ -55,9 +55,12 @@ class TestRoot:
             resolve_path("../runs/a.csv", tmp_path / "run", root=tmp_path / "run", what="path")
 
 
-def test_what_is_no_path(tmp_path):
-    with pytest.raises(InputError, match=r"path 'a.x00b' is not a valid path"):
-        resolve_path("a\0b", tmp_path, root=None, what="path")
+@pytest.mark.parametrize("name", ["a\0b", "C:\new\table.csv"])
+def test_what_is_no_path(tmp_path, name):
+    with pytest.raises(
+        InputError, match=r"path '.*\\.*' has a control .* write paths with forward"
+    ):
+        resolve_path(name, tmp_path, root=None, what="path")
     (tmp_path / "round").symlink_to(tmp_path / "round")
     with pytest.raises(InputError, match="path 'round' is not a valid path"):
         resolve_path("round", tmp_path, root=None, what="path")

@@ -178,10 +178,15 @@ def test_a_table_of_settings(tmp_path):
 
 REFUSED = [
     ({"data": 3}, r"run.toml: data must be a table, \[data\], got 3"),
-    ({"data": {"path": "x"}}, r"\[data\] has no target; add a line target = "),
-    ({"data": {"path": 3, "target": "y"}}, r"\[data\]: path must be a path, got 3"),
+    ({"data": {"path": "x"}}, r"\[data\] has no target; add target = "),
+    ({"data": {"path": 3, "target": "y"}}, r"\[data\]: path must be a path in quotes, got 3"),
     ({"data": BASE["data"] | {"tsk": "auto"}}, r"\[data\]: unknown key 'tsk'; did you mean 'task'"),
-    ({"data": BASE["data"] | {"task": "x"}}, r"\[data\]: task must be 'auto', .*, got 'x'"),
+    (
+        {"data": BASE["data"] | {"task": "clasification"}},
+        r"\[data\]: task must be 'auto', .*, got 'clasification'; did you mean 'classification'\?",
+    ),
+    ({"data": BASE["data"] | {"target": 3}}, r"\[data\]: target must be text or a list, got 3"),
+    ({"inference": {"inference": "svii"}}, r"got 'svii'; did you mean 'svi'\?"),
     ({"data": BASE["data"] | {"test_fraction": 1.0}}, "test_fraction must be 0.9 or less, got 1.0"),
     ({"data": BASE["data"] | {"drop": "x"}}, r"drop must be a list, got 'x'\."),
     (

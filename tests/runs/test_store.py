@@ -70,6 +70,15 @@ class TestChanged:
     def test_no_run(self, tmp_path):
         with pytest.raises(InputError, match=r"has no manifest\.json; specify the folder of a run"):
             open_run(tmp_path)
+        with pytest.raises(InputError, match=r"absent' does not exist; specify the folder"):
+            open_run(tmp_path / "absent")
+
+    def test_a_file_instead_of_its_folder(self, folder, tmp_path):
+        with pytest.raises(InputError, match=r"is a file of a run; specify its folder, '.*'\."):
+            open_run(folder / "run.toml")
+        (tmp_path / "a.csv").write_text("x,y")
+        with pytest.raises(InputError, match=r"a\.csv' is a file; specify the folder that"):
+            read_model(tmp_path / "a.csv")
 
     @pytest.mark.parametrize("text", ["", "[", "[1]", "{}", '{"status": 3}', "[" * 5000])
     def test_manifest(self, text, folder):

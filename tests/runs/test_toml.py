@@ -17,6 +17,8 @@ class TestPairs:
             ("scaling=common", "scaling", "common"),
             ("order=best-first", "order", "best-first"),
             ("data.path=../new/rows.csv", "data.path", "../new/rows.csv"),
+            (r"data.path=C:\data\new.csv", "data.path", r"C:\data\new.csv"),
+            (r'data.path="C:\data\new.csv"', "data.path", r"C:\data\new.csv"),
             ("image_shape=[28, 28]", "image_shape", [28, 28]),
         ],
     )
@@ -38,7 +40,15 @@ class TestFiles:
         ("content", "said"),
         [
             (b"max_depth 3", "is not valid TOML: Expected"),
-            (b"x = '\xff'", "is not valid TOML: .*utf-8"),
+            (b"x = '\xff'", "is not valid TOML: it is not text in UTF-8"),
+            (
+                b'x = "C:\\data\\new.csv"',
+                "Unescaped .* write paths with forward slashes, or in single",
+            ),
+            (
+                b'x = "C:\\Users\\a.csv"',
+                "hex value .* write paths with forward slashes, or in single",
+            ),
             (b"x = " + b"[" * 5000, "is not valid TOML: it is nested too deeply"),
             (b"x = " + b"9" * 5000, "is not valid TOML: .*digits"),
             (b"#" * (MAX_BYTES + 1), "larger than 1 MiB"),
@@ -49,6 +59,36 @@ class TestFiles:
         path.write_bytes(content)
         with pytest.raises(InputError, match=rf"run file '.*a\.toml' .*{said}"):
             read_toml(path, "run file")
+
+    @pytest.mark.parametrize(
+        ("name", "content", "what", "said"),
+        [
+            (
+                "a.csv",
+                "x,y",
+                "run file",
+                r"is a table, not a run file; .* `bayestree fit .*a\.csv --t",
+            ),
+            ("a.parquet", "x", "sweep file", "is a table, not a sweep file; .* `bayestree fit "),
+            (
+                "a.toml",
+                "[data]",
+                "sweep file",
+                "is a run file, not a sweep.* `bayestree run .*a.toml`",
+            ),
+            ("a.toml", "[data]", "model card", "is a run file, not a model card"),
+            (
+                "a.toml",
+                "[vary]",
+                "run file",
+                "is a sweep file, not a run.* `bayestree sweep .*a.toml`",
+            ),
+        ],
+    )
+    def test_files_of_another_kind(self, tmp_path, name, content, what, said):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(InputError, match=said):
+            read_toml(tmp_path / name, what)
 
     def test_no_file(self, tmp_path):
         with pytest.raises(InputError, match=r"card .* is not a file"):

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from bayestree._utils.wording import counted
 from bayestree._version import __version__
 from bayestree.diagnostics import PolytopeSize
-from bayestree.fitted import FittedModel, modes_of, trees_of
+from bayestree.fitted import FittedModel, kind_of, modes_of, trees_of
 from bayestree.plots import _style
 from bayestree.report.html import text
 from bayestree.report.html.findings import findings
@@ -78,8 +78,7 @@ def html_report(
         If the estimator is not a fitted one of this package.
     """
     if not hasattr(estimator, "tree_") and not hasattr(estimator, "estimators_"):
-        name = type(estimator).__name__
-        raise TypeError(f"estimator must be a fitted tree or forest, got {name}; call fit first.")
+        raise TypeError(f"estimator must be a fitted tree or forest, got {kind_of(estimator)}.")
     trees_of(estimator)  # of one output
     train = rows_of(estimator, X, y, weights, held_out=False)
     held = rows_of(estimator, X_held, y_held, weights_held, held_out=True)

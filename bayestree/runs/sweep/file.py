@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 from bayestree._utils.parameters import MAX_INTEGER
 from bayestree._utils.write import write_whole
@@ -28,7 +28,6 @@ from bayestree.runs.toml import abbreviated, read_toml
 from bayestree.tables import InputError
 
 Metric = Literal["accuracy", "log_loss", "rmse", "r2", "mean_deviance", "concordance"]
-Values = Annotated[list[Any], Field(min_length=1)]
 #: Metrics of each task, the default first.
 METRICS: dict[str, tuple[Metric, ...]] = {
     "classification": ("log_loss", "accuracy"),
@@ -106,7 +105,7 @@ class SweepFile:
         path = Path(where)
         head = check_section(SweepHead, table_settings(parts, path.name, "sweep"), path, root)
         sweep = _sweep(head.sweep, path, root)
-        vary = _vary(head.vary, f"{path.name} [vary]")
+        vary = _vary(head.vary, path)
         if sweep.points is None:
             settings = grid(vary, path.name)
         else:
@@ -168,8 +167,9 @@ def _sweep(values: Mapping[str, Any], source: Path, root: str | Path | None) -> 
     return table
 
 
-def _vary(values: Mapping[str, Any], at: str) -> dict[str, list[Any] | Range]:
+def _vary(values: Mapping[str, Any], source: Path) -> dict[str, list[Any] | Range]:
     """Return the values to try by ``"table.key"``, however the file nests its tables."""
+    at = f"{source.name} [vary]"
     found: dict[str, list[Any] | Range] = {}
     for name, value in _flat(values):
         table, key = find_key(name, at)
@@ -181,7 +181,7 @@ def _vary(values: Mapping[str, Any], at: str) -> dict[str, list[Any] | Range]:
         full = f"{table}.{key}"
         if full in found:
             raise InputError(f"{at}: {full} is set twice; remove one.")
-        found[full] = _values(value, f"{at}: {name}")
+        found[full] = _values(value, name, source)
     return found
 
 
@@ -193,18 +193,16 @@ def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _values(value: Any, at: str) -> list[Any] | Range:
-    wanted: TypeAdapter[Any] = TypeAdapter(Range if isinstance(value, Mapping) else Values)
-    try:
-        found: list[Any] | Range = wanted.validate_python(value)
-    except ValidationError as error:
-        reason = error.errors(include_url=False)[0]["msg"]
+def _values(value: Any, name: str, source: Path) -> list[Any] | Range:
+    at = f"{source.name} [vary]: {name}"
+    if isinstance(value, Mapping):
+        return check_section(Range, table_settings(value, at, "vary"), source, None, f"vary.{name}")
+    if not (isinstance(value, list) and value):
         raise InputError(
             f"{at} must be a list of values, or a range such as {{ low = 1, high = 10 }}, got "
-            f"{abbreviated(value)} ({reason})."
-        ) from error
-    if isinstance(found, list):
-        duplicates = [each for number, each in enumerate(found) if each in found[:number]]
-        if duplicates:
-            raise InputError(f"{at} contains {abbreviated(duplicates[0])} twice; remove one.")
-    return found
+            f"{abbreviated(value)}."
+        )
+    duplicates = [each for number, each in enumerate(value) if each in value[:number]]
+    if duplicates:
+        raise InputError(f"{at} contains {abbreviated(duplicates[0])} twice; remove one.")
+    return value

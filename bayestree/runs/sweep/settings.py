@@ -3,12 +3,13 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from bayestree._utils.parameters import MAX_INTEGER
+from bayestree.runs.settings import Flag, Section
 from bayestree.tables import InputError
 
 MAX_SETTINGS = 100_000  # settings of a sweep; more are a mistake
@@ -20,25 +21,31 @@ Number = Integer | Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Setting = dict[str, Any]
 
 
-class Range(BaseModel):
+class Range(Section):
     """Range of a random search, with both ends; of integers if both ends are integers.
 
     With ``log``, numbers are drawn uniformly on the logarithmic scale.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     low: Number
     high: Number
-    log: Annotated[bool, Field(strict=True)] = False
+    log: Flag = False
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if not self.low < self.high:
-            raise ValueError(f"low = {self.low} must be less than high = {self.high}")
-        if self.log and self.low <= 0:
-            raise ValueError(f"low = {self.low} must be above 0 if log = true")
-        return self
+    @field_validator("high")
+    @classmethod
+    def _ordered(cls, high: float, info: ValidationInfo) -> float:
+        low = info.data.get("low")
+        if low is not None and not low < high:
+            raise ValueError(f"low = {low} must be less than high = {high}.")
+        return high
+
+    @field_validator("log")
+    @classmethod
+    def _positive(cls, log: bool, info: ValidationInfo) -> bool:
+        low = info.data.get("low")
+        if log and low is not None and low <= 0:
+            raise ValueError(f"low = {low} must be above 0 if log = true.")
+        return log
 
     def draw(self, rng: np.random.Generator) -> int | float:
         whole = isinstance(self.low, int) and isinstance(self.high, int)

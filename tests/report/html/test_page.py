@@ -396,7 +396,7 @@ def test_rows_that_do_not_fit_are_refused(drawn, changed, message):
 
 
 def test_an_estimator_that_is_not_fitted_is_refused():
-    with pytest.raises(TypeError, match="call fit first"):
+    with pytest.raises(TypeError, match="must be a fitted tree"):
         html_report(bt.BivariateTreeClassifier())
 
 

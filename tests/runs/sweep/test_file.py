@@ -76,8 +76,8 @@ def test_the_copy_in_the_folder_is_the_same_sweep(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("# nothing", "sweep.toml has no run; add a line run = ..."),
-        ("run = 3", "sweep.toml: run must be a path, got 3"),
+        ("# nothing", "sweep.toml has no run; add run = ..."),
+        ("run = 3", "sweep.toml: run must be a path in quotes, got 3"),
         ('run = "nowhere.toml"', "nowhere.toml' does not exist"),
         ('runs = "run.toml"', "unknown key 'runs'; did you mean 'run'?"),
         ("sweep = 3", "sweep must be a table, got 3"),
@@ -103,6 +103,16 @@ def test_the_copy_in_the_folder_is_the_same_sweep(tmp_path):
         ("[vary]\nmax_depth = [2, 2]", "[vary]: max_depth contains 2 twice"),
         ("[vary]\nmax_depth = [2]\nmodel.max_depth = [3]", "model.max_depth is set twice"),
         ("[vary]\nmax_depth = {low = 3, high = 1}", "low = 3 must be less than high = 1"),
+        ("[vary]\nmax_depth = {low = 0, high = 3, log = true}", "low = 0 must be above 0 if log"),
+        ("[vary]\nmax_depth = {low = 1}", "[vary.max_depth] has no high; add high = ..."),
+        (
+            "[vary]\nmax_depth = {low = 1, hgh = 3}",
+            "max_depth: unknown key 'hgh'; did you mean 'hi",
+        ),
+        (
+            '[vary]\nrate = {low = "a", high = 3}',
+            "rate: low must be an integer or a number, got 'a'",
+        ),
         ("[vary]\nmax_depth = {low = 1, high = 3}", "is a range, but a grid needs a list"),
         (
             '[vary]\nmax_depth = [1, "two"]',
@@ -117,6 +127,8 @@ def test_refused(tmp_path, text, said):
     found = refused(tmp_path, run + text)
     assert said in found
     assert "\n" not in found
+    assert "Input should" not in found  # pydantic's words
+    assert "Value error" not in found
 
 
 def test_paths_stay_inside_of_root(tmp_path):
