@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.parameters import check_parameters
 from bayestree._utils.warn import warn
+from bayestree.estimators._at_once import at_once
 from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._columns import ColumnChoice
 from bayestree.estimators._numbers import checked_weights
@@ -34,6 +35,7 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
     _fit: Callable[..., Any]
     _in_parts: Callable[[], bool]
 
+    @at_once
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the tree.
 

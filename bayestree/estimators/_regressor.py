@@ -9,6 +9,7 @@ from sklearn.base import RegressorMixin
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import check_parameters
+from bayestree.estimators._at_once import at_once
 from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._columns import ColumnChoice
 from bayestree.estimators._fitted import FittedTree
@@ -26,6 +27,7 @@ class NumberTarget(ColumnChoice, FittedTree):
 
     _fit: Callable[..., Any]
 
+    @at_once
     def _fit_values(self, X: Any, y: Any, extra: Any, sample_weight: Any) -> Self:
         """Fit y (n,), with the ``extra`` number of each row that the family takes."""
         check_parameters(self)
