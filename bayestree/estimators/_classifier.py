@@ -17,6 +17,7 @@ from bayestree._utils.warn import warn
 from bayestree.estimators._at_once import at_once
 from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._columns import ColumnChoice
+from bayestree.estimators._detached import drawn_in
 from bayestree.estimators._numbers import checked_weights
 from bayestree.estimators._parameters import Classes
 from bayestree.models import Categorical
@@ -67,7 +68,7 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
         self.classes_ = classes
         self._choose_columns(rows, weights)
         names = tuple(str(label) for label in self.classes_)
-        return self._fit(TrainingRows(rows, encoded, weights, names), leaf)
+        return self._fit(TrainingRows(drawn_in(rows, weights), encoded, weights, names), leaf)
 
     def _check_several(self, classes: list[Any]) -> None:
         """Raise ValueError if the rows that count have a single class."""

@@ -12,6 +12,7 @@ from bayestree._utils.parameters import check_parameters
 from bayestree.estimators._at_once import at_once
 from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._columns import ColumnChoice
+from bayestree.estimators._detached import drawn_in
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._numbers import check_numbers, checked_weights
 from bayestree.estimators._units import TOO_LARGE
@@ -43,7 +44,7 @@ class NumberTarget(ColumnChoice, FittedTree):
         if not self._continues():
             self._measure(target, weights)
         self._choose_columns(rows, weights)
-        training = TrainingRows(rows, self._encode(target), weights, extra=extra)
+        training = TrainingRows(drawn_in(rows, weights), self._encode(target), weights, extra=extra)
         return self._fit(training, self._family_of(target))
 
     def _measure(self, y: FloatArray, weights: FloatArray) -> None:
