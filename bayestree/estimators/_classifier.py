@@ -14,8 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.parameters import check_parameters
 from bayestree._utils.warn import warn
+from bayestree.estimators._at_once import at_once
 from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._columns import ColumnChoice
+from bayestree.estimators._detached import drawn_in
 from bayestree.estimators._numbers import checked_weights
 from bayestree.estimators._parameters import Classes
 from bayestree.models import Categorical
@@ -34,6 +36,7 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
     _fit: Callable[..., Any]
     _in_parts: Callable[[], bool]
 
+    @at_once
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the tree.
 
@@ -65,7 +68,7 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
         self.classes_ = classes
         self._choose_columns(rows, weights)
         names = tuple(str(label) for label in self.classes_)
-        return self._fit(TrainingRows(rows, encoded, weights, names), leaf)
+        return self._fit(TrainingRows(drawn_in(rows, weights), encoded, weights, names), leaf)
 
     def _check_several(self, classes: list[Any]) -> None:
         """Raise ValueError if the rows that count have a single class."""

@@ -15,7 +15,10 @@ PARTS = 8  # chunks that fit into the allowed memory, since each is copied a few
 
 
 class FileRows:
-    """Selected rows of a mapped array (N, d), as (source - center) / scale in double precision."""
+    """Selected rows of a mapped array (N, d), as (source - center) / scale in double precision.
+
+    ``limits`` (2, d) are the least and the greatest value of each column of the source.
+    """
 
     def __init__(
         self,
@@ -23,9 +26,10 @@ class FileRows:
         numbers: IntArray | None = None,
         center: FloatArray | None = None,
         scale: FloatArray | None = None,
+        limits: tuple[FloatArray, FloatArray] | None = None,
     ) -> None:
         self.source, self.numbers = source, numbers
-        self.center, self.scale = center, scale
+        self.center, self.scale, self.limits = center, scale, limits
 
     def __len__(self) -> int:
         return len(self.source if self.numbers is None else self.numbers)
@@ -39,6 +43,8 @@ class FileRows:
         """Some of the rows as an array."""
         own = self.source[rows if self.numbers is None else self.numbers[rows]]
         found = np.array(own, dtype=np.float64)
+        if self.limits is not None:
+            found = np.clip(found, *self.limits)
         if self.center is not None and self.scale is not None:
             found -= self.center
             found /= self.scale
@@ -50,11 +56,15 @@ class FileRows:
             return self
         numbers = np.flatnonzero(kept)
         own = numbers if self.numbers is None else self.numbers[numbers]
-        return FileRows(self.source, own, self.center, self.scale)
+        return FileRows(self.source, own, self.center, self.scale, self.limits)
 
     def standardised(self, center: FloatArray, scale: FloatArray) -> "FileRows":
         """The same rows in other units."""
-        return FileRows(self.source, self.numbers, center, scale)
+        return FileRows(self.source, self.numbers, center, scale, self.limits)
+
+    def within(self, low: FloatArray, high: FloatArray) -> "FileRows":
+        """The same rows, with the values of the source between ``low`` and ``high``."""
+        return FileRows(self.source, self.numbers, self.center, self.scale, (low, high))
 
     def slices(self) -> Iterator[slice]:
         """Slices of all rows, each of which fits into memory."""

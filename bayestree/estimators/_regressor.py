@@ -9,8 +9,10 @@ from sklearn.base import RegressorMixin
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.parameters import check_parameters
+from bayestree.estimators._at_once import at_once
 from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._columns import ColumnChoice
+from bayestree.estimators._detached import drawn_in
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._numbers import check_numbers, checked_weights
 from bayestree.estimators._units import TOO_LARGE
@@ -26,6 +28,7 @@ class NumberTarget(ColumnChoice, FittedTree):
 
     _fit: Callable[..., Any]
 
+    @at_once
     def _fit_values(self, X: Any, y: Any, extra: Any, sample_weight: Any) -> Self:
         """Fit y (n,), with the ``extra`` number of each row that the family takes."""
         check_parameters(self)
@@ -41,7 +44,7 @@ class NumberTarget(ColumnChoice, FittedTree):
         if not self._continues():
             self._measure(target, weights)
         self._choose_columns(rows, weights)
-        training = TrainingRows(rows, self._encode(target), weights, extra=extra)
+        training = TrainingRows(drawn_in(rows, weights), self._encode(target), weights, extra=extra)
         return self._fit(training, self._family_of(target))
 
     def _measure(self, y: FloatArray, weights: FloatArray) -> None:

@@ -15,6 +15,7 @@ from bayestree._utils.parameters import ParameterError
 from bayestree._utils.progress import fitting
 from bayestree._utils.seed import draw_seed
 from bayestree._utils.threads import threads_for
+from bayestree.estimators._at_once import at_once
 from bayestree.estimators._base import TrainingRows
 from bayestree.estimators._columns import with_unused_columns
 from bayestree.estimators._diagnostics import measure_nodes
@@ -166,6 +167,7 @@ class StreamingRegressor(Streaming):
     """Adds ``partial_fit`` to a regressor."""
 
     @available_if(_can_go_on)
+    @at_once
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> Self:
@@ -228,6 +230,7 @@ class StreamingClassifier(Streaming):
         return classes, np.searchsorted(classes, labels)
 
     @available_if(_can_go_on)
+    @at_once
     def partial_fit(
         self,
         X: ArrayLike,
@@ -272,7 +275,6 @@ class StreamingClassifier(Streaming):
                 f"{seen.tolist()}: give these or none, or start with a clone."
             )
         self._to_come = classes if seen is None else seen  # of a tree that starts anew
-        try:
-            return self._add_rows(X, y, sample_weight)
-        finally:
-            self._to_come = None
+        self._add_rows(X, y, sample_weight)
+        self._to_come = None
+        return self
