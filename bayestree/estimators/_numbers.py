@@ -49,7 +49,8 @@ def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **c
         names = _names(table, table.shape[1])
     else:  # by position, as validate_data has compared the names, if X and the fit have them
         names = [column.name for column in estimator.encoding_.columns]
-    return _encoded(estimator, table.set_axis(names, axis=1), y, sample_weight, checks)
+    numbered = table.set_axis(names, axis=1).reset_index(drop=True)
+    return _encoded(estimator, numbered, y, sample_weight, checks)
 
 
 def _numeric(
@@ -197,7 +198,7 @@ def _table(X: Any) -> pd.DataFrame | None:
     if not X.columns.is_unique:
         name = X.columns[X.columns.duplicated()][0]
         raise ValueError(f"X has two columns named {name!r}; rename one of them.")
-    return X.reset_index(drop=True)
+    return X
 
 
 def _is_number(dtype: Any) -> bool:

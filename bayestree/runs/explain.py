@@ -33,7 +33,7 @@ def explain_row(
     path = open_run(folder).file.data.path if numbered else Path(row)
     with located(path):
         frame = _row(path, columns, int(row) if numbered else None)
-        columns.encoding.encode(frame)  # whose messages name the row
+        columns.encoding.features(frame)  # whose messages name the row
     try:
         X = frame[[*columns.encoding.names]]
         return estimator.explain(X, features=features or None, target=target)

@@ -47,7 +47,7 @@ def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
     n_rows, unknown = 0, dict[str, Counter[str]]()
     with located(data), whole_file(out) as draft, table_writer(draft, out.suffix) as write:
         for frame in tables.open_table(data, text).chunks():
-            X = encoding.encode(frame)
+            X = encoding.features(frame)
             encoding.count_unknown(frame, unknown)
             n_rows += len(frame)
             write(predictions(estimator, X, columns.extra_of(frame), columns.targets))

@@ -228,7 +228,7 @@ class _Scan:
                     if rows is training:
                         array[part] = learned.encode_training(chosen, part.start)
                     else:
-                        array[part] = encoding.encode(chosen)
+                        array[part] = encoding.features(chosen)
                     encoding.count_unknown(chosen, counts)
         return [
             (pd.DataFrame(array, columns=names, copy=False), counts)

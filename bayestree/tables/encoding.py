@@ -100,12 +100,16 @@ class Encoding:
         """Names of the columns that files should not be searched for numbers."""
         return [column.name for column in self.columns if column.is_text]
 
-    def encode(self, frame: pd.DataFrame) -> pd.DataFrame:
+    def encode(self, X: Any) -> pd.DataFrame:
         """Encode rows as floats, shape (n, features).
 
         Columns may be in any order, and others are ignored. All features of an unknown category
         are 0, or those of the mean (see :meth:`warn_unknown`).
         """
+        return self.features(self.named(X))
+
+    def features(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Encode rows of a table, whose index holds the row numbers that messages state."""
         absent = [column.name for column in self.columns if column.name not in frame]
         if absent:
             verb = "is" if len(absent) == 1 else "are"
@@ -117,9 +121,9 @@ class Encoding:
         return pd.DataFrame(np.hstack(parts), columns=self.feature_names)
 
     def named(self, X: Any) -> pd.DataFrame:
-        """Rows as a table with the names of the columns, if they have none."""
+        """Rows as a table, numbered from 0, with the names of the columns if they have none."""
         if isinstance(X, pd.DataFrame):
-            return X
+            return X.reset_index(drop=True)
         names = [column.name for column in self.columns]
         return pd.DataFrame(X, columns=names).infer_objects()
 

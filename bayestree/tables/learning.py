@@ -84,11 +84,11 @@ class Learned(NamedTuple):
     def encode_training(self, frame: pd.DataFrame, first: int = 0) -> FloatArray:
         """Features of training rows, of which the first has the number ``first``."""
         if not self.by_fold:
-            return self.encoding.encode(frame).to_numpy()
+            return self.encoding.features(frame).to_numpy()
         folds = _folds(first, len(frame))
         found = np.empty((len(frame), len(self.encoding.feature_names)))
         for fold, encoding in enumerate(self.by_fold):
-            found[folds == fold] = encoding.encode(frame[folds == fold])
+            found[folds == fold] = encoding.features(frame[folds == fold])
         return found
 
 
