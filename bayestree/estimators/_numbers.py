@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, validate_data
 
 from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.warn import warn
 from bayestree.tables import (
     Booleans,
     Encoding,
@@ -232,23 +233,13 @@ def _learned(frame: pd.DataFrame, targets: dict[str, FloatArray], weights: Float
 
 
 def _kinds(frame: pd.DataFrame) -> tuple[dict[str, Kind], dict[str, str]]:
-    """The kinds of the columns, and the formats of dates; text of numbers is taken for them."""
+    """The kinds of the columns, and the formats of dates."""
     survey = Survey(list(frame.columns))
     survey.add(frame)
-    survey.check()
-    kinds: dict[str, Kind] = {
-        name: "numbers" if kind == "text" and _are_numbers(frame[name]) else kind
-        for name, kind in survey.kinds.items()
-    }
-    return kinds, survey.formats
-
-
-def _are_numbers(values: pd.Series) -> bool:
-    if isinstance(values.dtype, pd.CategoricalDtype):
-        return False
-    labels = values.dropna().astype(str)
-    codes = labels.str.fullmatch(r"0\d+").any()  # such as postal codes
-    return not codes and bool(pd.to_numeric(labels, errors="coerce").notna().all())
+    survey.check(typed=True)
+    for doubt in survey.doubts:
+        warn(doubt, UserWarning)
+    return survey.kinds, survey.formats
 
 
 def _located(X: Any, error: ValueError) -> ValueError:

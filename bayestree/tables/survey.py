@@ -16,14 +16,15 @@ class Survey:
 
     ``features`` are the columns to predict from; only their values may be missing. Columns in
     ``keep`` are never ignored. ``kinds`` are those of the features; ``formats``, of dates that
-    are stated as text, and ``ignored``, the messages about ignored columns by name, are set by
-    :meth:`check`.
+    are stated as text, ``ignored``, the messages about ignored columns by name, and ``doubts``, the
+    other warnings, are set by :meth:`check`.
     """
 
     def __init__(self, features: Collection[str], keep: Collection[str] = ()) -> None:
         self.kinds: dict[str, Kind] = dict.fromkeys(features, "numbers")
         self.formats: dict[str, str] = {}
         self.ignored: dict[str, str] = {}
+        self.doubts: list[str] = []
         self._keep = keep
         self._invalid = InvalidValues()
         self._texts: dict[str, Texts] = {}
@@ -43,11 +44,16 @@ class Survey:
             elif name in self._numbers and here == "numbers":
                 self._numbers[name].append(frame[name].to_numpy(dtype=float, na_value=np.nan))
 
-    def check(self) -> list[str]:
-        """Refuse a table that cannot be used; otherwise set ``ignored`` and return the warnings."""
+    def check(self, *, typed: bool = False) -> list[str]:
+        """Refuse a table that cannot be used; otherwise set ``ignored`` and return the warnings.
+
+        Text among numbers is refused, unless the table is ``typed``: it was not read from a file,
+        where a single malformed number makes text of a column.
+        """
         self._invalid.check(gaps=self.kinds)
         for name, texts in self._texts.items():
-            texts.check()
+            if not typed:
+                texts.check()
             if texts.are_dates:
                 self.kinds[name], self.formats[name] = "dates", texts.date_format()
         reasons = {
@@ -60,8 +66,9 @@ class Survey:
             for name, reason in reasons.items()
             if name in self.kinds and name not in self._keep
         }
-        doubts = [doubt for texts in self._texts.values() for doubt in texts.warnings()]
-        return [*self.ignored.values(), *doubts]
+        text = [one for name, one in self._texts.items() if self.kinds[name] == "text"]
+        self.doubts += [doubt for texts in text for doubt in texts.warnings(typed=typed)]
+        return [*self.ignored.values(), *self.doubts]
 
     def _row_indexes(self) -> list[str]:
         """Unnamed columns of whole numbers that are all different."""
