@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from bayestree import tables
-from bayestree.runs.store import Columns, open_run, read_of_columns
+from bayestree.runs.store import Columns, open_run, read_model
 from bayestree.tables import InputError, located
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def explain_row(
     ``row`` is the number of a row, from 0, in the table of the run, or the path of a table with a
     single row. The others are arguments of ``explain`` of the estimators.
     """
-    estimator, columns = read_of_columns(folder)
+    estimator, columns = read_model(folder)
     columns.check_single("explain")
     if not hasattr(estimator, "explain"):
         raise InputError(

@@ -10,7 +10,7 @@ from bayestree.tables.errors import CellError, InputError
 from bayestree.tables.texts import MARKED, PLAIN, Texts, dates_remedy
 
 Task = Literal["classification", "regression", "survival"]
-Kind = Literal["numbers", "text", "dates"]
+Kind = Literal["numbers", "text", "dates", "ignored"]
 
 NUMERIC = ("regression", "survival")  # tasks whose targets are numbers
 MAX_CLASSES = 20  # numeric targets with more different whole numbers are quantities

@@ -256,8 +256,19 @@ class Statistics(Categories):
         return table[self.codes(values)]  # -1 is the last row
 
 
+@dataclass(frozen=True)
+class Ignored(Categories):
+    """A column that the fit ignores, such as one of identifiers; only gaps are a feature."""
+
+    kind = "ignored"
+
+    def unknown(self, values: pd.Series) -> BoolArray:
+        return np.zeros(len(values), dtype=bool)
+
+
 KINDS: dict[str, type[Column]] = {
-    kind.kind: kind for kind in (Numbers, Booleans, Dates, Categories, Binary, Ordered, Statistics)
+    kind.kind: kind
+    for kind in (Numbers, Booleans, Dates, Categories, Binary, Ordered, Statistics, Ignored)
 }
 
 

@@ -122,7 +122,7 @@ class Texts:
         if marked:
             found, remedy = f"numbers such as {value!r}", PLAIN
         return [
-            f"column {self.name!r} holds {found}, and is treated as categorical: if it is a "
+            f"column {self.name!r} holds {found}, and is taken for text: if it is a "
             f"quantity, {remedy}."
         ]
 
