@@ -8,7 +8,6 @@ from bayestree.estimators.registry import ESTIMATORS
 
 if TYPE_CHECKING:
     from bayestree import plots as plots
-    from bayestree.estimators._columns import UnusedColumnsWarning as UnusedColumnsWarning
     from bayestree.estimators.alternating import (
         AlternatingTreeClassifier as AlternatingTreeClassifier,
     )
@@ -71,13 +70,14 @@ if TYPE_CHECKING:
     from bayestree.report.rules import export_rules as export_rules
     from bayestree.report.text import export_text as export_text
     from bayestree.tables.encoding import UnknownCategoryWarning as UnknownCategoryWarning
+    from bayestree.tables.survey import UnusedColumnsWarning as UnusedColumnsWarning
 
 #: Public name to the module that defines it.
 _MODULES = {
     **dict.fromkeys(ESTIMATORS, "bayestree.estimators"),
     "SingleLeafWarning": "bayestree.inference.unsplit",
     "UnknownCategoryWarning": "bayestree.tables.encoding",
-    "UnusedColumnsWarning": "bayestree.estimators._columns",
+    "UnusedColumnsWarning": "bayestree.tables.survey",
     "export_dot": "bayestree.report.dot",
     "export_json": "bayestree.report.json",
     "export_onnx": "bayestree.report.onnx",

@@ -82,7 +82,7 @@ def features_of(model: object, X: Any) -> FloatArray:
         return np.asarray(X, dtype=np.float64)
     if encoding.is_plain:
         return encoding.filled(np.asarray(X, dtype=np.float64))
-    return encoding.encode(encoding.named(X)).to_numpy()
+    return encoding.encode(X).to_numpy()
 
 
 def trees_of(tree: object, *, several_outputs: bool = False) -> list[RoutedTree]:

@@ -14,12 +14,9 @@ from bayestree.inference import Posterior
 from bayestree.inference.draws import Arrays
 from bayestree.models.sites import SITES
 from bayestree.routed_tree import chunks
+from bayestree.tables import UnusedColumnsWarning
 
 MAX_NAMED = 5  # maximum number of columns that a message names
-
-
-class UnusedColumnsWarning(UserWarning):
-    """Columns of X that are constant or equal to another column are not used by the fit."""
 
 
 def columns_in_use(

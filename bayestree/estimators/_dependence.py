@@ -257,9 +257,9 @@ class Dependence(FittedTree):
         self._one_output("interactions")
         rows = fitted_rows(self, X)
         if features is None:
-            features = np.sort(
-                np.argsort(-self.feature_importances_, kind="stable")[:PAIRED]
-            ).tolist()
+            used = [j for j, own in enumerate(self.encoding_.places) if len(own)]
+            most = np.argsort(-self.feature_importances_[used], kind="stable")[:PAIRED]
+            features = np.sort(np.array(used)[most]).tolist()
         columns, chosen = zip(*map(self.encoding_.part, features), strict=True)
         some = rows[spread(len(rows), max_rows)]
         expect = lambda x: self._expectation(x)[0]  # noqa: E731

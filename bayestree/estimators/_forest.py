@@ -131,6 +131,7 @@ class Forest(RandomRun, ColumnChoice, Dependence, Shown, BaseEstimator):
 
     def _restore(self, described: dict[str, Any], arrays: Arrays, network: Network | None) -> None:
         self.estimators_ = built_members(self._tree, described["trees"], "trees", arrays)
+        self._source = self.estimators_[0]._source
 
 
 @declare

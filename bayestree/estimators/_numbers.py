@@ -10,15 +10,17 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, validate_data
 
 from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.warn import warn
 from bayestree.tables import (
     Booleans,
     Encoding,
+    Features,
     InputError,
-    Kind,
     Learned,
     Learner,
     Numbers,
     Survey,
+    UnusedColumnsWarning,
     target_columns,
 )
 from bayestree.tables.invalid import check_finite
@@ -38,6 +40,8 @@ def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **c
             rows = np.asarray(X, dtype=object)
     if args:
         _refuse_missing(args[0])
+    if isinstance(X, Features):
+        return _features(estimator, X, args, checks)
     table = None if estimator._in_place() else _table(rows)
     if table is None and (reset or estimator.encoding_.is_plain):
         return _numeric(estimator, X, args, sample_weight, checks)
@@ -49,7 +53,20 @@ def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **c
         names = _names(table, table.shape[1])
     else:  # by position, as validate_data has compared the names, if X and the fit have them
         names = [column.name for column in estimator.encoding_.columns]
-    return _encoded(estimator, table.set_axis(names, axis=1), y, sample_weight, checks)
+    numbered = table.set_axis(names, axis=1).reset_index(drop=True)
+    survey = _survey(numbered) if reset else None
+    return _encoded(estimator, numbered, survey, y, sample_weight, checks)
+
+
+def _features(estimator: Any, X: Features, args: tuple[Any, ...], checks: dict[str, Any]) -> Any:
+    """Rows that are encoded already, and y if it is given."""
+    reset, table = checks.get("reset", True), pd.DataFrame(columns=[*X.encoding.names])
+    validate_data(estimator, table, skip_check_array=True, reset=reset)
+    if reset:
+        estimator.encoding_ = X.encoding
+    y = _target(args, len(X), checks)
+    rows = X.to_numpy() if checks["dtype"] == "numeric" else X.to_numpy(dtype=checks["dtype"])
+    return rows if y is None else (rows, y)
 
 
 def _numeric(
@@ -68,9 +85,12 @@ def _numeric(
         filled = rows if in_file else estimator.encoding_.filled(rows)
         return (filled, *y) if y else filled
     names = _names(X, rows.shape[1])
-    if not in_file and np.isnan(rows).any():
-        frame = pd.DataFrame(rows, columns=names)
-        return _encoded(estimator, frame, y[0] if y else None, sample_weight, checks)
+    if not (in_file or estimator._in_place()):
+        given = X if isinstance(X, pd.DataFrame) else pd.DataFrame(rows)  # integers stay integers
+        frame = given.set_axis(names, axis=1).reset_index(drop=True)
+        survey = _survey(frame)
+        if survey.ignored or np.isnan(rows).any():
+            return _encoded(estimator, frame, survey, *(y or [None]), sample_weight, checks)
     means: list[Any] = [None] * len(names)
     if not in_file:
         weights = checked_weights(sample_weight, len(rows))
@@ -86,23 +106,24 @@ def _numeric(
 def _encoded(
     estimator: Any,
     frame: pd.DataFrame,
+    survey: Survey | None,
     y: AnyArray | None,
     sample_weight: Any,
     checks: dict[str, Any],
 ) -> Any:
-    """Encoded rows, and y if it is given."""
-    if checks.get("reset", True):
+    """Encoded rows, and y if it is given; the ``survey`` is that of a fit."""
+    if survey is not None:
         weights = checked_weights(sample_weight, len(frame))
         if y is None:
             targets = target_columns(np.zeros(len(frame)))
         else:
             targets = target_columns(y.astype(float if checks.get("y_numeric") else str))
-        learned = _learned(frame, targets, weights)
+        learned = _learned(frame, survey, targets, weights)
         estimator.encoding_ = learned.encoding
         rows = learned.encode_training(frame)
     else:
         rows = estimator.encoding_.encode(frame).to_numpy()
-        estimator.encoding_.warn_unknown(frame)
+        estimator.encoding_.among(estimator._used).warn_unknown(frame)
     return rows if y is None else (rows, y)
 
 
@@ -197,7 +218,7 @@ def _table(X: Any) -> pd.DataFrame | None:
     if not X.columns.is_unique:
         name = X.columns[X.columns.duplicated()][0]
         raise ValueError(f"X has two columns named {name!r}; rename one of them.")
-    return X.reset_index(drop=True)
+    return X
 
 
 def _is_number(dtype: Any) -> bool:
@@ -221,33 +242,26 @@ def _target(args: tuple[Any, ...], n_rows: int, checks: dict[str, Any]) -> AnyAr
     return check_X_y(np.zeros((n_rows, 1)), args[0], **others)[1]
 
 
-def _learned(frame: pd.DataFrame, targets: dict[str, FloatArray], weights: FloatArray) -> Learned:
-    """The encoding of the columns of a fit."""
+def _survey(frame: pd.DataFrame) -> Survey:
+    """The kinds of the columns of a fit; warnings name those that it ignores, or that are odd."""
     check_finite(frame)
-    kinds, formats = _kinds(frame)
-    learner = Learner(kinds, [*targets], formats)
-    learner.add(frame, np.column_stack([*targets.values()]), weights)
-    return learner.learned()
-
-
-def _kinds(frame: pd.DataFrame) -> tuple[dict[str, Kind], dict[str, str]]:
-    """The kinds of the columns, and the formats of dates; text of numbers is taken for them."""
     survey = Survey(list(frame.columns))
     survey.add(frame)
-    survey.check()
-    kinds: dict[str, Kind] = {
-        name: "numbers" if kind == "text" and _are_numbers(frame[name]) else kind
-        for name, kind in survey.kinds.items()
-    }
-    return kinds, survey.formats
+    survey.check(typed=True)
+    for remark in survey.ignored.values():
+        warn(remark, UnusedColumnsWarning)
+    for doubt in survey.doubts:
+        warn(doubt, UserWarning)
+    return survey
 
 
-def _are_numbers(values: pd.Series) -> bool:
-    if isinstance(values.dtype, pd.CategoricalDtype):
-        return False
-    labels = values.dropna().astype(str)
-    codes = labels.str.fullmatch(r"0\d+").any()  # such as postal codes
-    return not codes and bool(pd.to_numeric(labels, errors="coerce").notna().all())
+def _learned(
+    frame: pd.DataFrame, survey: Survey, targets: dict[str, FloatArray], weights: FloatArray
+) -> Learned:
+    """The encoding of the columns of a fit."""
+    learner = Learner(survey.kinds, [*targets], survey.formats)
+    learner.add(frame, np.column_stack([*targets.values()]), weights)
+    return learner.learned()
 
 
 def _located(X: Any, error: ValueError) -> ValueError:

@@ -22,7 +22,8 @@ def add_columns(graph: Graph, encoding: Encoding) -> list[Any]:
                 f"column {column.name!r} cannot be an input of an ONNX model, which needs a name "
                 "other than those of the outputs; rename it, or use inputs='features'."
             )
-        inputs.append(graph.value(column.name, object if column.levels else np.float64, ["rows"]))
+        kind = object if isinstance(column, Categories) else np.float64
+        inputs.append(graph.value(column.name, kind, ["rows"]))
         if isinstance(column, Categories):
             parts.append(_levels(graph, column))
         else:

@@ -9,6 +9,7 @@ from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.wording import counted
 from bayestree.diagnostics.draws import spread
 from bayestree.fitted import FittedModel, features_of
+from bayestree.tables import Features
 
 SAMPLE = 2000  # maximum number of rows in pictures and in measures of the splits
 
@@ -69,10 +70,10 @@ def rows_of(
         return None
     end = "_held" if held_out else ""
     shape = getattr(X, "shape", None) or np.shape(X)
-    if len(shape) != 2 or shape[1] != estimator.n_features_in_:
+    width = X.shape[1] if isinstance(X, Features) else estimator.n_features_in_
+    if len(shape) != 2 or shape[1] != width:
         raise ValueError(
-            f"X{end} must have shape (n, {estimator.n_features_in_}) like the rows of the fit, "
-            f"got {shape}."
+            f"X{end} must have shape (n, {width}) like the rows of the fit, got {shape}."
         )
     n = shape[0]
     target, weight = (None if given is None else np.asarray(given) for given in (y, weights))

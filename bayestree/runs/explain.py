@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from bayestree import tables
-from bayestree.runs.store import Columns, open_run, read_of_columns
+from bayestree.runs.store import Columns, open_run, read_model
 from bayestree.tables import InputError, located
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def explain_row(
     ``row`` is the number of a row, from 0, in the table of the run, or the path of a table with a
     single row. The others are arguments of ``explain`` of the estimators.
     """
-    estimator, columns = read_of_columns(folder)
+    estimator, columns = read_model(folder)
     columns.check_single("explain")
     if not hasattr(estimator, "explain"):
         raise InputError(
@@ -33,7 +33,7 @@ def explain_row(
     path = open_run(folder).file.data.path if numbered else Path(row)
     with located(path):
         frame = _row(path, columns, int(row) if numbered else None)
-        columns.encoding.encode(frame)  # whose messages name the row
+        columns.encoding.features(frame)  # whose messages name the row
     try:
         X = frame[[*columns.encoding.names]]
         return estimator.explain(X, features=features or None, target=target)

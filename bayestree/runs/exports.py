@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from bayestree._utils.arrays import FloatArray
 from bayestree.diagnostics.draws import spread
 from bayestree.report.dot import export_dot
 from bayestree.report.json import export_json
@@ -17,7 +16,7 @@ from bayestree.report.rules import export_rules
 from bayestree.report.text import export_text
 from bayestree.runs.folder import MANIFEST
 from bayestree.runs.store import open_run
-from bayestree.tables import Encoding, InputError, located, open_table
+from bayestree.tables import Encoding, Features, InputError, located, open_table
 
 WRITERS: dict[str, Callable[..., str | bytes]] = {
     "text": export_text,
@@ -97,15 +96,15 @@ def _table(folder: Path, encoding: Encoding) -> tuple[pd.DataFrame, str]:
     return frame[[*encoding.names]].head(COMPARED), "rows of the table"
 
 
-def _rows(folder: Path, estimator: Any) -> tuple[FloatArray, str]:
+def _rows(folder: Path, estimator: Any) -> tuple[pd.DataFrame, str]:
     if (folder / MANIFEST).is_file():
         try:
             rows = open_run(folder).rows()
         except (InputError, OSError):
             pass  # the data is missing or has changed
         else:
-            X = rows.X.iloc[spread(len(rows.X), COMPARED)]
-            return X.to_numpy(dtype=np.float64), "training rows"
+            return rows.X.iloc[spread(len(rows.X), COMPARED)], "training rows"
     tree = getattr(estimator, "estimators_", [estimator])[0].tree_
     normal = np.random.default_rng(0).normal(size=(SIMULATED, tree.n_features))
-    return tree.center + tree.scale * normal, "simulated rows"
+    X = Features.of(tree.center + tree.scale * normal, estimator.encoding_)
+    return X, "simulated rows"

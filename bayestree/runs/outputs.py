@@ -34,7 +34,7 @@ from bayestree.runs.folder import (
 from bayestree.runs.rows import Prepared
 from bayestree.runs.schema import RunFile
 from bayestree.runs.scores import baseline_scores, predictions, scored
-from bayestree.runs.store import Columns, read_columns
+from bayestree.runs.store import Columns
 
 MAX_NUMBERS = 10_000_000  # maximum rows x draws of the groups of posterior.nc by row
 # Sizes by estimator, so that facets.csv and the report share one computation.
@@ -176,7 +176,6 @@ def report_of(
         data=table | {"target": file.data.target, "task": file.data.task},
         metrics=metrics,
         sizes=sizes_of(estimator),
-        encoding=read_columns(folder.path).encoding,
         command=repeat_command(folder),
         run_file=strip_folders((folder / RUN).read_text(encoding="utf-8")),
         manifest=dict(manifest),

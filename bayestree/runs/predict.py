@@ -42,19 +42,20 @@ def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
     """
     estimator, columns = read_model(folder)
     encoding = columns.encoding
+    used = encoding.among(estimator._used)
     text = [*encoding.text, *(columns.targets if columns.is_text else [])]
     scorer = _Scorer(estimator, columns)
     n_rows, unknown = 0, dict[str, Counter[str]]()
     with located(data), whole_file(out) as draft, table_writer(draft, out.suffix) as write:
         for frame in tables.open_table(data, text).chunks():
-            X = encoding.encode(frame)
-            encoding.count_unknown(frame, unknown)
+            X = encoding.features(frame)
+            used.count_unknown(frame, unknown)
             n_rows += len(frame)
             write(predictions(estimator, X, columns.extra_of(frame), columns.targets))
             scorer.add(frame, X)
     scores = scorer.scores()
     n_seen = _count_training_rows(folder, data) if isinstance(scores, dict) else None
-    return Predicted(n_rows, encoding.describe_unknown(unknown), scores, n_seen)
+    return Predicted(n_rows, used.describe_unknown(unknown), scores, n_seen)
 
 
 def _count_training_rows(folder: Path, data: Path) -> int | None:

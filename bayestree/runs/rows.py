@@ -25,6 +25,7 @@ from bayestree.runs.settings import DataTable
 from bayestree.tables import (
     Categories,
     Encoding,
+    Features,
     InputError,
     Kind,
     Learned,
@@ -53,10 +54,10 @@ class Prepared(NamedTuple):
 
     task: str
     encoding: Encoding
-    X: pd.DataFrame
+    X: Features
     y: AnyArray  # (n,), (n, 2) with the exposure or event of each row, or (n, q) of several targets
     weights: FloatArray
-    X_held: pd.DataFrame
+    X_held: Features
     y_held: AnyArray
     weights_held: FloatArray
     rows_held: IntArray
@@ -182,11 +183,11 @@ class _Scan:
             target = pd.concat(targets)
             counts = read_weights(pd.concat(weights)) if weights else np.ones(len(target))
             extra = numbers(pd.concat(extras)).to_numpy() if extras else None
-        used = [name for name in features if name not in survey.ignored]
+        used = {name for name in features if name not in survey.ignored}
         dtype = np.float32 if all(single[name] for name in used) else np.float64
         return cls(
             table=table,
-            kinds={name: survey.kinds[name] for name in used if name in survey.kinds},
+            kinds=survey.kinds,
             formats=survey.formats,
             dtype=None if in_memory else dtype,
             target=target,
@@ -212,7 +213,7 @@ class _Scan:
 
     def features(
         self, learned: Learned, training: IntArray | None, held: IntArray | None = None
-    ) -> list[tuple[pd.DataFrame, dict[str, Counter[str]]]]:
+    ) -> list[tuple[Features, dict[str, Counter[str]]]]:
         """Features and counts of unknown categories of the training and the held-out rows."""
         encoding = learned.encoding
         names = encoding.feature_names
@@ -228,10 +229,10 @@ class _Scan:
                     if rows is training:
                         array[part] = learned.encode_training(chosen, part.start)
                     else:
-                        array[part] = encoding.encode(chosen)
+                        array[part] = encoding.features(chosen)
                     encoding.count_unknown(chosen, counts)
         return [
-            (pd.DataFrame(array, columns=names, copy=False), counts)
+            (Features.of(array, encoding), counts)
             for (_, array), counts in zip(found, unknown, strict=True)
         ]
 

@@ -17,6 +17,7 @@ from bayestree.runs.rows import Prepared, read_rows, sha256
 from bayestree.runs.schema import RunFile, read_run
 from bayestree.tables import Encoding, InputError, check_complete, numbers
 from bayestree.tables.invalid import quote_columns
+from bayestree.tables.kinds import Ignored
 
 
 class Columns(NamedTuple):
@@ -73,7 +74,7 @@ class Run:
     @cached_property
     def estimator(self) -> Any:
         """The fitted estimator; an InputError if the run was interrupted before it was fitted."""
-        return _model(self.folder)
+        return read_model(self.folder)[0]
 
     @cached_property
     def columns(self) -> Columns:
@@ -100,7 +101,8 @@ class Run:
         """Read the rows of the run again; an InputError if they have changed since the run."""
         # Runs of earlier versions may have a row index among their features.
         fitted = (self.folder / COLUMNS).is_file()
-        keep = [column.name for column in self.encoding.columns] if fitted else []
+        used = [one.name for one in self.encoding.columns if not isinstance(one, Ignored)]
+        keep = used if fitted else []
         try:
             rows = read_rows(self.file, keep)
         except InputError:
@@ -133,18 +135,15 @@ def open_run(folder: str | Path) -> Run:
 
 
 def read_model(folder: Path) -> tuple[Any, Columns]:
-    """The estimator of a folder and its columns; the folder need not have a manifest."""
+    """The estimator of a folder and its columns; the folder need not have a manifest.
+
+    Models of earlier versions take features; they get the encoding of the columns.
+    """
     estimator, columns = _model(folder), read_columns(folder)
-    if columns.encoding.feature_names != list(getattr(estimator, "feature_names_in_", ())):
+    if columns.encoding.feature_names != estimator.encoding_.feature_names:
         raise InputError(
             f"{COLUMNS} and {MODEL} in {str(folder)!r} belong to different fits; fit again."
         )
-    return estimator, columns
-
-
-def read_of_columns(folder: Path) -> tuple[Any, Columns]:
-    """The estimator of a folder as one that takes tables, not their features; and the columns."""
-    estimator, columns = read_model(folder)
     for one in (estimator, *estimator._fitted_trees()):
         one.encoding_ = columns.encoding
         one.n_features_in_ = len(columns.encoding.columns)

@@ -10,13 +10,13 @@ from bayestree.tables.columns import (
     read_target,
     read_weights,
 )
-from bayestree.tables.encoding import Encoding, UnknownCategoryWarning
+from bayestree.tables.encoding import Encoding, Features, UnknownCategoryWarning
 from bayestree.tables.errors import InputError
 from bayestree.tables.files import located
 from bayestree.tables.invalid import check_complete
 from bayestree.tables.kinds import Booleans, Categories, Column, Dates, Numbers, Statistics, texts
 from bayestree.tables.learning import MAX_ONE_HOT, Learned, Learner, target_columns
-from bayestree.tables.survey import Survey
+from bayestree.tables.survey import Survey, UnusedColumnsWarning
 
 __all__ = [
     "MAX_ONE_HOT",
@@ -25,6 +25,7 @@ __all__ = [
     "Column",
     "Dates",
     "Encoding",
+    "Features",
     "InputError",
     "Kind",
     "Learned",
@@ -34,6 +35,7 @@ __all__ = [
     "Survey",
     "Table",
     "UnknownCategoryWarning",
+    "UnusedColumnsWarning",
     "check_complete",
     "is_text",
     "kind_of",

@@ -10,7 +10,7 @@ from bayestree.tables.errors import CellError, InputError
 from bayestree.tables.texts import MARKED, PLAIN, Texts, dates_remedy
 
 Task = Literal["classification", "regression", "survival"]
-Kind = Literal["numbers", "text", "dates"]
+Kind = Literal["numbers", "text", "dates", "ignored"]
 
 NUMERIC = ("regression", "survival")  # tasks whose targets are numbers
 MAX_CLASSES = 20  # numeric targets with more different whole numbers are quantities
@@ -26,15 +26,7 @@ def numbers(column: pd.Series) -> pd.Series:
 
     Text is refused unless it states numbers, or nothing but ``True`` and ``False``.
     """
-    if pd.api.types.infer_dtype(column, skipna=True) in SPANS:
-        return pd.to_timedelta(column) / pd.Timedelta(days=1)
-    if not is_text(column):
-        if column.hasnans:  # which may be None or pandas.NA
-            column = column.astype(object).where(column.notna(), np.nan)
-        return column.astype(float)
-    if column.dropna().isin([*BOOLEANS]).all():
-        return column.map(BOOLEANS).astype(float)
-    found = pd.to_numeric(column.astype(str), errors="coerce").astype(float)
+    found = read_numbers(column)
     odd = (found.isna() & column.notna()).to_numpy()
     if odd.any():
         row, value = column.index[odd][0], str(column[odd].iloc[0])
@@ -46,6 +38,22 @@ def numbers(column: pd.Series) -> pd.Series:
             column=str(column.name),
         )
     return found
+
+
+def read_numbers(column: pd.Series) -> pd.Series:
+    """Convert as :func:`numbers` does; what is not a number becomes NaN. Dates are refused."""
+    kind = pd.api.types.infer_dtype(column, skipna=True)
+    if kind in DATES:
+        raise _dates_refused(column)
+    if kind in SPANS:
+        return pd.to_timedelta(column) / pd.Timedelta(days=1)
+    if kind in NUMBERS or kind == "empty" or pd.api.types.is_numeric_dtype(column):
+        if column.hasnans:  # which may be None or pandas.NA
+            column = column.astype(object).where(column.notna(), np.nan)
+        return column.astype(float)
+    if column.dropna().isin([*BOOLEANS]).all():
+        return column.map(BOOLEANS).astype(float)
+    return pd.to_numeric(column.astype(str), errors="coerce").astype(float)
 
 
 def times(column: pd.Series, text_format: str | None, zone: str) -> pd.Series:
@@ -102,10 +110,14 @@ def is_text(column: pd.Series) -> bool:
     """Whether a target holds text; dates are refused."""
     kind = kind_of(column)
     if kind == "dates":
-        raise InputError(f"column {column.name!r} holds dates; {dates_remedy(str(column.name))}")
+        raise _dates_refused(column)
     if isinstance(column.dtype, pd.CategoricalDtype):
         return is_text(pd.Series(column.cat.categories, name=column.name))
     return kind == "text"
+
+
+def _dates_refused(column: pd.Series) -> InputError:
+    return InputError(f"column {column.name!r} holds dates; {dates_remedy(str(column.name))}")
 
 
 def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:

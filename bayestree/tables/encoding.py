@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
-from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree._utils.warn import warn
 from bayestree._utils.wording import nearest_match
 from bayestree.tables.errors import InputError
@@ -17,8 +17,26 @@ from bayestree.tables.invalid import abbreviate, check_complete, quote_columns
 from bayestree.tables.kinds import KINDS, Categories, Column, Dates, Numbers, Statistics, texts
 
 
+class Features(pd.DataFrame):
+    """Encoded rows of a table, which fits and predictions take in the place of the table."""
+
+    encoding: "Encoding"
+    _metadata: ClassVar[list[str]] = ["encoding"]
+
+    @classmethod
+    def of(cls, values: AnyArray, encoding: "Encoding") -> "Features":
+        """Values (n, features), which are not copied."""
+        found = cls(values, columns=encoding.feature_names, copy=False)
+        found.encoding = encoding
+        return found
+
+    @property
+    def _constructor(self) -> type["Features"]:
+        return Features
+
+
 class UnknownCategoryWarning(UserWarning):
-    """A row to predict holds a category that the training rows do not have."""
+    """A row to predict holds an unknown category, or text that is not a number or a date."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +46,7 @@ class Encoding:
     columns: tuple[Column, ...]
 
     def __post_init__(self) -> None:
-        if not self.columns:
+        if not self.feature_names:
             raise InputError("no column is left to predict from.")
         if len(set(self.feature_names)) < len(self.feature_names):
             (name, _), *_ = Counter(self.feature_names).most_common(1)
@@ -65,12 +83,19 @@ class Encoding:
             raise ValueError(f"column {key!r} does not exist; the fit had {len(self.columns)}.")
         return int(key)
 
+    def among(self, features: BoolArray) -> "Encoding":
+        """The encoding of the columns that have some of these features."""
+        pairs = zip(self.columns, self.places, strict=True)
+        return Encoding(tuple(column for column, own in pairs if features[own].any()))
+
     def part(self, key: str | int) -> tuple[Column, IntArray]:
         """A column, or a part of a date such as ``"day (month)"``, with its features."""
         for column, own in zip(self.columns, self.places, strict=True):
             if isinstance(column, Dates) and key in column.labels and key not in self.names:
                 return Numbers(str(key)), own[[column.labels.index(str(key))]]
         number = self.number(key)
+        if not len(self.places[number]):
+            raise ValueError(f"column {self.names[number]!r} is ignored by the fit.")
         return self.columns[number], self.places[number]
 
     def by_column(self, values: FloatArray) -> FloatArray:
@@ -100,12 +125,16 @@ class Encoding:
         """Names of the columns that files should not be searched for numbers."""
         return [column.name for column in self.columns if column.is_text]
 
-    def encode(self, frame: pd.DataFrame) -> pd.DataFrame:
+    def encode(self, X: Any) -> pd.DataFrame:
         """Encode rows as floats, shape (n, features).
 
         Columns may be in any order, and others are ignored. All features of an unknown category
         are 0, or those of the mean (see :meth:`warn_unknown`).
         """
+        return X if isinstance(X, Features) else pd.DataFrame(self.features(self.named(X)))
+
+    def features(self, frame: pd.DataFrame) -> Features:
+        """Encode rows of a table, whose index holds the row numbers that messages state."""
         absent = [column.name for column in self.columns if column.name not in frame]
         if absent:
             verb = "is" if len(absent) == 1 else "are"
@@ -114,12 +143,12 @@ class Encoding:
                 f"{quote_columns(frame.columns)}."
             )
         parts = [column.encode(frame[column.name]) for column in self.columns]
-        return pd.DataFrame(np.hstack(parts), columns=self.feature_names)
+        return Features.of(np.hstack(parts), self)
 
     def named(self, X: Any) -> pd.DataFrame:
-        """Rows as a table with the names of the columns, if they have none."""
+        """Rows as a table, numbered from 0, with the names of the columns if they have none."""
         if isinstance(X, pd.DataFrame):
-            return X
+            return X.reset_index(drop=True)
         names = [column.name for column in self.columns]
         return pd.DataFrame(X, columns=names).infer_objects()
 
@@ -139,7 +168,7 @@ class Encoding:
         """Add the numbers of rows with each unknown category to the counts of each column."""
         for column in self.columns:
             values = frame[column.name]
-            unknown = texts(values[column.unknown(values)]).value_counts(sort=False)
+            unknown = texts(values[column.unknown(values)]).astype(str).value_counts(sort=False)
             counts.setdefault(column.name, Counter()).update(
                 {str(name): int(count) for name, count in unknown.items()}
             )
@@ -149,10 +178,9 @@ class Encoding:
         numbers = {name: found.total() for name, found in counts.items()}
         return [
             f"column {column.name!r}: {numbers[column.name]} "
-            f"{'row holds' if numbers[column.name] == 1 else 'rows hold'} a category that does not "
-            f"occur in the training rows ({abbreviate(map(repr, counts[column.name]))}); it "
-            f"counts as {column.unknown_as}. Replace it by a known category, or fit again to rows "
-            "that have it."
+            f"{'row holds' if numbers[column.name] == 1 else 'rows hold'} {column.unknown_is} "
+            f"({abbreviate(map(repr, counts[column.name]))}); it counts as {column.unknown_as}. "
+            f"{column.unknown_remedy}"
             for column in self.columns
             if counts.get(column.name)
         ]

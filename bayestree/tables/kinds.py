@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree.tables.columns import numbers, times
+from bayestree.tables.columns import read_numbers, times
 from bayestree.tables.errors import CellError
 from bayestree.tables.invalid import abbreviate, check_complete, check_finite
+from bayestree.tables.texts import PLAIN
 
 #: Parts of a date: days since 1970 and what may recur every year, month, week and day.
 DATE_PARTS = ("days", "month", "day", "weekday", "hour")
@@ -35,7 +36,11 @@ class Column:
 
     kind: ClassVar[str]
     is_text: ClassVar[bool] = False  # whether files should be read without looking for numbers
-    unknown_as: ClassVar[str] = ""  # what a category counts as that the training rows do not have
+    unknown_is: ClassVar[str] = "a category that does not occur in the training rows"
+    unknown_as: ClassVar[str] = ""  # what such a value counts as
+    unknown_remedy: ClassVar[str] = (
+        "Replace it by a known category, or fit again to rows that have it."
+    )
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -69,7 +74,7 @@ class Column:
         return self.raw(values)[:, 0]
 
     def unknown(self, values: pd.Series) -> BoolArray:
-        """Mask of the values that the training rows do not have, and that are not missing."""
+        """Mask of the values that cannot be encoded, although they are not missing."""
         return np.zeros(len(values), dtype=bool)
 
     @property
@@ -92,9 +97,18 @@ class Column:
 
 @dataclass(frozen=True)
 class Numbers(Column):
-    """Numbers, or spans of time in days: one feature."""
+    """Numbers, or spans of time in days: one feature. What is not a number counts as missing."""
 
     kind = "numbers"
+    unknown_is = "a value that cannot be read as a number"
+    unknown_as = "a missing one"
+    unknown_remedy = f"If it is a number, {PLAIN}."
+
+    def encode(self, values: pd.Series) -> FloatArray:
+        return super().encode(read_numbers(values))
+
+    def unknown(self, values: pd.Series) -> BoolArray:
+        return (read_numbers(values).isna() & values.notna()).to_numpy()
 
 
 @dataclass(frozen=True)
@@ -242,8 +256,19 @@ class Statistics(Categories):
         return table[self.codes(values)]  # -1 is the last row
 
 
+@dataclass(frozen=True)
+class Ignored(Categories):
+    """A column that the fit ignores, such as one of identifiers; only gaps are a feature."""
+
+    kind = "ignored"
+
+    def unknown(self, values: pd.Series) -> BoolArray:
+        return np.zeros(len(values), dtype=bool)
+
+
 KINDS: dict[str, type[Column]] = {
-    kind.kind: kind for kind in (Numbers, Booleans, Dates, Categories, Binary, Ordered, Statistics)
+    kind.kind: kind
+    for kind in (Numbers, Booleans, Dates, Categories, Binary, Ordered, Statistics, Ignored)
 }
 
 
@@ -274,7 +299,7 @@ def ordered(values: pd.Series, levels: Sequence[str]) -> pd.Series:
 
 def finite_numbers(values: pd.Series) -> FloatArray:
     """A column of numbers, shape (n, 1), with NaN for missing ones; infinite ones are refused."""
-    found = numbers(values)
+    found = read_numbers(values)
     check_finite(found.to_frame())
     return found.to_numpy()[:, None]
 

@@ -16,6 +16,7 @@ from bayestree.tables.kinds import (
     Categories,
     Column,
     Dates,
+    Ignored,
     Numbers,
     Ordered,
     Statistics,
@@ -51,7 +52,7 @@ class Learner:
     ) -> None:
         self.targets = tuple(targets)
         self.n_rows = 0
-        self._parts: dict[str, _NumberPart | _TextPart] = {
+        self._parts: dict[str, _Part] = {
             name: _DatePart(name, formats.get(name)) if kind == "dates" else _PARTS[kind](name)
             for name, kind in kinds.items()
         }
@@ -84,11 +85,11 @@ class Learned(NamedTuple):
     def encode_training(self, frame: pd.DataFrame, first: int = 0) -> FloatArray:
         """Features of training rows, of which the first has the number ``first``."""
         if not self.by_fold:
-            return self.encoding.encode(frame).to_numpy()
+            return self.encoding.features(frame).to_numpy()
         folds = _folds(first, len(frame))
         found = np.empty((len(frame), len(self.encoding.feature_names)))
         for fold, encoding in enumerate(self.by_fold):
-            found[folds == fold] = encoding.encode(frame[folds == fold])
+            found[folds == fold] = encoding.features(frame[folds == fold])
         return found
 
 
@@ -220,7 +221,25 @@ class _TextPart:
         )
 
 
-_PARTS: dict[Kind, type[_NumberPart] | type[_TextPart]] = {
+class _IgnoredPart:
+    """Whether some of the values are missing, and others are not."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.missing: set[bool] = set()
+
+    def add(
+        self, values: pd.Series, weights: FloatArray, targets: FloatArray, folds: IntArray
+    ) -> None:
+        self.missing.update(values.isna().unique().tolist())
+
+    def column(self, targets: tuple[str, ...], without: int | None) -> Column:
+        return Ignored(self.name, (), len(self.missing) > 1)
+
+
+_Part = _NumberPart | _TextPart | _IgnoredPart
+_PARTS: dict[Kind, type[_Part]] = {
     "numbers": _NumberPart,
     "text": _TextPart,
+    "ignored": _IgnoredPart,
 }

@@ -2,13 +2,16 @@
 
 from collections.abc import Collection
 
-import numpy as np
 import pandas as pd
 
-from bayestree._utils.arrays import FloatArray
 from bayestree.tables.columns import Kind, kind_of
+from bayestree.tables.identifiers import FEW, Distinct, count_rows
 from bayestree.tables.invalid import UNNAMED, InvalidValues
 from bayestree.tables.texts import Texts
+
+
+class UnusedColumnsWarning(UserWarning):
+    """Columns of X that are not used by the fit, such as constant columns and identifiers."""
 
 
 class Survey:
@@ -16,61 +19,72 @@ class Survey:
 
     ``features`` are the columns to predict from; only their values may be missing. Columns in
     ``keep`` are never ignored. ``kinds`` are those of the features; ``formats``, of dates that
-    are stated as text, and ``ignored``, the messages about ignored columns by name, are set by
-    :meth:`check`.
+    are stated as text, ``ignored``, the messages about ignored columns by name, and ``doubts``, the
+    other warnings, are set by :meth:`check`.
     """
 
     def __init__(self, features: Collection[str], keep: Collection[str] = ()) -> None:
         self.kinds: dict[str, Kind] = dict.fromkeys(features, "numbers")
         self.formats: dict[str, str] = {}
         self.ignored: dict[str, str] = {}
+        self.doubts: list[str] = []
         self._keep = keep
         self._invalid = InvalidValues()
         self._texts: dict[str, Texts] = {}
-        self._numbers: dict[str, list[FloatArray]] = {
-            name: [] for name in features if UNNAMED.fullmatch(name)
-        }
+        self._distinct = {name: Distinct() for name in features}
 
     def add(self, frame: pd.DataFrame) -> None:
         """Examine a chunk, indexed by row number."""
         self._invalid.add(frame)
         for name, before in self.kinds.items():
-            here = kind_of(frame[name])
+            column = frame[name]
+            here = kind_of(column)
             if before == "numbers":
                 self.kinds[name] = here
-            if here == "text" and not isinstance(frame[name].dtype, pd.CategoricalDtype):
-                self._texts.setdefault(name, Texts(name)).add(frame[name])
-            elif name in self._numbers and here == "numbers":
-                self._numbers[name].append(frame[name].to_numpy(dtype=float, na_value=np.nan))
+            if here == "text" and not isinstance(column.dtype, pd.CategoricalDtype):
+                self._texts.setdefault(name, Texts(name)).add(column)
+            if here == "text" or pd.api.types.is_integer_dtype(column):
+                self._distinct[name].add(column)
 
-    def check(self) -> list[str]:
-        """Refuse a table that cannot be used; otherwise set ``ignored`` and return the warnings."""
+    def check(self, *, typed: bool = False) -> list[str]:
+        """Refuse a table that cannot be used; otherwise set ``ignored`` and return the warnings.
+
+        Text among numbers is refused, unless the table is ``typed``: it was not read from a file,
+        where a single malformed number makes text of a column.
+        """
         self._invalid.check(gaps=self.kinds)
         for name, texts in self._texts.items():
-            texts.check()
+            if not typed:
+                texts.check()
             if texts.are_dates:
                 self.kinds[name], self.formats[name] = "dates", texts.date_format()
         reasons = {
             name: "is unnamed and empty" if UNNAMED.fullmatch(name) else "is empty"
             for name in self._invalid.empty
         }
-        reasons |= dict.fromkeys(self._row_indexes(), "is unnamed and looks like a row index")
+        reasons |= self._identifiers()
         self.ignored = {
             name: f"column {name!r} {reason}; ignored."
             for name, reason in reasons.items()
             if name in self.kinds and name not in self._keep
         }
-        doubts = [doubt for texts in self._texts.values() for doubt in texts.warnings()]
-        return [*self.ignored.values(), *doubts]
+        text = [one for name, one in self._texts.items() if self.kinds[name] == "text"]
+        self.doubts += [doubt for texts in text for doubt in texts.warnings(typed=typed)]
+        self.kinds |= dict.fromkeys(self.ignored, "ignored")
+        return [*self.ignored.values(), *self.doubts]
 
-    def _row_indexes(self) -> list[str]:
-        """Unnamed columns of whole numbers that are all different."""
-        found = []
-        for name, parts in self._numbers.items():
-            values = (
-                np.concatenate(parts) if parts and self.kinds[name] == "numbers" else np.zeros(0)
-            )
-            whole = bool((values == np.round(values)).all())
-            if whole and len(np.unique(values)) == len(values) > 0:
-                found.append(name)
-        return found
+    def _identifiers(self) -> dict[str, str]:
+        """Why columns that tell rows apart are ignored; those that may matter become doubts."""
+        reasons = {}
+        for name, kind in self.kinds.items():
+            values = self._distinct[name].all
+            if kind == "text" and len(values) > FEW:
+                reasons[name] = "holds another text in every row, like an identifier"
+            elif kind == "numbers" and UNNAMED.fullmatch(name) and len(values):
+                reasons[name] = "is unnamed and looks like a row index"
+            elif kind == "numbers" and count_rows(values):
+                self.doubts.append(
+                    f"column {name!r} numbers the rows, like an identifier: drop it, unless its "
+                    "values matter."
+                )
+        return reasons

@@ -11,7 +11,9 @@ from bayestree.tables.errors import CellError, InputError
 MANY = 100  # this many different texts tell the kind of a column
 FEW = 20  # this many different numbers or dates may still be categories
 DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b.*|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}\b.*")
-MARKED = re.compile(r"[-+]?[$€£]?\s?\d[\d.,' ]*\s?[%$€£]?")  # 1,5 or 1,234.5 or 12 %
+SPACES = " \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"  # between thousands
+MARKED = re.compile(rf"[-+]?[$€£]?\s?\d[\d.,'{SPACES}]*\s?[%$€£]?")  # 1,5 or 1,234.5 or 12 %
+CODE = re.compile(r"0\d+")  # such as a postal code
 PLAIN = "write numbers with a decimal point and without other marks"
 
 
@@ -29,6 +31,7 @@ class Texts:
     def __init__(self, name: str) -> None:
         self.name = name
         self.n_rows = self.n_numbers = 0
+        self.are_codes = False
         self.kinds: dict[str, str] = {}  # of the first different texts
         self.first_other: tuple[int, str] | None = None  # first row that is not a number
 
@@ -39,6 +42,7 @@ class Texts:
         is_number = pd.to_numeric(pd.Series(counts.index), errors="coerce").notna().to_numpy()
         self.n_rows += len(labels)
         self.n_numbers += int(counts.to_numpy()[is_number].sum())
+        self.are_codes = self.are_codes or any(map(CODE.fullmatch, counts.index[is_number]))
         if self.first_other is None and not is_number.all():
             others = labels[labels.isin(counts.index[~is_number])]
             self.first_other = int(others.index[0]), str(others.iloc[0])
@@ -101,14 +105,25 @@ class Texts:
             column=self.name,
         )
 
-    def warnings(self) -> list[str]:
-        """Warnings about texts that are treated as categories."""
-        if self.first_other is None or 2 * self.n_numbers <= self.n_rows:
+    def warnings(self, *, typed: bool) -> list[str]:
+        """Warnings about numbers that are treated as categories, ``typed`` if X holds text."""
+        marked = set(self.kinds.values()) == {"marked"}
+        if not (marked or 2 * self.n_numbers > self.n_rows) or self.are_codes:
             return []
-        row, value = self.first_other
+        found, remedy = "numbers as text", f"convert it by pandas.to_numeric(X[{self.name!r}])"
+        if self.first_other is not None:
+            row, value = self.first_other
+            found = (
+                f"numbers in {self.n_numbers} of {self.n_rows} rows, but {value!r} in row {row + 1}"
+            )
+            remedy = f"{remedy[:-1]}, errors='coerce')"
+            if not typed:
+                remedy = "correct the others, or list them in missing_values"
+        if marked:
+            found, remedy = f"numbers such as {value!r}", PLAIN
         return [
-            f"column {self.name!r} holds numbers in {self.n_numbers} of {self.n_rows} rows, but "
-            f"is treated as categorical because row {row + 1} holds {value!r}."
+            f"column {self.name!r} holds {found}, and is taken for text: if it is a "
+            f"quantity, {remedy}."
         ]
 
 

@@ -85,10 +85,14 @@ class TestNumbers:
 
     def test_a_test_table(self, storage, tmp_path):
         (tmp_path / "test.csv").write_text(with_cell(40, 1, "?"))
-        said = refusal(tmp_path, storage, "\n".join(lines()), test="test.csv")
-        assert "column 'b' should hold numbers, but line 40 of 'test.csv' holds '?'" in said
+        found = rows_of(tmp_path, storage, "\n".join(lines()), test="test.csv")
+        (remark,) = found.remarks
+        assert "column 'b': 1 row holds a value that cannot be read as a number ('?')" in remark
+        assert found.X_held["b"][38] == pytest.approx(found.X["b"].mean())
 
-    @pytest.mark.parametrize("cell", ["{},5", "1,{:03}.5", "{} %", "${}"])
+    @pytest.mark.parametrize(
+        "cell", ["{},5", "1,{:03}.5", "{} %", "${}", "1\xa0{:03}", "1\u202f{:03}"]
+    )
     def test_numbers_with_other_marks(self, cell, storage, tmp_path):
         content = frame().assign(a=[cell.format(i) for i in range(N)]).to_csv(index=False)
         said = refusal(tmp_path, storage, content)
@@ -100,8 +104,8 @@ class TestNumbers:
         found = rows_of(tmp_path, storage, frame().assign(a=codes).to_csv(index=False))
         assert found.encoding.columns[0].categories == ("0", "1", "2", "3", "3+")
         assert found.remarks == [
-            "column 'a' holds numbers in 392 of 400 rows, but is treated as categorical "
-            "because row 1 holds '3+'."
+            "column 'a' holds numbers in 392 of 400 rows, but '3+' in row 1, and is taken for "
+            "text: if it is a quantity, correct the others, or list them in missing_values."
         ]
 
 

@@ -43,7 +43,7 @@ def test_the_report_says_the_same(kind):
     rows, found = run.rows(), summary(run)
     train = rows_of(run.estimator, rows.X, held_out=False)
     held = rows_of(run.estimator, rows.X_held, held_out=True) if rows.held_out else None
-    study = Study(run.estimator, train, held, known_encoding=run.encoding)
+    study = Study(run.estimator, train, held)
     pd.testing.assert_frame_equal(study.uncertainty_table[DOUBT], found[DOUBT])
     assert study.importance is not None
     assert study.evaluated is not None

@@ -80,7 +80,7 @@ def export(
             raise InputError("onnx is a binary format; specify a file with --out.")
         if columns and name != "onnx":
             raise InputError(f"--columns is for the format onnx, got {name}; omit it.")
-        estimator = _estimator(folder, columns=columns)
+        estimator = _estimator(folder)
         limits = {"max_features": max_features, "max_facets": max_facets, "decimals": decimals}
         content = exported(estimator, name, **limits, inputs="columns" if columns else None)
         result: dict[str, Any] = {"format": name, "leaves": estimator.get_n_leaves()}
@@ -99,13 +99,11 @@ def export(
             print(f"written to {out}")
 
 
-def _estimator(folder: Path, *, columns: bool) -> Any:
+def _estimator(folder: Path) -> Any:
     from bayestree import load
-    from bayestree.runs.store import read_model, read_of_columns
+    from bayestree.runs.store import read_model
 
-    if folder.is_file():
-        return load(folder)
-    return (read_of_columns if columns else read_model)(folder)[0]
+    return load(folder) if folder.is_file() else read_model(folder)[0]
 
 
 def _check(content: bytes, folder: Path, estimator: Any, *, columns: bool) -> dict[str, Any] | None:

@@ -23,7 +23,6 @@ from bayestree.report.html.scores import scores_of
 from bayestree.report.html.sections import sections
 from bayestree.report.html.study import Study
 from bayestree.report.rows import rows_of
-from bayestree.tables import Encoding
 
 
 def html_report(
@@ -43,7 +42,6 @@ def html_report(
     run_file: str = "",
     manifest: Mapping[str, Any] | None = None,
     sizes: PolytopeSize | None = None,
-    encoding: Encoding | None = None,
 ) -> str:
     """Write the report of a fitted tree or forest as one HTML page without external resources.
 
@@ -66,9 +64,6 @@ def html_report(
         Command that reproduces the fit, and the content of its run file.
     sizes : PolytopeSize, optional
         The result of ``estimator.polytope_size()``, to avoid computing it again.
-    encoding : Encoding, optional
-        How the columns of a table became the features to which the estimator was fitted, by default
-        ``estimator.encoding_``.
 
     Raises
     ------
@@ -84,7 +79,7 @@ def html_report(
     held = rows_of(estimator, X_held, y_held, weights_held, held_out=True)
     texts = title, question, command, run_file
     records = data or {}, metrics or {}, manifest or {}
-    return _rendered(Study(estimator, train, held, *texts, *records, sizes, encoding))
+    return _rendered(Study(estimator, train, held, *texts, *records, sizes))
 
 
 @cache

@@ -35,8 +35,7 @@ class Study:
     """A fitted estimator, its rows, and their diagnostics, each computed at most once.
 
     ``data``, ``metrics`` and ``manifest`` are the records of a run about its table, scores and
-    environment; ``known_sizes`` are the sizes of the polytopes if they have been measured before,
-    and ``known_encoding`` is that of the table, if the estimator was fitted to its features.
+    environment; ``known_sizes`` are the sizes of the polytopes if they have been measured before.
     """
 
     estimator: FittedModel
@@ -50,13 +49,13 @@ class Study:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     manifest: Mapping[str, Any] = field(default_factory=dict)
     known_sizes: PolytopeSize | None = None
-    known_encoding: Encoding | None = None
 
-    @cached_property
+    @property
     def encoding(self) -> Encoding:
-        """How the columns of the table became features."""
+        """How the columns of the table become features."""
         estimator: Any = self.estimator
-        return self.known_encoding or estimator.encoding_
+        found: Encoding = estimator.encoding_
+        return found
 
     @property
     def columns(self) -> tuple[str, ...]:
