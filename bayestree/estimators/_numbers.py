@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, validate_data
 
 from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.warn import warn
 from bayestree.tables import (
     Booleans,
     Encoding,
@@ -235,6 +236,8 @@ def _kinds(frame: pd.DataFrame) -> tuple[dict[str, Kind], dict[str, str]]:
     survey = Survey(list(frame.columns))
     survey.add(frame)
     survey.check()
+    for doubt in survey.doubts:
+        warn(doubt, UserWarning)
     kinds: dict[str, Kind] = {
         name: "numbers" if kind == "text" and _are_numbers(frame[name]) else kind
         for name, kind in survey.kinds.items()

@@ -18,7 +18,7 @@ from bayestree.tables.kinds import KINDS, Categories, Column, Dates, Numbers, St
 
 
 class UnknownCategoryWarning(UserWarning):
-    """A row to predict holds a category that the training rows do not have."""
+    """A row to predict holds a category that the training rows do not have, or no date."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Encoding:
         """Add the numbers of rows with each unknown category to the counts of each column."""
         for column in self.columns:
             values = frame[column.name]
-            unknown = texts(values[column.unknown(values)]).value_counts(sort=False)
+            unknown = texts(values[column.unknown(values)]).astype(str).value_counts(sort=False)
             counts.setdefault(column.name, Counter()).update(
                 {str(name): int(count) for name, count in unknown.items()}
             )
@@ -149,10 +149,9 @@ class Encoding:
         numbers = {name: found.total() for name, found in counts.items()}
         return [
             f"column {column.name!r}: {numbers[column.name]} "
-            f"{'row holds' if numbers[column.name] == 1 else 'rows hold'} a category that does not "
-            f"occur in the training rows ({abbreviate(map(repr, counts[column.name]))}); it "
-            f"counts as {column.unknown_as}. Replace it by a known category, or fit again to rows "
-            "that have it."
+            f"{'row holds' if numbers[column.name] == 1 else 'rows hold'} {column.unknown_is} "
+            f"({abbreviate(map(repr, counts[column.name]))}); it counts as {column.unknown_as}. "
+            f"{column.unknown_remedy}"
             for column in self.columns
             if counts.get(column.name)
         ]

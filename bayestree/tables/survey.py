@@ -16,14 +16,15 @@ class Survey:
 
     ``features`` are the columns to predict from; only their values may be missing. Columns in
     ``keep`` are never ignored. ``kinds`` are those of the features; ``formats``, of dates that
-    are stated as text, and ``ignored``, the messages about ignored columns by name, are set by
-    :meth:`check`.
+    are stated as text, ``ignored``, the messages about ignored columns by name, and ``doubts``, the
+    other warnings, are set by :meth:`check`.
     """
 
     def __init__(self, features: Collection[str], keep: Collection[str] = ()) -> None:
         self.kinds: dict[str, Kind] = dict.fromkeys(features, "numbers")
         self.formats: dict[str, str] = {}
         self.ignored: dict[str, str] = {}
+        self.doubts: list[str] = []
         self._keep = keep
         self._invalid = InvalidValues()
         self._texts: dict[str, Texts] = {}
@@ -47,9 +48,12 @@ class Survey:
         """Refuse a table that cannot be used; otherwise set ``ignored`` and return the warnings."""
         self._invalid.check(gaps=self.kinds)
         for name, texts in self._texts.items():
-            texts.check()
-            if texts.are_dates:
-                self.kinds[name], self.formats[name] = "dates", texts.date_format()
+            if texts.are_dates():
+                self.kinds[name] = "dates"
+                self.formats[name], doubts = texts.dates.choose()
+                self.doubts += doubts
+            else:
+                texts.check()
         reasons = {
             name: "is unnamed and empty" if UNNAMED.fullmatch(name) else "is empty"
             for name in self._invalid.empty
@@ -60,8 +64,9 @@ class Survey:
             for name, reason in reasons.items()
             if name in self.kinds and name not in self._keep
         }
-        doubts = [doubt for texts in self._texts.values() for doubt in texts.warnings()]
-        return [*self.ignored.values(), *doubts]
+        text = [one for name, one in self._texts.items() if self.kinds[name] == "text"]
+        self.doubts += [doubt for texts in text for doubt in texts.warnings()]
+        return [*self.ignored.values(), *self.doubts]
 
     def _row_indexes(self) -> list[str]:
         """Unnamed columns of whole numbers that are all different."""
