@@ -287,19 +287,6 @@ class TestEncoding:
         np.testing.assert_array_equal(alone, found.encode(frame)[4:5])
         np.testing.assert_array_equal(alone, found.encode(pd.DataFrame({"day": days[4:5]})))
 
-    @pytest.mark.parametrize(
-        ("days", "fault"),
-        [
-            ([f"01/{month:02}/{year}" for month in range(1, 13) for year in (2020, 2021)], "first"),
-            (["13/02/2020", *(f"02/{day}/2020" for day in range(1, 29))], "several formats"),
-        ],
-    )
-    def test_formats_that_are_not_certain(self, days, fault):
-        survey = Survey(["day"])
-        survey.add(pd.DataFrame({"day": days}))
-        with pytest.raises(InputError, match=f"column 'day' holds dates that .*{fault}"):
-            survey.check()
-
     def test_clocks_of_the_training_rows(self):
         at = pd.date_range("2024-01-01", periods=5, freq="7h", tz="Europe/Berlin")
         found = encoding_of(pd.DataFrame({"at": at}))

@@ -56,37 +56,6 @@ def read_numbers(column: pd.Series) -> pd.Series:
     return pd.to_numeric(column.astype(str), errors="coerce").astype(float)
 
 
-def times(column: pd.Series, text_format: str | None, zone: str) -> pd.Series:
-    """Convert dates, or text that states dates, to times without a time zone.
-
-    Text may have ``text_format`` or that of ISO 8601. Times that know their time zone are those of
-    the clocks in ``zone``, if it is given.
-    """
-    if pd.api.types.infer_dtype(column, skipna=True) == "period":
-        column = pd.Series(pd.PeriodIndex(column).to_timestamp(), index=column.index)
-    if pd.api.types.is_numeric_dtype(column):
-        found = pd.Series(pd.NaT, index=column.index, dtype="datetime64[ns]")
-    elif kind_of(column) == "text":
-        labels = column.astype(object)
-        found = pd.to_datetime(labels, errors="coerce", format="ISO8601")
-        if text_format is not None:
-            found = pd.to_datetime(labels, errors="coerce", format=text_format).fillna(found)
-    else:
-        found = pd.to_datetime(column, errors="coerce")
-    odd = (found.isna() & column.notna()).to_numpy()
-    if odd.any():
-        row, value = column.index[odd][0], str(column[odd].iloc[0])
-        raise CellError(
-            f"column {column.name!r} should hold dates, but",
-            int(row),
-            f" holds {value!r}; write all dates like 2024-01-31, or drop the row.",
-            column=str(column.name),
-        )
-    if zone and found.dt.tz is not None:
-        found = found.dt.tz_convert(zone)
-    return found.dt.tz_localize(None)
-
-
 def kind_of(column: pd.Series) -> Kind:
     """The kind of a column by the type of its values; empty ones are taken for numbers.
 
@@ -132,9 +101,9 @@ def read_target(column: pd.Series, task: str = "auto") -> tuple[Task, AnyArray]:
             return cast(Task, task), numbers(column).to_numpy()
         texts = Texts(str(name))
         texts.add(column)
-        texts.check()
-        if texts.are_dates:
+        if texts.are_dates():
             raise InputError(f"target {name!r} holds dates; {dates_remedy(str(name))}")
+        texts.check()
         labels = column.astype(str).to_numpy(dtype=str)
         n_classes = len(np.unique(labels))
         if n_classes == len(labels) > 1:

@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from bayestree.tables.columns import read_numbers, times
+from bayestree.tables.columns import read_numbers
+from bayestree.tables.dates import REMEDY, Clocks
 from bayestree.tables.errors import CellError
 from bayestree.tables.invalid import abbreviate, check_complete, check_finite
 from bayestree.tables.texts import PLAIN
@@ -129,8 +130,8 @@ class Booleans(Numbers):
 class Dates(Column):
     """Dates and times: a feature for each of the ``parts`` that vary.
 
-    Times are those of the clocks in ``zone``, if there is one. ``text_format`` is the format of
-    dates that are stated as text, by default ISO 8601.
+    Times are those of the clocks in ``zone``, if there is one. Dates that are stated as text have
+    ``text_format`` or that of ISO 8601; values that are no dates count as missing.
     """
 
     parts: tuple[str, ...] = DATE_PARTS
@@ -138,20 +139,32 @@ class Dates(Column):
     zone: str = ""
 
     kind = "dates"
+    unknown_is = "a value that cannot be read as a date"
+    unknown_as = "a missing one"
+    unknown_remedy = f"If it is a date, {REMEDY}."
 
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(f"{self.name} ({part})" for part in self.parts)
 
+    def times(self, values: pd.Series) -> pd.Series:
+        """The times without a zone; NaT if they are missing or cannot be read."""
+        return Clocks.of(values, self.text_format).in_zone(self.zone)
+
+    def encode(self, values: pd.Series) -> FloatArray:
+        return super().encode(self.times(values).rename(values.name))
+
     def raw(self, values: pd.Series) -> FloatArray:
-        found = date_parts(values, self.text_format, self.zone)
-        return found[:, [DATE_PARTS.index(part) for part in self.parts]]
+        return date_parts(self.times(values))[:, [DATE_PARTS.index(part) for part in self.parts]]
 
     def shown(self, values: pd.Series) -> list[Any]:
-        return times(values, self.text_format, self.zone).tolist()
+        return self.times(values).tolist()
 
     def portable(self, values: pd.Series) -> AnyArray:
-        return date_parts(values, self.text_format, self.zone)[:, 0]
+        return date_parts(self.times(values))[:, 0]
+
+    def unknown(self, values: pd.Series) -> BoolArray:
+        return (self.times(values).isna() & values.notna()).to_numpy()
 
 
 @dataclass(frozen=True)
@@ -304,10 +317,10 @@ def finite_numbers(values: pd.Series) -> FloatArray:
     return found.to_numpy()[:, None]
 
 
-def date_parts(values: pd.Series, text_format: str | None, zone: str) -> FloatArray:
-    """The ``DATE_PARTS`` of dates, shape (n, 5); NaN for missing ones."""
-    when = times(values, text_format, zone).dt
+def date_parts(times: pd.Series) -> FloatArray:
+    """The ``DATE_PARTS`` of times without a zone, shape (n, 5); NaN for missing ones."""
+    when = times.dt
     hour = when.hour + when.minute / 60 + when.second / 3600
-    days = (when.normalize() - pd.Timestamp(0)) / pd.Timedelta(days=1) + hour / 24
+    days = (when.normalize() - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1) + hour / 24
     parts = (days, when.month, when.day, when.day_of_week, hour)
     return np.column_stack([part.to_numpy(dtype=float) for part in parts])

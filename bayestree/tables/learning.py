@@ -8,6 +8,7 @@ import pandas as pd
 
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree.tables.columns import Kind
+from bayestree.tables.dates import read_times
 from bayestree.tables.encoding import Encoding
 from bayestree.tables.kinds import (
     DATE_PARTS,
@@ -146,14 +147,16 @@ class _DatePart(_NumberPart):
 
     def __init__(self, name: str, given: str | None) -> None:
         super().__init__(name)
-        self.given, self.zone = given, ""
+        self.given = given
+        self.zones: set[str] = set()
         self.low = np.full(len(DATE_PARTS), np.inf)
         self.high = -self.low
 
     def raw(self, values: pd.Series) -> FloatArray:
-        if isinstance(values.dtype, pd.DatetimeTZDtype):
-            self.zone = str(values.dtype.tz)
-        found = date_parts(values, self.given, self.zone)
+        clocks = read_times(values, self.given)
+        if clocks.local.notna().any():
+            self.zones.add(clocks.zone)
+        found = date_parts(clocks.local)
         self.low = np.fmin(self.low, np.fmin.reduce(found, initial=np.inf))
         self.high = np.fmax(self.high, np.fmax.reduce(found, initial=-np.inf))
         return found
@@ -163,7 +166,8 @@ class _DatePart(_NumberPart):
         varies[0] |= not varies.any()
         kept = tuple(part for part, kept in zip(DATE_PARTS, varies, strict=True) if kept)
         fill = tuple(self.fill[varies].tolist())
-        return Dates(self.name, fill, self.gaps, parts=kept, text_format=self.given, zone=self.zone)
+        zone = next(iter(self.zones)) if len(self.zones) == 1 else ""
+        return Dates(self.name, fill, self.gaps, parts=kept, text_format=self.given, zone=zone)
 
 
 class _TextPart:

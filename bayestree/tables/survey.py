@@ -54,10 +54,12 @@ class Survey:
         """
         self._invalid.check(gaps=self.kinds)
         for name, texts in self._texts.items():
-            if not typed:
+            if texts.are_dates():
+                self.kinds[name] = "dates"
+                self.formats[name], doubts = texts.dates.choose()
+                self.doubts += doubts
+            elif not typed:
                 texts.check()
-            if texts.are_dates:
-                self.kinds[name], self.formats[name] = "dates", texts.date_format()
         reasons = {
             name: "is unnamed and empty" if UNNAMED.fullmatch(name) else "is empty"
             for name in self._invalid.empty

@@ -1,16 +1,14 @@
 """Columns of text: categories, malformed numbers or dates, examined chunk by chunk."""
 
 import re
-import warnings
 
 import pandas as pd
-from pandas.tseries.api import guess_datetime_format
 
-from bayestree.tables.errors import CellError, InputError
+from bayestree.tables.dates import DateTexts
+from bayestree.tables.errors import CellError
 
 MANY = 100  # this many different texts tell the kind of a column
 FEW = 20  # this many different numbers or dates may still be categories
-DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b.*|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}\b.*")
 SPACES = " \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"  # between thousands
 MARKED = re.compile(rf"[-+]?[$€£]?\s?\d[\d.,'{SPACES}]*\s?[%$€£]?")  # 1,5 or 1,234.5 or 12 %
 CODE = re.compile(r"0\d+")  # such as a postal code
@@ -32,6 +30,7 @@ class Texts:
         self.name = name
         self.n_rows = self.n_numbers = 0
         self.are_codes = False
+        self.dates = DateTexts(name)
         self.kinds: dict[str, str] = {}  # of the first different texts
         self.first_other: tuple[int, str] | None = None  # first row that is not a number
 
@@ -41,11 +40,12 @@ class Texts:
         counts = labels.value_counts(sort=False)
         is_number = pd.to_numeric(pd.Series(counts.index), errors="coerce").notna().to_numpy()
         self.n_rows += len(labels)
+        self.dates.add(labels, counts)
         self.n_numbers += int(counts.to_numpy()[is_number].sum())
         self.are_codes = self.are_codes or any(map(CODE.fullmatch, counts.index[is_number]))
         if self.first_other is None and not is_number.all():
-            others = labels[labels.isin(counts.index[~is_number])]
-            self.first_other = int(others.index[0]), str(others.iloc[0])
+            other = str(counts.index[~is_number][0])  # counts are in the order of the rows
+            self.first_other = int((labels == other).idxmax()), other
         for label, number in zip(counts.index, is_number, strict=True):
             if len(self.kinds) > MANY:
                 break
@@ -68,30 +68,9 @@ class Texts:
                 column=self.name,
             )
 
-    @property
     def are_dates(self) -> bool:
-        """Whether these are dates, and too many to be categories."""
-        return len(self.kinds) > FEW and set(self.kinds.values()) == {"date"}
-
-    def date_format(self) -> str:
-        """The format of the dates, by those that were kept; refused if it is not certain."""
-        labels = pd.Series([*self.kinds], dtype=object)
-        day_first = (False,) if re.match(r"\d{4}", labels[0]) else (False, True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that a guess contradicts ``dayfirst``
-            orders = {guess_datetime_format(labels[0], dayfirst=first) for first in day_first}
-        found = [
-            one
-            for one in orders
-            if one and pd.to_datetime(labels, format=one, errors="coerce").notna().all()
-        ]
-        if len(found) != 1:
-            fault = "could have the day or the month first" if found else "have several formats"
-            raise InputError(
-                f"column {self.name!r} holds dates that {fault}, such as {labels[0]!r}; write them "
-                "like 2024-01-31, or drop the column."
-            )
-        return found[0]
+        """Whether these are dates, and too many to be categories. A mistake is refused."""
+        return len(self.kinds) > FEW and self.dates.check()
 
     def _malformed_number(self, row: int, value: str) -> CellError:
         others = self.n_rows - self.n_numbers
@@ -128,6 +107,4 @@ class Texts:
 
 
 def _kind(label: str) -> str:
-    if DATE.fullmatch(label):
-        return "date"
     return "marked" if MARKED.fullmatch(label) else "text"

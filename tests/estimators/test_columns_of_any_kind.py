@@ -247,10 +247,11 @@ def test_weights_of_zero_remove_rows():
 def test_columns_of_other_kinds_need_their_kind_in_new_rows():
     X, y = mixed()
     fitted = AlternatingTreeClassifier(max_depth=1, random_state=0).fit(X, y)
-    with pytest.raises(ValueError, match="column 'day' should hold dates, but row 1 holds 'red'"):
-        fitted.predict(X.assign(day="red"))
     with pytest.raises(ValueError, match="column 'b' holds dates"):
         fitted.predict(X.assign(b=X["day"]))
+    with pytest.warns(bt.UnknownCategoryWarning, match=r"cannot be read as a date \('red'\)"):
+        found = fitted.predict_proba(X.assign(day="red"))
+    np.testing.assert_array_equal(found, fitted.predict_proba(X.assign(day=pd.NaT)))
 
 
 @pytest.mark.parametrize("gaps", [False, True])
