@@ -13,7 +13,6 @@ from bayestree._utils.mcmc import ess
 from bayestree.diagnostics.convergence import check_convergence
 from bayestree.diagnostics.label_free import label_free, spread_rows, typical_rows
 from bayestree.diagnostics.loo import Loo, loo
-from bayestree.diagnostics.stacking import mixed_loo
 from bayestree.diagnostics.verdict import Convergence
 from bayestree.topology import Topology
 
@@ -72,17 +71,20 @@ def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 2
     if X is None and "X" in constant:
         X = constant["X"].to_numpy()
     if X is None:
-        rows = typical_rows(len(center), n_rows)
+        rows, numbers = typical_rows(len(center), n_rows), None
     else:
         given = np.asarray(X, dtype=np.float64)
         if given.ndim != 2 or given.shape[1] != len(center):
             raise ValueError(f"X must have shape (n, {len(center)}), got {given.shape}.")
-        rows = spread_rows((given - center) / scale, n_rows)
+        standard = (given - center) / scale
+        numbers = spread_rows(standard, n_rows)
+        rows = standard[numbers]
     settings = json.loads(container.attrs.get("settings", "{}"))
     return label_free(
         {str(name): values.to_numpy() for name, values in posterior.items()},
         Topology(constant["children"].to_numpy()),
         rows,
+        row_labels=numbers,
         steepness=float(container.attrs["steepness"]),
         lp=_recorded(container).get("lp"),
         class_names=[str(name) for name in posterior["class"].to_numpy()]
@@ -95,10 +97,9 @@ def label_free_of(container: Any, X: ArrayLike | None = None, *, n_rows: int = 2
 def loo_of(container: Any, name: str = "obs") -> Loo:
     """PSIS-LOO of a posterior in an ArviZ container.
 
-    If ``sample_stats`` has ``log_p`` and ``log_q``, the draws are treated as those of an
-    approximation; otherwise the result is that of ``arviz.loo`` (except that ArviZ 0.x divides
-    the variance of the terms by n, while ArviZ 1.x and this function divide it by n - 1). The modes
-    of a mixture are scored one by one and mixed by their weights.
+    The result is that of ``arviz.loo`` (except that ArviZ 0.x divides the variance of the terms by
+    n, while ArviZ 1.x and this function divide it by n - 1), but one that cannot be trusted is
+    refused. That of a mixture is the score of the mixture (see ``to_arviz``).
 
     Parameters
     ----------
@@ -110,33 +111,23 @@ def loo_of(container: Any, name: str = "obs") -> Loo:
     Raises
     ------
     ValueError
-        If a group or the variable is missing, or a variational fit recorded no densities.
+        If a group or the variable is missing, k is too large for more than a tenth of the rows, or
+        the container of a mixture was made by an earlier version.
     """
     likelihood = arviz_compat.group(container, "log_likelihood")
     if name not in likelihood:
         raise ValueError(f"log_likelihood has no variable {name!r}, only {[*likelihood]}.")
-    recorded = _recorded(container)
-    exact = not {"log_p", "log_q"} <= set(recorded)
-    if exact and "elbo" in recorded:
+    if "mode" in likelihood.coords and "chain" in likelihood["mode"].dims:
         raise ValueError(
-            "the draws come from an approximation, but sample_stats has no log_p and log_q to "
-            "correct for it; refit with an inference method that records them."
+            "the container is that of a mixture from an earlier version, whose chains are modes "
+            "without their weights; make it again by to_arviz(X, y)."
         )
-    weights = np.array(json.loads(container.attrs.get("mode_weights", "[1.0]")))
-    mode = likelihood["mode"].to_numpy() if "mode" in likelihood.coords else 0
-    of_mode = np.broadcast_to(mode, likelihood.sizes["chain"])
-    each = []
-    for number in range(len(weights)):
-        chains = np.flatnonzero(of_mode == number)
-        terms = likelihood[name].isel(chain=chains).transpose("chain", "draw", ...).to_numpy()
-        terms = terms.reshape(*terms.shape[:2], -1)
-        if exact:
-            draws = arviz_compat.group(container, "posterior").isel(chain=chains)
-            each.append(loo(terms, reff=_relative_ess(draws)))
-        else:
-            log_p, log_q = (recorded[one].isel(chain=chains) for one in ("log_p", "log_q"))
-            each.append(loo(terms, log_p=log_p, log_q=log_q))
-    return mixed_loo(each, weights) if len(each) > 1 else each[0]
+    terms = likelihood[name].transpose("chain", "draw", ...).to_numpy()
+    draws = arviz_compat.group(container, "posterior")
+    found = loo(terms.reshape(*terms.shape[:2], -1), reff=_relative_ess(draws))
+    if not found.trusted:
+        raise ValueError(f"leave-one-out by importance sampling fails: {found.warning}")
+    return found
 
 
 def _relative_ess(posterior: Any) -> float:

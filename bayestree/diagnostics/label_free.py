@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit
 
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.diagnostics.draws import (
     Draws,
     classifies,
@@ -38,6 +38,7 @@ def label_free(
     topology: Topology,
     rows: ArrayLike,
     *,
+    row_labels: ArrayLike | None = None,
     node_rows: Sequence[ArrayLike] | None = None,
     steepness: float = 1.0,
     lp: ArrayLike | None = None,
@@ -55,6 +56,8 @@ def label_free(
         Topology of the soft tree, with V nodes.
     rows : array, shape (m, d)
         Rows, on the scale of the draws, at which predictions are compared.
+    row_labels : array of int, shape (m,), optional
+        Coordinates of these rows; by default 0 to m - 1.
     node_rows : sequence of V arrays (p, d), optional
         Rows at which P(right) of each node is compared; ``rows`` by default.
     steepness : float
@@ -111,20 +114,21 @@ def label_free(
         variables["log_weight"] = (("chain", "draw", "node", "rank"), weight)
         relative = np.exp(weight - weight[..., :1])  # relative to the largest: no underflow
         variables["effective"] = (("chain", "draw", "node"), effective_number(relative))
-    return _labelled(variables, topology, class_names)
+    return _labelled(variables, topology, class_names, row_labels)
 
 
-def spread_rows(X: FloatArray, n: int) -> FloatArray:
-    """Up to ``n`` rows of ``X``, evenly spaced in rank along its first principal component."""
+def spread_rows(X: FloatArray, n: int) -> IntArray:
+    """Numbers of up to ``n`` rows, evenly spaced in rank along the first principal component."""
     if n < 1:
         raise ValueError(f"n must be 1 or more, got {n}.")
-    some = X[spread(len(X), MAX_ROWS)]
+    numbers = spread(len(X), MAX_ROWS)
+    some = X[numbers]
     if len(some) <= n:
-        return some
+        return numbers
     centred = some - some.mean(axis=0)
     direction = np.linalg.eigh(centred.T @ centred)[1][:, -1]
     order = np.argsort(centred @ direction, kind="stable")
-    return some[order[spread(len(some), n)]]
+    return numbers[order[spread(len(some), n)]]
 
 
 def box_rows(low: FloatArray, high: FloatArray, n: int, seed: int = 0) -> FloatArray:
@@ -164,7 +168,10 @@ def _prediction(
 
 
 def _labelled(
-    variables: dict[str, Any], topology: Topology, class_names: Sequence[str]
+    variables: dict[str, Any],
+    topology: Topology,
+    class_names: Sequence[str],
+    row_labels: ArrayLike | None,
 ) -> xr.Dataset:
     import xarray as xr  # noqa: PLC0415 - takes 0.2 s, and importing an estimator imports this module
 
@@ -174,4 +181,6 @@ def _labelled(
         coordinates["node"] = list(topology.node_labels)
     if "class" in coordinates and len(class_names):
         coordinates["class"] = list(class_names)
+    if "row" in coordinates and row_labels is not None:
+        coordinates["row"] = np.asarray(row_labels)
     return dataset.assign_coords(coordinates)

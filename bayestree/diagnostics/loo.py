@@ -13,6 +13,7 @@ from bayestree._utils.arrays import FloatArray
 from bayestree._utils.psis import good_k, psis
 
 WIDTH = 88  # line width of printed text
+MAX_BAD_SHARE = 0.1  # share of rows of too large a k, above which a sum of all is not trusted
 
 
 class LooDifference(NamedTuple):
@@ -61,6 +62,8 @@ class Loo:
         Number of draws over all chains.
     corrected : bool
         Whether draws of an approximation were reweighted to the posterior.
+    n_folds : int
+        Number of folds of a score by refits, which has no k (-inf); 0 for importance sampling.
     """
 
     elpd: float
@@ -72,11 +75,44 @@ class Loo:
     good_k: float
     n_draws: int
     corrected: bool
+    n_folds: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        elpd_row: FloatArray,
+        fitted_row: FloatArray,
+        *,
+        k: FloatArray | float = -np.inf,
+        good_k: float = np.inf,
+        n_draws: int = 0,
+        corrected: bool = False,
+        n_folds: int = 0,
+    ) -> "Loo":
+        """The score with these terms."""
+        n = len(elpd_row)
+        return cls(
+            elpd=float(elpd_row.sum()),
+            se=float(np.sqrt(n) * elpd_row.std(ddof=1)) if n > 1 else np.nan,
+            p_loo=float((fitted_row - elpd_row).sum()),
+            elpd_row=elpd_row,
+            fitted_row=fitted_row,
+            k=np.broadcast_to(k, n),
+            good_k=good_k,
+            n_draws=n_draws,
+            corrected=corrected,
+            n_folds=n_folds,
+        )
 
     @property
     def bad_rows(self) -> NDArray[np.int64]:
         """Indices of the rows whose k is above ``good_k``."""
         return np.flatnonzero(~(self.k <= self.good_k))
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the sum over all rows means something: k is good for nine rows of ten."""
+        return len(self.bad_rows) <= MAX_BAD_SHARE * len(self.k)
 
     @property
     def warning(self) -> str:
@@ -85,10 +121,11 @@ class Loo:
         if n_bad == 0:
             return ""
         head = f"k is above {self.good_k:.2f} for {n_bad} of {n} rows: their terms are unreliable."
-        if self.corrected and n_bad > n / 10:
+        if not self.trusted:
             return (
-                f"{head} The variational fit is too far from the posterior for this score: compare "
-                "scores of held-out rows instead, or sample the tree (inference='nuts')."
+                f"{head} Draws of a variational fit are usually too far from the posterior for "
+                "importance sampling. Refit without the rows, as loo(X, y, method='kfold') of an "
+                "estimator does, or sample the tree (inference='nuts')."
             )
         return (
             f"{head} Each of them influences the posterior strongly: inspect them, draw more, or "
@@ -132,13 +169,15 @@ class Loo:
         return pd.DataFrame({"elpd": self.elpd_row, "k": self.k, "good": good}, index=index)
 
     def __str__(self) -> str:
-        kind = "reweighted from an approximation" if self.corrected else "of a sampler"
         lines = [
-            f"PSIS-LOO, {len(self.k)} rows, {self.n_draws} draws {kind}",
             f"elpd   {self.elpd:12.2f}  (standard error {self.se:.2f})",
             f"p_loo  {self.p_loo:12.2f}",
-            f"largest k {self.k.max():.2f}, good up to {self.good_k:.2f}",
         ]
+        if self.n_folds:
+            return "\n".join([f"{self.n_folds} refits, {len(self.k)} rows", *lines])
+        kind = ", reweighted from an approximation" if self.corrected else ""
+        lines.insert(0, f"PSIS-LOO, {len(self.k)} rows, {self.n_draws} draws{kind}")
+        lines.append(f"largest k {self.k.max():.2f}, good up to {self.good_k:.2f}")
         return "\n".join([*lines, *([fill(self.warning, WIDTH)] if self.warning else [])])
 
 
@@ -198,12 +237,9 @@ def loo(
         log_weights, k[row] = psis(correction.ravel() - log_lik, reff)
         elpd_row[row] = logsumexp(log_weights + log_lik)
     fitted = logsumexp(flat, axis=0) - np.log(n_draws)
-    return Loo(
-        elpd=float(elpd_row.sum()),
-        se=float(np.sqrt(n) * elpd_row.std(ddof=1)) if n > 1 else np.nan,
-        p_loo=float((fitted - elpd_row).sum()),
-        elpd_row=elpd_row,
-        fitted_row=fitted,
+    return Loo.of(
+        elpd_row,
+        fitted,
         k=k,
         good_k=good_k(n_draws),
         n_draws=n_draws,

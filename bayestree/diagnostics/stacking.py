@@ -1,7 +1,6 @@
 """Weights of several posteriors of the same data, from their predictions of rows left out."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -126,7 +125,9 @@ def elbo_weights(elbo: ArrayLike) -> FloatArray:
     return softmax(np.asarray(elbo, dtype=np.float64))
 
 
-def mixed_loo(each: Sequence[Loo], weights: ArrayLike) -> Loo:
+def mixed_loo(
+    each: Sequence[Loo], weights: ArrayLike, *, row_weights: ArrayLike | None = None
+) -> Loo:
     """Leave-one-out score of the mixture of several posteriors of the same rows.
 
     Parameters
@@ -134,6 +135,8 @@ def mixed_loo(each: Sequence[Loo], weights: ArrayLike) -> Loo:
     each : sequence of M Loo
     weights : array, shape (M,)
         The weights are taken as given, although they may have been chosen by the same scores.
+    row_weights : array, shape (n,), optional
+        Weights by which the terms of the rows were multiplied; by default 1.
 
     Returns
     -------
@@ -152,17 +155,17 @@ def mixed_loo(each: Sequence[Loo], weights: ArrayLike) -> Loo:
             f"{share.shape} and {[len(one.k) for one in each]} rows."
         )
     kept = [(one, weight) for one, weight in zip(each, share, strict=True) if weight > 0]
+    rows = (
+        np.ones(len(kept[0][0].k))
+        if row_weights is None
+        else np.asarray(row_weights, dtype=np.float64)
+    )
     log_weight = np.log([[weight] for _, weight in kept])
-    elpd_row = logsumexp(log_weight + [one.elpd_row for one, _ in kept], axis=0)
-    fitted_row = logsumexp(log_weight + [one.fitted_row for one, _ in kept], axis=0)
-    n = len(elpd_row)
-    return replace(
-        kept[0][0],
-        elpd=float(elpd_row.sum()),
-        se=float(np.sqrt(n) * elpd_row.std(ddof=1)) if n > 1 else np.nan,
-        p_loo=float((fitted_row - elpd_row).sum()),
-        elpd_row=elpd_row,
-        fitted_row=fitted_row,
+    elpd_row = rows * logsumexp(log_weight + [one.elpd_row / rows for one, _ in kept], axis=0)
+    fitted_row = rows * logsumexp(log_weight + [one.fitted_row / rows for one, _ in kept], axis=0)
+    return Loo.of(
+        elpd_row,
+        fitted_row,
         k=np.max([one.k for one, _ in kept], axis=0),
         good_k=min(one.good_k for one, _ in kept),
         n_draws=sum(one.n_draws for one, _ in kept),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bayestree import diagnostics
-from bayestree._utils.arrays import FloatArray
+from bayestree._utils.arrays import FloatArray, IntArray
 from bayestree.diagnostics import Convergence, Evidence, HeldOut, Loo
 from bayestree.diagnostics.label_free import box_rows, spread_rows, typical_rows
+from bayestree.estimators._cross_validated import cross_validated
 from bayestree.estimators._draws import TreeDraws
 from bayestree.estimators._numbers import fitted_rows
 
@@ -74,7 +75,8 @@ class TreeChecks(TreeDraws):
         -------
         xarray.Dataset
             See :func:`bayestree.diagnostics.label_free`; predictions are class probabilities,
-            or means on the scale of standardised y. It can be plotted by ``arviz.plot_trace``.
+            or means on the scale of standardised y, with the position of the row in X as its
+            coordinate. It can be plotted by ``arviz.plot_trace``.
             With several modes, each is a chain (or as many as the sampler had), and what refers to
             nodes is left out: ``prediction`` and the number of ``leaves`` in use remain.
         """
@@ -84,10 +86,13 @@ class TreeChecks(TreeDraws):
             raise ValueError(f"n_rows must be 1 or more, got {n_rows}.")
         posterior, topology = self.posterior_, self.posterior_.model.topology
         n_points = min(n_rows, max(MIN_POINTS, MAX_POINTS // max(1, topology.n_nodes)))
+        numbers = None
         if X is None:
             rows, own = self._generated_rows(n_rows, n_points)
         else:
-            rows, own = self._selected_rows(fitted_rows(self, X), n_rows, n_points)
+            given = fitted_rows(self, X)
+            own = self._rows_of_nodes(given, n_points)
+            rows, numbers = self._spread(given, n_rows)
         # A node that is not in tree_ is compared at the rows of the whole tree.
         node_rows = [own.get(node, rows[:n_points]) for node in range(topology.n_nodes)]
         widest = max((len(one) for one in node_rows), default=0)
@@ -95,6 +100,7 @@ class TreeChecks(TreeDraws):
             posterior.described_draws,
             topology,
             rows,
+            row_labels=numbers,
             node_rows=[np.resize(one, (widest, rows.shape[1])) for one in node_rows],
             steepness=posterior.model.steepness,
             lp=posterior.stats.get("lp", posterior.stats.get("log_p")),
@@ -119,34 +125,53 @@ class TreeChecks(TreeDraws):
         check_is_fitted(self)
         return diagnostics.evidence(self.posterior_.stats)
 
-    def loo(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Loo:
-        """Leave-one-out score of the posterior by importance sampling.
+    def loo(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        method: Literal["psis", "kfold"] = "psis",
+        n_folds: int = 10,
+    ) -> Loo:
+        """Log score of rows that are left out, by importance sampling or by refits.
 
         Parameters
         ----------
         X, y, sample_weight : arrays
             All rows of the fit, as they were given to ``fit``.
+        method : {"psis", "kfold"}
+            ``"psis"`` leaves out one row at a time, by importance sampling from the draws of the
+            fit, for those of a sampler (``inference="nuts"``). Draws of a variational fit are
+            usually too far from the posterior. ``"kfold"`` refits the estimator without each of
+            ``n_folds`` parts of the rows, growth included, for all kinds of fits.
+        n_folds : int
+            Number of refits.
 
         Returns
         -------
         Loo
-            Can be printed; ``compare`` compares it with that of another model. Intended
-            for the draws of a sampler (``inference="nuts"``). Those of a variational fit are
-            corrected by their densities under the posterior and the guide, which usually fails,
-            as the Pareto k of the rows then shows: the tails of the guide are too light. With
-            several modes it is the score of their mixture, whose weights are taken as given.
+            Can be printed; ``compare`` compares it with that of another model. With several modes
+            it is the score of their mixture, whose weights ``"psis"`` takes as given.
 
         Raises
         ------
         ValueError
-            If these are not the rows of the fit (by their total weight), some of them were held
-            out (``validation_fraction``), or there is only one draw.
+            For ``"psis"``, if the score cannot be trusted because Pareto k is too large for more
+            than a tenth of the rows, these are not the rows of the fit (by their total weight),
+            some of them were held out (``validation_fraction``), or there is only one draw. For
+            ``"kfold"``, if a class or the table has fewer rows than ``n_folds``.
         """
         check_is_fitted(self)
+        if method == "kfold":
+            return cross_validated(self, X, y, sample_weight, n_folds)
+        if method != "psis":
+            raise ValueError(f"method must be 'psis' or 'kfold', got {method!r}.")
         if self.validation_fraction:
             raise ValueError(
                 "the rows that validation_fraction held out were not used by the posterior, so "
-                "that leaving them out is meaningless; fit with validation_fraction=0."
+                "that leaving them out is meaningless; set method='kfold', or fit with "
+                "validation_fraction=0."
             )
         data, _ = self._training_rows(X, y, sample_weight)
         given, fitted = float(data.weights.sum()), float(self.tree_.leaf_rows.sum())
@@ -156,8 +181,6 @@ class TreeChecks(TreeDraws):
                 f"those of the fit to {fitted:g}. On new rows, score predict_proba or predict."
             )
         groups = ["posterior", "log_likelihood"]
-        if self.posterior_.stats:
-            groups.append("sample_stats")
         return diagnostics.loo_of(self.to_arviz(X, y, sample_weight, groups=groups))
 
     def _generated_rows(
@@ -174,15 +197,20 @@ class TreeChecks(TreeDraws):
             return box_rows(reach.low[0], reach.high[0], n_rows), own
         return typical_rows(len(self._units.scale), n_rows), own
 
-    def _selected_rows(
-        self, X: FloatArray, n_rows: int, n_points: int
-    ) -> tuple[FloatArray, dict[int, FloatArray]]:
-        """The same from given rows, by the nodes that they reach."""
+    def _rows_of_nodes(self, X: FloatArray, n_points: int) -> dict[int, FloatArray]:
+        """Some of the rows that reach each node, on the scale of the draws."""
         standard = self._standardise(X)
         own: dict[int, FloatArray] = {}
         for place, reached, _ in self.tree_.walk(X):
-            own.setdefault(int(self._reach.nodes[place]), spread_rows(standard[reached], n_points))
-        return spread_rows(standard, n_rows), own
+            there = standard[reached]
+            own.setdefault(int(self._reach.nodes[place]), there[spread_rows(there, n_points)])
+        return own
+
+    def _spread(self, X: FloatArray, n_rows: int) -> tuple[FloatArray, IntArray]:
+        """Rows that represent all of X, on the scale of the draws, and their numbers."""
+        standard = self._standardise(X)
+        numbers = spread_rows(standard, n_rows)
+        return standard[numbers], numbers
 
 
 def held_out_of(estimator: Any, X: ArrayLike | None, y: ArrayLike) -> HeldOut:

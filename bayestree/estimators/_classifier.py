@@ -165,4 +165,4 @@ class TreeClassifier(LabelledClassifier, BaseTree):
 
     def _in_units(self, mean: FloatArray, sd: FloatArray) -> tuple[FloatArray, FloatArray]:
         # The probabilities of float32 fits sum to 1 in single precision only.
-        return mean / mean.sum(axis=1, keepdims=True), sd
+        return mean / mean.sum(axis=-1, keepdims=True), sd

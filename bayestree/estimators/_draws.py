@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.seed import RandomState
 from bayestree.estimators._fitted import FittedTree
+from bayestree.estimators._mixed_draws import spread_draws
 from bayestree.estimators._numbers import fitted_rows, validated
 from bayestree.inference import Data, by_row
 
@@ -57,10 +58,10 @@ class TreeDraws(FittedTree):
             to standardised y; X and y are in their original units, and classes are numbered in
             the order of the coordinate ``class``. ``log_likelihood`` is the term of each row in
             the log-likelihood, including its weight. With several modes, whose trees have
-            different parameters, ``posterior`` holds what ``label_free`` compares, each mode is a
-            chain (equally long, whatever its weight), and only ``log_likelihood``,
-            ``posterior_predictive`` and ``observed_data`` are added; ``modes_[m].to_arviz`` gives
-            the parameters of one mode.
+            different parameters, the draws are those of the mixture: each is a draw of one mode
+            (coordinate ``mode``), in proportion to the weights. ``posterior`` and ``prior`` then
+            hold predictions in the units of y, and ``log_likelihood`` gives the leave-one-out
+            score of the mixture; ``modes_[m].to_arviz`` gives the parameters of one mode.
 
         Raises
         ------
@@ -73,6 +74,20 @@ class TreeDraws(FittedTree):
             data, row_labels = self._training_rows(X, y, sample_weight)
         elif sample_weight is not None:
             raise ValueError("sample_weight needs the rows; give X and y.")
+        return self._container(
+            data, row_labels, groups=groups, n_prior=n_prior, random_state=random_state
+        )
+
+    def _container(
+        self,
+        data: Data | None,
+        row_labels: IntArray | None,
+        *,
+        groups: Iterable[str] | None,
+        n_prior: int,
+        random_state: RandomState,
+    ) -> Any:
+        """The container, with rows on the scale of the draws."""
         return self.posterior_.to_arviz(
             data,
             groups=groups,
@@ -135,8 +150,8 @@ class TreeDraws(FittedTree):
         count = total if draws is None else draws
         if count < 1:
             raise ValueError(f"draws must be 1 or more, got {draws}.")
-        picked = np.arange(count) * total // count if count < total else np.arange(count) % total
-        each = (posterior.sites(*divmod(int(pick), posterior.n_draws)) for pick in picked)
+        picked = spread_draws(count, total).tolist()
+        each = (posterior.sites(*divmod(pick, posterior.n_draws)) for pick in picked)
         also = None if known is None else torch.as_tensor(known)
         standard = self._standardise(rows)
         values = by_row.sample_y(posterior.model, each, standard, random_state, also)

@@ -14,24 +14,23 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree import diagnostics
 from bayestree._utils import arviz_compat
-from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.arrays import AnyArray, FloatArray, IntArray
 from bayestree._utils.seed import RandomState, draw_seed
-from bayestree.diagnostics import Convergence, Loo, PolytopeSize, SplitUncertainty, TreeSize
+from bayestree.diagnostics import Convergence, PolytopeSize, SplitUncertainty, TreeSize
 from bayestree.diagnostics.label_free import spread_rows
-from bayestree.diagnostics.stacking import mixed_loo
 from bayestree.diagnostics.tree_size import number_probabilities
 from bayestree.diagnostics.uncertainty import mixed_uncertainty
 from bayestree.estimators._checks import held_out_of
+from bayestree.estimators._mixed_draws import MIXED_GROUPS, MixedContainer, mode_counts
 from bayestree.estimators._numbers import fitted_rows
 from bayestree.estimators._stages import StagedTree
+from bayestree.inference import Data
 from bayestree.inference.attributes import attributes_of
 
 if TYPE_CHECKING:
     import xarray as xr
 
-MIXED_GROUPS = (
-    "posterior", "sample_stats", "log_likelihood", "posterior_predictive", "observed_data",
-)  # fmt: skip
+MAX_SHOWN = 20  # rows at which a container has predictions
 
 
 class Mixture(StagedTree):
@@ -130,13 +129,6 @@ class Mixture(StagedTree):
                 total += share * (leaf @ same.T)
         return total
 
-    def loo(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Loo:
-        if len(self.modes_) == 1:
-            return super().loo(X, y, sample_weight)
-        return mixed_loo(
-            [mode.loo(X, y, sample_weight) for mode in self.modes_], self.mode_weights_
-        )
-
     def label_free(self, X: ArrayLike | None = None, *, n_rows: int = 20) -> xr.Dataset:
         self._one_output("label_free")
         modes = self.modes_
@@ -145,19 +137,20 @@ class Mixture(StagedTree):
         if n_rows < 1:
             raise ValueError(f"n_rows must be 1 or more, got {n_rows}.")
         if X is None:
-            rows, _ = self._generated_rows(n_rows, n_rows)
+            (rows, _), numbers = self._generated_rows(n_rows, n_rows), None
         else:
-            rows = spread_rows(self._standardise(fitted_rows(self, X)), n_rows)
-        found = [mode._compared(rows) for mode in modes]
+            rows, numbers = self._spread(fitted_rows(self, X), n_rows)
+        found = [mode._compared(rows, numbers) for mode in modes]
         return _as_chains(found).assign_attrs(mode_weights=self.mode_weights_.tolist())
 
-    def _compared(self, rows: FloatArray) -> xr.Dataset:
+    def _compared(self, rows: FloatArray, numbers: IntArray | None) -> xr.Dataset:
         """The quantities of a mode that are compared with those of others."""
         posterior = self.posterior_
         found = diagnostics.label_free(
             posterior.described_draws,
             posterior.model.topology,
             rows,
+            row_labels=numbers,
             steepness=posterior.model.steepness,
             class_names=self.tree_.class_names,
         )[["prediction"]]
@@ -177,54 +170,77 @@ class Mixture(StagedTree):
             distilled=self._distilled and self._distilled.check_convergence(X, n_rows=n_rows),
         )
 
-    def to_arviz(
+    def _container(
         self,
-        X: ArrayLike | None = None,
-        y: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
+        data: Data | None,
+        row_labels: IntArray | None,
         *,
-        groups: Iterable[str] | None = None,
-        n_prior: int = 200,
-        random_state: RandomState = 0,
+        groups: Iterable[str] | None,
+        n_prior: int,
+        random_state: RandomState,
     ) -> Any:
-        if len(self.modes_) == 1:
-            return super().to_arviz(
-                X, y, sample_weight, groups=groups, n_prior=n_prior, random_state=random_state
+        modes = self.modes_
+        if len(modes) == 1:
+            return super()._container(
+                data, row_labels, groups=groups, n_prior=n_prior, random_state=random_state
             )
-        known = list(MIXED_GROUPS[: 2 if X is None and y is None else None])
-        if self.n_outputs_ > 1:
-            known.remove("posterior")  # label_free is for one output
-        if not all(mode.posterior_.stats for mode in self.modes_):
-            known.remove("sample_stats")
-        wanted = known if groups is None else [groups] if isinstance(groups, str) else [*groups]
-        for name in wanted:
-            if name not in known:
-                others = "" if "observed_data" in known else ", and others if X and y are given"
-                raise ValueError(
-                    f"the mixture of {len(self.modes_)} modes has the groups {known}{others}, got "
-                    f"{name!r}; for the parameters of one mode, use modes_[m].to_arviz()."
-                )
-        if X is None and y is None and sample_weight is not None:
-            raise ValueError("sample_weight needs the rows; give X and y.")
-        of_modes = [name for name in known if name in wanted and name != "posterior"]
+        wanted = self._mixed_groups(groups, data)
+        of_modes = [name for name in wanted if name != "posterior"]
         seeds = check_random_state(draw_seed(random_state))
-        each = [
-            mode.to_arviz(X, y, sample_weight, groups=of_modes, random_state=seeds)
-            for mode in self.modes_
-            if of_modes
-        ]
-        built = {"posterior": self.label_free(X)} if "posterior" in wanted else {}
-        for name in of_modes:
-            found = [arviz_compat.group(one, name) for one in each]
-            if name == "sample_stats":  # of the draws: traces may differ in length
-                found = [one[[key for key in one if "draw" in one[key].dims]] for one in found]
-            built[name] = found[0] if name == "observed_data" else _as_chains(found)
+        made = MixedContainer(
+            modes,
+            self.mode_weights_,
+            [
+                mode._container(
+                    data, row_labels, groups=of_modes, n_prior=n_prior, random_state=seeds
+                )
+                for mode in modes
+            ],
+            self._shown_rows(data, row_labels),
+            None if data is None else data.weights.numpy(force=True).astype(np.float64),
+            n_prior,
+            seeds,
+        )
         attributes = attributes_of(self.posterior_) | self._attributes()
         del attributes["scale"]  # of the parameters
         attributes["mode_weights"] = json.dumps(self.mode_weights_.tolist())
         return arviz_compat.container(
-            {name: one.assign_attrs(attributes) for name, one in built.items()}, attributes
+            {name: made.group(name).assign_attrs(attributes) for name in wanted}, attributes
         )
+
+    def _mixed_groups(self, groups: Iterable[str] | None, data: Data | None) -> list[str]:
+        """The groups to create: those that all modes have, or the given ones."""
+        point = max(mode.posterior_.n_chains * mode.posterior_.n_draws for mode in self.modes_) == 1
+        if groups is None:
+            from bayestree.inference import conversion  # noqa: PLC0415 - imports xarray
+
+            each = [conversion.available(mode.posterior_, data) for mode in self.modes_]
+            known = [name for name in MIXED_GROUPS if all(name in one for one in each)]
+            return [name for name in known if not (point and name == "log_likelihood")]
+        wanted = [groups] if isinstance(groups, str) else [*groups]
+        for name in wanted:
+            if name not in MIXED_GROUPS:
+                raise ValueError(
+                    f"the mixture of {len(self.modes_)} modes has the groups {[*MIXED_GROUPS]}, "
+                    f"got {name!r}; for the parameters of one mode, use modes_[m].to_arviz()."
+                )
+        if point and "log_likelihood" in wanted:
+            raise ValueError(
+                "group 'log_likelihood' cannot be created: the modes are point estimates, whose "
+                "leave-one-out score is not known; loo(X, y, method='kfold') refits them."
+            )
+        return wanted
+
+    def _shown_rows(self, data: Data | None, row_labels: IntArray | None) -> xr.DataArray:
+        """The rows at which the container has predictions, on the scale of the draws."""
+        import xarray as xr  # noqa: PLC0415 - takes 0.2 s, and this module is imported by estimators
+
+        if data is None or row_labels is None:
+            return xr.DataArray(self._generated_rows(MAX_SHOWN, 1)[0], dims=("point", "feature"))
+        standard = data.X.numpy(force=True)
+        some = np.sort(spread_rows(standard, MAX_SHOWN))
+        labels = {"row": row_labels[some]}
+        return xr.DataArray(standard[some], dims=("row", "feature"), coords=labels)
 
     def _sampled(
         self,
@@ -241,13 +257,11 @@ class Mixture(StagedTree):
         if total < 1:
             raise ValueError(f"draws must be 1 or more, got {draws}.")
         seeds = check_random_state(draw_seed(random_state))
-        # Systematic: a mode of weight w gets w * total draws on average, less than one off.
-        ends = np.floor(np.cumsum(self.mode_weights_) * total + seeds.uniform()).astype(int)
-        ends[-1] = total
+        counts = mode_counts(self.mode_weights_, total, seeds)
         return np.concatenate(
             [
                 mode._sampled(X, int(count), seeds, known)
-                for mode, count in zip(modes, np.diff(ends, prepend=0), strict=True)
+                for mode, count in zip(modes, counts, strict=True)
                 if count
             ]
         )

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import torch
-from scipy.special import logsumexp
 from sklearn.utils import check_random_state
 
 from bayestree._utils.arrays import FloatArray
@@ -217,10 +216,10 @@ class Modes(Mixture):
         columns = []
         for mode in modes:
             posterior = mode.posterior_
-            terms = by_row.log_likelihood(posterior.model, posterior.each(), each)
             if held_out:
-                columns.append(logsumexp(terms, axis=0) - np.log(len(terms)))
+                columns.append(by_row.log_density(posterior.model, posterior.each(), each))
             else:  # all copies of a row are left out together: the score of each of them
+                terms = by_row.log_likelihood(posterior.model, posterior.each(), each)
                 columns.append(loo(terms[None]).elpd_row / rows)
         scores = np.stack(columns, axis=1)
         return stacking_weights(scores, row_weights=rows, prior_rows=PRIOR_ROWS)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
+from scipy.special import logsumexp
 from torch import Tensor
 from torch.distributions import Categorical
 
@@ -26,6 +27,13 @@ def log_likelihood(model: SoftTree, draws: Iterable[Sites], data: Data) -> Float
         values = log_likelihood_rows(model, sites, data)
         found.append((data.weights.to(values) * values).numpy(force=True).astype(np.float64))
     return np.stack(found)
+
+
+def log_density(model: SoftTree, draws: Iterable[Sites], data: Data) -> FloatArray:
+    """Weighted log predictive density of each row, shape (n,): the logarithm of its mean."""
+    terms = log_likelihood(model, draws, data)
+    found: FloatArray = logsumexp(terms, axis=0) - np.log(len(terms))
+    return found
 
 
 @torch.no_grad()

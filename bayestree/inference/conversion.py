@@ -98,13 +98,16 @@ class Conversion:
         return self.labels.dataset({"obs": (("row", "output")[: y.ndim], self._in_units(y))})
 
     def constant_data(self) -> xr.Dataset:
-        """Topology and units of the features; with rows, also X in the units of the data."""
+        """Topology, units of features and y; with rows, also X in the units of the data."""
         units = self._units
         variables: dict[str, Any] = {
             "children": (("node", "side"), self.posterior.model.topology.children),
             "center": ("feature", units.center),
             "scale": ("feature", units.scale),
         }
+        if not self.model.leaf.n_classes:
+            of_y = ("output",)[: np.ndim(units.y_scale)]
+            variables |= {"y_center": (of_y, units.y_center), "y_scale": (of_y, units.y_scale)}
         if self.data is not None:
             X = self.data.X.numpy(force=True) * units.scale + units.center
             variables["X"] = (("row", "feature"), X)
@@ -231,6 +234,12 @@ GROUPS: dict[str, Builder] = {
 }
 NEED_LIKELIHOOD = {"log_likelihood", "posterior_predictive", "prior_predictive"}
 NEED_ROWS = NEED_LIKELIHOOD | {"observed_data"}
+
+
+def available(posterior: Draws, data: Data | None) -> list[str]:
+    """Names of the groups that can be created, with the rows of ``data`` if given."""
+    conversion = Conversion(posterior, Labels.of(posterior), data)
+    return [name for name in GROUPS if _obstacle(conversion, name) is None]
 
 
 def to_arviz(

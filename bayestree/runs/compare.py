@@ -20,7 +20,6 @@ from bayestree.tables import InputError
 
 SMALL = 4.0  # nats: smaller differences are inconclusive (Sivula, Magnusson and Vehtari 2020)
 CLEAR = 2.0  # standard errors
-MAX_BAD_SHARE = 0.1  # maximum share of rows whose k is too large
 WIDTH = 88  # characters per line of text
 LOO, HELD_OUT, NONE, EVIDENCE = "leave-one-out", "held-out rows", "none", "evidence"
 POSITIVE = 1.0  # log Bayes factors below are "not worth more than a bare mention" (Kass, Raftery)
@@ -61,7 +60,7 @@ class Comparison:
         three columns unless it is "evidence".
     basis : {"evidence", "leave-one-out", "held-out rows", "none"}
         How the runs are compared: by their evidence if all have it; by leave-one-out scores if at
-        least two runs have them and none has more than 10 % of its rows with a k that is too large.
+        least two runs have them that can be trusted (k is good for nine rows of ten).
     scored_on : str
         The rows of the scores.
     remarks : tuple of str
@@ -95,8 +94,8 @@ def compare(runs: Sequence[Run]) -> Comparison:
     the training rows. Otherwise, and if leave-one-out is reliable, by how well each predicts:
     PSIS-LOO (Vehtari, Gelman and Gabry 2017), with importance ratios smoothed by ArviZ, is
     computed on the rows that all runs were fitted to; the weights
-    are those of stacking. If it is unreliable, and for point estimates, the scores of the held-out
-    rows are compared row by row.
+    are those of stacking. Runs whose leave-one-out score cannot be trusted, and point estimates,
+    are compared by the scores of the held-out rows, row by row.
 
     The runs, two or more, must be finished and have the same table, target and held-out rows, else
     an InputError names the difference. Dropped columns may differ.
@@ -114,7 +113,8 @@ def compare(runs: Sequence[Run]) -> Comparison:
         if isinstance(found, str)
     ]
     held = held_out_scores({name: run.estimator for name, run in named.items()}, rows)
-    basis = EVIDENCE if "probability" in evidence else _basis(scores, held)
+    other = HELD_OUT if held is not None else NONE
+    basis = EVIDENCE if "probability" in evidence else LOO if len(scores) > 1 else other
     remarks += _reasons(basis, scores, held)
     ranked = [] if held is None else sorted(named, key=lambda name: -held.rows[name].sum())
     order = ranked
@@ -141,12 +141,6 @@ def compare(runs: Sequence[Run]) -> Comparison:
         scored_on=" or ".join(sorted({str(run.metrics["scored_on"]) for run in named.values()})),
         remarks=tuple(remarks),
     )
-
-
-def _basis(scores: Mapping[str, Loo], held: HeldOut | None) -> str:
-    if len(scores) > 1 and all(_bad_share(loo) <= MAX_BAD_SHARE for loo in scores.values()):
-        return LOO
-    return NONE if held is None else HELD_OUT
 
 
 def _evidence(named: Mapping[str, Run]) -> pd.DataFrame:
@@ -187,11 +181,6 @@ def _favoured(evidence: pd.DataFrame) -> Iterator[str]:
             yield f"The rows do not decide between {best} and {name}: {size}."
 
 
-def _bad_share(loo: Loo) -> float:
-    """Share of the rows whose k is too large."""
-    return len(loo.bad_rows) / len(loo.k)
-
-
 def _reasons(basis: str, scores: Mapping[str, Loo], held: HeldOut | None) -> Iterator[str]:
     """The reasons why the runs are compared on this basis."""
     if basis == EVIDENCE:
@@ -203,16 +192,6 @@ def _reasons(basis: str, scores: Mapping[str, Loo], held: HeldOut | None) -> Ite
     if basis == LOO:
         yield from (f"{name}: {loo.warning}" for name, loo in scores.items() if loo.warning)
         return
-    unreliable = [
-        f"{name} ({len(loo.bad_rows)} of {len(loo.k)} rows above {loo.good_k:.2f})"
-        for name, loo in scores.items()
-        if _bad_share(loo) > MAX_BAD_SHARE
-    ]
-    if unreliable:
-        yield (
-            "Leave-one-out scores and stacking weights are not used, because Pareto k is too large "
-            f"for {', '.join(unreliable)}."
-        )
     if held is None:
         yield (
             "The runs cannot be compared because no rows were held out. Fit them again with the "
@@ -317,7 +296,12 @@ def _line(
     )
     if name in scores:
         loo = scores[name]
-        line |= {"elpd": loo.elpd, "se": loo.se, "p_loo": loo.p_loo, "bad_k": _bad_share(loo)}
+        line |= {
+            "elpd": loo.elpd,
+            "se": loo.se,
+            "p_loo": loo.p_loo,
+            "bad_k": len(loo.bad_rows) / len(loo.k),
+        }
         if weights:
             gap = Gap.of(loo.elpd_row - scores[best].elpd_row)
             line |= {"difference": gap.total, "difference_se": gap.se, "weight": weights[name]}

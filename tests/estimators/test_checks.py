@@ -176,7 +176,7 @@ class TestLabelFree:
         X = iris[0]
         for own, usual in (
             (clf._generated_rows(5, 5)[1], svi._generated_rows(5, 5)[1]),
-            (clf._selected_rows(X, 5, 5)[1], svi._selected_rows(X, 5, 5)[1]),
+            (clf._rows_of_nodes(X, 5), svi._rows_of_nodes(X, 5)),
         ):
             assert list(own) == list(range(1, n + 1))
             assert list(usual) == svi._reach.nodes.tolist()

@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from sklearn.model_selection import KFold, StratifiedKFold
-
-from bayestree._utils.arrays import IntArray
+from bayestree._utils.folds import Fold, split_rows
 from bayestree.runs.manifest import versions
 from bayestree.runs.rows import Prepared
 from bayestree.runs.schema import RunFile
@@ -18,7 +15,6 @@ from bayestree.runs.sweep.settings import Setting
 from bayestree.tables import InputError
 
 KEY_LENGTH = 20  # hexadecimal digits
-Fold = tuple[IntArray, IntArray]
 
 
 @dataclass(frozen=True)
@@ -55,11 +51,8 @@ def folds_of(rows: Prepared, n_folds: int, seed: int) -> list[Fold]:
     """Training and scored rows of each fold, stratified if all classes have enough rows."""
     if len(rows.X) < n_folds:
         raise InputError(f"[sweep] folds = {n_folds}, but there are {len(rows.X)} training rows.")
-    smallest = np.unique(rows.y, return_counts=True)[1].min()
-    stratified = rows.task == "classification" and smallest >= n_folds
-    folding = StratifiedKFold if stratified else KFold
-    split = folding(n_folds, shuffle=True, random_state=seed).split(rows.X, rows.y)
-    return [(np.asarray(train), np.asarray(held)) for train, held in split]
+    labels = rows.y if rows.task == "classification" else None
+    return split_rows(len(rows.X), labels, n_folds, seed)
 
 
 def _key(file: RunFile, rows: Prepared, fold: int | None, n_folds: int) -> str:
