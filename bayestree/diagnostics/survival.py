@@ -115,8 +115,8 @@ def brier_scores(
     at, predicted = np.asarray(times, dtype=np.float64), np.asarray(survival, dtype=np.float64)
     if predicted.shape != (len(t), len(at)):
         raise ValueError(
-            f"survival must have shape ({len(t)}, {len(at)}), a row for each row and a column for "
-            f"each time, got {predicted.shape}."
+            f"survival must have shape ({len(t)}, {len(at)}), one row for each row of the data and "
+            f"one column for each time, got {predicted.shape}."
         )
     known, seen = t, d
     if reference is not None:
@@ -130,7 +130,7 @@ def brier_scores(
     late = before == 0
     if (until == 0).any() or (late & (d > 0) & (t <= at.max())).any():
         raise ValueError(
-            "times must lie before all rows are censored, got a largest time of "
+            "times must be earlier than the time from which all rows are censored; the latest is "
             f"{at.max():g}; the largest known time is {known.max():g}."
         )
     died = (t[:, None] <= at) & (d[:, None] > 0)

@@ -96,8 +96,8 @@ def check_network(described: dict[str, Any], arrays: Arrays, network: Network | 
     held = {name: point[name].shape for name in network.parameters(point)}
     if held != network.shapes(size):
         raise NetworkNeededError(
-            f"holds the parameters {held} for each node, but those of network are "
-            f"{network.shapes(size)}; give the network of the fit."
+            f"contains the parameters {held} for each node, but network has "
+            f"{network.shapes(size)}; pass the network of the fit."
         )
 
 

@@ -63,7 +63,7 @@ class MonotoneTree(Streaming):
             if direction and not isinstance(column, Numbers | Ordered):
                 raise ParameterError(
                     "monotonic_cst needs columns of numbers or ordered categories, but "
-                    f"{column.name!r} holds {column.kind}: set it to 0, or give such a column."
+                    f"{column.name!r} contains {column.kind}: set it to 0."
                 )
             for feature in features[: len(column.labels)]:
                 found[feature] = int(direction)

@@ -36,7 +36,7 @@ def check_soft(model: SoftTree) -> None:
     check_differentiable(model)
     if not math.isfinite(model.steepness):
         raise ValueError(
-            "A posterior needs a finite steepness, got that of a deterministic tree (inf): "
+            "A posterior needs a finite steepness, but the model is a deterministic tree (inf): "
             "use model.with_(steepness=...), such as 6."
         )
 

@@ -121,8 +121,7 @@ class _State:
     def _check(self, label: str, total: int) -> None:
         if (label, total) != (self.label, self.total):
             raise ValueError(
-                f"it holds {total} steps of {label!r}, but the run has {self.total} of "
-                f"{self.label!r}"
+                f"it has {total} steps of {label!r}, but the run has {self.total} of {self.label!r}"
             )
 
 

@@ -364,7 +364,7 @@ def split_rows(
         )
     if len(np.unique(y[kept][weights[kept] > 0])) < (2 if task == "classification" else 1):
         raise InputError(
-            "the training rows with positive weight hold too few classes; add rows of other "
+            "the training rows with positive weight have too few classes; add rows of other "
             "classes."
         )
     return np.sort(kept), np.sort(held)

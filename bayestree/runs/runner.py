@@ -248,11 +248,11 @@ def _check_folder(folder: RunFolder, *, resume: bool, force: bool) -> bool:
         return bool(folder.read_manifest()["stages"]) or (folder / RUN).is_file()
     if folder.read_manifest()["status"] != "done":
         raise InputError(
-            f"the folder {folder} holds an unfinished run; add --resume to continue it, or --force "
-            "to replace it."
+            f"the folder {folder} contains an unfinished run; add --resume to continue it, or "
+            "--force to replace it."
         )
     raise InputError(
-        f"the folder {folder} is not empty and holds a run; choose another, or add --force to "
+        f"the folder {folder} is not empty and contains a run; choose another, or add --force to "
         "replace it."
     )
 

@@ -103,7 +103,7 @@ def test_brier_scores_do_not_depend_on_censoring():
 
 
 def test_times_after_the_last_observation_are_refused():
-    with pytest.raises(ValueError, match="must lie before all rows are censored"):
+    with pytest.raises(ValueError, match="from which all rows are censored"):
         brier_scores([1.0, 2.0, 3.0], [1, 1, 0], np.full((3, 1), 0.5), [3.0])
     with pytest.raises(ValueError, match=r"survival must have shape \(3, 1\)"):
         brier_scores([1.0, 2.0, 3.0], [1, 1, 0], np.full((3, 2), 0.5), [2.0])

@@ -153,7 +153,7 @@ def test_other_responses_are_refused(rows, table):
     with pytest.raises(ValueError, match="two classes, or one output"):
         ConvexPolytopeTreeRegressor(**CHEAP).fit(X, np.column_stack((y, y)))
     frame = table[0].drop(columns="constant")
-    with pytest.raises(ValueError, match="'text' holds binary"):
+    with pytest.raises(ValueError, match="'text' contains binary"):
         ConvexPolytopeTreeRegressor(monotonic_cst={"text": 1}).fit(frame, y)
     assert not hasattr(ConvexPolytopeTreeRegressor(**CHEAP), "partial_fit")
     assert "monotonic_cst" not in ConvexPolytopeTreeSurvival().get_params()

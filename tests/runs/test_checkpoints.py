@@ -214,7 +214,7 @@ class TestRefusals:
     @pytest.mark.parametrize("other", [{"label": "other"}, {"total": 6}])
     def test_other_loops(self, tmp_path, path, other):
         message = (
-            "another run or version, or was changed .*it holds 5 steps of 'loop'.*to start again"
+            "another run or version, or was changed .*it has 5 steps of 'loop'.*to start again"
         )
         with watching(keeping(tmp_path)), pytest.raises(InputError, match=message):
             loop([], **other)

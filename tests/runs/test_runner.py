@@ -251,7 +251,7 @@ class TestRefusals:
     def test_another_run(self, tmp_path):
         folder = run(run_file(tmp_path)).folder
         before = numbers(folder)
-        with pytest.raises(InputError, match=r"not empty and holds a run; .* --force"):
+        with pytest.raises(InputError, match=r"not empty and contains a run; .* --force"):
             run(run_file(tmp_path))
         deeper = run_file(tmp_path, model={"max_depth": 2})
         with pytest.raises(InputError, match="with max_depth = 1, but this run has max_depth = 2"):
@@ -291,7 +291,7 @@ class TestRefusals:
     def test_a_run_that_was_not_finished(self, tmp_path):
         with pytest.raises(KeyboardInterrupt):
             run(run_file(tmp_path), display=Recorder("scores", interrupt))
-        with pytest.raises(InputError, match="holds an unfinished run; add --resume"):
+        with pytest.raises(InputError, match="contains an unfinished run; add --resume"):
             run(run_file(tmp_path))
 
     def test_files_that_are_none_of_a_run(self, tmp_path):

@@ -135,7 +135,7 @@ class Smc(Stage):
         if steepness < LEAST_STEEPNESS:
             raise ValueError(
                 f"steepness must be {LEAST_STEEPNESS} or more for inference='smc', got "
-                f"{steepness:g}: below, draws cannot hold nodes that do not split."
+                f"{steepness:g}: with less, draws cannot have nodes that do not split."
             )
         model.likelihood.check_mixture("Sequential Monte Carlo")
         known = all(prior.implements("expert_log_density") for prior in model.split_priors)

@@ -154,7 +154,7 @@ def _verdict(found: Calibration) -> tuple[str, str]:
         claimed, right = found.accuracy.if_calibrated, found.accuracy.value
         gap, error = 100 * abs(excess.value), 100 * excess.error
         return (
-            f"Probabilities are {kind}: that of the predicted class is {text.percent(claimed)} on "
+            f"Probabilities are {kind}: the predicted class has {text.percent(claimed)} on "
             f"average, but {text.percent(right)} of the predictions are correct "
             f"(difference {text.with_error(gap, error)} percentage points)."
         ), "doubtful"
