@@ -24,6 +24,7 @@ from bayestree.tables import (
     target_columns,
 )
 from bayestree.tables.invalid import check_finite
+from bayestree.tables.missing import codes_by_column
 
 
 def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **checks: Any) -> Any:
@@ -54,7 +55,7 @@ def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **c
     else:  # by position, as validate_data has compared the names, if X and the fit have them
         names = [column.name for column in estimator.encoding_.columns]
     numbered = table.set_axis(names, axis=1).reset_index(drop=True)
-    survey = _survey(numbered) if reset else None
+    survey = _survey(estimator, numbered) if reset else None
     return _encoded(estimator, numbered, survey, y, sample_weight, checks)
 
 
@@ -85,11 +86,17 @@ def _numeric(
         filled = rows if in_file else estimator.encoding_.filled(rows)
         return (filled, *y) if y else filled
     names = _names(X, rows.shape[1])
-    if not (in_file or estimator._in_place()):
+    if in_file or estimator._in_place():
+        if estimator.missing_values is not None:
+            raise ValueError(
+                "missing_values is for rows in memory that are not images, whose values may be "
+                "missing; replace the codes."
+            )
+    else:
         given = X if isinstance(X, pd.DataFrame) else pd.DataFrame(rows)  # integers stay integers
         frame = given.set_axis(names, axis=1).reset_index(drop=True)
-        survey = _survey(frame)
-        if survey.ignored or np.isnan(rows).any():
+        survey = _survey(estimator, frame)
+        if survey.ignored or survey.codes or np.isnan(rows).any():
             return _encoded(estimator, frame, survey, *(y or [None]), sample_weight, checks)
     means: list[Any] = [None] * len(names)
     if not in_file:
@@ -242,10 +249,11 @@ def _target(args: tuple[Any, ...], n_rows: int, checks: dict[str, Any]) -> AnyAr
     return check_X_y(np.zeros((n_rows, 1)), args[0], **others)[1]
 
 
-def _survey(frame: pd.DataFrame) -> Survey:
+def _survey(estimator: Any, frame: pd.DataFrame) -> Survey:
     """The kinds of the columns of a fit; warnings name those that it ignores, or that are odd."""
     check_finite(frame)
-    survey = Survey(list(frame.columns))
+    names = list(frame.columns)
+    survey = Survey(names, codes=codes_by_column(estimator.missing_values, names))
     survey.add(frame)
     survey.check(typed=True)
     for remark in survey.ignored.values():
@@ -259,7 +267,7 @@ def _learned(
     frame: pd.DataFrame, survey: Survey, targets: dict[str, FloatArray], weights: FloatArray
 ) -> Learned:
     """The encoding of the columns of a fit."""
-    learner = Learner(survey.kinds, [*targets], survey.formats)
+    learner = Learner(survey.kinds, [*targets], survey.formats, survey.codes)
     learner.add(frame, np.column_stack([*targets.values()]), weights)
     return learner.learned()
 

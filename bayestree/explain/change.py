@@ -109,9 +109,9 @@ def _by_column(
     if near.row is None:
         return cells, sizes
     for number, own in enumerate(encoding.places):
-        j = own[0]
-        if moves.low[j] < moves.high[j] and near.row[j] != row[j]:
-            after[number], sizes[number] = float(near.row[j]), (near.row[j] - row[j]) / scale[j]
+        for j in own[:1]:  # ignored columns have no features
+            if moves.low[j] < moves.high[j] and near.row[j] != row[j]:
+                after[number], sizes[number] = float(near.row[j]), (near.row[j] - row[j]) / scale[j]
     for m in near.chosen:
         number, size = int(moves.group[m]), sizes[moves.group[m]]
         after[number] = near.row[moves.gate[m]] if moves.gate[m] >= 0 else moves.labels[m]

@@ -64,7 +64,8 @@ def moves_of(
         elif isinstance(column, Numbers):
             found.add_number(column, number, own, value, limits[number])
         elif named:
-            raise ValueError(f"dates do not change; leave {column.name!r} out of features.")
+            what = "dates do not change" if len(own) else "the fit ignores the column"
+            raise ValueError(f"{what}; leave {column.name!r} out of features.")
     return found.moves()
 
 

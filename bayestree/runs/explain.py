@@ -44,7 +44,8 @@ def explain_row(
 def _row(path: Path, columns: Columns, number: int | None) -> pd.DataFrame:
     """The row of a table with a number, or its only row."""
     n_rows, found = 0, None
-    for frame in tables.open_table(path, columns.encoding.text).chunks():
+    known = columns.encoding
+    for frame in tables.open_table(path, known.text, codes=lambda _: known.codes).chunks():
         n_rows += len(frame)
         if found is None and (number or 0) < n_rows:
             found = frame.loc[[number or 0]]

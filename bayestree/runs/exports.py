@@ -92,7 +92,7 @@ def _table(folder: Path, encoding: Encoding) -> tuple[pd.DataFrame, str]:
         raise InputError("the model does not belong to a run, whose rows are needed.")
     path = open_run(folder).file.data.path
     with located(path):
-        frame = next(open_table(path, encoding.text).chunks())
+        frame = next(open_table(path, encoding.text, codes=lambda _: encoding.codes).chunks())
     return frame[[*encoding.names]].head(COMPARED), "rows of the table"
 
 

@@ -47,7 +47,7 @@ def predict_file(folder: Path, data: Path, out: Path) -> Predicted:
     scorer = _Scorer(estimator, columns)
     n_rows, unknown = 0, dict[str, Counter[str]]()
     with located(data), whole_file(out) as draft, table_writer(draft, out.suffix) as write:
-        for frame in tables.open_table(data, text).chunks():
+        for frame in tables.open_table(data, text, codes=lambda _: encoding.codes).chunks():
             X = encoding.features(frame)
             used.count_unknown(frame, unknown)
             n_rows += len(frame)

@@ -7,7 +7,7 @@ once more if it is a CSV file.
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +41,7 @@ from bayestree.tables import (
     read_weights,
     target_columns,
 )
+from bayestree.tables.missing import Codes, codes_by_column
 
 
 class Prepared(NamedTuple):
@@ -145,6 +146,7 @@ class _Scan:
     table: Table
     kinds: dict[str, Kind]
     formats: dict[str, str]
+    codes: dict[str, Codes]
     dtype: type | None
     target: pd.DataFrame
     weights: FloatArray
@@ -162,11 +164,16 @@ class _Scan:
         """Check all rows; without ``keep`` only target and weights, as for a test table."""
         in_memory = data.storage == "memory"
         levels = None if keep is None else data.levels
-        table = open_table(path, text, levels=levels, whole=in_memory)
-        _check_columns(table, data)
         excluded = {*data.targets, data.weights, data.extra, *data.drop}
+
+        def codes(names: Sequence[str]) -> dict[str, Codes]:
+            return codes_by_column(data.missing_values, [n for n in names if n not in excluded])
+
+        table = open_table(path, text, levels=levels, codes=codes, whole=in_memory)
+        _check_columns(table, data)
         features = [name for name in table.columns if name not in excluded]
-        survey = Survey(() if keep is None else features, keep or ())
+        known = {} if keep is None else codes(features)
+        survey = Survey(() if keep is None else features, keep or (), known)
         single = dict.fromkeys(features, True)
         targets, weights, extras = [], [], []
         with located(path):
@@ -189,6 +196,7 @@ class _Scan:
             table=table,
             kinds=survey.kinds,
             formats=survey.formats,
+            codes=known,
             dtype=None if in_memory else dtype,
             target=target,
             weights=counts,
@@ -203,7 +211,7 @@ class _Scan:
 
     def learned(self, rows: IntArray, targets: Mapping[str, FloatArray]) -> Learned:
         """The encoding of columns as features, from these rows and their targets."""
-        learner = Learner(self.kinds, [*targets], self.formats)
+        learner = Learner(self.kinds, [*targets], self.formats, self.codes)
         values = np.column_stack([*targets.values()])
         with located(self.table.path):
             for frame in self.table.chunks():

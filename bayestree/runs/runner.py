@@ -196,7 +196,7 @@ class _Job:
             f"{len(rows.X_held)} scored rows"
         )
         for column in rows.encoding.columns:
-            if column.features != (column.name,):
+            if column.features not in ((), (column.name,)):
                 shown = ", ".join(column.features[:8])
                 more = ", ..." if len(column.features) > 8 else ""
                 self.display.say(f"column {column.name!r} becomes {shown}{more}")

@@ -22,11 +22,13 @@ from bayestree.tables.files import (
     reading,
 )
 from bayestree.tables.kinds import ordered
+from bayestree.tables.missing import Codes, text_of
 
 CELLS = 2**19  # values per chunk, about 50 MB as text
 BUFFER = 2**20  # bytes of a Parquet column that are read at a time
 
 Frames = Iterator[pd.DataFrame]
+Coded = Callable[[Sequence[str]], Mapping[str, Codes]]
 Opened = tuple[Collection[Any], Callable[[], Frames]]
 
 
@@ -61,6 +63,7 @@ def open_table(
     text: Collection[str] = (),
     *,
     levels: Mapping[str, Sequence[str]] | None = None,
+    codes: Coded = lambda _: {},
     whole: bool = False,
 ) -> Table:
     """Open a CSV or Parquet file, or a NumPy array.
@@ -68,7 +71,8 @@ def open_table(
     Columns of a CSV file may be separated by commas, semicolons, tabs or vertical bars, whatever
     the file is called; those in ``text`` are read as text even if they look like numbers. The
     columns of an array are ``x0``, ``x1``, ..., unless its fields have names. Columns in ``levels``
-    become ordered categories, and may have no others.
+    become ordered categories, and may have no others. In a CSV file, the ``codes`` for missing
+    values, a function of the names of all columns, do not make text of a column.
 
     With ``whole``, the table is read into memory as a single chunk. Otherwise chunks are read when
     they are needed, and a CSV file is read once to find out which columns hold text.
@@ -76,7 +80,7 @@ def open_table(
     source = Path(path)
     kind = check_file(source)
     with reading(source):
-        names, read = _OPENERS[kind](source, [*text, *(levels or ())], whole)
+        names, read = _OPENERS[kind](source, [*text, *(levels or ())], codes, whole)
         if whole:
             frames = list(read())
             read = lambda: iter(frames)  # noqa: E731
@@ -87,7 +91,7 @@ def _rows_per_chunk(names: Collection[Any]) -> int:
     return max(1, CELLS // max(1, len(names)))
 
 
-def _open_parquet(source: Path, _: Collection[str], whole: bool) -> Opened:
+def _open_parquet(source: Path, _: Collection[str], __: Coded, whole: bool) -> Opened:
     with pq.ParquetFile(source) as file:
         names = file.schema_arrow.empty_table().to_pandas().columns
 
@@ -103,15 +107,17 @@ def _open_parquet(source: Path, _: Collection[str], whole: bool) -> Opened:
     return names, read
 
 
-def _open_csv(source: Path, text: Collection[str], whole: bool) -> Opened:
+def _open_csv(source: Path, text: Collection[str], codes: Coded, whole: bool) -> Opened:
     dialect = read_header(source)
     names = pd.read_csv(source, nrows=0, **dialect.options).columns
+    missing = codes([*names])
     mixed: list[str] = []  # columns that are text as a whole, although chunks may look like numbers
 
     def read() -> Frames:
         with pd.read_csv(
             source,
             dtype=dict.fromkeys([*text, *mixed], str),
+            na_values={name: [*map(text_of, own)] for name, own in missing.items()},
             low_memory=False,
             iterator=True,
             chunksize=None if whole else _rows_per_chunk(names),
@@ -143,7 +149,7 @@ def _kind(column: pd.Series) -> str:
     return "number" if pd.api.types.is_numeric_dtype(column) else "text"
 
 
-def _open_array(source: Path, _: Collection[str], whole: bool) -> Opened:
+def _open_array(source: Path, _: Collection[str], __: Coded, whole: bool) -> Opened:
     array = read_array(source)
     names = column_names(array)
 
@@ -155,7 +161,7 @@ def _open_array(source: Path, _: Collection[str], whole: bool) -> Opened:
     return names, read
 
 
-_OPENERS: dict[tuple[str, ...], Callable[[Path, Collection[str], bool], Opened]] = {
+_OPENERS: dict[tuple[str, ...], Callable[[Path, Collection[str], Coded, bool], Opened]] = {
     PARQUET: _open_parquet,
     CSV: _open_csv,
     ARRAY: _open_array,

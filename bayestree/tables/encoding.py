@@ -15,6 +15,7 @@ from bayestree._utils.wording import nearest_match
 from bayestree.tables.errors import InputError
 from bayestree.tables.invalid import abbreviate, check_complete, quote_columns
 from bayestree.tables.kinds import KINDS, Categories, Column, Dates, Numbers, Statistics, texts
+from bayestree.tables.missing import Codes, without_codes
 
 
 class Features(pd.DataFrame):
@@ -58,8 +59,11 @@ class Encoding:
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether each column is a feature, without a mark for missing values."""
-        return all(isinstance(column, Numbers) and not column.gaps for column in self.columns)
+        """Whether each column is a feature, and missing values are NaN without a mark."""
+        return all(
+            isinstance(column, Numbers) and not (column.gaps or column.codes)
+            for column in self.columns
+        )
 
     @property
     def places(self) -> list[IntArray]:
@@ -108,12 +112,18 @@ class Encoding:
         Missing numbers and dates are NaN, and missing text is empty.
         """
         table = self.named(X)
-        return {one.name: one.portable(table.iloc[:, j]) for j, one in enumerate(self.columns)}
+        return {
+            one.name: one.portable(without_codes(table.iloc[:, j], one.codes))
+            for j, one in enumerate(self.columns)
+        }
 
     def shown(self, X: Any) -> list[list[Any]]:
         """The values of each column: numbers, text, or times."""
         table = self.named(X)
-        return [column.shown(table.iloc[:, j]) for j, column in enumerate(self.columns)]
+        return [
+            column.shown(without_codes(table.iloc[:, j], column.codes))
+            for j, column in enumerate(self.columns)
+        ]
 
     @property
     def by_y(self) -> list[str]:
@@ -124,6 +134,11 @@ class Encoding:
     def text(self) -> list[str]:
         """Names of the columns that files should not be searched for numbers."""
         return [column.name for column in self.columns if column.is_text]
+
+    @property
+    def codes(self) -> dict[str, Codes]:
+        """The codes for missing values of each column that has some."""
+        return {column.name: column.codes for column in self.columns if column.codes}
 
     def encode(self, X: Any) -> pd.DataFrame:
         """Encode rows as floats, shape (n, features).
@@ -142,7 +157,7 @@ class Encoding:
                 f"{quote_columns(absent)} {verb} missing; the table has "
                 f"{quote_columns(frame.columns)}."
             )
-        parts = [column.encode(frame[column.name]) for column in self.columns]
+        parts = [one.encode(without_codes(frame[one.name], one.codes)) for one in self.columns]
         return Features.of(np.hstack(parts), self)
 
     def named(self, X: Any) -> pd.DataFrame:
@@ -167,7 +182,7 @@ class Encoding:
     def count_unknown(self, frame: pd.DataFrame, counts: dict[str, Counter[str]]) -> None:
         """Add the numbers of rows with each unknown category to the counts of each column."""
         for column in self.columns:
-            values = frame[column.name]
+            values = without_codes(frame[column.name], column.codes)
             unknown = texts(values[column.unknown(values)]).astype(str).value_counts(sort=False)
             counts.setdefault(column.name, Counter()).update(
                 {str(name): int(count) for name, count in unknown.items()}

@@ -17,6 +17,7 @@ from bayestree.tables.columns import read_numbers
 from bayestree.tables.dates import REMEDY, Clocks
 from bayestree.tables.errors import CellError
 from bayestree.tables.invalid import abbreviate, check_complete, check_finite
+from bayestree.tables.missing import Codes, text_of
 from bayestree.tables.texts import PLAIN
 
 #: Parts of a date: days since 1970 and what may recur every year, month, week and day.
@@ -28,12 +29,13 @@ class Column:
     """A column and its features; those of one kind are defined by ``labels`` and ``raw``.
 
     ``fill`` (k,) replaces missing values; None if these are refused. With ``gaps``, another feature
-    is 1 where the value is missing.
+    is 1 where the value is missing. Values in ``codes`` stand for missing ones.
     """
 
     name: str
     fill: tuple[float, ...] | None = None
     gaps: bool = False
+    codes: Codes = ()
 
     kind: ClassVar[str]
     is_text: ClassVar[bool] = False  # whether files should be read without looking for numbers
@@ -191,18 +193,18 @@ class Categories(Column):
     def shown(self, values: pd.Series) -> list[Any]:
         return [None if pd.isna(one) else one for one in texts(values)]
 
-    def codes(self, values: pd.Series) -> IntArray:
+    def places(self, values: pd.Series) -> IntArray:
         """The number of each category (n,); -1 for unknown and for missing ones."""
         return pd.Index(self.categories, dtype=object).get_indexer(pd.Index(texts(values)))
 
     def raw(self, values: pd.Series) -> FloatArray:
-        codes = self.codes(values)
+        codes = self.places(values)
         found = (codes[:, None] == np.arange(len(self.categories))).astype(float)
         found[values.isna().to_numpy()] = np.nan
         return found
 
     def unknown(self, values: pd.Series) -> BoolArray:
-        return (self.codes(values) < 0) & values.notna().to_numpy()
+        return (self.places(values) < 0) & values.notna().to_numpy()
 
 
 @dataclass(frozen=True)
@@ -217,7 +219,7 @@ class Binary(Categories):
         return (f"{self.name}={self.categories[1]}",)
 
     def raw(self, values: pd.Series) -> FloatArray:
-        codes = self.codes(values)
+        codes = self.places(values)
         return np.where(codes < 0, np.nan, codes)[:, None]
 
 
@@ -233,7 +235,7 @@ class Ordered(Categories):
         return tuple(f"{self.name}>={category}" for category in self.categories[1:])
 
     def raw(self, values: pd.Series) -> FloatArray:
-        codes = self.codes(values)
+        codes = self.places(values)
         found = (codes[:, None] >= np.arange(1, len(self.categories))).astype(float)
         found[codes < 0] = np.nan
         return found
@@ -266,7 +268,7 @@ class Statistics(Categories):
 
     def raw(self, values: pd.Series) -> FloatArray:
         table = np.array([*self.means, [np.nan] * len(self.targets)])
-        return table[self.codes(values)]  # -1 is the last row
+        return table[self.places(values)]  # -1 is the last row
 
 
 @dataclass(frozen=True)
@@ -287,12 +289,7 @@ KINDS: dict[str, type[Column]] = {
 
 def texts(values: pd.Series) -> pd.Series:
     """Categories as text, and missing ones as they are; 2.0, a number in a float column, is 2."""
-    return values.astype(object).map(_text, na_action="ignore")
-
-
-def _text(value: Any) -> str:
-    whole = isinstance(value, float | np.floating) and float(value).is_integer()
-    return str(int(value)) if whole else str(value)
+    return values.astype(object).map(text_of, na_action="ignore")
 
 
 def ordered(values: pd.Series, levels: Sequence[str]) -> pd.Series:

@@ -1,6 +1,7 @@
 """The encoding of columns, learned from training rows chunk by chunk."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from bayestree.tables.kinds import (
     finite_numbers,
     texts,
 )
+from bayestree.tables.missing import Codes, without_codes
 
 MAX_ONE_HOT = 30  # columns with more categories become statistics of y
 PRIOR_ROWS = 10.0  # rows with the mean of all that are added to each category
@@ -45,13 +47,17 @@ def target_columns(y: AnyArray, name: str = "y") -> dict[str, FloatArray]:
 class Learner:
     """Collects what the encoding of columns of these kinds needs from the training rows.
 
-    ``formats`` are those of dates that are stated as text.
+    ``formats`` are those of dates that are stated as text, and ``codes`` stand for missing values.
     """
 
     def __init__(
-        self, kinds: Mapping[str, Kind], targets: Sequence[str], formats: Mapping[str, str]
+        self,
+        kinds: Mapping[str, Kind],
+        targets: Sequence[str],
+        formats: Mapping[str, str],
+        codes: Mapping[str, Codes],
     ) -> None:
-        self.targets = tuple(targets)
+        self.targets, self.codes = tuple(targets), codes
         self.n_rows = 0
         self._parts: dict[str, _Part] = {
             name: _DatePart(name, formats.get(name)) if kind == "dates" else _PARTS[kind](name)
@@ -64,7 +70,8 @@ class Learner:
         self.n_rows += len(frame)
         used = weights > 0
         for name, part in self._parts.items():
-            part.add(frame[name][used], weights[used], targets[used], folds[used])
+            values = without_codes(frame[name][used], self.codes.get(name, ()))
+            part.add(values, weights[used], targets[used], folds[used])
 
     def learned(self) -> "Learned":
         """The encodings of new rows and of the training rows."""
@@ -74,7 +81,8 @@ class Learner:
         return Learned(encoding, tuple(map(self._without, range(FOLDS))))
 
     def _without(self, fold: int | None) -> Encoding:
-        return Encoding(tuple(part.column(self.targets, fold) for part in self._parts.values()))
+        columns = (part.column(self.targets, fold) for part in self._parts.values())
+        return Encoding(tuple(replace(one, codes=self.codes.get(one.name, ())) for one in columns))
 
 
 class Learned(NamedTuple):

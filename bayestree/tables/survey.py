@@ -1,12 +1,15 @@
 """Checks of the columns of a table, chunk by chunk."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+import numpy as np
 import pandas as pd
 
 from bayestree.tables.columns import Kind, kind_of
 from bayestree.tables.identifiers import FEW, Distinct, count_rows
 from bayestree.tables.invalid import UNNAMED, InvalidValues
+from bayestree.tables.missing import Codes, text_of, without_codes
+from bayestree.tables.sentinels import Sentinels
 from bayestree.tables.texts import Texts
 
 
@@ -17,24 +20,32 @@ class UnusedColumnsWarning(UserWarning):
 class Survey:
     """Checks of a table that is read in chunks, with messages about the whole table.
 
-    ``features`` are the columns to predict from; only their values may be missing. Columns in
-    ``keep`` are never ignored. ``kinds`` are those of the features; ``formats``, of dates that
-    are stated as text, ``ignored``, the messages about ignored columns by name, and ``doubts``, the
-    other warnings, are set by :meth:`check`.
+    ``features`` are the columns to predict from; only their values may be missing, or be one of the
+    ``codes`` for missing values. Columns in ``keep`` are never ignored. ``kinds`` are those of the
+    features; ``formats``, of dates that are stated as text, ``ignored``, the messages about ignored
+    columns by name, and ``doubts``, the other warnings, are set by :meth:`check`.
     """
 
-    def __init__(self, features: Collection[str], keep: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        features: Collection[str],
+        keep: Collection[str] = (),
+        codes: Mapping[str, Codes] | None = None,
+    ) -> None:
         self.kinds: dict[str, Kind] = dict.fromkeys(features, "numbers")
         self.formats: dict[str, str] = {}
         self.ignored: dict[str, str] = {}
         self.doubts: list[str] = []
-        self._keep = keep
+        self._keep, self.codes = keep, codes or {}
         self._invalid = InvalidValues()
         self._texts: dict[str, Texts] = {}
         self._distinct = {name: Distinct() for name in features}
+        self._sentinels = {name: Sentinels() for name in features}
 
     def add(self, frame: pd.DataFrame) -> None:
         """Examine a chunk, indexed by row number."""
+        own = {name: without_codes(frame[name], codes) for name, codes in self.codes.items()}
+        frame = frame.assign(**own)
         self._invalid.add(frame)
         for name, before in self.kinds.items():
             column = frame[name]
@@ -45,6 +56,8 @@ class Survey:
                 self._texts.setdefault(name, Texts(name)).add(column)
             if here == "text" or pd.api.types.is_integer_dtype(column):
                 self._distinct[name].add(column)
+            if pd.api.types.is_any_real_numeric_dtype(column):
+                self._sentinels[name].add(column.to_numpy(dtype=float, na_value=np.nan))
 
     def check(self, *, typed: bool = False) -> list[str]:
         """Refuse a table that cannot be used; otherwise set ``ignored`` and return the warnings.
@@ -72,6 +85,12 @@ class Survey:
         }
         text = [one for name, one in self._texts.items() if self.kinds[name] == "text"]
         self.doubts += [doubt for texts in text for doubt in texts.warnings(typed=typed)]
+        self.doubts += [
+            f"column {name!r} holds {text_of(value)} in {count} of {one.n_rows} rows, far from all "
+            "other values: if it is a code for missing, list it in missing_values."
+            for name, one in self._sentinels.items()
+            for value, count in one.found()
+        ]
         self.kinds |= dict.fromkeys(self.ignored, "ignored")
         return [*self.ignored.values(), *self.doubts]
 
@@ -86,7 +105,7 @@ class Survey:
                 reasons[name] = "is unnamed and looks like a row index"
             elif kind == "numbers" and count_rows(values):
                 self.doubts.append(
-                    f"column {name!r} numbers the rows, like an identifier: drop it, unless its "
-                    "values matter."
+                    f"column {name!r} holds another whole number in every row, like an identifier "
+                    "or a count of the rows: drop it, unless its values matter."
                 )
         return reasons

@@ -74,7 +74,9 @@ class Texts:
 
     def _malformed_number(self, row: int, value: str) -> CellError:
         others = self.n_rows - self.n_numbers
-        remedy = PLAIN if MARKED.fullmatch(value) else "correct it"
+        remedy = "correct it, list it in missing_values"
+        if MARKED.fullmatch(value):
+            remedy = PLAIN
         return CellError(
             f"column {self.name!r} holds numbers in {self.n_numbers} of {self.n_rows} rows, but",
             row,
