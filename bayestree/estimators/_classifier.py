@@ -16,7 +16,7 @@ from bayestree._utils.parameters import check_parameters
 from bayestree._utils.warn import warn
 from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._columns import ColumnChoice
-from bayestree.estimators._numbers import checked_weights
+from bayestree.estimators._numbers import check_labels, checked_weights
 from bayestree.estimators._parameters import Classes
 from bayestree.models import Categorical
 from bayestree.models.leaves import Leaf
@@ -52,6 +52,7 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
             For infinite values, missing ones in y, other shapes, or a single class.
         """
         check_parameters(self)
+        check_labels(y)
         rows, labels = self._checked_fit(X, y, sample_weight)
         check_classification_targets(labels)
         weights = self._row_weights(sample_weight, labels)

@@ -21,6 +21,7 @@ from bayestree.tables.files import (
     read_header,
     reading,
 )
+from bayestree.tables.foreign import from_arrow
 from bayestree.tables.kinds import ordered
 
 CELLS = 2**19  # values per chunk, about 50 MB as text
@@ -89,16 +90,16 @@ def _rows_per_chunk(names: Collection[Any]) -> int:
 
 def _open_parquet(source: Path, _: Collection[str], whole: bool) -> Opened:
     with pq.ParquetFile(source) as file:
-        names = file.schema_arrow.empty_table().to_pandas().columns
+        names = from_arrow(file.schema_arrow.empty_table()).columns
 
     def read() -> Frames:
         if whole:
-            yield pd.read_parquet(source)
+            yield from_arrow(pq.read_table(source))
             return
         # Without a buffer, whole columns of a row group are read, which may hold all rows.
         with pq.ParquetFile(source, buffer_size=BUFFER, pre_buffer=False) as file:
             for batch in file.iter_batches(_rows_per_chunk(names), use_threads=False):
-                yield batch.to_pandas()
+                yield from_arrow(batch)
 
     return names, read
 
