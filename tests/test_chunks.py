@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from bayestree.tables import InputError, open_table
@@ -53,9 +54,25 @@ def test_text_may_be_named(tmp_path):
     assert first["count"].tolist() == ["0", "1", "2"]
 
 
-def test_an_index_is_no_column(tmp_path):
-    frame().drop(columns="mixed").set_index("code").to_parquet(tmp_path / "t.parquet")
-    assert open_table(tmp_path / "t.parquet").columns == ("size", "count", "flag", "gaps")
+@pytest.mark.parametrize("whole", [False, True])
+def test_an_index_with_a_name_is_a_column(tmp_path, whole):
+    given = frame().drop(columns="mixed")
+    given.set_index(["code", "count"]).to_parquet(tmp_path / "named.parquet")
+    table = open_table(tmp_path / "named.parquet", whole=whole)
+    assert table.columns == ("size", "flag", "gaps", "code", "count")
+    found = pd.concat(table.chunks())[list(given)]
+    pd.testing.assert_frame_equal(found, given, check_dtype=False)
+    given.set_axis([f"r{row}" for row in range(33)]).to_parquet(tmp_path / "unnamed.parquet")
+    assert open_table(tmp_path / "unnamed.parquet", whole=whole).columns == tuple(given)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_dictionaries_of_arrow(tmp_path, whole):
+    dictionary = pd.ArrowDtype(pa.dictionary(pa.int32(), pa.string()))
+    given = pd.DataFrame({"code": pd.Series(["a", "b", None] * 11).astype("category")})
+    given.astype(dictionary).to_parquet(tmp_path / "t.parquet")
+    found = pd.concat(open_table(tmp_path / "t.parquet", whole=whole).chunks())
+    pd.testing.assert_frame_equal(found, given)
 
 
 def test_arrays_are_tables(tmp_path):

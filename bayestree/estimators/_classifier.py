@@ -18,7 +18,7 @@ from bayestree.estimators._at_once import at_once
 from bayestree.estimators._base import BaseTree, TrainingRows
 from bayestree.estimators._columns import ColumnChoice
 from bayestree.estimators._detached import drawn_in
-from bayestree.estimators._numbers import checked_weights
+from bayestree.estimators._numbers import check_labels, checked_weights
 from bayestree.estimators._parameters import Classes
 from bayestree.models import Categorical
 from bayestree.models.leaves import Leaf
@@ -55,6 +55,7 @@ class LabelledClassifier(Classes, ColumnChoice, ClassifierMixin):
             For infinite values, missing ones in y, other shapes, or a single class.
         """
         check_parameters(self)
+        check_labels(y)
         rows, labels = self._checked_fit(X, y, sample_weight)
         check_classification_targets(labels)
         weights = self._row_weights(sample_weight, labels)

@@ -1,12 +1,13 @@
 """X, y and weights as numbers: scikit-learn's checks, and the encoding of other columns."""
 
 from contextlib import suppress
-from numbers import Real
+from numbers import Number, Real
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
+from scipy.sparse import issparse
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, validate_data
 
 from bayestree._utils.arrays import AnyArray, FloatArray
@@ -23,7 +24,8 @@ from bayestree.tables import (
     UnusedColumnsWarning,
     target_columns,
 )
-from bayestree.tables.invalid import check_finite
+from bayestree.tables.foreign import as_pandas
+from bayestree.tables.invalid import abbreviate, check_finite
 from bayestree.tables.missing import codes_by_column
 
 
@@ -35,6 +37,8 @@ def validated(estimator: Any, X: Any, *args: Any, sample_weight: Any = None, **c
     and so must rows that stay in a file.
     """
     reset = checks.get("reset", True)
+    X = as_pandas(X)
+    _refuse_odd_tables(X)
     rows = X
     if isinstance(X, list):
         with suppress(ValueError):  # rows of different lengths, which scikit-learn refuses
@@ -161,13 +165,46 @@ def checked_weights(sample_weight: Any, n_rows: int) -> FloatArray:
     return weights
 
 
-def check_numbers(values: ArrayLike, name: str, remedy: str = "") -> None:
-    """Refuse text, dates and durations for numbers; the rest is up to scikit-learn's checks."""
+def check_numbers(values: Any, name: str, remedy: str = "") -> None:
+    """Refuse what is not a number; the rest is up to scikit-learn's checks."""
+    _refuse_fields(values, name)
     refuse_times(values, name)
-    first = np.asarray(values, dtype=object).ravel()[:1000]
-    text = [value for value in first if isinstance(value, str)]
-    if text:
-        raise ValueError(f"{name} must hold numbers, got text such as {text[0]!r}{remedy}.")
+    first = pd.Series(np.asarray(values, dtype=object).ravel()[:1000]).dropna()
+    others = first[~first.map(lambda value: isinstance(value, Number | np.bool_))]
+    if len(others):
+        kind = "text" if isinstance(others.iloc[0], str) else "values"
+        if pd.to_numeric(others, errors="coerce").notna().all():
+            remedy = f"; convert it by {name}.astype(float)"
+        raise ValueError(
+            f"{name} must hold numbers, got {kind} such as {str(others.iloc[0])!r}{remedy}."
+        )
+
+
+def check_labels(y: Any) -> None:
+    """Refuse labels that are neither numbers nor booleans, text or dates of NumPy."""
+    _refuse_fields(y, "y")
+    for column in [one for _, one in y.items()] if isinstance(y, pd.DataFrame) else [y]:
+        values = np.asarray(column)
+        numeric = pd.api.types.is_numeric_dtype(getattr(column, "dtype", object))
+        kind = pd.api.types.infer_dtype(values.ravel(), skipna=True)
+        if numeric or values.dtype.kind not in "Om" or kind in ("string", "bytes", "empty"):
+            continue
+        if values.ndim:  # otherwise scikit-learn refuses it
+            dtype = {"integer": "int", "floating": "float", "boolean": "bool"}.get(kind, "str")
+            raise ValueError(
+                f"y must hold text, numbers or booleans, got labels of the kind {kind!r}, such as "
+                f"{values.ravel()[0]}; convert them by y.astype({dtype})."
+            )
+
+
+def _refuse_fields(y: Any, name: str) -> None:
+    """Refuse structured arrays, which hold events and times of survival data."""
+    if getattr(getattr(y, "dtype", None), "names", None):
+        raise ValueError(
+            f"{name} must hold one value for each row, got an array of the fields "
+            f"{abbreviate(map(repr, y.dtype.names))}; for events and times use "
+            "ConvexPolytopeTreeSurvival."
+        )
 
 
 def refuse_times(values: Any, name: str) -> None:
@@ -207,11 +244,19 @@ def _refuse_missing(y: Any) -> None:
 
 
 def _names(X: Any, n_columns: int) -> list[str]:
-    """Names of the columns: x0, x1, ... unless they have distinct names."""
-    named = isinstance(X, pd.DataFrame) and X.columns.is_unique
-    if named and all(isinstance(name, str) for name in X.columns):
+    """Names of the columns: x0, x1, ... unless they have names."""
+    if isinstance(X, pd.DataFrame) and all(isinstance(name, str) for name in X.columns):
         return [*X.columns]
     return [f"x{number}" for number in range(n_columns)]
+
+
+def _refuse_odd_tables(X: Any) -> None:
+    """Refuse sparse matrices, and tables of which some columns have the same name."""
+    if issparse(X):
+        raise TypeError("X is sparse, but dense rows are needed; pass X.toarray().")
+    if isinstance(X, pd.DataFrame) and not X.columns.is_unique:
+        names = map(repr, X.columns[X.columns.duplicated()].unique())
+        raise ValueError(f"X has several columns named {abbreviate(names)}; rename them.")
 
 
 def _table(X: Any) -> pd.DataFrame | None:
@@ -222,9 +267,6 @@ def _table(X: Any) -> pd.DataFrame | None:
         return None
     if all(_is_number(dtype) for dtype in set(X.dtypes)):
         return None
-    if not X.columns.is_unique:
-        name = X.columns[X.columns.duplicated()][0]
-        raise ValueError(f"X has two columns named {name!r}; rename one of them.")
     return X
 
 

@@ -156,9 +156,14 @@ def _labels(tree: Tree, classes: AnyArray | None) -> AnyArray:
             np.array(tree.class_names, dtype=object) if tree.class_names else np.arange(n_classes)
         )
     kind = {"i": np.int64, "u": np.int64, "b": np.bool_, "f": np.float64}.get(classes.dtype.kind)
-    if kind is not None:
-        return classes.astype(kind)
-    return np.array([str(label) for label in classes.tolist()], dtype=object)
+    if kind is None:
+        return np.array([*map(str, classes)], dtype=object)  # dates as in ISO 8601
+    if classes.dtype.kind == "u" and (classes > np.iinfo(np.int64).max).any():
+        raise ValueError(
+            f"label {classes.max()} is too large for an ONNX model, whose integers have 64 bits "
+            "with a sign; fit to labels of text, y.astype(str)."
+        )
+    return classes.astype(kind)
 
 
 def _leaves(graph: Graph, leaves: Sequence[str]) -> Any:

@@ -21,6 +21,7 @@ from bayestree.tables.files import (
     read_header,
     reading,
 )
+from bayestree.tables.foreign import from_arrow
 from bayestree.tables.kinds import ordered
 from bayestree.tables.missing import Codes, text_of
 
@@ -93,16 +94,16 @@ def _rows_per_chunk(names: Collection[Any]) -> int:
 
 def _open_parquet(source: Path, _: Collection[str], __: Coded, whole: bool) -> Opened:
     with pq.ParquetFile(source) as file:
-        names = file.schema_arrow.empty_table().to_pandas().columns
+        names = from_arrow(file.schema_arrow.empty_table()).columns
 
     def read() -> Frames:
         if whole:
-            yield pd.read_parquet(source)
+            yield from_arrow(pq.read_table(source))
             return
         # Without a buffer, whole columns of a row group are read, which may hold all rows.
         with pq.ParquetFile(source, buffer_size=BUFFER, pre_buffer=False) as file:
             for batch in file.iter_batches(_rows_per_chunk(names), use_threads=False):
-                yield batch.to_pandas()
+                yield from_arrow(batch)
 
     return names, read
 

@@ -13,6 +13,7 @@ from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from bayestree._utils.warn import warn
 from bayestree._utils.wording import nearest_match
 from bayestree.tables.errors import InputError
+from bayestree.tables.foreign import as_pandas
 from bayestree.tables.invalid import abbreviate, check_complete, quote_columns
 from bayestree.tables.kinds import KINDS, Categories, Column, Dates, Numbers, Statistics, texts
 from bayestree.tables.missing import Codes, without_codes
@@ -162,6 +163,7 @@ class Encoding:
 
     def named(self, X: Any) -> pd.DataFrame:
         """Rows as a table, numbered from 0, with the names of the columns if they have none."""
+        X = as_pandas(X)
         if isinstance(X, pd.DataFrame):
             return X.reset_index(drop=True)
         names = [column.name for column in self.columns]

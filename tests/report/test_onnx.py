@@ -126,6 +126,26 @@ def test_labels_keep_their_kind(labels):
     assert type(found.tolist()[0]) is type(labels[0])
 
 
+def test_labels_that_are_dates():
+    X, label, _ = rows()
+    y = np.array(["2024-01-31", "2025-02-28"], dtype="datetime64[D]")[label % 2]
+    clf = CLASSIFIERS["bivariate"]().fit(X, y)
+    found = run(export_onnx(clf), X)["label"]
+    np.testing.assert_array_equal(found.astype("datetime64[D]"), clf.predict(X))
+
+
+@pytest.mark.parametrize("first", [2**63 - 2, 2**63 - 1])
+def test_labels_that_are_large(first):
+    X, label, _ = rows()
+    y = np.array([first, first + 1], dtype=np.uint64)[label % 2]
+    clf = CLASSIFIERS["bivariate"]().fit(X, y)
+    if first + 1 < 2**63:
+        assert run(export_onnx(clf), X)["label"].tolist() == clf.predict(X).tolist()
+    else:
+        with pytest.raises(ValueError, match=f"label {2**63} is too large for an ONNX model"):
+            export_onnx(clf)
+
+
 def test_a_tree_by_itself_has_names_or_numbers_of_classes():
     tree, X = two_nodes(), np.zeros((1, 2))
     assert run(export_onnx(tree), X)["label"].tolist() == [1]

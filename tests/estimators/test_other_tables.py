@@ -1,0 +1,190 @@
+"""Tables of other libraries and with columns of other types, and y of other kinds."""
+
+import datetime as dt
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
+
+from bayestree import (
+    AlternatingTreeClassifier,
+    AlternatingTreeRegressor,
+    ConvexPolytopeTreeClassifier,
+    ConvexPolytopeTreeRegressor,
+    export_onnx,
+)
+
+N = 40
+RNG = np.random.default_rng(0)
+X = pd.DataFrame({"a": RNG.normal(size=N), "b": np.resize(["u", "v", None], N)})
+Y = np.where(X["a"] > 0, "yes", "no")
+
+
+class Frame:
+    """A table as polars has it: columns by name, and the Arrow protocol."""
+
+    def __init__(self, frame):
+        self._table = pa.Table.from_pandas(frame, preserve_index=False)
+        self.shape, self.columns = frame.shape, list(frame)
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __array__(self, dtype=None, copy=None):
+        return self._table.to_pandas().to_numpy(dtype)
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+class Labels:
+    """A column as polars has it."""
+
+    def __init__(self, values):
+        self._values, self.dtype = np.asarray(values), "String"
+        self.shape = self._values.shape
+
+    def __len__(self):
+        return len(self._values)
+
+    def __array__(self, dtype=None, copy=None):
+        return self._values.astype(dtype) if dtype else self._values
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        Frame,
+        lambda frame: pa.Table.from_pandas(frame, preserve_index=False),
+        lambda frame: pa.RecordBatch.from_pandas(frame, preserve_index=False),
+        lambda frame: frame.convert_dtypes(dtype_backend="pyarrow"),
+    ],
+    ids=["like polars", "Arrow table", "Arrow batch", "Arrow columns"],
+)
+def test_tables_of_other_libraries(convert):
+    settings = ConvexPolytopeTreeClassifier(
+        max_depth=1, epochs=2, n_draws=2, n_modes=1, random_state=0
+    )
+    fitted, same = clone(settings).fit(convert(X), Labels(Y)), clone(settings).fit(X, Y)
+    assert list(fitted.feature_names_in_) == ["a", "b"]
+    assert fitted.encoding_.feature_names == ["a", "b=v", "b missing"]
+    given = convert(X)
+    np.testing.assert_array_equal(fitted.predict_proba(given), same.predict_proba(X))
+    tables = [fitted.encoding_.named(table) for table in (given, X)]
+    np.testing.assert_array_equal(*map(fitted.encoding_.encode, tables))
+    assert fitted.score(given, Y) == same.score(X, Y)
+    assert len(fitted.importance(given, Y, n_repeats=1, max_draws=1).features) == 2
+    assert np.isfinite(fitted.loo(given, Y).elpd)
+    assert len(export_onnx(fitted, X=given)) > 0
+
+
+def test_dictionaries_of_arrow():
+    column = X["b"].astype("category").astype(pd.ArrowDtype(pa.dictionary(pa.int32(), pa.string())))
+    fitted = AlternatingTreeClassifier(max_depth=1).fit(X.assign(b=column), Y)
+    assert fitted.encoding_.feature_names == ["a", "b=v", "b missing"]
+    np.testing.assert_array_equal(fitted.predict(X.assign(b=column)), fitted.predict(X))
+
+
+def test_sparse_columns_of_frames():
+    frame = X[["a"]].assign(b=np.arange(N) % 3 == 0, c=pd.arrays.SparseArray(np.arange(N) % 4))
+    fitted = AlternatingTreeClassifier(max_depth=1).fit(frame.astype(pd.SparseDtype(float)), Y)
+    np.testing.assert_array_equal(fitted.predict(frame), fitted.predict(frame.astype(float)))
+
+
+@pytest.mark.parametrize("rows", [X[["a"]], X])
+def test_sparse_matrices(rows):
+    fitted = AlternatingTreeClassifier(max_depth=1).fit(rows, Y)
+    sparse = csr_matrix(np.zeros(rows.shape))
+    for call in (fitted.predict, lambda given: fitted.fit(given, Y)):
+        with pytest.raises(TypeError, match=r"X is sparse, .*; pass X\.toarray\(\)"):
+            call(sparse)
+
+
+@pytest.mark.parametrize("rows", [X, X[["a"]].assign(b=1.0), X[["a"]].assign(b=np.nan)])
+def test_equal_names(rows):
+    twice = pd.concat([rows, rows, rows[["b"]].set_axis(["c"], axis=1)], axis=1)
+    with pytest.raises(ValueError, match="X has several columns named 'a', 'b'; rename them"):
+        AlternatingTreeClassifier(max_depth=1).fit(twice, Y)
+
+
+CUT = pd.cut(X["a"], 3)
+LABELS = {
+    "int": pd.Series(np.arange(N) % 2, dtype=object),
+    "float": pd.Series(np.arange(N) % 2 / 1.0, dtype=object),
+    "bool": pd.Series(np.arange(N) % 2 == 0, dtype=object),
+    "str": pd.Series([1, "a"] * (N // 2), dtype=object),
+}
+
+
+@pytest.mark.parametrize("kind", [AlternatingTreeClassifier, ConvexPolytopeTreeClassifier])
+@pytest.mark.parametrize(
+    ("dtype", "y"),
+    [
+        *LABELS.items(),
+        ("str", CUT),
+        ("str", CUT.astype(object)),
+        ("str", pd.Series([dt.date(2024, 1, 1), dt.date(2025, 1, 1)] * (N // 2))),
+        ("str", pd.Series(pd.to_timedelta([1, 2] * (N // 2), unit="D"))),
+        ("str", pd.Series(pd.period_range("2024", periods=2, freq="Y").repeat(N // 2))),
+        ("str", pd.Series(pd.to_datetime(["2024", "2025"] * (N // 2), utc=True))),
+    ],
+)
+def test_labels_of_other_kinds(kind, dtype, y):
+    with pytest.raises(ValueError, match=rf"y must hold text.* by y\.astype\({dtype}\)"):
+        kind().fit(X, y)
+    found = AlternatingTreeClassifier(max_depth=1).fit(X, y.astype(dtype))
+    assert set(found.predict(X)) <= set(y.astype(dtype))
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        pd.cut(X["a"], 3, labels=["low", "middle", "high"]),
+        pd.cut(X["a"], 3, labels=[1, 2, 3]),
+        pd.cut(X["a"], 3, labels=False),
+        pd.Series(np.arange(N) % 2, dtype="Int64"),
+        pd.DataFrame({"y": pd.Series(np.arange(N) % 2, dtype="Int64")}),
+        pd.Series(Y, dtype="string"),
+        pd.Series(pd.to_datetime(["2024", "2025"] * (N // 2))),
+    ],
+)
+def test_labels_that_need_no_conversion(y):
+    found = AlternatingTreeClassifier(max_depth=1).fit(X, np.ravel(y) if y.ndim == 2 else y)
+    assert len(found.classes_) == len(pd.unique(np.ravel(y)))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        AlternatingTreeClassifier(),
+        AlternatingTreeRegressor(),
+        ConvexPolytopeTreeClassifier(),
+        ConvexPolytopeTreeRegressor(),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+@pytest.mark.parametrize("rows", [X, X[["a"]]])
+def test_survival_tables(estimator, rows):
+    y = np.array([(True, 1.5), (False, 2.0)] * (N // 2), dtype=[("event", bool), ("time", float)])
+    with pytest.raises(
+        ValueError,
+        match=r"got an array of the fields 'event', 'time'; .* use ConvexPolytopeTreeSurv",
+    ):
+        estimator.fit(rows, y)
+
+
+@pytest.mark.parametrize(
+    ("y", "said"),
+    [
+        (pd.Series(["1.5", "2"] * (N // 2)), r"got text .* convert it by y\.astype\(float"),
+        (pd.Categorical(["1.5", "2"] * (N // 2)), r"got text .* convert it by y\.astype\(float"),
+        (["1.5", "x"] * (N // 2), r"got text such as '1\.5'; use a classifier"),
+        (CUT, r"got values such as '\(.*\]'; use a classifier"),
+    ],
+)
+def test_regressors_need_numbers(y, said):
+    with pytest.raises(ValueError, match=f"y must hold numbers, {said}"):
+        AlternatingTreeRegressor().fit(X, y)
