@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._numbers import fitted_rows
-from bayestree.fitted import has_draws
+from bayestree.fitted import has_draws, modes_of
 
 if TYPE_CHECKING:
     from bayestree.explain.explanation import Explanation
@@ -82,6 +82,7 @@ class Explained(FittedTree):
         posterior = None
         if has_draws(self) and hasattr(self, "split_uncertainty"):
             posterior = self.split_uncertainty(X, level=level)
+        others = [one for one in modes_of(self) if one.estimator.tree_ is not self.tree_]
         return explanation(
             self.tree_,
             rows[0],
@@ -91,6 +92,8 @@ class Explained(FittedTree):
             labels=getattr(self, "classes_", None),
             posterior=posterior,
             same_nodes=not self.posterior_.settings.get("mirror"),
+            others=[one.estimator.tree_ for one in others],
+            averages=self._averages(),
             features=features,
             target=target,
             max_programs=max_programs,

@@ -18,9 +18,11 @@ from bayestree.tables import (
     Learned,
     Learner,
     Numbers,
+    Observed,
     Survey,
     target_columns,
 )
+from bayestree.routed_tree import chunks
 from bayestree.tables.invalid import check_finite
 
 
@@ -72,13 +74,18 @@ def _numeric(
         frame = pd.DataFrame(rows, columns=names)
         return _encoded(estimator, frame, y[0] if y else None, sample_weight, checks)
     means: list[Any] = [None] * len(names)
+    weights = checked_weights(sample_weight, len(rows))
     if not in_file:
-        weights = checked_weights(sample_weight, len(rows))
         with np.errstate(over="ignore"):
             mean = np.average(np.ascontiguousarray(rows), axis=0, weights=weights)
         means = [(value,) for value in mean.tolist()]
-    kinds = (Booleans if one else Numbers for one in _are_boolean(X, len(names)))
-    columns = (kind(*one) for kind, *one in zip(kinds, names, means, strict=True))
+    kinds = [Booleans if one else Numbers for one in _are_boolean(X, len(names))]
+    observed = Observed(len(names))
+    for part in chunks(*rows.shape):
+        observed.add(np.asarray(rows[part][weights[part] > 0], dtype=np.float64))
+    columns = (
+        kinds[j](name, means[j], False, *observed.of(j)) for j, name in enumerate(names)
+    )
     estimator.encoding_ = Encoding(tuple(columns))
     return found
 

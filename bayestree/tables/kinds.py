@@ -92,7 +92,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Numbers(Column):
-    """Numbers, or spans of time in days: one feature."""
+    """Numbers, or spans of time in days: one feature.
+
+    ``span`` has the least and the largest value of the training rows, and ``whole`` states that all
+    of them are whole numbers. Models of versions that did not record them have no span.
+    """
+
+    span: tuple[float, float] | None = None
+    whole: bool = False
 
     kind = "numbers"
 
