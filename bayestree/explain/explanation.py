@@ -17,7 +17,6 @@ from bayestree.description import TreeDescription
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.explain.change import Change, Expect, change_of, label_of
 from bayestree.explain.moves import Features
-from bayestree.explain.refine import MOST
 from bayestree.explain.regression import Regression, regression_of
 from bayestree.explain.turns import DIGITS, TERMS, Turn, turns_of
 from bayestree.routed_tree import RoutedTree
@@ -219,16 +218,17 @@ class Explanation:
 
     def _change_lines(self, change: Change) -> Iterator[str]:
         if change.row is None:
+            found = "" if change.bound == np.inf else "was found that "
             yield (
-                f"No change of up to {MOST} columns within the ranges of the training rows was "
-                f"found after which the prediction is {change.wanted}."
+                f"No change of these columns within their ranges {found}makes the prediction "
+                f"{change.wanted}."
             )
             return
         if not change.distance:
-            yield f"The prediction is {change.wanted} without a change."
+            yield f"The prediction is {change.wanted} already."
             return
         yield (
-            f"Nearest change found after which the prediction is {change.wanted}: distance "
+            f"Nearest change found that makes the prediction {change.wanted}: distance "
             f"{change.distance:.3g}"
         )
         for name, before, after, moved in self._change_rows():

@@ -126,6 +126,12 @@ class Moves(NamedTuple):
     labels: tuple[Any, ...] = ()
 
     @classmethod
+    def of_numbers(cls, low: FloatArray, high: FloatArray) -> Self:
+        """Changes of numbers alone."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(low, high, np.zeros((0, len(low))), np.zeros(0), none, none)
+
+    @classmethod
     def of(cls, row: FloatArray, columns: Sequence[Movable]) -> Self:
         """The changes of these columns; a number outside its range may stay or approach it."""
         low, high = row.copy(), row.copy()
@@ -140,8 +146,7 @@ class Moves(NamedTuple):
                 rows[-1][column.own] = features
                 about.append((cost, column.number, column.gate, label))
         if not rows:
-            none = np.zeros(0, dtype=np.int64)
-            return cls(low, high, np.zeros((0, len(row))), np.zeros(0), none, none)
+            return cls.of_numbers(low, high)
         cost, group, gate, labels = zip(*about, strict=True)
         return cls(
             low, high, np.array(rows), np.array(cost), np.array(group), np.array(gate), labels

@@ -1,11 +1,13 @@
 """A small change of a row that gives another prediction, from changes that come near to one.
 
 Predictions average over draws and modes, and have no border that a program could cross. Changes are
-therefore tried: each is lengthened along its line, then by the value of a column that brings the
-prediction nearest to the wanted one, until it gives this, and then shortened in each column.
+therefore tried: each is lengthened along its line. Beginning with no change, columns are added, one
+by one, each with the value that brings the prediction nearest to the wanted one, until it is
+reached. The changes that reach it are then shortened in each column.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,13 +15,15 @@ import numpy as np
 from bayestree._utils.arrays import BoolArray, FloatArray
 from bayestree.explain.moves import Movable, Values
 
-MOST = 5  # columns that change together
+MOST = 10  # columns to which a change grows
 POINTS = 41  # values of a number that are tried at a time
-ROWS = 4_000  # rows that are predicted at a time, about
+ROWS = 2_000  # rows that are predicted at a time, about
 LONGER = np.linspace(1.0, 4.0, 16)  # factors by which a change is lengthened
 SHORTER = np.linspace(0.0, 1.0, 16, endpoint=False)[1:]
 SWEEPS = 4  # over the columns of a change that is shortened
 ZOOMS = 3  # into the values of a number that is shortened
+SMALL = 0.05  # cost below which a change is not preferred for being small
+ROUNDING = 1e-12  # smaller differences of predictions are rounding errors
 CLOSER = 0.01  # relative gain below which another sweep is not worth its predictions
 
 Step = dict[int, Any]  # the new values of columns, by their places in a list of columns
@@ -35,9 +39,12 @@ class Refinement:
         self.row, self.columns, self.judge = row, columns, judge
         self.points = int(np.clip(ROWS // max(len(columns), 1), 3, POINTS))
 
-    def nearest(self, starts: Iterable[Step]) -> Step | None:
+    def nearest(self, starts: Sequence[Step]) -> Step | None:
         """The nearest change with the outcome that is found from some changes; None if none is."""
-        reached = [one for start in starts if (one := self._reached(start)) is not None]
+        longer = [self._first(start, LONGER) for start in starts]
+        reached = [one for one in longer if one is not None]
+        grown = map(self._grown, [{}] if reached else [{}, *starts])
+        reached += islice(filter(None, grown), 1)
         return min(map(self._shortened, reached), key=self.distance, default=None)
 
     def distance(self, step: Step) -> float:
@@ -51,27 +58,42 @@ class Refinement:
             row[self.columns[k].own] = self.columns[k].at([cell]).features[0]
         return row
 
-    def _reached(self, step: Step) -> Step | None:
-        """A change with the outcome that goes on from another one; None if none is found."""
-        longer = self._first(step, LONGER)
-        if longer is not None or len(step) > MOST:
-            return longer if longer is not None and len(longer) <= MOST else None
-        margin = -np.inf
-        while True:
-            free = [*step] if len(step) == MOST else range(len(self.columns))
-            tried = [(k, self.columns[k].spread(self.points)) for k in free]
-            place = [(k, i) for k, values in tried for i in range(len(values.cells))]
-            if not place:
-                return None
-            holds, near = self.judge(np.vstack([self._with(step, *one) for one in tried]))
-            least = np.concatenate([self._rest(step, k) + values.cost for k, values in tried])
-            best = int(np.where(holds, -least, -np.inf if holds.any() else (near-(margin if np.isfinite(margin) else self.judge(self.moved(step)[None])[1][0])-1e-12)/(np.maximum(least-self.distance(step),.05))).argmax())
-            if not holds.any() and near[best] <= margin:
-                return None
-            k, i = place[best]
-            step, margin = step | {k: dict(tried)[k].cells[i]}, near[best]
-            if holds.any():
-                return step
+    def _grown(self, step: Step) -> Step | None:
+        """A change with the outcome that other columns add to; None if none is found."""
+        step = self._times(step, 1.0)
+        for _ in range(2 * MOST):
+            better, holds = self._nearer(step)
+            if better is None or holds:
+                return better
+            step = better
+        return None
+
+    def _nearer(self, step: Step) -> tuple[Step | None, bool]:
+        """A change with another value of a column, and whether it has the outcome.
+
+        It is the least that has it. If none has, the column changes that comes nearest for its
+        cost, each by the value that comes nearest; None if none comes nearer.
+        """
+        free = [*step] if len(step) >= MOST else range(len(self.columns))
+        tried = [(k, self.columns[k].spread(self.points)) for k in free]
+        cells = [(k, cell) for k, values in tried for cell in values.cells]
+        if not cells:
+            return None, False
+        rows = [self.moved(step)[None], *(self._with(step, *one) for one in tried)]
+        (_, *reached), (margin, *margins) = self.judge(np.vstack(rows))
+        holds, gain = np.array(reached), np.array(margins) - margin
+        cost = np.concatenate([self.distance(_without(step, k)) + values.cost for k, values in tried])
+        if holds.any():
+            best = int(np.where(holds, cost, np.inf).argmin())
+        else:
+            column = np.array([k for k, _ in cells])
+            most = [own[gain[own].argmax()] for k in free if len(own := np.flatnonzero(column == k))]
+            rate = gain / np.maximum(cost - self.distance(step), SMALL)
+            best = max(most, key=lambda i: rate[i])
+            if gain[best] <= ROUNDING:
+                return None, False
+        k, cell = cells[best]
+        return step | {k: cell}, bool(holds[best])
 
     def _shortened(self, step: Step) -> Step:
         """A smaller change with the outcome, as a change with it."""
@@ -86,7 +108,7 @@ class Refinement:
 
     def _less(self, step: Step, k: int) -> Step:
         """The change without one of its columns, or with the least change of it that is needed."""
-        rest, column, cell = {j: one for j, one in step.items() if j != k}, self.columns[k], step[k]
+        rest, column, cell = _without(step, k), self.columns[k], step[k]
         if self.judge(self.moved(rest)[None])[0][0]:
             return rest
         start = None
@@ -110,14 +132,16 @@ class Refinement:
         return steps[int(holds.argmax())] if holds.any() else None
 
     def _times(self, step: Step, factor: float) -> Step:
+        """A multiple of a change, in values that its columns may have."""
         longer = {k: self.columns[k].times(cell, factor) for k, cell in step.items()}
         return {k: cell for k, cell in longer.items() if cell is not None}
-
-    def _rest(self, step: Step, k: int) -> float:
-        return self.distance({j: cell for j, cell in step.items() if j != k})
 
     def _with(self, step: Step, k: int, values: Values) -> FloatArray:
         """The row after a change, with several values of a column, (n, d)."""
         rows = np.repeat(self.moved(step)[None], len(values.cells), axis=0)
         rows[:, self.columns[k].own] = values.features
         return rows
+
+
+def _without(step: Step, k: int) -> Step:
+    return {j: cell for j, cell in step.items() if j != k}
