@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, validate_data
 
 from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree.routed_tree import chunks
 from bayestree.tables import (
     Booleans,
     Encoding,
@@ -22,7 +23,6 @@ from bayestree.tables import (
     Survey,
     target_columns,
 )
-from bayestree.routed_tree import chunks
 from bayestree.tables.invalid import check_finite
 
 
@@ -83,9 +83,7 @@ def _numeric(
     observed = Observed(len(names))
     for part in chunks(*rows.shape):
         observed.add(np.asarray(rows[part][weights[part] > 0], dtype=np.float64))
-    columns = (
-        kinds[j](name, means[j], False, *observed.of(j)) for j, name in enumerate(names)
-    )
+    columns = (kinds[j](name, means[j], False, *observed.of(j)) for j, name in enumerate(names))
     estimator.encoding_ = Encoding(tuple(columns))
     return found
 

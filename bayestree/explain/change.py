@@ -131,7 +131,10 @@ def change_of(
     each = max_programs // len(trees)
     near = [
         nearest_of(
-            [nearest_change(tree, row, one, moves, max_programs=each) for one in wanted.outcomes(tree)]
+            [
+                nearest_change(tree, row, one, moves, max_programs=each)
+                for one in wanted.outcomes(tree)
+            ]
         )
         for tree in trees
     ]

@@ -82,12 +82,16 @@ class Refinement:
         rows = [self.moved(step)[None], *(self._with(step, *one) for one in tried)]
         (_, *reached), (margin, *margins) = self.judge(np.vstack(rows))
         holds, gain = np.array(reached), np.array(margins) - margin
-        cost = np.concatenate([self.distance(_without(step, k)) + values.cost for k, values in tried])
+        cost = np.concatenate(
+            [self.distance(_without(step, k)) + values.cost for k, values in tried]
+        )
         if holds.any():
             best = int(np.where(holds, cost, np.inf).argmin())
         else:
             column = np.array([k for k, _ in cells])
-            most = [own[gain[own].argmax()] for k in free if len(own := np.flatnonzero(column == k))]
+            most = [
+                own[gain[own].argmax()] for k in free if len(own := np.flatnonzero(column == k))
+            ]
             rate = gain / np.maximum(cost - self.distance(step), SMALL)
             best = max(most, key=lambda i: rate[i])
             if gain[best] <= ROUNDING:

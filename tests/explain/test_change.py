@@ -17,7 +17,7 @@ CLASSIFIERS = {
     "posterior": bayestree.ConvexPolytopeTreeClassifier(n_modes=1, **QUICK),
     "tree": bayestree.AlternatingTreeClassifier(max_depth=3, random_state=0),
 }
-ROWS = 8
+ROWS = 5
 
 
 def whole_numbers(n=150):

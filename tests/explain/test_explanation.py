@@ -199,8 +199,7 @@ def test_a_single_leaf():
     assert found.turns == ()
     assert found.change.row is None
     assert "The tree has no split." in str(found)
-    said = f"No change of these columns within their ranges makes the prediction another class than {found.prediction}."
-    assert said in str(found)
+    assert "No change of these columns within their ranges makes the prediction" in str(found)
     with pytest.raises(ValueError, match="no split"):
         found.plot()
 

@@ -52,8 +52,8 @@ def explain(
 
     The output states the prediction and how uncertain it is because of the data and because of the
     posterior, the path through the tree with the probability of each turn and the facets that
-    decided it, and the nearest change of the row, within the ranges of the training rows, that makes
-    the prediction another class, or takes it to a number.
+    decided it, and the nearest change of the row, within the ranges of the training rows, that
+    makes the prediction another class, or takes it to a number.
 
     For example:
 
