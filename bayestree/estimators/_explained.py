@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayestree.estimators._fitted import FittedTree
 from bayestree.estimators._numbers import fitted_rows
-from bayestree.fitted import has_draws
+from bayestree.fitted import has_draws, modes_of
 
 if TYPE_CHECKING:
     from bayestree.explain.explanation import Explanation
@@ -33,15 +33,16 @@ class Explained(FittedTree):
     ) -> Explanation:
         """Explain the prediction for one row.
 
-        The path, the facets and the nearest change are those of ``tree_``; the probabilities of the
-        turns, the prediction and its uncertainty those of the posterior, if there is one. With
-        several modes the turns are judged by the mode of ``tree_``.
+        The path and the facets are those of ``tree_``; the probabilities of the turns, the
+        prediction and its uncertainty those of the posterior, if there is one. With several modes
+        the turns are judged by the mode of ``tree_``.
 
-        The nearest change is the smallest sum of absolute changes of numbers, in units of
-        ``tree_.scale``, and of categories and booleans, which count 1 each (an ordered category for
-        each step), after which the deterministic tree predicts another class, or a mean beyond
-        ``target``. It is exact if the splits on the way have one facet each. Where the votes of
-        several facets add up, ``change.bound`` is a lower limit.
+        The nearest change makes ``predict`` return another class, or a mean beyond ``target``, with
+        a small sum of absolute changes of numbers, in units of ``tree_.scale``, and of categories
+        and booleans, which count 1 each (an ordered category for each step). Numbers stay within
+        the range of the training rows, and whole if those are. The search begins at the nearest
+        changes of the deterministic trees; where no average is taken, ``change.bound`` is a lower
+        limit. If ``change.row`` is None, no change was found.
 
         Parameters
         ----------
@@ -50,11 +51,11 @@ class Explained(FittedTree):
         features : sequence of str or int, or mapping, optional
             Columns that the nearest change may alter, by default all; dates, and missing values of
             columns that are not named, stay. A mapping has for each column of numbers the least and
-            the largest value, for each one of categories or booleans the levels that it may change
-            to, or None.
+            the largest value, which may lie beyond those of the training rows; for each one of
+            categories or booleans the levels that it may change to; or None.
         target : label or float, optional
-            Class that the tree shall predict, by default any other; or mean that its prediction
-            shall reach from the other side, for regression.
+            Class to predict after the change, by default any other; or, for regression, mean that
+            the prediction should reach from the other side.
         level : float
             Probability of the intervals.
         max_programs : int
@@ -82,6 +83,7 @@ class Explained(FittedTree):
         posterior = None
         if has_draws(self) and hasattr(self, "split_uncertainty"):
             posterior = self.split_uncertainty(X, level=level)
+        others = [one for one in modes_of(self) if one.estimator.tree_ is not self.tree_]
         return explanation(
             self.tree_,
             rows[0],
@@ -91,6 +93,8 @@ class Explained(FittedTree):
             labels=getattr(self, "classes_", None),
             posterior=posterior,
             same_nodes=not self.posterior_.settings.get("mirror"),
+            others=[one.estimator.tree_ for one in others],
+            averages=self._averages(),
             features=features,
             target=target,
             max_programs=max_programs,

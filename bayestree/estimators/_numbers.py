@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, va
 
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.warn import warn
+from bayestree.routed_tree import chunks
 from bayestree.tables import (
     Booleans,
     Encoding,
@@ -20,6 +21,7 @@ from bayestree.tables import (
     Learned,
     Learner,
     Numbers,
+    Observed,
     Survey,
     UnusedColumnsWarning,
     target_columns,
@@ -103,13 +105,19 @@ def _numeric(
         if survey.ignored or survey.codes or np.isnan(rows).any():
             return _encoded(estimator, frame, survey, *(y or [None]), sample_weight, checks)
     means: list[Any] = [None] * len(names)
+    weights = checked_weights(sample_weight, len(rows))
     if not in_file:
-        weights = checked_weights(sample_weight, len(rows))
         with np.errstate(over="ignore"):
             mean = np.average(np.ascontiguousarray(rows), axis=0, weights=weights)
         means = [(value,) for value in mean.tolist()]
-    kinds = (Booleans if one else Numbers for one in _are_boolean(X, len(names)))
-    columns = (kind(*one) for kind, *one in zip(kinds, names, means, strict=True))
+    kinds = [Booleans if one else Numbers for one in _are_boolean(X, len(names))]
+    observed = Observed(len(names))
+    for part in chunks(*rows.shape):
+        observed.add(np.asarray(rows[part][weights[part] > 0], dtype=np.float64))
+    columns = []
+    for j, name in enumerate(names):
+        span, whole = observed.of(j)
+        columns.append(kinds[j](name, means[j], span=span, whole=whole))
     estimator.encoding_ = Encoding(tuple(columns))
     return found
 

@@ -1,20 +1,19 @@
-"""The change of a row that would alter what a tree predicts, in terms of features and outcomes."""
+"""The change of a row that would alter what a model predicts, in terms of columns and outcomes."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayestree._utils.arrays import AnyArray, FloatArray
+from bayestree._utils.arrays import AnyArray, BoolArray, FloatArray
 from bayestree._utils.inequality import plain
 from bayestree._utils.wording import nearest_match
-from bayestree.explain.moves import Features, Moves, moves_of
+from bayestree.explain.moves import Features, Movable, Moves, Number, movable_columns
 from bayestree.explain.nearest import Nearest, Outcome, nearest_change, nearest_of
+from bayestree.explain.refine import Refinement, Step
 from bayestree.tables import Encoding
 from bayestree.tree import Tree
-
-FACTORS = np.linspace(1.0, 4.0, 31)  # of a change, at which the average of the draws is evaluated
 
 #: Class probabilities (n, C), or means (n,), of rows, and their standard deviations over the draws.
 Expect = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
@@ -22,35 +21,29 @@ Expect = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """The nearest change of a row that gives another outcome of the deterministic tree.
+    """A small change of a row after which the estimator predicts another outcome.
 
     Attributes
     ----------
     wanted : str
         The outcome in words.
     row : array, shape (d,), or None
-        The features of the changed row; None if there is none, or none was found.
+        The features of the changed row; None if no change was found.
     cells : tuple, length c
-        The values of the columns of the changed row.
+        The values of the columns of the changed row, which ``predict`` takes to the outcome.
     sizes : array, shape (c,)
         The change of each column: of a number in units of ``tree_.scale``, and of a category or
         boolean 1, or the number of steps of an ordered category. To fill in a missing value counts
         1 as well.
     distance : float
-        Sum of the absolute sizes.
-    bound : float
-        No smaller change has the outcome. It is equal to ``distance`` unless the votes of several
-        facets add up on the way, or the search was cut off.
-    complete : bool
-        Whether the search came to an end within ``programs`` linear programs.
-    tree_prediction, prediction
-        What the deterministic tree and the estimator, which may average over draws, predict for
-        the changed row.
+        Sum of the absolute sizes; infinite if no change was found.
+    bound : float or None
+        No smaller change has the outcome. None where predictions average over draws or modes, for
+        which there is no such limit.
+    prediction : label or float
+        What the estimator predicts for the changed row; None if there is none.
     expected : array, shape (C,) or (1,), or None
-        Probabilities of the classes, or the mean, that the estimator predicts for it.
-    factor : float or None
-        Multiple of the change, up to 4, after which the estimator predicts the outcome as well: 1
-        if it does so for ``row``, None if it does for none.
+        Probabilities of the classes, or the mean, that it predicts.
     """
 
     wanted: str
@@ -58,20 +51,72 @@ class Change:
     cells: tuple[Any, ...]
     sizes: FloatArray
     distance: float
-    bound: float
-    complete: bool
-    programs: int
-    tree_prediction: Any = None
+    bound: float | None
     prediction: Any = None
     expected: FloatArray | None = None
-    factor: float | None = None
+
+
+class Wanted(NamedTuple):
+    """The wanted outcome: another class than ``now``, the class ``label``, or a mean.
+
+    The mean is at least (``sign`` 1) or most (-1) ``level``.
+    """
+
+    name: str
+    now: int = 0
+    label: int | None = None
+    sign: int = 0
+    level: float = 0.0
+
+    @classmethod
+    def of(cls, expected: FloatArray, labels: AnyArray | None, target: Any) -> "Wanted":
+        """The outcome ``target``, as an estimator expects something for the row now."""
+        if labels is None:
+            try:
+                level = float(target)
+            except (TypeError, ValueError):
+                level = np.nan
+            if not np.isfinite(level):
+                raise ValueError(f"target must be a finite number, got {target!r}.")
+            below = bool(expected[0] > level)
+            name = f"at {'most' if below else 'least'} {plain(level, None)}"
+            return cls(name, sign=-1 if below else 1, level=level)
+        now = int(np.argmax(expected))
+        if target is None:
+            return cls(f"another class than {labels[now]}", now)
+        known = [str(label) for label in labels]
+        if str(target) not in known:
+            raise ValueError(
+                f"target {target!r} is not a class of the fit{nearest_match(str(target), known)}"
+            )
+        return cls(str(target), now, known.index(str(target)))
+
+    def judge(self, expected: FloatArray) -> tuple[BoolArray, FloatArray]:
+        """Whether predictions (n, C) or (n,) have the outcome, and how near to it they are."""
+        if self.sign:
+            margin = self.sign * (expected - self.level)
+            return margin >= 0, margin
+        best, own = expected.argmax(axis=1), self.now if self.label is None else self.label
+        margin = np.delete(expected, own, axis=1).max(axis=1, initial=0.0) - expected[:, own]
+        return (best != own, margin) if self.label is None else (best == own, -margin)
+
+    def outcomes(self, tree: Tree) -> list[Outcome]:
+        """The outcomes of a tree of which any is wanted."""
+        if self.sign:
+            return [Outcome.beyond(tree, self.level, below=self.sign < 0)]
+        if self.label is not None:
+            return [Outcome.of_class(tree, self.label)]
+        if tree.slope is None:
+            return [Outcome(tree.value.argmax(axis=1) != self.now)]
+        return [Outcome.of_class(tree, c) for c in range(tree.value.shape[1]) if c != self.now]
 
 
 def change_of(
-    tree: Tree,
+    trees: Sequence[Tree],
     row: FloatArray,
     expect: Expect,
     *,
+    averages: bool,
     encoding: Encoding,
     cells: tuple[Any, ...],
     labels: AnyArray | None,
@@ -79,44 +124,61 @@ def change_of(
     target: Any,
     max_programs: int,
 ) -> Change:
-    """The nearest change of a row (d,); the arguments are those of ``explanation``."""
-    moves = moves_of(encoding, cells, row, tree.scale, features)
-    outcomes, wanted = _wanted(tree, row, labels, target)
-    near = nearest_of(
-        [nearest_change(tree, row, one, moves, max_programs=max_programs) for one in outcomes]
+    """A small change of a row (d,) that the search finds; for the arguments see ``explanation``."""
+    wanted = Wanted.of(np.atleast_1d(expect(row[None])[0][0]), labels, target)
+    columns = movable_columns(encoding, cells, row, trees[0], features)
+    moves = Moves.of(row, columns)
+    each = max_programs // len(trees)
+    near = [
+        nearest_of(
+            [
+                nearest_change(tree, row, one, moves, max_programs=each)
+                for one in wanted.outcomes(tree)
+            ]
+        )
+        for tree in trees
+    ]
+    search = Refinement(row, columns, lambda rows: wanted.judge(expect(rows)[0]))
+    step = search.nearest([{}, *(_step(one, row, columns, moves) for one in near)])
+    bound = None if averages else near[0].bound
+    sizes = np.zeros(len(cells))
+    if step is None:
+        return Change(wanted.name, None, cells, sizes, np.inf, bound)
+    after = list(cells)
+    for k, cell in step.items():
+        column = columns[k]
+        cost = float(column.at([cell]).cost[0])
+        after[column.number] = cell
+        down = isinstance(column, Number) and cell < column.now
+        sizes[column.number] = -cost if down else cost
+    moved = search.moved(step)
+    expected = np.atleast_1d(expect(moved[None])[0][0])
+    return Change(
+        wanted.name,
+        moved,
+        tuple(after),
+        sizes,
+        search.distance(step),
+        bound,
+        label_of(expected, labels),
+        expected,
     )
-    after = _by_column(near, moves, encoding, cells, row, tree.scale)
-    change = Change(
-        wanted, near.row, *after, near.distance, near.bound, near.complete, near.programs
-    )
-    if near.row is None:
-        return change
-    steps = np.clip(row + FACTORS[:, None] * (near.row - row), moves.low, moves.high)
-    steps = np.where(moves.low < moves.high, steps, near.row)
-    return _predicted(change, tree, steps, expect(steps)[0], outcomes, labels)
 
 
-def _by_column(
-    near: Nearest,
-    moves: Moves,
-    encoding: Encoding,
-    cells: tuple[Any, ...],
-    row: FloatArray,
-    scale: FloatArray,
-) -> tuple[tuple[Any, ...], FloatArray]:
-    """The values of the columns after a change, and the size of the change of each, (c,)."""
-    after, sizes = list(cells), np.zeros(len(cells))
+def _step(near: Nearest, row: FloatArray, columns: Sequence[Movable], moves: Moves) -> Step:
+    """The change to the nearest row of a tree, as far as there is one."""
     if near.row is None:
-        return cells, sizes
-    for number, own in enumerate(encoding.places):
-        for j in own[:1]:  # ignored columns have no features
-            if moves.low[j] < moves.high[j] and near.row[j] != row[j]:
-                after[number], sizes[number] = float(near.row[j]), (near.row[j] - row[j]) / scale[j]
-    for m in near.chosen:
-        number, size = int(moves.group[m]), sizes[moves.group[m]]
-        after[number] = near.row[moves.gate[m]] if moves.gate[m] >= 0 else moves.labels[m]
-        sizes[number] = np.copysign(abs(size) + moves.cost[m], size)
-    return tuple(after), sizes
+        return {}
+    chosen = {int(moves.group[m]): moves.labels[m] for m in near.chosen}
+    step: Step = {}
+    for k, column in enumerate(columns):
+        if isinstance(column, Number):
+            j = column.own[0]
+            if near.row[j] != row[j] or column.number in chosen:
+                step[k] = float(near.row[j])
+        elif column.number in chosen:
+            step[k] = chosen[column.number]
+    return step
 
 
 def label_of(expected: AnyArray, labels: AnyArray | None) -> Any:
@@ -124,58 +186,3 @@ def label_of(expected: AnyArray, labels: AnyArray | None) -> Any:
     if labels is not None:
         return labels[int(np.argmax(expected))]
     return float(np.ravel(expected)[0])
-
-
-def _wanted(
-    tree: Tree, row: FloatArray, labels: AnyArray | None, target: Any
-) -> tuple[list[Outcome], str]:
-    """The outcomes of which the change must have one, and their name."""
-    if labels is None:
-        try:
-            level = float(target)
-        except (TypeError, ValueError):
-            level = np.nan
-        if not np.isfinite(level):
-            raise ValueError(f"target must be a finite number, got {target!r}.")
-        below = bool(tree.predict(row[None])[0] > level)
-        name = f"at {'most' if below else 'least'} {plain(level, None)}"
-        return [Outcome.beyond(tree, level, below=below)], name
-    if target is None:
-        now = int(np.argmax(tree.predict(row[None])[0]))
-        name = f"another class than {labels[now]}"
-        if tree.slope is None:
-            return [Outcome(tree.value.argmax(axis=1) != now)], name
-        return [Outcome.of_class(tree, c) for c in range(len(labels)) if c != now], name
-    known = [str(label) for label in labels]
-    if str(target) not in known:
-        raise ValueError(
-            f"target {target!r} is not a class of the fit{nearest_match(str(target), known)}"
-        )
-    return [Outcome.of_class(tree, known.index(str(target)))], str(target)
-
-
-def _predicted(
-    change: Change,
-    tree: Tree,
-    steps: FloatArray,
-    expected: FloatArray,
-    outcomes: list[Outcome],
-    labels: AnyArray | None,
-) -> Change:
-    """The change with its predictions; ``steps`` (n, d) are multiples of it, ``FACTORS``."""
-    if labels is None:
-        (outcome,) = outcomes
-        follows = outcome.sign * (expected - outcome.level) >= 0
-    else:
-        wanted = [
-            tree.value[one.leaves].argmax(axis=1) if one.label is None else [one.label]
-            for one in outcomes
-        ]
-        follows = np.isin(expected.argmax(axis=1), np.concatenate(wanted))
-    return replace(
-        change,
-        tree_prediction=label_of(tree.predict(steps[:1])[0], labels),
-        prediction=label_of(expected[0], labels),
-        expected=np.atleast_1d(expected[0]),
-        factor=float(FACTORS[follows.argmax()]) if follows.any() else None,
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -217,30 +217,33 @@ class Explanation:
         return f"{label} ({', '.join(parts)})"
 
     def _change_lines(self, change: Change) -> Iterator[str]:
-        found = f"after {counted(change.programs, 'linear program')}"
         if change.row is None:
-            cut = f"No change was found {found}, where the search was cut off"
-            none = "No change of these features"
-            yield f"{none if change.complete else cut} makes the tree predict {change.wanted}."
+            found = "" if change.bound == np.inf else "was found that "
+            yield (
+                f"No change of these columns within their ranges {found}makes the prediction "
+                f"{change.wanted}."
+            )
+            return
+        if not change.distance:
+            yield f"The prediction is {change.wanted} already."
             return
         yield (
-            f"Nearest change that makes the tree predict {change.wanted}: distance "
+            f"Nearest change found that makes the prediction {change.wanted}: distance "
             f"{change.distance:.3g}"
         )
         for name, before, after, moved in self._change_rows():
-            ends = (in_words(one, DIGITS + 1) for one in (before, after))
-            yield f"  {name}: {' to '.join(ends)} ({moved:+.2g})"
-        if change.expected is not None:
-            yield f"  Prediction then: {self._outcome(change.prediction, change.expected)}"
-        if change.factor is None:
-            yield "  The average over the draws does not follow, even for 4 times this change."
-        elif change.factor > 1:
-            times = f"{change.factor:.1f} times this change"
-            yield f"  The average over the draws follows from {times}."
-        if not change.complete:
-            yield f"  The search was cut off {found}."
-        if change.bound < change.distance - 1e-3:
+            yield f"  {name}: {_ends(before, after)} ({moved:+.2g})"
+        assert change.expected is not None
+        yield f"  Prediction then: {self._outcome(change.prediction, change.expected)}"
+        if change.bound is not None and change.bound < change.distance - 1e-3:
             yield f"  No change below {change.bound:.3g} does; there may be one between."
+
+
+def _ends(before: Any, after: Any) -> str:
+    """The values before and after a change, the latter in full."""
+    last = plain(after, None) if isinstance(after, float) else in_words(after, DIGITS)
+    first = in_words(before, DIGITS + 1)
+    return f"{in_words(before, 17) if first == last else first} to {last}"
 
 
 TURN = ("node", "side", "score", "log_odds", "probability", "low", "high", "agreement")
@@ -260,6 +263,8 @@ def explanation(
     labels: AnyArray | None = None,
     posterior: SplitUncertainty | None = None,
     same_nodes: bool = True,
+    others: Sequence[Tree] = (),
+    averages: bool = False,
     features: Features = None,
     target: Any = None,
     max_programs: int = 500,
@@ -278,6 +283,8 @@ def explanation(
         The classes; None for regression.
     posterior : SplitUncertainty, optional
         That of the row; ``same_nodes`` tells whether nodes have the same meaning in every draw.
+    others, averages
+        The trees of other modes, and whether predictions average over draws or modes.
     features, target, max_programs
         See ``explain`` of the estimators.
     """
@@ -289,9 +296,10 @@ def explanation(
     change = None
     if isinstance(tree, Tree) and (labels is not None or target is not None):
         change = change_of(
-            tree,
+            [tree, *others],
             row,
             expect,
+            averages=averages,
             labels=labels,
             encoding=encoding,
             cells=cells,

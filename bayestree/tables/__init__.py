@@ -15,7 +15,7 @@ from bayestree.tables.errors import InputError
 from bayestree.tables.files import located
 from bayestree.tables.invalid import check_complete
 from bayestree.tables.kinds import Booleans, Categories, Column, Dates, Numbers, Statistics, texts
-from bayestree.tables.learning import MAX_ONE_HOT, Learned, Learner, target_columns
+from bayestree.tables.learning import MAX_ONE_HOT, Learned, Learner, Observed, target_columns
 from bayestree.tables.survey import Survey, UnusedColumnsWarning
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Learned",
     "Learner",
     "Numbers",
+    "Observed",
     "Statistics",
     "Survey",
     "Table",

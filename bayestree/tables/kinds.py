@@ -100,7 +100,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Numbers(Column):
-    """Numbers, or spans of time in days: one feature. What is not a number counts as missing."""
+    """Numbers, or spans of time in days: one feature. What is not a number counts as missing.
+
+    ``span`` has the least and the largest value of the training rows, and ``whole`` states that all
+    of them are whole numbers. Models of versions that did not record them have no span.
+    """
+
+    span: tuple[float, float] | None = None
+    whole: bool = False
 
     kind = "numbers"
     unknown_is = "a value that cannot be read as a number"

@@ -85,6 +85,26 @@ class Learner:
         return Encoding(tuple(replace(one, codes=self.codes.get(one.name, ())) for one in columns))
 
 
+class Observed:
+    """The least and the largest value of each column, and whether all are whole; NaN is missing."""
+
+    def __init__(self, n_columns: int) -> None:
+        self.low, self.high = np.full(n_columns, np.inf), np.full(n_columns, -np.inf)
+        self.whole = np.ones(n_columns, dtype=bool)
+
+    def add(self, rows: FloatArray) -> None:
+        """Include some rows (n, columns)."""
+        self.low = np.fmin(self.low, np.fmin.reduce(rows, initial=np.inf))
+        self.high = np.fmax(self.high, np.fmax.reduce(rows, initial=-np.inf))
+        self.whole &= (np.isnan(rows) | (rows == np.round(rows))).all(axis=0)
+
+    def of(self, column: int) -> tuple[tuple[float, float] | None, bool]:
+        """``span`` and ``whole`` of a column of numbers."""
+        if self.low[column] > self.high[column]:
+            return None, False
+        return (float(self.low[column]), float(self.high[column])), bool(self.whole[column])
+
+
 class Learned(NamedTuple):
     """The encoding of new rows, and those of the training rows of each fold if they differ."""
 
@@ -124,11 +144,13 @@ class _NumberPart:
         self.name, self.gaps = name, False
         self.types: set[str] = set()  # of the values, as pandas infers them
         self.sums: FloatArray = np.zeros(1 + self.n_features)  # of weights, and weighted values
+        self.observed = Observed(self.n_features)
 
     def add(
         self, values: pd.Series, weights: FloatArray, targets: FloatArray, folds: IntArray
     ) -> None:
         raw = self.raw(values)
+        self.observed.add(raw)
         present = ~np.isnan(raw[:, 0])
         self.gaps = self.gaps or not present.all()
         self.types.add(pd.api.types.infer_dtype(values, skipna=True))
@@ -145,7 +167,8 @@ class _NumberPart:
 
     def column(self, targets: tuple[str, ...], without: int | None) -> Column:
         kind = Booleans if self.types - {"empty"} == {"boolean"} else Numbers
-        return kind(self.name, tuple(self.fill.tolist()), self.gaps)
+        span, whole = self.observed.of(0)
+        return kind(self.name, tuple(self.fill.tolist()), self.gaps, span=span, whole=whole)
 
 
 class _DatePart(_NumberPart):
@@ -157,20 +180,15 @@ class _DatePart(_NumberPart):
         super().__init__(name)
         self.given = given
         self.zones: set[str] = set()
-        self.low = np.full(len(DATE_PARTS), np.inf)
-        self.high = -self.low
 
     def raw(self, values: pd.Series) -> FloatArray:
         clocks = read_times(values, self.given)
         if clocks.local.notna().any():
             self.zones.add(clocks.zone)
-        found = date_parts(clocks.local)
-        self.low = np.fmin(self.low, np.fmin.reduce(found, initial=np.inf))
-        self.high = np.fmax(self.high, np.fmax.reduce(found, initial=-np.inf))
-        return found
+        return date_parts(clocks.local)
 
     def column(self, targets: tuple[str, ...], without: int | None) -> Column:
-        varies = self.low < self.high
+        varies = self.observed.low < self.observed.high
         varies[0] |= not varies.any()
         kept = tuple(part for part, kept in zip(DATE_PARTS, varies, strict=True) if kept)
         fill = tuple(self.fill[varies].tolist())

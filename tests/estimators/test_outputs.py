@@ -77,7 +77,7 @@ def test_one_output_is_a_regressor_of_its_own(fitted):
     assert one.split_uncertainty(X[:3]).expected_y.shape == (3,)
     assert "mean" in export_text(one)
     assert export_json(one)
-    assert one.explain(X[0], target=100.0).change.tree_prediction > 100
+    assert one.explain(X[0], target=100.0).change.prediction > 100
     each = [reg.output(j).feature_importances_ for j in range(3)]
     np.testing.assert_allclose(reg.feature_importances_, np.mean(each, axis=0))
     with pytest.raises(ValueError, match="from 0 to 2, got 3"):

@@ -38,8 +38,8 @@ def explain(
         str | None,
         typer.Option(
             metavar="VALUE",
-            help="Class that the tree shall predict after the change, by default any other; or "
-            "number that the prediction shall reach.",
+            help="Class to predict after the change, by default any other; or number that the "
+            "prediction should reach.",
         ),
     ] = None,
     plot: Annotated[
@@ -52,8 +52,8 @@ def explain(
 
     The output states the prediction and how uncertain it is because of the data and because of the
     posterior, the path through the tree with the probability of each turn and the facets that
-    decided it, and the nearest change of the row after which the tree predicts another class, or
-    reaches a number.
+    decided it, and the nearest change of the row, within the ranges of the training rows, that
+    makes the prediction another class, or takes it to a number.
 
     For example:
 
@@ -121,7 +121,7 @@ def _content(found: "Explanation") -> dict[str, Any]:
         else {
             "wanted": change.wanted,
             "distance": None if change.row is None else change.distance,
-            "complete": change.complete,
+            "bound": None if change.bound is None or change.row is None else change.bound,
             "prediction": _plain(change.prediction),
             "features": records(found.to_frame("change")),
         },
