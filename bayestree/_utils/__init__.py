@@ -1,1 +1,1 @@
-"""Helpers without an interface of their own; every other room may import them."""
+"""Helpers without an interface of their own; every other layer may import them."""

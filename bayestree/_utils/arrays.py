@@ -1,4 +1,4 @@
-"""Types of arrays, and functions of them that several rooms share."""
+"""Types of arrays, and functions of them that several layers share."""
 
 from collections.abc import Sequence
 from typing import Any
