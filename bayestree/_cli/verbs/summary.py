@@ -48,10 +48,10 @@ def summary(
     The table has, for each node, the number of training rows that reach it; the number of facets
     of its polytope in the point estimate, in the posterior (median and 90 % interval) and in the
     prior (mean); the share of rows whose side is uncertain; the most important features; and the
-    split of the point estimate, of several facets the one nearest to the mean. Lines below the table
-    explain these columns and name the rows they were measured on. With --node the facets of one
-    node are shown: those of the point estimate, and those of the posterior, each with its
-    probability and the interval of its limit.
+    split of the point estimate, of several facets the one nearest to the mean of the data. Lines
+    below the table explain these columns and name the rows they were measured on. With --node the
+    facets of one node are shown: those of the point estimate, and those of the posterior, each with
+    its probability and the interval of its limit.
 
     For example:
 

@@ -161,9 +161,10 @@ def shrinkage_factors(study: Study, node: int) -> Markup | None:
     known = ~np.isnan(found.kappa[node]).all(axis=-1)
     if not known.any():
         return None
-    n_features = len(found.feature_names)
+    used = [found.feature_names[j] for j in found.features_in_use(node)]
+    n_features = len(used)
     n_experts = max(1, int((known & found.counts[node]).sum()))
-    names = 0.075 * max(map(len, found.feature_names)) if n_features <= 40 else 0.4
+    names = 0.075 * max(map(len, used)) if n_features <= 40 else 0.4
     size = min(2.0 + 0.26 * n_features, 9.4), 0.5 + max(0.3 * n_experts, 1.2) + names
     label = found.labels[node]
     alt = f"Shrinkage factors of the coefficients of node {label}, one row per expert"
