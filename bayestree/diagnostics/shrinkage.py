@@ -45,7 +45,7 @@ class Shrinkage:
     prior_weight : array, shape (prior draw, K)
         The same under the prior, which is the same for every node; empty if it is improper.
     effective : array, shape (chain, draw, V)
-        Effective number of experts by weight, (sum r)^2 / sum r^2.
+        Effective number of weights, (sum r)^2 / sum r^2. That of votes is in ``polytope_size()``.
     prior_effective : array, shape (prior draw,)
     largest_share : array, shape (chain, draw, V)
         Largest weight as a share of their sum.
@@ -106,11 +106,12 @@ class Shrinkage:
         Parameters
         ----------
         by : {"node", "expert", "coefficient"}
-            For each node: number of experts that matter, effective number of experts with its
+            For each node: number of experts that matter, effective number of weights with its
             central interval, and mean share of the largest weight, each with its prior mean.
             For each expert that matters: share of the draws that have it, sparsity, and the
             features that take part and are not shrunk away, the largest coefficient first (none
-            is shrunk away where ``kappa`` is NaN). For each of its coefficients: value, ``kappa`` and ``positive``.
+            is shrunk away where ``kappa`` is NaN). For each of its coefficients: value, ``kappa``
+            and ``positive``.
         level : float
             Probability of the interval.
 
@@ -133,7 +134,7 @@ class Shrinkage:
             return "Shrinkage: a tree without a split"
         head = (
             f"Shrinkage: {n_chains} x {n_draws} draws (chain x draw), {n_experts} experts per "
-            "node, 90 % intervals"
+            "node, 90 % intervals\neffective: number of weights, (sum r)^2 / sum r^2"
         )
         return f"{head}\n{self.to_frame().to_string(float_format='{:.2f}'.format)}"
 

@@ -29,7 +29,7 @@ def shrinkage(
 
     The k-th place shows the k-th largest weight of each draw, whichever expert has it. Points are
     medians, bars central intervals; the grey band and the dashed line are those of the prior. The
-    title gives the posterior median and interval of the effective number of experts,
+    title gives the posterior median and interval of the effective number of weights,
     (sum r)^2 / sum r^2. Intervals are cut off at a millionth of the largest weight.
 
     Parameters
@@ -69,7 +69,9 @@ def shrinkage(
     ax.set(xlabel="place among the node's experts", ylabel="weight r")
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     low, middle, high = np.quantile(found.effective[:, :, place], probs)
-    _style.panel_title(ax, found.labels[place], f"effective: {middle:.1f} [{low:.1f}, {high:.1f}]")
+    _style.panel_title(
+        ax, found.labels[place], f"effective weights: {middle:.1f} [{low:.1f}, {high:.1f}]"
+    )
     ax.legend(loc="upper right", frameon=False, fontsize=9)
     _style.open_frame(ax)
     return ax

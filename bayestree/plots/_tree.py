@@ -40,7 +40,8 @@ def tree(
     left, but not sufficient. These are the point estimate. With several posterior draws, another
     line shows the posterior of the number of facets that alone cut off at least 1 % of the rows:
     its median, with a central interval in brackets. The width of a link grows with the number of
-    its rows. A leaf shows the probabilities of the classes as a bar, or its mean. A tree that would be too wide grows from left to right.
+    its rows. A leaf shows the probabilities of the classes as a bar, or its mean. A tree
+    that would be too wide grows from left to right.
 
     Parameters
     ----------

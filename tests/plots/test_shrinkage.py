@@ -49,7 +49,7 @@ def test_points_are_medians_and_bars_intervals():
     np.testing.assert_allclose(ends[:, 1], 2 * np.exp([0.9, -2.1, -5.1]))
     assert ax.get_yscale() == "log"
     assert ax.get_title(loc="left") == "L"
-    assert ax.get_title(loc="right") == "effective: 1.5 [1.1, 1.9]"
+    assert ax.get_title(loc="right") == "effective weights: 1.5 [1.1, 1.9]"
 
 
 def test_the_prior_lies_behind_where_there_is_one():

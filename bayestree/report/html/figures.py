@@ -23,7 +23,6 @@ from bayestree import plots
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.inequality import in_words
 from bayestree._utils.wording import counted, isolated
-from bayestree.diagnostics import SplitUncertainty
 from bayestree.plots import _style
 from bayestree.report.html.study import Study
 from bayestree.report.rows import Rows
@@ -149,7 +148,7 @@ def shrinkage(study: Study, node: int) -> Markup:
     low, middle, high = np.quantile(found.effective[:, :, node], [0.05, 0.5, 0.95])
     alt = (
         f"Sorted weights of the experts of node {found.labels[node]}, posterior and prior; "
-        f"effective number {middle:.1f}, 90 % interval {low:.1f} to {high:.1f}"
+        f"effective number of weights {middle:.1f}, 90 % interval {low:.1f} to {high:.1f}"
     )
     return picture(lambda ax: plots.shrinkage(found, node, ax), *PLOT, alt)
 
@@ -174,9 +173,8 @@ def shrinkage_factors(study: Study, node: int) -> Markup | None:
 def split_uncertainty(study: Study, nodes: list[int]) -> list[Markup]:
     """P(right) of the rows at some nodes, sorted."""
     assert study.evaluated is not None
-    rows = study.evaluated.sample(CURVE)
-    found: SplitUncertainty = study.bayesian.split_uncertainty(rows.X)
-
+    rows, found = study.evaluated, study.uncertainty
+    assert found is not None
     figures = []
     for node in nodes:
         alt = (

@@ -175,7 +175,7 @@ def sizes(study: Study) -> Section | None:
     nodes = figures.first_nodes(study, figures.EXPERTS)
     leaves = None
     if found.n_leaves is not None:
-        title = "Posterior of the number of leaves in use"
+        title = "Posterior of the number of leaves in use by a draw"
         leaves = svg.sizes(found.leaf_probabilities(), None, title)
     return Section(
         "sizes",
