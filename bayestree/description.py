@@ -20,6 +20,12 @@ from bayestree.tree import Tree
 #: Colours of the classes: Okabe and Ito's palette for all kinds of colour vision ("Color Universal
 #: Design"), the two that differ most in hue and lightness first. Its black is reserved for lines.
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
+#: How several facets decide at a node.
+POLYTOPE_RULE = (
+    "A row goes left if the votes of all facets of the node add up to at most log 2. Each facet's "
+    "inequality is necessary for this, but not sufficient: a row that satisfies all of them may go "
+    "right."
+)
 TINY = float(np.finfo(np.float64).tiny)
 ROUNDING = 1e-12  # of means, in units of the features
 
@@ -169,7 +175,10 @@ class TreeDescription:
         return [self.half_space(expert) for expert in self.linear.nearest_experts(node)[:most]]
 
     def condition(self, node: int) -> str:
-        """The split in a line: its nearest facet and the number of the others, or its kind."""
+        """The split in a line: its nearest facet and the number of the others, or its kind.
+
+        Of several facets, all are necessary for the left side, but not sufficient.
+        """
         if self.linear is None:
             return self.tree.split_name
         (nearest,) = self.half_spaces(node, 1)
@@ -177,7 +186,9 @@ class TreeDescription:
         return f"{nearest} and {others} more" if others else str(nearest)
 
     def bounds(self, node: int) -> list[str]:
-        """Lines that state how the facets listed below them decide at a polytope."""
+        """Lines that state how the facets listed below them decide; none for a single facet."""
+        if self.n_facets(node) == 1:
+            return []
         return [
             f"the votes of {counted(self.n_facets(node), 'facet')} add up to at most log 2",
             "each line below is necessary, but not sufficient:",

@@ -190,3 +190,14 @@ def test_line_breaks_in_names_end_no_line():
     assert export_text(tree) == export_text(clean)
     assert export_rules(tree) == export_rules(clean)
     assert export_dot(tree) == export_dot(clean)
+
+
+def test_the_rule_of_a_polytope_is_true():
+    """A row that violates a facet goes right; one that satisfies all of them may go either way."""
+    tree = committee(n_experts=3)
+    rows = np.random.default_rng(0).normal(scale=2.0, size=(20_000, 4)) * tree.scale + tree.center
+    right = tree.goes_right(0, rows)
+    experts = tree.experts(0)
+    inside = (rows @ tree.hyperplane[experts].T <= tree.facet_limit[experts]).all(axis=1)
+    assert right[~inside].all(), "necessary"
+    assert 0 < right[inside].mean() < 1, "not sufficient"

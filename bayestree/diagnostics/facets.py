@@ -34,8 +34,8 @@ class Facets:
 
     The experts of a node are exchangeable, so facets are matched across draws by their location.
     A facet is a half-space normal . x <= offset with a unit normal, in the units of the data.
-    Rows outside any facet go right. Rows inside all of them go left, except near the border,
-    where the votes of several experts add up: the polytope of the facets encloses the border.
+    To be inside each facet is necessary for going left, but not sufficient: the votes of several
+    experts add up near the border, which the polytope of the facets encloses.
 
     Attributes
     ----------

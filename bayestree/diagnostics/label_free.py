@@ -2,7 +2,7 @@
 
 Experts of a node are exchangeable, so their individual parameters may differ between chains that
 agree on everything else. Invariant are the log joint density, P(right) of rows at each node,
-predictions, sorted weights and the effective number of experts.
+predictions, sorted weights and the effective number of weights.
 """
 
 from __future__ import annotations

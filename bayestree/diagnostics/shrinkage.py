@@ -45,7 +45,7 @@ class Shrinkage:
     prior_weight : array, shape (prior draw, K)
         The same under the prior, which is the same for every node; empty if it is improper.
     effective : array, shape (chain, draw, V)
-        Effective number of experts by weight, (sum r)^2 / sum r^2.
+        Effective number of weights, (sum r)^2 / sum r^2. That of votes is in ``polytope_size()``.
     prior_effective : array, shape (prior draw,)
     largest_share : array, shape (chain, draw, V)
         Largest weight as a share of their sum.
@@ -53,15 +53,17 @@ class Shrinkage:
     kappa : array, shape (V, K, d)
         Shrinkage factor of each coefficient of the experts of the point estimate: the share of
         its posterior precision that comes from the prior. 1 means shrunk to zero, 0 not shrunk;
-        NaN for a single draw, or if fewer than half of the draws have a matching expert (see
-        :func:`node_shrinkage`).
+        NaN for a single draw, if fewer than half of the draws have a matching expert (see
+        :func:`node_shrinkage`), or for a feature that takes no part, such as a constant one, whose
+        coefficient is 0 in every draw.
     matched : array, shape (V, K)
         Share of the draws with an expert that votes like this one of the point estimate.
     positive : array, shape (V, K, d)
         Share of these draws in which the coefficient is positive; NaN where ``kappa`` is.
     sparsity : array, shape (V, K)
         Share of an expert's coefficients that are shrunk away: ``kappa`` is above 1/2, and each
-        sign has at least 5 % of the draws. NaN where ``kappa`` is.
+        sign has at least 5 % of the draws. Features that take no part do not count; NaN where
+        ``kappa`` is NaN for all features.
     coefficient : array, shape (V, K, d)
         Coefficients of the point estimate, on standardised features.
     counts : array of bool, shape (V, K)
@@ -92,6 +94,10 @@ class Shrinkage:
         """Which coefficients the prior shrinks to zero, shape (V, K, d); False where unknown."""
         return _shrunk_away(self.kappa, self.positive)
 
+    def features_in_use(self, node: int) -> IntArray:
+        """Numbers of the features with a known factor at a node: those that take part there."""
+        return np.flatnonzero(~np.isnan(self.kappa[node]).all(axis=0))
+
     def to_frame(
         self, by: Literal["node", "expert", "coefficient"] = "node", *, level: float = 0.9
     ) -> pd.DataFrame:
@@ -100,11 +106,12 @@ class Shrinkage:
         Parameters
         ----------
         by : {"node", "expert", "coefficient"}
-            For each node: number of experts that matter, effective number of experts with its
+            For each node: number of experts that matter, effective number of weights with its
             central interval, and mean share of the largest weight, each with its prior mean.
             For each expert that matters: share of the draws that have it, sparsity, and the
-            features that are not shrunk away, the largest coefficient first (all if ``kappa``
-            is NaN). For each of its coefficients: value, ``kappa`` and ``positive``.
+            features that take part and are not shrunk away, the largest coefficient first (none
+            is shrunk away where ``kappa`` is NaN). For each of its coefficients: value, ``kappa``
+            and ``positive``.
         level : float
             Probability of the interval.
 
@@ -127,7 +134,7 @@ class Shrinkage:
             return "Shrinkage: a tree without a split"
         head = (
             f"Shrinkage: {n_chains} x {n_draws} draws (chain x draw), {n_experts} experts per "
-            "node, 90 % intervals"
+            "node, 90 % intervals\neffective: number of weights, (sum r)^2 / sum r^2"
         )
         return f"{head}\n{self.to_frame().to_string(float_format='{:.2f}'.format)}"
 
@@ -175,11 +182,11 @@ class Shrinkage:
         return pd.DataFrame(columns, index=index)
 
     def _features(self, node: int, expert: int) -> str:
-        """Names of the features that are not shrunk away; of all features if unknown."""
+        """Names of the features that take part and are not shrunk away."""
         strength = np.abs(self.coefficient[node, expert])
         order = np.argsort(-strength, kind="stable")
-        away = self.shrunk_away[node, expert]
-        return listed([self.feature_names[j] for j in order if not away[j]])
+        remains = (strength > 0) & ~self.shrunk_away[node, expert]
+        return listed([self.feature_names[j] for j in order if remains[j]])
 
 
 def node_shrinkage(
@@ -274,7 +281,7 @@ def node_shrinkage(
         kappa=kappa,
         matched=matched,
         positive=positive,
-        sparsity=np.where(np.isnan(kappa), np.nan, _shrunk_away(kappa, positive)).mean(axis=-1),
+        sparsity=_sparsity(kappa, positive),
         coefficient=coefficient,
         counts=counts,
         labels=tuple(labels) or tuple(str(place) for place in range(len(nodes))),
@@ -292,18 +299,19 @@ def _share_of_prior(
 ) -> tuple[FloatArray, FloatArray]:
     """P s^2 of a node's coefficients and the share of draws in which they are positive.
 
-    Both have shape (K, d) and are NaN where unknown.
+    Both have shape (K, d) and are NaN where unknown, and for features that take no part.
     """
     plane = _reordered(_flat(draws["hyperplane"][:, :, node]), order)
     share, positive = np.full((2, *plane.shape[1:]), np.nan)
     if not np.ptp(plane, axis=0).any():  # one draw, or many of a point-mass guide
         return share, positive
+    takes_part = plane.any(axis=(0, 1))
     b = None if scale_shape is None else _reordered(_flat(draws["shrinkage"][:, :, node]), order)
     for expert, has_expert in enumerate(agrees.T):
         if has_expert.sum() < max(2.0, KNOWN * len(has_expert)):
             continue
         some = plane[has_expert, expert]
-        positive[expert] = (some > 0).mean(axis=0)
+        positive[expert] = np.where(takes_part, (some > 0).mean(axis=0), np.nan)
         low, high = np.quantile(some, ONE_SD, axis=0)
         square = ((high - low) / 2) ** 2
         moment = np.median(some, axis=0) ** 2 + square
@@ -312,12 +320,19 @@ def _share_of_prior(
             rate = np.median(b[has_expert, expert]) + moment / 2
             share[expert] = (scale_shape + 0.5) * square / rate
         elif l1 is not None:
-            share[expert] = l1 * square / np.sqrt(moment)
-    return share, positive
+            share[expert] = l1 * square / np.sqrt(np.where(takes_part, moment, 1.0))
+    return np.where(takes_part, share, np.nan), positive
 
 
 def _shrunk_away(kappa: FloatArray, positive: FloatArray) -> BoolArray:
     return (kappa > SHRUNK) & (np.maximum(positive, 1 - positive) < SAME_SIGN)
+
+
+def _sparsity(kappa: FloatArray, positive: FloatArray) -> FloatArray:
+    """Share of the known coefficients (V, K, d) of each expert that are shrunk away, (V, K)."""
+    away = _shrunk_away(kappa, positive).sum(axis=-1)
+    known = (~np.isnan(kappa)).sum(axis=-1)
+    return np.where(known, away / np.maximum(known, 1), np.nan)
 
 
 def _match_experts(

@@ -109,7 +109,8 @@ class PolytopeSize:
         large weights (``concentration=10``) do so: "one facet" then does not mean a
         split by one hyperplane.
     effective : array, shape (chain, draw, V)
-        (sum c)^2 / sum c^2 of the largest votes c.
+        Effective number of votes, (sum c)^2 / sum c^2 of the largest votes c. That of weights is in
+        ``shrinkage()``.
     labels : tuple of str
         Path of each node from the root.
     rows : array, shape (V,)
@@ -117,7 +118,8 @@ class PolytopeSize:
     prior : PriorSize, optional
         The same quantities under the prior, inside the same boxes.
     n_leaves : array of int, shape (chain, draw), optional
-        Number of leaves in use: leaves of each draw that training rows reach under hard splits.
+        Number of leaves in use by a draw, those that training rows reach under its hard splits: up
+        to all leaves of the fit, of which ``tree_`` keeps those that its own splits reach.
     cutting : array of int, shape (chain, draw, V), optional
         Number of those of ``facets`` that alone cut off, and so send right, at least 1 % of the
         node's rows; the main measure. Boxes of many features have corners far from any row:
@@ -263,11 +265,11 @@ class PolytopeSize:
         lines = [*over_modes, *(["The tree that is shown:"] if over_modes else [])]
         lines += [VARIATIONAL] if self.variational else []
         lines.append(f"Polytope size: {n_chains} x {n_draws} draws (chain x draw), 90 % intervals")
-        lines.append(f"Counted: {self.meaning}")
+        lines.append(f"Counted: {self.meaning}; effective: number of votes, (sum c)^2 / sum c^2")
         if self.n_leaves is not None:
             low, high = _interval(self.n_leaves.reshape(-1, 1), 0.9, integer=True)[0]
             mode = self.leaf_probabilities().argmax()
-            lines.append(f"Leaves in use: {mode} ({low:.0f} to {high:.0f})")
+            lines.append(f"Leaves in use by a draw: {mode} ({low:.0f} to {high:.0f})")
         frame = self.to_frame(prior=False)
         return "\n".join([*lines, frame.to_string(float_format="{:.1f}".format)])
 

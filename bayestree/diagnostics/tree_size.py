@@ -21,7 +21,7 @@ class TreeSize:
     splits : array, shape (largest number + 1,)
         Of each total number of facets of all splits.
     leaves : array, shape (largest number + 1,), or None
-        Of each number of leaves in use; None if they were not counted.
+        Of each number of leaves in use by a draw; None if they were not counted.
     depth : array, shape (largest depth + 1,)
         Of each depth of the deterministic trees, one for each mode.
     """
@@ -35,8 +35,8 @@ class TreeSize:
         named = {
             "facets of the root": self.facets,
             "of all splits": self.splits,
-            "leaves in use": self.leaves,
-            "depth": self.depth,
+            "leaves in use by a draw": self.leaves,
+            "depth of the deterministic trees": self.depth,
         }
         parts = [f"{name} {_summary(p)}" for name, p in named.items() if p is not None]
         return f"Over all modes: {', '.join(parts)}"

@@ -90,6 +90,11 @@ class SplitUncertainty:
     labels: tuple[str, ...]
     leaf_labels: tuple[str, ...]
 
+    @property
+    def unsure(self) -> BoolArray:
+        """Rows whose side is uncertain at each node, (n, V): a disagreement above 10 %."""
+        return self.disagreement > UNSURE
+
     def to_frame(self, by: Literal["node", "row"] = "node") -> pd.DataFrame:
         """The splits or the rows as a table.
 
@@ -136,7 +141,7 @@ class SplitUncertainty:
         columns = {
             "rows": rows,
             "disagreement": (share * self.disagreement).sum(axis=0),
-            "unsure": (share * (self.disagreement > UNSURE)).sum(axis=0),
+            "unsure": (share * self.unsure).sum(axis=0),
             "sd": (share * self.sd).sum(axis=0),
         }
         return pd.DataFrame(columns, index=node_index(self.labels))

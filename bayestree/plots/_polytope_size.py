@@ -17,7 +17,7 @@ NAMES: dict[Measure, str] = {
     "cutting": "facets",
     "facets": "facets in the box",
     "weights": "experts that vote",
-    "effective": "effective experts",
+    "effective": "effective votes",
 }
 PANEL = _style.Size(2.0, 1.75, above=0.3)
 RARE = 0.005  # the axis ends at the largest size with a higher probability in some panel
@@ -34,8 +34,8 @@ def polytope_size(
     """Posterior and prior of the size of each polytope, one panel per node.
 
     Bars show the posterior, the dashed outline the prior of the same quantity. Where they agree,
-    the data are uninformative about the size. The last panel shows the number of leaves in use,
-    if known.
+    the data are uninformative about the size. The last panel shows the number of leaves
+    that training rows reach in a draw, if known.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def polytope_size(
         _bars(axes[-1], leaves)
         _range(axes[-1], leaves[None], minimum=len(leaves))
         _style.panel_title(axes[-1], "tree")
-        axes[-1].set_xlabel("leaves in use")
+        axes[-1].set_xlabel("leaves in use by a draw")
     _style.label_first_column(axes, "probability")
     _style.shared_legend(axes, outside=ax is None)
     return axes

@@ -29,7 +29,7 @@ def shrinkage(
 
     The k-th place shows the k-th largest weight of each draw, whichever expert has it. Points are
     medians, bars central intervals; the grey band and the dashed line are those of the prior. The
-    title gives the posterior median and interval of the effective number of experts,
+    title gives the posterior median and interval of the effective number of weights,
     (sum r)^2 / sum r^2. Intervals are cut off at a millionth of the largest weight.
 
     Parameters
@@ -69,7 +69,9 @@ def shrinkage(
     ax.set(xlabel="place among the node's experts", ylabel="weight r")
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     low, middle, high = np.quantile(found.effective[:, :, place], probs)
-    _style.panel_title(ax, found.labels[place], f"effective: {middle:.1f} [{low:.1f}, {high:.1f}]")
+    _style.panel_title(
+        ax, found.labels[place], f"effective weights: {middle:.1f} [{low:.1f}, {high:.1f}]"
+    )
     ax.legend(loc="upper right", frameon=False, fontsize=9)
     _style.open_frame(ax)
     return ax
@@ -80,7 +82,8 @@ def shrinkage_factors(
 ) -> Axes:
     """Shrinkage factors of the coefficients of a node's experts, as a heat map.
 
-    One row per expert that votes and occurs in half of the draws, one column per feature. White
+    One row per expert that votes and occurs in half of the draws, one column per feature that takes
+    part: those that the fit ignores, such as constant ones, have none. White
     (factor 1) means determined by the prior, dark (factor 0) by the data. The sign of a
     coefficient is shown unless it is shrunk away: if the factor is at most 1/2, or nearly all
     draws agree on the sign, so that the prior only limits the size.
@@ -109,8 +112,10 @@ def shrinkage_factors(
     experts = np.flatnonzero(known & found.counts[place])
     if len(experts) == 0:
         experts = np.flatnonzero(known)
-    kappa = found.kappa[place, experts]
-    names = found.feature_names or tuple(f"x{j}" for j in range(kappa.shape[1]))
+    columns = found.features_in_use(place)
+    kappa = found.kappa[place, experts][:, columns]
+    every = found.feature_names or tuple(f"x{j}" for j in range(found.kappa.shape[-1]))
+    names = [every[j] for j in columns]
     if ax is None:
         longest = max(len(name) for name in names) if len(names) <= MAX_NAMES else 5
         height = 0.45 + max(0.28 * len(experts), 1.15) + 0.075 * longest
@@ -119,8 +124,8 @@ def shrinkage_factors(
     ax.set(yticks=range(len(experts)), yticklabels=[f"expert {k}" for k in experts])
     if len(names) <= MAX_NAMES:
         ax.set_xticks(range(len(names)), names, rotation=90, fontsize=_style.SMALL)
-        signed = ~found.shrunk_away[place, experts]
-        _signs(ax, kappa, np.where(signed, found.coefficient[place, experts], 0.0))
+        signed = np.where(found.shrunk_away[place, experts], 0.0, found.coefficient[place, experts])
+        _signs(ax, kappa, signed[:, columns])
     else:
         ax.set_xlabel("feature")
     _grid(ax, kappa.shape)

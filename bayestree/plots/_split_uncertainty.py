@@ -11,7 +11,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
-from bayestree._utils.arrays import FloatArray, class_numbers
+from bayestree._utils.arrays import FloatArray, IntArray, class_numbers
+from bayestree.diagnostics.draws import spread
 from bayestree.diagnostics.uncertainty import SplitUncertainty
 from bayestree.fitted import FittedTree
 from bayestree.plots import _style
@@ -19,6 +20,7 @@ from bayestree.plots import _style
 PANEL = _style.Size(2.5, 2.0, above=0.3)
 HALF = 0.5  # P(right) at the border; rows less likely to reach a node are not shown
 STRIP = (-0.2, -0.08)  # vertical extent of the strip of classes
+DRAWN = 500  # rows of a line, evenly spaced among the sorted ones
 MARK = 9.0  # area of the marker of an uncertain row
 
 
@@ -34,8 +36,9 @@ def split_uncertainty(
 
     The rows with a probability of at least 1/2 of reaching the node are sorted by the mean of
     P(right), the probability of leaving its polytope. The line is the mean, the band the credible
-    interval. Rows whose interval contains 1/2 are marked and counted: their side is uncertain. A
-    hard split appears as a step with a thin band, a soft one as a slope, and one that the data do
+    interval. Marks are rows whose side is uncertain: the posterior probability of the side opposite
+    to that of the point estimate exceeds 10 %. The title has their share of all rows, weighted by
+    the probability of reaching the node, as in the table of ``split_uncertainty``. A hard split appears as a step with a thin band, a soft one as a slope, and one that the data do
     not determine has a wide band. The strip below shows the colours of ``y``: a good split
     separates them.
 
@@ -64,14 +67,17 @@ def split_uncertainty(
     found = _result(estimator, X)
     colours, handles = (None, []) if y is None else _colours_of(np.asarray(y), found, estimator)
     chosen = _style.chosen_nodes(found.labels, found.reached.sum(axis=0), nodes)
+    shares = found.to_frame()["unsure"].to_numpy()
     axes = _style.panels(ax, len(chosen), PANEL)
     for panel, node in zip(axes, chosen, strict=True):
         rows = np.flatnonzero(found.reached[:, node] >= HALF)
         rows = rows[np.argsort(found.mean[rows, node], kind="stable")]
-        uncertain = _rows(panel, found.mean[rows, node], found.interval[rows, node])
+        drawn = spread(len(rows), DRAWN)
+        _rows(panel, 1 + drawn, found, rows[drawn], node)
         if colours is not None and len(rows):
             _strip(panel, colours[rows])
-        _style.panel_title(panel, found.labels[node], f"{uncertain} of {len(rows):,} uncertain")
+        share = "" if np.isnan(shares[node]) else f"{100 * shares[node]:.1f} % uncertain"
+        _style.panel_title(panel, found.labels[node], share)
         _frame(panel, len(rows), STRIP[0] if colours is not None else 0.0)
     _style.label_first_column(axes, "P(right)")
     _style.shared_legend(axes, outside=ax is None, more=handles)
@@ -102,11 +108,10 @@ def _colours_of(
     return palette[class_numbers(y, classes)], handles
 
 
-def _rows(ax: Axes, mean: FloatArray, interval: FloatArray) -> int:
-    """Draw sorted rows and return how many of them are uncertain."""
-    places = np.arange(1, len(mean) + 1)
-    low, high = interval.T
-    uncertain = (low < HALF) & (high > HALF)
+def _rows(ax: Axes, places: IntArray, found: SplitUncertainty, rows: IntArray, node: int) -> None:
+    """Draw sorted rows at their places, and mark those that are uncertain."""
+    mean, uncertain = found.mean[rows, node], found.unsure[rows, node]
+    low, high = found.interval[rows, node].T
     ax.axhline(HALF, color=_style.INK, linewidth=0.8, linestyle=":", zorder=1)
     band: dict[str, Any] = {"alpha": _style.FAINT, "linewidth": 0, "step": "mid"}
     ax.fill_between(places, low, high, color=_style.POSTERIOR, label="interval", **band)
@@ -120,7 +125,6 @@ def _rows(ax: Axes, mean: FloatArray, interval: FloatArray) -> int:
         zorder=3,
         label="uncertain",
     )
-    return int(uncertain.sum())
 
 
 def _strip(ax: Axes, colours: FloatArray) -> None:

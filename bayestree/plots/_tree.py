@@ -34,14 +34,14 @@ def tree(
 ) -> Axes:
     """Draw the deterministic tree.
 
-    A node shows the condition for going left and how many training rows reach it. A split by one
-    facet is shown as a condition on its two largest terms. A polytope, whose inside goes left, is
-    shown by the facet nearest to the mean of the data and the number of its other facets. These
-    are the point estimate. With several posterior draws, another line shows the posterior of the
-    number of facets that alone cut off at least 1 % of the rows: its median, with a central
-    interval in brackets. The width of a link grows
-    with the number of its rows. A leaf shows the probabilities of the classes as a bar, or its
-    mean. A tree that would be too wide grows from left to right.
+    A node shows its split and how many training rows reach it. A split by one facet is shown as a
+    condition for going left, on its two largest terms. A polytope is shown by the facet nearest to
+    the mean of the data and the number of its other facets, each of which is necessary for going
+    left, but not sufficient. These are the point estimate. With several posterior draws, another
+    line shows the posterior of the number of facets that alone cut off at least 1 % of the rows:
+    its median, with a central interval in brackets. The width of a link grows with the number of
+    its rows. A leaf shows the probabilities of the classes as a bar, or its mean. A tree
+    that would be too wide grows from left to right.
 
     Parameters
     ----------

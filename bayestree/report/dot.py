@@ -111,8 +111,7 @@ class _Drawing:
         facets = described.half_spaces(node, self.max_facets)
         hidden = n_facets - len(facets)
         more = [f"… {counted(hidden, 'more facet')}"] if hidden else []
-        head = described.bounds(node) if n_facets > 1 else []
-        return [*head, *map(str, facets), *more, rows]
+        return [*described.bounds(node), *map(str, facets), *more, rows]
 
     def fill(self, leaf: int) -> str:
         value = self.described.tree.value

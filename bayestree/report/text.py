@@ -1,10 +1,13 @@
 """The deterministic tree as text."""
 
+import textwrap
 from collections.abc import Iterator
 
 from bayestree._utils.wording import counted
-from bayestree.description import TreeDescription, check_limits, point_estimate_note
+from bayestree.description import POLYTOPE_RULE, TreeDescription, check_limits, point_estimate_note
 from bayestree.fitted import trees_of
+
+WIDTH = 100  # characters of a line of notes
 
 
 def export_text(
@@ -94,11 +97,8 @@ class _Writer:
         if not self.described.has_polytopes:
             yield "L is left, R is right."
             return
-        yield "L (left) lies inside the polytope of a node, R (right) outside."
-        yield (
-            "Facets only bound a polytope: a row inside all of them can still lie outside it. "
-            "export_rules writes the exact condition."
-        )
+        rule = f"L is left, R is right. {POLYTOPE_RULE} export_rules writes the votes."
+        yield from textwrap.wrap(rule, WIDTH)
 
     def branch(self, child: int, first: str, rest: str) -> Iterator[str]:
         """A node or leaf and everything below it, with prefixes of the first and other lines."""

@@ -55,7 +55,8 @@ def summary(run: Run, *, rows: bool = True) -> pd.DataFrame:
           most important first. A feature's importance is the share of the rows that change
           sides when it is shuffled among them (:func:`bayestree.report.splits.importance`);
         - ``split``: the split of the point estimate as a condition that holds on the left side; of
-          several facets the one that cuts off most rows.
+          several facets the one nearest to the mean of the data, which is necessary for the left
+          side, but not sufficient.
 
         The columns of the posterior are absent without a posterior, and those of features and
         uncertainty with ``rows=False``.

@@ -10,6 +10,7 @@ import pytest
 from bayestree import export_text
 from bayestree._cli.output import score_lines
 from bayestree._cli.verbs import summary as verb
+from bayestree.description import POLYTOPE_RULE
 from bayestree.runs.store import open_run
 from bayestree.runs.summary import summary
 from tests.cli.command import QUICK, done, refused, run
@@ -23,7 +24,7 @@ def test_the_table_in_lines(place):
     assert lines[1].startswith("tree cpt of 'price': 64 training rows, ")
     assert lines[2].startswith("on 16 held-out rows: rmse ")
     assert lines[3].startswith("ridge regression, fitted to the same training rows: rmse ")
-    heads = "node rows point estimate posterior prior unsure features left if (point estimate)"
+    heads = "node rows point estimate posterior prior unsure features split (point estimate)"
     assert lines[5].split() == heads.split()
     table = summary(open_run(finished("numbers"))).loc["root"]
     root = lines[6].split()
@@ -149,11 +150,17 @@ def test_many_nodes_are_cut(place, monkeypatch):
 def test_facets_of_a_point_estimate_are_shown_where_a_split_has_several():
     columns = {"rows": [5.0, 2.5], "facets_point": [1, 3], "facets": [1, 3], "split": ["a", "b"]}
     table = pd.DataFrame(columns, index=pd.Index(["root", "L"], name="node"))
-    assert [line.split() for line in verb._printed(table)] == [
-        ["node", "rows", "point", "estimate", "left", "if", "(point", "estimate)"],
+    lines = [*verb._printed(table)]
+    assert [line.split() for line in lines[:3]] == [
+        ["node", "rows", "point", "estimate", "split", "(point", "estimate)"],
         ["root", "5", "1", "a"],
         ["L", "2.5", "3", "b"],
     ]
+    assert POLYTOPE_RULE in " ".join(lines)
+    assert POLYTOPE_RULE in " ".join(verb._rule(["a", "b"]).split())
+    assert verb._rule(["a"]) == "Point estimate: a row goes left if"
+    single = [*verb._printed(table.assign(facets_point=1, facets=1))]
+    assert not any("necessary" in line for line in single)
 
 
 def test_no_run(place):

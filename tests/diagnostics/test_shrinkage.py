@@ -255,3 +255,25 @@ def test_a_tree_without_a_split():
     assert len(found.to_frame()) == 0
     assert len(found.to_frame("expert")) == len(found.to_frame("coefficient")) == 0
     assert "without a split" in str(found)
+
+
+def test_a_feature_that_takes_no_part_has_no_factor():
+    rng = np.random.default_rng(0)
+    draws, point = case(rng)
+    plain = shrinkage_of(draws, point, feature_names=("age", "dose", "time"))
+    for sites in (draws, point):
+        constant = np.zeros((*sites["hyperplane"].shape[:-1], 1))
+        sites["hyperplane"] = np.concatenate([constant, sites["hyperplane"]], axis=-1)
+    names = ("study", "age", "dose", "time")
+    for options in ({}, {"scale_shape": None}, {"scale_shape": None, "l1": 1.0}):
+        found = shrinkage_of(draws, point, feature_names=names, **options)
+        assert np.isnan(found.kappa[..., 0]).all()
+        assert np.isnan(found.positive[..., 0]).all()
+        assert not np.isnan(found.kappa[0, :2, 1:]).any()
+        assert not found.to_frame("expert")["features"].str.contains("study").any()
+        assert found.features_in_use(0).tolist() == [1, 2, 3]
+    found = shrinkage_of(draws, point, feature_names=names)
+    np.testing.assert_array_equal(
+        found.to_frame("expert")["features"], plain.to_frame("expert")["features"]
+    )
+    np.testing.assert_allclose(found.sparsity, plain.sparsity)

@@ -218,7 +218,7 @@ class TestPolytopeSize:
         reach = node_reach(draws, X, rows, np.arange(2))._replace(leaves=leaves)
         size = size_of(draws, reach, ["root", "L"])
         np.testing.assert_allclose(size.leaf_probabilities(), [0, 1 / 6, 1 / 6, 4 / 6])
-        assert "Leaves in use: 3 (1 to 3)" in str(size)
+        assert "Leaves in use by a draw: 3 (1 to 3)" in str(size)
         some = size_of(draws, reach, ["root", "L"], max_draws=4)
         np.testing.assert_array_equal(some.n_leaves, leaves[:, [0, 2]])
 

@@ -80,7 +80,7 @@ def make_uncertainty(low, mean, high, *, reached=None, regression=False):
         np.zeros_like(mean),
         np.stack([low, high], axis=-1),
         mean,
-        np.zeros_like(mean),
+        np.minimum(mean, 1 - mean),
         np.ones_like(mean) if reached is None else np.asarray(reached, dtype=float),
         mean > 0.5,
         np.ones((n_rows, n_nodes + 1)),

@@ -49,7 +49,7 @@ def test_the_last_panel_has_the_leaves_in_use():
     *_, leaves = plots.polytope_size(make_sizes(FACETS, n_leaves=[3, 3, 3, 2]))
     drawn(leaves)
     assert heights(leaves) == {0: 0, 1: 0, 2: 0.25, 3: 0.75}
-    assert leaves.get_xlabel() == "leaves in use"
+    assert leaves.get_xlabel() == "leaves in use by a draw"
     *_, many = plots.polytope_size(make_sizes(FACETS, n_leaves=[70, 70, 71, 70]))
     assert many.get_xlim() == pytest.approx((69.4, 71.6))
 
@@ -61,7 +61,7 @@ def test_other_measures_have_their_own_sizes_and_names():
     assert heights(effective)[3] == 0.5
     assert {weights.get_xlabel(), effective.get_xlabel()} == {
         "experts that vote",
-        "effective experts",
+        "effective votes",
     }
     with pytest.raises(ValueError, match="one of cutting, facets, weights, effective, got 'size'"):
         plots.polytope_size(make_sizes(FACETS), "size")

@@ -49,7 +49,7 @@ def test_points_are_medians_and_bars_intervals():
     np.testing.assert_allclose(ends[:, 1], 2 * np.exp([0.9, -2.1, -5.1]))
     assert ax.get_yscale() == "log"
     assert ax.get_title(loc="left") == "L"
-    assert ax.get_title(loc="right") == "effective: 1.5 [1.1, 1.9]"
+    assert ax.get_title(loc="right") == "effective weights: 1.5 [1.1, 1.9]"
 
 
 def test_the_prior_lies_behind_where_there_is_one():
@@ -147,3 +147,13 @@ def test_estimators_measure_themselves():
     fitted = SimpleNamespace(shrinkage=make_shrinkage)
     assert plots.shrinkage(fitted).get_title(loc="left") == "root"
     assert plots.shrinkage_factors(fitted, 1).get_title(loc="left") == "L"
+
+
+def test_features_that_take_no_part_are_not_drawn():
+    kappa = np.full((2, 3, 2), 0.2)
+    kappa[:, :, 0] = np.nan
+    ax = plots.shrinkage_factors(make_shrinkage(kappa=kappa), "root")
+    drawn(ax)
+    np.testing.assert_allclose(ax.images[0].get_array(), kappa[0, :, 1:])
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["mass"]
+    assert texts(ax).count("\N{MINUS SIGN}") == 3, "the signs are those of mass"

@@ -42,10 +42,21 @@ def test_rows_are_sorted_by_their_mean(found):
     assert {0.2, 0.7} <= at[0] & at[1]
 
 
-def test_rows_whose_interval_holds_a_half_are_marked_and_counted(found):
+def test_marks_and_share_are_those_of_the_table(found):
     (ax,) = plots.split_uncertainty(found)
-    np.testing.assert_array_equal(marks(ax), [[2, 0.4]])
-    assert ax.get_title(loc="right") == "1 of 4 uncertain"
+    np.testing.assert_array_equal(marks(ax), [[2, 0.4], [3, 0.6]])
+    assert ax.get_title(loc="right") == "50.0 % uncertain"
+    assert found.to_frame()["unsure"].tolist() == [0.5]
+
+
+def test_many_rows_are_thinned_but_all_count():
+    mean = np.linspace(0, 1, 2001)[:, None]
+    found = make_uncertainty(mean, mean, mean)
+    (ax,) = plots.split_uncertainty(found)
+    places = mean_line(ax).get_xdata()
+    assert len(places) == 500
+    np.testing.assert_allclose(mean_line(ax).get_ydata(), mean[places - 1, 0])
+    assert ax.get_title(loc="right") == f"{100 * found.unsure.mean():.1f} % uncertain"
 
 
 def test_rows_that_do_not_reach_a_node_are_left_out():
@@ -55,7 +66,7 @@ def test_rows_that_do_not_reach_a_node_are_left_out():
     assert len(mean_line(root).get_ydata()) == 4
     np.testing.assert_array_equal(mean_line(left).get_ydata(), [0.4, 0.9])
     assert left.get_title(loc="left") == "L"
-    assert left.get_title(loc="right") == "1 of 2 uncertain"
+    assert left.get_title(loc="right") == "47.4 % uncertain"
 
 
 def test_the_strip_has_the_classes_in_the_order_of_the_rows(found):
@@ -108,7 +119,7 @@ def test_a_node_that_no_row_reaches_is_an_empty_panel():
     found = make_uncertainty(LOW, MEAN, HIGH, reached=np.zeros((4, 1)))
     (ax,) = plots.split_uncertainty(found, y=[0, 1, 0, 1])
     drawn(ax)
-    assert ax.get_title(loc="right") == "0 of 0 uncertain"
+    assert ax.get_title(loc="right") == ""
 
 
 def test_refuses_rows_that_are_missing_or_do_not_fit(found):

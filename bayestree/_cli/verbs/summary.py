@@ -48,10 +48,10 @@ def summary(
     The table has, for each node, the number of training rows that reach it; the number of facets
     of its polytope in the point estimate, in the posterior (median and 90 % interval) and in the
     prior (mean); the share of rows whose side is uncertain; the most important features; and the
-    split of the point estimate, a condition that holds on the left side (L). Lines below the table
-    explain these columns and name the rows they were measured on. With --node the facets of one
-    node are shown: those of the point estimate, and those of the posterior, each with its
-    probability and the interval of its limit.
+    split of the point estimate, of several facets the one nearest to the mean of the data. Lines
+    below the table explain these columns and name the rows they were measured on. With --node the
+    facets of one node are shown: those of the point estimate, and those of the posterior, each with
+    its probability and the interval of its limit.
 
     For example:
 
@@ -74,9 +74,7 @@ def summary(
             point = _point_facets(run, node)
             table, name = facets.to_frame(), "facets"
             table.insert(0, "inside is", facets.inequalities())
-            text = "\n".join(
-                ["Point estimate: a row goes left if", *point, "", "Posterior", str(facets)]
-            )
+            text = "\n".join([_rule(point), *point, "", "Posterior", str(facets)])
         if out is not None:
             shown = table.reset_index()
             if out.suffix == ".csv" and "features" in shown:  # names may contain commas
@@ -141,6 +139,15 @@ def _point_facets(run: "Run", node: str) -> list[str]:
     return [str(facet) for facet in TreeDescription(tree, TERMS, DIGITS).half_spaces(number)]
 
 
+def _rule(facets: list[str]) -> str:
+    """How the facets of a node decide."""
+    from bayestree.description import POLYTOPE_RULE
+
+    if len(facets) == 1:
+        return "Point estimate: a row goes left if"
+    return textwrap.fill(f"Point estimate: {len(facets)} facets. {POLYTOPE_RULE}", WIDTH)
+
+
 def _head(run: "Run") -> Iterator[str]:
     """Title, question, size and scores of a run."""
     from bayestree.description import words_of_mode
@@ -178,15 +185,19 @@ def _printed(table: "pd.DataFrame") -> Iterator[str]:
         columns["unsure"] = [_percent(share) for share in shown["unsure"]]
     if "features" in shown:
         columns["features"] = [_first(names) for names in shown["features"]]
-    columns["left if (point estimate)"] = [str(split) for split in shown["split"]]
+    columns["split (point estimate)"] = [str(split) for split in shown["split"]]
     yield from aligned(columns, right=("rows", "point estimate", "prior", "unsure"))
     if len(table) > len(shown):
         yield f"… {len(table) - len(shown)} more nodes: write all with --out nodes.csv"
-    yield from _legend(columns, table.attrs)
+    several = "facets_point" in table and bool((table["facets_point"] > 1).any())
+    yield from _legend(columns, table.attrs, polytopes=several)
 
 
-def _legend(columns: Collection[str], attrs: Mapping[Any, Any]) -> Iterator[str]:
+def _legend(
+    columns: Collection[str], attrs: Mapping[Any, Any], *, polytopes: bool
+) -> Iterator[str]:
     """Explanation of the columns and of the rows they were measured on."""
+    from bayestree.description import POLYTOPE_RULE
     from bayestree.report.splits import IMPORTANCE_DEFINITION, UNCERTAIN_DEFINITION
 
     lines = []
@@ -205,6 +216,8 @@ def _legend(columns: Collection[str], attrs: Mapping[Any, Any]) -> Iterator[str]
             "Features: columns that account for 90 % of the importance, the most important first, "
             f"measured on {attrs.get('asked', '')}. {IMPORTANCE_DEFINITION}"
         )
+    if polytopes:
+        lines.append(f"Split: the facet nearest to the mean of the data. {POLYTOPE_RULE}")
     if lines:
         yield ""
     for sentence in lines:

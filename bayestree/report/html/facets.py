@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from bayestree._utils.arrays import FloatArray
 from bayestree._utils.wording import counted
-from bayestree.description import TreeDescription
+from bayestree.description import POLYTOPE_RULE, TreeDescription
 from bayestree.diagnostics import Facets
 from bayestree.report.html import svg, text
 from bayestree.report.html.labels import printed
@@ -22,7 +22,7 @@ RARE = 0.05  # share of the draws below which a facet is not shown
 WEIGHTS = 6  # maximum number of coefficients of a facet
 ALT_TEXT = "Coefficients as an image: red pixels point out of the polytope, blue pixels into it"
 
-Table = dict[str, Any]  # rows, number of hidden facets, size in words, number of draws
+Table = dict[str, Any]  # rows, number of hidden facets, size and rule in words, number of draws
 
 
 def posterior_facets(study: Study, tree: RoutedTree, node: int) -> Table | None:
@@ -55,7 +55,7 @@ def point_facets(study: Study, tree: Tree, node: int, *, brief: bool) -> Table:
         rows.append(row | {"image": image, "probability": None, "interval": ""})
     n_facets = described.n_facets(node)
     size = counted(n_facets, "facet")
-    return {"rows": rows, "hidden": n_facets - len(rows), "size": size}
+    return {"rows": rows, "hidden": n_facets - len(rows), "size": size, "rule": POLYTOPE_RULE}
 
 
 def _posterior_row(study: Study, found: Facets, facet: int) -> Table:

@@ -22,7 +22,6 @@ from bayestree import plots
 from bayestree._utils.arrays import AnyArray, FloatArray
 from bayestree._utils.inequality import in_words
 from bayestree._utils.wording import counted, isolated
-from bayestree.diagnostics import SplitUncertainty
 from bayestree.plots import _style
 from bayestree.report.html.study import Study
 from bayestree.report.rows import Rows
@@ -148,7 +147,7 @@ def shrinkage(study: Study, node: int) -> Markup:
     low, middle, high = np.quantile(found.effective[:, :, node], [0.05, 0.5, 0.95])
     alt = (
         f"Sorted weights of the experts of node {found.labels[node]}, posterior and prior; "
-        f"effective number {middle:.1f}, 90 % interval {low:.1f} to {high:.1f}"
+        f"effective number of weights {middle:.1f}, 90 % interval {low:.1f} to {high:.1f}"
     )
     return picture(lambda ax: plots.shrinkage(found, node, ax), *PLOT, alt)
 
@@ -160,9 +159,10 @@ def shrinkage_factors(study: Study, node: int) -> Markup | None:
     known = ~np.isnan(found.kappa[node]).all(axis=-1)
     if not known.any():
         return None
-    n_features = len(found.feature_names)
+    used = [found.feature_names[j] for j in found.features_in_use(node)]
+    n_features = len(used)
     n_experts = max(1, int((known & found.counts[node]).sum()))
-    names = 0.075 * max(map(len, found.feature_names)) if n_features <= 40 else 0.4
+    names = 0.075 * max(map(len, used)) if n_features <= 40 else 0.4
     size = min(2.0 + 0.26 * n_features, 9.4), 0.5 + max(0.3 * n_experts, 1.2) + names
     label = found.labels[node]
     alt = f"Shrinkage factors of the coefficients of node {label}, one row per expert"
@@ -172,9 +172,8 @@ def shrinkage_factors(study: Study, node: int) -> Markup | None:
 def split_uncertainty(study: Study, nodes: list[int]) -> list[Markup]:
     """P(right) of the rows at some nodes, sorted."""
     assert study.evaluated is not None
-    rows = study.evaluated.sample(CURVE)
-    found: SplitUncertainty = study.bayesian.split_uncertainty(rows.X)
-
+    rows, found = study.evaluated, study.uncertainty
+    assert found is not None
     figures = []
     for node in nodes:
         alt = (

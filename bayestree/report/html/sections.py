@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from bayestree._utils.arrays import FloatArray, class_numbers
 from bayestree._utils.wording import counted, quantity
+from bayestree.description import POLYTOPE_RULE
 from bayestree.diagnostics import SplitUncertainty
 from bayestree.diagnostics.draws import VARIATIONAL
 from bayestree.fitted import modes_of
@@ -109,6 +110,7 @@ def tree(study: Study) -> Section:
             "more": len(study.trees) - len(drawn),
             "key": _class_key(study),
             "sides": drawn[0]["tree"].side_names,
+            "rule": POLYTOPE_RULE,
             "uncertain": study.uncertainty is not None,
             "rows": study.evaluated.counted if study.evaluated is not None else "",
             "definition": splits.UNCERTAIN_DEFINITION,
@@ -173,7 +175,7 @@ def sizes(study: Study) -> Section | None:
     nodes = figures.first_nodes(study, figures.EXPERTS)
     leaves = None
     if found.n_leaves is not None:
-        title = "Posterior of the number of leaves in use"
+        title = "Posterior of the number of leaves in use by a draw"
         leaves = svg.sizes(found.leaf_probabilities(), None, title)
     return Section(
         "sizes",
