@@ -19,7 +19,6 @@ from bayestree._utils.parameters import (
 )
 from bayestree._utils.progress import Verbose
 from bayestree.inference import GrowthLimits
-from bayestree.tables.missing import MissingValues
 
 INTERCEPT_SCALE = 10.0  # of Laplace: wide on standardised features, and a proper posterior
 MaxFeatures = Literal["sqrt"] | Count | Annotated[float, Field(gt=0, le=1)] | None
@@ -30,7 +29,7 @@ class ShownRun:
     """What every fit takes: codes in X, and how it reports its progress."""
 
     missing_values: Annotated[
-        MissingValues,
+        int | float | str | list | tuple | dict | None,  # type: ignore[type-arg]
         Run(
             "Values of X that stand for missing ones, such as -999 or '?': one, several, or a dict "
             "by the names of columns."

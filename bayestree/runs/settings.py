@@ -31,7 +31,7 @@ from bayestree.runs.parameters import (
 from bayestree.runs.paths import resolve_path
 from bayestree.runs.toml import abbreviated
 from bayestree.tables import MAX_ONE_HOT, InputError
-from bayestree.tables.missing import MissingValues
+from bayestree.tables.missing import Code, Codes
 
 
 def _resolve(path: Path, info: ValidationInfo) -> Path:
@@ -96,7 +96,7 @@ class DataTable(Section):
     levels: dict[Name, Levels] | None = Field(
         None, description="Columns of ordered categories: the categories of each, as text."
     )
-    missing_values: MissingValues = Field(
+    missing_values: Code | Codes | dict[Name, Code | Codes] | None = Field(
         None, description="Values that stand for missing ones, or a table of these by column."
     )
     test_fraction: Share = Field(0.2, description="Share of the rows held out for scoring.")

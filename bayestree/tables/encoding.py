@@ -15,7 +15,16 @@ from bayestree._utils.wording import nearest_match
 from bayestree.tables.errors import InputError
 from bayestree.tables.foreign import as_pandas
 from bayestree.tables.invalid import abbreviate, check_complete, quote_columns
-from bayestree.tables.kinds import KINDS, Categories, Column, Dates, Numbers, Statistics, texts
+from bayestree.tables.kinds import (
+    KINDS,
+    Categories,
+    Column,
+    Dates,
+    Numbers,
+    Ordered,
+    Statistics,
+    texts,
+)
 from bayestree.tables.missing import Codes, without_codes
 
 
@@ -94,9 +103,13 @@ class Encoding:
         return Encoding(tuple(column for column, own in pairs if features[own].any()))
 
     def part(self, key: str | int) -> tuple[Column, IntArray]:
-        """A column, or a part of a date such as ``"day (month)"``, with its features."""
+        """A column, a part of a date such as ``"day (month)"``, or a step, with its features."""
         for column, own in zip(self.columns, self.places, strict=True):
-            if isinstance(column, Dates) and key in column.labels and key not in self.names:
+            if (
+                isinstance(column, Dates | Ordered)
+                and key in column.labels
+                and key not in self.names
+            ):
                 return Numbers(str(key)), own[[column.labels.index(str(key))]]
         number = self.number(key)
         if not len(self.places[number]):

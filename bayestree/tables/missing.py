@@ -11,7 +11,6 @@ from bayestree.tables.errors import InputError
 
 Code = int | float | str
 Codes = tuple[Code, ...]
-MissingValues = Code | Codes | dict[str, Code | Codes] | None
 
 
 def codes_by_column(missing_values: Any, names: Sequence[str]) -> dict[str, Codes]:
@@ -51,4 +50,8 @@ def text_of(value: Any) -> str:
 
 
 def _codes(given: Any) -> Codes:
-    return (given,) if isinstance(given, str) or np.isscalar(given) else tuple(given)
+    found = (given,) if np.isscalar(given) else tuple(given)
+    for one in found:
+        if not np.isscalar(one):
+            raise InputError(f"missing_values must be numbers or texts, got {one!r}.")
+    return found

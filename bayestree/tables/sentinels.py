@@ -12,7 +12,7 @@ from bayestree._utils.arrays import FloatArray
 KEPT = 3  # different values at each end, apart from those that look like codes
 MIN_ROWS = 20
 FAR = 10.0  # distance of any number from the others, relative to their range, to be reported
-REPEATED = re.compile("77+|88+|99+")
+REPEATED = re.compile("77+|88+|9+[6-9]")
 #: Limits of integers, and the fill value of netCDF.
 LIMITS = {*(2.0**bits - 1 for bits in (15, 16, 31, 32)), 2.0**15, 2.0**31, 9.969209968386869e36}
 

@@ -25,13 +25,7 @@ class TestPredict:
         found = pd.read_csv("predictions.csv")
         assert list(found.columns) == ["prediction", "p(big)", "p(small)"]
         clf = bayestree.load("tree/model.safetensors")
-        X = pd.DataFrame(
-            {
-                "size": fitted["size"],
-                "color=red": fitted["color"] == "red",
-                "copies": fitted["copies"],
-            }
-        )
+        X = fitted[["size", "color", "copies"]]
         np.testing.assert_allclose(found[["p(big)", "p(small)"]], clf.predict_proba(X), rtol=1e-9)
         assert list(found["prediction"]) == list(clf.predict(X))
 
