@@ -130,7 +130,7 @@ def encoded(request, tmp_path):
     return encode
 
 
-def column(encoding, name) -> object:
+def column(encoding, name):
     return encoding.columns[encoding.number(name)]
 
 
@@ -219,6 +219,17 @@ class TestFormats:
             match=r"column 'day' holds dates in 59 of 60 rows, but .* holds 'unknown'; leave it",
         ):
             parse(texts, encoded)
+
+    def test_many_mistakes_among_dates(self, encoded):
+        texts = WHEN.dt.strftime("%Y-%m-%d").where(WHEN.index % 5 != 1, "unknown")
+        with pytest.warns(
+            UserWarning, match=r"dates in 48 of 60 rows, and .* because row 2 holds 'unknown'"
+        ):
+            assert encoded(pd.DataFrame({"day": texts})).columns[0].kind == "statistics"
+
+    def test_seasons_are_not_months(self, encoded):
+        texts = [f"{year}-{(year + 1) % 100:02}" for year in range(2000, 2030)] * 2
+        assert encoded(pd.DataFrame({"season": texts})).columns[0].kind == "categories"
 
 
 class TestClocks:

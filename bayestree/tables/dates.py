@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from datetime import timedelta, timezone
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from zoneinfo import available_timezones
 
 import numpy as np
@@ -13,9 +13,9 @@ import pandas as pd
 from bayestree._utils.arrays import BoolArray
 from bayestree.tables.errors import CellError, InputError
 
-UNIT = "datetime64[us]"  # for the years 1 to 9999, which nanoseconds cannot count
-SAMPLE = 100  # different texts that tell whether the others may be dates
-MOSTLY = 0.5  # share of the rows that are dates where all others are mistakes
+UNIT: Final = "datetime64[us]"  # for the years 1 to 9999, which nanoseconds cannot count
+FEW = 20  # this many different dates or numbers may still be categories
+MANY = 100  # this many different texts tell the kind of a column
 CODE = r"\d+|(?!\d\d\.\d\d\.)\d\d?\.\d\d?\.\d\d"  # 20240131 and 1.2.34, of codes and versions
 REMEDY = "write all dates like 2024-01-31"
 
@@ -77,20 +77,19 @@ class Clocks(NamedTuple):
             ahead = [one.utcoffset() if getattr(one, "tzinfo", None) else None for one in given]
             local = [_without_zone(one) for one in given]
         elif kind == "period":
-            local = pd.PeriodIndex(given).asfreq("s", how="start").asi8.astype("datetime64[s]")
+            local = pd.PeriodIndex(given).asfreq("s", how="S").asi8.astype("datetime64[s]")
         elif kind != "datetime64":
             parts = Parts.of(given)
-            known = {one: _ahead(one) for one in set(parts.zone)}
-            zones = {str(None if one is None else timezone(one)) for one in known.values()}
-            ahead = [known[one] for one in parts.zone]
+            stated = {one: _ahead(one) for one in set(parts.zone)}
+            zones = {str(None if one is None else timezone(one)) for one in stated.values()}
+            ahead = [stated[one] for one in parts.zone]
             local = parts.read(text_format)
         zone = zones.pop() if len(zones) == 1 else ""
-        found = []
-        for values, dtype in ((local, UNIT), (ahead, "timedelta64[us]")):
-            every = np.full(len(column), "NaT", dtype=dtype)
-            every[is_given] = np.asarray(values, dtype=dtype)
-            found.append(pd.Series(every, column.index))
-        return cls(*found, zone if zone in _zones() or zone.startswith("UTC") else "")
+        known = zone in _zones() or zone.startswith("UTC")
+        times = _spread(local, UNIT, column, is_given)
+        return cls(
+            times, _spread(ahead, "timedelta64[us]", column, is_given), zone if known else ""
+        )
 
     def in_zone(self, zone: str) -> pd.Series:
         """The times on clocks in ``zone``, or where this or the clock is not known, as shown."""
@@ -98,6 +97,13 @@ class Clocks(NamedTuple):
             return self.local
         there = (self.local - self.ahead).dt.tz_localize("UTC").dt.tz_convert(zone)
         return there.dt.tz_localize(None).fillna(self.local)
+
+
+def _spread(values: Any, dtype: str, column: pd.Series, places: BoolArray) -> pd.Series:
+    """A column with the given values at some places, and NaT at others."""
+    found = np.full(len(column), "NaT", dtype=dtype)
+    found[places] = np.asarray(values, dtype=dtype)
+    return pd.Series(found, column.index, name=column.name)
 
 
 _zones = cache(available_timezones)
@@ -209,13 +215,13 @@ class DateTexts:
         """Examine texts, indexed by row; ``counts`` says how often each occurs."""
         self.n_rows += len(labels)
         texts = pd.Series(counts.index, dtype=object)
-        if len(texts) > SAMPLE and self._examine(texts[:SAMPLE]).mean() < MOSTLY:
+        if len(texts) > MANY and self._examine(texts[:MANY]).mean() < 0.5:
             return
         is_date = self._examine(texts)
         self.n_dates += int(counts.to_numpy()[is_date].sum())
         if self.first_other is None and not is_date.all():
             other = texts[~is_date].iloc[0]  # counts are in the order of the rows
-            self.first_other = int((labels == other).idxmax()), other
+            self.first_other = int(labels.index[labels == other][0]), other
 
     def _examine(self, texts: pd.Series) -> BoolArray:
         """Which texts are dates; these are kept."""
@@ -223,23 +229,35 @@ class DateTexts:
         days = parts.day.unique()
         known = pd.DataFrame(_readings(days), index=days).notna().any(axis=1)
         is_date = parts.day.map(known) & parts.time.notna() & ~texts.str.fullmatch(CODE)
-        is_date = is_date.to_numpy(dtype=bool)
         self.days |= dict(zip(parts.day[is_date], texts[is_date], strict=True))
-        return is_date
+        return is_date.to_numpy(dtype=bool)
 
     def check(self) -> bool:
-        """Whether all texts are dates; if most of them are, the others are refused."""
-        if self.first_other is None or self.n_dates < MOSTLY * self.n_rows:
+        """Whether all texts are dates; if nearly all of them are, the others are refused."""
+        share = 0.5 if len(self.days) > MANY else 0.9
+        if self.first_other is None or self.n_dates < share * self.n_rows:
             return self.n_dates == self.n_rows > 0
         row, value = self.first_other
         others = self.n_rows - self.n_dates
         raise CellError(
-            f"column {self.name!r} holds dates in {self.n_dates} of {self.n_rows} rows, but",
+            f"{self._found()}, but",
             row,
             f" holds {value!r}{f', the first of {others}' if others > 1 else ''}; leave it empty "
             f"if it stands for a missing date, or {REMEDY}, or drop the column.",
             column=self.name,
         )
+
+    def warnings(self) -> list[str]:
+        """A warning about dates that are treated as categories."""
+        if self.first_other is None or len(self.days) <= FEW or 2 * self.n_dates < self.n_rows:
+            return []
+        row, value = self.first_other
+        return [
+            f"{self._found()}, and is treated as categorical because row {row + 1} holds {value!r}."
+        ]
+
+    def _found(self) -> str:
+        return f"column {self.name!r} holds dates in {self.n_dates} of {self.n_rows} rows"
 
     def choose(self) -> tuple[str, list[str]]:
         """The format of the dates, and a warning if they could have another one.

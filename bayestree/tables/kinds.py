@@ -161,7 +161,7 @@ class Dates(Column):
         return Clocks.of(values, self.text_format).in_zone(self.zone)
 
     def encode(self, values: pd.Series) -> FloatArray:
-        return super().encode(self.times(values).rename(values.name))
+        return super().encode(self.times(values))
 
     def raw(self, values: pd.Series) -> FloatArray:
         return date_parts(self.times(values))[:, [DATE_PARTS.index(part) for part in self.parts]]

@@ -73,6 +73,7 @@ class Survey:
                 self.doubts += doubts
             elif not typed:
                 texts.check()
+                self.doubts += texts.dates.warnings()
         reasons = {
             name: "is unnamed and empty" if UNNAMED.fullmatch(name) else "is empty"
             for name in self._invalid.empty

@@ -4,11 +4,9 @@ import re
 
 import pandas as pd
 
-from bayestree.tables.dates import DateTexts
+from bayestree.tables.dates import FEW, MANY, DateTexts
 from bayestree.tables.errors import CellError
 
-MANY = 100  # this many different texts tell the kind of a column
-FEW = 20  # this many different numbers or dates may still be categories
 SPACES = " \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"  # between thousands
 MARKED = re.compile(rf"[-+]?[$€£]?\s?\d[\d.,'{SPACES}]*\s?[%$€£]?")  # 1,5 or 1,234.5 or 12 %
 CODE = re.compile(r"0\d+")  # such as a postal code
@@ -45,7 +43,7 @@ class Texts:
         self.are_codes = self.are_codes or any(map(CODE.fullmatch, counts.index[is_number]))
         if self.first_other is None and not is_number.all():
             other = str(counts.index[~is_number][0])  # counts are in the order of the rows
-            self.first_other = int((labels == other).idxmax()), other
+            self.first_other = int(labels.index[labels == other][0]), other
         for label, number in zip(counts.index, is_number, strict=True):
             if len(self.kinds) > MANY:
                 break

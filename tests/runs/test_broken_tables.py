@@ -259,8 +259,18 @@ class TestFeatures:
     def test_dates_in_two_formats(self, storage, tmp_path):
         content = self.content()
         content.loc[300, "day"] = "31.12.2024"
+        found = rows_of(tmp_path, storage, content.to_csv(index=False))
+        days = found.encoding.encode(content)["day (days)"]
+        assert days[300] == (pd.Timestamp("2024-12-31") - pd.Timestamp(0)).days
+        content.loc[350, "day"] = "12.31.2024"
         said = refusal(tmp_path, storage, content.to_csv(index=False))
-        assert "column 'day' should hold dates, but line 302 of 'rows.csv' holds" in said
+        assert "column 'day' holds dates in several formats, such as " in said
+
+    def test_a_mistake_among_dates(self, storage, tmp_path):
+        content = self.content()
+        content.loc[300, "day"] = "soon"
+        said = refusal(tmp_path, storage, content.to_csv(index=False))
+        assert "rows, but line 302 of 'rows.csv' holds 'soon'; leave it empty if" in said
 
 
 class TestColumns:
