@@ -44,6 +44,23 @@ def test_chains_that_disagree():
     assert "[failed] r_hat = " in str(found)
 
 
+@pytest.mark.parametrize("kind", ["svi", "numbers", "modes"])
+def test_python_gives_the_same_verdict(kind):
+    run = open_run(finished(kind))
+    rows = run.rows()
+    found = run.estimator.check_convergence(rows.X_held, rows.y_held)
+    assert str(found.held_out) == str(diagnose(run).checks.held_out)
+    # predictions without rows are compared at simulated rows
+    assert str(run.estimator.check_convergence(rows.X_held)["elbo"]) == str(
+        diagnose(run).checks["elbo"]
+    )
+
+
+def test_a_short_run_says_what_to_set():
+    (text,) = (w for w in open_run(finished("svi")).manifest["warnings"] if "converged" in w)
+    assert "Set epochs to 1000 (the fit had 3)" in text
+
+
 def test_a_fit_that_is_too_short():
     found = diagnose(open_run(finished("svi")))
     assert (found.converged, found.passes) == ("no", False)
