@@ -105,6 +105,10 @@ class TestConvergence:
 class TestUnconverged:
     """A fit that ends too early says so once, whatever the number of its trees and outputs."""
 
+    @pytest.fixture(autouse=True)
+    def full_check(self, monkeypatch):
+        monkeypatch.setattr(inference.bounds, "MIN_FURTHER", 50)
+
     @pytest.mark.parametrize("n_modes", [1, 2])
     def test_a_short_fit_names_the_epochs_in_force_and_those_to_try(self, iris, n_modes):
         clf = bt.ConvexPolytopeTreeClassifier(
@@ -129,17 +133,17 @@ class TestUnconverged:
             reg.fit(X[:, :2], X[:, 2:])
 
 
+@pytest.fixture(scope="module")
+def noise():
+    """A single leaf, and new rows."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 3)), rng.integers(0, 2, 400)
+    clf = bt.ConvexPolytopeTreeClassifier(n_modes=2, max_depth=0, n_draws=20, random_state=0)
+    return clf.fit(X[:200], y[:200]), X[200:], y[200:]
+
+
 class TestNothingFound:
     """A single leaf, whose draws are exact, is a result."""
-
-    @pytest.fixture(scope="class")
-    def noise(self):
-        rng = np.random.default_rng(0)
-        X, y = rng.normal(size=(400, 3)), rng.integers(0, 2, 400)
-        clf = bt.ConvexPolytopeTreeClassifier(
-            n_modes=2, max_depth=0, n_draws=20, random_state=0
-        ).fit(X[:200], y[:200])
-        return clf, X[200:], y[200:]
 
     def test_classes(self, noise):
         clf, X, y = noise
